@@ -1,0 +1,559 @@
+"""One pydantic model per stage: the one place where a knob is declared.
+
+A field's type, bounds, default and help are read from here by the form, the shell flags, the
+stored JSON and the table in the documentation. Adding a knob means adding a field.
+
+A *preset* fills the fields that nobody set; what is set explicitly wins.
+"""
+
+from __future__ import annotations
+
+import json
+import types
+import typing
+from hashlib import sha256
+from pathlib import Path
+from typing import Any, ClassVar, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic.fields import FieldInfo
+
+from core.errors import ConfigError
+
+Preset = Literal["classic", "flax", "custom"]
+Size = Literal["tiny", "mini", "small", "medium", "base", "large"]
+
+# Vocabulary that fits in one unsigned 32-bit id; far above any tokenizer in use.
+_MAX_VOCAB_SIZE = 1 << 24
+
+
+def knob(
+    default: Any,
+    help: str,
+    *,
+    title: str = "",
+    group: str = "General",
+    basic: bool = False,
+    flag: str = "",
+    choices: tuple[str, ...] = (),
+    **bounds: Any,
+) -> Any:
+    """Declares a config field.
+
+    Args:
+        default: Its default value.
+        help: One or two sentences for the form, `--help` and the docs.
+        title: What the form calls it; derived from the name when empty.
+        group: The heading it stands under in the advanced form.
+        basic: Whether the basic form shows it.
+        flag: Its shell flag, where that differs from the field's name.
+        choices: Values to suggest where others are allowed too.
+        **bounds: pydantic's `ge`, `gt`, `le`, `lt`, `min_length`, `max_length`, `pattern`.
+    """
+    extra = {"group": group, "basic": basic, "flag": flag, "choices": list(choices)}
+    return Field(default, title=title or None, description=help, json_schema_extra=extra, **bounds)
+
+
+class StageConfig(BaseModel):
+    """What all stages' configs share: strict fields, presets, fingerprints."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, protected_namespaces=())
+
+    # Fields that say where a thing goes or how it is run, not what it is.
+    unfingerprinted: ClassVar[frozenset[str]] = frozenset({"name"})
+    presets: ClassVar[dict[str, dict[str, Any]]] = {}
+
+    @model_validator(mode="before")
+    @classmethod
+    def _fill_from_preset(cls, values: Any) -> Any:
+        if not isinstance(values, dict) or "preset" not in cls.model_fields:
+            return values
+        preset = values.get("preset", cls.model_fields["preset"].default)
+        return {**cls.presets.get(preset, {}), **values}
+
+    @classmethod
+    def parse(cls, values: dict[str, Any]) -> typing.Self:
+        """Makes a config from plain values, with errors a person can read.
+
+        Raises:
+            ConfigError: A value is unknown, missing, of the wrong type or out of bounds. `field`
+                names the first such field.
+        """
+        try:
+            return cls.model_validate(values)
+        except ValidationError as error:
+            raise config_error(cls, error) from error
+
+    def fingerprint(self) -> str:
+        """Returns 16 hex digits that change when a field that matters does."""
+        return fingerprint_of(self.model_dump(mode="json", exclude=set(self.unfingerprinted)))
+
+
+class CorpusConfig(StageConfig):
+    """Where the text comes from and how some of it is held out for validation."""
+
+    source: Literal["docs", "files", "hub"] = knob(
+        "docs",
+        "docs: the documentation of the Python packages installed here (no download); "
+        "files: text on this machine; hub: a dataset on the Hugging Face Hub, streamed.",
+        basic=True,
+    )
+    path: str = knob(
+        "",
+        "A file, a folder or a pattern like data/*.txt: .txt, .jsonl, .csv, .parquet, "
+        "each also as .gz.",
+        basic=True,
+        group="Files",
+    )
+    text_unit: Literal["line", "paragraph", "file"] = knob(
+        "line", "What one document is in a .txt file. Blank ones are skipped.", group="Files",
+        basic=True,
+    )
+    text_column: str = knob(
+        "",
+        "The column that holds the text. Empty: the only string column, or the one named text.",
+        group="Files",
+        basic=True,
+    )
+    dataset_name: str = knob(
+        "Salesforce/wikitext", "The dataset's id on the Hub.", group="Hub", basic=True
+    )
+    dataset_config: str = knob(
+        "wikitext-103-raw-v1",
+        "The dataset's configuration; empty for the default one.",
+        group="Hub",
+        basic=True,
+    )
+    train_split: str = knob("train", "The dataset's split to train on.", group="Hub")
+    validation_split: str = knob(
+        "",
+        "The dataset's split to validate on. Empty: hold documents out of the training split.",
+        group="Validation",
+    )
+    validation_path: str = knob(
+        "",
+        "Files to validate on. Empty: hold documents out of the training files.",
+        group="Validation",
+    )
+    validation_percent: float = knob(
+        5.0,
+        "Percent of the documents held out for validation where no part is named for it. "
+        "A document's own hash decides, so equal documents are always on the same side.",
+        group="Validation",
+        basic=True,
+        gt=0,
+        le=50,
+    )
+    drop_overlapping_validation: bool | None = knob(
+        None,
+        "Drop held-out documents that share a window of 20 words with a training document. "
+        "Costs one more pass over the text. Empty: only for installed documentation.",
+        group="Validation",
+    )
+    limit: int | None = knob(
+        None, "Read at most this many documents.", title="Document limit", basic=True, ge=1
+    )
+
+
+class TokenizerConfig(StageConfig):
+    """How a tokenizer is trained."""
+
+    presets: ClassVar[dict[str, dict[str, Any]]] = {
+        # Hugging Face, examples/tensorflow/language-modeling-tpu/train_unigram.py.
+        "classic": {"algorithm": "unigram", "vocab_size": 10_048},
+        # Hugging Face, examples/flax/language-modeling/README.md, RoBERTa for Norwegian.
+        "flax": {"algorithm": "byte_level_bpe", "vocab_size": 50_265, "min_frequency": 2},
+    }
+
+    name: str = knob(
+        "", "What to call the tokenizer. Empty: a name is made from the settings.", basic=True
+    )
+    preset: Preset = knob(
+        "classic",
+        "classic: the TPU example's Unigram of 10,048; flax: the Flax example's byte-level BPE "
+        "of 50,265.",
+        basic=True,
+    )
+    corpus: CorpusConfig = knob(CorpusConfig(), "The text to train on.")
+    algorithm: Literal["unigram", "byte_level_bpe"] = knob(
+        "unigram",
+        "unigram: picks the most probable pieces, as in the TPU example; byte_level_bpe: merges "
+        "bytes, knows no unknown, as in RoBERTa and GPT-2.",
+        basic=True,
+    )
+    vocab_size: int = knob(
+        10_048,
+        "Number of tokens, special ones included.",
+        title="Vocabulary size",
+        basic=True,
+        ge=16,
+        le=_MAX_VOCAB_SIZE,
+    )
+    min_frequency: int = knob(
+        2, "A pair of symbols seen less often is never merged (byte_level_bpe).", ge=1
+    )
+
+
+class ShardConfig(StageConfig):
+    """How text becomes TFRecord shards of fixed-length rows."""
+
+    unfingerprinted = frozenset({"name", "output_dir"})
+    presets: ClassVar[dict[str, dict[str, Any]]] = {
+        "classic": {"max_seq_length": 512},
+        "flax": {"max_seq_length": 128},
+    }
+
+    name: str = knob(
+        "", "What to call the shards. Empty: a name is made from the settings.", basic=True
+    )
+    preset: Preset = knob(
+        "classic", "classic: rows of 512 tokens; flax: rows of 128.", basic=True
+    )
+    corpus: CorpusConfig = knob(CorpusConfig(), "The text to tokenise.")
+    tokenizer: str = knob(
+        "", "A tokenizer's name in the workspace, its folder, or its id on the Hub.", basic=True
+    )
+    objective: Literal["mlm"] = knob(
+        "mlm", "What the rows are for; it decides how they are laid out."
+    )
+    max_seq_length: int = knob(
+        512, "Tokens in a row.", title="Row length", basic=True, ge=8, le=65_536
+    )
+    split: Literal["all", "train", "validation"] = knob(
+        "all", "Which part to write, as in the original script; all writes both."
+    )
+    shard_size: int = knob(
+        16_384, "Rows in one file.", title="Rows per file", ge=1, le=10_000_000
+    )
+    record_format: Literal["bytes", "int64"] = knob(
+        "bytes",
+        "bytes: fixed-width ids, the studio's own fast layout; int64: input_ids and "
+        "attention_mask as the original TPU script writes and reads them.",
+    )
+    output_dir: str = knob(
+        "",
+        "Where the files go: a folder, or an address like gs://bucket/folder. Empty: the "
+        "workspace.",
+    )
+
+
+class TrainConfig(StageConfig):
+    """How a model is trained."""
+
+    unfingerprinted = frozenset(
+        {"name", "output", "save_steps", "eval_steps", "logging_steps", "save_total_limit",
+         "engine", "device"}
+    )
+    presets: ClassVar[dict[str, dict[str, Any]]] = {
+        # Hugging Face, examples/tensorflow/language-modeling-tpu/run_mlm.py: its defaults. The
+        # original trains RoBERTa-base on rows of 512 from a vocabulary of 10,048.
+        "classic": {
+            "per_replica_batch_size": 8,
+            "num_train_epochs": 1.0,
+            "learning_rate": 1e-4,
+            "weight_decay": 1e-3,
+            "adam_beta1": 0.9,
+            "adam_beta2": 0.999,
+            "adam_epsilon": 1e-7,
+            "warmup_ratio": 0.05,
+            "warmup_steps": None,
+            "mlm_probability": 0.15,
+            "hidden_dropout_prob": 0.1,
+            "attention_probs_dropout_prob": 0.1,
+        },
+        # Hugging Face, examples/flax/language-modeling/README.md: RoBERTa-base on Norwegian
+        # OSCAR, rows of 128, vocabulary 50,265, 18 epochs on a TPU v3-8: loss 1.78.
+        "flax": {
+            "per_replica_batch_size": 128,
+            "num_train_epochs": 18.0,
+            "learning_rate": 3e-4,
+            "weight_decay": 0.01,
+            "adam_beta1": 0.9,
+            "adam_beta2": 0.98,
+            "adam_epsilon": 1e-8,
+            "warmup_ratio": 0.0,
+            "warmup_steps": 1000,
+            "mlm_probability": 0.15,
+            "hidden_dropout_prob": 0.1,
+            "attention_probs_dropout_prob": 0.1,
+        },
+    }
+
+    name: str = knob(
+        "", "What to call the model. Empty: a name is made from the settings.", basic=True
+    )
+    preset: Preset = knob(
+        "classic",
+        "Whose published hyperparameters to start from. classic: the TPU example; flax: the Flax "
+        "README. What you set yourself wins.",
+        basic=True,
+    )
+    shards: str = knob("", "The shards' name in the workspace, or their folder.", basic=True)
+    tokenizer: str = knob(
+        "", "The tokenizer the shards were made with. Empty: the copy kept beside the shards."
+    )
+    objective: Literal["mlm"] = knob("mlm", "What the model learns to predict.")
+    evaluate_only: bool = knob(
+        False, "Only measure `checkpoint` on the validation rows; train nothing."
+    )
+    checkpoint: str = knob(
+        "",
+        "A model's name in the workspace or a checkpoint folder whose weights to start from. "
+        "Empty: from scratch.",
+    )
+
+    family: Literal["roberta"] = knob("roberta", "The architecture.", group="Model", basic=True)
+    size: Size = knob(
+        "mini",
+        "BERT's published miniatures: tiny 2 layers x 128, mini 4x256, small 4x512, medium 8x512, "
+        "base 12x768, large 24x1024.",
+        group="Model",
+        basic=True,
+    )
+    model_config_path: str = knob(
+        "",
+        "A Hugging Face config.json (or a folder that holds one) to take the dimensions from.",
+        title="Model config",
+        group="Model",
+        flag="model-config",
+    )
+    num_hidden_layers: int | None = knob(
+        None, "Layers. Empty: from the size.", group="Model", ge=1, le=1024
+    )
+    hidden_size: int | None = knob(
+        None, "Width. Empty: from the size.", group="Model", ge=1, le=65_536
+    )
+    num_attention_heads: int | None = knob(
+        None, "Attention heads; they divide the width. Empty: from the size.", group="Model", ge=1,
+        le=1024,
+    )
+    intermediate_size: int | None = knob(
+        None, "Width of the feed-forward layer. Empty: from the size.", group="Model", ge=1,
+        le=1 << 20,
+    )
+    max_position_embeddings: int | None = knob(
+        None,
+        "Longest input in tokens that the model has positions for. Empty: the rows' length.",
+        group="Model",
+        ge=8,
+        le=1 << 20,
+    )
+    hidden_dropout_prob: float = knob(
+        0.1, "Dropout after embeddings and layers.", title="Dropout", group="Model", ge=0, lt=1
+    )
+    attention_probs_dropout_prob: float = knob(
+        0.1, "Dropout on attention weights.", title="Attention dropout", group="Model", ge=0, lt=1
+    )
+
+    per_replica_batch_size: int = knob(
+        8, "Rows a device sees in one step.", title="Batch size per device", group="Batch",
+        basic=True, ge=1, le=1 << 20,
+    )
+    num_train_epochs: float = knob(
+        1.0, "Passes over the training rows, where the steps are not given.",
+        title="Epochs", group="Length", basic=True, gt=0,
+    )
+    num_train_steps: int | None = knob(
+        None, "Steps to train for. Empty: as many as the epochs need.", title="Steps",
+        group="Length", basic=True, ge=1,
+    )
+    max_train_examples: int | None = knob(
+        None, "Use only this many training rows.", group="Length", ge=1
+    )
+    max_eval_examples: int | None = knob(
+        None, "Use only this many validation rows.", group="Evaluation", ge=1
+    )
+
+    learning_rate: float = knob(
+        1e-4, "Peak learning rate.", group="Optimizer", basic=True, gt=0, le=10
+    )
+    lr_scheduler_type: Literal["linear", "cosine", "constant"] = knob(
+        "linear", "How the learning rate goes on after the warm-up; linear and cosine end at 0.",
+        title="Schedule", group="Optimizer",
+    )
+    warmup_steps: int | None = knob(
+        None, "Steps to raise the learning rate from 0. Empty: from the ratio.", group="Optimizer",
+        ge=0,
+    )
+    warmup_ratio: float = knob(
+        0.05, "Share of the steps to raise the learning rate in, where the steps are not given.",
+        group="Optimizer", ge=0, le=1,
+    )
+    weight_decay: float = knob(
+        1e-3, "Decoupled weight decay; norms and biases are left out.", group="Optimizer", ge=0,
+        le=1,
+    )
+    adam_beta1: float = knob(0.9, "AdamW's first momentum.", group="Optimizer", ge=0, lt=1)
+    adam_beta2: float = knob(0.999, "AdamW's second momentum.", group="Optimizer", ge=0, lt=1)
+    adam_epsilon: float = knob(1e-7, "AdamW's epsilon.", group="Optimizer", gt=0, le=1)
+    max_grad_norm: float | None = knob(
+        None, "Scale gradients down to this global norm. Empty: leave them.", group="Optimizer",
+        gt=0,
+    )
+    mlm_probability: float = knob(
+        0.15, "Share of the tokens to predict. Validation is always at 0.15.",
+        title="Masking probability", group="Objective", gt=0, le=0.9,
+    )
+
+    eval_steps: int | None = knob(
+        None, "Validate every so many steps. Empty: 20 times in the run.", group="Evaluation", ge=1
+    )
+    per_replica_eval_batch_size: int | None = knob(
+        None, "Rows a device sees in one validation step. Empty: as in training.",
+        title="Validation batch size", group="Evaluation", ge=1,
+    )
+    logging_steps: int | None = knob(
+        None, "Write the training loss every so many steps. Empty: 200 times in the run.",
+        group="Evaluation", ge=1,
+    )
+    save_steps: int | None = knob(
+        None, "Save every so many steps. Empty: whenever it validates.", group="Checkpoints", ge=1
+    )
+    save_total_limit: int = knob(
+        2, "Checkpoints to keep, the newest ones; the best is kept besides.", group="Checkpoints",
+        ge=1,
+    )
+    output: str = knob(
+        "", "Also copy the best checkpoint to this folder.", group="Checkpoints"
+    )
+
+    engine: Literal["auto", "tensorflow", "jax"] = knob(
+        "auto", "auto takes TensorFlow on CPU and JAX on TPU and GPU.", group="Device"
+    )
+    device: Literal["auto", "cpu", "gpu", "tpu"] = knob(
+        "auto", "auto takes the fastest that is there.", group="Device"
+    )
+    dtype_policy: Literal["float32", "mixed_bfloat16"] = knob(
+        "float32", "mixed_bfloat16 computes in bfloat16 and keeps weights in float32.",
+        title="Precision", group="Device", basic=True,
+    )
+    seed: int = knob(0, "Decides the first weights, the order, the masks.", group="General", ge=0,
+                     lt=1 << 31)
+
+
+class QuickstartConfig(StageConfig):
+    """The whole way once on the built-in corpus, within minutes on two CPU cores."""
+
+    size: Literal["tiny", "mini"] = knob("tiny", "Size of the RoBERTa to train.", basic=True)
+    num_train_steps: int | None = knob(
+        None, "Steps to train for. Empty: what takes a few minutes on two CPU cores.", ge=1
+    )
+    limit: int | None = knob(None, "Read at most this many documents.", ge=1)
+    engine: Literal["auto", "tensorflow", "jax"] = knob("auto", "The engine to train on.")
+    seed: int = knob(0, "Decides the first weights, the order, the masks.", ge=0, lt=1 << 31)
+
+
+STAGE_CONFIGS: dict[str, type[StageConfig]] = {
+    "tokenizer": TokenizerConfig,
+    "shards": ShardConfig,
+    "train": TrainConfig,
+}
+
+
+def flag_of(name: str, field: FieldInfo) -> str:
+    """Returns a field's shell flag without the dashes, as in `max-seq-length`."""
+    return str(field_extra(field)["flag"] or name.replace("_", "-"))
+
+
+def field_extra(field: FieldInfo) -> dict[str, Any]:
+    """Returns what `knob` was told beyond pydantic's own: group, basic, flag, choices."""
+    defaults = {"group": "General", "basic": False, "flag": "", "choices": []}
+    extra = field.json_schema_extra
+    return {**defaults, **extra} if isinstance(extra, dict) else defaults
+
+
+def title_of(name: str, field: FieldInfo) -> str:
+    """Returns what people call the field."""
+    return field.title or name.replace("_", " ").capitalize()
+
+
+def plain_type(field: FieldInfo) -> tuple[Any, bool]:
+    """Returns a field's type without None, and whether None is allowed."""
+    annotation = field.annotation
+    if typing.get_origin(annotation) not in (typing.Union, types.UnionType):
+        return annotation, False
+    arguments = [part for part in typing.get_args(annotation) if part is not type(None)]
+    return arguments[0], True
+
+
+def choices_of(field: FieldInfo) -> list[str]:
+    """Returns the allowed values of a Literal field, else an empty list."""
+    annotation, _ = plain_type(field)
+    return list(typing.get_args(annotation)) if typing.get_origin(annotation) is Literal else []
+
+
+def changed_values(config: StageConfig) -> dict[str, Any]:
+    """Returns the fields whose values differ from what they'd be if nobody had set them."""
+    values: dict[str, Any] = {}
+    if "preset" in type(config).model_fields:
+        values["preset"] = config.preset  # type: ignore[attr-defined]
+    plain = type(config).model_validate(values)
+    for name in type(config).model_fields:
+        value = getattr(config, name)
+        if isinstance(value, StageConfig):
+            if nested := changed_values(value):
+                values[name] = nested
+        elif value != getattr(plain, name):
+            values[name] = value
+    return _without_default_preset(type(config), values)
+
+
+def load_config_file(path: str | Path) -> dict[str, Any]:
+    """Reads a JSON file of config values.
+
+    Raises:
+        ConfigError: It isn't there, or isn't a JSON object.
+    """
+    try:
+        values = json.loads(Path(path).read_text("utf-8"))
+    except OSError as error:
+        raise ConfigError(
+            f"The config file {path} can't be read",
+            expected="a JSON file", received=str(error.strerror or error),
+            fix="check the path given with --config",
+        ) from error
+    except ValueError as error:
+        raise ConfigError(
+            f"The config file {path} isn't JSON", expected="an object of field names and values",
+            received=str(error), fix="mend the file at that place",
+        ) from error
+    if not isinstance(values, dict):
+        raise ConfigError(
+            f"The config file {path} doesn't hold an object",
+            expected='{"field": value, ...}', received=type(values).__name__,
+        )
+    return values
+
+
+def fingerprint_of(value: Any) -> str:
+    """Returns 16 hex digits of the SHA-256 of a JSON value, key order aside."""
+    text = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    return sha256(text.encode("utf-8")).hexdigest()[:16]
+
+
+def config_error(model: type[StageConfig], error: ValidationError) -> ConfigError:
+    """Turns pydantic's first complaint into a ConfigError; the others are counted."""
+    first = error.errors()[0]
+    where = ".".join(str(part) for part in first["loc"])
+    name = str(first["loc"][-1]) if first["loc"] else ""
+    others = len(error.errors()) - 1
+    more = f" (and {others} more)" if others else ""
+    if first["type"] == "extra_forbidden":
+        return ConfigError(
+            f"{model.__name__} has no field {where}{more}",
+            expected="one of " + ", ".join(model.model_fields), received=where, field=name,
+            fix="check the spelling",
+        )
+    return ConfigError(
+        f"{where} is not right{more}",
+        expected=first["msg"].removeprefix("Input should be "),
+        received=repr(first["input"]),
+        fix=f"set {where} to such a value",
+        field=name,
+    )
+
+
+def _without_default_preset(model: type[StageConfig], values: dict[str, Any]) -> dict[str, Any]:
+    if "preset" in values and values["preset"] == model.model_fields["preset"].default:
+        return {name: value for name, value in values.items() if name != "preset"}
+    return values

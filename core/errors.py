@@ -1,0 +1,87 @@
+"""The errors that a person can act on.
+
+Every message says what failed, what was expected, what was received and what to do. The library
+raises; the edges (the shell in `core.__main__`, the page in `ui.present`) translate.
+"""
+
+from __future__ import annotations
+
+
+class StudioError(Exception):
+    """A problem that a person can act on.
+
+    Args:
+        problem: What failed, in one sentence.
+        expected: What would have been right.
+        received: What came instead.
+        fix: What to do about it.
+        field: The config field it concerns, so that the page can show it beside that field.
+    """
+
+    exit_code = 1
+
+    def __init__(
+        self,
+        problem: str,
+        *,
+        expected: str = "",
+        received: str = "",
+        fix: str = "",
+        field: str = "",
+    ) -> None:
+        self.problem = problem
+        self.expected = expected
+        self.received = received
+        self.fix = fix
+        self.field = field
+        super().__init__(self.describe())
+
+    def describe(self) -> str:
+        """Returns the whole message on one line."""
+        parts = [_sentence(self.problem)]
+        if self.expected:
+            parts.append(f"Expected: {_sentence(self.expected)}")
+        if self.received:
+            parts.append(f"Received: {_sentence(self.received)}")
+        if self.fix:
+            parts.append(f"What to do: {_sentence(self.fix)}")
+        return " ".join(parts)
+
+
+class ConfigError(StudioError):
+    """A setting is missing, out of range, or contradicts another one."""
+
+    exit_code = 2
+
+
+class CorpusError(StudioError):
+    """The text can't be read, or there is none."""
+
+
+class TokenizerError(StudioError):
+    """A tokenizer can't be trained, loaded, or used for this purpose."""
+
+
+class ShardError(StudioError):
+    """Shards can't be written or read, or a record is damaged."""
+
+
+class DeviceError(StudioError):
+    """The accelerator or engine that was asked for isn't there."""
+
+
+class RunError(StudioError):
+    """A run can't be started, found, stopped or resumed."""
+
+
+class CheckpointError(StudioError):
+    """A checkpoint is missing, damaged, or doesn't fit."""
+
+
+class HubError(StudioError):
+    """The Hugging Face Hub refused, or can't be reached."""
+
+
+def _sentence(text: str) -> str:
+    text = text.strip()
+    return text if text.endswith((".", "!", "?", ":")) else f"{text}."

@@ -1,0 +1,245 @@
+"""What a run reports: numbered lines in `events.jsonl`, and the requests it listens to.
+
+A run appends; nobody else writes to this file. One line is one JSON object
+`{"n": number, "t": unix seconds, "kind": ..., ...}`. Numbers start at 1 and have no gaps, so that a
+reader can take them in twice without harm. This module knows nothing of the database.
+
+Kinds: `started`, `progress`, `metrics`, `note`, `warning`, `checkpoint`, `artifact`, `finished`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+from core.errors import RunError
+
+EVENTS_FILE = "events.jsonl"
+STOP_FILE = "stop.json"
+SYNC_INTERVAL_SECONDS = 0.5
+_TAIL_BYTES = 1 << 16
+
+StopMode = Literal["save", "abort"]
+
+
+class RunStopped(Exception):
+    """Raised inside a stage when somebody asked for it to stop."""
+
+    def __init__(self, mode: StopMode) -> None:
+        self.mode = mode
+        super().__init__(mode)
+
+
+class EventLog:
+    """Appends events to a file; they are on the disk within a second.
+
+    Args:
+        path: The file; created with its folder if missing. A torn last line is cut off first.
+    """
+
+    def __init__(self, path: Path) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self._number = _mend_tail(path)
+        self._file = path.open("ab", buffering=0)
+        self._lock = threading.Lock()
+        self._dirty = threading.Event()
+        self._closed = False
+        self._syncer = threading.Thread(target=self._sync_forever, daemon=True)
+        self._syncer.start()
+
+    def append(self, kind: str, **fields: Any) -> int:
+        """Writes one event and returns its number."""
+        with self._lock:
+            self._number += 1
+            event = {"n": self._number, "t": round(time.time(), 3), "kind": kind, **fields}
+            line = json.dumps(event, ensure_ascii=False, separators=(",", ":"), default=str)
+            self._file.write(line.encode("utf-8") + b"\n")
+            self._dirty.set()
+            return self._number
+
+    def close(self) -> None:
+        """Syncs what is left and closes the file."""
+        with self._lock:
+            if self._closed:
+                return
+            self._closed = True
+            os.fsync(self._file.fileno())
+            self._file.close()
+        self._dirty.set()
+
+    def _sync_forever(self) -> None:
+        while True:
+            self._dirty.wait()
+            with self._lock:
+                if self._closed:
+                    return
+                self._dirty.clear()
+                descriptor = os.dup(self._file.fileno())
+            try:
+                os.fsync(descriptor)
+            finally:
+                os.close(descriptor)
+            time.sleep(SYNC_INTERVAL_SECONDS)
+
+
+def read_events(path: Path, offset: int = 0) -> tuple[list[dict[str, Any]], int]:
+    """Reads the whole lines after `offset`.
+
+    Args:
+        path: An `events.jsonl`; a missing file has no events.
+        offset: A byte offset that an earlier call returned.
+
+    Returns:
+        The events and the offset to go on from. A torn last line is left for the next call.
+    """
+    if not path.exists():
+        return [], offset
+    with path.open("rb") as file:
+        file.seek(offset)
+        data = file.read()
+    end = data.rfind(b"\n") + 1
+    events = [event for line in data[:end].splitlines() if (event := _parse(line))]
+    return events, offset + end
+
+
+class Reporter:
+    """What a stage is given to report with and to hear of a stop.
+
+    The base class is silent: for library calls that want no run folder, and for tests.
+    """
+
+    folder: Path | None = None
+
+    def progress(self, done: float, total: float | None = None, unit: str = "", note: str = "") -> None:
+        """Reports how far the stage is: `done` of `total` in `unit`, with a word on what it does."""
+
+    def metrics(self, step: int, values: Mapping[str, float]) -> None:
+        """Reports figures measured at `step`."""
+
+    def note(self, message: str, **fields: Any) -> None:
+        """Reports something worth a line in the log."""
+
+    def warn(self, message: str, **fields: Any) -> None:
+        """Reports something that a person should look at."""
+
+    def event(self, kind: str, **fields: Any) -> None:
+        """Reports an event of another kind."""
+
+    def stop_requested(self) -> StopMode | None:
+        """Returns how the run was asked to stop, or None."""
+        return None
+
+    def raise_if_stopped(self) -> None:
+        """Raises RunStopped if the run was asked to stop. For stages with nothing to save."""
+        if mode := self.stop_requested():
+            raise RunStopped(mode)
+
+
+class FolderReporter(Reporter):
+    """Reports into a run folder.
+
+    Args:
+        folder: The run's folder.
+        echo: Also print one line per note, warning and metrics event (it lands in the run's log).
+        min_progress_seconds: Progress events come no closer together than this.
+    """
+
+    def __init__(self, folder: Path, *, echo: bool = True, min_progress_seconds: float = 0.5) -> None:
+        self.folder = folder
+        self._log = EventLog(folder / EVENTS_FILE)
+        self._stop_file = folder / STOP_FILE
+        self._echo = echo
+        self._min_progress_seconds = min_progress_seconds
+        self._last_progress = 0.0
+        self._next_stop_check = 0.0
+        self._stop: StopMode | None = None
+
+    def progress(self, done: float, total: float | None = None, unit: str = "", note: str = "") -> None:
+        now = time.monotonic()
+        finished = total is not None and done >= total
+        if now - self._last_progress < self._min_progress_seconds and not finished:
+            return
+        self._last_progress = now
+        self._log.append("progress", done=done, total=total, unit=unit, note=note)
+
+    def metrics(self, step: int, values: Mapping[str, float]) -> None:
+        self._log.append("metrics", step=step, values=dict(values))
+        self._print(f"step {step}  " + "  ".join(f"{k} {v:.5g}" for k, v in values.items()))
+
+    def note(self, message: str, **fields: Any) -> None:
+        self._log.append("note", message=message, **fields)
+        self._print(message)
+
+    def warn(self, message: str, **fields: Any) -> None:
+        self._log.append("warning", message=message, **fields)
+        self._print(f"warning: {message}")
+
+    def event(self, kind: str, **fields: Any) -> None:
+        self._log.append(kind, **fields)
+
+    def stop_requested(self) -> StopMode | None:
+        now = time.monotonic()
+        if self._stop != "abort" and now >= self._next_stop_check:
+            self._next_stop_check = now + 0.2
+            self._stop = read_stop(self._stop_file) or self._stop
+        return self._stop
+
+    def request_stop(self, mode: StopMode) -> None:
+        """Asks this process's own run to stop (from a SIGTERM handler)."""
+        self._stop = mode
+
+    def close(self) -> None:
+        """Syncs and closes the log."""
+        self._log.close()
+
+    def _print(self, line: str) -> None:
+        if self._echo:
+            print(line, flush=True)
+
+
+def read_stop(path: Path) -> StopMode | None:
+    """Reads a stop request; an unreadable one counts as none (it may be half-written)."""
+    try:
+        mode = json.loads(path.read_text("utf-8")).get("mode")
+    except (OSError, ValueError):
+        return None
+    return mode if mode in ("save", "abort") else None
+
+
+def _parse(line: bytes) -> dict[str, Any] | None:
+    try:
+        event = json.loads(line)
+    except ValueError:
+        return None
+    return event if isinstance(event, dict) and "n" in event else None
+
+
+def _mend_tail(path: Path) -> int:
+    """Cuts a torn last line off and returns the last event's number (0 in an empty file)."""
+    if not path.exists():
+        return 0
+    with path.open("rb+") as file:
+        size = file.seek(0, os.SEEK_END)
+        start = max(0, size - _TAIL_BYTES)
+        file.seek(start)
+        tail = file.read()
+        whole = tail.rfind(b"\n") + 1
+        if not whole and start:
+            raise RunError(
+                f"The last line of {path} is longer than {_TAIL_BYTES} bytes",
+                expected="events of ordinary length, each on a line of its own",
+                fix="move the file aside; it was not written by this program",
+            )
+        file.truncate(start + whole)
+    return next((event["n"] for event in _backwards(tail[:whole])), 0)
+
+
+def _backwards(data: bytes) -> Iterator[dict[str, Any]]:
+    for line in reversed(data.splitlines()):
+        if event := _parse(line):
+            yield event

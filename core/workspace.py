@@ -1,0 +1,376 @@
+"""Where artifacts live, how they are named, and how they are committed.
+
+A workspace is a folder:
+
+    studio.db                 what the page reads (core.store)
+    tokenizers/<name>/        tokenizer.json, ... and manifest.json
+    shards/<name>/            train/, validation/, tokenizer/ and manifest.json
+    models/<name>/            model.safetensors, config.json, tokenizer.json, ... and manifest.json
+    runs/<id>/                one folder per run (core.runs.folder)
+    cache/                    what can be made again
+
+An artifact is a folder with a `manifest.json`. It appears whole or not at all: it is written to a
+hidden folder beside its place, synced, and renamed. This module knows nothing of what artifacts
+hold.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import re
+import shutil
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from hashlib import sha256
+from importlib import metadata
+from pathlib import Path
+from typing import Any, Literal
+
+from core.errors import ConfigError, StudioError
+
+ArtifactKind = Literal["tokenizer", "shards", "model"]
+
+MANIFEST_FILE = "manifest.json"
+ALLOWED_PATHS_VARIABLE = "STUDIO_ALLOWED_PATHS"
+_FOLDERS: dict[str, str] = {"tokenizer": "tokenizers", "shards": "shards", "model": "models"}
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,95}")
+_VERSIONED = ("tensorflow", "keras", "jax", "tokenizers", "transformers", "datasets", "numpy")
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """What an artifact says of itself.
+
+    Attributes:
+        kind: tokenizer, shards or model.
+        name: Its name in the workspace.
+        fingerprint: Changes when the content does.
+        config: The config it was made with.
+        inputs: The fingerprints of what it was made from, by kind.
+        counts: Whatever is worth counting: documents, tokens, rows, losses.
+        files: Size and SHA-256 of each file, by path within the folder.
+        versions: Of Python and the libraries.
+        created: Unix seconds.
+        run: The id of the run that made it.
+    """
+
+    kind: str
+    name: str
+    fingerprint: str
+    config: dict[str, Any] = field(default_factory=dict)
+    inputs: dict[str, str] = field(default_factory=dict)
+    counts: dict[str, Any] = field(default_factory=dict)
+    files: dict[str, dict[str, Any]] = field(default_factory=dict)
+    versions: dict[str, str] = field(default_factory=dict)
+    created: float = 0.0
+    run: str = ""
+
+
+@dataclass(frozen=True)
+class Artifact:
+    """A committed artifact: its folder and its manifest."""
+
+    path: Path
+    manifest: Manifest
+
+    @property
+    def kind(self) -> str:
+        return self.manifest.kind
+
+    @property
+    def name(self) -> str:
+        return self.manifest.name
+
+    @property
+    def fingerprint(self) -> str:
+        return self.manifest.fingerprint
+
+
+class Workspace:
+    """A folder of artifacts and runs.
+
+    Args:
+        root: The folder; made when something is first written. None: `STUDIO_HOME`, else
+            `./workspace`.
+    """
+
+    def __init__(self, root: str | Path | None = None) -> None:
+        chosen = root or os.environ.get("STUDIO_HOME") or "workspace"
+        self.root = Path(chosen).expanduser().absolute()
+
+    def __repr__(self) -> str:
+        return f"Workspace({str(self.root)!r})"
+
+    @property
+    def runs(self) -> Path:
+        return self.root / "runs"
+
+    @property
+    def cache(self) -> Path:
+        return self.root / "cache"
+
+    @property
+    def uploads(self) -> Path:
+        return self.root / "uploads"
+
+    def folder(self, kind: str) -> Path:
+        """Returns the folder that holds all artifacts of a kind."""
+        return self.root / _FOLDERS[kind]
+
+    def list(self, kind: str) -> list[Artifact]:
+        """Returns the artifacts of a kind, the newest first."""
+        manifests = self.folder(kind).glob(f"[!.]*/{MANIFEST_FILE}")
+        found = [Artifact(path.parent, read_manifest(path.parent)) for path in manifests]
+        return sorted(found, key=lambda artifact: -artifact.manifest.created)
+
+    def find(self, kind: str, reference: str) -> Artifact:
+        """Finds an artifact by its name or its folder.
+
+        Raises:
+            ConfigError: There is none, or it is of another kind.
+        """
+        for folder in (self.folder(kind) / reference, Path(reference).expanduser()):
+            if reference and (folder / MANIFEST_FILE).is_file():
+                return _of_kind(kind, Artifact(folder, read_manifest(folder)))
+        raise ConfigError(
+            f"There are no shards called {reference!r}" if kind == "shards"
+            else f"There is no {kind} called {reference!r}",
+            expected=f"one of {self._known_names(kind)}, or a folder with a {MANIFEST_FILE}",
+            received=reference or "nothing",
+            fix=f"choose one of these, or make one first (the {kind} stage)",
+            field=kind,
+        )
+
+    def free_name(self, kind: str, wanted: str) -> str:
+        """Returns `wanted`, with a number behind it where that name is taken."""
+        taken = {path.name for path in self.folder(kind).glob("*")}
+        candidates = [wanted, *(f"{wanted}-{number}" for number in range(2, 10_000))]
+        return next(name for name in candidates if name not in taken)
+
+    def check_new_name(self, kind: str, name: str) -> None:
+        """Refuses a name that can't be a folder's, or is taken.
+
+        Raises:
+            ConfigError: With `field="name"`.
+        """
+        check_name(name)
+        if (self.folder(kind) / name).exists():
+            raise ConfigError(
+                f"The name {name!r} is taken", expected=f"a new name for the {kind}",
+                received=name, fix="choose another, or leave it empty", field="name",
+            )
+
+    @contextmanager
+    def new_artifact(self, kind: ArtifactKind, name: str) -> Iterator[Draft]:
+        """Gives a draft folder; what is in it becomes the artifact when the block ends well.
+
+        An exception inside the block leaves nothing behind.
+        """
+        self.check_new_name(kind, name)
+        final = self.folder(kind) / name
+        folder = final.parent / f".{name}.{os.getpid()}.draft"
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True)
+        draft = Draft(kind=kind, name=name, folder=folder, final=final)
+        try:
+            yield draft
+            draft.commit()
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+
+    def allowed_roots(self) -> list[Path]:
+        """Returns the folders that the page may read from: the workspace and what its owner allows."""
+        listed = os.environ.get(ALLOWED_PATHS_VARIABLE, "").split(os.pathsep)
+        return [self.root.resolve(), *(Path(path).expanduser().resolve() for path in listed if path)]
+
+    def confine(self, path: str, *, field: str) -> None:
+        """Refuses a path outside the folders that the page may read from.
+
+        Raises:
+            ConfigError: With the field's name.
+        """
+        if not path or "://" in path:
+            return
+        real = Path(path).expanduser().resolve()
+        roots = self.allowed_roots()
+        if not any(real.is_relative_to(root) for root in roots):
+            raise ConfigError(
+                f"The page may not read {path}",
+                expected="a path within " + " or ".join(map(str, roots)),
+                received=str(real),
+                fix="upload the file here, or start the app with --allow FOLDER "
+                f"(or {ALLOWED_PATHS_VARIABLE})",
+                field=field,
+            )
+
+    def _known_names(self, kind: str) -> str:
+        names = [artifact.name for artifact in self.list(kind)]
+        return ", ".join(names[:10]) if names else f"the {kind} in {self.root} (there are none yet)"
+
+
+@dataclass
+class Draft:
+    """An artifact being written. Set `fingerprint` (and what else is known) before the block ends."""
+
+    kind: ArtifactKind
+    name: str
+    folder: Path
+    final: Path
+    fingerprint: str = ""
+    config: dict[str, Any] = field(default_factory=dict)
+    inputs: dict[str, str] = field(default_factory=dict)
+    counts: dict[str, Any] = field(default_factory=dict)
+    run: str = ""
+    artifact: Artifact | None = None
+
+    def commit(self) -> Artifact:
+        """Writes the manifest, syncs everything and renames the folder to its place."""
+        files = describe_files(self.folder)
+        manifest = Manifest(
+            kind=self.kind,
+            name=self.name,
+            fingerprint=self.fingerprint or fingerprint_of_files(files),
+            config=self.config,
+            inputs=self.inputs,
+            counts=self.counts,
+            files=files,
+            versions=library_versions(),
+            created=time.time(),
+            run=self.run,
+        )
+        write_manifest(self.folder, manifest)
+        commit_folder(self.folder, self.final)
+        self.artifact = Artifact(self.final, manifest)
+        return self.artifact
+
+
+def check_name(name: str) -> None:
+    """Refuses a name that can't be a folder's everywhere.
+
+    Raises:
+        ConfigError: With `field="name"`.
+    """
+    if not _NAME.fullmatch(name):
+        raise ConfigError(
+            "That can't be a name",
+            expected="1 to 96 letters, digits, dots, dashes and underscores, a letter or digit first",
+            received=repr(name), fix="choose another name, or leave it empty", field="name",
+        )
+
+
+def read_manifest(folder: Path) -> Manifest:
+    """Reads a folder's manifest.
+
+    Raises:
+        StudioError: It is missing or damaged.
+    """
+    path = folder / MANIFEST_FILE
+    try:
+        values = json.loads(path.read_text("utf-8"))
+        return Manifest(**{name: values[name] for name in Manifest.__annotations__ if name in values})
+    except (OSError, ValueError, TypeError) as error:
+        raise StudioError(
+            f"The manifest {path} can't be read", expected="a JSON file written by the studio",
+            received=str(error), fix="make the artifact again, or restore the folder from a copy",
+        ) from error
+
+
+def write_manifest(folder: Path, manifest: Manifest) -> None:
+    """Writes a folder's manifest."""
+    text = json.dumps(asdict(manifest), indent=2, ensure_ascii=False)
+    (folder / MANIFEST_FILE).write_text(text + "\n", "utf-8")
+
+
+def describe_files(folder: Path) -> dict[str, dict[str, Any]]:
+    """Returns size and SHA-256 of every file below a folder, by relative path, without the manifest."""
+    paths = sorted(path for path in folder.rglob("*") if path.is_file())
+    return {
+        str(path.relative_to(folder)): {"bytes": path.stat().st_size, "sha256": hash_file(path)}
+        for path in paths
+        if path.name != MANIFEST_FILE
+    }
+
+
+def fingerprint_of_files(files: dict[str, dict[str, Any]]) -> str:
+    """Returns 16 hex digits over the files' names and contents."""
+    lines = "".join(f"{name}\0{entry['sha256']}\n" for name, entry in sorted(files.items()))
+    return sha256(lines.encode("utf-8")).hexdigest()[:16]
+
+
+def hash_file(path: Path) -> str:
+    """Returns a file's SHA-256 in hex."""
+    digest = sha256()
+    with path.open("rb") as file:
+        while block := file.read(1 << 20):
+            digest.update(block)
+    return digest.hexdigest()
+
+
+def damaged_files(folder: Path, manifest: Manifest) -> list[str]:
+    """Returns a sentence for each file that differs from what its manifest says."""
+    return [
+        problem
+        for name, entry in manifest.files.items()
+        if (problem := _damage(folder / name, entry))
+    ]
+
+
+def commit_folder(draft: Path, final: Path) -> None:
+    """Syncs a folder with all it holds and renames it to its place, which must be free."""
+    for path in draft.rglob("*"):
+        sync(path)
+    sync(draft)
+    draft.rename(final)
+    sync(final.parent)
+
+
+def sync(path: Path) -> None:
+    """Forces a file or folder to the disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def write_atomically(path: Path, text: str) -> None:
+    """Writes a small text file so that readers see the old one or the new one, never half."""
+    draft = path.with_name(f".{path.name}.{os.getpid()}.draft")
+    draft.write_text(text, "utf-8")
+    sync(draft)
+    draft.replace(path)
+    sync(path.parent)
+
+
+def library_versions() -> dict[str, str]:
+    """Returns the versions that an artifact may depend on, without importing anything."""
+    versions = {"python": platform.python_version()}
+    for name in _VERSIONED:
+        try:
+            versions[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            continue
+    return versions
+
+
+def _of_kind(kind: str, artifact: Artifact) -> Artifact:
+    if artifact.kind != kind:
+        raise ConfigError(
+            f"{artifact.path} is not what is needed here", expected=f"a folder of kind {kind}",
+            received=f"a folder of kind {artifact.kind}", field=kind,
+            fix=f"name one from {_FOLDERS[kind]}/",
+        )
+    return artifact
+
+
+def _damage(path: Path, entry: dict[str, Any]) -> str:
+    if not path.is_file():
+        return f"{path.name} is missing"
+    size = path.stat().st_size
+    if size != entry["bytes"]:
+        return f"{path.name} has {size} bytes instead of {entry['bytes']}"
+    return "" if hash_file(path) == entry["sha256"] else f"{path.name} has other bytes than written"
