@@ -115,8 +115,19 @@ class Reporter:
 
     folder: Path | None = None
 
-    def progress(self, done: float, total: float | None = None, unit: str = "", note: str = "") -> None:
-        """Reports how far the stage is: `done` of `total` in `unit`, with a word on what it does."""
+    def progress(
+        self,
+        done: float,
+        total: float | None = None,
+        unit: str = "",
+        note: str = "",
+        eta_seconds: float | None = None,
+    ) -> None:
+        """Reports how far the stage is: `done` of `total` in `unit`, with a word on what it does.
+
+        A stage that knows better than "elapsed times what is left over what is done" when it will
+        end says so with `eta_seconds`.
+        """
 
     def metrics(self, step: int, values: Mapping[str, float]) -> None:
         """Reports figures measured at `step`."""
@@ -159,13 +170,21 @@ class FolderReporter(Reporter):
         self._next_stop_check = 0.0
         self._stop: StopMode | None = None
 
-    def progress(self, done: float, total: float | None = None, unit: str = "", note: str = "") -> None:
+    def progress(
+        self,
+        done: float,
+        total: float | None = None,
+        unit: str = "",
+        note: str = "",
+        eta_seconds: float | None = None,
+    ) -> None:
         now = time.monotonic()
         finished = total is not None and done >= total
         if now - self._last_progress < self._min_progress_seconds and not finished:
             return
         self._last_progress = now
-        self._log.append("progress", done=done, total=total, unit=unit, note=note)
+        known = {} if eta_seconds is None else {"eta_seconds": round(eta_seconds, 1)}
+        self._log.append("progress", done=done, total=total, unit=unit, note=note, **known)
 
     def metrics(self, step: int, values: Mapping[str, float]) -> None:
         self._log.append("metrics", step=step, values=dict(values))
