@@ -71,8 +71,7 @@ class StageConfig(BaseModel):
         preset = values.get("preset", cls.model_fields["preset"].default)
         return {**cls.presets.get(preset, {}), **values}
 
-    @classmethod
-    def parse(cls, values: dict[str, Any]) -> typing.Self:
+    def __init__(self, **values: Any) -> None:
         """Makes a config from plain values, with errors a person can read.
 
         Raises:
@@ -80,9 +79,14 @@ class StageConfig(BaseModel):
                 names the first such field.
         """
         try:
-            return cls.model_validate(values)
+            super().__init__(**values)
         except ValidationError as error:
-            raise config_error(cls, error) from error
+            raise config_error(type(self), error) from error
+
+    @classmethod
+    def parse(cls, values: dict[str, Any]) -> typing.Self:
+        """Makes a config from a dict, as from JSON. Raises ConfigError as the constructor does."""
+        return cls(**values)
 
     def fingerprint(self) -> str:
         """Returns 16 hex digits that change when a field that matters does."""
@@ -487,7 +491,7 @@ def changed_values(config: StageConfig) -> dict[str, Any]:
     values: dict[str, Any] = {}
     if "preset" in type(config).model_fields:
         values["preset"] = config.preset  # type: ignore[attr-defined]
-    plain = type(config).model_validate(values)
+    plain = type(config)(**values)
     for name in type(config).model_fields:
         value = getattr(config, name)
         if isinstance(value, StageConfig):

@@ -1,0 +1,58 @@
+"""Pretrain Studio: train a language model from scratch, from text to a published checkpoint.
+
+What scripts import. Importing this package imports no engine; each name is loaded on first use.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from core.config import CorpusConfig, QuickstartConfig, ShardConfig, TokenizerConfig, TrainConfig
+    from core.errors import StudioError
+    from core.inference import fill_mask
+    from core.stages import build_shards, quickstart, train, train_tokenizer
+    from core.workspace import Artifact, Workspace
+
+_HOMES = {
+    "Artifact": "core.workspace",
+    "CorpusConfig": "core.config",
+    "QuickstartConfig": "core.config",
+    "ShardConfig": "core.config",
+    "StudioError": "core.errors",
+    "TokenizerConfig": "core.config",
+    "TrainConfig": "core.config",
+    "Workspace": "core.workspace",
+    "build_shards": "core.stages",
+    "fill_mask": "core.inference",
+    "quickstart": "core.stages",
+    "train": "core.stages",
+    "train_tokenizer": "core.stages",
+}
+
+__all__ = [
+    "Artifact",
+    "CorpusConfig",
+    "QuickstartConfig",
+    "ShardConfig",
+    "StudioError",
+    "TokenizerConfig",
+    "TrainConfig",
+    "Workspace",
+    "build_shards",
+    "fill_mask",
+    "quickstart",
+    "train",
+    "train_tokenizer",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'core' has no attribute {name!r}")
+    return getattr(importlib.import_module(_HOMES[name]), name)
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -1,0 +1,1 @@
+"""How runs are submitted, queued, started, watched and stopped."""

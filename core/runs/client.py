@@ -1,0 +1,155 @@
+"""What the page and the shell may do with runs: ask, and look."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from core.config import QuickstartConfig, StageConfig
+from core.errors import ConfigError, RunError
+from core.events import StopMode
+from core.runs.folder import RunFolder, RunRecord, carried_environment, new_run_id
+from core.runs.worker import is_worker_running, start_worker
+from core.stages import ARTIFACT_KINDS, quickstart_stages
+from core.store import ACTIVE_STATES, RunRow, Store
+from core.workspace import Workspace, check_name
+
+_HANDLED_WITHIN_SECONDS = 10.0
+_POLL_SECONDS = 0.05
+
+
+def submit(
+    workspace: Workspace, stage: str, config: StageConfig, after: Sequence[str] = ()
+) -> str:
+    """Queues a run and returns its id.
+
+    Args:
+        workspace: Where it runs.
+        stage: tokenizer, shards, train, ...
+        config: The stage's config.
+        after: Ids of runs that must be done before it starts.
+
+    Raises:
+        ConfigError: The name it asks for is taken.
+    """
+    _check_name_is_free(workspace, stage, config)
+    record = RunRecord(
+        id=new_run_id(stage),
+        stage=stage,
+        config=config.model_dump(mode="json"),
+        after=list(after),
+        created=time.time(),
+        cwd=os.getcwd(),
+        environment=carried_environment(os.environ),
+    )
+    _ask(workspace, "submit", vars(record))
+    return record.id
+
+
+def submit_quickstart(workspace: Workspace, config: QuickstartConfig | None = None) -> list[str]:
+    """Queues the quickstart's stages, each waiting for the one before, and returns their ids."""
+    runs: list[str] = []
+    for stage, stage_config in quickstart_stages(config or QuickstartConfig(), workspace):
+        runs.append(submit(workspace, stage, stage_config, after=runs[-1:]))
+    return runs
+
+
+def request_stop(workspace: Workspace, run_id: str, mode: StopMode = "save") -> str:
+    """Asks a run to stop: `save` finishes the step and saves, `abort` does not. Returns its id.
+
+    Raises:
+        RunError: There is no such run, or it has ended already.
+    """
+    row = _open_and_find(workspace, run_id)
+    if row.ended_for_good:
+        raise RunError(
+            f"The run {row.id} can't be stopped", expected="a run that is queued or running",
+            received=f"one that is {row.state}", fix="nothing needs to be done",
+        )
+    _ask(workspace, "stop", {"run": row.id, "mode": mode})
+    return row.id
+
+
+def delete_run(workspace: Workspace, run_id: str) -> str:
+    """Deletes an ended run with its folder; what it made stays. Returns its id.
+
+    Raises:
+        RunError: There is no such run, or it hasn't ended.
+    """
+    row = _open_and_find(workspace, run_id)
+    if error := _ask(workspace, "delete", {"run": row.id}):
+        raise RunError(error)
+    return row.id
+
+
+def ensure_worker(workspace: Workspace) -> None:
+    """Starts the workspace's worker if none runs."""
+    if not is_worker_running(workspace):
+        start_worker(workspace)
+
+
+def refresh(workspace: Workspace) -> None:
+    """Brings the database up to date where no worker has been running."""
+    store = Store.open(workspace)
+    waiting = store.pending_requests() or store.list_runs(states=(*ACTIVE_STATES, "queued"), limit=1)
+    if waiting and not is_worker_running(workspace):
+        start_worker(workspace)
+        _wait_until(lambda: not store.pending_requests())
+        time.sleep(2 * _POLL_SECONDS)
+    store.close()
+
+
+def read_log_tail(workspace: Workspace, run_id: str, lines: int = 200) -> str:
+    """Returns the last lines of what a run has printed."""
+    return RunFolder.of(workspace, run_id).log_tail(lines)
+
+
+def _open_and_find(workspace: Workspace, run_id: str) -> RunRow:
+    refresh(workspace)
+    store = Store.open(workspace)
+    try:
+        return store.find_run(run_id)
+    finally:
+        store.close()
+
+
+def _ask(workspace: Workspace, kind: str, payload: dict[str, Any]) -> str:
+    """Makes a request and waits a little for it to be handled; returns what went wrong."""
+    store = Store.open(workspace)
+    number = store.add_request(kind, payload)
+    ensure_worker(workspace)
+    _wait_until(lambda: _is_handled(store, number))
+    request = store.get_request(number)
+    store.close()
+    return request.error if request else ""
+
+
+def _is_handled(store: Store, number: int) -> bool:
+    request = store.get_request(number)
+    return request is not None and request.handled is not None
+
+
+def _wait_until(condition: Any) -> None:
+    deadline = time.monotonic() + _HANDLED_WITHIN_SECONDS
+    while not condition() and time.monotonic() < deadline:
+        time.sleep(_POLL_SECONDS)
+
+
+def _check_name_is_free(workspace: Workspace, stage: str, config: StageConfig) -> None:
+    name = getattr(config, "name", "")
+    if not name:
+        return
+    check_name(name)
+    kind = ARTIFACT_KINDS[stage]
+    workspace.check_new_name(kind, name)
+    store = Store.open(workspace)
+    for row in store.list_runs(states=("queued", *ACTIVE_STATES), limit=1000):
+        if ARTIFACT_KINDS.get(row.stage) == kind and row.config.get("name") == name:
+            raise ConfigError(
+                f"The name {name!r} is taken", expected=f"a new name for the {kind}",
+                received=f"{name}, which the run {row.id} is making", fix="choose another",
+                field="name",
+            )
+    store.close()

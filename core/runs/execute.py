@@ -1,0 +1,150 @@
+"""Runs one stage in this process and reports how it went.
+
+`python -m core.runs.execute FOLDER` is what the supervisor starts; `core.runs.local` calls
+`execute_stage` for scripts. This module knows nothing of the queue and the database.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import signal
+import sys
+import traceback
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from core.config import StageConfig
+from core.errors import StudioError
+from core.events import FolderReporter, RunStopped
+from core.runs.folder import RunFolder
+from core.runs.process import ProcessIdentity
+from core.stages import parse_stage_config, stage_function
+from core.workspace import Artifact, Workspace
+
+EXIT_FAILED = 1
+
+
+def execute_stage(
+    stage: str, config: StageConfig, workspace: Workspace, reporter: FolderReporter
+) -> Artifact:
+    """Runs a stage; its start, its end and its failure are events.
+
+    Raises:
+        Whatever the stage raises, after it was reported.
+    """
+    reporter.event("started", stage=stage, process=ProcessIdentity.of_this().to_json())
+    try:
+        artifact = stage_function(stage)(config, workspace, reporter)
+    except RunStopped as stopped:
+        reason = "saved" if stopped.mode == "save" else "aborted"
+        reporter.event("finished", state="stopped", reason=reason)
+        raise
+    except BaseException as error:
+        reporter.event("finished", state="failed", **describe_failure(error))
+        raise
+    reporter.event("artifact", **describe_artifact(artifact))
+    reporter.event("finished", state="done", reason="", results=artifact.manifest.counts)
+    return artifact
+
+
+def describe_artifact(artifact: Artifact) -> dict[str, Any]:
+    """Returns the payload of an `artifact` event."""
+    manifest = artifact.manifest
+    return {
+        "artifact": {
+            "kind": manifest.kind,
+            "name": manifest.name,
+            "path": str(artifact.path),
+            "fingerprint": manifest.fingerprint,
+            "created": manifest.created,
+            "counts": manifest.counts,
+        }
+    }
+
+
+def describe_failure(error: BaseException) -> dict[str, Any]:
+    """Returns the reason and the error of a `finished` event, with advice for what is known."""
+    if isinstance(error, StudioError):
+        return {"reason": type(error).__name__, "error": describe_error(error)}
+    for reason, known in (("disk_full", _is_disk_full), ("out_of_memory", _is_out_of_memory)):
+        if known(error):
+            advice = StudioError(_PROBLEMS[reason], received=_short(error), fix=_ADVICE[reason])
+            return {"reason": reason, "error": describe_error(advice)}
+    unknown = StudioError(
+        f"The stage failed with {type(error).__name__}",
+        received=_short(error),
+        fix="read the end of the log; this is not an error that the studio knows",
+    )
+    return {"reason": "error", "error": describe_error(unknown)}
+
+
+def describe_error(error: StudioError) -> dict[str, str]:
+    """Returns an error as plain values."""
+    return {
+        "problem": error.problem,
+        "expected": error.expected,
+        "received": error.received,
+        "fix": error.fix,
+        "field": error.field,
+    }
+
+
+_PROBLEMS = {
+    "disk_full": "The disk is full",
+    "out_of_memory": "There was not enough memory",
+}
+_ADVICE = {
+    "disk_full": "make room (delete artifacts or runs that aren't needed), then resume the run",
+    "out_of_memory": "use a smaller batch, shorter rows or a smaller model",
+}
+
+
+def _is_disk_full(error: BaseException) -> bool:
+    return isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
+
+
+def _is_out_of_memory(error: BaseException) -> bool:
+    return isinstance(error, MemoryError) or "RESOURCE_EXHAUSTED" in str(error)
+
+
+def _short(error: BaseException) -> str:
+    text = str(error).strip() or type(error).__name__
+    return text if len(text) <= 500 else text[:500] + "…"
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Runs the stage that a run folder describes; returns the exit code."""
+    folder = RunFolder(Path((arguments or sys.argv[1:])[0]))
+    with folder.lock():
+        record = folder.read_record()
+        if record.cwd and Path(record.cwd).is_dir():
+            os.chdir(record.cwd)
+        reporter = FolderReporter(folder.path)
+        _stop_on_sigterm(reporter)
+        try:
+            config = parse_stage_config(record.stage, record.config)
+            execute_stage(record.stage, config, Workspace(folder.path.parent.parent), reporter)
+        except RunStopped:
+            return EXIT_FAILED
+        except StudioError as error:
+            print(f"error: {error}", file=sys.stderr, flush=True)
+            return error.exit_code
+        except Exception:  # noqa: BLE001 -- the process ends here; the traceback goes to the log
+            traceback.print_exc()
+            return EXIT_FAILED
+        finally:
+            reporter.close()
+    return 0
+
+
+def _stop_on_sigterm(reporter: FolderReporter) -> None:
+    def stop(_: int, __: FrameType | None) -> None:
+        reporter.request_stop("save")
+
+    signal.signal(signal.SIGTERM, stop)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,181 @@
+"""A run's folder: which files are in it and what they say.
+
+    run.json        what is to be run: id, stage, config, what it waits for, where and with what
+                    environment it was submitted
+    process.json    which processes run it
+    events.jsonl    what it reports (core.events)
+    log.txt         what it prints
+    stop.json       that somebody asked for it to stop
+    exit.json       how its process ended, written by the supervisor
+    run.lock        held by the process that runs it
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import secrets
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from core.errors import RunError
+from core.events import EVENTS_FILE, STOP_FILE, StopMode
+from core.runs.process import ProcessIdentity
+from core.workspace import Workspace, write_atomically
+
+# What of the submitter's environment goes with a run. Secrets never do.
+_CARRIED_PREFIXES = ("HF_", "JAX_", "XLA_", "TF_", "TPU_", "CUDA_", "STUDIO_", "LIBTPU_", "KERAS_")
+_SECRET_WORDS = ("TOKEN", "SECRET", "PASSWORD", "AUTH", "KEY", "DATABASE_URL")
+
+
+@dataclass(frozen=True)
+class RunRecord:
+    """What is to be run.
+
+    Attributes:
+        id: The run's id, which is its folder's name too.
+        stage: tokenizer, shards, train, ...
+        config: The stage's config as plain values.
+        after: Runs that must be done first.
+        created: Unix seconds.
+        cwd: The folder that relative paths in the config mean.
+        environment: What of the submitter's environment goes with it.
+    """
+
+    id: str
+    stage: str
+    config: dict[str, Any]
+    after: list[str] = field(default_factory=list)
+    created: float = 0.0
+    cwd: str = ""
+    environment: dict[str, str] = field(default_factory=dict)
+
+
+class RunFolder:
+    """Paths and small records of one run's folder."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    @classmethod
+    def of(cls, workspace: Workspace, run_id: str) -> RunFolder:
+        """Returns the folder of a run, whether it is there or not."""
+        return cls(workspace.runs / run_id)
+
+    @property
+    def events(self) -> Path:
+        return self.path / EVENTS_FILE
+
+    @property
+    def log(self) -> Path:
+        return self.path / "log.txt"
+
+    @property
+    def stop_file(self) -> Path:
+        return self.path / STOP_FILE
+
+    def write_record(self, record: RunRecord) -> None:
+        """Makes the folder and writes what is to be run."""
+        self.path.mkdir(parents=True, exist_ok=True)
+        _write_json(self.path / "run.json", asdict(record))
+
+    def read_record(self) -> RunRecord:
+        """Reads what is to be run.
+
+        Raises:
+            RunError: It is missing or damaged.
+        """
+        values = _read_json(self.path / "run.json")
+        try:
+            return RunRecord(**(values or {}))
+        except TypeError as error:
+            raise RunError(
+                f"The run folder {self.path} can't be read", expected="a run.json in it",
+                received=str(error), fix="delete this run and start it again",
+            ) from error
+
+    def write_processes(self, **identities: ProcessIdentity | None) -> None:
+        """Writes which processes run it: `run`, and `supervisor` where there is one."""
+        known = {name: one.to_json() for name, one in identities.items() if one}
+        _write_json(self.path / "process.json", known)
+
+    def read_process(self, name: str = "run") -> ProcessIdentity | None:
+        """Returns the identity of the run's process or of its supervisor, if it was written."""
+        values = _read_json(self.path / "process.json") or {}
+        return ProcessIdentity.from_json(values.get(name))
+
+    def is_running(self) -> bool:
+        """Tells whether the run's process or its supervisor is alive."""
+        identities = (self.read_process("run"), self.read_process("supervisor"))
+        return any(identity is not None and identity.is_alive() for identity in identities)
+
+    def request_stop(self, mode: StopMode) -> None:
+        """Asks the run to stop: `save` its state first, or `abort`."""
+        _write_json(self.stop_file, {"mode": mode, "time": time.time()})
+
+    def write_exit(self, code: int | None, signal: int | None) -> None:
+        """Writes how the run's process ended."""
+        _write_json(self.path / "exit.json", {"code": code, "signal": signal, "time": time.time()})
+
+    def read_exit(self) -> dict[str, Any] | None:
+        """Returns `{"code", "signal", "time"}`, or None while it isn't known."""
+        return _read_json(self.path / "exit.json")
+
+    def log_tail(self, lines: int = 200) -> str:
+        """Returns the last lines of what the run has printed."""
+        try:
+            with self.log.open("rb") as file:
+                size = file.seek(0, os.SEEK_END)
+                file.seek(max(0, size - lines * 400))
+                text = file.read().decode("utf-8", "replace")
+        except OSError:
+            return ""
+        return "\n".join(text.splitlines()[-lines:])
+
+    @contextmanager
+    def lock(self) -> Iterator[None]:
+        """Holds the run's lock.
+
+        Raises:
+            RunError: Another process holds it.
+        """
+        with (self.path / "run.lock").open("a") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError as error:
+                raise RunError(
+                    f"The run {self.path.name} is running already", expected="one process a run",
+                    received="another process that holds its lock", fix="wait for it, or stop it",
+                ) from error
+            yield
+
+
+def new_run_id(stage: str) -> str:
+    """Returns an id that sorts by time and says what it is."""
+    return f"{stage}-{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(2)}"
+
+
+def carried_environment(environment: Mapping[str, str]) -> dict[str, str]:
+    """Returns what of an environment goes with a run: settings of the libraries, never secrets."""
+    return {
+        name: value
+        for name, value in environment.items()
+        if name.startswith(_CARRIED_PREFIXES) and not any(word in name for word in _SECRET_WORDS)
+    }
+
+
+def _write_json(path: Path, values: Mapping[str, Any]) -> None:
+    write_atomically(path, json.dumps(values, indent=2) + "\n")
+
+
+def _read_json(path: Path) -> dict[str, Any] | None:
+    try:
+        values = json.loads(path.read_text("utf-8"))
+    except (OSError, ValueError):
+        return None
+    return values if isinstance(values, dict) else None

@@ -1,0 +1,41 @@
+"""Runs a stage in the calling process, with a run folder so that it shows in the page."""
+
+from __future__ import annotations
+
+import os
+import time
+
+from core.config import StageConfig
+from core.events import FolderReporter
+from core.runs.execute import execute_stage
+from core.runs.folder import RunFolder, RunRecord, new_run_id
+from core.runs.process import ProcessIdentity
+from core.store import Store
+from core.workspace import Artifact, Workspace
+
+
+def run_here(stage: str, config: StageConfig, workspace: Workspace) -> Artifact:
+    """Runs a stage in this process and returns its artifact.
+
+    Raises:
+        Whatever the stage raises.
+    """
+    record = RunRecord(
+        id=new_run_id(stage),
+        stage=stage,
+        config=config.model_dump(mode="json"),
+        created=time.time(),
+        cwd=os.getcwd(),
+    )
+    folder = RunFolder.of(workspace, record.id)
+    folder.write_record(record)
+    folder.write_processes(run=ProcessIdentity.of_this())
+    store = Store.open(workspace)
+    store.add_request("register", {"run": record.id})
+    store.close()
+    reporter = FolderReporter(folder.path, echo=False)
+    try:
+        with folder.lock():
+            return execute_stage(stage, config, workspace, reporter)
+    finally:
+        reporter.close()

@@ -1,0 +1,82 @@
+"""Which process is which: a pid alone says nothing, since pids are used again."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+
+@dataclass(frozen=True)
+class ProcessIdentity:
+    """A process that can't be taken for another one.
+
+    Attributes:
+        pid: Its number.
+        started: When it started, in the clock ticks since boot that Linux gives (elsewhere, in
+            unix seconds).
+        boot_id: Which boot of the machine this was.
+    """
+
+    pid: int
+    started: float
+    boot_id: str
+
+    @classmethod
+    def of(cls, pid: int) -> ProcessIdentity | None:
+        """Returns the identity of a living process, or None."""
+        started = _start_time(pid)
+        return None if started is None else cls(pid, started, _boot_id())
+
+    @classmethod
+    def of_this(cls) -> ProcessIdentity:
+        """Returns this process's identity."""
+        identity = cls.of(os.getpid())
+        assert identity is not None
+        return identity
+
+    @classmethod
+    def from_json(cls, values: Any) -> ProcessIdentity | None:
+        """Reads what `to_json` gave; None for anything else."""
+        try:
+            return cls(int(values["pid"]), float(values["started"]), str(values["boot_id"]))
+        except (TypeError, KeyError, ValueError):
+            return None
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    def is_alive(self) -> bool:
+        """Tells whether this very process still runs."""
+        return ProcessIdentity.of(self.pid) == self
+
+
+def _start_time(pid: int) -> float | None:
+    stat = Path(f"/proc/{pid}/stat")
+    if not Path("/proc/self/stat").exists():
+        return _start_time_elsewhere(pid)
+    try:
+        # The command's name may hold spaces and brackets; the fields go on behind the last one.
+        fields = stat.read_text().rpartition(")")[2].split()
+    except OSError:
+        return None
+    state, started = fields[0], fields[19]
+    return None if state in ("Z", "X") else float(started)
+
+
+def _start_time_elsewhere(pid: int) -> float | None:
+    try:
+        process = psutil.Process(pid)
+        return None if process.status() == psutil.STATUS_ZOMBIE else process.create_time()
+    except psutil.Error:
+        return None
+
+
+def _boot_id() -> str:
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        return str(int(psutil.boot_time()))

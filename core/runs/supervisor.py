@@ -1,0 +1,62 @@
+"""Waits for one run's process and writes how it ended.
+
+`python -m core.runs.supervisor FOLDER`, started by the worker in a session of its own. It outlives
+the worker, passes a SIGTERM on to the run, and ends a run that was told to abort and doesn't.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from types import FrameType
+
+from core.events import read_stop
+from core.runs.folder import RunFolder
+from core.runs.process import ProcessIdentity
+
+ABORT_GRACE_SECONDS = 15.0
+_POLL_SECONDS = 0.1
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Runs the folder's stage in a child process, waits, and writes `exit.json`."""
+    folder = RunFolder(Path((arguments or sys.argv[1:])[0]))
+    child = subprocess.Popen(
+        [sys.executable, "-m", "core.runs.execute", str(folder.path)],
+        stdin=subprocess.DEVNULL,
+        env={**os.environ, **folder.read_record().environment},
+    )
+    _pass_on_sigterm(child)
+    folder.write_processes(
+        run=ProcessIdentity.of(child.pid), supervisor=ProcessIdentity.of_this()
+    )
+    code = _wait(child, folder)
+    folder.write_exit(code if code >= 0 else None, -code if code < 0 else None)
+    return 0
+
+
+def _wait(child: subprocess.Popen[bytes], folder: RunFolder) -> int:
+    abort_asked = 0.0
+    while (code := child.poll()) is None:
+        time.sleep(_POLL_SECONDS)
+        if read_stop(folder.stop_file) != "abort":
+            continue
+        abort_asked = abort_asked or time.monotonic()
+        if time.monotonic() - abort_asked > ABORT_GRACE_SECONDS:
+            child.kill()
+    return code
+
+
+def _pass_on_sigterm(child: subprocess.Popen[bytes]) -> None:
+    def pass_on(_: int, __: FrameType | None) -> None:
+        child.send_signal(signal.SIGTERM)
+
+    signal.signal(signal.SIGTERM, pass_on)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

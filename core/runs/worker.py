@@ -1,0 +1,383 @@
+"""The worker: one process per workspace that starts queued runs and keeps the database true.
+
+`python -m core.runs.worker --workspace DIR`. It holds `worker.lock`; a second one gives up at once.
+Runs are processes of their own: when the worker dies they go on, and the next worker takes in what
+they have reported meanwhile. It ends by itself when there has been nothing to do for a while.
+"""
+
+from __future__ import annotations
+
+import argparse
+import fcntl
+import os
+import shutil
+import subprocess
+import sys
+import time
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import core
+from core.errors import StudioError
+from core.events import StopMode, read_events
+from core.runs.folder import RunFolder, RunRecord
+from core.store import ACTIVE_STATES, RequestRow, RunRow, Store
+from core.workspace import Workspace
+
+POLL_SECONDS = 0.2
+IDLE_SECONDS = 60.0
+STARTING_GRACE_SECONDS = 20.0
+SLOTS_VARIABLE = "STUDIO_SLOTS"
+_LOCK_FILE = "worker.lock"
+_LOG_FILE = "worker.log"
+_KEPT_WARNINGS = 20
+
+
+class Worker:
+    """Handles requests, takes in events, ends and starts runs.
+
+    Args:
+        workspace: Whose runs.
+        slots: How many runs may run at once.
+    """
+
+    def __init__(self, workspace: Workspace, slots: int = 1) -> None:
+        self.workspace = workspace
+        self.slots = slots
+        self.store = Store.open(workspace)
+
+    def work(self) -> bool:
+        """Does one round; tells whether there is anything under way or waiting."""
+        for request in self.store.pending_requests():
+            self._handle(request)
+        for row in self.store.list_runs(states=ACTIVE_STATES, limit=1000):
+            self._follow(row)
+        self._start_queued()
+        return bool(self.store.list_runs(states=(*ACTIVE_STATES, "queued"), limit=1))
+
+    # Requests.
+
+    def _handle(self, request: RequestRow) -> None:
+        handlers = {
+            "submit": self._submit,
+            "register": self._register,
+            "stop": self._stop,
+            "delete": self._delete,
+        }
+        try:
+            handlers[request.kind](request.payload)
+        except StudioError as error:
+            self.store.finish_request(request.id, str(error))
+        except Exception as error:  # noqa: BLE001 -- one bad request must not end the worker
+            traceback.print_exc()
+            self.store.finish_request(request.id, f"{type(error).__name__}: {error}")
+        else:
+            self.store.finish_request(request.id)
+
+    def _submit(self, payload: dict[str, Any]) -> None:
+        record = RunRecord(**payload)
+        RunFolder.of(self.workspace, record.id).write_record(record)
+        self.store.add_run(_row_of(record, "queued"))
+
+    def _register(self, payload: dict[str, Any]) -> None:
+        folder = RunFolder.of(self.workspace, payload["run"])
+        record = folder.read_record()
+        row = _row_of(record, "running")
+        identity = folder.read_process()
+        row.pid = identity.pid if identity else None
+        row.started = record.created
+        self.store.add_run(row)
+
+    def _stop(self, payload: dict[str, Any]) -> None:
+        row = self.store.find_run(payload["run"])
+        if row.state == "queued":
+            self.store.update_run(row.id, state="stopped", reason="cancelled", ended=time.time())
+        elif row.state in ACTIVE_STATES:
+            mode: StopMode = "abort" if payload.get("mode") == "abort" else "save"
+            RunFolder.of(self.workspace, row.id).request_stop(mode)
+            self.store.update_run(row.id, state="stopping")
+
+    def _delete(self, payload: dict[str, Any]) -> None:
+        row = self.store.find_run(payload["run"])
+        if not row.ended_for_good:
+            raise StudioError(
+                f"The run {row.id} can't be deleted", expected="a run that has ended",
+                received=f"one that is {row.state}", fix="stop it first",
+            )
+        shutil.rmtree(RunFolder.of(self.workspace, row.id).path, ignore_errors=True)
+        self.store.remove_run(row.id)
+
+    # What runs report.
+
+    def _follow(self, row: RunRow) -> None:
+        folder = RunFolder.of(self.workspace, row.id)
+        running, exited = folder.is_running(), folder.read_exit()
+        # Read the events after asking whether it lives: what it wrote before it died is in them.
+        finished = self._take_in(row, folder)
+        if exited is not None or not running:
+            self._end(row, finished, exited)
+
+    def _take_in(self, row: RunRow, folder: RunFolder) -> dict[str, Any] | None:
+        events, offset = read_events(folder.events, row.event_offset)
+        intake = _Intake(row)
+        for one in events:
+            if one["n"] > row.event_number:
+                intake.add(one)
+        if events:
+            number = max(row.event_number, int(events[-1]["n"]))
+            values = {**intake.values, "event_number": number, "event_offset": offset}
+            self.store.take_in(row.id, intake.metrics, intake.artifacts, values)
+        return intake.finished
+
+    def _end(
+        self, row: RunRow, finished: dict[str, Any] | None, exited: dict[str, Any] | None
+    ) -> None:
+        finished = finished or self._finished_event(row)
+        if exited is None and finished is None and self._is_starting(row):
+            return
+        values = _ending(finished, exited)
+        now = time.time()
+        ended = (exited or finished or {}).get("time") or (finished or {}).get("t") or now
+        self.store.update_run(row.id, ended=ended, eta_seconds=None, **values)
+
+    def _finished_event(self, row: RunRow) -> dict[str, Any] | None:
+        """Reads the whole log again: the end may have been taken in by an earlier round."""
+        events, _ = read_events(RunFolder.of(self.workspace, row.id).events)
+        return next((one for one in reversed(events) if one["kind"] == "finished"), None)
+
+    def _is_starting(self, row: RunRow) -> bool:
+        """A run that was just started may not have written its processes yet."""
+        no_process = RunFolder.of(self.workspace, row.id).read_process("supervisor") is None
+        return no_process and time.time() - (row.started or 0) < STARTING_GRACE_SECONDS
+
+    # The queue.
+
+    def _start_queued(self) -> None:
+        queued = sorted(self.store.list_runs(states=("queued",), limit=10_000), key=_by_position)
+        free = self.slots - len(self.store.list_runs(states=ACTIVE_STATES, limit=1000))
+        for row in queued:
+            awaited = [self.store.get_run(run_id) for run_id in row.after]
+            failed = [one for one in awaited if one is None or _is_ended_badly(one)]
+            if failed:
+                self._fail_dependent(row, failed[0])
+            elif free > 0 and all(one and one.state == "done" for one in awaited):
+                self._start(row)
+                free -= 1
+
+    def _fail_dependent(self, row: RunRow, awaited: RunRow | None) -> None:
+        state = awaited.state if awaited else "deleted"
+        name = awaited.id if awaited else "a run that is gone"
+        error = {
+            "problem": "This run waited for another one that didn't end well",
+            "expected": f"{name} to be done",
+            "received": f"{name} is {state}",
+            "fix": "see what that run says, then start both again",
+            "field": "",
+        }
+        self.store.update_run(
+            row.id, state="failed", reason="dependency", ended=time.time(), error=error
+        )
+
+    def _start(self, row: RunRow) -> None:
+        folder = RunFolder.of(self.workspace, row.id)
+        with folder.log.open("ab") as log:
+            process = subprocess.Popen(
+                [sys.executable, "-m", "core.runs.supervisor", str(folder.path)],
+                stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
+                env=child_environment(),
+            )
+        _reap_later(process)
+        self.store.update_run(row.id, state="running", started=time.time(), pid=process.pid)
+
+
+class _Intake:
+    """Sorts a batch of events into rows."""
+
+    def __init__(self, row: RunRow) -> None:
+        self.metrics: list[dict[str, Any]] = []
+        self.artifacts: list[dict[str, Any]] = []
+        self.values: dict[str, Any] = {}
+        self.finished: dict[str, Any] | None = None
+        self._warnings = list(row.warnings)
+
+    def add(self, event: dict[str, Any]) -> None:
+        handler = getattr(self, f"_on_{event['kind']}", None)
+        if handler:
+            handler(event)
+
+    def _on_started(self, event: dict[str, Any]) -> None:
+        self.values["pid"] = event["process"]["pid"]
+        self.values["started"] = event["t"]
+
+    def _on_progress(self, event: dict[str, Any]) -> None:
+        for name in ("done", "total", "unit", "note"):
+            self.values[name] = event.get(name)
+        self.values["eta_seconds"] = event.get("eta_seconds")
+
+    def _on_metrics(self, event: dict[str, Any]) -> None:
+        for name, value in event["values"].items():
+            self.metrics.append(
+                {
+                    "number": event["n"], "step": event["step"], "name": name,
+                    "value": float(value), "time": event["t"],
+                }
+            )
+
+    def _on_warning(self, event: dict[str, Any]) -> None:
+        self._warnings.append({"time": event["t"], "message": event["message"]})
+        self.values["warnings"] = self._warnings[-_KEPT_WARNINGS:]
+
+    def _on_artifact(self, event: dict[str, Any]) -> None:
+        self.artifacts.append(event["artifact"])
+        self.values["artifact"] = event["artifact"]["path"]
+        self.values["name"] = event["artifact"]["name"]
+
+    def _on_finished(self, event: dict[str, Any]) -> None:
+        self.finished = event
+        self.values["results"] = event.get("results") or {}
+
+
+def child_environment() -> dict[str, str]:
+    """Returns this process's environment, in which `python -m core...` is found."""
+    home = str(Path(core.__file__).parent.parent)
+    paths = [home, *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(dict.fromkeys(paths))}
+
+
+@contextmanager
+def worker_lock(workspace: Workspace) -> Iterator[bool]:
+    """Tries to hold the workspace's worker lock; gives whether it does."""
+    workspace.root.mkdir(parents=True, exist_ok=True)
+    with (workspace.root / _LOCK_FILE).open("a") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            yield False
+            return
+        yield True
+
+
+def is_worker_running(workspace: Workspace) -> bool:
+    """Tells whether a worker holds the lock."""
+    with worker_lock(workspace) as free:
+        return not free
+
+
+def start_worker(workspace: Workspace) -> None:
+    """Starts a worker in a session of its own, so that it outlives whoever starts it."""
+    with (workspace.root / _LOG_FILE).open("ab") as log:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "core.runs.worker", "--workspace", str(workspace.root)],
+            stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
+            env=child_environment(),
+        )
+    _reap_later(process)
+
+
+def run_worker(workspace: Workspace, *, slots: int, idle_seconds: float) -> None:
+    """Works until there has been nothing to do for `idle_seconds`; returns at once if another works."""
+    while True:
+        with worker_lock(workspace) as held:
+            if not held:
+                return
+            worker = Worker(workspace, slots)
+            _work_until_idle(worker, idle_seconds)
+        # Whoever asked in the moment between the last look and the unlocking counts on this worker.
+        if not worker.store.pending_requests():
+            worker.store.close()
+            return
+
+
+def _work_until_idle(worker: Worker, idle_seconds: float) -> None:
+    last_busy = time.monotonic()
+    while time.monotonic() - last_busy < idle_seconds:
+        if worker.work():
+            last_busy = time.monotonic()
+        time.sleep(POLL_SECONDS)
+
+
+def _row_of(record: RunRecord, state: str) -> RunRow:
+    return RunRow(
+        id=record.id, stage=record.stage, name=str(record.config.get("name", "")), state=state,
+        config=record.config, after=record.after, created=record.created, warnings=[], results={},
+    )
+
+
+def _ending(finished: dict[str, Any] | None, exited: dict[str, Any] | None) -> dict[str, Any]:
+    """Returns the columns that say how a run ended."""
+    code = exited["code"] if exited else None
+    signal = exited["signal"] if exited else None
+    process = {"exit_code": code, "signal": signal}
+    if finished and signal is None:
+        state = str(finished["state"])
+        return {**process, "state": state, "reason": finished.get("reason", ""),
+                "error": finished.get("error")}
+    if exited is None:
+        return {**process, "state": "lost", "reason": "", "error": _LOST}
+    return {**process, "state": "failed", "reason": _reason(code, signal),
+            "error": _died(code, signal)}
+
+
+def _reason(code: int | None, signal: int | None) -> str:
+    # Linux's out-of-memory killer sends SIGKILL; nothing in the studio does, an abort apart.
+    return {9: "killed", 6: "aborted", 11: "crashed"}.get(signal or 0, "error")
+
+
+def _died(code: int | None, signal: int | None) -> dict[str, str]:
+    advice = "read the end of the log"
+    if signal == 9:
+        advice = "if nobody killed it, the machine ran out of memory: use a smaller batch or model"
+    return {
+        "problem": "The run's process ended without saying why",
+        "expected": "a report of how it went",
+        "received": f"signal {signal}" if signal else f"exit code {code}",
+        "fix": advice,
+        "field": "",
+    }
+
+
+_LOST = {
+    "problem": "The run's process is gone and nobody saw how it ended",
+    "expected": "the process, or a record of its end",
+    "received": "neither (the machine may have been switched off)",
+    "fix": "start the run again",
+    "field": "",
+}
+
+
+def _by_position(row: RunRow) -> int:
+    return row.position
+
+
+def _is_ended_badly(row: RunRow) -> bool:
+    return row.ended_for_good and row.state != "done"
+
+
+_children: list[subprocess.Popen[bytes]] = []
+
+
+def _reap_later(process: subprocess.Popen[bytes]) -> None:
+    """Keeps children from staying zombies: those that have ended are collected at the next start."""
+    _children[:] = [child for child in _children if child.poll() is None]
+    _children.append(process)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Parses the arguments and works."""
+    parser = argparse.ArgumentParser(prog="python -m core.runs.worker", description=__doc__)
+    parser.add_argument("--workspace", required=True)
+    parser.add_argument("--slots", type=int, default=int(os.environ.get(SLOTS_VARIABLE, "1")))
+    parser.add_argument("--idle-seconds", type=float, default=IDLE_SECONDS)
+    options = parser.parse_args(arguments)
+    run_worker(
+        Workspace(options.workspace), slots=max(1, options.slots),
+        idle_seconds=options.idle_seconds,
+    )
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

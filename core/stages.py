@@ -1,0 +1,131 @@
+"""The stages: which function makes which artifact, and how scripts call them.
+
+`train_tokenizer`, `build_shards` and `train` run in the calling process. What they do is written
+to a run folder as for any other run, so it shows in the page.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from typing import Any
+
+from core.config import (
+    STAGE_CONFIGS,
+    CorpusConfig,
+    QuickstartConfig,
+    ShardConfig,
+    StageConfig,
+    TokenizerConfig,
+    TrainConfig,
+)
+from core.errors import ConfigError
+from core.events import Reporter
+from core.workspace import Artifact, Workspace
+
+StageFunction = Callable[[Any, Workspace, Reporter], Artifact]
+
+# Where each stage's work is done. Imported when it is run: training imports an engine.
+_STAGE_FUNCTIONS = {
+    "tokenizer": ("core.tokenizer", "train"),
+    "shards": ("core.shards.build", "build"),
+    "train": ("core.training.trainer", "train"),
+}
+ARTIFACT_KINDS = {"tokenizer": "tokenizer", "shards": "shards", "train": "model"}
+
+
+def stage_function(stage: str) -> StageFunction:
+    """Imports and returns the function that does a stage's work."""
+    module, name = _STAGE_FUNCTIONS[stage]
+    return getattr(importlib.import_module(module), name)
+
+
+def parse_stage_config(stage: str, values: dict[str, Any]) -> StageConfig:
+    """Makes a stage's config from plain values.
+
+    Raises:
+        ConfigError: There is no such stage, or a value is not right.
+    """
+    if stage not in STAGE_CONFIGS:
+        raise ConfigError(
+            f"There is no stage {stage!r}", expected="one of " + ", ".join(STAGE_CONFIGS),
+            received=stage,
+        )
+    return STAGE_CONFIGS[stage].parse(values)
+
+
+def train_tokenizer(config: TokenizerConfig, workspace: Workspace | None = None) -> Artifact:
+    """Trains a tokenizer in this process and returns it as an artifact of the workspace."""
+    return _run_here("tokenizer", config, workspace)
+
+
+def build_shards(config: ShardConfig, workspace: Workspace | None = None) -> Artifact:
+    """Builds shards in this process and returns them as an artifact of the workspace."""
+    return _run_here("shards", config, workspace)
+
+
+def train(config: TrainConfig, workspace: Workspace | None = None) -> Artifact:
+    """Trains a model in this process and returns its best checkpoint as an artifact.
+
+    The engine is chosen at the first call; one process can't use two.
+    """
+    return _run_here("train", config, workspace)
+
+
+def quickstart(config: QuickstartConfig | None = None, workspace: Workspace | None = None) -> Artifact:
+    """Goes the whole way on the built-in corpus, in this process, and returns the model."""
+    workspace = workspace or Workspace()
+    artifacts = [
+        _run_here(stage, stage_config, workspace)
+        for stage, stage_config in quickstart_stages(config or QuickstartConfig(), workspace)
+    ]
+    return artifacts[-1]
+
+
+def quickstart_stages(
+    config: QuickstartConfig, workspace: Workspace
+) -> list[tuple[str, StageConfig]]:
+    """Returns the stages of the quickstart with their configs, each named for the next to find.
+
+    The recipe is for a few minutes on two CPU cores: short rows, no dropout, a high learning rate.
+    """
+    corpus = CorpusConfig(source="docs", limit=config.limit)
+    tokenizer_name = workspace.free_name("tokenizer", "quickstart")
+    shards_name = workspace.free_name("shards", "quickstart")
+    return [
+        (
+            "tokenizer",
+            TokenizerConfig(name=tokenizer_name, corpus=corpus, vocab_size=4096, preset="custom"),
+        ),
+        (
+            "shards",
+            ShardConfig(
+                name=shards_name, corpus=corpus, tokenizer=tokenizer_name, max_seq_length=64,
+                preset="custom",
+            ),
+        ),
+        (
+            "train",
+            TrainConfig(
+                name=workspace.free_name("model", "quickstart"),
+                preset="custom",
+                shards=shards_name,
+                size=config.size,
+                num_train_steps=config.num_train_steps or 2750,
+                per_replica_batch_size=64,
+                learning_rate=3e-3,
+                adam_beta2=0.98,
+                weight_decay=0.01,
+                hidden_dropout_prob=0.0,
+                attention_probs_dropout_prob=0.0,
+                engine=config.engine,
+                seed=config.seed,
+            ),
+        ),
+    ]
+
+
+def _run_here(stage: str, config: StageConfig, workspace: Workspace | None) -> Artifact:
+    from core.runs.local import run_here
+
+    return run_here(stage, config, workspace or Workspace())

@@ -1,0 +1,318 @@
+"""The database: runs, their metrics, artifacts, and the requests that people make.
+
+The worker alone writes `runs`, `metrics` and `artifacts`; everybody else inserts into `requests`
+and reads. SQLite in the workspace (write-ahead log, so that readers never wait), or any database
+that `STUDIO_DATABASE_URL` names.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import JSON, Engine, Index, String, create_engine, event, func, select, text, update
+from sqlalchemy.exc import OperationalError
+from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column, sessionmaker
+
+from core.errors import RunError
+from core.workspace import Workspace
+
+DATABASE_FILE = "studio.db"
+DATABASE_URL_VARIABLE = "STUDIO_DATABASE_URL"
+BUSY_TIMEOUT_SECONDS = 30.0
+
+ACTIVE_STATES = ("running", "stopping")
+ENDED_STATES = ("stopped", "done", "failed", "lost")
+
+
+class _Base(DeclarativeBase):
+    type_annotation_map = {dict[str, Any]: JSON, list[str]: JSON, list[dict[str, Any]]: JSON}
+
+
+class RunRow(_Base):
+    """One execution of one stage.
+
+    `done` of `total` is in `unit`; times are unix seconds; `after` lists the runs to wait for;
+    `event_number` and `event_offset` say how far `events.jsonl` has been taken in.
+    """
+
+    __tablename__ = "runs"
+
+    id: Mapped[str] = mapped_column(String(64), primary_key=True)
+    position: Mapped[int] = mapped_column(index=True)
+    stage: Mapped[str] = mapped_column(String(32))
+    name: Mapped[str] = mapped_column(String(128), default="")
+    state: Mapped[str] = mapped_column(String(16), index=True)
+    reason: Mapped[str] = mapped_column(String(64), default="")
+    config: Mapped[dict[str, Any]]
+    after: Mapped[list[str]]
+    artifact: Mapped[str] = mapped_column(default="")
+    created: Mapped[float]
+    started: Mapped[float | None] = mapped_column(default=None)
+    ended: Mapped[float | None] = mapped_column(default=None)
+    pid: Mapped[int | None] = mapped_column(default=None)
+    exit_code: Mapped[int | None] = mapped_column(default=None)
+    signal: Mapped[int | None] = mapped_column(default=None)
+    done: Mapped[float] = mapped_column(default=0.0)
+    total: Mapped[float | None] = mapped_column(default=None)
+    unit: Mapped[str] = mapped_column(String(32), default="")
+    note: Mapped[str] = mapped_column(default="")
+    eta_seconds: Mapped[float | None] = mapped_column(default=None)
+    error: Mapped[dict[str, Any] | None] = mapped_column(JSON, default=None)
+    warnings: Mapped[list[dict[str, Any]]] = mapped_column(JSON, default=list)
+    results: Mapped[dict[str, Any]] = mapped_column(JSON, default=dict)
+    event_number: Mapped[int] = mapped_column(default=0)
+    event_offset: Mapped[int] = mapped_column(default=0)
+
+    @property
+    def ended_for_good(self) -> bool:
+        return self.state in ENDED_STATES
+
+
+class MetricRow(_Base):
+    """One figure: `name` had `value` at `step`. `number` is the event it came in."""
+
+    __tablename__ = "metrics"
+    __table_args__ = (
+        Index("metrics_once", "run_id", "number", "name", unique=True),
+        Index("metrics_by_run", "run_id", "id"),
+    )
+
+    id: Mapped[int] = mapped_column(primary_key=True, autoincrement=True)
+    run_id: Mapped[str] = mapped_column(String(64))
+    number: Mapped[int]
+    step: Mapped[int]
+    name: Mapped[str] = mapped_column(String(64))
+    value: Mapped[float]
+    time: Mapped[float]
+
+
+class ArtifactRow(_Base):
+    """An artifact that a run has made."""
+
+    __tablename__ = "artifacts"
+
+    path: Mapped[str] = mapped_column(String(1024), primary_key=True)
+    kind: Mapped[str] = mapped_column(String(32), index=True)
+    name: Mapped[str] = mapped_column(String(128))
+    fingerprint: Mapped[str] = mapped_column(String(64))
+    run_id: Mapped[str] = mapped_column(String(64), index=True)
+    created: Mapped[float]
+    counts: Mapped[dict[str, Any]]
+
+
+class RequestRow(_Base):
+    """What somebody asks of the worker: `submit`, `register`, `stop` or `delete`."""
+
+    __tablename__ = "requests"
+
+    id: Mapped[int] = mapped_column(primary_key=True, autoincrement=True)
+    kind: Mapped[str] = mapped_column(String(16))
+    payload: Mapped[dict[str, Any]]
+    created: Mapped[float]
+    handled: Mapped[float | None] = mapped_column(default=None, index=True)
+    error: Mapped[str] = mapped_column(default="")
+
+
+class Store:
+    """Queries over one workspace's database. Cheap to make; safe to share between threads."""
+
+    def __init__(self, engine: Engine) -> None:
+        self.engine = engine
+        self.session: sessionmaker[Session] = sessionmaker(engine, expire_on_commit=False)
+
+    @classmethod
+    def open(cls, workspace: Workspace) -> Store:
+        """Opens the workspace's database, making it where there is none."""
+        store = cls(create_database_engine(database_url(workspace)))
+        store.create_tables()
+        return store
+
+    def create_tables(self) -> None:
+        """Makes the tables that aren't there yet; another process may be doing the same."""
+        try:
+            _Base.metadata.create_all(self.engine)
+        except OperationalError:
+            time.sleep(0.2)
+            _Base.metadata.create_all(self.engine)
+
+    def close(self) -> None:
+        """Gives the connections back."""
+        self.engine.dispose()
+
+    # What everybody may do.
+
+    def add_request(self, kind: str, payload: Mapping[str, Any]) -> int:
+        """Asks something of the worker and returns the request's number."""
+        with self.session.begin() as session:
+            row = RequestRow(kind=kind, payload=dict(payload), created=time.time())
+            session.add(row)
+            session.flush()
+            return row.id
+
+    def get_request(self, number: int) -> RequestRow | None:
+        """Returns a request by its number."""
+        with self.session() as session:
+            return session.get(RequestRow, number)
+
+    def list_runs(self, *, limit: int = 200, states: Sequence[str] = ()) -> list[RunRow]:
+        """Returns runs, the newest first."""
+        query = select(RunRow).order_by(RunRow.position.desc()).limit(limit)
+        if states:
+            query = query.where(RunRow.state.in_(states))
+        with self.session() as session:
+            return list(session.scalars(query))
+
+    def get_run(self, run_id: str) -> RunRow | None:
+        """Returns a run by its id."""
+        with self.session() as session:
+            return session.get(RunRow, run_id)
+
+    def find_run(self, run_id: str) -> RunRow:
+        """Returns a run by its id, or by the beginning of it where that is enough.
+
+        Raises:
+            RunError: There is none, or there are several.
+        """
+        if row := self.get_run(run_id):
+            return row
+        with self.session() as session:
+            query = select(RunRow).where(RunRow.id.startswith(run_id, autoescape=True)).limit(5)
+            matches = list(session.scalars(query)) if run_id else []
+        if len(matches) == 1:
+            return matches[0]
+        raise RunError(
+            f"There is no run {run_id!r}" if not matches else f"{run_id!r} fits several runs",
+            expected="a run's id" if not matches else "enough of the id to tell them apart",
+            received=run_id if not matches else ", ".join(row.id for row in matches),
+            fix="list the runs with: python -m core runs list",
+        )
+
+    def has_runs(self) -> bool:
+        """Tells whether any run was ever submitted here, handled or not."""
+        with self.session() as session:
+            known = session.scalar(select(RunRow.id).limit(1))
+            asked = session.scalar(select(RequestRow.id).where(RequestRow.kind == "submit").limit(1))
+        return known is not None or asked is not None
+
+    def metrics_since(
+        self,
+        run_id: str,
+        after_id: int = 0,
+        *,
+        names: Sequence[str] = (),
+        limit: int = 20_000,
+    ) -> list[MetricRow]:
+        """Returns a run's metric rows with an id above `after_id`, the oldest first."""
+        query = (
+            select(MetricRow)
+            .where(MetricRow.run_id == run_id, MetricRow.id > after_id)
+            .order_by(MetricRow.id)
+            .limit(limit)
+        )
+        if names:
+            query = query.where(MetricRow.name.in_(names))
+        with self.session() as session:
+            return list(session.scalars(query))
+
+    def latest_metrics(self, run_id: str) -> dict[str, float]:
+        """Returns the newest value of each of a run's metrics."""
+        newest = (
+            select(func.max(MetricRow.id)).where(MetricRow.run_id == run_id).group_by(MetricRow.name)
+        )
+        query = select(MetricRow.name, MetricRow.value).where(MetricRow.id.in_(newest))
+        with self.session() as session:
+            return {name: value for name, value in session.execute(query)}
+
+    def list_artifacts(self, kind: str = "") -> list[ArtifactRow]:
+        """Returns the artifacts that runs have made, the newest first."""
+        query = select(ArtifactRow).order_by(ArtifactRow.created.desc())
+        if kind:
+            query = query.where(ArtifactRow.kind == kind)
+        with self.session() as session:
+            return list(session.scalars(query))
+
+    def pending_requests(self) -> list[RequestRow]:
+        """Returns the requests that the worker hasn't handled, the oldest first."""
+        query = select(RequestRow).where(RequestRow.handled.is_(None)).order_by(RequestRow.id)
+        with self.session() as session:
+            return list(session.scalars(query))
+
+    # What only the worker may do.
+
+    def add_run(self, row: RunRow) -> bool:
+        """Adds a run at the end of the queue; False if it is there already."""
+        with self.session.begin() as session:
+            if session.get(RunRow, row.id):
+                return False
+            last = session.scalar(select(func.max(RunRow.position))) or 0
+            row.position = last + 1
+            session.add(row)
+            return True
+
+    def update_run(self, run_id: str, **values: Any) -> None:
+        """Sets columns of a run."""
+        with self.session.begin() as session:
+            session.execute(update(RunRow).where(RunRow.id == run_id).values(**values))
+
+    def take_in(
+        self,
+        run_id: str,
+        metrics: Iterable[Mapping[str, Any]],
+        artifacts: Iterable[Mapping[str, Any]],
+        values: Mapping[str, Any],
+    ) -> None:
+        """Writes what a batch of events says, together with how far the events were read."""
+        with self.session.begin() as session:
+            session.add_all(MetricRow(run_id=run_id, **row) for row in metrics)
+            for row in artifacts:
+                session.merge(ArtifactRow(run_id=run_id, **row))
+            session.execute(update(RunRow).where(RunRow.id == run_id).values(**values))
+
+    def finish_request(self, number: int, error: str = "") -> None:
+        """Marks a request as handled."""
+        with self.session.begin() as session:
+            session.execute(
+                update(RequestRow)
+                .where(RequestRow.id == number)
+                .values(handled=time.time(), error=error)
+            )
+
+    def remove_run(self, run_id: str) -> None:
+        """Deletes a run's rows."""
+        with self.session.begin() as session:
+            session.execute(text("DELETE FROM metrics WHERE run_id = :id"), {"id": run_id})
+            session.execute(text("DELETE FROM runs WHERE id = :id"), {"id": run_id})
+
+
+def database_url(workspace: Workspace) -> str:
+    """Returns the URL of the workspace's database."""
+    if url := os.environ.get(DATABASE_URL_VARIABLE):
+        return url
+    workspace.root.mkdir(parents=True, exist_ok=True)
+    return f"sqlite:///{workspace.root / DATABASE_FILE}"
+
+
+def create_database_engine(url: str) -> Engine:
+    """Makes the engine; the SQLite pragmas stand here and nowhere else."""
+    if not url.startswith("sqlite"):
+        return create_engine(url, pool_pre_ping=True)
+    engine = create_engine(url, connect_args={"timeout": BUSY_TIMEOUT_SECONDS})
+    event.listen(engine, "connect", _set_pragmas)
+    return engine
+
+
+def database_file(workspace: Workspace) -> Path | None:
+    """Returns the SQLite file, or None where the database is elsewhere."""
+    return None if os.environ.get(DATABASE_URL_VARIABLE) else workspace.root / DATABASE_FILE
+
+
+def _set_pragmas(connection: Any, _: Any) -> None:
+    cursor = connection.cursor()
+    cursor.execute("PRAGMA journal_mode = WAL")
+    cursor.execute("PRAGMA synchronous = NORMAL")
+    cursor.execute("PRAGMA foreign_keys = ON")
+    cursor.close()
