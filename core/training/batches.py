@@ -1,0 +1,274 @@
+"""Which rows make batch N, with no state: a batch is a pure function of (shards, seed, number).
+
+The rows of an epoch are visited in the order of a stateless permutation, epoch after epoch without
+a seam, and the objective draws its masks from a counter keyed by the same number. A run goes on at
+step N by asking for batch N. This module knows nothing of engines or of what the objective does.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from math import isqrt
+from queue import Empty, Full, Queue
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+Batch = dict[str, NDArray]
+
+# The masks of validation are the same in every run.
+EVAL_SEED = 0x5EED
+
+_FEISTEL_ROUNDS = 8
+_PREFETCHED_BATCHES = 4
+_POLL_SECONDS = 0.1
+
+
+class RowSource(Protocol):
+    """Rows of token ids, read by number."""
+
+    @property
+    def row_length(self) -> int:
+        """Tokens in a row."""
+
+    def __len__(self) -> int:
+        """Returns the number of rows."""
+
+    def take(self, indices: NDArray[np.int64]) -> NDArray[np.int32]:
+        """Returns the rows with these numbers, int32 (n, row_length)."""
+
+
+class Objective(Protocol):
+    """What makes a batch of rows into something to learn from."""
+
+    def batch(
+        self, rows: NDArray[np.int32], seed: int, step: int, *, first_row: int = 0
+    ) -> Batch:
+        """Returns the arrays of a batch, of which `label_weights` (B, K) says what counts."""
+
+
+@dataclass(frozen=True)
+class RowsSlice:
+    """The first `length` rows of others."""
+
+    rows: RowSource
+    length: int
+
+    @property
+    def row_length(self) -> int:
+        """Tokens in a row."""
+        return self.rows.row_length
+
+    def __len__(self) -> int:
+        return self.length
+
+    def take(self, indices: NDArray[np.int64]) -> NDArray[np.int32]:
+        """Returns the rows with these numbers, int32 (n, row_length)."""
+        return self.rows.take(indices)
+
+
+def limit_rows(rows: RowSource, most: int | None) -> RowSource:
+    """Returns the first `most` rows, or all where that is None or more than there are."""
+    return rows if most is None or most >= len(rows) else RowsSlice(rows, most)
+
+
+@dataclass(frozen=True)
+class TrainBatches:
+    """The batches of a training run, by number.
+
+    Attributes:
+        rows: The training rows; at least one batch of them.
+        objective: What is learned from them.
+        batch_size: Rows in a batch, over all devices.
+        seed: Decides order and masks.
+    """
+
+    rows: RowSource
+    objective: Objective
+    batch_size: int
+    seed: int
+
+    def __call__(self, number: int, part: slice = slice(None)) -> Batch:
+        """Returns batch `number`, or the part of it that belongs to one of several processes."""
+        start, stop, _ = part.indices(self.batch_size)
+        indices = self.row_indices(number)[start:stop]
+        return self.objective.batch(
+            self.rows.take(indices), self.seed, number, first_row=start
+        )
+
+    def row_indices(self, number: int) -> NDArray[np.int64]:
+        """Returns the numbers of a batch's rows, int64 (batch_size,)."""
+        first = number * self.batch_size
+        positions = np.arange(first, first + self.batch_size, dtype=np.int64)
+        epochs, places = np.divmod(positions, len(self.rows))
+        indices = np.empty_like(places)
+        for epoch in np.unique(epochs):
+            chosen = epochs == epoch
+            indices[chosen] = permute(places[chosen], len(self.rows), self.seed, int(epoch))
+        return indices
+
+    def epochs_after(self, number: int) -> float:
+        """Returns the passes over the rows that `number` batches come to."""
+        return number * self.batch_size / len(self.rows)
+
+
+@dataclass(frozen=True)
+class EvalBatches:
+    """All validation rows in order, on masks that never change.
+
+    A row's masks depend on its number alone, not on the batch size, so losses can be compared
+    between runs. The last batch is filled up with rows that count nothing.
+
+    Attributes:
+        rows: The validation rows.
+        objective: With `mlm_probability` 0.15.
+        batch_size: Rows in a batch, over all devices.
+    """
+
+    rows: RowSource
+    objective: Objective
+    batch_size: int
+
+    def __len__(self) -> int:
+        return -(-len(self.rows) // self.batch_size)
+
+    def __call__(self, number: int) -> Batch:
+        """Returns batch `number`."""
+        first = number * self.batch_size
+        real = min(self.batch_size, len(self.rows) - first)
+        indices = np.minimum(np.arange(first, first + self.batch_size), len(self.rows) - 1)
+        batch = self.objective.batch(self.rows.take(indices), EVAL_SEED, 0, first_row=first)
+        batch["label_weights"][real:] = 0.0
+        return batch
+
+
+def permute(
+    places: NDArray[np.int64], count: int, seed: int, epoch: int
+) -> NDArray[np.int64]:
+    """Maps places in an epoch to row numbers: a permutation of 0..count-1, with no table.
+
+    Args:
+        places: int64 (n,), each from 0 to count - 1.
+        count: Rows in the epoch.
+        seed: Of the run.
+        epoch: Each has an order of its own.
+
+    Returns:
+        Row numbers, int64 (n,).
+
+    Source: a Feistel network on a domain of two digits a·b ≥ count, walked until the value is in
+        range; Black and Rogaway, "Ciphers with Arbitrary Finite Domains",
+        https://web.cs.ucdavis.edu/~rogaway/papers/subset.pdf, methods 2 and 3.
+    """
+    low_base = isqrt(count - 1) + 1
+    high_base = -(-count // low_base)
+    keys = _round_keys(seed, epoch)
+    values = _feistel(places.astype(np.uint64), high_base, low_base, keys)
+    while (outside := np.flatnonzero(values >= count)).size:
+        values[outside] = _feistel(values[outside], high_base, low_base, keys)
+    return values.astype(np.int64)
+
+
+class Feeder:
+    """Makes batches ahead of need in a thread, in order, and measures how long it is waited for.
+
+    Args:
+        make: Returns the batch of a number. What it raises is raised by `next`.
+        start: The first number.
+        stop: The number after the last one.
+        depth: Batches made ahead.
+    """
+
+    def __init__(
+        self, make: Callable[[int], Any], start: int, stop: int, depth: int = _PREFETCHED_BATCHES
+    ) -> None:
+        self._make = make
+        self._numbers = range(start, stop)
+        self._queue: Queue[tuple[Any, Exception | None]] = Queue(depth)
+        self._closed = threading.Event()
+        self._thread = threading.Thread(target=self._produce, daemon=True, name="batches")
+        self._thread.start()
+        self.waited_seconds = 0.0
+
+    def __enter__(self) -> Feeder:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __iter__(self) -> Iterator[Any]:
+        for _ in self._numbers:
+            yield self.next()
+
+    def next(self) -> Any:
+        """Returns the next batch; waits for it where it isn't ready."""
+        started = time.perf_counter()
+        batch, error = self._queue.get()
+        self.waited_seconds += time.perf_counter() - started
+        if error is not None:
+            raise error
+        return batch
+
+    def close(self) -> None:
+        """Ends the thread; batches made ahead are dropped."""
+        self._closed.set()
+        while self._thread.is_alive():
+            self._drop_one()
+            self._thread.join(_POLL_SECONDS)
+
+    def _drop_one(self) -> None:
+        try:
+            self._queue.get_nowait()
+        except Empty:
+            return
+
+    def _produce(self) -> None:
+        for number in self._numbers:
+            try:
+                item = (self._make(number), None)
+            except Exception as error:  # noqa: BLE001  it is raised where the batch is asked for
+                item = (None, error)
+            if not self._put(item) or item[1] is not None:
+                return
+
+    def _put(self, item: tuple[Any, Exception | None]) -> bool:
+        while not self._closed.is_set():
+            try:
+                self._queue.put(item, timeout=_POLL_SECONDS)
+                return True
+            except Full:
+                continue
+        return False
+
+
+def _feistel(
+    values: NDArray[np.uint64], high_base: int, low_base: int, keys: list[np.uint64]
+) -> NDArray[np.uint64]:
+    """Permutes 0..high_base*low_base-1: each round shifts one digit by a hash of the other."""
+    high, low = np.divmod(values, np.uint64(low_base))
+    for number, key in enumerate(keys):
+        if number % 2:
+            high = (high + _mix(low ^ key) % np.uint64(high_base)) % np.uint64(high_base)
+        else:
+            low = (low + _mix(high ^ key) % np.uint64(low_base)) % np.uint64(low_base)
+    return high * np.uint64(low_base) + low
+
+
+def _mix(values: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """Hashes 64-bit words.
+
+    Source: the finaliser of SplitMix64, https://prng.di.unimi.it/splitmix64.c
+    """
+    values = values + np.uint64(0x9E3779B97F4A7C15)
+    values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    values = (values ^ (values >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return values ^ (values >> np.uint64(31))
+
+
+def _round_keys(seed: int, epoch: int) -> list[np.uint64]:
+    generator = np.random.Philox(key=np.array([seed, epoch], np.uint64))
+    return list(generator.random_raw(_FEISTEL_ROUNDS))

@@ -1,0 +1,213 @@
+"""The numbers of a training run, worked out before anything is spent: steps, schedule, memory.
+
+No engine is imported here: the page asks for a plan at every keystroke.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from types import ModuleType
+from typing import Any, Literal
+
+import numpy as np
+
+from core.config import TrainConfig
+from core.errors import ConfigError
+from core.models.architecture import Architecture
+
+# Validation is always measured at BERT's 15 %, so that runs can be compared.
+EVAL_MLM_PROBABILITY = 0.15
+
+_EVALUATIONS_IN_A_RUN = 20
+_LOGS_IN_A_RUN = 200
+
+# Weights, gradients and AdamW's two slots, each in float32.
+_BYTES_PER_PARAMETER = 4 * 4
+
+ScheduleKind = Literal["linear", "cosine", "constant"]
+
+
+@dataclass(frozen=True)
+class LearningRateSchedule:
+    """Linear warm-up from 0, then a straight line or a cosine down to 0, or a constant.
+
+    Attributes:
+        kind: What follows the warm-up.
+        peak: The rate that the warm-up ends at.
+        warmup_steps: Steps of the warm-up.
+        num_train_steps: The step at which linear and cosine reach 0.
+    """
+
+    kind: ScheduleKind
+    peak: float
+    warmup_steps: int
+    num_train_steps: int
+
+    def at(self, step: Any, ops: ModuleType = np) -> Any:
+        """Returns the rate of the update that follows `step` finished ones.
+
+        Args:
+            step: A number, or a tensor of `ops`.
+            ops: numpy or `keras.ops`: one formula for the log and for the compiled step.
+
+        Source: transformers' `get_linear_schedule_with_warmup`, `get_cosine_schedule_with_warmup`
+            and `get_constant_schedule_with_warmup`, which the presets' originals use.
+        """
+        warmup = step / max(1, self.warmup_steps)
+        length = max(1, self.num_train_steps - self.warmup_steps)
+        progress = ops.clip((step - self.warmup_steps) / length, 0.0, 1.0)
+        return self.peak * ops.where(step < self.warmup_steps, warmup, self._decay(progress, ops))
+
+    def _decay(self, progress: Any, ops: ModuleType) -> Any:
+        if self.kind == "linear":
+            return 1.0 - progress
+        if self.kind == "cosine":
+            return 0.5 * (1.0 + ops.cos(np.pi * progress))
+        return ops.ones_like(progress)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a training config comes to on these rows. Pinned in the first checkpoint.
+
+    Attributes:
+        num_train_steps: Updates of the weights.
+        num_train_epochs: Passes over the training rows that they come to.
+        train_rows: Rows that are trained on.
+        row_length: Tokens in a row.
+        global_batch_size: Rows in a step, over all devices.
+        warmup_steps: Steps in which the learning rate rises.
+        eval_steps: Steps from one validation to the next.
+        save_steps: Steps from one checkpoint to the next.
+        logging_steps: Steps from one log line to the next.
+    """
+
+    num_train_steps: int
+    num_train_epochs: float
+    train_rows: int
+    row_length: int
+    global_batch_size: int
+    warmup_steps: int
+    eval_steps: int
+    save_steps: int
+    logging_steps: int
+
+    @property
+    def tokens_per_step(self) -> int:
+        """Tokens that a step reads, over all devices."""
+        return self.global_batch_size * self.row_length
+
+    @property
+    def total_tokens(self) -> int:
+        """Tokens that the run reads, repetitions counted."""
+        return self.num_train_steps * self.tokens_per_step
+
+    def tokens_per_parameter(self, parameters: int) -> float:
+        """Returns how many tokens the run reads for each parameter."""
+        return self.total_tokens / max(1, parameters)
+
+
+def plan(config: TrainConfig, train_rows: int, row_length: int, replicas: int = 1) -> Plan:
+    """Works out a run's steps.
+
+    The rows are read as one endless sequence of epochs: the rows that don't fill the last batch of
+    an epoch begin the first batch of the next, so that none is left out.
+
+    Args:
+        config: The training config.
+        train_rows: Training rows in the shards.
+        row_length: Tokens in a row.
+        replicas: Devices that share a step.
+
+    Raises:
+        ConfigError: There are fewer rows than a step takes.
+    """
+    rows = min(train_rows, config.max_train_examples or train_rows)
+    batch = config.per_replica_batch_size * replicas
+    _check_batch_fits(rows, batch, config, replicas)
+    steps = config.num_train_steps or max(1, int(config.num_train_epochs * rows / batch))
+    eval_steps = config.eval_steps or _every(steps, _EVALUATIONS_IN_A_RUN)
+    return Plan(
+        num_train_steps=steps,
+        num_train_epochs=steps * batch / rows,
+        train_rows=rows,
+        row_length=row_length,
+        global_batch_size=batch,
+        warmup_steps=_warmup_steps(config, steps),
+        eval_steps=eval_steps,
+        save_steps=config.save_steps or eval_steps,
+        logging_steps=config.logging_steps or _every(steps, _LOGS_IN_A_RUN),
+    )
+
+
+def learning_rate_schedule(config: TrainConfig, plan: Plan) -> LearningRateSchedule:
+    """Returns the schedule of a config's learning rate over a plan's steps."""
+    return LearningRateSchedule(
+        kind=config.lr_scheduler_type,
+        peak=config.learning_rate,
+        warmup_steps=plan.warmup_steps,
+        num_train_steps=plan.num_train_steps,
+    )
+
+
+def predictions_per_row(mlm_probability: float, row_length: int) -> int:
+    """Returns how many tokens of a row are predicted."""
+    return max(1, round(mlm_probability * row_length))
+
+
+def estimate_memory_bytes(
+    architecture: Architecture, parameters: int, config: TrainConfig, row_length: int
+) -> int:
+    """Returns roughly what a device needs for training, in bytes.
+
+    Weights, gradients and optimizer slots are exact for float32 weights; activations are an
+    estimate, without what the compiler saves or wastes: take it as good to a factor of two.
+
+    Args:
+        architecture: The model's dimensions.
+        parameters: Its number of parameters.
+        config: Batch size, masking and precision.
+        row_length: Tokens in a row.
+
+    Source: Korthikanti et al., "Reducing Activation Recomputation in Large Transformer Models",
+        https://arxiv.org/abs/2205.05198, section 4.1: a layer keeps s·b·h·(34 + 5·a·s/h) bytes
+        at 16 bits.
+    """
+    width, heads = architecture.hidden_size, architecture.num_attention_heads
+    tokens = config.per_replica_batch_size * row_length
+    per_token = 34 * width + 5 * heads * row_length
+    scale = 2 if config.dtype_policy == "float32" else 1
+    layers = architecture.num_hidden_layers * tokens * per_token * scale
+    predictions = config.per_replica_batch_size * predictions_per_row(
+        config.mlm_probability, row_length
+    )
+    # Logits, their gradient, and the softmax between them, in float32.
+    logits = predictions * architecture.vocab_size * 4 * 3
+    return parameters * _BYTES_PER_PARAMETER + layers + logits
+
+
+def _every(steps: int, times: int) -> int:
+    return max(1, round(steps / times))
+
+
+def _warmup_steps(config: TrainConfig, steps: int) -> int:
+    if config.warmup_steps is not None:
+        return config.warmup_steps
+    return round(config.warmup_ratio * steps)
+
+
+def _check_batch_fits(rows: int, batch: int, config: TrainConfig, replicas: int) -> None:
+    if rows >= batch:
+        return
+    devices = f" on {replicas} devices" if replicas > 1 else ""
+    raise ConfigError(
+        "There are fewer training rows than one step takes",
+        expected=f"at least {batch} rows, the batch size of "
+        f"{config.per_replica_batch_size}{devices}",
+        received=f"{rows} training rows",
+        fix=f"set per_replica_batch_size to at most {rows // replicas}, or build shards from "
+        "more text"
+        if rows >= replicas
+        else "build shards from more text",
+        field="per_replica_batch_size",
+    )
