@@ -9,7 +9,13 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from core.config import CorpusConfig, QuickstartConfig, ShardConfig, TokenizerConfig, TrainConfig
+    from core.config import (
+        CorpusConfig,
+        QuickstartConfig,
+        ShardConfig,
+        TokenizerConfig,
+        TrainConfig,
+    )
     from core.errors import StudioError
     from core.inference import fill_mask
     from core.stages import build_shards, quickstart, train, train_tokenizer

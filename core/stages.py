@@ -48,7 +48,8 @@ def parse_stage_config(stage: str, values: dict[str, Any]) -> StageConfig:
     """
     if stage not in STAGE_CONFIGS:
         raise ConfigError(
-            f"There is no stage {stage!r}", expected="one of " + ", ".join(STAGE_CONFIGS),
+            f"There is no stage {stage!r}",
+            expected="one of " + ", ".join(STAGE_CONFIGS),
             received=stage,
         )
     return STAGE_CONFIGS[stage].parse(values)
@@ -72,7 +73,9 @@ def train(config: TrainConfig, workspace: Workspace | None = None) -> Artifact:
     return _run_here("train", config, workspace)
 
 
-def quickstart(config: QuickstartConfig | None = None, workspace: Workspace | None = None) -> Artifact:
+def quickstart(
+    config: QuickstartConfig | None = None, workspace: Workspace | None = None
+) -> Artifact:
     """Goes the whole way on the built-in corpus, in this process, and returns the model."""
     workspace = workspace or Workspace()
     artifacts = [
@@ -100,7 +103,10 @@ def quickstart_stages(
         (
             "shards",
             ShardConfig(
-                name=shards_name, corpus=corpus, tokenizer=tokenizer_name, max_seq_length=64,
+                name=shards_name,
+                corpus=corpus,
+                tokenizer=tokenizer_name,
+                max_seq_length=64,
                 preset="custom",
             ),
         ),

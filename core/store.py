@@ -195,7 +195,9 @@ class Store:
         """Tells whether any run was ever submitted here, handled or not."""
         with self.session() as session:
             known = session.scalar(select(RunRow.id).limit(1))
-            asked = session.scalar(select(RequestRow.id).where(RequestRow.kind == "submit").limit(1))
+            asked = session.scalar(
+                select(RequestRow.id).where(RequestRow.kind == "submit").limit(1)
+            )
         return known is not None or asked is not None
 
     def metrics_since(
@@ -221,11 +223,13 @@ class Store:
     def latest_metrics(self, run_id: str) -> dict[str, float]:
         """Returns the newest value of each of a run's metrics."""
         newest = (
-            select(func.max(MetricRow.id)).where(MetricRow.run_id == run_id).group_by(MetricRow.name)
+            select(func.max(MetricRow.id))
+            .where(MetricRow.run_id == run_id)
+            .group_by(MetricRow.name)
         )
         query = select(MetricRow.name, MetricRow.value).where(MetricRow.id.in_(newest))
         with self.session() as session:
-            return {name: value for name, value in session.execute(query)}
+            return dict(session.execute(query).tuples().all())
 
     def list_artifacts(self, kind: str = "") -> list[ArtifactRow]:
         """Returns the artifacts that runs have made, the newest first."""

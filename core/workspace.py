@@ -137,7 +137,8 @@ class Workspace:
             if reference and (folder / MANIFEST_FILE).is_file():
                 return _of_kind(kind, Artifact(folder, read_manifest(folder)))
         raise ConfigError(
-            f"There are no shards called {reference!r}" if kind == "shards"
+            f"There are no shards called {reference!r}"
+            if kind == "shards"
             else f"There is no {kind} called {reference!r}",
             expected=f"one of {self._known_names(kind)}, or a folder with a {MANIFEST_FILE}",
             received=reference or "nothing",
@@ -160,8 +161,11 @@ class Workspace:
         check_name(name)
         if (self.folder(kind) / name).exists():
             raise ConfigError(
-                f"The name {name!r} is taken", expected=f"a new name for the {kind}",
-                received=name, fix="choose another, or leave it empty", field="name",
+                f"The name {name!r} is taken",
+                expected=f"a new name for the {kind}",
+                received=name,
+                fix="choose another, or leave it empty",
+                field="name",
             )
 
     @contextmanager
@@ -183,9 +187,12 @@ class Workspace:
             shutil.rmtree(folder, ignore_errors=True)
 
     def allowed_roots(self) -> list[Path]:
-        """Returns the folders that the page may read from: the workspace and what its owner allows."""
+        """Returns the folders that the page may read: the workspace and what its owner allows."""
         listed = os.environ.get(ALLOWED_PATHS_VARIABLE, "").split(os.pathsep)
-        return [self.root.resolve(), *(Path(path).expanduser().resolve() for path in listed if path)]
+        return [
+            self.root.resolve(),
+            *(Path(path).expanduser().resolve() for path in listed if path),
+        ]
 
     def confine(self, path: str, *, field: str) -> None:
         """Refuses a path outside the folders that the page may read from.
@@ -214,7 +221,7 @@ class Workspace:
 
 @dataclass
 class Draft:
-    """An artifact being written. Set `fingerprint` (and what else is known) before the block ends."""
+    """An artifact being written. Set what is known of it before the block ends."""
 
     kind: ArtifactKind
     name: str
@@ -257,8 +264,10 @@ def check_name(name: str) -> None:
     if not _NAME.fullmatch(name):
         raise ConfigError(
             "That can't be a name",
-            expected="1 to 96 letters, digits, dots, dashes and underscores, a letter or digit first",
-            received=repr(name), fix="choose another name, or leave it empty", field="name",
+            expected="1 to 96 letters, digits, dots, dashes, underscores; a letter or digit first",
+            received=repr(name),
+            fix="choose another name, or leave it empty",
+            field="name",
         )
 
 
@@ -271,11 +280,15 @@ def read_manifest(folder: Path) -> Manifest:
     path = folder / MANIFEST_FILE
     try:
         values = json.loads(path.read_text("utf-8"))
-        return Manifest(**{name: values[name] for name in Manifest.__annotations__ if name in values})
+        return Manifest(
+            **{name: values[name] for name in Manifest.__annotations__ if name in values}
+        )
     except (OSError, ValueError, TypeError) as error:
         raise StudioError(
-            f"The manifest {path} can't be read", expected="a JSON file written by the studio",
-            received=str(error), fix="make the artifact again, or restore the folder from a copy",
+            f"The manifest {path} can't be read",
+            expected="a JSON file written by the studio",
+            received=str(error),
+            fix="make the artifact again, or restore the folder from a copy",
         ) from error
 
 
@@ -286,7 +299,7 @@ def write_manifest(folder: Path, manifest: Manifest) -> None:
 
 
 def describe_files(folder: Path) -> dict[str, dict[str, Any]]:
-    """Returns size and SHA-256 of every file below a folder, by relative path, without the manifest."""
+    """Returns size and SHA-256 of each file below a folder but the manifest, by relative path."""
     paths = sorted(path for path in folder.rglob("*") if path.is_file())
     return {
         str(path.relative_to(folder)): {"bytes": path.stat().st_size, "sha256": hash_file(path)}
@@ -360,8 +373,10 @@ def library_versions() -> dict[str, str]:
 def _of_kind(kind: str, artifact: Artifact) -> Artifact:
     if artifact.kind != kind:
         raise ConfigError(
-            f"{artifact.path} is not what is needed here", expected=f"a folder of kind {kind}",
-            received=f"a folder of kind {artifact.kind}", field=kind,
+            f"{artifact.path} is not what is needed here",
+            expected=f"a folder of kind {kind}",
+            received=f"a folder of kind {artifact.kind}",
+            field=kind,
             fix=f"name one from {_FOLDERS[kind]}/",
         )
     return artifact

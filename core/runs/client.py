@@ -20,9 +20,7 @@ _HANDLED_WITHIN_SECONDS = 10.0
 _POLL_SECONDS = 0.05
 
 
-def submit(
-    workspace: Workspace, stage: str, config: StageConfig, after: Sequence[str] = ()
-) -> str:
+def submit(workspace: Workspace, stage: str, config: StageConfig, after: Sequence[str] = ()) -> str:
     """Queues a run and returns its id.
 
     Args:
@@ -65,8 +63,10 @@ def request_stop(workspace: Workspace, run_id: str, mode: StopMode = "save") -> 
     row = _open_and_find(workspace, run_id)
     if row.ended_for_good:
         raise RunError(
-            f"The run {row.id} can't be stopped", expected="a run that is queued or running",
-            received=f"one that is {row.state}", fix="nothing needs to be done",
+            f"The run {row.id} can't be stopped",
+            expected="a run that is queued or running",
+            received=f"one that is {row.state}",
+            fix="nothing needs to be done",
         )
     _ask(workspace, "stop", {"run": row.id, "mode": mode})
     return row.id
@@ -93,7 +93,9 @@ def ensure_worker(workspace: Workspace) -> None:
 def refresh(workspace: Workspace) -> None:
     """Brings the database up to date where no worker has been running."""
     store = Store.open(workspace)
-    waiting = store.pending_requests() or store.list_runs(states=(*ACTIVE_STATES, "queued"), limit=1)
+    waiting = store.pending_requests() or store.list_runs(
+        states=(*ACTIVE_STATES, "queued"), limit=1
+    )
     if waiting and not is_worker_running(workspace):
         start_worker(workspace)
         _wait_until(lambda: not store.pending_requests())
@@ -148,8 +150,10 @@ def _check_name_is_free(workspace: Workspace, stage: str, config: StageConfig) -
     for row in store.list_runs(states=("queued", *ACTIVE_STATES), limit=1000):
         if ARTIFACT_KINDS.get(row.stage) == kind and row.config.get("name") == name:
             raise ConfigError(
-                f"The name {name!r} is taken", expected=f"a new name for the {kind}",
-                received=f"{name}, which the run {row.id} is making", fix="choose another",
+                f"The name {name!r} is taken",
+                expected=f"a new name for the {kind}",
+                received=f"{name}, which the run {row.id} is making",
+                fix="choose another",
                 field="name",
             )
     store.close()

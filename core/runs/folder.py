@@ -1,13 +1,13 @@
 """A run's folder: which files are in it and what they say.
 
-    run.json        what is to be run: id, stage, config, what it waits for, where and with what
-                    environment it was submitted
-    process.json    which processes run it
-    events.jsonl    what it reports (core.events)
-    log.txt         what it prints
-    stop.json       that somebody asked for it to stop
-    exit.json       how its process ended, written by the supervisor
-    run.lock        held by the process that runs it
+run.json        what is to be run: id, stage, config, what it waits for, where and with what
+                environment it was submitted
+process.json    which processes run it
+events.jsonl    what it reports (core.events)
+log.txt         what it prints
+stop.json       that somebody asked for it to stop
+exit.json       how its process ended, written by the supervisor
+run.lock        held by the process that runs it
 """
 
 from __future__ import annotations
@@ -95,8 +95,10 @@ class RunFolder:
             return RunRecord(**(values or {}))
         except TypeError as error:
             raise RunError(
-                f"The run folder {self.path} can't be read", expected="a run.json in it",
-                received=str(error), fix="delete this run and start it again",
+                f"The run folder {self.path} can't be read",
+                expected="a run.json in it",
+                received=str(error),
+                fix="delete this run and start it again",
             ) from error
 
     def write_processes(self, **identities: ProcessIdentity | None) -> None:
@@ -149,8 +151,10 @@ class RunFolder:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError as error:
                 raise RunError(
-                    f"The run {self.path.name} is running already", expected="one process a run",
-                    received="another process that holds its lock", fix="wait for it, or stop it",
+                    f"The run {self.path.name} is running already",
+                    expected="one process a run",
+                    received="another process that holds its lock",
+                    fix="wait for it, or stop it",
                 ) from error
             yield
 

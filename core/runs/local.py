@@ -7,7 +7,7 @@ import time
 
 from core.config import StageConfig
 from core.events import FolderReporter
-from core.runs.execute import execute_stage
+from core.runs.execute import EXIT_FAILED, execute_stage
 from core.runs.folder import RunFolder, RunRecord, new_run_id
 from core.runs.process import ProcessIdentity
 from core.store import Store
@@ -34,8 +34,12 @@ def run_here(stage: str, config: StageConfig, workspace: Workspace) -> Artifact:
     store.add_request("register", {"run": record.id})
     store.close()
     reporter = FolderReporter(folder.path, echo=False)
+    code = EXIT_FAILED
     try:
         with folder.lock():
-            return execute_stage(stage, config, workspace, reporter)
+            artifact = execute_stage(stage, config, workspace, reporter)
+        code = 0
+        return artifact
     finally:
         reporter.close()
+        folder.write_exit(code, None)

@@ -31,9 +31,7 @@ def main(arguments: list[str] | None = None) -> int:
         env={**os.environ, **folder.read_record().environment},
     )
     _pass_on_sigterm(child)
-    folder.write_processes(
-        run=ProcessIdentity.of(child.pid), supervisor=ProcessIdentity.of_this()
-    )
+    folder.write_processes(run=ProcessIdentity.of(child.pid), supervisor=ProcessIdentity.of_this())
     code = _wait(child, folder)
     folder.write_exit(code if code >= 0 else None, -code if code < 0 else None)
     return 0

@@ -104,8 +104,10 @@ class Worker:
         row = self.store.find_run(payload["run"])
         if not row.ended_for_good:
             raise StudioError(
-                f"The run {row.id} can't be deleted", expected="a run that has ended",
-                received=f"one that is {row.state}", fix="stop it first",
+                f"The run {row.id} can't be deleted",
+                expected="a run that has ended",
+                received=f"one that is {row.state}",
+                fix="stop it first",
             )
         shutil.rmtree(RunFolder.of(self.workspace, row.id).path, ignore_errors=True)
         self.store.remove_run(row.id)
@@ -118,7 +120,7 @@ class Worker:
         # Read the events after asking whether it lives: what it wrote before it died is in them.
         finished = self._take_in(row, folder)
         if exited is not None or not running:
-            self._end(row, finished, exited)
+            self._end(row, folder, finished, exited)
 
     def _take_in(self, row: RunRow, folder: RunFolder) -> dict[str, Any] | None:
         events, offset = read_events(folder.events, row.event_offset)
@@ -133,25 +135,25 @@ class Worker:
         return intake.finished
 
     def _end(
-        self, row: RunRow, finished: dict[str, Any] | None, exited: dict[str, Any] | None
+        self,
+        row: RunRow,
+        folder: RunFolder,
+        finished: dict[str, Any] | None,
+        exited: dict[str, Any] | None,
     ) -> None:
-        finished = finished or self._finished_event(row)
-        if exited is None and finished is None and self._is_starting(row):
+        finished = finished or _finished_event(folder)
+        if exited is None and finished is None and not _was_started(row, folder):
+            self._queue_again(row)
             return
         values = _ending(finished, exited)
         now = time.time()
         ended = (exited or finished or {}).get("time") or (finished or {}).get("t") or now
         self.store.update_run(row.id, ended=ended, eta_seconds=None, **values)
 
-    def _finished_event(self, row: RunRow) -> dict[str, Any] | None:
-        """Reads the whole log again: the end may have been taken in by an earlier round."""
-        events, _ = read_events(RunFolder.of(self.workspace, row.id).events)
-        return next((one for one in reversed(events) if one["kind"] == "finished"), None)
-
-    def _is_starting(self, row: RunRow) -> bool:
-        """A run that was just started may not have written its processes yet."""
-        no_process = RunFolder.of(self.workspace, row.id).read_process("supervisor") is None
-        return no_process and time.time() - (row.started or 0) < STARTING_GRACE_SECONDS
+    def _queue_again(self, row: RunRow) -> None:
+        """A worker died between saying that it starts a run and starting it."""
+        if time.time() - (row.started or 0) > STARTING_GRACE_SECONDS:
+            self.store.update_run(row.id, state="queued", started=None)
 
     # The queue.
 
@@ -182,15 +184,11 @@ class Worker:
         )
 
     def _start(self, row: RunRow) -> None:
+        # Said before it is done: a run that is said to run and doesn't is queued again, while one
+        # that runs unsaid would be started twice.
+        self.store.update_run(row.id, state="running", started=time.time())
         folder = RunFolder.of(self.workspace, row.id)
-        with folder.log.open("ab") as log:
-            process = subprocess.Popen(
-                [sys.executable, "-m", "core.runs.supervisor", str(folder.path)],
-                stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
-                env=child_environment(),
-            )
-        _reap_later(process)
-        self.store.update_run(row.id, state="running", started=time.time(), pid=process.pid)
+        _start_in_own_session(["core.runs.supervisor", str(folder.path)], folder.log)
 
 
 class _Intake:
@@ -221,8 +219,11 @@ class _Intake:
         for name, value in event["values"].items():
             self.metrics.append(
                 {
-                    "number": event["n"], "step": event["step"], "name": name,
-                    "value": float(value), "time": event["t"],
+                    "number": event["n"],
+                    "step": event["step"],
+                    "name": name,
+                    "value": float(value),
+                    "time": event["t"],
                 }
             )
 
@@ -268,17 +269,13 @@ def is_worker_running(workspace: Workspace) -> bool:
 
 def start_worker(workspace: Workspace) -> None:
     """Starts a worker in a session of its own, so that it outlives whoever starts it."""
-    with (workspace.root / _LOG_FILE).open("ab") as log:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "core.runs.worker", "--workspace", str(workspace.root)],
-            stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
-            env=child_environment(),
-        )
-    _reap_later(process)
+    workspace.root.mkdir(parents=True, exist_ok=True)
+    arguments = ["core.runs.worker", "--workspace", str(workspace.root)]
+    _start_in_own_session(arguments, workspace.root / _LOG_FILE)
 
 
 def run_worker(workspace: Workspace, *, slots: int, idle_seconds: float) -> None:
-    """Works until there has been nothing to do for `idle_seconds`; returns at once if another works."""
+    """Works until idle for `idle_seconds`; returns at once if another worker is there."""
     while True:
         with worker_lock(workspace) as held:
             if not held:
@@ -301,8 +298,15 @@ def _work_until_idle(worker: Worker, idle_seconds: float) -> None:
 
 def _row_of(record: RunRecord, state: str) -> RunRow:
     return RunRow(
-        id=record.id, stage=record.stage, name=str(record.config.get("name", "")), state=state,
-        config=record.config, after=record.after, created=record.created, warnings=[], results={},
+        id=record.id,
+        stage=record.stage,
+        name=str(record.config.get("name", "")),
+        state=state,
+        config=record.config,
+        after=record.after,
+        created=record.created,
+        warnings=[],
+        results={},
     )
 
 
@@ -311,14 +315,22 @@ def _ending(finished: dict[str, Any] | None, exited: dict[str, Any] | None) -> d
     code = exited["code"] if exited else None
     signal = exited["signal"] if exited else None
     process = {"exit_code": code, "signal": signal}
-    if finished and signal is None:
+    if finished:
         state = str(finished["state"])
-        return {**process, "state": state, "reason": finished.get("reason", ""),
-                "error": finished.get("error")}
+        return {
+            **process,
+            "state": state,
+            "reason": finished.get("reason", ""),
+            "error": finished.get("error"),
+        }
     if exited is None:
         return {**process, "state": "lost", "reason": "", "error": _LOST}
-    return {**process, "state": "failed", "reason": _reason(code, signal),
-            "error": _died(code, signal)}
+    return {
+        **process,
+        "state": "failed",
+        "reason": _reason(code, signal),
+        "error": _died(code, signal),
+    }
 
 
 def _reason(code: int | None, signal: int | None) -> str:
@@ -356,11 +368,35 @@ def _is_ended_badly(row: RunRow) -> bool:
     return row.ended_for_good and row.state != "done"
 
 
+def _was_started(row: RunRow, folder: RunFolder) -> bool:
+    return row.event_number > 0 or folder.read_process("supervisor") is not None
+
+
+def _finished_event(folder: RunFolder) -> dict[str, Any] | None:
+    """Reads the whole log again: the end may have been taken in by an earlier round."""
+    events, _ = read_events(folder.events)
+    return next((one for one in reversed(events) if one["kind"] == "finished"), None)
+
+
+def _start_in_own_session(module_arguments: list[str], log_file: Path) -> None:
+    """Starts `python -m ...` with its output in a file, so that it outlives whoever starts it."""
+    with log_file.open("ab") as log:
+        process = subprocess.Popen(
+            [sys.executable, "-m", *module_arguments],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+            env=child_environment(),
+        )
+    _reap_later(process)
+
+
 _children: list[subprocess.Popen[bytes]] = []
 
 
 def _reap_later(process: subprocess.Popen[bytes]) -> None:
-    """Keeps children from staying zombies: those that have ended are collected at the next start."""
+    """Keeps children from staying zombies: the ended ones are collected at the next start."""
     _children[:] = [child for child in _children if child.poll() is None]
     _children.append(process)
 
@@ -373,7 +409,8 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--idle-seconds", type=float, default=IDLE_SECONDS)
     options = parser.parse_args(arguments)
     run_worker(
-        Workspace(options.workspace), slots=max(1, options.slots),
+        Workspace(options.workspace),
+        slots=max(1, options.slots),
         idle_seconds=options.idle_seconds,
     )
     return 0

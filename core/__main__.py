@@ -1,0 +1,501 @@
+"""The shell: `python -m core tokenizer|shards|train|quickstart|fill-mask|runs`.
+
+Flags are made from the config models, with dashes or underscores. A stage is submitted to the
+workspace's worker, followed, and its own exit code returned: 0 done, 1 failed, 2 wrong usage. With
+`--json` the last line of standard output is one JSON value; everything else goes to standard error.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from pydantic.fields import FieldInfo
+
+from core.config import (
+    STAGE_CONFIGS,
+    QuickstartConfig,
+    StageConfig,
+    choices_of,
+    flag_of,
+    load_config_file,
+    plain_type,
+)
+from core.errors import ConfigError, StudioError
+from core.store import ENDED_STATES, RunRow, Store
+from core.workspace import Workspace
+
+EXIT_DONE, EXIT_FAILED, EXIT_USAGE = 0, 1, 2
+_FOLLOW_SECONDS = 0.3
+_NO_VALUE = ("none", "null", "")
+
+_ABOUT = {
+    "tokenizer": "Train a tokenizer on a corpus.",
+    "shards": "Tokenise a corpus and pack it into TFRecord shards.",
+    "train": "Train a model on shards.",
+}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs one command and returns its exit code."""
+    parser = build_parser()
+    options = parser.parse_args(arguments)
+    try:
+        return int(options.command(options))
+    except StudioError as error:
+        return _report(error, as_json=getattr(options, "json", False))
+    except BrokenPipeError:
+        sys.stderr.close()
+        return EXIT_FAILED
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """Builds the whole command line."""
+    common = _common_options()
+    parser = argparse.ArgumentParser(
+        prog="python -m core",
+        description="Train a language model from scratch: tokenizer, shards, training, fill-mask.",
+        parents=[common],
+    )
+    commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
+    for stage, model in STAGE_CONFIGS.items():
+        _add_stage(commands, common, stage, model)
+    _add_quickstart(commands, common)
+    _add_fill_mask(commands, common)
+    _add_runs(commands, common)
+    return parser
+
+
+# Commands.
+
+
+def _run_stage(options: argparse.Namespace) -> int:
+    from core.runs.client import submit
+
+    config = STAGE_CONFIGS[options.stage].parse(
+        _config_values(options, STAGE_CONFIGS[options.stage])
+    )
+    workspace = _workspace(options)
+    run_id = submit(workspace, options.stage, config)
+    if options.detach:
+        return _print_detached(options, [run_id])
+    return _follow(workspace, run_id, as_json=options.json)
+
+
+def _run_quickstart(options: argparse.Namespace) -> int:
+    from core.runs.client import submit_quickstart
+
+    config = QuickstartConfig.parse(_config_values(options, QuickstartConfig))
+    workspace = _workspace(options)
+    runs = submit_quickstart(workspace, config)
+    if options.detach:
+        return _print_detached(options, runs)
+    codes = [_follow(workspace, run_id, as_json=False) for run_id in runs[:-1]]
+    last = _follow(workspace, runs[-1], as_json=options.json)
+    return next((code for code in codes if code), last)
+
+
+def _run_fill_mask(options: argparse.Namespace) -> int:
+    from core.inference import fill_mask
+
+    if not options.text:
+        raise ConfigError(
+            "There is no text to fill",
+            expected="a text with a mask token",
+            received="nothing",
+            fix="give it behind the model, or with --text",
+            field="text",
+        )
+    predictions = fill_mask(
+        options.model, options.text, options.top_k, workspace=_workspace(options)
+    )
+    if options.json:
+        print(json.dumps(predictions, ensure_ascii=False))
+        return EXIT_DONE
+    nested = predictions if predictions and isinstance(predictions[0], list) else [predictions]
+    for number, group in enumerate(nested):
+        if number:
+            print()
+        for one in group:
+            print(f"{one['score']:8.4f}  {one['token_str']!r:16}  {one['sequence']}")
+    return EXIT_DONE
+
+
+def _list_runs(options: argparse.Namespace) -> int:
+    store = _fresh_store(options)
+    rows = store.list_runs(limit=options.limit)
+    if options.json:
+        print(json.dumps([run_summary(row) for row in rows], ensure_ascii=False))
+    elif not rows:
+        print("No runs yet. Start with: python -m core quickstart")
+    for row in [] if options.json else rows:
+        print(f"{row.id:36} {_state(row):24} {_progress(row)}")
+    return EXIT_DONE
+
+
+def _show_run(options: argparse.Namespace) -> int:
+    row = _fresh_store(options).find_run(options.run)
+    summary = run_summary(row)
+    if options.json:
+        print(json.dumps(summary, ensure_ascii=False))
+        return EXIT_DONE
+    for name, value in {**summary, "config": row.config, "results": row.results}.items():
+        print(f"{name:16} {json.dumps(value, ensure_ascii=False) if value is not None else '-'}")
+    return EXIT_DONE
+
+
+def _print_log(options: argparse.Namespace) -> int:
+    from core.runs.client import read_log_tail
+
+    row = _fresh_store(options).find_run(options.run)
+    print(read_log_tail(_workspace(options), row.id, options.lines))
+    return EXIT_DONE
+
+
+def _stop_run(options: argparse.Namespace) -> int:
+    from core.runs.client import request_stop
+
+    run_id = request_stop(_workspace(options), options.run, "abort" if options.abort else "save")
+    return _print_run_id(options, run_id, "is asked to stop")
+
+
+def _delete_run(options: argparse.Namespace) -> int:
+    from core.runs.client import delete_run
+
+    run_id = delete_run(_workspace(options), options.run)
+    return _print_run_id(options, run_id, "is deleted")
+
+
+# Following a run.
+
+
+def _follow(workspace: Workspace, run_id: str, *, as_json: bool) -> int:
+    """Prints what a run reports until it ends; returns its exit code."""
+    store = Store.open(workspace)
+    follower = _Follower(store, run_id)
+    try:
+        row = follower.until_the_end()
+    except KeyboardInterrupt:
+        _say(f"\n{run_id} goes on without you. Stop it with: python -m core runs stop {run_id}")
+        return EXIT_FAILED
+    if as_json:
+        print(json.dumps(_stage_result(row), ensure_ascii=False), flush=True)
+    elif row.state == "done":
+        print(row.artifact, flush=True)
+    if row.error:
+        _say(f"error: {StudioError(**row.error)}")
+    return _exit_code(row)
+
+
+class _Follower:
+    """Prints a run's progress and figures to standard error as they come."""
+
+    def __init__(self, store: Store, run_id: str) -> None:
+        self._store = store
+        self._run_id = run_id
+        self._last_metric = 0
+        self._last_line = ""
+        self._warned = 0
+
+    def until_the_end(self) -> RunRow:
+        while True:
+            row = self._store.get_run(self._run_id)
+            if row is None:
+                time.sleep(_FOLLOW_SECONDS)
+                continue
+            self._print_news(row)
+            if row.state in ENDED_STATES:
+                return row
+            time.sleep(_FOLLOW_SECONDS)
+
+    def _print_news(self, row: RunRow) -> None:
+        for warning in row.warnings[self._warned :]:
+            _say(f"warning: {warning['message']}")
+        self._warned = len(row.warnings)
+        for line in self._metric_lines():
+            _say(line)
+        line = f"{row.id}  {_state(row)}  {_progress(row)}"
+        if line != self._last_line:
+            self._last_line = line
+            _say(line)
+
+    def _metric_lines(self) -> list[str]:
+        rows = self._store.metrics_since(self._run_id, self._last_metric)
+        by_event: dict[tuple[int, int], list[str]] = {}
+        for row in rows:
+            self._last_metric = row.id
+            by_event.setdefault((row.number, row.step), []).append(f"{row.name} {row.value:.5g}")
+        return [f"  step {step}: " + ", ".join(parts) for (_, step), parts in by_event.items()]
+
+
+def run_summary(row: RunRow) -> dict[str, Any]:
+    """Returns what `runs show --json` says of a run."""
+    counts_steps = row.unit == "steps"
+    return {
+        "run": row.id,
+        "stage": row.stage,
+        "state": row.state,
+        "reason": row.reason,
+        "pid": row.pid,
+        "exit_code": row.exit_code,
+        "signal": row.signal,
+        "step": int(row.done) if counts_steps else None,
+        "num_train_steps": int(row.total) if counts_steps and row.total else None,
+        "artifact": row.artifact or None,
+        "error": row.error,
+    }
+
+
+def _stage_result(row: RunRow) -> dict[str, Any]:
+    return {
+        "run": row.id,
+        "state": row.state,
+        "artifact": row.artifact or None,
+        "metrics": row.results,
+        **({"error": row.error} if row.error else {}),
+    }
+
+
+def _exit_code(row: RunRow) -> int:
+    if row.state == "done":
+        return EXIT_DONE
+    return row.exit_code if row.exit_code and row.exit_code > 0 else EXIT_FAILED
+
+
+# The command line.
+
+
+def _common_options() -> argparse.ArgumentParser:
+    common = argparse.ArgumentParser(add_help=False, argument_default=argparse.SUPPRESS)
+    common.add_argument(
+        "--workspace",
+        metavar="DIR",
+        help="where artifacts and runs live (STUDIO_HOME, ./workspace)",
+    )
+    common.add_argument("--json", action="store_true", help="print one JSON value at the end")
+    return common
+
+
+def _add_stage(
+    commands: Any, common: argparse.ArgumentParser, stage: str, model: type[StageConfig]
+) -> None:
+    parser = _add_command(commands, common, stage, _ABOUT[stage], _run_stage)
+    parser.set_defaults(stage=stage)
+    _add_run_options(parser)
+    _add_fields(parser, model)
+
+
+def _add_quickstart(commands: Any, common: argparse.ArgumentParser) -> None:
+    about = "Go the whole way on the built-in corpus."
+    parser = _add_command(commands, common, "quickstart", about, _run_quickstart)
+    _add_run_options(parser)
+    _add_fields(parser, QuickstartConfig)
+
+
+def _add_fill_mask(commands: Any, common: argparse.ArgumentParser) -> None:
+    about = "Fill the masks of a text."
+    parser = _add_command(commands, common, "fill-mask", about, _run_fill_mask)
+    parser.add_argument("model_and_text", nargs="*", metavar="MODEL TEXT", action=_ModelAndText)
+    parser.add_argument("--model", default="", help="a model's name, or a checkpoint folder")
+    parser.add_argument("--text", default="", help="a text with one or several mask tokens")
+    parser.add_argument("--top-k", "--top_k", type=int, default=5, help="predictions per mask")
+
+
+class _ModelAndText(argparse.Action):
+    """Lets `fill-mask MODEL TEXT` stand for `--model MODEL --text TEXT`."""
+
+    def __call__(self, parser: Any, namespace: Any, values: Any, option_string: Any = None) -> None:
+        if len(values) > 2:
+            parser.error("give one model and one text (put the text in quotes)")
+        for name, value in zip(("model", "text"), values, strict=False):
+            setattr(namespace, name, value)
+
+
+def _add_runs(commands: Any, common: argparse.ArgumentParser) -> None:
+    parser = commands.add_parser("runs", help="List, show and stop runs.")
+    actions = parser.add_subparsers(title="actions", required=True, metavar="ACTION")
+    listing = _add_command(actions, common, "list", "List runs, the newest first.", _list_runs)
+    listing.add_argument("--limit", type=int, default=50)
+    _add_run_command(actions, common, "show", "Show all about a run.", _show_run)
+    log = _add_run_command(actions, common, "logs", "Print the end of a run's log.", _print_log)
+    log.add_argument("--lines", type=int, default=200)
+    stop = _add_run_command(actions, common, "stop", "Ask a run to save and stop.", _stop_run)
+    stop.add_argument("--abort", action="store_true", help="stop without saving")
+    _add_run_command(actions, common, "delete", "Delete an ended run.", _delete_run)
+
+
+def _add_run_command(
+    actions: Any,
+    common: argparse.ArgumentParser,
+    name: str,
+    about: str,
+    command: Callable[[argparse.Namespace], int],
+) -> argparse.ArgumentParser:
+    parser = _add_command(actions, common, name, about, command)
+    parser.add_argument("run", help="the run's id, or the beginning of it")
+    return parser
+
+
+def _add_command(
+    commands: Any,
+    common: argparse.ArgumentParser,
+    name: str,
+    about: str,
+    command: Callable[[argparse.Namespace], int],
+) -> argparse.ArgumentParser:
+    parser: argparse.ArgumentParser = commands.add_parser(
+        name, help=about, description=about, parents=[common], allow_abbrev=False
+    )
+    parser.set_defaults(command=command)
+    return parser
+
+
+def _add_run_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--config", metavar="FILE", default="", help="JSON of field values; flags win"
+    )
+    parser.add_argument("--detach", action="store_true", help="queue it and return at once")
+
+
+def _add_fields(parser: argparse.ArgumentParser, model: type[StageConfig]) -> None:
+    groups: dict[str, Any] = {}
+    for name, field in model.model_fields.items():
+        if nested := _nested_model(field):
+            _add_fields(parser, nested)
+            continue
+        heading = "fields" if model in (*STAGE_CONFIGS.values(), QuickstartConfig) else "corpus"
+        group = groups.setdefault(heading, parser.add_argument_group(heading))
+        _add_field(group, name, field)
+
+
+def _add_field(group: Any, name: str, field: FieldInfo) -> None:
+    flag = flag_of(name, field)
+    spellings = list(dict.fromkeys([f"--{flag}", f"--{flag.replace('-', '_')}"]))
+    text = f"{field.description} (default: {_shown_default(field)})".replace("%", "%%")
+    if plain_type(field)[0] is bool:
+        action: Any = argparse.BooleanOptionalAction
+        group.add_argument(
+            *spellings, dest=name, action=action, default=argparse.SUPPRESS, help=text
+        )
+        return
+    choices = choices_of(field)
+    metavar = "{" + ",".join(choices) + "}" if choices else name.upper()
+    group.add_argument(*spellings, dest=name, default=argparse.SUPPRESS, help=text, metavar=metavar)
+
+
+def _shown_default(field: FieldInfo) -> str:
+    return "none" if field.default in (None, "") else str(field.default)
+
+
+def _config_values(options: argparse.Namespace, model: type[StageConfig]) -> dict[str, Any]:
+    """Returns the values for a config: from the file, then from the flags, which win."""
+    given = vars(options)
+    values = load_config_file(options.config) if options.config else {}
+    for name, field in model.model_fields.items():
+        if nested := _nested_model(field):
+            parts = {**_taken(values, nested), **_as_dict(values.get(name, {}), name)}
+            parts |= {
+                key: _value(given[key], nested.model_fields[key])
+                for key in nested.model_fields
+                if key in given
+            }
+            if parts:
+                values[name] = parts
+        elif name in given:
+            values[name] = _value(given[name], field)
+    return values
+
+
+def _taken(values: dict[str, Any], nested: type[StageConfig]) -> dict[str, Any]:
+    """Takes a nested model's fields that a config file names without their model."""
+    return {key: values.pop(key) for key in list(values) if key in nested.model_fields}
+
+
+def _as_dict(value: Any, name: str) -> dict[str, Any]:
+    if isinstance(value, dict):
+        return value
+    raise ConfigError(
+        f"{name} is not right", expected="an object of fields", received=repr(value), field=name
+    )
+
+
+def _value(value: Any, field: FieldInfo) -> Any:
+    _, optional = plain_type(field)
+    return None if optional and isinstance(value, str) and value.lower() in _NO_VALUE else value
+
+
+def _nested_model(field: FieldInfo) -> type[StageConfig] | None:
+    kind = field.annotation
+    return kind if isinstance(kind, type) and issubclass(kind, StageConfig) else None
+
+
+# Output.
+
+
+def _workspace(options: argparse.Namespace) -> Workspace:
+    if not hasattr(options, "json"):
+        options.json = False
+    return Workspace(getattr(options, "workspace", None))
+
+
+def _fresh_store(options: argparse.Namespace) -> Store:
+    from core.runs.client import refresh
+
+    workspace = _workspace(options)
+    refresh(workspace)
+    return Store.open(workspace)
+
+
+def _print_detached(options: argparse.Namespace, runs: list[str]) -> int:
+    if options.json:
+        print(
+            json.dumps(
+                {"run": runs[-1], "runs": runs, "state": "queued", "artifact": None, "metrics": {}}
+            )
+        )
+    else:
+        print("\n".join(runs))
+    return EXIT_DONE
+
+
+def _print_run_id(options: argparse.Namespace, run_id: str, what: str) -> int:
+    print(json.dumps({"run": run_id}) if options.json else f"{run_id} {what}")
+    return EXIT_DONE
+
+
+def _state(row: RunRow) -> str:
+    return f"{row.state}/{row.reason}" if row.reason else row.state
+
+
+def _progress(row: RunRow) -> str:
+    parts = []
+    if row.total:
+        parts.append(f"{100 * row.done / row.total:.0f} % of {row.total:,.0f} {row.unit}")
+    elif row.done:
+        parts.append(f"{row.done:,.0f} {row.unit}")
+    if row.note and row.state not in ENDED_STATES:
+        parts.append(row.note)
+    if row.eta_seconds is not None:
+        parts.append(f"{row.eta_seconds / 60:.1f} minutes left")
+    return ", ".join(parts)
+
+
+def _report(error: StudioError, *, as_json: bool) -> int:
+    if as_json:
+        from core.runs.execute import describe_error
+
+        print(json.dumps({"error": describe_error(error)}, ensure_ascii=False))
+    _say(f"error: {error}")
+    return error.exit_code
+
+
+def _say(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,76 @@
+"""The shell line and the Python lines that do exactly what a config says."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from typing import Any
+
+from core.config import StageConfig, changed_values, flag_of
+
+_FUNCTIONS = {"tokenizer": "train_tokenizer", "shards": "build_shards", "train": "train"}
+
+
+def shell_line(stage: str, config: StageConfig, workspace: str = "") -> str:
+    """Returns the `python -m core ...` line for a config.
+
+    Args:
+        stage: tokenizer, shards, train, ...
+        config: Only fields that differ from the defaults become flags.
+        workspace: Named in the line where it isn't the default one.
+    """
+    words = ["python", "-m", "core", stage, *_flags(config)]
+    if workspace:
+        words += ["--workspace", workspace]
+    return shlex.join(words)
+
+
+def python_lines(stage: str, config: StageConfig, workspace: str = "") -> str:
+    """Returns a script that does what a config says."""
+    call = _call(config)
+    names = sorted(
+        {_FUNCTIONS[stage], *_config_names(config), *(["Workspace"] if workspace else [])}
+    )
+    place = f", Workspace({_literal(workspace)})" if workspace else ""
+    return "\n".join(
+        [
+            f"from core import {', '.join(names)}",
+            "",
+            f"artifact = {_FUNCTIONS[stage]}({call}{place})",
+            "print(artifact.path)",
+        ]
+    )
+
+
+def _flags(config: StageConfig) -> list[str]:
+    words: list[str] = []
+    for name, value in changed_values(config).items():
+        field = type(config).model_fields[name]
+        if isinstance(value, dict):
+            words += _flags(getattr(config, name))
+        elif isinstance(value, bool):
+            words.append(f"--{flag_of(name, field)}" if value else f"--no-{flag_of(name, field)}")
+        else:
+            words += [f"--{flag_of(name, field)}", "none" if value is None else str(value)]
+    return words
+
+
+def _call(config: StageConfig) -> str:
+    arguments = [
+        f"{name}={_call(getattr(config, name)) if isinstance(value, dict) else _literal(value)}"
+        for name, value in changed_values(config).items()
+    ]
+    return f"{type(config).__name__}({', '.join(arguments)})"
+
+
+def _config_names(config: StageConfig) -> set[str]:
+    nested = [
+        getattr(config, name)
+        for name, value in changed_values(config).items()
+        if isinstance(value, dict)
+    ]
+    return {type(config).__name__, *(name for one in nested for name in _config_names(one))}
+
+
+def _literal(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False) if isinstance(value, str) else repr(value)
