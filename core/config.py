@@ -50,7 +50,7 @@ def knob(
         choices: Values to suggest where others are allowed too.
         **bounds: pydantic's `ge`, `gt`, `le`, `lt`, `min_length`, `max_length`, `pattern`.
     """
-    extra = {"group": group, "basic": basic, "flag": flag, "choices": list(choices)}
+    extra: dict[str, Any] = {"group": group, "basic": basic, "flag": flag, "choices": list(choices)}
     return Field(default, title=title or None, description=help, json_schema_extra=extra, **bounds)
 
 
@@ -110,7 +110,9 @@ class CorpusConfig(StageConfig):
         group="Files",
     )
     text_unit: Literal["line", "paragraph", "file"] = knob(
-        "line", "What one document is in a .txt file. Blank ones are skipped.", group="Files",
+        "line",
+        "What one document is in a .txt file. Blank ones are skipped.",
+        group="Files",
         basic=True,
     )
     text_column: str = knob(
@@ -210,9 +212,7 @@ class ShardConfig(StageConfig):
     name: str = knob(
         "", "What to call the shards. Empty: a name is made from the settings.", basic=True
     )
-    preset: Preset = knob(
-        "classic", "classic: rows of 512 tokens; flax: rows of 128.", basic=True
-    )
+    preset: Preset = knob("classic", "classic: rows of 512 tokens; flax: rows of 128.", basic=True)
     corpus: CorpusConfig = knob(CorpusConfig(), "The text to tokenise.")
     tokenizer: str = knob(
         "", "A tokenizer's name in the workspace, its folder, or its id on the Hub.", basic=True
@@ -226,9 +226,7 @@ class ShardConfig(StageConfig):
     split: Literal["all", "train", "validation"] = knob(
         "all", "Which part to write, as in the original script; all writes both."
     )
-    shard_size: int = knob(
-        16_384, "Rows in one file.", title="Rows per file", ge=1, le=10_000_000
-    )
+    shard_size: int = knob(16_384, "Rows in one file.", title="Rows per file", ge=1, le=10_000_000)
     record_format: Literal["bytes", "int64"] = knob(
         "bytes",
         "bytes: fixed-width ids, the studio's own fast layout; int64: input_ids and "
@@ -245,8 +243,16 @@ class TrainConfig(StageConfig):
     """How a model is trained."""
 
     unfingerprinted = frozenset(
-        {"name", "output", "save_steps", "eval_steps", "logging_steps", "save_total_limit",
-         "engine", "device"}
+        {
+            "name",
+            "output",
+            "save_steps",
+            "eval_steps",
+            "logging_steps",
+            "save_total_limit",
+            "engine",
+            "device",
+        }
     )
     presets: ClassVar[dict[str, dict[str, Any]]] = {
         # Hugging Face, examples/tensorflow/language-modeling-tpu/run_mlm.py: its defaults. The
@@ -328,11 +334,17 @@ class TrainConfig(StageConfig):
         None, "Width. Empty: from the size.", group="Model", ge=1, le=65_536
     )
     num_attention_heads: int | None = knob(
-        None, "Attention heads; they divide the width. Empty: from the size.", group="Model", ge=1,
+        None,
+        "Attention heads; they divide the width. Empty: from the size.",
+        group="Model",
+        ge=1,
         le=1024,
     )
     intermediate_size: int | None = knob(
-        None, "Width of the feed-forward layer. Empty: from the size.", group="Model", ge=1,
+        None,
+        "Width of the feed-forward layer. Empty: from the size.",
+        group="Model",
+        ge=1,
         le=1 << 20,
     )
     max_position_embeddings: int | None = knob(
@@ -350,16 +362,29 @@ class TrainConfig(StageConfig):
     )
 
     per_replica_batch_size: int = knob(
-        8, "Rows a device sees in one step.", title="Batch size per device", group="Batch",
-        basic=True, ge=1, le=1 << 20,
+        8,
+        "Rows a device sees in one step.",
+        title="Batch size per device",
+        group="Batch",
+        basic=True,
+        ge=1,
+        le=1 << 20,
     )
     num_train_epochs: float = knob(
-        1.0, "Passes over the training rows, where the steps are not given.",
-        title="Epochs", group="Length", basic=True, gt=0,
+        1.0,
+        "Passes over the training rows, where the steps are not given.",
+        title="Epochs",
+        group="Length",
+        basic=True,
+        gt=0,
     )
     num_train_steps: int | None = knob(
-        None, "Steps to train for. Empty: as many as the epochs need.", title="Steps",
-        group="Length", basic=True, ge=1,
+        None,
+        "Steps to train for. Empty: as many as the epochs need.",
+        title="Steps",
+        group="Length",
+        basic=True,
+        ge=1,
     )
     max_train_examples: int | None = knob(
         None, "Use only this many training rows.", group="Length", ge=1
@@ -372,54 +397,75 @@ class TrainConfig(StageConfig):
         1e-4, "Peak learning rate.", group="Optimizer", basic=True, gt=0, le=10
     )
     lr_scheduler_type: Literal["linear", "cosine", "constant"] = knob(
-        "linear", "How the learning rate goes on after the warm-up; linear and cosine end at 0.",
-        title="Schedule", group="Optimizer",
+        "linear",
+        "How the learning rate goes on after the warm-up; linear and cosine end at 0.",
+        title="Schedule",
+        group="Optimizer",
     )
     warmup_steps: int | None = knob(
-        None, "Steps to raise the learning rate from 0. Empty: from the ratio.", group="Optimizer",
+        None,
+        "Steps to raise the learning rate from 0. Empty: from the ratio.",
+        group="Optimizer",
         ge=0,
     )
     warmup_ratio: float = knob(
-        0.05, "Share of the steps to raise the learning rate in, where the steps are not given.",
-        group="Optimizer", ge=0, le=1,
+        0.05,
+        "Share of the steps to raise the learning rate in, where the steps are not given.",
+        group="Optimizer",
+        ge=0,
+        le=1,
     )
     weight_decay: float = knob(
-        1e-3, "Decoupled weight decay; norms and biases are left out.", group="Optimizer", ge=0,
+        1e-3,
+        "Decoupled weight decay; norms and biases are left out.",
+        group="Optimizer",
+        ge=0,
         le=1,
     )
     adam_beta1: float = knob(0.9, "AdamW's first momentum.", group="Optimizer", ge=0, lt=1)
     adam_beta2: float = knob(0.999, "AdamW's second momentum.", group="Optimizer", ge=0, lt=1)
     adam_epsilon: float = knob(1e-7, "AdamW's epsilon.", group="Optimizer", gt=0, le=1)
     max_grad_norm: float | None = knob(
-        None, "Scale gradients down to this global norm. Empty: leave them.", group="Optimizer",
+        None,
+        "Scale gradients down to this global norm. Empty: leave them.",
+        group="Optimizer",
         gt=0,
     )
     mlm_probability: float = knob(
-        0.15, "Share of the tokens to predict. Validation is always at 0.15.",
-        title="Masking probability", group="Objective", gt=0, le=0.9,
+        0.15,
+        "Share of the tokens to predict. Validation is always at 0.15.",
+        title="Masking probability",
+        group="Objective",
+        gt=0,
+        le=0.9,
     )
 
     eval_steps: int | None = knob(
         None, "Validate every so many steps. Empty: 20 times in the run.", group="Evaluation", ge=1
     )
     per_replica_eval_batch_size: int | None = knob(
-        None, "Rows a device sees in one validation step. Empty: as in training.",
-        title="Validation batch size", group="Evaluation", ge=1,
+        None,
+        "Rows a device sees in one validation step. Empty: as in training.",
+        title="Validation batch size",
+        group="Evaluation",
+        ge=1,
     )
     logging_steps: int | None = knob(
-        None, "Write the training loss every so many steps. Empty: 200 times in the run.",
-        group="Evaluation", ge=1,
+        None,
+        "Write the training loss every so many steps. Empty: 200 times in the run.",
+        group="Evaluation",
+        ge=1,
     )
     save_steps: int | None = knob(
         None, "Save every so many steps. Empty: whenever it validates.", group="Checkpoints", ge=1
     )
     save_total_limit: int = knob(
-        2, "Checkpoints to keep, the newest ones; the best is kept besides.", group="Checkpoints",
+        2,
+        "Checkpoints to keep, the newest ones; the best is kept besides.",
+        group="Checkpoints",
         ge=1,
     )
-    output: str = knob(
-        "", "Also copy the best checkpoint to this folder.", group="Checkpoints"
-    )
+    output: str = knob("", "Also copy the best checkpoint to this folder.", group="Checkpoints")
 
     engine: Literal["auto", "tensorflow", "jax"] = knob(
         "auto", "auto takes TensorFlow on CPU and JAX on TPU and GPU.", group="Device"
@@ -428,11 +474,15 @@ class TrainConfig(StageConfig):
         "auto", "auto takes the fastest that is there.", group="Device"
     )
     dtype_policy: Literal["float32", "mixed_bfloat16"] = knob(
-        "float32", "mixed_bfloat16 computes in bfloat16 and keeps weights in float32.",
-        title="Precision", group="Device", basic=True,
+        "float32",
+        "mixed_bfloat16 computes in bfloat16 and keeps weights in float32.",
+        title="Precision",
+        group="Device",
+        basic=True,
     )
-    seed: int = knob(0, "Decides the first weights, the order, the masks.", group="General", ge=0,
-                     lt=1 << 31)
+    seed: int = knob(
+        0, "Decides the first weights, the order, the masks.", group="General", ge=0, lt=1 << 31
+    )
 
 
 class QuickstartConfig(StageConfig):
@@ -513,18 +563,22 @@ def load_config_file(path: str | Path) -> dict[str, Any]:
     except OSError as error:
         raise ConfigError(
             f"The config file {path} can't be read",
-            expected="a JSON file", received=str(error.strerror or error),
+            expected="a JSON file",
+            received=str(error.strerror or error),
             fix="check the path given with --config",
         ) from error
     except ValueError as error:
         raise ConfigError(
-            f"The config file {path} isn't JSON", expected="an object of field names and values",
-            received=str(error), fix="mend the file at that place",
+            f"The config file {path} isn't JSON",
+            expected="an object of field names and values",
+            received=str(error),
+            fix="mend the file at that place",
         ) from error
     if not isinstance(values, dict):
         raise ConfigError(
             f"The config file {path} doesn't hold an object",
-            expected='{"field": value, ...}', received=type(values).__name__,
+            expected='{"field": value, ...}',
+            received=type(values).__name__,
         )
     return values
 
@@ -545,7 +599,9 @@ def config_error(model: type[StageConfig], error: ValidationError) -> ConfigErro
     if first["type"] == "extra_forbidden":
         return ConfigError(
             f"{model.__name__} has no field {where}{more}",
-            expected="one of " + ", ".join(model.model_fields), received=where, field=name,
+            expected="one of " + ", ".join(model.model_fields),
+            received=where,
+            field=name,
             fix="check the spelling",
         )
     return ConfigError(

@@ -22,7 +22,7 @@ import platform
 import re
 import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from hashlib import sha256
@@ -121,7 +121,7 @@ class Workspace:
         """Returns the folder that holds all artifacts of a kind."""
         return self.root / _FOLDERS[kind]
 
-    def list(self, kind: str) -> list[Artifact]:
+    def list(self, kind: str) -> Sequence[Artifact]:
         """Returns the artifacts of a kind, the newest first."""
         manifests = self.folder(kind).glob(f"[!.]*/{MANIFEST_FILE}")
         found = [Artifact(path.parent, read_manifest(path.parent)) for path in manifests]
@@ -186,7 +186,7 @@ class Workspace:
         finally:
             shutil.rmtree(folder, ignore_errors=True)
 
-    def allowed_roots(self) -> list[Path]:
+    def allowed_roots(self) -> Sequence[Path]:
         """Returns the folders that the page may read: the workspace and what its owner allows."""
         listed = os.environ.get(ALLOWED_PATHS_VARIABLE, "").split(os.pathsep)
         return [

@@ -1,0 +1,53 @@
+# Two commands matter: `make run` and `make test`. Both do all the set-up they need.
+VENV := .venv
+PYTHON := $(VENV)/bin/python
+HOST ?= 127.0.0.1
+PORT ?= 7860
+WORKSPACE ?= workspace
+PIP_INSTALL := $(PYTHON) -m pip install --quiet --disable-pip-version-check -c constraints.txt
+
+.PHONY: run quickstart test test-all lint format benchmark setup setup-dev clean
+.DEFAULT_GOAL := run
+
+run: setup ## start the page; with an empty workspace, the quickstart too
+	$(PYTHON) app.py --host $(HOST) --port $(PORT) --workspace $(WORKSPACE) --quickstart
+
+quickstart: setup ## the same without the page
+	$(PYTHON) -m core quickstart --workspace $(WORKSPACE)
+
+test: setup-dev ## the tests; what the machine lacks is skipped by name
+	$(PYTHON) -m pytest
+
+test-all: setup-dev ## the tests; a skip is a failure
+	$(PYTHON) -m pytest --fail-on-skip
+
+lint: setup-dev ## style and types
+	$(PYTHON) -m ruff format --check .
+	$(PYTHON) -m ruff check .
+	$(PYTHON) -m mypy
+
+format: setup-dev
+	$(PYTHON) -m ruff format .
+	$(PYTHON) -m ruff check --fix .
+
+benchmark: setup-dev ## throughput and shards beside their peers (needs: pip install torch)
+	$(PYTHON) -m benchmarks.throughput
+	$(PYTHON) -m benchmarks.shards
+
+setup: $(VENV)/installed
+setup-dev: $(VENV)/installed-dev
+
+$(VENV)/bin/python:
+	@python=$$(sh .ci/find-python) && echo "Making $(VENV) with $$python" && $$python -m venv $(VENV)
+
+$(VENV)/installed: requirements.txt constraints.txt | $(VENV)/bin/python
+	@echo "Installing the packages (some minutes the first time)"
+	$(PIP_INSTALL) -r requirements.txt
+	@touch $@
+
+$(VENV)/installed-dev: requirements-dev.txt $(VENV)/installed
+	$(PIP_INSTALL) -r requirements-dev.txt
+	@touch $@
+
+clean: ## remove the environment; the workspace stays
+	rm -rf $(VENV)

@@ -1,0 +1,34 @@
+"""What all tests share: the option that turns a skip into a failure, and clean surroundings."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+import pytest
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+os.environ.setdefault("GRADIO_ANALYTICS_ENABLED", "False")
+_KEPT = ("STUDIO_TEST_",)
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--fail-on-skip", action="store_true", help="fail if any test is skipped, naming why"
+    )
+
+
+def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
+    reporter = session.config.pluginmanager.get_plugin("terminalreporter")
+    skipped = reporter.stats.get("skipped", []) if reporter else []
+    if session.config.getoption("--fail-on-skip") and skipped and exitstatus == 0:
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+@pytest.fixture(autouse=True)
+def no_settings_of_the_machine(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Keeps the tests from the settings of whoever runs them."""
+    for name in list(os.environ):
+        if name.startswith("STUDIO_") and not name.startswith(_KEPT):
+            monkeypatch.delenv(name)
+    yield
