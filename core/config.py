@@ -36,6 +36,7 @@ def knob(
     basic: bool = False,
     flag: str = "",
     choices: tuple[str, ...] = (),
+    artifact: str = "",
     **bounds: Any,
 ) -> Any:
     """Declares a config field.
@@ -48,6 +49,7 @@ def knob(
         basic: Whether the basic form shows it.
         flag: Its shell flag, where that differs from the field's name.
         choices: Values to suggest where others are allowed too.
+        artifact: The kind of artifact it names; those in the workspace are suggested.
         **bounds: pydantic's `ge`, `gt`, `le`, `lt`, `min_length`, `max_length`, `pattern`.
     """
     extra: dict[str, Any] = {"group": group, "basic": basic, "flag": flag, "choices": list(choices)}
@@ -134,12 +136,12 @@ class CorpusConfig(StageConfig):
     validation_split: str = knob(
         "",
         "The dataset's split to validate on. Empty: hold documents out of the training split.",
-        group="Validation",
+        group="Hub",
     )
     validation_path: str = knob(
         "",
         "Files to validate on. Empty: hold documents out of the training files.",
-        group="Validation",
+        group="Files",
     )
     validation_percent: float = knob(
         5.0,
@@ -215,7 +217,10 @@ class ShardConfig(StageConfig):
     preset: Preset = knob("classic", "classic: rows of 512 tokens; flax: rows of 128.", basic=True)
     corpus: CorpusConfig = knob(CorpusConfig(), "The text to tokenise.")
     tokenizer: str = knob(
-        "", "A tokenizer's name in the workspace, its folder, or its id on the Hub.", basic=True
+        "",
+        "A tokenizer's name in the workspace, its folder, or its id on the Hub.",
+        basic=True,
+        artifact="tokenizer",
     )
     objective: Literal["mlm"] = knob(
         "mlm", "What the rows are for; it decides how they are laid out."
@@ -298,9 +303,13 @@ class TrainConfig(StageConfig):
         "README. What you set yourself wins.",
         basic=True,
     )
-    shards: str = knob("", "The shards' name in the workspace, or their folder.", basic=True)
+    shards: str = knob(
+        "", "The shards' name in the workspace, or their folder.", basic=True, artifact="shards"
+    )
     tokenizer: str = knob(
-        "", "The tokenizer the shards were made with. Empty: the copy kept beside the shards."
+        "",
+        "The tokenizer the shards were made with. Empty: the copy kept beside the shards.",
+        artifact="tokenizer",
     )
     objective: Literal["mlm"] = knob("mlm", "What the model learns to predict.")
     evaluate_only: bool = knob(
@@ -310,6 +319,7 @@ class TrainConfig(StageConfig):
         "",
         "A model's name in the workspace or a checkpoint folder whose weights to start from. "
         "Empty: from scratch.",
+        artifact="model",
     )
 
     family: Literal["roberta"] = knob("roberta", "The architecture.", group="Model", basic=True)
@@ -510,8 +520,8 @@ def flag_of(name: str, field: FieldInfo) -> str:
 
 
 def field_extra(field: FieldInfo) -> dict[str, Any]:
-    """Returns what `knob` was told beyond pydantic's own: group, basic, flag, choices."""
-    defaults = {"group": "General", "basic": False, "flag": "", "choices": []}
+    """Returns what `knob` was told beyond pydantic's own: group, basic, flag, choices, artifact."""
+    defaults = {"group": "General", "basic": False, "flag": "", "choices": [], "artifact": ""}
     extra = field.json_schema_extra
     return {**defaults, **extra} if isinstance(extra, dict) else defaults
 
