@@ -269,7 +269,7 @@ class TrainConfig(StageConfig):
             "weight_decay": 1e-3,
             "adam_beta1": 0.9,
             "adam_beta2": 0.999,
-            "adam_epsilon": 1e-7,
+            "adam_epsilon": 1e-8,
             "warmup_ratio": 0.05,
             "warmup_steps": None,
             "mlm_probability": 0.15,
@@ -434,7 +434,7 @@ class TrainConfig(StageConfig):
     )
     adam_beta1: float = knob(0.9, "AdamW's first momentum.", group="Optimizer", ge=0, lt=1)
     adam_beta2: float = knob(0.999, "AdamW's second momentum.", group="Optimizer", ge=0, lt=1)
-    adam_epsilon: float = knob(1e-7, "AdamW's epsilon.", group="Optimizer", gt=0, le=1)
+    adam_epsilon: float = knob(1e-8, "AdamW's epsilon.", group="Optimizer", gt=0, le=1)
     max_grad_norm: float | None = knob(
         None,
         "Scale gradients down to this global norm. Empty: leave them.",

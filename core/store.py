@@ -229,7 +229,7 @@ class Store:
         )
         query = select(MetricRow.name, MetricRow.value).where(MetricRow.id.in_(newest))
         with self.session() as session:
-            return dict(session.execute(query).tuples().all())
+            return {row.name: row.value for row in session.execute(query)}
 
     def list_artifacts(self, kind: str = "") -> list[ArtifactRow]:
         """Returns the artifacts that runs have made, the newest first."""

@@ -1,0 +1,50 @@
+"""The shown commands do exactly what the form says."""
+
+import shlex
+
+import pytest
+
+from core import CorpusConfig, ShardConfig, TokenizerConfig, TrainConfig, Workspace
+from core.__main__ import _config_values, build_parser
+from core.config import STAGE_CONFIGS, StageConfig
+from core.runs.commands import python_lines, shell_line
+
+CONFIGS = [
+    ("tokenizer", TokenizerConfig()),
+    (
+        "tokenizer",
+        TokenizerConfig(
+            preset="flax",
+            vocab_size=300,
+            corpus=CorpusConfig(source="files", path='it\'s a "file".txt', limit=5),
+        ),
+    ),
+    ("shards", ShardConfig(tokenizer="x", corpus=CorpusConfig(drop_overlapping_validation=False))),
+    (
+        "train",
+        TrainConfig(preset="flax", warmup_steps=None, evaluate_only=True, model_config_path="c"),
+    ),
+    ("train", TrainConfig(shards="s", learning_rate=2e-3, num_train_steps=10)),
+]
+
+
+@pytest.mark.parametrize(("stage", "config"), CONFIGS)
+def test_the_shell_line_makes_the_same_config(stage: str, config: StageConfig) -> None:
+    words = shlex.split(shell_line(stage, config))
+    assert words[:3] == ["python", "-m", "core"]
+    options = build_parser().parse_args(words[3:])
+    model = STAGE_CONFIGS[stage]
+    assert model.parse(_config_values(options, model)) == config
+
+
+@pytest.mark.parametrize(("stage", "config"), CONFIGS)
+def test_the_python_lines_make_the_same_config(stage: str, config: StageConfig) -> None:
+    lines = python_lines(stage, config, "some where").splitlines()
+    calls: list[tuple[object, ...]] = []
+    names: dict[str, object] = {}
+    exec(lines[0], names)
+    function = lines[2].split("= ", 1)[1].split("(")[0]
+    names[function] = lambda *arguments: calls.append(arguments)
+    exec(lines[2], names)
+    assert calls[0][0] == config
+    assert repr(calls[0][1]) == repr(Workspace("some where"))

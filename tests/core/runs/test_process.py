@@ -1,0 +1,36 @@
+"""Processes are told apart by more than their pid."""
+
+import subprocess
+import sys
+from dataclasses import replace
+
+from core.runs.process import ProcessIdentity
+
+
+def test_this_process_is_alive() -> None:
+    assert ProcessIdentity.of_this().is_alive()
+
+
+def test_an_identity_survives_json() -> None:
+    identity = ProcessIdentity.of_this()
+    assert ProcessIdentity.from_json(identity.to_json()) == identity
+
+
+def test_a_stranger_with_the_same_pid_is_not_taken_for_it() -> None:
+    mine = ProcessIdentity.of_this()
+    assert not replace(mine, started=mine.started - 1).is_alive()
+    assert not replace(mine, boot_id="another boot").is_alive()
+
+
+def test_an_ended_process_is_not_alive() -> None:
+    process = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    identity = ProcessIdentity.of(process.pid)
+    assert identity is not None
+    assert identity.is_alive()
+    process.communicate(b"\n")
+    assert not identity.is_alive()
+
+
+def test_nonsense_is_no_identity() -> None:
+    assert ProcessIdentity.from_json({"pid": "x"}) is None
+    assert ProcessIdentity.from_json(None) is None

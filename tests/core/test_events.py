@@ -1,0 +1,87 @@
+"""Events: numbering, torn lines, stop requests."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from core.errors import RunError
+from core.events import EventLog, FolderReporter, Reporter, RunStopped, read_events
+
+
+def test_events_are_numbered_from_one(tmp_path: Path) -> None:
+    log = EventLog(tmp_path / "events.jsonl")
+    assert [log.append("note", message="a"), log.append("note", message="b")] == [1, 2]
+    log.close()
+    events, offset = read_events(tmp_path / "events.jsonl")
+    assert [event["n"] for event in events] == [1, 2]
+    assert offset == (tmp_path / "events.jsonl").stat().st_size
+
+
+def test_reading_goes_on_where_it_ended(tmp_path: Path) -> None:
+    log = EventLog(tmp_path / "events.jsonl")
+    log.append("note", message="a")
+    _, offset = read_events(tmp_path / "events.jsonl")
+    log.append("note", message="b")
+    events, _ = read_events(tmp_path / "events.jsonl", offset)
+    assert [event["message"] for event in events] == ["b"]
+
+
+def test_a_torn_last_line_is_left_for_later(tmp_path: Path) -> None:
+    path = tmp_path / "events.jsonl"
+    path.write_bytes(b'{"n":1,"t":0,"kind":"note"}\n{"n":2,"t":')
+    events, offset = read_events(path)
+    assert [event["n"] for event in events] == [1]
+    assert offset == path.read_bytes().index(b"\n") + 1
+
+
+def test_a_log_opened_again_cuts_the_torn_line_and_numbers_on(tmp_path: Path) -> None:
+    path = tmp_path / "events.jsonl"
+    path.write_bytes(b'{"n":1,"t":0,"kind":"note"}\n{"n":2,"t":')
+    log = EventLog(path)
+    assert log.append("note") == 2
+    log.close()
+    assert [event["n"] for event in read_events(path)[0]] == [1, 2]
+
+
+def test_a_file_that_is_no_event_log_is_refused_and_left_alone(tmp_path: Path) -> None:
+    path = tmp_path / "events.jsonl"
+    path.write_bytes(b"x" * 200_000)
+    with pytest.raises(RunError):
+        EventLog(path)
+    assert path.stat().st_size == 200_000
+
+
+def test_missing_events_are_no_events(tmp_path: Path) -> None:
+    assert read_events(tmp_path / "events.jsonl") == ([], 0)
+
+
+def test_a_stop_request_is_heard(tmp_path: Path) -> None:
+    reporter = FolderReporter(tmp_path, echo=False)
+    reporter.raise_if_stopped()
+    (tmp_path / "stop.json").write_text(json.dumps({"mode": "save"}))
+    reporter._next_stop_check = 0.0
+    with pytest.raises(RunStopped) as stopped:
+        reporter.raise_if_stopped()
+    assert stopped.value.mode == "save"
+    reporter.close()
+
+
+def test_a_half_written_stop_request_is_none_yet(tmp_path: Path) -> None:
+    reporter = FolderReporter(tmp_path, echo=False)
+    (tmp_path / "stop.json").write_text('{"mo')
+    assert reporter.stop_requested() is None
+    reporter.close()
+
+
+def test_progress_is_thinned_out_but_the_end_is_kept(tmp_path: Path) -> None:
+    reporter = FolderReporter(tmp_path, echo=False, min_progress_seconds=60)
+    for done in range(1, 101):
+        reporter.progress(done, 100, "rows")
+    reporter.close()
+    events, _ = read_events(tmp_path / "events.jsonl")
+    assert [event["done"] for event in events] == [1, 100]
+
+
+def test_the_silent_reporter_never_stops() -> None:
+    Reporter().raise_if_stopped()

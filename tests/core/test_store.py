@@ -1,0 +1,105 @@
+"""The database: rows since an id, one writer and many readers."""
+
+import threading
+from pathlib import Path
+
+import pytest
+from sqlalchemy.exc import SQLAlchemyError
+
+from core.errors import RunError
+from core.store import RunRow, Store
+from core.workspace import Workspace
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    return Store.open(Workspace(tmp_path))
+
+
+def add_run(store: Store, run_id: str, **values: object) -> None:
+    defaults = {"stage": "train", "state": "queued", "config": {}, "after": [], "created": 1.0}
+    store.add_run(RunRow(id=run_id, **{**defaults, **values}))
+
+
+def metric(number: int, name: str = "loss", value: float = 1.0) -> dict[str, object]:
+    return {"number": number, "step": number, "name": name, "value": value, "time": 0.0}
+
+
+def test_runs_are_listed_the_newest_first(store: Store) -> None:
+    add_run(store, "a")
+    add_run(store, "b")
+    assert [row.id for row in store.list_runs()] == ["b", "a"]
+
+
+def test_a_run_is_added_once(store: Store) -> None:
+    add_run(store, "a")
+    assert not store.add_run(
+        RunRow(id="a", stage="x", state="done", config={}, after=[], created=2.0)
+    )
+    assert store.find_run("a").stage == "train"
+
+
+def test_a_run_is_found_by_the_beginning_of_its_id(store: Store) -> None:
+    add_run(store, "train-1")
+    add_run(store, "train-2")
+    add_run(store, "shards-1")
+    assert store.find_run("sh").id == "shards-1"
+    with pytest.raises(RunError, match="several"):
+        store.find_run("train")
+    with pytest.raises(RunError, match="no run"):
+        store.find_run("x")
+
+
+def test_metrics_come_by_rows_since_an_id(store: Store) -> None:
+    add_run(store, "a")
+    store.take_in("a", [metric(1), metric(2)], [], {"event_number": 2})
+    first = store.metrics_since("a")
+    store.take_in("a", [metric(3, value=0.5)], [], {"event_number": 3})
+    assert [row.number for row in store.metrics_since("a", first[-1].id)] == [3]
+    assert store.latest_metrics("a") == {"loss": 0.5}
+
+
+def test_metrics_can_be_chosen_by_name(store: Store) -> None:
+    add_run(store, "a")
+    store.take_in("a", [metric(1), metric(1, "eval_loss")], [], {"event_number": 1})
+    assert [row.name for row in store.metrics_since("a", names=["eval_loss"])] == ["eval_loss"]
+
+
+def test_a_run_with_its_metrics_can_be_removed(store: Store) -> None:
+    add_run(store, "a")
+    store.take_in("a", [metric(1)], [], {"event_number": 1})
+    store.remove_run("a")
+    assert store.get_run("a") is None
+    assert store.metrics_since("a") == []
+
+
+def test_an_empty_workspace_has_no_runs_until_one_is_asked_for(store: Store) -> None:
+    assert not store.has_runs()
+    store.add_request("submit", {})
+    assert store.has_runs()
+
+
+def test_readers_do_not_wait_for_the_writer(tmp_path: Path) -> None:
+    workspace = Workspace(tmp_path)
+    writer = Store.open(workspace)
+    add_run(writer, "a")
+    errors: list[Exception] = []
+
+    def read() -> None:
+        reader = Store.open(workspace)
+        try:
+            for _ in range(30):
+                reader.metrics_since("a")
+                reader.list_runs()
+        except SQLAlchemyError as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=read) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for number in range(1, 60):
+        writer.take_in("a", [metric(number)], [], {"event_number": number})
+    for thread in threads:
+        thread.join()
+    assert errors == []
+    assert len(writer.metrics_since("a")) == 59

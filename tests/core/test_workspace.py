@@ -1,0 +1,113 @@
+"""Workspaces: artifacts appear whole or not at all."""
+
+from pathlib import Path
+
+import pytest
+
+from core.errors import ConfigError, StudioError
+from core.workspace import Workspace, check_name, damaged_files
+
+
+def make_artifact(workspace: Workspace, name: str = "one", text: str = "content") -> None:
+    with workspace.new_artifact("tokenizer", name) as draft:
+        (draft.folder / "part").mkdir()
+        (draft.folder / "part" / "file.txt").write_text(text)
+
+
+def test_an_artifact_is_found_by_name_and_by_folder(tmp_path: Path) -> None:
+    workspace = Workspace(tmp_path)
+    make_artifact(workspace)
+    by_name = workspace.find("tokenizer", "one")
+    assert workspace.find("tokenizer", str(by_name.path)) == by_name
+    assert by_name.manifest.files["part/file.txt"]["bytes"] == len("content")
+
+
+def test_a_failure_leaves_nothing_behind(tmp_path: Path) -> None:
+    workspace = Workspace(tmp_path)
+    with pytest.raises(ValueError), workspace.new_artifact("tokenizer", "one") as draft:
+        (draft.folder / "half").write_text("x")
+        raise ValueError
+    assert list(workspace.folder("tokenizer").iterdir()) == []
+
+
+def test_a_taken_name_is_refused_and_what_was_there_stays(tmp_path: Path) -> None:
+    workspace = Workspace(tmp_path)
+    make_artifact(workspace, text="first")
+    with pytest.raises(ConfigError, match="taken") as caught:
+        make_artifact(workspace, text="second")
+    assert caught.value.field == "name"
+    assert (workspace.find("tokenizer", "one").path / "part/file.txt").read_text() == "first"
+
+
+def test_free_names_are_numbered(tmp_path: Path) -> None:
+    workspace = Workspace(tmp_path)
+    assert workspace.free_name("tokenizer", "one") == "one"
+    make_artifact(workspace)
+    assert workspace.free_name("tokenizer", "one") == "one-2"
+
+
+def test_the_same_content_has_the_same_fingerprint(tmp_path: Path) -> None:
+    workspace = Workspace(tmp_path)
+    make_artifact(workspace, "one")
+    make_artifact(workspace, "two")
+    make_artifact(workspace, "three", text="other")
+    prints = [workspace.find("tokenizer", name).fingerprint for name in ("one", "two", "three")]
+    assert prints[0] == prints[1] != prints[2]
+
+
+def test_a_missing_artifact_is_named_with_those_there_are(tmp_path: Path) -> None:
+    workspace = Workspace(tmp_path)
+    make_artifact(workspace)
+    with pytest.raises(ConfigError, match=r"no tokenizer called 'two'.*one"):
+        workspace.find("tokenizer", "two")
+
+
+def test_an_artifact_of_another_kind_is_refused(tmp_path: Path) -> None:
+    workspace = Workspace(tmp_path)
+    make_artifact(workspace)
+    with pytest.raises(ConfigError, match="kind"):
+        workspace.find("shards", str(workspace.find("tokenizer", "one").path))
+
+
+@pytest.mark.parametrize("name", ["", "../up", "a/b", ".hidden", "a b", "x" * 97, "ä"])
+def test_names_that_cannot_be_folders_are_refused(name: str) -> None:
+    with pytest.raises(ConfigError):
+        check_name(name)
+
+
+def test_damage_is_named(tmp_path: Path) -> None:
+    workspace = Workspace(tmp_path)
+    make_artifact(workspace)
+    artifact = workspace.find("tokenizer", "one")
+    assert damaged_files(artifact.path, artifact.manifest) == []
+    (artifact.path / "part/file.txt").write_text("c0ntent")
+    assert damaged_files(artifact.path, artifact.manifest) == [
+        "file.txt has other bytes than written"
+    ]
+
+
+def test_a_damaged_manifest_is_named(tmp_path: Path) -> None:
+    workspace = Workspace(tmp_path)
+    make_artifact(workspace)
+    (workspace.folder("tokenizer") / "one" / "manifest.json").write_text("{")
+    with pytest.raises(StudioError, match=r"manifest\.json"):
+        workspace.find("tokenizer", "one")
+
+
+def test_paths_are_confined(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    workspace = Workspace(tmp_path / "workspace")
+    workspace.confine(str(workspace.root / "uploads" / "a.txt"), field="path")
+    for outside in ("/etc/passwd", str(workspace.root / ".." / "secret"), "~/.ssh/id_rsa"):
+        with pytest.raises(ConfigError) as caught:
+            workspace.confine(outside, field="path")
+        assert caught.value.field == "path"
+    monkeypatch.setenv("STUDIO_ALLOWED_PATHS", str(tmp_path / "data"))
+    workspace.confine(str(tmp_path / "data" / "a.txt"), field="path")
+
+
+def test_a_link_does_not_lead_out(tmp_path: Path) -> None:
+    workspace = Workspace(tmp_path / "workspace")
+    workspace.root.mkdir()
+    (workspace.root / "link").symlink_to("/etc")
+    with pytest.raises(ConfigError):
+        workspace.confine(str(workspace.root / "link" / "passwd"), field="path")

@@ -1,0 +1,91 @@
+"""The rules of the house that a machine can hold."""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+ENGINES = ("tensorflow", "jax", "keras", "torch")
+LIGHT = (
+    "core",
+    "core.config",
+    "core.corpus",
+    "core.inference",
+    "core.models.registry",
+    "core.objectives.mlm",
+    "core.runs.client",
+    "core.runs.worker",
+    "core.shards.build",
+    "core.shards.read",
+    "core.stages",
+    "core.store",
+    "core.tokenizer",
+    "core.training.recipe",
+    "core.workspace",
+    "ui.layout",
+)
+
+
+def imports_of(path: Path) -> set[str]:
+    nodes = list(ast.walk(ast.parse(path.read_text("utf-8"))))
+    names = {alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names}
+    return names | {node.module or "" for node in nodes if isinstance(node, ast.ImportFrom)}
+
+
+def files(folder: str) -> list[Path]:
+    return sorted((ROOT / folder).rglob("*.py"))
+
+
+@pytest.mark.parametrize("path", files("core"), ids=lambda path: str(path.relative_to(ROOT)))
+def test_core_knows_nothing_of_the_page(path: Path) -> None:
+    assert not {name for name in imports_of(path) if name.split(".")[0] in ("ui", "gradio")}
+
+
+def test_tabs_do_not_import_each_other() -> None:
+    shared = {"ui", "ui.forms", "ui.charts", "ui.present", "ui.theme"}
+    tabs = [path for path in files("ui") if path.stem not in ("layout", "__init__")]
+    names = {f"ui.{path.stem}" for path in tabs} - shared
+    assert names, "there are tabs"
+    for path in tabs:
+        assert not imports_of(path) & (names - {f"ui.{path.stem}"}), path
+
+
+@pytest.mark.parametrize("folder", ["core/objectives", "core/shards"])
+def test_data_knows_nothing_of_the_engines(folder: str) -> None:
+    for path in files(folder):
+        assert not {name for name in imports_of(path) if name.split(".")[0] in ENGINES}, path
+
+
+@pytest.mark.parametrize("module", LIGHT)
+def test_importing_imports_no_engine(module: str) -> None:
+    code = f"import sys, {module}; print([m for m in {ENGINES} if m in sys.modules])"
+    result = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    assert result.stdout.strip().splitlines()[-1] == "[]"
+
+
+def test_every_public_name_is_there() -> None:
+    import core
+
+    for name in core.__all__:
+        assert getattr(core, name) is not None
+
+
+def test_nothing_loads_pickles_or_remote_code() -> None:
+    for path in [*files("core"), *files("ui"), ROOT / "app.py"]:
+        assert not {name for name in imports_of(path) if name in ("pickle", "dill", "cloudpickle")}
+        keywords = {
+            node.arg: node.value
+            for node in ast.walk(ast.parse(path.read_text("utf-8")))
+            if isinstance(node, ast.keyword)
+        }
+        assert "trust_remote_code" not in keywords, path
+        assert getattr(keywords.get("allow_pickle"), "value", False) is False, path
+
+
+def test_the_app_is_short() -> None:
+    assert len((ROOT / "app.py").read_text().splitlines()) < 40
