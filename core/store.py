@@ -13,13 +13,29 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import JSON, Engine, Index, String, create_engine, event, func, select, text, update
-from sqlalchemy.exc import OperationalError
+from sqlalchemy import (
+    JSON,
+    BigInteger,
+    Double,
+    Engine,
+    Index,
+    Integer,
+    String,
+    Text,
+    create_engine,
+    event,
+    func,
+    select,
+    text,
+    update,
+)
+from sqlalchemy.exc import OperationalError, ProgrammingError, SQLAlchemyError
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column, sessionmaker
 
-from core.errors import RunError
-from core.workspace import Workspace
+from core.errors import RunError, StudioError
+from core.workspace import Workspace, file_lock
 
+HEAD = "0001"
 DATABASE_FILE = "studio.db"
 DATABASE_URL_VARIABLE = "STUDIO_DATABASE_URL"
 BUSY_TIMEOUT_SECONDS = 30.0
@@ -28,8 +44,17 @@ ACTIVE_STATES = ("running", "stopping")
 ENDED_STATES = ("stopped", "done", "failed", "lost")
 
 
+_NUMBER = BigInteger().with_variant(Integer(), "sqlite")
+
+
 class _Base(DeclarativeBase):
-    type_annotation_map = {dict[str, Any]: JSON, list[str]: JSON, list[dict[str, Any]]: JSON}
+    type_annotation_map = {
+        dict[str, Any]: JSON,
+        list[str]: JSON,
+        list[dict[str, Any]]: JSON,
+        float: Double,
+        str: Text,
+    }
 
 
 class RunRow(_Base):
@@ -64,8 +89,8 @@ class RunRow(_Base):
     error: Mapped[dict[str, Any] | None] = mapped_column(JSON, default=None)
     warnings: Mapped[list[dict[str, Any]]] = mapped_column(JSON, default=list)
     results: Mapped[dict[str, Any]] = mapped_column(JSON, default=dict)
-    event_number: Mapped[int] = mapped_column(default=0)
-    event_offset: Mapped[int] = mapped_column(default=0)
+    event_number: Mapped[int] = mapped_column(_NUMBER, default=0)
+    event_offset: Mapped[int] = mapped_column(_NUMBER, default=0)
 
     @property
     def ended_for_good(self) -> bool:
@@ -81,10 +106,10 @@ class MetricRow(_Base):
         Index("metrics_by_run", "run_id", "id"),
     )
 
-    id: Mapped[int] = mapped_column(primary_key=True, autoincrement=True)
+    id: Mapped[int] = mapped_column(_NUMBER, primary_key=True, autoincrement=True)
     run_id: Mapped[str] = mapped_column(String(64))
-    number: Mapped[int]
-    step: Mapped[int]
+    number: Mapped[int] = mapped_column(_NUMBER)
+    step: Mapped[int] = mapped_column(_NUMBER)
     name: Mapped[str] = mapped_column(String(64))
     value: Mapped[float]
     time: Mapped[float]
@@ -109,12 +134,21 @@ class RequestRow(_Base):
 
     __tablename__ = "requests"
 
-    id: Mapped[int] = mapped_column(primary_key=True, autoincrement=True)
+    id: Mapped[int] = mapped_column(_NUMBER, primary_key=True, autoincrement=True)
     kind: Mapped[str] = mapped_column(String(16))
     payload: Mapped[dict[str, Any]]
     created: Mapped[float]
     handled: Mapped[float | None] = mapped_column(default=None, index=True)
     error: Mapped[str] = mapped_column(default="")
+
+
+class SettingRow(_Base):
+    """What the database says of itself, such as whose it is."""
+
+    __tablename__ = "settings"
+
+    name: Mapped[str] = mapped_column(String(64), primary_key=True)
+    value: Mapped[str]
 
 
 class Store:
@@ -126,18 +160,64 @@ class Store:
 
     @classmethod
     def open(cls, workspace: Workspace) -> Store:
-        """Opens the workspace's database, making it where there is none."""
+        """Opens the workspace's database, making it or bringing it up to date where needed.
+
+        Raises:
+            StudioError: It can't be reached, is from a newer studio, or is another workspace's.
+        """
         store = cls(create_database_engine(database_url(workspace)))
-        store.create_tables()
+        try:
+            if store.version() != HEAD:
+                store.upgrade(workspace)
+            store.check_owner(workspace)
+        except SQLAlchemyError as error:
+            raise _cannot_open(error) from error
         return store
 
-    def create_tables(self) -> None:
-        """Makes the tables that aren't there yet; another process may be doing the same."""
+    def version(self) -> str:
+        """Returns the version that the database's tables have; empty where there are none."""
         try:
-            _Base.metadata.create_all(self.engine)
-        except OperationalError:
-            time.sleep(0.2)
-            _Base.metadata.create_all(self.engine)
+            with self.engine.connect() as connection:
+                return str(connection.scalar(text("SELECT version_num FROM alembic_version")) or "")
+        except (OperationalError, ProgrammingError):
+            return ""
+
+    def upgrade(self, workspace: Workspace) -> None:
+        """Brings the tables to the newest version; one process at a time does it."""
+        from core import migrations
+
+        with file_lock(workspace.root / "database.lock"):
+            found = self.version()
+            if found == HEAD:
+                return
+            if found > HEAD:
+                raise StudioError(
+                    "The database is from a newer version of the studio",
+                    expected=f"version {HEAD} or older",
+                    received=f"version {found}",
+                    fix="update the studio, or use another workspace",
+                )
+            with self.engine.begin() as connection:
+                migrations.upgrade(connection)
+
+    def check_owner(self, workspace: Workspace) -> None:
+        """Refuses a database server's database that another workspace uses.
+
+        A SQLite file lies in its workspace and goes where that goes, so it is not asked.
+        """
+        if self.engine.dialect.name == "sqlite":
+            return
+        with self.session.begin() as session:
+            owner = session.get(SettingRow, "workspace")
+            if owner is None:
+                session.add(SettingRow(name="workspace", value=str(workspace.root)))
+            elif owner.value != str(workspace.root):
+                raise StudioError(
+                    f"The database of {DATABASE_URL_VARIABLE} belongs to another workspace",
+                    expected=owner.value,
+                    received=str(workspace.root),
+                    fix="use a database of its own for each workspace",
+                )
 
     def close(self) -> None:
         """Gives the connections back."""
@@ -312,6 +392,17 @@ def create_database_engine(url: str) -> Engine:
 def database_file(workspace: Workspace) -> Path | None:
     """Returns the SQLite file, or None where the database is elsewhere."""
     return None if os.environ.get(DATABASE_URL_VARIABLE) else workspace.root / DATABASE_FILE
+
+
+def _cannot_open(error: SQLAlchemyError) -> StudioError:
+    # SQLAlchemy's own text may hold the URL with its password; the driver's first line doesn't.
+    cause = str(getattr(error, "orig", None) or type(error).__name__).strip().splitlines()[0]
+    return StudioError(
+        "The database can't be opened",
+        expected=f"{DATABASE_FILE} in the workspace, or a server at {DATABASE_URL_VARIABLE}",
+        received=cause,
+        fix="check the workspace's folder, or the address and that the server runs",
+    )
 
 
 def _set_pragmas(connection: Any, _: Any) -> None:

@@ -16,6 +16,7 @@ hold.
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import platform
@@ -348,6 +349,15 @@ def sync(path: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+@contextmanager
+def file_lock(path: Path) -> Iterator[None]:
+    """Waits for and holds a lock that only one process has at a time."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("a") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
 
 
 def write_atomically(path: Path, text: str) -> None:
