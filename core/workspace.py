@@ -295,8 +295,12 @@ def read_manifest(folder: Path) -> Manifest:
 
 def write_manifest(folder: Path, manifest: Manifest) -> None:
     """Writes a folder's manifest."""
-    text = json.dumps(asdict(manifest), indent=2, ensure_ascii=False)
-    (folder / MANIFEST_FILE).write_text(text + "\n", "utf-8")
+    (folder / MANIFEST_FILE).write_text(manifest_text(manifest), "utf-8")
+
+
+def manifest_text(manifest: Manifest) -> str:
+    """Returns what a manifest's file holds, to the byte."""
+    return json.dumps(asdict(manifest), indent=2, ensure_ascii=False) + "\n"
 
 
 def describe_files(folder: Path) -> dict[str, dict[str, Any]]:

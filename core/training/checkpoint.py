@@ -1,0 +1,329 @@
+"""Checkpoint folders: written whole or not at all, checked before they are trusted.
+
+    checkpoints/step-00000500/
+        config.json, model.safetensors     the model, as Hugging Face stores it
+        tokenizer.json, ...                the tokenizer's files, unchanged
+        eval_results.json                  where this step was validated
+        training_state.safetensors         optimizer slots and seed states by variable path
+        training_state.json                step, seed, fingerprints, plan (`TrainingState`)
+        manifest.json                      size and SHA-256 of each file
+
+Nothing in a checkpoint depends on the engine that wrote it. No engine is imported here.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from safetensors import SafetensorError
+from safetensors.numpy import load_file, save_file
+
+from core.config import fingerprint_of
+from core.errors import CheckpointError, StudioError
+from core.events import Reporter
+from core.workspace import (
+    MANIFEST_FILE,
+    Manifest,
+    commit_folder,
+    damaged_files,
+    describe_files,
+    library_versions,
+    manifest_text,
+    read_manifest,
+)
+
+STATE_FILE = "training_state.json"
+ARRAYS_FILE = "training_state.safetensors"
+EVAL_RESULTS_FILE = "eval_results.json"
+MODEL_PATTERNS = ("config.json", "model*.safetensors", "model.safetensors.index.json")
+
+_KIND = "checkpoint"
+_FORMAT = 1
+_PREFIX = "step-"
+_DAMAGED_PREFIX = "damaged-"
+_DRAFT_SUFFIX = ".draft"
+
+
+@dataclass(frozen=True)
+class EvalResults:
+    """What validation said at a step.
+
+    Attributes:
+        step: Updates of the weights before it.
+        eval_loss: Cross-entropy in nats, the mean over all predictions.
+        eval_accuracy: Share of the predictions that were right.
+        eval_perplexity: exp(eval_loss).
+        frequency_baseline_loss: What the token counts alone come to on the same predictions.
+    """
+
+    step: int
+    eval_loss: float
+    eval_accuracy: float
+    eval_perplexity: float
+    frequency_baseline_loss: float
+
+
+@dataclass(frozen=True)
+class TrainingState:
+    """Where a run stands, beside its arrays.
+
+    Attributes:
+        step: Updates of the weights so far.
+        next_batch: The number of the batch that the next step takes. It runs ahead of `step` by
+            the batches that were skipped.
+        seconds: Spent on training and validation so far, in all sessions.
+        seed: Of order and masks.
+        config: The training config.
+        plan: The plan, with what was `auto` resolved.
+        fingerprints: Of shards and tokenizer.
+        engine: The engine that wrote it.
+        pending_losses: Losses since the last log line, so that the next line says the same as if
+            the run had never stopped.
+        evaluated: The last validation, if there was one.
+        best: The best validation whose weights were saved.
+    """
+
+    step: int
+    next_batch: int
+    seconds: float
+    seed: int
+    config: dict[str, Any]
+    plan: dict[str, Any]
+    fingerprints: dict[str, str]
+    engine: str
+    pending_losses: list[float] = field(default_factory=list)
+    evaluated: EvalResults | None = None
+    best: EvalResults | None = None
+
+    @classmethod
+    def from_json(cls, values: dict[str, Any]) -> TrainingState:
+        """Makes a state from the values of a `training_state.json`."""
+        results = {
+            name: EvalResults(**values[name]) for name in ("evaluated", "best") if values[name]
+        }
+        known = {name: values[name] for name in cls.__annotations__ if name in values}
+        return replace(cls(**known), **results)
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns plain values."""
+        return {"format": _FORMAT, **asdict(self)}
+
+
+class Checkpoints:
+    """The checkpoints of one run.
+
+    Args:
+        folder: Holds them; made when the first is written. What an interrupted save left there is
+            removed.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        for draft in folder.glob(f".*{_DRAFT_SUFFIX}"):
+            shutil.rmtree(draft)
+
+    def steps(self) -> list[int]:
+        """Returns the steps that there are checkpoints of, the newest first."""
+        names = [path.name.removeprefix(_PREFIX) for path in self.folder.glob(f"{_PREFIX}*")]
+        return sorted((int(name) for name in names if name.isdecimal()), reverse=True)
+
+    def path(self, step: int) -> Path:
+        """Returns the folder of a step's checkpoint."""
+        return self.folder / f"{_PREFIX}{step:08d}"
+
+    def write(
+        self,
+        state: TrainingState,
+        arrays: dict[str, NDArray],
+        write_model: Callable[[Path], None],
+    ) -> Path:
+        """Commits a checkpoint and reads it back.
+
+        Args:
+            state: Where the run stands.
+            arrays: Optimizer slots and seed states, by path.
+            write_model: Writes model and tokenizer files into the folder it is given.
+
+        Returns:
+            The checkpoint's folder.
+
+        Raises:
+            CheckpointError: What was read back differs from what was written.
+            OSError: The disk is full, or can't be written to. What was there before stays whole.
+        """
+        draft = self.folder / f".{_PREFIX}{state.step:08d}{_DRAFT_SUFFIX}"
+        shutil.rmtree(draft, ignore_errors=True)
+        draft.mkdir(parents=True)
+        try:
+            write_model(draft)
+            _write_state(draft, state, arrays)
+            shutil.rmtree(self.path(state.step), ignore_errors=True)
+            commit_folder(draft, self.path(state.step))
+        finally:
+            shutil.rmtree(draft, ignore_errors=True)
+        verify(self.path(state.step))
+        return self.path(state.step)
+
+    def newest_good(self, reporter: Reporter) -> Path | None:
+        """Returns the newest checkpoint that is whole, with a warning for each that isn't.
+
+        Returns:
+            Its folder, or None where no checkpoint was ever written.
+
+        Raises:
+            CheckpointError: There are checkpoints, and all of them are damaged.
+        """
+        problems: dict[int, str] = {}
+        for step in self.steps():
+            try:
+                verify(self.path(step))
+            except CheckpointError as error:
+                problems[step] = error.received
+                continue
+            self._set_aside(problems, step, reporter)
+            return self.path(step)
+        if problems:
+            raise CheckpointError(
+                f"All checkpoints in {self.folder} are damaged",
+                expected="at least one whole checkpoint to go on from",
+                received="; ".join(f"step {step}: {text}" for step, text in problems.items()),
+                fix="restore one from a copy, or start a new run; nothing was overwritten",
+            )
+        return None
+
+    def best(self) -> EvalResults | None:
+        """Returns the best validation whose weights are here and whole."""
+        candidates = []
+        for step in self.steps():
+            try:
+                verify(self.path(step))
+            except CheckpointError:
+                continue
+            results = read_state(self.path(step)).evaluated
+            candidates += [results] if results and results.step == step else []
+        return min(candidates, key=lambda results: results.eval_loss, default=None)
+
+    def prune(self, keep_newest: int, best_step: int | None) -> None:
+        """Deletes all but the newest checkpoints and the best one."""
+        for step in self.steps()[keep_newest:]:
+            if step != best_step:
+                shutil.rmtree(self.path(step))
+        for damaged in self.folder.glob(f"{_DAMAGED_PREFIX}*"):
+            shutil.rmtree(damaged)
+
+    def _set_aside(self, problems: dict[int, str], good: int, reporter: Reporter) -> None:
+        """Renames damaged checkpoints, so that they aren't counted among the newest."""
+        for step, problem in problems.items():
+            reporter.warn(
+                f"The checkpoint of step {step} is damaged ({problem}); "
+                f"going on from step {good}",
+                path=str(self.path(step)),
+            )
+            aside = self.folder / f"{_DAMAGED_PREFIX}{self.path(step).name}"
+            shutil.rmtree(aside, ignore_errors=True)
+            self.path(step).rename(aside)
+
+
+def verify(folder: Path) -> None:
+    """Compares every file of a checkpoint with its manifest, and the manifest with itself.
+
+    Raises:
+        CheckpointError: Something is missing or differs; `received` names the file.
+    """
+    problems = _manifest_problems(folder) or damaged_files(folder, read_manifest(folder))
+    if problems:
+        raise CheckpointError(
+            f"The checkpoint {folder} is damaged",
+            expected="the files that were written, byte for byte",
+            received=", ".join(problems),
+            fix="use another checkpoint",
+        )
+
+
+def read_state(folder: Path) -> TrainingState:
+    """Reads where a run stood.
+
+    Raises:
+        CheckpointError: The file can't be read, or was written by a later version.
+    """
+    path = folder / STATE_FILE
+    try:
+        values = json.loads(path.read_text("utf-8"))
+        if values["format"] == _FORMAT:
+            return TrainingState.from_json(values)
+        found = f"format {values['format']}"
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        found = f"{type(error).__name__}: {error}"
+    raise CheckpointError(
+        f"The training state {path} can't be read",
+        expected=f"format {_FORMAT} of this program",
+        received=found,
+        fix="resume with the version that wrote it, or use its weights with --checkpoint",
+    )
+
+
+def read_arrays(folder: Path) -> dict[str, NDArray]:
+    """Reads optimizer slots and seed states, by path.
+
+    Raises:
+        CheckpointError: The file can't be read.
+    """
+    path = folder / ARRAYS_FILE
+    try:
+        return load_file(path)
+    except (OSError, SafetensorError) as error:
+        raise CheckpointError(
+            f"The training state {path} can't be read",
+            expected="a whole safetensors file",
+            received=str(error),
+            fix="use another checkpoint",
+        ) from error
+
+
+def write_eval_results(folder: Path, results: EvalResults) -> None:
+    """Writes `eval_results.json`."""
+    text = json.dumps(asdict(results), indent=2)
+    (folder / EVAL_RESULTS_FILE).write_text(text + "\n", "utf-8")
+
+
+def _write_state(folder: Path, state: TrainingState, arrays: dict[str, NDArray]) -> None:
+    contiguous = {path: np.ascontiguousarray(values) for path, values in arrays.items()}
+    save_file(contiguous, folder / ARRAYS_FILE)
+    (folder / STATE_FILE).write_text(json.dumps(state.to_json(), indent=2) + "\n", "utf-8")
+    if state.evaluated and state.evaluated.step == state.step:
+        write_eval_results(folder, state.evaluated)
+    manifest = Manifest(
+        kind=_KIND,
+        name=folder.name,
+        fingerprint="",
+        inputs=state.fingerprints,
+        counts={"step": state.step},
+        files=describe_files(folder),
+        versions=library_versions(),
+    )
+    sealed = replace(manifest, fingerprint=_seal(manifest))
+    (folder / MANIFEST_FILE).write_text(manifest_text(sealed), "utf-8")
+
+
+def _seal(manifest: Manifest) -> str:
+    """Returns a hash over all that a manifest says, itself aside."""
+    return fingerprint_of({**asdict(manifest), "fingerprint": ""})
+
+
+def _manifest_problems(folder: Path) -> list[str]:
+    """Returns what is wrong with a checkpoint's manifest, down to the last byte."""
+    try:
+        manifest = read_manifest(folder)
+        text = (folder / MANIFEST_FILE).read_text("utf-8")
+    except (StudioError, OSError, ValueError):
+        return [f"{MANIFEST_FILE} can't be read"]
+    if manifest.kind != _KIND or _seal(manifest) != manifest.fingerprint:
+        return [f"{MANIFEST_FILE} was changed"]
+    return [] if text == manifest_text(manifest) else [f"{MANIFEST_FILE} was changed"]
