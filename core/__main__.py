@@ -163,6 +163,16 @@ def _stop_run(options: argparse.Namespace) -> int:
     return _print_run_id(options, run_id, "is asked to stop")
 
 
+def _resume_run(options: argparse.Namespace) -> int:
+    from core.runs.client import resume_run
+
+    workspace = _workspace(options)
+    run_id = resume_run(workspace, options.run, num_train_steps=options.num_train_steps)
+    if options.follow:
+        return _follow(workspace, run_id, as_json=options.json)
+    return _print_run_id(options, run_id, "is queued")
+
+
 def _delete_run(options: argparse.Namespace) -> int:
     from core.runs.client import delete_run
 
@@ -325,6 +335,15 @@ def _add_runs(commands: Any, common: argparse.ArgumentParser) -> None:
     log.add_argument("--lines", type=int, default=200)
     stop = _add_run_command(actions, common, "stop", "Ask a run to save and stop.", _stop_run)
     stop.add_argument("--abort", action="store_true", help="stop without saving")
+    resume = _add_run_command(actions, common, "resume", "Go on with an ended run.", _resume_run)
+    resume.add_argument("--follow", action="store_true", help="print how it goes until it ends")
+    resume.add_argument(
+        "--num-train-steps",
+        "--num_train_steps",
+        type=int,
+        default=None,
+        help="extend it to so many steps in all",
+    )
     _add_run_command(actions, common, "delete", "Delete an ended run.", _delete_run)
 
 

@@ -4,7 +4,8 @@ A run appends; nobody else writes to this file. One line is one JSON object
 `{"n": number, "t": unix seconds, "kind": ..., ...}`. Numbers start at 1 and have no gaps, so that a
 reader can take them in twice without harm. This module knows nothing of the database.
 
-Kinds: `started`, `progress`, `metrics`, `note`, `warning`, `checkpoint`, `artifact`, `finished`.
+Kinds: `started`, `resumed` (with the `step` it goes on from), `progress`, `metrics`, `note`,
+`warning`, `checkpoint`, `artifact`, `finished`.
 """
 
 from __future__ import annotations
@@ -160,7 +161,9 @@ class FolderReporter(Reporter):
         min_progress_seconds: Progress events come no closer together than this.
     """
 
-    def __init__(self, folder: Path, *, echo: bool = True, min_progress_seconds: float = 0.5) -> None:
+    def __init__(
+        self, folder: Path, *, echo: bool = True, min_progress_seconds: float = 0.5
+    ) -> None:
         self.folder = folder
         self._log = EventLog(folder / EVENTS_FILE)
         self._stop_file = folder / STOP_FILE
@@ -169,6 +172,7 @@ class FolderReporter(Reporter):
         self._last_progress = 0.0
         self._next_stop_check = 0.0
         self._stop: StopMode | None = None
+        self.preempted = False
 
     def progress(
         self,
@@ -208,9 +212,10 @@ class FolderReporter(Reporter):
             self._stop = read_stop(self._stop_file) or self._stop
         return self._stop
 
-    def request_stop(self, mode: StopMode) -> None:
-        """Asks this process's own run to stop (from a SIGTERM handler)."""
-        self._stop = mode
+    def preempt(self) -> None:
+        """Makes the run save and stop, to be queued again: what a SIGTERM means."""
+        self.preempted = True
+        self._stop = self._stop or "save"
 
     def close(self) -> None:
         """Syncs and closes the log."""

@@ -23,6 +23,7 @@ from sqlalchemy import (
     String,
     Text,
     create_engine,
+    delete,
     event,
     func,
     select,
@@ -61,7 +62,8 @@ class RunRow(_Base):
     """One execution of one stage.
 
     `done` of `total` is in `unit`; times are unix seconds; `after` lists the runs to wait for;
-    `event_number` and `event_offset` say how far `events.jsonl` has been taken in.
+    `event_number` and `event_offset` say how far `events.jsonl` has been taken in; `attempt` counts
+    how often it was started, the current attempt's events being those after `attempt_number`.
     """
 
     __tablename__ = "runs"
@@ -91,6 +93,8 @@ class RunRow(_Base):
     results: Mapped[dict[str, Any]] = mapped_column(JSON, default=dict)
     event_number: Mapped[int] = mapped_column(_NUMBER, default=0)
     event_offset: Mapped[int] = mapped_column(_NUMBER, default=0)
+    attempt: Mapped[int] = mapped_column(default=1)
+    attempt_number: Mapped[int] = mapped_column(_NUMBER, default=0)
 
     @property
     def ended_for_good(self) -> bool:
@@ -130,7 +134,7 @@ class ArtifactRow(_Base):
 
 
 class RequestRow(_Base):
-    """What somebody asks of the worker: `submit`, `register`, `stop` or `delete`."""
+    """What somebody asks of the worker: `submit`, `register`, `stop`, `resume` or `delete`."""
 
     __tablename__ = "requests"
 
@@ -348,13 +352,36 @@ class Store:
         metrics: Iterable[Mapping[str, Any]],
         artifacts: Iterable[Mapping[str, Any]],
         values: Mapping[str, Any],
+        *,
+        rewound_to: int | None = None,
     ) -> None:
-        """Writes what a batch of events says, together with how far the events were read."""
+        """Writes what a batch of events says, together with how far the events were read.
+
+        `rewound_to` is the step of the checkpoint that a run went back to: what had been measured
+        beyond it is measured again, so the earlier figures go.
+        """
         with self.session.begin() as session:
+            if rewound_to is not None:
+                session.execute(
+                    delete(MetricRow).where(MetricRow.run_id == run_id, MetricRow.step > rewound_to)
+                )
             session.add_all(MetricRow(run_id=run_id, **row) for row in metrics)
             for row in artifacts:
                 session.merge(ArtifactRow(run_id=run_id, **row))
             session.execute(update(RunRow).where(RunRow.id == run_id).values(**values))
+
+    def queue_again(self, run_id: str, **values: Any) -> None:
+        """Puts a run that has ended back at the end of the queue."""
+        with self.session.begin() as session:
+            last = session.scalar(select(func.max(RunRow.position))) or 0
+            row = session.get_one(RunRow, run_id)
+            row.position = last + 1
+            row.attempt += 1
+            row.attempt_number = row.event_number
+            row.state = "queued"
+            row.ended = row.exit_code = row.signal = row.pid = row.error = row.eta_seconds = None
+            for name, value in values.items():
+                setattr(row, name, value)
 
     def finish_request(self, number: int, error: str = "") -> None:
         """Marks a request as handled."""

@@ -12,7 +12,7 @@ from core.errors import ConfigError, RunError
 from core.events import StopMode
 from core.runs.folder import RunFolder, RunRecord, carried_environment, new_run_id
 from core.runs.worker import is_worker_running, start_worker
-from core.stages import ARTIFACT_KINDS, quickstart_stages
+from core.stages import ARTIFACT_KINDS, parse_stage_config, quickstart_stages
 from core.store import ACTIVE_STATES, RunRow, Store
 from core.workspace import Workspace, check_name
 
@@ -69,6 +69,33 @@ def request_stop(workspace: Workspace, run_id: str, mode: StopMode = "save") -> 
             fix="nothing needs to be done",
         )
     _ask(workspace, "stop", {"run": row.id, "mode": mode})
+    return row.id
+
+
+def resume_run(workspace: Workspace, run_id: str, *, num_train_steps: int | None = None) -> str:
+    """Queues an ended run again; it goes on from its last good checkpoint. Returns its id.
+
+    Args:
+        workspace: Where it ran.
+        run_id: The run's id, or the beginning of it.
+        num_train_steps: Extends the run to so many steps in all.
+
+    Raises:
+        RunError: There is no such run, it runs still, or there is nothing left to do.
+    """
+    row = _open_and_find(workspace, run_id)
+    if row.state == "done" and num_train_steps is None:
+        raise RunError(
+            f"The run {row.id} is done",
+            expected="a run that ended before its end, or more steps than it was planned for",
+            received="a run that is done",
+            fix="extend it with --num-train-steps, or start a new one",
+        )
+    changes = {"num_train_steps": num_train_steps} if num_train_steps else {}
+    if changes:
+        parse_stage_config(row.stage, {**row.config, **changes})
+    if error := _ask(workspace, "resume", {"run": row.id, "changes": changes}):
+        raise RunError(error)
     return row.id
 
 

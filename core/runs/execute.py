@@ -38,8 +38,7 @@ def execute_stage(
     try:
         artifact = stage_function(stage)(config, workspace, reporter)
     except RunStopped as stopped:
-        reason = "saved" if stopped.mode == "save" else "aborted"
-        reporter.event("finished", state="stopped", reason=reason)
+        reporter.event("finished", state="stopped", reason=_stop_reason(stopped, reporter))
         raise
     except BaseException as error:
         reporter.event("finished", state="failed", **describe_failure(error))
@@ -47,6 +46,12 @@ def execute_stage(
     reporter.event("artifact", **describe_artifact(artifact))
     reporter.event("finished", state="done", reason="", results=artifact.manifest.counts)
     return artifact
+
+
+def _stop_reason(stopped: RunStopped, reporter: FolderReporter) -> str:
+    if reporter.preempted:
+        return "preempted"
+    return "saved" if stopped.mode == "save" else "aborted"
 
 
 def describe_artifact(artifact: Artifact) -> dict[str, Any]:
@@ -141,7 +146,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 def _stop_on_sigterm(reporter: FolderReporter) -> None:
     def stop(_: int, __: FrameType | None) -> None:
-        reporter.request_stop("save")
+        reporter.preempt()
 
     signal.signal(signal.SIGTERM, stop)
 

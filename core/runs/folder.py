@@ -128,6 +128,12 @@ class RunFolder:
         """Returns `{"code", "signal", "time"}`, or None while it isn't known."""
         return _read_json(self.path / "exit.json")
 
+    def archive_attempt(self, attempt: int) -> None:
+        """Puts the records of an ended attempt aside, so that the next one starts clean."""
+        for name in ("exit.json", "process.json", STOP_FILE):
+            if (path := self.path / name).exists():
+                path.replace(self.path / f"attempt-{attempt}-{name}")
+
     def log_tail(self, lines: int = 200) -> str:
         """Returns the last lines of what the run has printed."""
         try:

@@ -17,11 +17,12 @@ import time
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import core
-from core.errors import StudioError
+from core.errors import RunError, StudioError
 from core.events import StopMode, read_events
 from core.runs.folder import RunFolder, RunRecord
 from core.store import ACTIVE_STATES, RequestRow, RunRow, Store
@@ -65,6 +66,7 @@ class Worker:
             "submit": self._submit,
             "register": self._register,
             "stop": self._stop,
+            "resume": self._resume,
             "delete": self._delete,
         }
         try:
@@ -100,6 +102,23 @@ class Worker:
             RunFolder.of(self.workspace, row.id).request_stop(mode)
             self.store.update_run(row.id, state="stopping")
 
+    def _resume(self, payload: dict[str, Any]) -> None:
+        row = self.store.find_run(payload["run"])
+        folder = RunFolder.of(self.workspace, row.id)
+        if not row.ended_for_good or folder.is_running():
+            raise RunError(
+                f"The run {row.id} can't be resumed",
+                expected="a run that has ended",
+                received=f"one that is {row.state}"
+                + (", whose process is alive" if folder.is_running() else ""),
+                fix="stop it first, or wait for its end",
+            )
+        record = folder.read_record()
+        config = {**record.config, **payload.get("changes", {})}
+        folder.archive_attempt(row.attempt)
+        folder.write_record(replace(record, config=config))
+        self.store.queue_again(row.id, reason="resumed", config=config)
+
     def _delete(self, payload: dict[str, Any]) -> None:
         row = self.store.find_run(payload["run"])
         if not row.ended_for_good:
@@ -131,7 +150,9 @@ class Worker:
         if events:
             number = max(row.event_number, int(events[-1]["n"]))
             values = {**intake.values, "event_number": number, "event_offset": offset}
-            self.store.take_in(row.id, intake.metrics, intake.artifacts, values)
+            self.store.take_in(
+                row.id, intake.metrics, intake.artifacts, values, rewound_to=intake.rewound_to
+            )
         return intake.finished
 
     def _end(
@@ -141,9 +162,13 @@ class Worker:
         finished: dict[str, Any] | None,
         exited: dict[str, Any] | None,
     ) -> None:
-        finished = finished or _finished_event(folder)
+        finished = finished or _finished_event(folder, row.attempt_number)
         if exited is None and finished is None and not _was_started(row, folder):
             self._queue_again(row)
+            return
+        if finished and finished.get("reason") == "preempted":
+            folder.archive_attempt(row.attempt)
+            self.store.queue_again(row.id, reason="preempted")
             return
         values = _ending(finished, exited)
         now = time.time()
@@ -199,6 +224,7 @@ class _Intake:
         self.artifacts: list[dict[str, Any]] = []
         self.values: dict[str, Any] = {}
         self.finished: dict[str, Any] | None = None
+        self.rewound_to: int | None = None
         self._warnings = list(row.warnings)
 
     def add(self, event: dict[str, Any]) -> None:
@@ -214,6 +240,10 @@ class _Intake:
         for name in ("done", "total", "unit", "note"):
             self.values[name] = event.get(name)
         self.values["eta_seconds"] = event.get("eta_seconds")
+
+    def _on_resumed(self, event: dict[str, Any]) -> None:
+        self.rewound_to = int(event["step"])
+        self.metrics = [row for row in self.metrics if row["step"] <= self.rewound_to]
 
     def _on_metrics(self, event: dict[str, Any]) -> None:
         for name, value in event["values"].items():
@@ -369,13 +399,14 @@ def _is_ended_badly(row: RunRow) -> bool:
 
 
 def _was_started(row: RunRow, folder: RunFolder) -> bool:
-    return row.event_number > 0 or folder.read_process("supervisor") is not None
+    return row.event_number > row.attempt_number or folder.read_process("supervisor") is not None
 
 
-def _finished_event(folder: RunFolder) -> dict[str, Any] | None:
-    """Reads the whole log again: the end may have been taken in by an earlier round."""
+def _finished_event(folder: RunFolder, after: int) -> dict[str, Any] | None:
+    """Reads the log again: the end may have been taken in by an earlier round."""
     events, _ = read_events(folder.events)
-    return next((one for one in reversed(events) if one["kind"] == "finished"), None)
+    ends = [one for one in events if one["kind"] == "finished" and one["n"] > after]
+    return ends[-1] if ends else None
 
 
 def _start_in_own_session(module_arguments: list[str], log_file: Path) -> None:

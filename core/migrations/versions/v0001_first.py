@@ -42,6 +42,8 @@ def upgrade() -> None:
         sa.Column("results", sa.JSON(), nullable=False),
         sa.Column("event_number", _NUMBER, nullable=False),
         sa.Column("event_offset", _NUMBER, nullable=False),
+        sa.Column("attempt", sa.Integer(), nullable=False),
+        sa.Column("attempt_number", _NUMBER, nullable=False),
     )
     op.create_table(
         "metrics",
