@@ -37,6 +37,7 @@ def knob(
     flag: str = "",
     choices: tuple[str, ...] = (),
     artifact: str = "",
+    path: bool = False,
     **bounds: Any,
 ) -> Any:
     """Declares a config field.
@@ -50,9 +51,17 @@ def knob(
         flag: Its shell flag, where that differs from the field's name.
         choices: Values to suggest where others are allowed too.
         artifact: The kind of artifact it names; those in the workspace are suggested.
+        path: Whether it is a place on this machine; the page confines it to what it may touch.
         **bounds: pydantic's `ge`, `gt`, `le`, `lt`, `min_length`, `max_length`, `pattern`.
     """
-    extra: dict[str, Any] = {"group": group, "basic": basic, "flag": flag, "choices": list(choices)}
+    extra: dict[str, Any] = {
+        "group": group,
+        "basic": basic,
+        "flag": flag,
+        "choices": list(choices),
+        "artifact": artifact,
+        "path": path,
+    }
     return Field(default, title=title or None, description=help, json_schema_extra=extra, **bounds)
 
 
@@ -110,6 +119,7 @@ class CorpusConfig(StageConfig):
         "each also as .gz.",
         basic=True,
         group="Files",
+        path=True,
     )
     text_unit: Literal["line", "paragraph", "file"] = knob(
         "line",
@@ -142,6 +152,7 @@ class CorpusConfig(StageConfig):
         "",
         "Files to validate on. Empty: hold documents out of the training files.",
         group="Files",
+        path=True,
     )
     validation_percent: float = knob(
         5.0,
@@ -241,6 +252,7 @@ class ShardConfig(StageConfig):
         "",
         "Where the files go: a folder, or an address like gs://bucket/folder. Empty: the "
         "workspace.",
+        path=True,
     )
 
 
@@ -336,6 +348,7 @@ class TrainConfig(StageConfig):
         title="Model config",
         group="Model",
         flag="model-config",
+        path=True,
     )
     num_hidden_layers: int | None = knob(
         None, "Layers. Empty: from the size.", group="Model", ge=1, le=1024
@@ -475,7 +488,9 @@ class TrainConfig(StageConfig):
         group="Checkpoints",
         ge=1,
     )
-    output: str = knob("", "Also copy the best checkpoint to this folder.", group="Checkpoints")
+    output: str = knob(
+        "", "Also copy the best checkpoint to this folder.", group="Checkpoints", path=True
+    )
 
     engine: Literal["auto", "tensorflow", "jax"] = knob(
         "auto", "auto takes TensorFlow on CPU and JAX on TPU and GPU.", group="Device"
@@ -520,8 +535,15 @@ def flag_of(name: str, field: FieldInfo) -> str:
 
 
 def field_extra(field: FieldInfo) -> dict[str, Any]:
-    """Returns what `knob` was told beyond pydantic's own: group, basic, flag, choices, artifact."""
-    defaults = {"group": "General", "basic": False, "flag": "", "choices": [], "artifact": ""}
+    """Returns what `knob` was told beyond what pydantic knows itself."""
+    defaults = {
+        "group": "General",
+        "basic": False,
+        "flag": "",
+        "choices": [],
+        "artifact": "",
+        "path": False,
+    }
     extra = field.json_schema_extra
     return {**defaults, **extra} if isinstance(extra, dict) else defaults
 
