@@ -1,0 +1,33 @@
+"""Small texts to try things on: sentences made from a list of words, the same every time."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+WORDS = """
+the a this that small large old new river mountain garden window teacher captain letter morning
+evening winter summer runs walks reads writes finds loses opens closes slowly quickly never always
+under over behind near red green blue quiet loud house horse ship bridge story song bread water
+fire stone silver golden and but because while after before
+""".split()
+
+
+def sentences(count: int, seed: int = 0) -> list[str]:
+    """Returns so many sentences of 4 to 12 words."""
+    generator = np.random.default_rng(seed)
+    lengths = generator.integers(4, 13, count)
+    words = generator.integers(0, len(WORDS), int(lengths.sum()))
+    ends = np.cumsum(lengths)
+    return [
+        " ".join(WORDS[index] for index in words[end - length : end]).capitalize() + "."
+        for length, end in zip(lengths, ends, strict=True)
+    ]
+
+
+def write_sentences(path: Path, count: int = 400, seed: int = 0) -> Path:
+    """Writes so many sentences, one a line, and returns the path."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("\n".join(sentences(count, seed)) + "\n", "utf-8")
+    return path
