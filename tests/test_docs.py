@@ -1,0 +1,204 @@
+"""The README and the docs say what is so: their commands are run, their tree is checked."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from pathlib import Path
+
+import pytest
+
+from core.config import STAGE_CONFIGS, flag_of
+from core.runs.worker import child_environment
+from core.store import Store
+from core.workspace import Workspace
+from tests.texts import write_sentences
+
+ROOT = Path(__file__).parent.parent
+README = (ROOT / "README.md").read_text("utf-8")
+FLAGS = (ROOT / "docs" / "flags.md").read_text("utf-8")
+
+# What makes a command of the README small enough for a test.
+SMALLER = {
+    "quickstart": ["--limit", "3000", "--num-train-steps", "20"],
+    "tokenizer": ["--vocab-size", "80"],
+    "shards": ["--max-seq-length", "16"],
+    "train": ["--num-train-steps", "10", "--num-hidden-layers", "2", "--hidden-size", "16"]
+    + ["--num-attention-heads", "2", "--intermediate-size", "32"],
+}
+
+
+def blocks(language: str) -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", README, flags=re.DOTALL)
+
+
+def shell_commands() -> list[list[str]]:
+    lines = [line for block in blocks("sh") for line in block.splitlines() if line.strip()]
+    return [shlex.split(line, comments=True) for line in lines]
+
+
+def core_commands() -> list[list[str]]:
+    return [command[3:] for command in shell_commands() if command[:3] == ["python", "-m", "core"]]
+
+
+def run_core(arguments: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "core", *arguments, *SMALLER.get(arguments[0], [])],
+        cwd=folder,
+        env=child_environment(),
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+
+
+@pytest.mark.slow
+def test_every_stage_command_of_the_readme_works(tmp_path: Path) -> None:
+    write_sentences(tmp_path / "my-text.txt", 600)
+    run_commands = [command for command in core_commands() if command[0] == "runs"]
+    others = [command for command in core_commands() if command[0] != "runs"]
+    assert {command[0] for command in others} == {
+        "quickstart",
+        "fill-mask",
+        "tokenizer",
+        "shards",
+        "train",
+    }
+    for command in others:
+        result = run_core(command, tmp_path)
+        assert result.returncode == 0, (command, result.stderr)
+    store = Store.open(Workspace(tmp_path / "workspace"))
+    done = store.list_runs()[-1].id
+    expected = {"stop": 1, "resume": 1}  # A run that is done can be neither stopped nor resumed.
+    for command in run_commands:
+        result = run_core([done if word == "RUN" else word for word in command], tmp_path)
+        assert result.returncode == expected.get(command[1], 0), (command, result.stderr)
+
+
+@pytest.mark.slow
+def test_the_script_of_the_readme_works(tmp_path: Path) -> None:
+    write_sentences(tmp_path / "my-text.txt", 600)
+    (script,) = blocks("python")
+    smaller = script.replace("vocab_size=8000", "vocab_size=80")
+    smaller = smaller.replace("max_seq_length=128", "max_seq_length=16")
+    smaller = smaller.replace("num_train_epochs=3", "num_train_steps=10")
+    (tmp_path / "script.py").write_text(smaller)
+    result = subprocess.run(
+        [sys.executable, "script.py"],
+        cwd=tmp_path,
+        env=child_environment(),
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert result.returncode == 0, result.stderr
+    assert "'token_str'" in result.stdout
+
+
+@pytest.mark.slow
+def test_make_run_starts_the_page_and_the_quickstart(tmp_path: Path) -> None:
+    if not (ROOT / ".venv" / "installed").exists():
+        pytest.skip("make has not set this checkout up; get it with: make setup")
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    process = subprocess.Popen(
+        ["make", "run", f"PORT={port}", f"WORKSPACE={tmp_path}"],
+        cwd=ROOT,
+        stdout=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    try:
+        page = wait_for_page(f"http://127.0.0.1:{port}")
+        assert b"Pretrain Studio" in page
+        stages = [row.stage for row in wait_for_runs(Workspace(tmp_path))]
+        assert sorted(stages) == ["shards", "tokenizer", "train"]
+    finally:
+        os.killpg(process.pid, signal.SIGTERM)
+        process.wait(20)
+        end_all_processes_of(tmp_path)
+
+
+def wait_for_page(url: str) -> bytes:
+    deadline = time.monotonic() + 120
+    while True:
+        try:
+            with urllib.request.urlopen(url, timeout=5) as answer:
+                return bytes(answer.read())
+        except OSError:
+            assert time.monotonic() < deadline
+            time.sleep(0.3)
+
+
+def wait_for_runs(workspace: Workspace) -> list:
+    deadline = time.monotonic() + 60
+    while len(rows := Store.open(workspace).list_runs()) < 3:
+        assert time.monotonic() < deadline
+        time.sleep(0.3)
+    return rows
+
+
+def end_all_processes_of(folder: Path) -> None:
+    """Ends the worker and the runs that a test leaves behind: they outlive the app on purpose."""
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            words = path.read_bytes()
+        except OSError:
+            continue
+        if str(folder).encode() in words and int(path.parent.name) != os.getpid():
+            os.kill(int(path.parent.name), signal.SIGKILL)
+
+
+def test_the_readme_shows_two_commands_first() -> None:
+    assert shell_commands()[:2] == [["make", "run"], ["make", "test"]]
+
+
+def test_the_readmes_tree_is_the_tree() -> None:
+    (tree,) = [block for block in blocks("") if "core/" in block and "app.py" in block]
+    named = re.findall(r"^(\s*)([\w.]+(?:/[\w.]+)*/?)\s", tree, flags=re.MULTILINE)
+    folders: dict[int, str] = {}
+    paths = set()
+    for indent, name in named:
+        depth = len(indent) // 2
+        parent = folders.get(depth - 1, "") if depth else ""
+        folders[depth] = f"{parent}{name}" if name.endswith("/") else parent
+        paths.add(f"{parent}{name}".rstrip("/"))
+    missing = {path for path in paths if not (ROOT / path).exists()}
+    assert not missing
+    modules = [path for folder in ("core", "ui") for path in (ROOT / folder).rglob("*.py")]
+    unnamed = {
+        str(path.relative_to(ROOT))
+        for path in modules
+        if path.name != "__init__.py" and "migrations" not in path.parts
+    } - paths
+    assert not unnamed
+
+
+def test_every_link_in_the_docs_leads_somewhere() -> None:
+    for page in [ROOT / "README.md", *(ROOT / "docs").glob("*.md")]:
+        for target in re.findall(r"\]\((?!http)([^)#]+)", page.read_text("utf-8")):
+            assert (page.parent / target).exists(), f"{page.name}: {target}"
+
+
+def test_every_flag_that_the_docs_name_exists() -> None:
+    known = {
+        flag_of(name, field)
+        for model in STAGE_CONFIGS.values()
+        for owner in [model, *(f.annotation for f in model.model_fields.values())]
+        if hasattr(owner, "model_fields")
+        for name, field in owner.model_fields.items()
+    }
+    rows = [line.split("|") for line in FLAGS.splitlines() if line.startswith("| `--")]
+    assert rows
+    for row in rows:
+        for flag in re.findall(r"--([a-z][a-z0-9-]*)", row[2]):
+            assert flag in known, flag
