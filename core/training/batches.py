@@ -45,9 +45,7 @@ class RowSource(Protocol):
 class Objective(Protocol):
     """What makes a batch of rows into something to learn from."""
 
-    def batch(
-        self, rows: NDArray[np.int32], seed: int, step: int, *, first_row: int = 0
-    ) -> Batch:
+    def batch(self, rows: NDArray[np.int32], seed: int, step: int, *, first_row: int = 0) -> Batch:
         """Returns the arrays of a batch, of which `label_weights` (B, K) says what counts."""
 
 
@@ -96,9 +94,7 @@ class TrainBatches:
         """Returns batch `number`, or the part of it that belongs to one of several processes."""
         start, stop, _ = part.indices(self.batch_size)
         indices = self.row_indices(number)[start:stop]
-        return self.objective.batch(
-            self.rows.take(indices), self.seed, number, first_row=start
-        )
+        return self.objective.batch(self.rows.take(indices), self.seed, number, first_row=start)
 
     def row_indices(self, number: int) -> NDArray[np.int64]:
         """Returns the numbers of a batch's rows, int64 (batch_size,)."""
@@ -146,9 +142,7 @@ class EvalBatches:
         return batch
 
 
-def permute(
-    places: NDArray[np.int64], count: int, seed: int, epoch: int
-) -> NDArray[np.int64]:
+def permute(places: NDArray[np.int64], count: int, seed: int, epoch: int) -> NDArray[np.int64]:
     """Maps places in an epoch to row numbers: a permutation of 0..count-1, with no table.
 
     Args:
@@ -228,6 +222,7 @@ class Feeder:
 
     def _produce(self) -> None:
         for number in self._numbers:
+            item: tuple[Any, Exception | None]
             try:
                 item = (self._make(number), None)
             except Exception as error:  # noqa: BLE001  it is raised where the batch is asked for

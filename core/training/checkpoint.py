@@ -105,11 +105,10 @@ class TrainingState:
     @classmethod
     def from_json(cls, values: dict[str, Any]) -> TrainingState:
         """Makes a state from the values of a `training_state.json`."""
-        results = {
-            name: EvalResults(**values[name]) for name in ("evaluated", "best") if values[name]
-        }
         known = {name: values[name] for name in cls.__annotations__ if name in values}
-        return replace(cls(**known), **results)
+        for name in ("evaluated", "best"):
+            known[name] = EvalResults(**values[name]) if values[name] else None
+        return cls(**known)
 
     def to_json(self) -> dict[str, Any]:
         """Returns plain values."""
@@ -222,8 +221,7 @@ class Checkpoints:
         """Renames damaged checkpoints, so that they aren't counted among the newest."""
         for step, problem in problems.items():
             reporter.warn(
-                f"The checkpoint of step {step} is damaged ({problem}); "
-                f"going on from step {good}",
+                f"The checkpoint of step {step} is damaged ({problem}); going on from step {good}",
                 path=str(self.path(step)),
             )
             aside = self.folder / f"{_DAMAGED_PREFIX}{self.path(step).name}"

@@ -90,9 +90,7 @@ def variables_by_path(
     return by_path
 
 
-def check_state(
-    variables: Mapping[str, keras.Variable], state: Mapping[str, NDArray]
-) -> None:
+def check_state(variables: Mapping[str, keras.Variable], state: Mapping[str, NDArray]) -> None:
     """Refuses a state that isn't one of these variables.
 
     Raises:

@@ -118,14 +118,10 @@ def make_train_step(
         )
         return token_losses(logits, batch).sum() / _total_weight(batch), non_trainable
 
-    def train_step(
-        state: TrainState, batch: Mapping[str, Array]
-    ) -> tuple[TrainState, Array]:
+    def train_step(state: TrainState, batch: Mapping[str, Array]) -> tuple[TrainState, Array]:
         gradient = jax.value_and_grad(loss_of, has_aux=True)
         (loss, non_trainable), gradients = gradient(state.trainable, state.non_trainable, batch)
-        trainable, slots = optimizer.stateless_apply(
-            state.optimizer, gradients, state.trainable
-        )
+        trainable, slots = optimizer.stateless_apply(state.optimizer, gradients, state.trainable)
         return TrainState(trainable, non_trainable, slots), loss
 
     return train_step

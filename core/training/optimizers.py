@@ -51,9 +51,7 @@ class AdamW(keras.optimizers.AdamW):
         else:
             super().update_step(gradient, variable, learning_rate)
 
-    def _fused_update_step(
-        self, gradient: Tensor, variable: Tensor, learning_rate: Tensor
-    ) -> None:
+    def _fused_update_step(self, gradient: Tensor, variable: Tensor, learning_rate: Tensor) -> None:
         import tensorflow as tf
 
         index = self._get_variable_index(variable)

@@ -1,0 +1,315 @@
+"""Which engine runs on which device, found out before an engine is imported.
+
+Importing an engine can't be undone in a process, and Keras keeps the backend it was first imported
+with. So the hardware is looked for in the file system first, then the engine is chosen, imported,
+and asked what it sees. What was asked for and isn't there is an error, never a quiet fall back.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, Literal
+
+from core.config import TrainConfig
+from core.errors import DeviceError
+
+EngineName = Literal["tensorflow", "jax"]
+DeviceKind = Literal["cpu", "gpu", "tpu"]
+
+_JAX_GPU_PLUGINS = ("jax_cuda12_plugin", "jax_cuda13_plugin", "jax_rocm7_plugin")
+_GPU_GLOBS = ("/proc/driver/nvidia/gpus/*", "/dev/nvidia[0-9]*", "/dev/kfd")
+_TPU_GLOBS = ("/dev/accel[0-9]*", "/dev/vfio/[0-9]*")
+_KERAS_BACKEND = "KERAS_BACKEND"
+
+
+@dataclass(frozen=True)
+class Devices:
+    """What a run computes on.
+
+    Attributes:
+        engine: tensorflow or jax.
+        kind: cpu, gpu or tpu.
+        count: Devices that share a step.
+        name: What the device calls itself.
+        memory_bytes: Memory of one device; None where the engine doesn't say.
+        reason: Why these were chosen.
+    """
+
+    engine: EngineName
+    kind: DeviceKind
+    count: int
+    name: str
+    memory_bytes: int | None
+    reason: str
+
+    def describe(self) -> str:
+        """Returns one line for the log and the page."""
+        memory = f", {self.memory_bytes / 2**30:.1f} GiB each" if self.memory_bytes else ""
+        label = {"tensorflow": "TensorFlow", "jax": "JAX"}[self.engine]
+        return f"{label} on {self.count} {self.kind.upper()} ({self.name}{memory}): {self.reason}"
+
+
+@dataclass(frozen=True)
+class Hardware:
+    """What the file system and the installed packages say, with no engine imported.
+
+    Attributes:
+        gpus: Paths that a GPU's driver makes.
+        tpus: Paths that a TPU's driver makes.
+        jax_gpu: Whether JAX's package for GPUs is installed.
+        jax_tpu: Whether JAX's package for TPUs is installed.
+    """
+
+    gpus: tuple[str, ...]
+    tpus: tuple[str, ...]
+    jax_gpu: bool
+    jax_tpu: bool
+
+
+@dataclass(frozen=True)
+class Choice:
+    """An engine and the kind of device it is to use."""
+
+    engine: EngineName
+    kind: DeviceKind
+    reason: str
+
+
+def find_hardware() -> Hardware:
+    """Looks for accelerators without importing an engine."""
+    hidden = os.environ.get("CUDA_VISIBLE_DEVICES") in ("", "-1")
+    return Hardware(
+        gpus=() if hidden else _first_found(_GPU_GLOBS),
+        tpus=_first_found(_TPU_GLOBS),
+        jax_gpu=any(find_spec(plugin) for plugin in _JAX_GPU_PLUGINS),
+        jax_tpu=find_spec("libtpu") is not None,
+    )
+
+
+def choose(config: TrainConfig, hardware: Hardware) -> Choice:
+    """Chooses engine and kind of device: TensorFlow on CPU, JAX on TPU and GPU.
+
+    Raises:
+        DeviceError: The accelerator that was asked for isn't there.
+    """
+    if config.device == "cpu":
+        return Choice(_engine(config, "tensorflow"), "cpu", "asked for")
+    if config.device == "gpu":
+        return _choose_gpu(config, hardware)
+    if config.device == "tpu":
+        return _choose_tpu(config, hardware)
+    return _choose_any(config, hardware)
+
+
+def select_engine(config: TrainConfig) -> Devices:
+    """Chooses an engine and a device, imports Keras on that engine, and says what it found.
+
+    Raises:
+        DeviceError: What was asked for isn't there, or this process already runs another engine.
+    """
+    hardware = find_hardware()
+    choice = choose(config, hardware)
+    refuse_other_backend(choice.engine)
+    os.environ[_KERAS_BACKEND] = choice.engine
+    if choice.engine == "jax":
+        return _start_jax(choice)
+    if choice.kind == "cpu":
+        return _start_tensorflow_on_cpu(choice, hide_gpus=bool(hardware.gpus))
+    return _start_tensorflow_on_gpu(choice)
+
+
+def refuse_other_backend(engine: EngineName) -> None:
+    """Refuses an engine where Keras already runs on another one in this process.
+
+    Raises:
+        DeviceError: It does.
+    """
+    keras: Any = sys.modules.get("keras")
+    running = keras.config.backend() if keras else engine
+    if running != engine:
+        raise DeviceError(
+            f"This process already runs Keras on {running}",
+            expected=f"{engine}, which the settings ask for or which suits the device",
+            received=f"{running}: Keras was imported before with that backend",
+            fix=f"set engine={running!r}, or start a new process (the shell and the page always "
+            "do)",
+            field="engine",
+        )
+
+
+def _engine(config: TrainConfig, default: EngineName) -> EngineName:
+    return default if config.engine == "auto" else config.engine
+
+
+def _choose_gpu(config: TrainConfig, hardware: Hardware) -> Choice:
+    engine = _engine(config, "jax")
+    if not hardware.gpus:
+        raise _no_gpu("no GPU driver on this machine")
+    if engine == "jax" and not hardware.jax_gpu:
+        raise _no_gpu(f"a GPU ({hardware.gpus[0]}), but JAX's package for GPUs isn't installed")
+    return Choice(engine, "gpu", "asked for")
+
+
+def _choose_tpu(config: TrainConfig, hardware: Hardware) -> Choice:
+    if config.engine == "tensorflow":
+        raise DeviceError(
+            "TensorFlow can't be used on a TPU here",
+            expected="engine jax (or auto) with device tpu",
+            received="engine tensorflow with device tpu",
+            fix="set engine to auto",
+            field="engine",
+        )
+    if not hardware.tpus:
+        raise _no_tpu("no TPU driver on this machine")
+    if not hardware.jax_tpu:
+        raise _no_tpu(f"a TPU ({hardware.tpus[0]}), but the package libtpu isn't installed")
+    return Choice("jax", "tpu", "asked for")
+
+
+def _choose_any(config: TrainConfig, hardware: Hardware) -> Choice:
+    if hardware.tpus and hardware.jax_tpu and config.engine != "tensorflow":
+        return Choice("jax", "tpu", "a TPU is the fastest device here")
+    if hardware.gpus and hardware.jax_gpu and config.engine != "tensorflow":
+        return Choice("jax", "gpu", "a GPU is the fastest device here")
+    engine = _engine(config, "tensorflow")
+    unused = "TPU" if hardware.tpus else "GPU" if hardware.gpus else ""
+    if unused and engine == "jax":
+        return Choice(engine, "cpu", f"there is a {unused}, but no package for it is installed")
+    if unused and config.engine == "auto":
+        return Choice(
+            engine,
+            "cpu",
+            f"there is a {unused}, but JAX's package for it isn't installed "
+            f"(pip install {_package(unused)})",
+        )
+    if hardware.gpus:
+        return Choice(engine, "gpu", "a GPU is the fastest device here")
+    return Choice(engine, "cpu", "there is no TPU and no GPU on this machine")
+
+
+def _package(kind: str) -> str:
+    return '"jax[tpu]"' if kind == "TPU" else '"jax[cuda13]"'
+
+
+def _start_jax(choice: Choice) -> Devices:
+    import jax
+
+    if choice.kind == "cpu":
+        jax.config.update("jax_platforms", "cpu")
+    try:
+        found = jax.devices()
+    except RuntimeError as error:
+        raise _not_started(choice, str(error)) from error
+    kind = "gpu" if found[0].platform in ("gpu", "cuda", "rocm") else found[0].platform
+    if kind != choice.kind:
+        raise _not_started(choice, f"JAX found {len(found)} {kind.upper()}")
+    statistics = {} if kind == "cpu" else found[0].memory_stats() or {}
+    return Devices(
+        engine="jax",
+        kind=choice.kind,
+        count=1,
+        name=_cpu_name() if kind == "cpu" else found[0].device_kind,
+        memory_bytes=statistics.get("bytes_limit") or _host_memory_bytes(kind),
+        reason=choice.reason + _others(len(found)),
+    )
+
+
+def _start_tensorflow_on_gpu(choice: Choice) -> Devices:
+    tf = _import_tensorflow()
+    gpus = tf.config.list_physical_devices("GPU")
+    if not gpus:
+        raise _not_started(choice, "TensorFlow found no GPU")
+    for gpu in gpus:
+        tf.config.experimental.set_memory_growth(gpu, True)
+    details = tf.config.experimental.get_device_details(gpus[0])
+    return Devices(
+        engine="tensorflow",
+        kind="gpu",
+        count=1,
+        name=details.get("device_name", "GPU"),
+        memory_bytes=None,
+        reason=choice.reason + _others(len(gpus)),
+    )
+
+
+def _start_tensorflow_on_cpu(choice: Choice, *, hide_gpus: bool) -> Devices:
+    tf = _import_tensorflow()
+    if hide_gpus:
+        try:
+            tf.config.set_visible_devices([], "GPU")
+        except RuntimeError as error:
+            raise _not_started(choice, str(error)) from error
+    return Devices(
+        engine="tensorflow",
+        kind="cpu",
+        count=1,
+        name=_cpu_name(),
+        memory_bytes=_host_memory_bytes("cpu"),
+        reason=choice.reason,
+    )
+
+
+def _import_tensorflow() -> Any:
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+    import tensorflow as tf
+
+    return tf
+
+
+def _others(found: int) -> str:
+    return f"; {found - 1} more of the kind are not used" if found > 1 else ""
+
+
+def _first_found(globs: Sequence[str]) -> tuple[str, ...]:
+    """Returns the paths of the first pattern that matches any."""
+    for pattern in globs:
+        paths = sorted(str(path) for path in Path("/").glob(pattern.lstrip("/")))
+        if paths:
+            return tuple(paths)
+    return ()
+
+
+def _cpu_name() -> str:
+    return f"{os.cpu_count()} cores"
+
+
+def _host_memory_bytes(kind: str) -> int | None:
+    import psutil
+
+    return int(psutil.virtual_memory().total) if kind == "cpu" else None
+
+
+def _no_gpu(received: str) -> DeviceError:
+    return DeviceError(
+        "There is no GPU to train on",
+        expected=f"a GPU: one of {', '.join(_GPU_GLOBS)}, and for engine jax one of the packages "
+        + ", ".join(_JAX_GPU_PLUGINS),
+        received=received,
+        fix=f"install the driver and pip install {_package('GPU')}, or set device to auto",
+        field="device",
+    )
+
+
+def _no_tpu(received: str) -> DeviceError:
+    return DeviceError(
+        "There is no TPU to train on",
+        expected=f"a TPU: one of {', '.join(_TPU_GLOBS)}, and the package libtpu",
+        received=received,
+        fix=f"run on a TPU VM after pip install {_package('TPU')}, or set device to auto",
+        field="device",
+    )
+
+
+def _not_started(choice: Choice, received: str) -> DeviceError:
+    return DeviceError(
+        f"{choice.engine} could not be started on a {choice.kind.upper()}",
+        expected=f"at least one {choice.kind.upper()} ({choice.reason})",
+        received=received,
+        fix="check the driver and the engine's package, set device to cpu, or start a new process",
+        field="device",
+    )

@@ -1,0 +1,124 @@
+"""Validation: all rows, at 15 %, on masks that never change, beside what counting comes to."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from core.errors import ShardError
+from core.events import Reporter
+from core.objectives.mlm import frequency_baseline
+from core.training.batches import Batch, EvalBatches, Feeder
+from core.training.checkpoint import EvalResults
+from core.training.engine import Engine
+
+
+class Evaluation:
+    """Measures a model on the validation rows.
+
+    Args:
+        engine: Holds the model.
+        batches: The validation rows.
+        token_counts: Occurrences of each id in the training rows, (vocab_size,).
+        reporter: Hears of progress; a stop ends the measurement early.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        batches: EvalBatches,
+        token_counts: NDArray[np.int64],
+        reporter: Reporter,
+    ) -> None:
+        self._engine = engine
+        self._batches = batches
+        self._token_counts = token_counts
+        self._reporter = reporter
+        self._baseline: float | None = None
+        self._label_counts = np.zeros(len(token_counts), np.int64)
+
+    def resume(self, results: EvalResults | None) -> None:
+        """Takes the frequency baseline from an earlier validation of the same run."""
+        self._baseline = results.frequency_baseline_loss if results else None
+
+    def run(self, step: int, num_train_steps: int) -> EvalResults | None:
+        """Measures the model as it is.
+
+        Args:
+            step: Updates so far, for the report.
+            num_train_steps: Updates in the run, for the report.
+
+        Returns:
+            The results, or None where a stop came first.
+        """
+        self._label_counts[:] = 0
+        sums = []
+        with Feeder(self._prepare, 0, len(self._batches)) as feeder:
+            for number, batch in enumerate(feeder):
+                if self._reporter.stop_requested():
+                    return None
+                self._report_progress(step, num_train_steps, number)
+                sums.append(self._engine.evaluate_step(batch))
+            losses, right, weight = self._engine.fetch(sums).astype(np.float64).sum(axis=0)
+        if not weight:
+            raise _nothing_to_predict()
+        loss = float(losses / weight)
+        return EvalResults(
+            step=step,
+            eval_loss=loss,
+            eval_accuracy=float(right / weight),
+            eval_perplexity=_exp(loss),
+            frequency_baseline_loss=self._frequency_baseline(),
+        )
+
+    def _report_progress(self, step: int, num_train_steps: int, number: int) -> None:
+        note = f"validating, batch {number + 1} of {len(self._batches)}"
+        if num_train_steps:
+            self._reporter.progress(step, num_train_steps, "steps", note)
+        else:
+            self._reporter.progress(number + 1, len(self._batches), "batches", note)
+
+    def _prepare(self, number: int) -> Mapping[str, Any]:
+        batch = self._batches(number)
+        if self._baseline is None:
+            self._count_labels(batch)
+        return self._engine.put(batch)
+
+    def _count_labels(self, batch: Batch) -> None:
+        labels = batch["labels"][batch["label_weights"] > 0]
+        self._label_counts += np.bincount(labels, minlength=len(self._label_counts))
+
+    def _frequency_baseline(self) -> float:
+        """Returns the cross-entropy of the token counts, computed in the first measurement."""
+        if self._baseline is None:
+            ids = np.arange(len(self._label_counts), dtype=np.int32)
+            weights = self._label_counts.astype(np.float32)
+            self._baseline = frequency_baseline(self._token_counts, ids, weights)
+        return self._baseline
+
+
+def eval_figures(results: EvalResults) -> dict[str, float]:
+    """Returns what validation said as metrics."""
+    return {
+        "eval_loss": results.eval_loss,
+        "eval_accuracy": results.eval_accuracy,
+        "eval_perplexity": results.eval_perplexity,
+        "frequency_baseline_loss": results.frequency_baseline_loss,
+    }
+
+
+def _exp(loss: float) -> float:
+    return math.exp(loss) if loss < 700 else math.inf
+
+
+def _nothing_to_predict() -> ShardError:
+    return ShardError(
+        "The validation rows hold nothing to predict",
+        expected="rows with tokens that aren't special",
+        received="rows of special tokens only",
+        fix="build the shards again from real text",
+    )

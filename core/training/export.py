@@ -1,0 +1,165 @@
+"""The best checkpoint of a run becomes a model in the workspace, and a copy where one is wanted."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from core.config import TrainConfig
+from core.errors import ConfigError, StudioError
+from core.training.checkpoint import ARRAYS_FILE, STATE_FILE, verify
+from core.training.inputs import TrainingInputs
+from core.workspace import (
+    MANIFEST_FILE,
+    Artifact,
+    Manifest,
+    Workspace,
+    check_name,
+    commit_folder,
+    describe_files,
+    fingerprint_of_files,
+    read_manifest,
+)
+
+TRAINING_CONFIG_FILE = "training_config.json"
+_NOT_EXPORTED = (STATE_FILE, ARRAYS_FILE, MANIFEST_FILE)
+_LONGEST_NAME = 80
+
+
+def check_destination(config: TrainConfig, workspace: Workspace, run: str) -> None:
+    """Refuses, before anything is spent, a name that is taken and a folder that holds something.
+
+    Args:
+        config: Its `name` and `output`.
+        workspace: Where the model will go.
+        run: The run's id; what it has written itself before it was stopped is no obstacle.
+
+    Raises:
+        ConfigError: With the field.
+    """
+    if _find_own(workspace, run):
+        return
+    if config.name:
+        workspace.check_new_name("model", config.name)
+    if config.output:
+        _check_output(Path(config.output).expanduser())
+
+
+def export_model(
+    config: TrainConfig,
+    workspace: Workspace,
+    inputs: TrainingInputs,
+    *,
+    checkpoint: Path,
+    counts: Mapping[str, float],
+    run: str,
+) -> Artifact:
+    """Makes a checkpoint an artifact, without the optimizer's state.
+
+    Args:
+        config: The run's settings.
+        workspace: Where the model goes.
+        inputs: What it was trained on.
+        checkpoint: The folder to take it from.
+        counts: The run's figures.
+        run: The run's id.
+
+    Returns:
+        The model; where this run had made it before, that one.
+
+    Raises:
+        CheckpointError: The checkpoint is damaged.
+        OSError: The disk is full, or `output` can't be written.
+    """
+    artifact = _find_own(workspace, run)
+    if artifact is None:
+        verify(checkpoint)
+        with workspace.new_artifact("model", _free_name(config, workspace, inputs)) as draft:
+            _copy_files(checkpoint, draft.folder)
+            values = config.model_dump(mode="json")
+            text = json.dumps(values, indent=2, ensure_ascii=False)
+            (draft.folder / TRAINING_CONFIG_FILE).write_text(text + "\n", "utf-8")
+            draft.config = values
+            draft.inputs = inputs.fingerprints
+            draft.counts = dict(counts)
+            draft.run = run
+        artifact = draft.artifact
+    assert artifact is not None
+    if config.output:
+        _copy_to(artifact, Path(config.output).expanduser())
+    return artifact
+
+
+def evaluated_artifact(checkpoint: Path, figures: Mapping[str, float]) -> Artifact:
+    """Returns a checkpoint as an artifact with what validation said of it; writes nothing."""
+    if (checkpoint / MANIFEST_FILE).is_file():
+        manifest = replace(read_manifest(checkpoint), kind="model")
+    else:
+        files = describe_files(checkpoint)
+        fingerprint = fingerprint_of_files(files)
+        manifest = Manifest(
+            kind="model", name=checkpoint.name, fingerprint=fingerprint, files=files
+        )
+    return Artifact(checkpoint, replace(manifest, counts={**manifest.counts, **figures}))
+
+
+def _free_name(config: TrainConfig, workspace: Workspace, inputs: TrainingInputs) -> str:
+    """Returns the name that was asked for or one from the settings, whichever way not taken."""
+    wanted = config.name or _derived_name(config, inputs)
+    check_name(wanted)
+    return workspace.free_name("model", wanted)
+
+
+def _derived_name(config: TrainConfig, inputs: TrainingInputs) -> str:
+    name = f"{config.family}-{config.size}-{inputs.shards.path.name}"
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", name)[:_LONGEST_NAME]
+
+
+def _find_own(workspace: Workspace, run: str) -> Artifact | None:
+    """Returns the model that this very run made before it was stopped."""
+    return next((model for model in workspace.list("model") if model.manifest.run == run), None)
+
+
+def _check_output(output: Path) -> None:
+    if output.is_dir() and not any(output.iterdir()):
+        return
+    if output.exists():
+        raise ConfigError(
+            f"The folder {output} already holds something",
+            expected="a folder that is empty or doesn't exist yet",
+            received="a file" if output.is_file() else f"{len(list(output.iterdir()))} files",
+            fix="choose another output",
+            field="output",
+        )
+
+
+def _copy_files(source: Path, target: Path) -> None:
+    for path in source.iterdir():
+        if path.name not in _NOT_EXPORTED:
+            shutil.copyfile(path, target / path.name)
+
+
+def _copy_to(artifact: Artifact, output: Path) -> None:
+    """Copies an artifact, manifest and all, so that it appears whole."""
+    if (output / MANIFEST_FILE).is_file() and _same(artifact, output):
+        return
+    _check_output(output)
+    output.parent.mkdir(parents=True, exist_ok=True)
+    draft = output.parent / f".{output.name}.draft"
+    shutil.rmtree(draft, ignore_errors=True)
+    try:
+        shutil.copytree(artifact.path, draft)
+        commit_folder(draft, output)
+    finally:
+        shutil.rmtree(draft, ignore_errors=True)
+
+
+def _same(artifact: Artifact, output: Path) -> bool:
+    try:
+        return read_manifest(output).fingerprint == artifact.fingerprint
+    except StudioError:
+        return False

@@ -1,0 +1,202 @@
+"""What a training run reads, checked before an engine is imported or a minute is spent."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from core.config import TrainConfig
+from core.errors import ConfigError
+from core.models.architecture import Architecture
+from core.models.hf import CONFIG_FILE, read_architecture
+from core.models.registry import resolve_architecture
+from core.objectives.mlm import MaskedLanguageModel
+from core.training.batches import RowSource, limit_rows
+from core.training.recipe import EVAL_MLM_PROBABILITY
+from core.workspace import Workspace
+
+if TYPE_CHECKING:
+    from core.shards.read import Shards
+    from core.tokenizer import StudioTokenizer
+
+
+@dataclass(frozen=True)
+class TrainingInputs:
+    """Shards, tokenizer and model dimensions that fit together.
+
+    Attributes:
+        shards: The shards.
+        tokenizer: The tokenizer they were made with.
+        architecture: The model's dimensions.
+        train_rows: Training rows, at most `max_train_examples`.
+        validation_rows: Validation rows, at most `max_eval_examples`.
+        objective: What is learned.
+        eval_objective: The same at 15 %.
+        checkpoint: The folder whose weights to start from, or None.
+    """
+
+    shards: Shards
+    tokenizer: StudioTokenizer
+    architecture: Architecture
+    train_rows: RowSource
+    validation_rows: RowSource
+    objective: MaskedLanguageModel
+    eval_objective: MaskedLanguageModel
+    checkpoint: Path | None
+
+    @property
+    def fingerprints(self) -> dict[str, str]:
+        """Of shards and tokenizer, as a manifest has them."""
+        return {"shards": self.shards.fingerprint, "tokenizer": self.tokenizer.fingerprint}
+
+
+def open_inputs(config: TrainConfig, workspace: Workspace) -> TrainingInputs:
+    """Opens what a run needs and refuses what doesn't fit together.
+
+    Raises:
+        ConfigError: Something is missing or contradicts something else; `field` names the setting.
+        ShardError, TokenizerError, CheckpointError: A file can't be read.
+    """
+    from core.shards.read import open_shards
+
+    shards = open_shards(config.shards, workspace)
+    tokenizer = _open_tokenizer(config, shards, workspace)
+    _check_mask_token(tokenizer)
+    _check_vocabulary(shards, tokenizer)
+    _check_validation(shards)
+    checkpoint = find_checkpoint(config.checkpoint, workspace) if config.checkpoint else None
+    if config.evaluate_only and checkpoint is None:
+        raise ConfigError(
+            "There is nothing to evaluate",
+            expected="a checkpoint: a model's name in the workspace, or a checkpoint folder",
+            received="evaluate_only without checkpoint",
+            fix="set checkpoint",
+            field="checkpoint",
+        )
+    objective = MaskedLanguageModel(
+        row_length=shards.row_length,
+        mlm_probability=config.mlm_probability,
+        mask_id=tokenizer.mask_id,
+        vocab_size=tokenizer.vocab_size,
+        special_ids=tokenizer.special_ids,
+    )
+    return TrainingInputs(
+        shards=shards,
+        tokenizer=tokenizer,
+        architecture=_architecture(config, shards, tokenizer, checkpoint),
+        train_rows=limit_rows(shards.train, config.max_train_examples),
+        validation_rows=limit_rows(shards.validation, config.max_eval_examples),
+        objective=objective,
+        eval_objective=replace(objective, mlm_probability=EVAL_MLM_PROBABILITY),
+        checkpoint=checkpoint,
+    )
+
+
+def find_checkpoint(reference: str, workspace: Workspace) -> Path:
+    """Returns the folder of a model in the workspace, or of a checkpoint.
+
+    Raises:
+        ConfigError: There is none by that name.
+    """
+    for folder in (workspace.folder("model") / reference, Path(reference).expanduser()):
+        if (folder / CONFIG_FILE).is_file():
+            return folder
+    names = ", ".join(artifact.name for artifact in workspace.list("model")[:10])
+    raise ConfigError(
+        f"There is no checkpoint {reference!r}",
+        expected=f"a model in the workspace ({names or 'there are none yet'}), or a folder with "
+        f"{CONFIG_FILE} and model.safetensors",
+        received=reference,
+        fix="name one of these",
+        field="checkpoint",
+    )
+
+
+def _open_tokenizer(config: TrainConfig, shards: Shards, workspace: Workspace) -> StudioTokenizer:
+    from core.tokenizer import load
+
+    if not config.tokenizer and shards.tokenizer_folder is None:
+        raise ConfigError(
+            f"The shards {shards.path} have no copy of their tokenizer",
+            expected="the tokenizer they were made with",
+            received="nothing",
+            fix="name it with tokenizer",
+            field="tokenizer",
+        )
+    return load(config.tokenizer or str(shards.tokenizer_folder), workspace)
+
+
+def _check_mask_token(tokenizer: StudioTokenizer) -> None:
+    if tokenizer.mask_id is None:
+        raise ConfigError(
+            f"The tokenizer {tokenizer.reference} has no mask token",
+            expected="a mask token, such as <mask> or [MASK], that hides the words to predict",
+            received="none",
+            fix="train a tokenizer here, or add a mask token and build the shards again",
+            field="tokenizer",
+        )
+
+
+def _check_vocabulary(shards: Shards, tokenizer: StudioTokenizer) -> None:
+    made_with = shards.tokenizer_fingerprint
+    if made_with and made_with != tokenizer.fingerprint:
+        raise ConfigError(
+            "These shards were made with another tokenizer",
+            expected=f"the tokenizer {made_with} that made {shards.path.name}",
+            received=f"the tokenizer {tokenizer.fingerprint} ({tokenizer.reference})",
+            fix="leave tokenizer empty to use the one kept beside the shards, or build shards "
+            "with this tokenizer",
+            field="tokenizer",
+        )
+
+
+def _check_validation(shards: Shards) -> None:
+    if not len(shards.validation):
+        raise ConfigError(
+            f"The shards {shards.path.name} have no validation rows",
+            expected="at least one, to see whether the model learns",
+            received="0",
+            fix="build shards from more text, with a larger validation_percent, or with split=all",
+            field="shards",
+        )
+
+
+def _architecture(
+    config: TrainConfig, shards: Shards, tokenizer: StudioTokenizer, checkpoint: Path | None
+) -> Architecture:
+    if checkpoint is not None:
+        return _checkpoint_architecture(config, shards, tokenizer, checkpoint)
+    return resolve_architecture(
+        config,
+        vocab_size=tokenizer.vocab_size,
+        row_length=shards.row_length,
+        pad_id=tokenizer.pad_id,
+        bos_id=tokenizer.cls_id,
+        eos_id=tokenizer.sep_id,
+    )
+
+
+def _checkpoint_architecture(
+    config: TrainConfig, shards: Shards, tokenizer: StudioTokenizer, checkpoint: Path
+) -> Architecture:
+    """Returns a checkpoint's dimensions, with the config's dropout, if they fit the shards."""
+    found = read_architecture(checkpoint)
+    for name, ours, theirs, fits in (
+        ("ids in the vocabulary", tokenizer.vocab_size, found.vocab_size, int.__le__),
+        ("padding token", tokenizer.pad_id, found.pad_token_id, int.__eq__),
+        ("positions", shards.row_length, found.max_seq_length, int.__le__),
+    ):
+        if ours is None or not fits(ours, theirs):
+            raise ConfigError(
+                f"The checkpoint {checkpoint} doesn't fit these shards",
+                expected=f"{name}: {ours}",
+                received=f"{name}: {theirs}",
+                fix="choose a checkpoint that was trained with this tokenizer and row length",
+                field="checkpoint",
+            )
+    return replace(
+        found,
+        hidden_dropout_prob=config.hidden_dropout_prob,
+        attention_probs_dropout_prob=config.attention_probs_dropout_prob,
+    )

@@ -1,0 +1,95 @@
+"""How fast a run is, how long it waited for data, and when it will end. Compilation is left out."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+
+class Meter:
+    """Adds up the time that steps take, apart from validation and saving.
+
+    Args:
+        tokens_per_step: Tokens in a step.
+        clock: Seconds that only grow.
+    """
+
+    def __init__(
+        self, tokens_per_step: int, clock: Callable[[], float] = time.perf_counter
+    ) -> None:
+        self._tokens_per_step = tokens_per_step
+        self._clock = clock
+        self._started: float | None = None
+        self._window_seconds = 0.0
+        self._window_steps = 0
+        self._window_waited = 0.0
+        self._waited = 0.0
+        self._seconds = 0.0
+        self._steps = 0
+        self._pauses: dict[str, float] = {}
+
+    def start(self, waited_seconds: float = 0.0) -> None:
+        """Begins to measure; called when the first step is done and everything is compiled."""
+        self._started = self._clock()
+        self._waited = waited_seconds
+
+    @property
+    def running(self) -> bool:
+        """Whether `start` was called."""
+        return self._started is not None
+
+    def count_step(self) -> None:
+        """Counts a step that was given to the device."""
+        if self.running:
+            self._window_steps += 1
+
+    def read_window(self, waited_seconds: float) -> dict[str, float]:
+        """Returns speed and waiting since the last call, to be called when the device is done.
+
+        Args:
+            waited_seconds: All the time so far that the loop waited for a batch.
+        """
+        self._collect(waited_seconds)
+        if not self._window_steps or self._window_seconds <= 0:
+            return {}
+        values = {
+            "tokens_per_second": self._window_steps * self._tokens_per_step / self._window_seconds,
+            "data_wait_percent": min(100.0, 100 * self._window_waited / self._window_seconds),
+        }
+        self._seconds += self._window_seconds
+        self._steps += self._window_steps
+        self._window_seconds, self._window_steps, self._window_waited = 0.0, 0, 0.0
+        return values
+
+    @contextmanager
+    def pause(self, reason: str, waited_seconds: float) -> Iterator[None]:
+        """Leaves a validation or a save out of the speed, and remembers how long it took."""
+        self._collect(waited_seconds)
+        started = self._clock()
+        yield
+        self._pauses[reason] = self._clock() - started
+        if self.running:
+            self._started = self._clock()
+
+    def eta_seconds(self, steps_left: int, pauses_left: dict[str, int]) -> float | None:
+        """Returns the time to the end, or None where no speed is known yet.
+
+        Args:
+            steps_left: Steps to go.
+            pauses_left: How many pauses of each reason are to come.
+        """
+        steps = self._steps + self._window_steps
+        if not steps or self._started is None:
+            return None
+        seconds = self._seconds + self._window_seconds + self._clock() - self._started
+        pauses = sum(self._pauses.get(reason, 0.0) * n for reason, n in pauses_left.items())
+        return steps_left * seconds / steps + pauses
+
+    def _collect(self, waited_seconds: float) -> None:
+        if self._started is None:
+            return
+        now = self._clock()
+        self._window_seconds += now - self._started
+        self._window_waited += waited_seconds - self._waited
+        self._started, self._waited = now, waited_seconds

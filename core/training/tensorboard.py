@@ -1,0 +1,91 @@
+"""Scalars for TensorBoard, written without TensorFlow: the same file on every engine."""
+
+from __future__ import annotations
+
+import os
+import socket
+import struct
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+FOLDER = "tensorboard"
+_FILE_VERSION = "brain.Event:2"
+
+# Wire types of protocol buffers. Source: https://protobuf.dev/programming-guides/encoding/
+_VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
+
+
+class ScalarWriter:
+    """Appends scalars to an event file of its own.
+
+    Args:
+        folder: The run's folder for TensorBoard; made if missing.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        name = f"events.out.tfevents.{time.time_ns()}.{socket.gethostname()}.{os.getpid()}"
+        self._file = (folder / name).open("xb", buffering=0)
+        self._write(_event(time.time(), version=_FILE_VERSION))
+
+    def write(self, step: int, values: Mapping[str, float]) -> None:
+        """Writes scalars measured at a step."""
+        summary = b"".join(_bytes(1, _scalar(tag, value)) for tag, value in values.items())
+        self._write(_event(time.time(), step=step, summary=summary))
+
+    def close(self) -> None:
+        """Closes the file."""
+        self._file.close()
+
+    def _write(self, event: bytes) -> None:
+        self._file.write(_frame(event))
+
+
+def _frame(payload: bytes) -> bytes:
+    """Returns a payload with its length and both checksums, as TFRecord files have it.
+
+    Source: https://www.tensorflow.org/tutorials/load_data/tfrecord#tfrecords_format_details
+    """
+    length = struct.pack("<Q", len(payload))
+    return length + _masked_crc(length) + payload + _masked_crc(payload)
+
+
+def _masked_crc(data: bytes) -> bytes:
+    import google_crc32c
+
+    crc = google_crc32c.value(data)
+    return struct.pack("<I", ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF)
+
+
+def _event(wall_time: float, *, step: int = 0, version: str = "", summary: bytes = b"") -> bytes:
+    """Encodes an Event.
+
+    Source: https://github.com/tensorflow/tensorflow/blob/master/tensorflow/core/util/event.proto
+    """
+    event = _key(1, _FIXED64) + struct.pack("<d", wall_time) + _key(2, _VARINT) + _varint(step)
+    if version:
+        return event + _bytes(3, version.encode())
+    return event + _bytes(5, summary)
+
+
+def _scalar(tag: str, value: float) -> bytes:
+    """Encodes a Summary.Value with a simple value."""
+    return _bytes(1, tag.encode()) + _key(2, _FIXED32) + struct.pack("<f", value)
+
+
+def _bytes(number: int, value: bytes) -> bytes:
+    return _key(number, _BYTES) + _varint(len(value)) + value
+
+
+def _key(number: int, wire_type: int) -> bytes:
+    return _varint(number << 3 | wire_type)
+
+
+def _varint(value: int) -> bytes:
+    """Encodes a number that is not negative, seven bits a byte, the lowest first."""
+    out = bytearray()
+    while value > 0x7F:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    return bytes([*out, value])

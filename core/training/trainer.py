@@ -1,0 +1,409 @@
+"""The training loop: steps, log lines, validation, checkpoints, and the artifact at the end.
+
+It knows nothing of TensorFlow or JAX (`engine`), of how batches are made (`batches`) or of what a
+checkpoint looks like (`checkpoint`). A run that finds checkpoints in its folder goes on from the
+newest whole one, bit for bit as if it had never stopped.
+"""
+
+from __future__ import annotations
+
+import math
+import shutil
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from core.config import TrainConfig
+from core.errors import RunError
+from core.events import Reporter, RunStopped
+from core.models import hf
+from core.models.registry import count_parameters, create_model
+from core.training import recipe
+from core.training.batches import EvalBatches, Feeder, TrainBatches
+from core.training.checkpoint import (
+    Checkpoints,
+    EvalResults,
+    TrainingState,
+    read_arrays,
+    read_state,
+    write_eval_results,
+)
+from core.training.devices import Devices, select_engine
+from core.training.engine import Engine, create_engine
+from core.training.evaluation import Evaluation, eval_figures
+from core.training.export import check_destination, evaluated_artifact, export_model
+from core.training.inputs import TrainingInputs, open_inputs
+from core.training.meter import Meter
+from core.training.resume import check_same_run, resumed_plan
+from core.training.tensorboard import FOLDER as TENSORBOARD_FOLDER
+from core.training.tensorboard import ScalarWriter
+from core.workspace import Artifact, Workspace
+
+CHECKPOINTS_FOLDER = "checkpoints"
+
+
+def train(config: TrainConfig, workspace: Workspace, reporter: Reporter | None = None) -> Artifact:
+    """Trains a model and makes its best checkpoint an artifact of the workspace.
+
+    Args:
+        config: The settings.
+        workspace: Where shards, tokenizer and model live.
+        reporter: What hears of progress and says when to stop. In its folder a run that was
+            stopped or killed finds the checkpoints to go on from.
+
+    Returns:
+        The model; with `evaluate_only` the checkpoint that was measured, its results as counts.
+
+    Raises:
+        ConfigError: The settings are wrong, or inputs don't fit together.
+        DeviceError: The engine or device isn't there.
+        CheckpointError: There are checkpoints, but none to go on from.
+        RunError: The loss is no longer a finite number.
+        RunStopped: The reporter asked for it.
+    """
+    reporter = reporter or Reporter()
+    inputs = open_inputs(config, workspace)
+    with _run_folder(workspace, reporter) as folder:
+        if config.evaluate_only:
+            return _evaluate_only(config, inputs, folder, reporter)
+        check_destination(config, workspace, folder.name)
+        plan = recipe.plan(config, len(inputs.train_rows), inputs.shards.row_length)
+        devices = select_engine(config)
+        reporter.note(devices.describe())
+        run = TrainingRun(config, inputs, plan, devices, folder, reporter)
+        best = run.finish()
+        return export_model(
+            config, workspace, inputs, checkpoint=best, counts=run.summary(), run=folder.name
+        )
+
+
+class TrainingRun:
+    """One run from its first step, or the one it stopped at, to its last.
+
+    Args:
+        config: The settings.
+        inputs: What they name.
+        plan: What they come to. Where the run was started before, its own plan holds.
+        devices: The engine and device, already started.
+        folder: The run's folder.
+        reporter: What hears of progress and says when to stop.
+    """
+
+    def __init__(
+        self,
+        config: TrainConfig,
+        inputs: TrainingInputs,
+        plan: recipe.Plan,
+        devices: Devices,
+        folder: Path,
+        reporter: Reporter,
+    ) -> None:
+        self._config = config
+        self._inputs = inputs
+        self._devices = devices
+        self._reporter = reporter
+        self._checkpoints = Checkpoints(folder / CHECKPOINTS_FOLDER)
+        found = self._checkpoints.newest_good(reporter)
+        self._state = self._stopped_state(found) if found else self._first_state(plan)
+        self._plan = resumed_plan(config, recipe.Plan(**self._state.plan))
+        self._saved_step = self._state.step if found else None
+        self._batches = TrainBatches(
+            inputs.train_rows, inputs.objective, self._plan.global_batch_size, config.seed
+        )
+        self._engine = self._create_engine(found)
+        self._evaluation = _evaluation(config, inputs, self._engine, reporter)
+        self._evaluation.resume(self._state.evaluated)
+        self._meter = Meter(self._plan.tokens_per_step)
+        self._losses: list[Any] = []
+        self._scalars = ScalarWriter(folder / TENSORBOARD_FOLDER)
+        self._clock_started = time.perf_counter()
+        self._seconds_before = self._state.seconds
+
+    def finish(self) -> Path:
+        """Trains to the last step.
+
+        Returns:
+            The folder of the best checkpoint.
+
+        Raises:
+            RunStopped: The reporter asked for it; with "save" the state is on the disk.
+            RunError: The loss is no longer a finite number.
+        """
+        self._warn_of_endless_warmup()
+        left = self._plan.num_train_steps - self._state.step
+        first = self._state.next_batch
+        try:
+            with Feeder(self._prepare, first, first + left) as feeder:
+                while True:
+                    self._visit(feeder)
+                    if self._state.step >= self._plan.num_train_steps:
+                        break
+                    self._step(feeder)
+        finally:
+            self._scalars.close()
+        assert self._state.best is not None, "the last step is always validated and saved"
+        return self._checkpoints.path(self._state.best.step)
+
+    def summary(self) -> dict[str, float]:
+        """Returns the figures of a finished run."""
+        best = self._state.best
+        assert best is not None
+        return {
+            **eval_figures(best),
+            "best_step": best.step,
+            "num_train_steps": self._state.step,
+            "tokens": self._state.step * self._plan.tokens_per_step,
+            "parameters": count_parameters(self._inputs.architecture),
+            "seconds": round(self._state.seconds, 1),
+        }
+
+    def _visit(self, feeder: Feeder) -> None:
+        """Does what is due between two steps."""
+        if self._is_due(self._plan.eval_steps) and not self._is_evaluated():
+            with self._meter.pause("eval", feeder.waited_seconds):
+                self._evaluate()
+        due = self._state.step > 0 and self._is_due(self._plan.save_steps)
+        mode = self._reporter.stop_requested()
+        if mode == "abort":
+            raise RunStopped("abort")
+        if (due or mode == "save") and self._saved_step != self._state.step:
+            with self._meter.pause("save", feeder.waited_seconds):
+                self._save(must_succeed=mode == "save" or self._is_last())
+        if mode == "save":
+            raise RunStopped("save")
+
+    def _step(self, feeder: Feeder) -> None:
+        if not self._meter.running:
+            self._report_progress("compiling the training step")
+        self._losses.append(self._engine.train_step(feeder.next()))
+        self._state = replace(
+            self._state, step=self._state.step + 1, next_batch=self._state.next_batch + 1
+        )
+        self._meter.count_step()
+        if not self._meter.running:
+            self._engine.fetch(self._losses[-1:])
+            self._meter.start(feeder.waited_seconds)
+        if self._is_due(self._plan.logging_steps):
+            self._log(feeder)
+        self._report_progress("training")
+
+    def _prepare(self, number: int) -> Any:
+        return self._engine.put(self._batches(number))
+
+    def _log(self, feeder: Feeder) -> None:
+        loss = self._mean_loss()
+        speed = self._meter.read_window(feeder.waited_seconds)
+        self._report(
+            {
+                "loss": loss,
+                "learning_rate": self._learning_rate(),
+                **speed,
+                "epoch": self._batches.epochs_after(self._state.next_batch),
+            }
+        )
+        if not math.isfinite(loss):
+            raise _not_finite("The training loss", self._state.step, loss)
+        self._losses = []
+        self._state = replace(self._state, pending_losses=[])
+
+    def _evaluate(self) -> None:
+        results = self._evaluation.run(self._state.step, self._plan.num_train_steps)
+        if results is None:
+            return
+        values = eval_figures(results)
+        if results.step:
+            values.pop("frequency_baseline_loss")
+        self._report(values)
+        if not math.isfinite(results.eval_loss):
+            raise _not_finite("The validation loss", results.step, results.eval_loss)
+        self._state = replace(self._state, evaluated=results)
+        self._checkpoints.folder.mkdir(parents=True, exist_ok=True)
+        write_eval_results(self._checkpoints.folder, results)
+
+    def _save(self, *, must_succeed: bool) -> None:
+        """Saves; a full disk only costs this one checkpoint where training goes on."""
+        self._report_progress("saving")
+        losses = [*self._state.pending_losses, *self._fetch_losses()]
+        if not all(map(math.isfinite, losses)):
+            raise _not_finite("The training loss", self._state.step, math.nan)
+        best = _better(self._state.best, self._state.evaluated, self._state.step)
+        state = replace(
+            self._state, pending_losses=losses, best=best, seconds=self._seconds_so_far()
+        )
+        try:
+            self._write(state)
+        except OSError as error:
+            if must_succeed:
+                raise
+            self._reporter.warn(
+                f"The checkpoint of step {state.step} could not be saved ({error.strerror}); "
+                "training goes on, the one before it is untouched"
+            )
+            return
+        self._losses = []
+        self._state, self._saved_step = state, state.step
+        self._checkpoints.prune(self._config.save_total_limit, best.step if best else None)
+
+    def _write(self, state: TrainingState) -> None:
+        values = self._engine.read_state()
+        weights = {tie.path for tie in hf.ties(self._inputs.architecture)}
+
+        def write_model(folder: Path) -> None:
+            hf.write_weights(folder, values, self._inputs.architecture)
+            self._inputs.tokenizer.copy_to(folder)
+
+        rest = {path: array for path, array in values.items() if path not in weights}
+        path = self._checkpoints.write(state, rest, write_model)
+        self._reporter.event("checkpoint", step=state.step, path=str(path))
+
+    def _first_state(self, plan: recipe.Plan) -> TrainingState:
+        return TrainingState(
+            step=0,
+            next_batch=0,
+            seconds=0.0,
+            seed=self._config.seed,
+            config=self._config.model_dump(mode="json"),
+            plan=asdict(plan),
+            fingerprints=self._inputs.fingerprints,
+            engine=self._devices.engine,
+        )
+
+    def _stopped_state(self, found: Path) -> TrainingState:
+        state = read_state(found)
+        check_same_run(state, self._config, self._inputs.fingerprints)
+        self._reporter.note(f"Going on from step {state.step}", step=state.step)
+        self._reporter.event("resumed", step=state.step)
+        return replace(state, engine=self._devices.engine, best=self._checkpoints.best())
+
+    def _create_engine(self, found: Path | None) -> Engine:
+        from core.training.optimizers import create_optimizer
+
+        model = create_model(
+            self._inputs.architecture,
+            seed=self._config.seed,
+            dtype_policy=self._config.dtype_policy,
+        )
+        if self._inputs.checkpoint and not found:
+            hf.assign_weights(model, _read_weights(self._inputs, self._inputs.checkpoint))
+        schedule = recipe.learning_rate_schedule(self._config, self._plan)
+        optimizer = create_optimizer(self._config, schedule, model)
+        engine = create_engine(self._devices.engine, model, optimizer)
+        if found:
+            engine.write_state({**read_arrays(found), **_read_weights(self._inputs, found)})
+        return engine
+
+    def _mean_loss(self) -> float:
+        return float(np.mean([*self._state.pending_losses, *self._fetch_losses()]))
+
+    def _fetch_losses(self) -> list[float]:
+        return [float(loss) for loss in self._engine.fetch(self._losses)] if self._losses else []
+
+    def _learning_rate(self) -> float:
+        """Returns the rate of the step just done."""
+        schedule = recipe.learning_rate_schedule(self._config, self._plan)
+        return float(schedule.at(self._state.step - 1))
+
+    def _is_due(self, every: int) -> bool:
+        return self._state.step % every == 0 or self._is_last()
+
+    def _is_last(self) -> bool:
+        return self._state.step >= self._plan.num_train_steps
+
+    def _is_evaluated(self) -> bool:
+        evaluated = self._state.evaluated
+        return evaluated is not None and evaluated.step == self._state.step
+
+    def _seconds_so_far(self) -> float:
+        return self._seconds_before + time.perf_counter() - self._clock_started
+
+    def _report(self, values: dict[str, float]) -> None:
+        self._reporter.metrics(self._state.step, values)
+        self._scalars.write(self._state.step, values)
+
+    def _report_progress(self, note: str) -> None:
+        step, total = self._state.step, self._plan.num_train_steps
+        pauses = {
+            "eval": total // self._plan.eval_steps - step // self._plan.eval_steps,
+            "save": total // self._plan.save_steps - step // self._plan.save_steps,
+        }
+        eta = self._meter.eta_seconds(total - step, pauses)
+        self._reporter.progress(step, total, "steps", note, eta)
+
+    def _warn_of_endless_warmup(self) -> None:
+        plan = self._plan
+        if plan.warmup_steps >= plan.num_train_steps and self._state.step == 0:
+            self._reporter.warn(
+                f"The warm-up of {plan.warmup_steps} steps is not over when the run ends after "
+                f"{plan.num_train_steps}: the learning rate never reaches its peak"
+            )
+
+
+def _evaluate_only(
+    config: TrainConfig, inputs: TrainingInputs, folder: Path, reporter: Reporter
+) -> Artifact:
+    """Measures a checkpoint on the validation rows."""
+    assert inputs.checkpoint is not None
+    devices = select_engine(config)
+    reporter.note(devices.describe())
+    model = create_model(inputs.architecture, seed=0, dtype_policy=config.dtype_policy)
+    hf.assign_weights(model, _read_weights(inputs, inputs.checkpoint))
+    engine = create_engine(devices.engine, model)
+    results = _evaluation(config, inputs, engine, reporter).run(0, 0)
+    if results is None:
+        raise RunStopped(reporter.stop_requested() or "abort")
+    reporter.metrics(0, eval_figures(results))
+    write_eval_results(folder, results)
+    return evaluated_artifact(inputs.checkpoint, eval_figures(results))
+
+
+def _evaluation(
+    config: TrainConfig, inputs: TrainingInputs, engine: Engine, reporter: Reporter
+) -> Evaluation:
+    wanted = config.per_replica_eval_batch_size or config.per_replica_batch_size
+    rows = inputs.validation_rows
+    batches = EvalBatches(rows, inputs.eval_objective, min(wanted, len(rows)))
+    return Evaluation(engine, batches, inputs.shards.token_counts, reporter)
+
+
+def _read_weights(inputs: TrainingInputs, folder: Path) -> dict[str, NDArray[np.float32]]:
+    return hf.read_weights(folder, inputs.architecture)
+
+
+def _better(
+    best: EvalResults | None, evaluated: EvalResults | None, step: int
+) -> EvalResults | None:
+    """Returns the best validation among those whose weights are saved, with this step's."""
+    if evaluated is None or evaluated.step != step:
+        return best
+    return evaluated if best is None or evaluated.eval_loss < best.eval_loss else best
+
+
+def _not_finite(what: str, step: int, value: float) -> RunError:
+    return RunError(
+        f"{what} is no longer a finite number at step {step}",
+        expected="a finite loss",
+        received=str(value),
+        fix="lower learning_rate, lengthen the warm-up or set max_grad_norm; the checkpoints "
+        "saved before are whole",
+    )
+
+
+@contextmanager
+def _run_folder(workspace: Workspace, reporter: Reporter) -> Iterator[Path]:
+    """Gives the run's folder, or a passing one where the reporter has none."""
+    if reporter.folder is not None:
+        yield reporter.folder
+        return
+    workspace.cache.mkdir(parents=True, exist_ok=True)
+    folder = Path(tempfile.mkdtemp(prefix="train-", dir=workspace.cache))
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder)
