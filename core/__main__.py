@@ -27,7 +27,7 @@ from core.config import (
 )
 from core.errors import ConfigError, StudioError
 from core.store import ENDED_STATES, RunRow, Store
-from core.workspace import Workspace
+from core.workspace import KINDS, Workspace
 
 EXIT_DONE, EXIT_FAILED, EXIT_USAGE = 0, 1, 2
 _FOLLOW_SECONDS = 0.3
@@ -67,6 +67,7 @@ def build_parser() -> argparse.ArgumentParser:
     _add_quickstart(commands, common)
     _add_fill_mask(commands, common)
     _add_runs(commands, common)
+    _add_artifacts(commands, common)
     return parser
 
 
@@ -178,6 +179,48 @@ def _delete_run(options: argparse.Namespace) -> int:
 
     run_id = delete_run(_workspace(options), options.run)
     return _print_run_id(options, run_id, "is deleted")
+
+
+def _rebuild_database(options: argparse.Namespace) -> int:
+    from core.runs.client import rebuild_database
+
+    count = rebuild_database(_workspace(options))
+    print(json.dumps({"runs": count}) if options.json else f"{count} runs were taken in")
+    return EXIT_DONE
+
+
+def _list_artifacts(options: argparse.Namespace) -> int:
+    from core.housekeeping import disk_use_bytes
+
+    workspace = _workspace(options)
+    rows: list[dict[str, Any]] = [
+        {
+            "kind": artifact.kind,
+            "name": artifact.name,
+            "path": str(artifact.path),
+            "bytes": disk_use_bytes(artifact.path),
+            "fingerprint": artifact.fingerprint,
+        }
+        for kind in KINDS
+        for artifact in workspace.list(kind)
+    ]
+    if options.json:
+        print(json.dumps(rows, ensure_ascii=False))
+        return EXIT_DONE
+    for row in rows:
+        print(f"{row['kind']:10} {row['name']:40} {row['bytes'] / 1e6:10.1f} MB")
+    if not rows:
+        print("No artifacts yet. Start with: python -m core quickstart")
+    return EXIT_DONE
+
+
+def _delete_artifact(options: argparse.Namespace) -> int:
+    from core.runs.client import delete_artifact
+
+    delete_artifact(_workspace(options), options.kind, options.name)
+    deleted = {"kind": options.kind, "name": options.name}
+    print(json.dumps(deleted) if options.json else f"{options.kind} {options.name} is deleted")
+    return EXIT_DONE
 
 
 # Following a run.
@@ -345,6 +388,18 @@ def _add_runs(commands: Any, common: argparse.ArgumentParser) -> None:
         help="extend it to so many steps in all",
     )
     _add_run_command(actions, common, "delete", "Delete an ended run.", _delete_run)
+    about = "Make the database again from the run folders."
+    _add_command(actions, common, "rebuild", about, _rebuild_database)
+
+
+def _add_artifacts(commands: Any, common: argparse.ArgumentParser) -> None:
+    parser = commands.add_parser("artifacts", help="List and delete artifacts.")
+    actions = parser.add_subparsers(title="actions", required=True, metavar="ACTION")
+    about = "List artifacts with what they take on the disk."
+    _add_command(actions, common, "list", about, _list_artifacts)
+    deleting = _add_command(actions, common, "delete", "Delete an artifact.", _delete_artifact)
+    deleting.add_argument("kind", choices=KINDS)
+    deleting.add_argument("name")
 
 
 def _add_run_command(

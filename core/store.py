@@ -392,11 +392,16 @@ class Store:
                 .values(handled=time.time(), error=error)
             )
 
+    def remove_artifact(self, path: str) -> None:
+        """Deletes an artifact's row."""
+        with self.session.begin() as session:
+            session.execute(delete(ArtifactRow).where(ArtifactRow.path == path))
+
     def remove_run(self, run_id: str) -> None:
         """Deletes a run's rows."""
         with self.session.begin() as session:
-            session.execute(text("DELETE FROM metrics WHERE run_id = :id"), {"id": run_id})
-            session.execute(text("DELETE FROM runs WHERE id = :id"), {"id": run_id})
+            session.execute(delete(MetricRow).where(MetricRow.run_id == run_id))
+            session.execute(delete(RunRow).where(RunRow.id == run_id))
 
 
 def database_url(workspace: Workspace) -> str:

@@ -37,6 +37,7 @@ ArtifactKind = Literal["tokenizer", "shards", "model"]
 
 MANIFEST_FILE = "manifest.json"
 ALLOWED_PATHS_VARIABLE = "STUDIO_ALLOWED_PATHS"
+KINDS = ("tokenizer", "shards", "model")
 _FOLDERS: dict[str, str] = {"tokenizer": "tokenizers", "shards": "shards", "model": "models"}
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,95}")
 _VERSIONED = ("tensorflow", "keras", "jax", "tokenizers", "transformers", "datasets", "numpy")

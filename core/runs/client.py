@@ -111,6 +111,32 @@ def delete_run(workspace: Workspace, run_id: str) -> str:
     return row.id
 
 
+def delete_artifact(workspace: Workspace, kind: str, name: str) -> None:
+    """Deletes an artifact.
+
+    Raises:
+        ConfigError: There is no such artifact.
+        RunError: A run needs it.
+    """
+    workspace.find(kind, name)
+    if error := _ask(workspace, "delete_artifact", {"kind": kind, "name": name}):
+        raise RunError(error)
+
+
+def rebuild_database(workspace: Workspace) -> int:
+    """Takes in every run folder that the database doesn't know; returns how many there were."""
+    store = Store.open(workspace)
+    folders = [RunFolder(path.parent) for path in workspace.runs.glob("*/run.json")]
+    records = sorted((folder.read_record() for folder in folders), key=_by_creation)
+    unknown = [record.id for record in records if store.get_run(record.id) is None]
+    for run_id in unknown[:-1]:
+        store.add_request("register", {"run": run_id})
+    store.close()
+    if unknown:
+        _ask(workspace, "register", {"run": unknown[-1]})
+    return len(unknown)
+
+
 def ensure_worker(workspace: Workspace) -> None:
     """Starts the workspace's worker if none runs."""
     if not is_worker_running(workspace):
@@ -133,6 +159,10 @@ def refresh(workspace: Workspace) -> None:
 def read_log_tail(workspace: Workspace, run_id: str, lines: int = 200) -> str:
     """Returns the last lines of what a run has printed."""
     return RunFolder.of(workspace, run_id).log_tail(lines)
+
+
+def _by_creation(record: RunRecord) -> float:
+    return record.created
 
 
 def _open_and_find(workspace: Workspace, run_id: str) -> RunRow:

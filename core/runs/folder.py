@@ -128,6 +128,14 @@ class RunFolder:
         """Returns `{"code", "signal", "time"}`, or None while it isn't known."""
         return _read_json(self.path / "exit.json")
 
+    def was_started(self) -> bool:
+        """Tells whether any process has ever run it."""
+        return self.events.exists() or (self.path / "process.json").exists()
+
+    def count_attempts(self) -> int:
+        """Returns how often it was started, the present time included."""
+        return 1 + len({path.name.split("-")[1] for path in self.path.glob("attempt-*-*.json")})
+
     def archive_attempt(self, attempt: int) -> None:
         """Puts the records of an ended attempt aside, so that the next one starts clean."""
         for name in ("exit.json", "process.json", STOP_FILE):

@@ -24,6 +24,7 @@ from typing import Any
 import core
 from core.errors import RunError, StudioError
 from core.events import StopMode, read_events
+from core.housekeeping import delete_artifact
 from core.runs.folder import RunFolder, RunRecord
 from core.store import ACTIVE_STATES, RequestRow, RunRow, Store
 from core.workspace import Workspace
@@ -68,6 +69,7 @@ class Worker:
             "stop": self._stop,
             "resume": self._resume,
             "delete": self._delete,
+            "delete_artifact": self._delete_artifact,
         }
         try:
             handlers[request.kind](request.payload)
@@ -85,17 +87,22 @@ class Worker:
         self.store.add_run(_row_of(record, "queued"))
 
     def _register(self, payload: dict[str, Any]) -> None:
+        """Takes in a run whose folder is there already: a script's, or all when rebuilding."""
         folder = RunFolder.of(self.workspace, payload["run"])
         record = folder.read_record()
-        row = _row_of(record, "running")
-        identity = folder.read_process()
-        row.pid = identity.pid if identity else None
-        row.started = record.created
+        row = _row_of(record, "running" if folder.was_started() else "queued")
+        if row.state == "queued" and folder.stop_file.exists():
+            row.state, row.reason, row.ended = "stopped", "cancelled", record.created
+        if row.state == "running":
+            row.started = record.created
+            row.attempt = folder.count_attempts()
+            row.attempt_number = _attempt_number(folder)
         self.store.add_run(row)
 
     def _stop(self, payload: dict[str, Any]) -> None:
         row = self.store.find_run(payload["run"])
         if row.state == "queued":
+            RunFolder.of(self.workspace, row.id).request_stop("abort")
             self.store.update_run(row.id, state="stopped", reason="cancelled", ended=time.time())
         elif row.state in ACTIVE_STATES:
             mode: StopMode = "abort" if payload.get("mode") == "abort" else "save"
@@ -130,6 +137,10 @@ class Worker:
             )
         shutil.rmtree(RunFolder.of(self.workspace, row.id).path, ignore_errors=True)
         self.store.remove_run(row.id)
+
+    def _delete_artifact(self, payload: dict[str, Any]) -> None:
+        artifact = self.workspace.find(payload["kind"], payload["name"])
+        delete_artifact(self.workspace, self.store, artifact)
 
     # What runs report.
 
@@ -407,6 +418,13 @@ def _finished_event(folder: RunFolder, after: int) -> dict[str, Any] | None:
     events, _ = read_events(folder.events)
     ends = [one for one in events if one["kind"] == "finished" and one["n"] > after]
     return ends[-1] if ends else None
+
+
+def _attempt_number(folder: RunFolder) -> int:
+    """Returns the number of the last event before the latest attempt began."""
+    events, _ = read_events(folder.events)
+    starts = [int(one["n"]) for one in events if one["kind"] == "started"]
+    return starts[-1] - 1 if starts else 0
 
 
 def _start_in_own_session(module_arguments: list[str], log_file: Path) -> None:
