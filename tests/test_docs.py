@@ -30,8 +30,10 @@ SMALLER = {
     "quickstart": ["--limit", "3000", "--num-train-steps", "20"],
     "tokenizer": ["--vocab-size", "80"],
     "shards": ["--max-seq-length", "16"],
-    "train": ["--num-train-steps", "10", "--num-hidden-layers", "2", "--hidden-size", "16"]
-    + ["--num-attention-heads", "2", "--intermediate-size", "32"],
+    "train": shlex.split(
+        "--num-train-steps 10 --num-hidden-layers 2 --hidden-size 16 --num-attention-heads 2"
+        " --intermediate-size 32"
+    ),
 }
 
 

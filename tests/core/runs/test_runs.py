@@ -1,0 +1,354 @@
+"""Runs as real processes: queued, started, watched, stopped, lost and found."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from core import CorpusConfig, ShardConfig, TokenizerConfig, Workspace, train_tokenizer
+from core.errors import ConfigError, RunError
+from core.events import read_events
+from core.runs.client import (
+    delete_artifact,
+    delete_run,
+    ensure_worker,
+    read_log_tail,
+    rebuild_database,
+    refresh,
+    request_stop,
+    resume_run,
+    submit,
+)
+from core.runs.folder import RunFolder, RunRecord
+from core.runs.process import ProcessIdentity
+from core.runs.worker import child_environment, is_worker_running
+from core.store import RunRow, Store
+from tests.texts import write_sentences
+
+WAIT_SECONDS = 60.0
+
+
+@pytest.fixture
+def workspace(tmp_path: Path) -> Iterator[Workspace]:
+    workspace = Workspace(tmp_path / "workspace")
+    yield workspace
+    stop_worker(workspace)
+
+
+def stop_worker(workspace: Workspace) -> None:
+    for identity in worker_identities(workspace):
+        os.kill(identity.pid, signal.SIGKILL)
+    wait_for(lambda: not is_worker_running(workspace))
+
+
+def worker_identities(workspace: Workspace) -> list[ProcessIdentity]:
+    pids = [int(path.name) for path in Path("/proc").glob("[0-9]*")]
+    wanted = b"\0core.runs.worker\0--workspace\0" + str(workspace.root).encode() + b"\0"
+    found = [pid for pid in pids if wanted in command_line(pid)]
+    return [identity for pid in found if (identity := ProcessIdentity.of(pid))]
+
+
+def command_line(pid: int) -> bytes:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return b""
+
+
+def wait_for(condition: Callable[[], object], seconds: float = WAIT_SECONDS) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "waited in vain"
+        time.sleep(0.05)
+
+
+def wait_until_ended(workspace: Workspace, run_id: str) -> RunRow:
+    store = Store.open(workspace)
+    wait_for(lambda: (row := store.get_run(run_id)) and row.ended_for_good)
+    return store.find_run(run_id)
+
+
+def quick_config(tmp_path: Path, **values: object) -> TokenizerConfig:
+    text = write_sentences(tmp_path / "text.txt")
+    corpus = CorpusConfig(source="files", path=str(text))
+    return TokenizerConfig(corpus=corpus, vocab_size=80, **values)
+
+
+def slow_config(tmp_path: Path) -> TokenizerConfig:
+    """A stage that takes some seconds: it reads a long text."""
+    text = write_sentences(tmp_path / "long.txt", 400_000)
+    corpus = CorpusConfig(source="files", path=str(text))
+    return TokenizerConfig(corpus=corpus, vocab_size=80)
+
+
+def start_slow_run(workspace: Workspace, tmp_path: Path) -> tuple[str, ProcessIdentity]:
+    run_id = submit(workspace, "tokenizer", slow_config(tmp_path))
+    folder = RunFolder.of(workspace, run_id)
+    wait_for(lambda: folder.read_process("run"))
+    wait_for(lambda: read_events(folder.events)[0])
+    identity = folder.read_process("run")
+    assert identity is not None
+    assert identity.is_alive()
+    return run_id, identity
+
+
+def test_a_run_ends_as_done_with_its_artifact(workspace: Workspace, tmp_path: Path) -> None:
+    run_id = submit(workspace, "tokenizer", quick_config(tmp_path, name="mine"))
+    row = wait_until_ended(workspace, run_id)
+    assert (row.state, row.exit_code, row.signal, row.error) == ("done", 0, None, None)
+    assert Path(row.artifact) == workspace.find("tokenizer", "mine").path
+    assert row.results["vocab_size"] == 80
+    artifact = Store.open(workspace).list_artifacts("tokenizer")[0]
+    assert (artifact.name, artifact.run_id) == ("mine", run_id)
+
+
+def test_a_failure_is_reported_as_one(workspace: Workspace, tmp_path: Path) -> None:
+    corpus = CorpusConfig(source="files", path=str(tmp_path / "nothing.txt"))
+    run_id = submit(workspace, "tokenizer", TokenizerConfig(corpus=corpus))
+    row = wait_until_ended(workspace, run_id)
+    assert row.state == "failed"
+    assert row.exit_code in (1, 2)
+    assert row.error is not None
+    assert "nothing.txt" in json.dumps(row.error)
+    assert row.error["fix"]
+    assert not list(workspace.folder("tokenizer").glob("*"))
+    assert "nothing.txt" in read_log_tail(workspace, run_id)
+
+
+def test_a_run_waits_for_another_ones_artifact(workspace: Workspace, tmp_path: Path) -> None:
+    config = quick_config(tmp_path, name="words")
+    first = submit(workspace, "tokenizer", config)
+    shards = ShardConfig(tokenizer="words", corpus=config.corpus, max_seq_length=16)
+    second = submit(workspace, "shards", shards, after=[first])
+    assert wait_until_ended(workspace, second).state == "done"
+    started = [Store.open(workspace).find_run(one).started for one in (first, second)]
+    assert started[0] < started[1]
+
+
+def test_a_run_fails_when_the_one_it_waits_for_does(workspace: Workspace, tmp_path: Path) -> None:
+    corpus = CorpusConfig(source="files", path=str(tmp_path / "nothing.txt"))
+    first = submit(workspace, "tokenizer", TokenizerConfig(corpus=corpus))
+    second = submit(workspace, "shards", ShardConfig(tokenizer="x", corpus=corpus), after=[first])
+    row = wait_until_ended(workspace, second)
+    assert (row.state, row.reason) == ("failed", "dependency")
+    assert first in row.error["received"]
+
+
+def test_a_killed_run_is_named_with_its_signal(workspace: Workspace, tmp_path: Path) -> None:
+    run_id, identity = start_slow_run(workspace, tmp_path)
+    os.kill(identity.pid, signal.SIGKILL)
+    killed = time.monotonic()
+    row = wait_until_ended(workspace, run_id)
+    assert time.monotonic() - killed < 10
+    assert (row.state, row.signal) == ("failed", signal.SIGKILL)
+    assert "memory" in row.error["fix"]
+
+
+def test_a_run_whose_end_nobody_saw_is_lost(workspace: Workspace, tmp_path: Path) -> None:
+    run_id, identity = start_slow_run(workspace, tmp_path)
+    supervisor = RunFolder.of(workspace, run_id).read_process("supervisor")
+    os.kill(supervisor.pid, signal.SIGKILL)
+    os.kill(identity.pid, signal.SIGKILL)
+    row = wait_until_ended(workspace, run_id)
+    assert row.state == "lost"
+    assert row.error["fix"]
+
+
+def test_a_run_outlives_the_worker(workspace: Workspace, tmp_path: Path) -> None:
+    run_id, identity = start_slow_run(workspace, tmp_path)
+    stop_worker(workspace)
+    assert identity.is_alive()
+    wait_for(lambda: RunFolder.of(workspace, run_id).read_exit())
+    assert Store.open(workspace).find_run(run_id).state == "running"
+    refresh(workspace)
+    assert wait_until_ended(workspace, run_id).state == "done"
+
+
+def test_a_stranger_with_the_runs_pid_is_neither_taken_for_it_nor_killed(
+    workspace: Workspace, tmp_path: Path
+) -> None:
+    stranger = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    here = ProcessIdentity.of(stranger.pid)
+    folder = RunFolder.of(workspace, "tokenizer-old")
+    config = quick_config(tmp_path).model_dump(mode="json")
+    folder.write_record(RunRecord(id="tokenizer-old", stage="tokenizer", config=config))
+    old = ProcessIdentity(stranger.pid, here.started - 5000, here.boot_id)
+    folder.write_processes(run=old, supervisor=old)
+    store = Store.open(workspace)
+    store.add_request("register", {"run": "tokenizer-old"})
+    ensure_worker(workspace)
+    assert wait_until_ended(workspace, "tokenizer-old").state == "lost"
+    with pytest.raises(RunError, match="can't be stopped"):
+        request_stop(workspace, "tokenizer-old", "abort")
+    time.sleep(0.5)
+    assert here.is_alive()
+    stranger.communicate(b"\n")
+
+
+def test_a_queued_run_can_be_cancelled(workspace: Workspace, tmp_path: Path) -> None:
+    start_slow_run(workspace, tmp_path)
+    queued = submit(workspace, "tokenizer", quick_config(tmp_path))
+    request_stop(workspace, queued)
+    row = wait_until_ended(workspace, queued)
+    assert (row.state, row.reason, row.started) == ("stopped", "cancelled", None)
+
+
+def test_an_aborted_run_stops_and_leaves_nothing(workspace: Workspace, tmp_path: Path) -> None:
+    run_id, _ = start_slow_run(workspace, tmp_path)
+    request_stop(workspace, run_id, "abort")
+    row = wait_until_ended(workspace, run_id)
+    assert row.state in ("stopped", "failed")
+    assert not list(workspace.folder("tokenizer").glob("[!.]*"))
+
+
+def test_a_stopped_run_can_be_started_again(workspace: Workspace, tmp_path: Path) -> None:
+    run_id, _ = start_slow_run(workspace, tmp_path)
+    request_stop(workspace, run_id, "abort")
+    wait_until_ended(workspace, run_id)
+    assert resume_run(workspace, run_id) == run_id
+    row = wait_until_ended(workspace, run_id)
+    assert (row.state, row.attempt, row.error) == ("done", 2, None)
+
+
+def test_a_running_run_is_not_resumed(workspace: Workspace, tmp_path: Path) -> None:
+    run_id, _ = start_slow_run(workspace, tmp_path)
+    with pytest.raises(RunError, match="can't be resumed"):
+        resume_run(workspace, run_id)
+
+
+def test_a_terminated_run_queues_itself_again(workspace: Workspace, tmp_path: Path) -> None:
+    run_id, _ = start_slow_run(workspace, tmp_path)
+    supervisor = RunFolder.of(workspace, run_id).read_process("supervisor")
+    os.kill(supervisor.pid, signal.SIGTERM)
+    row = wait_until_ended(workspace, run_id)
+    assert (row.state, row.attempt) == ("done", 2)
+
+
+def test_a_second_worker_gives_up_at_once(workspace: Workspace) -> None:
+    ensure_worker(workspace)
+    wait_for(lambda: is_worker_running(workspace))
+    second = subprocess.run(
+        [sys.executable, "-m", "core.runs.worker", "--workspace", str(workspace.root)],
+        env=child_environment(),
+        timeout=20,
+        check=False,
+    )
+    assert second.returncode == 0
+    assert len(worker_identities(workspace)) == 1
+
+
+def test_an_idle_worker_ends_by_itself(workspace: Workspace) -> None:
+    subprocess.run(
+        [
+            sys.executable,
+            "-m",
+            "core.runs.worker",
+            f"--workspace={workspace.root}",
+            "--idle-seconds=0.5",
+        ],
+        env=child_environment(),
+        timeout=20,
+        check=True,
+    )
+    assert not is_worker_running(workspace)
+
+
+def test_two_runs_of_one_name_are_refused(workspace: Workspace, tmp_path: Path) -> None:
+    start_slow_run(workspace, tmp_path)
+    submit(workspace, "tokenizer", quick_config(tmp_path, name="mine"))
+    with pytest.raises(ConfigError, match="taken"):
+        submit(workspace, "tokenizer", quick_config(tmp_path, name="mine"))
+
+
+def test_a_run_in_the_calling_process_shows_in_the_list(
+    workspace: Workspace, tmp_path: Path
+) -> None:
+    artifact = train_tokenizer(quick_config(tmp_path, name="script"), workspace)
+    refresh(workspace)
+    store = Store.open(workspace)
+    wait_for(lambda: store.list_runs() and store.list_runs()[0].state == "done")
+    row = store.list_runs()[0]
+    assert (row.stage, row.artifact) == ("tokenizer", str(artifact.path))
+
+
+def test_an_ended_run_can_be_deleted_and_its_artifact_stays(
+    workspace: Workspace, tmp_path: Path
+) -> None:
+    run_id = submit(workspace, "tokenizer", quick_config(tmp_path, name="mine"))
+    wait_until_ended(workspace, run_id)
+    delete_run(workspace, run_id)
+    assert Store.open(workspace).get_run(run_id) is None
+    assert not RunFolder.of(workspace, run_id).path.exists()
+    assert workspace.find("tokenizer", "mine")
+
+
+def test_relative_paths_mean_the_submitters_folder(
+    workspace: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_sentences(tmp_path / "here" / "text.txt")
+    monkeypatch.chdir(tmp_path / "here")
+    corpus = CorpusConfig(source="files", path="text.txt")
+    run_id = submit(workspace, "tokenizer", TokenizerConfig(corpus=corpus, vocab_size=80))
+    assert wait_until_ended(workspace, run_id).state == "done"
+
+
+def test_secrets_do_not_go_with_a_run(
+    workspace: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HF_TOKEN", "hf_verysecretvalue")
+    monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
+    run_id = submit(workspace, "tokenizer", quick_config(tmp_path))
+    wait_until_ended(workspace, run_id)
+    written = [path.read_bytes() for path in workspace.root.rglob("*") if path.is_file()]
+    assert not [content for content in written if b"hf_verysecretvalue" in content]
+    environment = RunFolder.of(workspace, run_id).read_record().environment
+    assert environment["HF_ENDPOINT"] == "http://127.0.0.1:9"
+
+
+def test_the_database_can_be_made_again_from_the_folders(
+    workspace: Workspace, tmp_path: Path
+) -> None:
+    done = submit(workspace, "tokenizer", quick_config(tmp_path, name="mine"))
+    corpus = CorpusConfig(source="files", path=str(tmp_path / "nothing.txt"))
+    failed = submit(workspace, "tokenizer", TokenizerConfig(corpus=corpus))
+    for run_id in (done, failed):
+        wait_until_ended(workspace, run_id)
+    before = {row.id: summary(row) for row in Store.open(workspace).list_runs()}
+    stop_worker(workspace)
+    for path in workspace.root.glob("studio.db*"):
+        path.unlink()
+    assert rebuild_database(workspace) == 2
+    for run_id in (done, failed):
+        wait_until_ended(workspace, run_id)
+    after = {row.id: summary(row) for row in Store.open(workspace).list_runs()}
+    assert after == before
+    assert [row.name for row in Store.open(workspace).list_artifacts()] == ["mine"]
+    assert rebuild_database(workspace) == 0
+
+
+def summary(row: RunRow) -> tuple[object, ...]:
+    return (row.stage, row.state, row.exit_code, row.artifact, row.results, row.error, row.attempt)
+
+
+def test_an_artifact_that_a_queued_run_needs_is_not_deleted(
+    workspace: Workspace, tmp_path: Path
+) -> None:
+    config = quick_config(tmp_path, name="words")
+    wait_until_ended(workspace, submit(workspace, "tokenizer", config))
+    start_slow_run(workspace, tmp_path)
+    shards = ShardConfig(tokenizer="words", corpus=config.corpus, max_seq_length=16)
+    waiting = submit(workspace, "shards", shards)
+    with pytest.raises(RunError, match=waiting):
+        delete_artifact(workspace, "tokenizer", "words")
+    request_stop(workspace, waiting)
+    delete_artifact(workspace, "tokenizer", "words")
+    assert not workspace.list("tokenizer")
+    assert not Store.open(workspace).list_artifacts()
