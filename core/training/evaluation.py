@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -24,7 +24,7 @@ class Evaluation:
         engine: Holds the model.
         batches: The validation rows.
         token_counts: Occurrences of each id in the training rows, (vocab_size,).
-        reporter: Hears of progress; a stop ends the measurement early.
+        reporter: Asked whether to stop, which ends the measurement early.
     """
 
     def __init__(
@@ -45,12 +45,12 @@ class Evaluation:
         """Takes the frequency baseline from an earlier validation of the same run."""
         self._baseline = results.frequency_baseline_loss if results else None
 
-    def run(self, step: int, num_train_steps: int) -> EvalResults | None:
+    def run(self, step: int, report_progress: Callable[[int, int], None]) -> EvalResults | None:
         """Measures the model as it is.
 
         Args:
-            step: Updates so far, for the report.
-            num_train_steps: Updates in the run, for the report.
+            step: Updates so far.
+            report_progress: Told the number of batches done, and of all.
 
         Returns:
             The results, or None where a stop came first.
@@ -61,7 +61,7 @@ class Evaluation:
             for number, batch in enumerate(feeder):
                 if self._reporter.stop_requested():
                     return None
-                self._report_progress(step, num_train_steps, number)
+                report_progress(number, len(self._batches))
                 sums.append(self._engine.evaluate_step(batch))
             losses, right, weight = self._engine.fetch(sums).astype(np.float64).sum(axis=0)
         if not weight:
@@ -74,13 +74,6 @@ class Evaluation:
             eval_perplexity=_exp(loss),
             frequency_baseline_loss=self._frequency_baseline(),
         )
-
-    def _report_progress(self, step: int, num_train_steps: int, number: int) -> None:
-        note = f"validating, batch {number + 1} of {len(self._batches)}"
-        if num_train_steps:
-            self._reporter.progress(step, num_train_steps, "steps", note)
-        else:
-            self._reporter.progress(number + 1, len(self._batches), "batches", note)
 
     def _prepare(self, number: int) -> Mapping[str, Any]:
         batch = self._batches(number)

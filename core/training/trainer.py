@@ -214,7 +214,10 @@ class TrainingRun:
         self._state = replace(self._state, pending_losses=[])
 
     def _evaluate(self) -> None:
-        results = self._evaluation.run(self._state.step, self._plan.num_train_steps)
+        results = self._evaluation.run(
+            self._state.step,
+            lambda done, all: self._report_progress(f"validating, batch {done + 1} of {all}"),
+        )
         if results is None:
             return
         values = eval_figures(results)
@@ -355,7 +358,9 @@ def _evaluate_only(
     model = create_model(inputs.architecture, seed=0, dtype_policy=config.dtype_policy)
     hf.assign_weights(model, _read_weights(inputs, inputs.checkpoint))
     engine = create_engine(devices.engine, model)
-    results = _evaluation(config, inputs, engine, reporter).run(0, 0)
+    results = _evaluation(config, inputs, engine, reporter).run(
+        0, lambda done, all: reporter.progress(done, all, "batches", "validating")
+    )
     if results is None:
         raise RunStopped(reporter.stop_requested() or "abort")
     reporter.metrics(0, eval_figures(results))

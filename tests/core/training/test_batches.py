@@ -1,0 +1,149 @@
+"""Batches are a pure function of rows, seed and number."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from core.objectives.mlm import MaskedLanguageModel
+from core.training.batches import EvalBatches, Feeder, RowsSlice, TrainBatches, limit_rows, permute
+
+_OBJECTIVE = MaskedLanguageModel(8, 0.25, 4, 40, np.arange(5, dtype=np.int32))
+
+
+class ArrayRows:
+    """Rows in memory; row n begins with its number."""
+
+    def __init__(self, count: int, row_length: int = 8) -> None:
+        generator = np.random.default_rng(0)
+        self.values = generator.integers(5, 40, (count, row_length)).astype(np.int32)
+        self.row_length = row_length
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def take(self, indices: NDArray[np.int64]) -> NDArray[np.int32]:
+        return self.values[indices]
+
+
+def _equal(one: dict[str, NDArray], other: dict[str, NDArray]) -> bool:
+    return one.keys() == other.keys() and all(np.array_equal(one[k], other[k]) for k in one)
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 7, 64, 65, 1000, 4097])
+def test_an_epoch_visits_each_row_once(count: int) -> None:
+    order = permute(np.arange(count), count, seed=3, epoch=1)
+    assert np.array_equal(np.sort(order), np.arange(count))
+
+
+def test_epochs_and_seeds_have_orders_of_their_own() -> None:
+    places = np.arange(1000)
+    orders = [permute(places, 1000, seed, epoch) for seed in (0, 1) for epoch in (0, 1, 2)]
+    shared = [np.mean(a == b) for i, a in enumerate(orders) for b in orders[:i]]
+    assert max(shared) < 0.02
+    assert all(abs(np.corrcoef(order, places)[0, 1]) < 0.1 for order in orders)
+
+
+def test_each_row_is_equally_likely_to_come_first() -> None:
+    first = [int(permute(np.array([0]), 5, seed, 0)[0]) for seed in range(2000)]
+    assert np.all(np.abs(np.bincount(first, minlength=5) - 400) < 80)
+
+
+def test_a_row_far_into_a_corpus_of_billions_is_found_at_once() -> None:
+    count = 3_000_000_000
+    order = permute(np.arange(count - 5, count), count, 0, 0)
+    assert np.all((order >= 0) & (order < count)) and len(set(order.tolist())) == 5
+
+
+def test_batches_are_the_same_in_whatever_order_they_are_asked_for() -> None:
+    rows = ArrayRows(50)
+    batches = TrainBatches(rows, _OBJECTIVE, 8, seed=1)
+    forwards = [batches(number) for number in range(20)]
+    again = TrainBatches(rows, _OBJECTIVE, 8, seed=1)
+    backwards = [again(number) for number in reversed(range(20))]
+    assert all(map(_equal, forwards, reversed(backwards)))
+    assert not _equal(forwards[0], forwards[1])
+
+
+def test_the_rows_left_over_from_an_epoch_begin_the_next() -> None:
+    batches = TrainBatches(ArrayRows(50), _OBJECTIVE, 8, seed=1)
+    visited = np.concatenate([batches.row_indices(number) for number in range(25)])
+    epochs = visited.reshape(4, 50)
+    assert all(np.array_equal(np.sort(epoch), np.arange(50)) for epoch in epochs)
+    assert batches.epochs_after(25) == 4
+
+
+def test_processes_see_slices_of_one_global_batch() -> None:
+    batches = TrainBatches(ArrayRows(50), _OBJECTIVE, 8, seed=1)
+    whole = batches(6)
+    parts = [batches(6, slice(start, start + 2)) for start in range(0, 8, 2)]
+    joined = {name: np.concatenate([part[name] for part in parts]) for name in whole}
+    assert _equal(joined, whole)
+
+
+def test_another_seed_gives_other_rows_and_masks() -> None:
+    batches = TrainBatches(ArrayRows(50), _OBJECTIVE, 8, seed=1)
+    assert not _equal(batches(0), replace(batches, seed=2)(0))
+
+
+def test_validation_masks_do_not_depend_on_the_batch_size_or_the_run() -> None:
+    rows = ArrayRows(23)
+    small, large = EvalBatches(rows, _OBJECTIVE, 4), EvalBatches(rows, _OBJECTIVE, 16)
+    assert (len(small), len(large)) == (6, 2)
+    joined = [
+        {
+            name: np.concatenate([batch(n)[name] for n in range(len(batch))])[:23]
+            for name in batch(0)
+        }
+        for batch in (small, large)
+    ]
+    assert _equal(*joined)
+
+
+def test_the_last_validation_batch_is_filled_with_what_counts_nothing() -> None:
+    batches = EvalBatches(ArrayRows(23), _OBJECTIVE, 16)
+    last = batches(1)
+    assert last["input_ids"].shape == (16, 8)
+    assert last["label_weights"][:7].sum() == 7 * 2
+    assert last["label_weights"][7:].sum() == 0
+
+
+def test_rows_can_be_limited() -> None:
+    rows = ArrayRows(23)
+    assert limit_rows(rows, None) is rows and limit_rows(rows, 99) is rows
+    few = limit_rows(rows, 5)
+    assert isinstance(few, RowsSlice) and len(few) == 5 and few.row_length == 8
+    assert np.array_equal(few.take(np.array([4])), rows.values[4:5])
+
+
+def test_a_feeder_keeps_the_order_and_measures_waiting() -> None:
+    def slow(number: int) -> int:
+        time.sleep(0.02)
+        return number
+
+    with Feeder(slow, 3, 8) as feeder:
+        assert list(feeder) == [3, 4, 5, 6, 7]
+        assert feeder.waited_seconds > 0.02
+
+
+def test_a_feeder_raises_where_the_batch_is_asked_for() -> None:
+    def fail(number: int) -> int:
+        if number == 2:
+            raise ValueError("record 7 is damaged")
+        return number
+
+    with Feeder(fail, 0, 9) as feeder:
+        assert [feeder.next(), feeder.next()] == [0, 1]
+        with pytest.raises(ValueError, match="record 7"):
+            feeder.next()
+
+
+def test_a_feeder_can_be_left_early() -> None:
+    started = time.monotonic()
+    with Feeder(lambda number: number, 0, 10**9) as feeder:
+        feeder.next()
+    assert time.monotonic() - started < 2

@@ -1,0 +1,184 @@
+"""Checkpoints are whole or not there, and damage is found."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from core.errors import CheckpointError
+from core.events import Reporter
+from core.training.checkpoint import (
+    Checkpoints,
+    EvalResults,
+    TrainingState,
+    read_arrays,
+    read_state,
+    verify,
+)
+
+_FILES = [
+    "config.json",
+    "model.safetensors",
+    "tokenizer.json",
+    "eval_results.json",
+    "training_state.json",
+    "training_state.safetensors",
+    "manifest.json",
+]
+
+
+class Listener(Reporter):
+    """Keeps the warnings."""
+
+    def __init__(self) -> None:
+        self.warnings: list[str] = []
+
+    def warn(self, message: str, **fields: Any) -> None:
+        self.warnings.append(message)
+
+
+def _state(step: int, loss: float | None = 5.0) -> TrainingState:
+    evaluated = EvalResults(step, loss, 0.1, 148.4, 6.0) if loss is not None else None
+    return TrainingState(
+        step=step,
+        next_batch=step,
+        seconds=1.5,
+        seed=0,
+        config={"learning_rate": 0.1},
+        plan={"num_train_steps": 100},
+        fingerprints={"shards": "aa", "tokenizer": "bb"},
+        engine="jax",
+        pending_losses=[0.1, 0.30000001192092896],
+        evaluated=evaluated,
+    )
+
+
+def _write(checkpoints: Checkpoints, state: TrainingState) -> Path:
+    def write_model(folder: Path) -> None:
+        (folder / "config.json").write_text("{}")
+        (folder / "tokenizer.json").write_text("{}")
+        (folder / "model.safetensors").write_bytes(bytes(range(256)) * 8)
+
+    arrays = {
+        "adamw/iteration": np.array(state.step, np.int64),
+        "slot": np.full((2, 3), state.step, np.float32),
+    }
+    return checkpoints.write(state, arrays, write_model)
+
+
+def test_what_was_written_is_read_back(tmp_path: Path) -> None:
+    path = _write(Checkpoints(tmp_path), _state(500))
+    assert path.name == "step-00000500"
+    assert sorted(file.name for file in path.iterdir()) == sorted(_FILES)
+    assert read_state(path) == _state(500)
+    arrays = read_arrays(path)
+    assert arrays["adamw/iteration"] == 500 and arrays["adamw/iteration"].dtype == np.int64
+    assert np.array_equal(arrays["slot"], np.full((2, 3), 500, np.float32))
+
+
+def test_the_newest_is_taken(tmp_path: Path) -> None:
+    checkpoints = Checkpoints(tmp_path)
+    assert checkpoints.newest_good(Listener()) is None
+    for step in (99, 100, 7):
+        _write(checkpoints, _state(step))
+    newest = checkpoints.newest_good(Listener())
+    assert newest is not None and newest.name == "step-00000100"
+
+
+@pytest.mark.parametrize("name", _FILES)
+def test_a_flipped_byte_anywhere_is_found_and_named(tmp_path: Path, name: str) -> None:
+    path = _write(Checkpoints(tmp_path), _state(5))
+    original = (path / name).read_bytes()
+    generator = np.random.default_rng(0)
+    for place in generator.integers(0, len(original), 20):
+        damaged = bytearray(original)
+        damaged[place] ^= int(generator.integers(1, 256))
+        (path / name).write_bytes(damaged)
+        with pytest.raises(CheckpointError, match=name):
+            verify(path)
+    (path / name).write_bytes(original)
+    verify(path)
+
+
+@pytest.mark.parametrize("name", _FILES)
+def test_a_cut_or_missing_file_is_found_and_the_one_before_is_used(
+    tmp_path: Path, name: str
+) -> None:
+    for damage in ("cut", "missing"):
+        checkpoints = Checkpoints(tmp_path / damage)
+        _write(checkpoints, _state(5))
+        newest = _write(checkpoints, _state(10))
+        if damage == "cut":
+            (newest / name).write_bytes((newest / name).read_bytes()[:-1])
+        else:
+            (newest / name).unlink()
+        listener = Listener()
+        found = checkpoints.newest_good(listener)
+        assert found is not None and found.name == "step-00000005"
+        assert len(listener.warnings) == 1
+        assert "step 10" in listener.warnings[0] and name in listener.warnings[0]
+        assert checkpoints.steps() == [5]
+
+
+def test_with_all_damaged_nothing_starts_over_in_silence(tmp_path: Path) -> None:
+    checkpoints = Checkpoints(tmp_path)
+    for step in (5, 10):
+        (_write(checkpoints, _state(step)) / "config.json").write_text("[]")
+    with pytest.raises(CheckpointError, match=r"step 10: .*config.json.*step 5: "):
+        checkpoints.newest_good(Listener())
+    assert checkpoints.steps() == [10, 5]
+
+
+def test_a_failed_save_leaves_what_was_there(tmp_path: Path) -> None:
+    checkpoints = Checkpoints(tmp_path)
+    _write(checkpoints, _state(5))
+
+    def fail(folder: Path) -> None:
+        (folder / "half").write_text("written")
+        raise OSError(28, "No space left on device")
+
+    with pytest.raises(OSError, match="No space"):
+        checkpoints.write(_state(10), {}, fail)
+    assert [path.name for path in tmp_path.iterdir()] == ["step-00000005"]
+    verify(checkpoints.path(5))
+
+
+def test_what_a_killed_save_left_is_removed_at_the_next_start(tmp_path: Path) -> None:
+    checkpoints = Checkpoints(tmp_path)
+    whole = _write(checkpoints, _state(5))
+    shutil.copytree(whole, tmp_path / ".step-00000010.draft")
+    assert Checkpoints(tmp_path).steps() == [5]
+    assert [path.name for path in tmp_path.iterdir()] == ["step-00000005"]
+
+
+def test_the_newest_and_the_best_are_kept(tmp_path: Path) -> None:
+    checkpoints = Checkpoints(tmp_path)
+    losses: Mapping[int, float] = {10: 4.0, 20: 3.0, 30: 3.5, 40: 3.6, 50: 3.7}
+    for step, loss in losses.items():
+        _write(checkpoints, _state(step, loss))
+    best = checkpoints.best()
+    assert best is not None and best.step == 20
+    checkpoints.prune(2, best.step)
+    assert checkpoints.steps() == [50, 40, 20]
+
+
+def test_the_best_is_one_that_is_still_whole(tmp_path: Path) -> None:
+    checkpoints = Checkpoints(tmp_path)
+    for step, loss in ((10, 4.0), (20, 3.0), (30, None)):
+        _write(checkpoints, _state(step, loss))
+    (checkpoints.path(20) / "model.safetensors").unlink()
+    best = checkpoints.best()
+    assert best is not None and best.step == 10
+
+
+def test_a_state_of_a_later_version_is_refused(tmp_path: Path) -> None:
+    path = _write(Checkpoints(tmp_path), _state(5))
+    file = path / "training_state.json"
+    file.write_text(file.read_text().replace('"format": 1', '"format": 2'))
+    with pytest.raises(CheckpointError, match="format 2"):
+        read_state(path)

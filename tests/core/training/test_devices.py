@@ -1,0 +1,95 @@
+"""The choice of engine and device, from what is asked for and what is there."""
+
+from __future__ import annotations
+
+import pytest
+
+from core.config import TrainConfig
+from core.errors import DeviceError
+from core.training.devices import Choice, Hardware, choose, find_hardware
+from tests.engines import run_on
+
+_NOTHING = Hardware(gpus=(), tpus=(), jax_gpu=False, jax_tpu=False)
+_GPU = Hardware(gpus=("/dev/nvidia0",), tpus=(), jax_gpu=True, jax_tpu=False)
+_BARE_GPU = Hardware(gpus=("/dev/nvidia0",), tpus=(), jax_gpu=False, jax_tpu=False)
+_TPU = Hardware(gpus=(), tpus=("/dev/accel0",), jax_gpu=False, jax_tpu=True)
+
+
+def _choose(hardware: Hardware, **values: str) -> Choice:
+    return choose(TrainConfig(**values), hardware)
+
+
+@pytest.mark.parametrize(
+    ("hardware", "engine", "kind"),
+    [(_NOTHING, "tensorflow", "cpu"), (_GPU, "jax", "gpu"), (_TPU, "jax", "tpu")],
+)
+def test_auto_takes_tensorflow_on_cpu_and_jax_on_accelerators(
+    hardware: Hardware, engine: str, kind: str
+) -> None:
+    choice = _choose(hardware)
+    assert (choice.engine, choice.kind) == (engine, kind)
+
+
+def test_an_engine_that_is_asked_for_is_used_on_what_there_is() -> None:
+    assert _choose(_NOTHING, engine="jax").kind == "cpu"
+    assert _choose(_GPU, engine="tensorflow").kind == "gpu"
+    assert _choose(_TPU, engine="tensorflow").kind == "cpu"
+
+
+def test_a_cpu_that_is_asked_for_is_used_beside_a_gpu() -> None:
+    choice = _choose(_GPU, device="cpu")
+    assert (choice.engine, choice.kind) == ("tensorflow", "cpu")
+
+
+def test_a_gpu_without_its_package_is_named_as_the_reason() -> None:
+    choice = _choose(_BARE_GPU)
+    assert choice.kind == "cpu" and "GPU" in choice.reason and "jax[cuda" in choice.reason
+
+
+@pytest.mark.parametrize("device", ["gpu", "tpu"])
+def test_an_accelerator_that_is_not_there_is_an_error_that_says_where_it_was_looked_for(
+    device: str,
+) -> None:
+    with pytest.raises(DeviceError, match=rf"no {device.upper()}.*/dev/") as raised:
+        _choose(_NOTHING, device=device)
+    assert raised.value.field == "device"
+
+
+def test_a_gpu_asked_for_without_its_package_is_an_error() -> None:
+    with pytest.raises(DeviceError, match="isn't installed"):
+        _choose(_BARE_GPU, device="gpu")
+
+
+def test_hidden_gpus_are_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    assert find_hardware().gpus == ()
+
+
+def test_a_process_with_keras_on_another_engine_is_told_so() -> None:
+    message = run_on(
+        "jax",
+        """
+        import json, keras
+        from core.config import TrainConfig
+        from core.errors import DeviceError
+        from core.training.devices import select_engine
+        try:
+            select_engine(TrainConfig(engine="tensorflow", device="cpu"))
+        except DeviceError as error:
+            print(json.dumps(str(error)))
+        """,
+    )
+    assert "already runs Keras on jax" in message and "engine='jax'" in message
+
+
+def test_what_was_found_is_described() -> None:
+    line = run_on(
+        "tensorflow",
+        """
+        import json
+        from core.config import TrainConfig
+        from core.training.devices import select_engine
+        print(json.dumps(select_engine(TrainConfig(device="cpu")).describe()))
+        """,
+    )
+    assert line.startswith("TensorFlow on 1 CPU") and "GiB" in line and "asked for" in line

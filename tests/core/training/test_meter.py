@@ -1,0 +1,61 @@
+"""Speed and the time to the end, by a clock that the tests turn."""
+
+from __future__ import annotations
+
+import pytest
+
+from core.training.meter import Meter
+
+
+class Clock:
+    """Seconds that pass when told to."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def _train(meter: Meter, clock: Clock, steps: int, seconds_per_step: float) -> None:
+    for _ in range(steps):
+        clock.now += seconds_per_step
+        meter.count_step()
+
+
+def test_compilation_does_not_count() -> None:
+    clock = Clock()
+    meter = Meter(1000, clock)
+    _train(meter, clock, 1, 60.0)
+    meter.start()
+    _train(meter, clock, 4, 0.5)
+    assert meter.read_window(0.0)["tokens_per_second"] == pytest.approx(2000)
+    assert meter.eta_seconds(100, {}) == pytest.approx(50)
+
+
+def test_validation_and_saving_do_not_count_as_steps_but_towards_the_end() -> None:
+    clock = Clock()
+    meter = Meter(1000, clock)
+    meter.start()
+    _train(meter, clock, 2, 1.0)
+    with meter.pause("eval", 0.0):
+        clock.now += 30
+    _train(meter, clock, 2, 1.0)
+    assert meter.read_window(0.0)["tokens_per_second"] == pytest.approx(1000)
+    assert meter.eta_seconds(10, {"eval": 3}) == pytest.approx(10 + 90)
+
+
+def test_waiting_for_data_is_a_share_of_the_time() -> None:
+    clock = Clock()
+    meter = Meter(1000, clock)
+    meter.start(waited_seconds=5.0)
+    _train(meter, clock, 4, 1.0)
+    assert meter.read_window(6.0)["data_wait_percent"] == pytest.approx(25)
+    _train(meter, clock, 4, 1.0)
+    assert meter.read_window(6.0)["data_wait_percent"] == 0
+
+
+def test_nothing_is_said_before_anything_was_measured() -> None:
+    meter = Meter(1000, Clock())
+    assert meter.read_window(0.0) == {}
+    assert meter.eta_seconds(10, {}) is None

@@ -1,0 +1,110 @@
+"""The plan of a run and its learning rate."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from core.config import TrainConfig
+from core.errors import ConfigError
+from core.models.architecture import Architecture
+from core.training import recipe
+from core.training.recipe import LearningRateSchedule
+
+
+def _config(**values: object) -> TrainConfig:
+    return TrainConfig(preset="custom", **values)
+
+
+def test_an_epoch_is_as_many_whole_batches_as_the_rows_fill() -> None:
+    plan = recipe.plan(_config(per_replica_batch_size=8, num_train_epochs=2), 101, 64)
+    assert plan.num_train_steps == 25
+    assert plan.tokens_per_step == 8 * 64
+    assert plan.total_tokens == 25 * 8 * 64
+    assert plan.num_train_epochs == pytest.approx(200 / 101)
+
+
+def test_steps_win_over_epochs() -> None:
+    plan = recipe.plan(_config(num_train_steps=7, num_train_epochs=50), 100, 64)
+    assert plan.num_train_steps == 7
+
+
+def test_a_global_batch_is_shared_by_the_replicas() -> None:
+    plan = recipe.plan(_config(per_replica_batch_size=4, num_train_epochs=1), 64, 16, replicas=8)
+    assert (plan.global_batch_size, plan.num_train_steps) == (32, 2)
+
+
+def test_intervals_are_derived_and_never_zero() -> None:
+    long = recipe.plan(_config(num_train_steps=4000), 100, 64)
+    assert (long.eval_steps, long.save_steps, long.logging_steps) == (200, 200, 20)
+    short = recipe.plan(_config(num_train_steps=3), 100, 64)
+    assert (short.eval_steps, short.save_steps, short.logging_steps) == (1, 1, 1)
+
+
+def test_intervals_that_are_set_win() -> None:
+    config = _config(num_train_steps=100, eval_steps=50, logging_steps=7)
+    plan = recipe.plan(config, 100, 64)
+    assert (plan.eval_steps, plan.save_steps, plan.logging_steps) == (50, 50, 7)
+
+
+def test_max_train_examples_limits_the_rows() -> None:
+    plan = recipe.plan(_config(max_train_examples=40, per_replica_batch_size=8), 1000, 64)
+    assert (plan.train_rows, plan.num_train_steps) == (40, 5)
+
+
+def test_fewer_rows_than_a_batch_are_refused_with_the_numbers() -> None:
+    with pytest.raises(ConfigError, match=r"at least 64.*5 training rows.*at most 5") as raised:
+        recipe.plan(_config(per_replica_batch_size=64), 5, 64)
+    assert raised.value.field == "per_replica_batch_size"
+
+
+def test_the_rate_rises_from_zero_and_falls_to_zero() -> None:
+    schedule = LearningRateSchedule("linear", peak=1.0, warmup_steps=10, num_train_steps=110)
+    assert [schedule.at(step) for step in (0, 5, 10, 60, 110)] == [0, 0.5, 1, 0.5, 0]
+
+
+def test_a_cosine_passes_its_middle_and_a_constant_stays() -> None:
+    cosine = LearningRateSchedule("cosine", peak=2.0, warmup_steps=0, num_train_steps=100)
+    assert cosine.at(50) == pytest.approx(1.0)
+    assert cosine.at(100) == pytest.approx(0.0)
+    constant = LearningRateSchedule("constant", peak=2.0, warmup_steps=4, num_train_steps=100)
+    assert [constant.at(step) for step in (1, 4, 99)] == [0.5, 2, 2]
+
+
+@pytest.mark.parametrize("kind", ["linear", "cosine", "constant"])
+def test_the_schedule_is_that_of_transformers(kind: str) -> None:
+    torch = pytest.importorskip("torch", reason="needs PyTorch: pip install torch")
+    from transformers import get_scheduler
+
+    optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=0.3)
+    name = "constant_with_warmup" if kind == "constant" else kind
+    judge = get_scheduler(name, optimizer, num_warmup_steps=7, num_training_steps=50)
+    schedule = LearningRateSchedule(kind, peak=0.3, warmup_steps=7, num_train_steps=50)
+    for step in range(50):
+        assert schedule.at(step) == pytest.approx(judge.get_last_lr()[0], abs=1e-9)
+        optimizer.step()
+        judge.step()
+
+
+def test_warmup_steps_win_over_the_ratio() -> None:
+    both = _config(num_train_steps=100, warmup_ratio=0.5, warmup_steps=3)
+    assert recipe.plan(both, 100, 64).warmup_steps == 3
+    ratio = _config(num_train_steps=100, warmup_ratio=0.5)
+    assert recipe.plan(ratio, 100, 64).warmup_steps == 50
+
+
+def test_the_classic_preset_is_the_tpu_scripts() -> None:
+    config = TrainConfig(preset="classic", num_train_steps=1000)
+    plan = recipe.plan(config, 100_000, 512, replicas=8)
+    assert (plan.global_batch_size, plan.warmup_steps) == (64, 50)
+    assert recipe.learning_rate_schedule(config, plan).at(50) == pytest.approx(1e-4)
+
+
+def test_more_of_anything_needs_more_memory() -> None:
+    architecture = Architecture(1000, 64, 2, 2, 256, 80, 1)
+    small = recipe.estimate_memory_bytes(architecture, 10**6, _config(), 64)
+    longer = recipe.estimate_memory_bytes(architecture, 10**6, _config(), 128)
+    half = _config(dtype_policy="mixed_bfloat16")
+    assert 16 * 10**6 < small < longer
+    assert recipe.estimate_memory_bytes(architecture, 10**6, half, 64) < small
+    assert isinstance(small, int) and np.isfinite(small)
