@@ -1,71 +1,110 @@
-"""The arithmetic of the layers."""
+"""The arithmetic of the layers, as fast as each engine can do it.
+
+What costs time beside the matrix products are passes over memory. Here they are written so that
+each engine fuses them: with gradients by hand where the derived ones take more passes. The results
+are the same on both engines up to rounding. This module knows nothing of weights or layers.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
 
+import keras
 from keras import ops
+
+if keras.config.backend() == "jax":
+    from core.models import kernels_jax as engine
+else:
+    from core.models import kernels_tensorflow as engine
 
 Tensor = Any
 
 
 def dense(inputs: Tensor, kernel: Tensor, bias: Tensor) -> Tensor:
-    """Returns `inputs @ kernel + bias` over the last axis."""
-    flat = ops.reshape(inputs, (-1, kernel.shape[0]))
-    return ops.reshape(ops.matmul(flat, kernel) + bias, (*ops.shape(inputs)[:-1], kernel.shape[1]))
+    """Returns `inputs @ kernel + bias` over the last axis: (…, I) and (I, O) to (…, O)."""
+    kernel, bias = ops.convert_to_tensor(kernel), ops.convert_to_tensor(bias)
+    # Two axes, or TensorFlow sums one kernel gradient per row of the batch.
+    outputs = engine.dense(_flat(inputs), kernel, bias)
+    return ops.reshape(outputs, (*ops.shape(inputs)[:-1], kernel.shape[-1]))
 
 
 def layer_norm(inputs: Tensor, scale: Tensor, bias: Tensor, epsilon: float) -> Tensor:
-    """Normalises the last axis. Source: https://arxiv.org/abs/1607.06450."""
-    mean = ops.mean(inputs, axis=-1, keepdims=True)
-    centred = inputs - mean
-    variance = ops.mean(ops.square(centred), axis=-1, keepdims=True)
-    return centred * ops.rsqrt(variance + epsilon) * scale + bias
+    """Normalises the last axis, in float32, and returns the dtype of the inputs.
 
-
-def tied_logits(hidden: Tensor, table: Tensor, bias: Tensor) -> Tensor:
-    """Returns `hidden @ table.T + bias`, float32 (…, rows of the table)."""
-    flat = ops.reshape(hidden, (-1, table.shape[1]))
-    logits = ops.cast(ops.matmul(flat, ops.transpose(table)), "float32") + bias
-    return ops.reshape(logits, (*ops.shape(hidden)[:-1], table.shape[0]))
-
-
-def split_heads(qkv: Tensor, heads: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Splits (B, L, 3H) into query, key and value, each (B, N, L, D)."""
-    batch, length = ops.shape(qkv)[:2]
-    split = ops.reshape(qkv, (batch, length, 3, heads, qkv.shape[-1] // (3 * heads)))
-    query, key, value = ops.unstack(ops.transpose(split, (2, 0, 3, 1, 4)), 3)
-    return query, key, value
-
-
-def merge_heads(values: Tensor) -> Tensor:
-    """Joins (B, N, L, D) to (B, L, H)."""
-    batch, heads, length, size = ops.shape(values)
-    return ops.reshape(ops.transpose(values, (0, 2, 1, 3)), (batch, length, heads * size))
-
-
-def attention_probabilities(query: Tensor, key: Tensor, bias: Tensor | None) -> Tensor:
-    """Returns softmax(q·k / √D + bias), float32 (B, N, L, L).
-
-    Source: https://arxiv.org/abs/1706.03762, section 3.2.1.
+    Source: https://arxiv.org/abs/1607.06450.
     """
-    scaled = query * (query.shape[-1] ** -0.5)
-    logits = ops.cast(ops.matmul(scaled, ops.transpose(key, (0, 1, 3, 2))), "float32")
-    return ops.softmax(logits if bias is None else logits + bias)
+    scale, bias = ops.convert_to_tensor(scale), ops.convert_to_tensor(bias)
+    outputs = engine.layer_norm(_flat(inputs), scale, bias, epsilon)
+    return ops.reshape(outputs, ops.shape(inputs))
 
 
 def gelu(inputs: Tensor) -> Tensor:
-    """The exact GELU, with the error function. Source: https://arxiv.org/abs/1606.08415."""
-    return ops.gelu(inputs, approximate=False)
+    """The exact GELU, x·Φ(x), with the error function.
+
+    Source: https://arxiv.org/abs/1606.08415.
+    """
+    return engine.gelu(inputs)
 
 
-ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"gelu": gelu}
+def dropout(inputs: Tensor, rate: float, seed: Tensor) -> Tensor:
+    """Sets a share of the inputs to zero and scales the others up.
+
+    What is dropped follows from the seed and the element's place by a hash: the same on both
+    engines and however a batch is spread over devices. Nothing is kept for the gradient.
+
+    Args:
+        inputs: Of any shape, fewer than 2**31 elements.
+        rate: The share, 0 to 1 exclusive.
+        seed: Two whole numbers, (2,), other ones for each use.
+    """
+    return engine.dropout(inputs, rate, seed)
+
+
+def split_heads(qkv: Tensor, heads: int) -> list[Tensor]:
+    """Splits (B, L, 3H) into query, key and value, each (B, L, N, D)."""
+    batch, length = ops.shape(qkv)[:2]
+    shape = (batch, length, heads, qkv.shape[-1] // (3 * heads))
+    return [ops.reshape(part, shape) for part in ops.split(qkv, 3, axis=-1)]
+
+
+def attention_probabilities(query: Tensor, key: Tensor, bias: Tensor | None) -> Tensor:
+    """Returns softmax(q·k / √D + bias), float32 (B, N, L, M).
+
+    Source: https://arxiv.org/abs/1706.03762, section 3.2.1.
+
+    Args:
+        query: (B, L, N, D).
+        key: (B, M, N, D).
+        bias: Broadcast to (B, N, L, M), or None.
+    """
+    scaled = query * (query.shape[-1] ** -0.5)
+    logits = ops.cast(ops.einsum("blnd,bmnd->bnlm", scaled, key), "float32")
+    return ops.softmax(logits if bias is None else logits + bias)
+
+
+def attention_values(probabilities: Tensor, value: Tensor) -> Tensor:
+    """Returns the weighted values: (B, N, L, M) and (B, M, N, D) to (B, L, H)."""
+    mixed = ops.einsum("bnlm,bmnd->blnd", probabilities, value)
+    batch, length, heads, size = ops.shape(mixed)
+    return ops.reshape(mixed, (batch, length, heads * size))
 
 
 def gather_positions(hidden: Tensor, positions: Tensor) -> Tensor:
     """Returns the states at some positions: (B, L, H) and (B, K) to (B, K, H)."""
     batch, length = ops.shape(hidden)[:2]
-    flat = ops.reshape(hidden, (-1, hidden.shape[-1]))
     starts = ops.arange(batch, dtype="int32") * length
-    return ops.take(flat, positions + starts[:, None], axis=0)
+    return ops.take(_flat(hidden), positions + starts[:, None], axis=0)
+
+
+def tied_logits(hidden: Tensor, table: Tensor, bias: Tensor) -> Tensor:
+    """Returns `hidden @ table.T + bias`, float32 (…, rows of the table)."""
+    logits = ops.cast(ops.matmul(_flat(hidden), ops.transpose(table)), "float32")
+    return ops.reshape(logits + bias, (*ops.shape(hidden)[:-1], table.shape[0]))
+
+
+ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"gelu": gelu}
+
+
+def _flat(inputs: Tensor) -> Tensor:
+    return ops.reshape(inputs, (-1, inputs.shape[-1]))

@@ -108,10 +108,7 @@ class LayerNorm(keras.layers.Layer):
         self.bias = self.add_weight(shape=shape, initializer="zeros", name="bias", autocast=False)
 
     def call(self, inputs: Tensor) -> Tensor:
-        outputs = kernels.layer_norm(
-            ops.cast(inputs, "float32"), self.scale, self.bias, self.epsilon
-        )
-        return ops.cast(outputs, self.compute_dtype)
+        return kernels.layer_norm(inputs, self.scale, self.bias, self.epsilon)
 
 
 class Dropout(keras.layers.Layer):
@@ -135,7 +132,7 @@ class Dropout(keras.layers.Layer):
     def call(self, inputs: Tensor, training: bool = False) -> Tensor:
         if not training or not self.rate:
             return inputs
-        return keras.random.dropout(inputs, self.rate, seed=self.seed_generator)
+        return kernels.dropout(inputs, self.rate, self.seed_generator.next())
 
 
 class Embedding(keras.layers.Layer):
@@ -218,10 +215,10 @@ class Attention(keras.layers.Layer):
                 negative number hides a key. None adds nothing.
             training: Whether to apply dropout.
         """
-        query, key, value = kernels.split_heads(self.qkv(inputs), self.heads)  # (B, N, L, D)
+        query, key, value = kernels.split_heads(self.qkv(inputs), self.heads)  # (B, L, N, D)
         probabilities = kernels.attention_probabilities(query, key, bias)  # (B, N, L, L)
         probabilities = self.dropout(ops.cast(probabilities, self.compute_dtype), training=training)
-        return self.output_dense(kernels.merge_heads(ops.matmul(probabilities, value)))
+        return self.output_dense(kernels.attention_values(probabilities, value))  # (B, L, H)
 
 
 class FeedForward(keras.layers.Layer):

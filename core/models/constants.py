@@ -1,0 +1,17 @@
+"""Numbers that the kernels of both engines share."""
+
+from __future__ import annotations
+
+# Of the GELU: Φ(x) = (1 + erf(x √½)) / 2, and Φ'(x) = exp(-x²/2) / √(2π).
+SQRT_HALF = 0.7071067811865476
+INVERSE_SQRT_2_PI = 0.3989422804014327
+
+# Of the hash that numbers become random bits by: (shift, factor) of each round, and a last shift.
+# Source: https://github.com/skeeto/hash-prospector, "lowbias32" with the lowest bias found.
+MIXING = ((16, 0x21F0AAAD), (15, 0x735A2D97))
+LAST_SHIFT = 15
+
+
+def drop_below(rate: float) -> int:
+    """Returns the number that random 32-bit integers are below with probability `rate`."""
+    return round(rate * 2**32)

@@ -1,0 +1,133 @@
+"""JAX's side of `core.models.kernels`."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from core.models.constants import (
+    INVERSE_SQRT_2_PI,
+    LAST_SHIFT,
+    MIXING,
+    SQRT_HALF,
+    drop_below,
+)
+
+Tensor = Any
+
+
+def dense(inputs: Tensor, kernel: Tensor, bias: Tensor) -> Tensor:
+    """Returns `inputs @ kernel + bias` for (T, I), (I, O) and (O,)."""
+    return inputs @ kernel + bias
+
+
+@partial(jax.custom_vjp, nondiff_argnums=(3,))
+def layer_norm(inputs: Tensor, scale: Tensor, bias: Tensor, epsilon: float) -> Tensor:
+    """Normalises the last axis of (T, H)."""
+    return _layer_norm_forward(inputs, scale, bias, epsilon)[0]
+
+
+@jax.custom_vjp
+def gelu(inputs: Tensor) -> Tensor:
+    """The exact GELU."""
+    wide = inputs.astype(jnp.float32)
+    return (wide * _normal_cdf(wide)).astype(inputs.dtype)
+
+
+@partial(jax.custom_vjp, nondiff_argnums=(1,))
+def dropout(inputs: Tensor, rate: float, seed: Tensor) -> Tensor:
+    """Drops a share of the inputs; `seed` is two whole numbers."""
+    keys = _mix(seed.astype(jnp.uint32))
+    bits = _mix(_mix(_places(inputs.shape) ^ keys[0]) + keys[1])
+    kept = (bits >= np.uint32(drop_below(rate))).astype(inputs.dtype)
+    return inputs * kept * jnp.asarray(1.0 / (1.0 - rate), inputs.dtype)
+
+
+def _dropout_forward(inputs: Tensor, rate: float, seed: Tensor) -> Any:
+    return dropout(inputs, rate, seed), seed
+
+
+def _dropout_backward(rate: float, seed: Tensor, upstream: Tensor) -> Any:
+    return dropout(upstream, rate, seed), None
+
+
+def _places(shape: tuple[int, ...]) -> Tensor:
+    """Numbers the elements, written so that each device can number its own part."""
+    places = jnp.zeros((), jnp.uint32)
+    for axis, size in enumerate(shape):
+        places = places * np.uint32(size) + jax.lax.broadcasted_iota(jnp.uint32, shape, axis)
+    return places
+
+
+def _mix(bits: Tensor) -> Tensor:
+    for shift, factor in MIXING:
+        bits = (bits ^ (bits >> np.uint32(shift))) * np.uint32(factor)
+    return bits ^ (bits >> np.uint32(LAST_SHIFT))
+
+
+def _layer_norm_forward(inputs: Tensor, scale: Tensor, bias: Tensor, epsilon: float) -> Any:
+    wide = inputs.astype(jnp.float32)
+    mean = _row_mean(wide)
+    centred = wide - mean
+    inverse = jax.lax.rsqrt(_row_mean(jnp.square(centred)) + epsilon)
+    outputs = (centred * inverse * scale + bias).astype(inputs.dtype)
+    return outputs, (inputs, scale, mean, inverse)
+
+
+def _layer_norm_backward(epsilon: float, saved: Any, upstream: Tensor) -> Any:
+    inputs, scale, mean, inverse = saved
+    normal = (inputs.astype(jnp.float32) - mean) * inverse
+    upstream = upstream.astype(jnp.float32)
+    product = upstream * normal
+    pull = _row_mean(upstream * scale) + normal * _row_mean(product * scale)
+    inputs_gradient = (upstream * scale - pull) * inverse
+    return inputs_gradient.astype(inputs.dtype), _column_sum(product), _column_sum(upstream)
+
+
+def _gelu_forward(inputs: Tensor) -> Any:
+    return gelu(inputs), inputs
+
+
+def _gelu_backward(inputs: Tensor, upstream: Tensor) -> Any:
+    wide = inputs.astype(jnp.float32)
+    density = INVERSE_SQRT_2_PI * jnp.exp(-0.5 * jnp.square(wide))
+    slope = _normal_cdf(wide) + wide * density
+    return ((upstream.astype(jnp.float32) * slope).astype(inputs.dtype),)
+
+
+dropout.defvjp(_dropout_forward, _dropout_backward)
+layer_norm.defvjp(_layer_norm_forward, _layer_norm_backward)
+gelu.defvjp(_gelu_forward, _gelu_backward)
+
+
+def _row_mean(values: Tensor) -> Tensor:
+    """Returns the means of rows, (T, 1)."""
+
+    def by_product(values: Tensor) -> Tensor:
+        # XLA's own reductions over rows are slow on a CPU.
+        return values @ jnp.full((values.shape[-1], 1), 1.0 / values.shape[-1], values.dtype)
+
+    def by_reduction(values: Tensor) -> Tensor:
+        return jnp.mean(values, axis=-1, keepdims=True)
+
+    return jax.lax.platform_dependent(values, cpu=by_product, default=by_reduction)
+
+
+def _column_sum(values: Tensor) -> Tensor:
+    """Returns the sums of columns, (H,)."""
+
+    def by_product(values: Tensor) -> Tensor:
+        return (jnp.ones((1, values.shape[0]), values.dtype) @ values)[0]
+
+    def by_reduction(values: Tensor) -> Tensor:
+        return jnp.sum(values, axis=0)
+
+    return jax.lax.platform_dependent(values, cpu=by_product, default=by_reduction)
+
+
+def _normal_cdf(values: Tensor) -> Tensor:
+    return 0.5 * (1.0 + jax.lax.erf(values * SQRT_HALF))

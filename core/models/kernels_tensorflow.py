@@ -1,0 +1,149 @@
+"""TensorFlow's side of `core.models.kernels`.
+
+In graph mode every elementwise operation is a pass over memory. The few that matter are compiled
+by XLA, each as one small function, while the matrix products stay with the libraries that
+TensorFlow calls: on a CPU that is faster than either whole (docs: `benchmarks/throughput.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import wraps
+from typing import Any
+
+import tensorflow as tf
+
+from core.models.constants import (
+    INVERSE_SQRT_2_PI,
+    LAST_SHIFT,
+    MIXING,
+    SQRT_HALF,
+    drop_below,
+)
+
+Tensor = Any
+
+
+def _compiled(function: Callable) -> Callable:
+    """Compiles a function by XLA, except on a TPU, where everything is compiled anyway."""
+    fused = tf.function(function, jit_compile=True, autograph=False)
+
+    @wraps(function)
+    def call(*arguments: Any) -> Any:
+        on_tpu = isinstance(tf.distribute.get_strategy(), tf.distribute.TPUStrategy)
+        return (function if on_tpu else fused)(*arguments)
+
+    return call
+
+
+def dense(inputs: Tensor, kernel: Tensor, bias: Tensor) -> Tensor:
+    """Returns `inputs @ kernel + bias` for (T, I), (I, O) and (O,)."""
+    return _add_bias(tf.matmul(inputs, kernel), tf.convert_to_tensor(bias))
+
+
+@tf.custom_gradient
+def _add_bias(inputs: Tensor, bias: Tensor) -> Any:
+    # `bias_add` is fused with the product before it. Its own gradient is slower than a product.
+    def gradient(upstream: Tensor) -> Any:
+        total = tf.ones((1, tf.shape(upstream)[0]), upstream.dtype)
+        return upstream, tf.matmul(total, upstream)[0]
+
+    return tf.nn.bias_add(inputs, bias), gradient
+
+
+def layer_norm(inputs: Tensor, scale: Tensor, bias: Tensor, epsilon: float) -> Tensor:
+    """Normalises the last axis of (T, H)."""
+
+    @tf.custom_gradient
+    def normalise(inputs: Tensor, scale: Tensor, bias: Tensor) -> Any:
+        outputs, mean, inverse = _layer_norm_forward(inputs, scale, bias, epsilon)
+
+        def gradient(upstream: Tensor) -> Any:
+            return _layer_norm_backward(inputs, scale, mean, inverse, upstream)
+
+        return outputs, gradient
+
+    # Not the variables themselves, which a gradient by hand can't be given for.
+    return normalise(inputs, tf.convert_to_tensor(scale), tf.convert_to_tensor(bias))
+
+
+@tf.custom_gradient
+def gelu(inputs: Tensor) -> Any:
+    """The exact GELU."""
+    return _gelu_forward(inputs), lambda upstream: _gelu_backward(inputs, upstream)
+
+
+def dropout(inputs: Tensor, rate: float, seed: Tensor) -> Tensor:
+    """Drops a share of the inputs; `seed` is two whole numbers."""
+
+    @tf.custom_gradient
+    def drop(inputs: Tensor) -> Any:
+        return _drop(inputs, rate, seed), lambda upstream: _drop(upstream, rate, seed)
+
+    return drop(inputs)
+
+
+@_compiled
+def _drop(inputs: Tensor, rate: float, seed: Tensor) -> Tensor:
+    places = tf.bitcast(tf.range(tf.size(inputs)), tf.uint32)
+    keys = _mix(tf.cast(seed, tf.uint32))
+    bits = _mix(_mix(tf.reshape(places, tf.shape(inputs)) ^ keys[0]) + keys[1])
+    kept = tf.cast(bits >= tf.constant(drop_below(rate), tf.uint32), inputs.dtype)
+    return inputs * kept * tf.constant(1.0 / (1.0 - rate), inputs.dtype)
+
+
+def _mix(bits: Tensor) -> Tensor:
+    for shift, factor in MIXING:
+        bits = _fold(bits, shift) * tf.constant(factor, tf.uint32)
+    return _fold(bits, LAST_SHIFT)
+
+
+def _fold(bits: Tensor, shift: int) -> Tensor:
+    return bits ^ tf.bitwise.right_shift(bits, tf.constant(shift, tf.uint32))
+
+
+@_compiled
+def _layer_norm_forward(inputs: Tensor, scale: Tensor, bias: Tensor, epsilon: float) -> Any:
+    # Means as products with a column: XLA's own reductions over rows are slow on a CPU.
+    wide = tf.cast(inputs, tf.float32)
+    average = tf.fill((wide.shape[-1], 1), 1.0 / wide.shape[-1])
+    mean = tf.matmul(wide, average)
+    centred = wide - mean
+    inverse = tf.math.rsqrt(tf.matmul(tf.square(centred), average) + epsilon)
+    return tf.cast(centred * inverse * scale + bias, inputs.dtype), mean, inverse
+
+
+@_compiled
+def _layer_norm_backward(
+    inputs: Tensor, scale: Tensor, mean: Tensor, inverse: Tensor, upstream: Tensor
+) -> Any:
+    normal = (tf.cast(inputs, tf.float32) - mean) * inverse
+    upstream = tf.cast(upstream, tf.float32)
+    product = upstream * normal
+    total = tf.ones((1, tf.shape(inputs)[0]))
+    average = tf.reshape(scale, (-1, 1)) / inputs.shape[-1]
+    pull = tf.matmul(upstream, average) + normal * tf.matmul(product, average)
+    inputs_gradient = (upstream * scale - pull) * inverse
+    return (
+        tf.cast(inputs_gradient, inputs.dtype),
+        tf.matmul(total, product)[0],
+        tf.matmul(total, upstream)[0],
+    )
+
+
+@_compiled
+def _gelu_forward(inputs: Tensor) -> Tensor:
+    wide = tf.cast(inputs, tf.float32)
+    return tf.cast(wide * _normal_cdf(wide), inputs.dtype)
+
+
+@_compiled
+def _gelu_backward(inputs: Tensor, upstream: Tensor) -> Tensor:
+    wide = tf.cast(inputs, tf.float32)
+    density = INVERSE_SQRT_2_PI * tf.exp(-0.5 * tf.square(wide))
+    slope = _normal_cdf(wide) + wide * density
+    return tf.cast(tf.cast(upstream, tf.float32) * slope, inputs.dtype)
+
+
+def _normal_cdf(values: Tensor) -> Tensor:
+    return 0.5 * (1.0 + tf.math.erf(values * SQRT_HALF))
