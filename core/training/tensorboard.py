@@ -9,6 +9,8 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
+from core.shards.records import frame
+
 FOLDER = "tensorboard"
 _FILE_VERSION = "brain.Event:2"
 
@@ -39,23 +41,7 @@ class ScalarWriter:
         self._file.close()
 
     def _write(self, event: bytes) -> None:
-        self._file.write(_frame(event))
-
-
-def _frame(payload: bytes) -> bytes:
-    """Returns a payload with its length and both checksums, as TFRecord files have it.
-
-    Source: https://www.tensorflow.org/tutorials/load_data/tfrecord#tfrecords_format_details
-    """
-    length = struct.pack("<Q", len(payload))
-    return length + _masked_crc(length) + payload + _masked_crc(payload)
-
-
-def _masked_crc(data: bytes) -> bytes:
-    import google_crc32c
-
-    crc = google_crc32c.value(data)
-    return struct.pack("<I", ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF)
+        self._file.write(frame(event))
 
 
 def _event(wall_time: float, *, step: int = 0, version: str = "", summary: bytes = b"") -> bytes:

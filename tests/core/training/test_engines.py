@@ -1,0 +1,231 @@
+"""Both engines take the same step, and what they hold can be read and set."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.engines import ENGINES, run_on
+
+# One process per engine does all of it: importing an engine and compiling is what takes long.
+_SCRIPT = """
+import json
+from hashlib import sha256
+import keras
+import numpy as np
+from core.config import TrainConfig
+from core.errors import CheckpointError
+from core.models.architecture import Architecture
+from core.models.registry import create_model
+from core.objectives.mlm import MaskedLanguageModel
+from core.training import recipe
+from core.training.batches import TrainBatches
+from core.training.engine import create_engine
+from core.training.optimizers import KerasSchedule, create_optimizer
+
+class Rows:
+    row_length = 16
+    values = np.random.default_rng(0).integers(5, 60, (64, 16)).astype(np.int32)
+    def __len__(self): return len(self.values)
+    def take(self, indices): return self.values[indices]
+
+OBJECTIVE = MaskedLanguageModel(16, 0.25, 4, 60, np.arange(5, dtype=np.int32))
+BATCHES = TrainBatches(Rows(), OBJECTIVE, 8, seed=3)
+BIAS = "roberta/lm_head/bias"
+
+def config_of(**values):
+    values = {"learning_rate": 3e-3, "weight_decay": 0.1, "warmup_steps": 5, **values}
+    return TrainConfig(preset="custom", num_train_steps=40, per_replica_batch_size=8, **values)
+
+def engine_for(model, config):
+    schedule = recipe.learning_rate_schedule(config, recipe.plan(config, 64, 16))
+    optimizer = create_optimizer(config, schedule, model)
+    return create_engine(keras.config.backend(), model, optimizer)
+
+def engine_of(dropout=0.0, policy="float32", **values):
+    architecture = Architecture(
+        60, 32, 1, 2, 64, 20, 3, hidden_dropout_prob=dropout,
+        attention_probs_dropout_prob=dropout)
+    model = create_model(architecture, seed=1, dtype_policy=policy)
+    return engine_for(model, config_of(**values))
+
+def train(engine, start, stop):
+    losses = [engine.train_step(engine.put(BATCHES(n))) for n in range(start, stop)]
+    return engine.fetch(losses).tolist()
+
+def hashes(state):
+    return {path: sha256(values.tobytes()).hexdigest() for path, values in state.items()}
+
+def rewound(engine):
+    first = engine.read_state()
+    losses, end = train(engine, 4, 9), hashes(engine.read_state())
+    engine.write_state(first)
+    return [losses, end, train(engine, 4, 9), hashes(engine.read_state())]
+
+def decay(engine):
+    '''Trains one step with a gradient of zero and no momentum: only the decay moves a weight.'''
+    state = engine.read_state()
+    still = {p: v * 0 if p.endswith(("momentum", "velocity")) else v for p, v in state.items()}
+    engine.write_state(still)
+    batch = BATCHES(0)
+    batch["label_weights"][:] = 0
+    loss = engine.fetch([engine.train_step(engine.put(batch))])
+    after = engine.read_state()
+    moved = [p for p in still if "roberta/" in p and not np.array_equal(still[p], after[p])]
+    kept = [p for p in still if "roberta/" in p and np.array_equal(still[p], after[p])]
+    return [float(loss[0]), moved, kept]
+
+def spare_slots(engine):
+    state, losses = engine.read_state(), []
+    spare = BATCHES(0)
+    spare["label_weights"][:, -1] = 0
+    garbled = {name: values.copy() for name, values in spare.items()}
+    garbled["labels"][:, -1] = 0
+    garbled["masked_positions"][:, -1] = 0
+    for batch in (spare, garbled):
+        engine.write_state(state)
+        losses += engine.fetch([engine.train_step(engine.put(batch))]).tolist()
+    return [losses, engine.fetch([engine.evaluate_step(engine.put(spare))])[0].tolist()]
+
+def refusals(engine):
+    messages = []
+    for change in ({BIAS: None}, {BIAS: np.zeros(7, np.float32)}, {"stranger": np.zeros(1)}):
+        state = {**engine.read_state(), **change}
+        try:
+            engine.write_state({path: v for path, v in state.items() if v is not None})
+        except CheckpointError as error:
+            messages.append(str(error))
+    return messages
+
+class Lookup(keras.Model):
+    def __init__(self):
+        super().__init__()
+        self.table = keras.layers.Embedding(7, 4, embeddings_initializer="ones", name="table")
+        self.build((None, None))
+    def build(self, shape):
+        self.table.build(shape)
+        self.built = True
+    def call(self, inputs, training=False):
+        return self.table(inputs["input_ids"])
+
+def lookup():
+    engine = engine_for(Lookup(), config_of(
+        lr_scheduler_type="constant", warmup_steps=0, learning_rate=0.1, weight_decay=0.0))
+    generator = np.random.default_rng(0)
+    for step in range(5):
+        engine.train_step(engine.put({
+            "input_ids": generator.integers(0, 3, (6, 2)).astype(np.int32),
+            "labels": generator.integers(0, 4, (6, 2)).astype(np.int32),
+            "label_weights": np.ones((6, 2), np.float32)}))
+    (table,) = [v for p, v in engine.read_state().items() if p.endswith("embeddings")]
+    return table.tolist()
+
+def rates():
+    pairs = []
+    for kind in ("linear", "cosine", "constant"):
+        schedule = recipe.LearningRateSchedule(kind, 0.3, 5, 40)
+        pairs += [(float(schedule.at(n)), float(KerasSchedule(schedule)(n))) for n in range(40)]
+    return pairs
+
+plain, half = engine_of(), engine_of(policy="mixed_bfloat16")
+results = {
+    "plain": train(plain, 0, 20),
+    "clipped": train(engine_of(max_grad_norm=0.5), 0, 20),
+    "half": train(half, 0, 20),
+    "half_dtypes": sorted({str(v.dtype) for p, v in half.read_state().items() if "roberta" in p}),
+    "rewound": rewound(engine_of(dropout=0.2)),
+    "decay": decay(plain),
+    "spare_slots": spare_slots(plain),
+    "refusals": refusals(plain),
+    "lookup": lookup(),
+    "rates": rates(),
+}
+print(json.dumps(results))
+"""
+
+
+@cache
+def _results(engine: str) -> dict[str, Any]:
+    return run_on(engine, _SCRIPT)
+
+
+@pytest.mark.parametrize("name", ["plain", "clipped"])
+def test_the_engines_agree_on_the_first_losses(name: str) -> None:
+    tensorflow, jax = (_results(engine)[name] for engine in ENGINES)
+    assert len(set(tensorflow)) == 20
+    assert np.allclose(tensorflow, jax, rtol=0, atol=1e-3)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_clipping_changes_the_losses(engine: str) -> None:
+    assert _results(engine)["plain"] != _results(engine)["clipped"]
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_restored_state_goes_on_bit_for_bit_with_dropout(engine: str) -> None:
+    losses, state, losses_again, state_again = _results(engine)["rewound"]
+    assert losses == losses_again
+    assert state == state_again
+    assert any("seed" in path for path in state)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_state_that_does_not_fit_is_refused_by_name(engine: str) -> None:
+    missing, misshapen, unknown = _results(engine)["refusals"]
+    assert "roberta/lm_head/bias is missing" in missing
+    assert "(7,) instead of (60,)" in misshapen
+    assert "stranger is unknown" in unknown
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_adamw_sums_the_gradients_of_an_id_before_it_squares_them(engine: str) -> None:
+    """An embedding that is not tied has a sparse gradient on TensorFlow; ids occur twice."""
+    assert np.allclose(_results(engine)["lookup"], _adamw_by_hand(), rtol=0, atol=1e-4)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_norms_and_biases_take_no_weight_decay(engine: str) -> None:
+    loss, moved, kept = _results(engine)["decay"]
+    assert loss == 0.0
+    assert {path.rsplit("/", 1)[1] for path in moved} == {"kernel", "table"}
+    assert {path.rsplit("/", 1)[1] for path in kept} == {"bias", "scale"}
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_spare_slots_count_nothing(engine: str) -> None:
+    losses, sums = _results(engine)["spare_slots"]
+    assert losses[0] == pytest.approx(losses[1], abs=1e-6)
+    assert sums[2] == 8 * 3
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_mixed_bfloat16_trains_and_keeps_its_weights_in_float32(engine: str) -> None:
+    half, whole = _results(engine)["half"], _results(engine)["plain"]
+    assert _results(engine)["half_dtypes"] == ["float32"]
+    assert half != whole
+    assert np.allclose(half, whole, rtol=0, atol=0.05)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_the_compiled_step_has_the_rate_that_the_log_says(engine: str) -> None:
+    assert np.allclose(*np.array(_results(engine)["rates"]).T, rtol=1e-5, atol=1e-7)
+
+
+def _adamw_by_hand() -> np.ndarray:
+    """Does the five steps of `lookup` in float64, with a dense gradient."""
+    generator = np.random.default_rng(0)
+    table, mean, square = np.ones((7, 4)), np.zeros((7, 4)), np.zeros((7, 4))
+    for step in range(1, 6):
+        ids, labels = (generator.integers(0, most, (6, 2)).ravel() for most in (3, 4))
+        logits = table[ids]
+        softmax = np.exp(logits) / np.exp(logits).sum(-1, keepdims=True)
+        gradient = np.zeros_like(table)
+        np.add.at(gradient, ids, (softmax - np.eye(4)[labels]) / len(ids))
+        mean = 0.9 * mean + 0.1 * gradient
+        square = 0.999 * square + 0.001 * gradient**2
+        rate = 0.1 * np.sqrt(1 - 0.999**step) / (1 - 0.9**step)
+        table -= rate * mean / (np.sqrt(square) + 1e-7)
+    return table
