@@ -61,9 +61,10 @@ class _Base(DeclarativeBase):
 class RunRow(_Base):
     """One execution of one stage.
 
-    `done` of `total` is in `unit`; times are unix seconds; `after` lists the runs to wait for;
-    `event_number` and `event_offset` say how far `events.jsonl` has been taken in; `attempt` counts
-    how often it was started, the current attempt's events being those after `attempt_number`.
+    `done` of `total` is in `unit`; times are unix seconds; `after` lists the runs to wait for.
+    `metric_counts` says how many figures of each name there are. `event_number` and `event_offset`
+    say how far `events.jsonl` has been taken in; `attempt` counts how often it was started, the
+    current attempt's events being those after `attempt_number`.
     """
 
     __tablename__ = "runs"
@@ -93,6 +94,7 @@ class RunRow(_Base):
     results: Mapped[dict[str, Any]] = mapped_column(JSON, default=dict)
     event_number: Mapped[int] = mapped_column(_NUMBER, default=0)
     event_offset: Mapped[int] = mapped_column(_NUMBER, default=0)
+    metric_counts: Mapped[dict[str, Any]] = mapped_column(JSON, default=dict)
     attempt: Mapped[int] = mapped_column(default=1)
     attempt_number: Mapped[int] = mapped_column(_NUMBER, default=0)
 
@@ -102,17 +104,22 @@ class RunRow(_Base):
 
 
 class MetricRow(_Base):
-    """One figure: `name` had `value` at `step`. `number` is the event it came in."""
+    """One figure: `name` had `value` at `step`.
+
+    `number` is the event it came in, `point` counts the run's figures of that name from 0.
+    """
 
     __tablename__ = "metrics"
     __table_args__ = (
         Index("metrics_once", "run_id", "number", "name", unique=True),
         Index("metrics_by_run", "run_id", "id"),
+        Index("metrics_by_point", "run_id", "name", "point"),
     )
 
     id: Mapped[int] = mapped_column(_NUMBER, primary_key=True, autoincrement=True)
     run_id: Mapped[str] = mapped_column(String(64))
     number: Mapped[int] = mapped_column(_NUMBER)
+    point: Mapped[int] = mapped_column(_NUMBER)
     step: Mapped[int] = mapped_column(_NUMBER)
     name: Mapped[str] = mapped_column(String(64))
     value: Mapped[float]
@@ -304,16 +311,39 @@ class Store:
         with self.session() as session:
             return list(session.scalars(query))
 
+    def sample_metrics(
+        self, run_id: str, names: Sequence[str], most_per_name: int
+    ) -> tuple[dict[str, list[tuple[int, float]]], int]:
+        """Returns a run's curves, thinned evenly in the database where they are long.
+
+        Args:
+            run_id: The run.
+            names: The metrics.
+            most_per_name: Points of each at most; the newest one is always among them.
+
+        Returns:
+            `{name: [(step, value), ...]}` and the id to ask `metrics_since` from.
+        """
+        with self.session() as session:
+            newest = session.scalar(
+                select(func.max(MetricRow.id)).where(MetricRow.run_id == run_id)
+            )
+            counts = session.scalar(select(RunRow.metric_counts).where(RunRow.id == run_id)) or {}
+            curves = {
+                name: _sample(session, run_id, name, int(counts[name]), most_per_name)
+                for name in names
+                if counts.get(name)
+            }
+        return curves, newest or 0
+
     def latest_metrics(self, run_id: str) -> dict[str, float]:
         """Returns the newest value of each of a run's metrics."""
-        newest = (
-            select(func.max(MetricRow.id))
-            .where(MetricRow.run_id == run_id)
-            .group_by(MetricRow.name)
-        )
-        query = select(MetricRow.name, MetricRow.value).where(MetricRow.id.in_(newest))
         with self.session() as session:
-            return {row.name: row.value for row in session.execute(query)}
+            counts = session.scalar(select(RunRow.metric_counts).where(RunRow.id == run_id)) or {}
+            return {
+                name: _sample(session, run_id, name, int(count), 1)[-1][1]
+                for name, count in counts.items()
+            }
 
     def list_artifacts(self, kind: str = "") -> list[ArtifactRow]:
         """Returns the artifacts that runs have made, the newest first."""
@@ -365,10 +395,16 @@ class Store:
                 session.execute(
                     delete(MetricRow).where(MetricRow.run_id == run_id, MetricRow.step > rewound_to)
                 )
-            session.add_all(MetricRow(run_id=run_id, **row) for row in metrics)
+            counts = _metric_counts(session, run_id, recount=rewound_to is not None)
+            for row in metrics:
+                point = counts.get(row["name"], 0)
+                counts[row["name"]] = point + 1
+                session.add(MetricRow(run_id=run_id, point=point, **row))
             for row in artifacts:
                 session.merge(ArtifactRow(run_id=run_id, **row))
-            session.execute(update(RunRow).where(RunRow.id == run_id).values(**values))
+            session.execute(
+                update(RunRow).where(RunRow.id == run_id).values(metric_counts=counts, **values)
+            )
 
     def queue_again(self, run_id: str, **values: Any) -> None:
         """Puts a run that has ended back at the end of the queue."""
@@ -402,6 +438,34 @@ class Store:
         with self.session.begin() as session:
             session.execute(delete(MetricRow).where(MetricRow.run_id == run_id))
             session.execute(delete(RunRow).where(RunRow.id == run_id))
+
+
+def _sample(
+    session: Session, run_id: str, name: str, count: int, most: int
+) -> list[tuple[int, float]]:
+    """Reads every so many points of a curve, counted from its end."""
+    query = (
+        select(MetricRow.step, MetricRow.value)
+        .where(MetricRow.run_id == run_id, MetricRow.name == name)
+        .order_by(MetricRow.point)
+    )
+    if count > most:
+        stride = -(-count // most)
+        query = query.where(MetricRow.point.in_(range(count - 1, -1, -stride)))
+    return [(int(row.step), float(row.value)) for row in session.execute(query)]
+
+
+def _metric_counts(session: Session, run_id: str, *, recount: bool) -> dict[str, int]:
+    """Returns how many figures of each name a run has."""
+    if not recount:
+        counts = session.scalar(select(RunRow.metric_counts).where(RunRow.id == run_id))
+        return dict(counts or {})
+    query = (
+        select(MetricRow.name, func.max(MetricRow.point).label("last"))
+        .where(MetricRow.run_id == run_id)
+        .group_by(MetricRow.name)
+    )
+    return {row.name: row.last + 1 for row in session.execute(query)}
 
 
 def database_url(workspace: Workspace) -> str:

@@ -59,6 +59,27 @@ def test_metrics_come_by_rows_since_an_id(store: Store) -> None:
     assert store.latest_metrics("a") == {"loss": 0.5}
 
 
+def test_long_curves_are_sampled_up_to_their_end(store: Store) -> None:
+    add_run(store, "a")
+    store.take_in("a", [metric(n, value=n) for n in range(1, 1001)], [], {"event_number": 1000})
+    curves, newest = store.sample_metrics("a", ["loss", "eval_loss"], 100)
+    assert list(curves) == ["loss"]
+    assert len(curves["loss"]) == 100
+    assert curves["loss"][-1] == (1000, 1000.0)
+    assert store.metrics_since("a", newest) == []
+
+
+def test_going_back_to_a_checkpoint_drops_what_is_measured_again(store: Store) -> None:
+    add_run(store, "a")
+    store.take_in("a", [metric(n) for n in range(1, 11)], [], {"event_number": 10})
+    again = [{**metric(n, value=2.0), "step": n - 10} for n in range(15, 19)]
+    store.take_in("a", again, [], {"event_number": 18}, rewound_to=4)
+    curve = store.sample_metrics("a", ["loss"], 100)[0]["loss"]
+    assert [step for step, _ in curve] == [1, 2, 3, 4, 5, 6, 7, 8]
+    assert store.latest_metrics("a") == {"loss": 2.0}
+    assert store.find_run("a").metric_counts == {"loss": 8}
+
+
 def test_metrics_can_be_chosen_by_name(store: Store) -> None:
     add_run(store, "a")
     store.take_in("a", [metric(1), metric(1, "eval_loss")], [], {"event_number": 1})

@@ -42,6 +42,7 @@ def upgrade() -> None:
         sa.Column("results", sa.JSON(), nullable=False),
         sa.Column("event_number", _NUMBER, nullable=False),
         sa.Column("event_offset", _NUMBER, nullable=False),
+        sa.Column("metric_counts", sa.JSON(), nullable=False),
         sa.Column("attempt", sa.Integer(), nullable=False),
         sa.Column("attempt_number", _NUMBER, nullable=False),
     )
@@ -50,6 +51,7 @@ def upgrade() -> None:
         sa.Column("id", _NUMBER, primary_key=True, autoincrement=True),
         sa.Column("run_id", sa.String(64), nullable=False),
         sa.Column("number", _NUMBER, nullable=False),
+        sa.Column("point", _NUMBER, nullable=False),
         sa.Column("step", _NUMBER, nullable=False),
         sa.Column("name", sa.String(64), nullable=False),
         sa.Column("value", sa.Double(), nullable=False),
@@ -57,6 +59,7 @@ def upgrade() -> None:
     )
     op.create_index("metrics_once", "metrics", ["run_id", "number", "name"], unique=True)
     op.create_index("metrics_by_run", "metrics", ["run_id", "id"])
+    op.create_index("metrics_by_point", "metrics", ["run_id", "name", "point"])
     op.create_table(
         "artifacts",
         sa.Column("path", sa.String(1024), primary_key=True),
