@@ -8,17 +8,15 @@ are the same on both engines up to rounding. This module knows nothing of weight
 from __future__ import annotations
 
 from collections.abc import Callable
+from importlib import import_module
 from typing import Any
 
 import keras
 from keras import ops
 
-if keras.config.backend() == "jax":
-    from core.models import kernels_jax as engine
-else:
-    from core.models import kernels_tensorflow as engine
-
 Tensor = Any
+
+engine: Any = import_module(f"core.models.kernels_{keras.config.backend()}")
 
 
 def dense(inputs: Tensor, kernel: Tensor, bias: Tensor) -> Tensor:

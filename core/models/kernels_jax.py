@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any
 
 import jax
@@ -25,36 +24,6 @@ def dense(inputs: Tensor, kernel: Tensor, bias: Tensor) -> Tensor:
     return inputs @ kernel + bias
 
 
-@partial(jax.custom_vjp, nondiff_argnums=(3,))
-def layer_norm(inputs: Tensor, scale: Tensor, bias: Tensor, epsilon: float) -> Tensor:
-    """Normalises the last axis of (T, H)."""
-    return _layer_norm_forward(inputs, scale, bias, epsilon)[0]
-
-
-@jax.custom_vjp
-def gelu(inputs: Tensor) -> Tensor:
-    """The exact GELU."""
-    wide = inputs.astype(jnp.float32)
-    return (wide * _normal_cdf(wide)).astype(inputs.dtype)
-
-
-@partial(jax.custom_vjp, nondiff_argnums=(1,))
-def dropout(inputs: Tensor, rate: float, seed: Tensor) -> Tensor:
-    """Drops a share of the inputs; `seed` is two whole numbers."""
-    keys = _mix(seed.astype(jnp.uint32))
-    bits = _mix(_mix(_places(inputs.shape) ^ keys[0]) + keys[1])
-    kept = (bits >= np.uint32(drop_below(rate))).astype(inputs.dtype)
-    return inputs * kept * jnp.asarray(1.0 / (1.0 - rate), inputs.dtype)
-
-
-def _dropout_forward(inputs: Tensor, rate: float, seed: Tensor) -> Any:
-    return dropout(inputs, rate, seed), seed
-
-
-def _dropout_backward(rate: float, seed: Tensor, upstream: Tensor) -> Any:
-    return dropout(upstream, rate, seed), None
-
-
 def _places(shape: tuple[int, ...]) -> Tensor:
     """Numbers the elements, written so that each device can number its own part."""
     places = jnp.zeros((), jnp.uint32)
@@ -67,6 +36,11 @@ def _mix(bits: Tensor) -> Tensor:
     for shift, factor in MIXING:
         bits = (bits ^ (bits >> np.uint32(shift))) * np.uint32(factor)
     return bits ^ (bits >> np.uint32(LAST_SHIFT))
+
+
+def _layer_norm(inputs: Tensor, scale: Tensor, bias: Tensor, epsilon: float) -> Tensor:
+    """Normalises the last axis of (T, H)."""
+    return _layer_norm_forward(inputs, scale, bias, epsilon)[0]
 
 
 def _layer_norm_forward(inputs: Tensor, scale: Tensor, bias: Tensor, epsilon: float) -> Any:
@@ -88,8 +62,14 @@ def _layer_norm_backward(epsilon: float, saved: Any, upstream: Tensor) -> Any:
     return inputs_gradient.astype(inputs.dtype), _column_sum(product), _column_sum(upstream)
 
 
+def _gelu(inputs: Tensor) -> Tensor:
+    """The exact GELU."""
+    wide = inputs.astype(jnp.float32)
+    return (wide * _normal_cdf(wide)).astype(inputs.dtype)
+
+
 def _gelu_forward(inputs: Tensor) -> Any:
-    return gelu(inputs), inputs
+    return _gelu(inputs), inputs
 
 
 def _gelu_backward(inputs: Tensor, upstream: Tensor) -> Any:
@@ -99,9 +79,20 @@ def _gelu_backward(inputs: Tensor, upstream: Tensor) -> Any:
     return ((upstream.astype(jnp.float32) * slope).astype(inputs.dtype),)
 
 
-dropout.defvjp(_dropout_forward, _dropout_backward)
-layer_norm.defvjp(_layer_norm_forward, _layer_norm_backward)
-gelu.defvjp(_gelu_forward, _gelu_backward)
+def _dropout(inputs: Tensor, rate: float, seed: Tensor) -> Tensor:
+    """Drops a share of the inputs; `seed` is two whole numbers."""
+    keys = _mix(seed.astype(jnp.uint32))
+    bits = _mix(_mix(_places(inputs.shape) ^ keys[0]) + keys[1])
+    kept = (bits >= np.uint32(drop_below(rate))).astype(inputs.dtype)
+    return inputs * kept * jnp.asarray(1.0 / (1.0 - rate), inputs.dtype)
+
+
+def _dropout_forward(inputs: Tensor, rate: float, seed: Tensor) -> Any:
+    return _dropout(inputs, rate, seed), seed
+
+
+def _dropout_backward(rate: float, seed: Tensor, upstream: Tensor) -> Any:
+    return _dropout(upstream, rate, seed), None
 
 
 def _row_mean(values: Tensor) -> Tensor:
@@ -131,3 +122,11 @@ def _column_sum(values: Tensor) -> Tensor:
 
 def _normal_cdf(values: Tensor) -> Tensor:
     return 0.5 * (1.0 + jax.lax.erf(values * SQRT_HALF))
+
+
+layer_norm = jax.custom_vjp(_layer_norm, nondiff_argnums=(3,))
+layer_norm.defvjp(_layer_norm_forward, _layer_norm_backward)
+gelu = jax.custom_vjp(_gelu)
+gelu.defvjp(_gelu_forward, _gelu_backward)
+dropout = jax.custom_vjp(_dropout, nondiff_argnums=(1,))
+dropout.defvjp(_dropout_forward, _dropout_backward)

@@ -38,23 +38,21 @@ def _compiled(function: Callable) -> Callable:
 
 def dense(inputs: Tensor, kernel: Tensor, bias: Tensor) -> Tensor:
     """Returns `inputs @ kernel + bias` for (T, I), (I, O) and (O,)."""
-    return _add_bias(tf.matmul(inputs, kernel), tf.convert_to_tensor(bias))
 
+    def add(inputs: Tensor, bias: Tensor) -> Any:
+        # `bias_add` is fused with the product before it. Its own gradient is slower than a product.
+        def gradient(upstream: Tensor) -> Any:
+            total = tf.ones((1, tf.shape(upstream)[0]), upstream.dtype)
+            return upstream, tf.matmul(total, upstream)[0]
 
-@tf.custom_gradient
-def _add_bias(inputs: Tensor, bias: Tensor) -> Any:
-    # `bias_add` is fused with the product before it. Its own gradient is slower than a product.
-    def gradient(upstream: Tensor) -> Any:
-        total = tf.ones((1, tf.shape(upstream)[0]), upstream.dtype)
-        return upstream, tf.matmul(total, upstream)[0]
+        return tf.nn.bias_add(inputs, bias), gradient
 
-    return tf.nn.bias_add(inputs, bias), gradient
+    return tf.custom_gradient(add)(tf.matmul(inputs, kernel), tf.convert_to_tensor(bias))
 
 
 def layer_norm(inputs: Tensor, scale: Tensor, bias: Tensor, epsilon: float) -> Tensor:
     """Normalises the last axis of (T, H)."""
 
-    @tf.custom_gradient
     def normalise(inputs: Tensor, scale: Tensor, bias: Tensor) -> Any:
         outputs, mean, inverse = _layer_norm_forward(inputs, scale, bias, epsilon)
 
@@ -63,24 +61,27 @@ def layer_norm(inputs: Tensor, scale: Tensor, bias: Tensor, epsilon: float) -> T
 
         return outputs, gradient
 
-    # Not the variables themselves, which a gradient by hand can't be given for.
-    return normalise(inputs, tf.convert_to_tensor(scale), tf.convert_to_tensor(bias))
+    # Tensors and not variables, which can't be given a gradient by hand.
+    scale, bias = tf.convert_to_tensor(scale), tf.convert_to_tensor(bias)
+    return tf.custom_gradient(normalise)(inputs, scale, bias)
 
 
-@tf.custom_gradient
-def gelu(inputs: Tensor) -> Any:
+def gelu(inputs: Tensor) -> Tensor:
     """The exact GELU."""
-    return _gelu_forward(inputs), lambda upstream: _gelu_backward(inputs, upstream)
+
+    def activate(inputs: Tensor) -> Any:
+        return _gelu_forward(inputs), lambda upstream: _gelu_backward(inputs, upstream)
+
+    return tf.custom_gradient(activate)(inputs)
 
 
 def dropout(inputs: Tensor, rate: float, seed: Tensor) -> Tensor:
     """Drops a share of the inputs; `seed` is two whole numbers."""
 
-    @tf.custom_gradient
     def drop(inputs: Tensor) -> Any:
         return _drop(inputs, rate, seed), lambda upstream: _drop(upstream, rate, seed)
 
-    return drop(inputs)
+    return tf.custom_gradient(drop)(inputs)
 
 
 @_compiled

@@ -63,7 +63,6 @@ def resolve_architecture(
             fix="train a tokenizer here, or add a padding token to this one",
             field="tokenizer",
         )
-    special = {"pad_token_id": pad_id, "bos_token_id": bos_id, "eos_token_id": eos_id}
     if config.model_config_path:
         start = _from_file(config)
         positions = config.max_position_embeddings or start.max_seq_length
@@ -74,7 +73,9 @@ def resolve_architecture(
         _override(start, config),
         vocab_size=vocab_size,
         max_position_embeddings=positions + pad_id + 1,
-        **special,
+        pad_token_id=pad_id,
+        bos_token_id=bos_id,
+        eos_token_id=eos_id,
     )
     _check_heads(architecture)
     _check_positions(architecture, row_length)

@@ -53,7 +53,8 @@ class RobertaForMaskedLM(keras.Model):
 
     def build(self, input_shape: Any = None) -> None:
         shape = (None, None, self.architecture.hidden_size)
-        for layer in (self.embeddings, *self.layer_stack, self.lm_head):
+        layers: list[keras.layers.Layer] = [self.embeddings, *self.layer_stack, self.lm_head]
+        for layer in layers:
             layer.build(shape)
         self.built = True
 
