@@ -1,0 +1,32 @@
+"""Starts the page: `python app.py`, then http://127.0.0.1:7860."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from core.errors import StudioError
+from core.workspace import Workspace
+from ui.serve import serve
+
+
+def main() -> int:
+    """Serves the page until Ctrl+C and returns the exit code."""
+    parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
+    option = parser.add_argument
+    option("--host", default="127.0.0.1", help="address to listen on")
+    option("--port", type=int, default=7860, help="port to listen on")
+    option("--workspace", type=Workspace, default="", help="STUDIO_HOME or ./workspace by default")
+    option("--allow", type=Path, action="append", default=[], help="let the page read this folder")
+    option("--quickstart", action="store_true", help="train a first model if nothing has run yet")
+    try:
+        serve(**vars(parser.parse_args()))
+    except StudioError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return error.exit_code
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,1 @@
+"""The page: Gradio components over `core`. Nothing in `core` knows of it."""

@@ -1,0 +1,9 @@
+// Example sentences as buttons. The value: a list of sentences; a click fires `pick` with one.
+const chips = element.querySelector(".ps-chips");
+const draw = () =>
+  chips.replaceChildren(
+    ...(props.value ?? []).map((sentence) =>
+      studio.h("button", { type: "button", onclick: () => trigger("pick", { sentence }) }, sentence)),
+  );
+watch("value", draw);
+draw();

@@ -1,0 +1,288 @@
+// The Runs tab: the table, and what is known of the run that is chosen. It asks only for what is new.
+const { h, number, compact, duration, ago } = studio;
+const body = element.querySelector("tbody");
+const empty = element.querySelector(".ps-runs-empty");
+const board = element.querySelector(".ps-runs-board");
+const detail = element.querySelector(".ps-detail");
+const ENDED = ["stopped", "done", "failed", "lost"];
+
+const rows = new Map(); // id -> {run, cells}
+let selected = "";
+let view = null; // what is drawn of the chosen run
+
+// The table.
+
+const makeRow = (run) => {
+  const cells = {
+    name: h("button", { class: "ps-run-name", type: "button" }),
+    state: h("td", { class: "state" }),
+    progress: h("td", { class: "progress" }),
+    time: h("td", { class: "time" }),
+    created: h("td", { class: "created" }),
+  };
+  cells.row = h("tr", { onclick: () => select(run.id) }, h("td", { class: "name" }, cells.name), cells.state, cells.progress, cells.time, cells.created);
+  return { run, cells };
+};
+
+const badge = (run) => h("span", { class: `ps-badge ${run.state}` }, run.label);
+
+const bar = (run) => {
+  const share = run.total ? Math.min(1, run.done / run.total) : null;
+  const attributes = { class: `ps-bar ${run.state}${share === null ? " unknown" : ""}`, role: "progressbar", "aria-label": "Progress", "aria-valuemin": 0, "aria-valuemax": 100 };
+  if (share !== null) attributes["aria-valuenow"] = Math.round(100 * share);
+  return h("div", attributes, h("i", { style: share === null ? "" : `width:${(100 * share).toFixed(1)}%` }));
+};
+
+const spent = (run) => {
+  if (run.state === "queued") return run.waits ? `after ${run.waits}` : "waiting for its turn";
+  if (run.state === "running" && run.eta_seconds !== null) return `${duration(run.eta_seconds)} left`;
+  if (!run.started) return "";
+  const until = run.ended ?? Date.now() / 1000;
+  return `${ENDED.includes(run.state) ? "took" : "for"} ${duration(until - run.started)}`;
+};
+
+const fillRow = ({ run, cells }) => {
+  cells.name.replaceChildren(h("b", {}, run.title), h("small", {}, run.id));
+  cells.state.replaceChildren(badge(run));
+  const active = run.state === "running" || run.state === "stopping";
+  cells.progress.replaceChildren(...(active || run.done ? [bar(run)] : []), h("small", {}, run.progress));
+  cells.time.textContent = spent(run);
+  cells.created.textContent = ago(run.created);
+  cells.row.classList.toggle("selected", run.id === selected);
+  cells.name.setAttribute("aria-current", String(run.id === selected));
+};
+
+const takeRows = (runs) => {
+  for (const run of runs) {
+    if (rows.has(run.id)) rows.get(run.id).run = run;
+    else rows.set(run.id, makeRow(run));
+  }
+  const sorted = [...rows.values()].sort((a, b) => b.run.position - a.run.position);
+  sorted.forEach((row, index) => {
+    fillRow(row);
+    if (body.children[index] !== row.cells.row) body.insertBefore(row.cells.row, body.children[index] ?? null);
+  });
+  empty.hidden = rows.size > 0;
+  board.hidden = rows.size === 0;
+};
+
+const forget = (id) => {
+  rows.get(id)?.cells.row.remove();
+  rows.delete(id);
+  if (selected === id) selected = "";
+};
+
+// The chosen run.
+
+const CHARTS = [
+  {
+    title: "Loss", unit: "nats", tall: true,
+    lines: [
+      { name: "frequency_baseline_loss", label: "Word counts alone", color: "--ps-baseline", dashed: true, level: true },
+      { name: "loss", label: "Training", color: "--ps-train", faint: true },
+      { name: "eval_loss", label: "Validation", color: "--ps-accent", dots: true },
+    ],
+  },
+  { title: "Learning rate", lines: [{ name: "learning_rate", label: "", color: "--ps-violet" }], floor: 0 },
+  { title: "Tokens a second", lines: [{ name: "tokens_per_second", label: "", color: "--ps-green" }], floor: 0 },
+  { title: "Accuracy on validation masks", lines: [{ name: "eval_accuracy", label: "", color: "--ps-accent", dots: true }], floor: 0 },
+];
+
+const select = (id) => {
+  if (selected === id && view) return;
+  selected = id;
+  history.replaceState(null, "", `#runs/${encodeURIComponent(id)}`);
+  rows.forEach(fillRow);
+  view = makeView(id);
+  detail.replaceChildren(view.root);
+  refresh();
+};
+
+const makeView = (id) => {
+  const part = (name, tag = "div") => h(tag, { class: name });
+  const view = {
+    id, after: 0, logSeen: "", stateSeen: "", latest: {}, confirming: "",
+    head: part("ps-detail-head"), problem: part("ps-detail-problem"), warnings: part("ps-detail-warnings"),
+    tiles: part("ps-tiles"), verdict: part("ps-verdict", "p"), chartsBox: part("ps-charts"), facts: part("ps-detail-facts"),
+    log: h("code", {}, ""),
+  };
+  view.charts = CHARTS.map((chart) => {
+    const host = part("ps-chart-host");
+    host.hidden = true;
+    view.chartsBox.append(host);
+    return { host, chart: new studio.Chart(host, chart), names: chart.lines.map((line) => line.name) };
+  });
+  view.scale = h("label", { class: "ps-log-scale" }, h("input", { type: "checkbox", onchange: (event) => setLogarithmic(view, event.target.checked) }), "Logarithmic steps");
+  view.scale.hidden = true;
+  view.logBox = h("details", { class: "ps-log" }, h("summary", {}, "Log"), h("pre", { tabindex: "0", "aria-label": "The end of the run's log" }, view.log));
+  view.root = h("div", {}, view.head, view.problem, view.warnings, view.verdict, view.tiles, view.scale, view.chartsBox, view.logBox, view.facts);
+  view.logBox.addEventListener("toggle", () => view.logBox.open && refreshLog(view));
+  return view;
+};
+
+const setLogarithmic = (view, on) =>
+  view.charts.forEach(({ chart }) => {
+    chart.logarithmic = on;
+    chart.draw();
+  });
+
+// Only redrawn when something in it changes, so that a focused button keeps the focus.
+const drawHead = (view, run) => {
+  const text = JSON.stringify([run.state, run.label, run.title, view.confirming]);
+  if (view.headSeen === text) return;
+  view.headSeen = text;
+  view.head.replaceChildren(
+    h("div", {}, h("h3", {}, run.title, " ", badge(run)), h("small", {}, run.id)),
+    h("div", { class: "ps-actions" }, ...actions(view, run)),
+  );
+};
+
+const actions = (view, run) => {
+  if (view.confirming) return confirmation(view, run);
+  const button = (label, kind, onclick) => h("button", { type: "button", class: `ps-button ${kind}`, onclick }, label);
+  const ask = (what) => () => {
+    view.confirming = what;
+    drawHead(view, run);
+    view.head.querySelector(".ps-button")?.focus();
+  };
+  if (run.state === "running" && run.saves) return [button("Stop and save", "", () => act("save")), button("Abort", "danger", ask("abort"))];
+  if (run.state === "running") return [button("Stop", "danger", ask("abort"))];
+  if (run.state === "stopping") return [button("Abort now", "danger", ask("abort"))];
+  if (run.state === "queued") return [button("Take out of the queue", "", () => act("abort"))];
+  const open = run.model && run.state !== "failed" ? [h("a", { class: "ps-button primary", href: "#playground", "data-go": `playground/${run.model}` }, "Try it in the Playground")] : [];
+  return [...open, button("Delete", "", ask("delete"))];
+};
+
+const CONFIRM = {
+  abort: ["Stop without saving what was done since the last save?", "Stop now"],
+  delete: ["Delete this run's log and curves? What it made stays.", "Delete"],
+};
+
+const confirmation = (view, run) => {
+  const [question, answer] = CONFIRM[view.confirming];
+  const close = () => {
+    view.confirming = "";
+    drawHead(view, run);
+  };
+  return [
+    h("span", { role: "alert" }, question),
+    h("button", { type: "button", class: "ps-button danger", onclick: () => act(view.confirming) }, answer),
+    h("button", { type: "button", class: "ps-button", onclick: close }, "Keep it"),
+  ];
+};
+
+const act = async (what) => {
+  const id = selected;
+  view.confirming = "";
+  const answer = await server.act_on_run({ run: id, action: what });
+  if (answer.problem) return showProblem(view, answer.problem);
+  if (what === "delete") forget(id);
+  return refresh();
+};
+
+const showProblem = (view, problem) => view.problem.replaceChildren(problemCard(problem));
+
+const problemCard = (error) =>
+  h("div", { class: "ps-error", role: "alert" },
+    h("strong", {}, error.problem),
+    ...[["Expected", error.expected], ["Received", error.received], ["What to do", error.fix]]
+      .filter(([, text]) => text)
+      .map(([name, text]) => h("p", {}, h("b", {}, `${name}: `), text)));
+
+const drawDetail = (view, run, known) => {
+  view.problem.replaceChildren(...(known.error ? [problemCard(known.error)] : []));
+  view.warnings.replaceChildren(...known.warnings.map((warning) => h("p", { class: "ps-warning" }, warning.message)));
+  view.facts.replaceChildren(...facts(known));
+  if (["failed", "lost"].includes(run.state)) view.logBox.open = true;
+};
+
+const facts = (known) => {
+  const commands = known.commands.map(([label, text]) =>
+    h("div", { class: "ps-code" }, h("span", {}, label), h("button", { type: "button", "data-copy": true }, "Copy"), h("pre", { tabindex: "0" }, h("code", {}, text))));
+  const settings = h("dl", { class: "ps-settings" }, known.settings.flatMap(([name, value]) => [h("dt", {}, name), h("dd", {}, value)]));
+  return [h("details", {}, h("summary", {}, "Settings"), settings), h("details", {}, h("summary", {}, "Show the command"), ...commands)];
+};
+
+const takePoints = (view, points) => {
+  view.after = points.after;
+  for (const [name, series] of Object.entries(points.series)) {
+    if (series.length) view.latest[name] = series.at(-1)[1];
+    view.charts.forEach(({ chart, names }) => names.includes(name) && chart.extend(name, series));
+  }
+  view.charts.forEach(({ host, chart }) => {
+    host.hidden = chart.isEmpty;
+    if (!chart.isEmpty) chart.draw();
+  });
+  view.scale.hidden = view.charts.every(({ chart }) => chart.isEmpty);
+  drawTiles(view);
+};
+
+const drawTiles = (view) => {
+  const { eval_loss: loss, frequency_baseline_loss: baseline, eval_perplexity: perplexity, eval_accuracy: accuracy } = view.latest;
+  const tiles = [
+    ["Validation loss", loss, (value) => value.toFixed(3)],
+    ["Perplexity", perplexity, compact],
+    ["Accuracy", accuracy, (value) => `${(100 * value).toFixed(1)} %`],
+    ["Tokens a second", view.latest.tokens_per_second, compact],
+    ["Waiting for data", view.latest.data_wait_percent, (value) => `${value.toFixed(1)} %`],
+    ["Epoch", view.latest.epoch, (value) => value.toFixed(2)],
+  ].filter(([, value]) => value !== undefined && value !== null);
+  view.tiles.replaceChildren(...tiles.map(([name, value, format]) => h("div", {}, h("b", {}, format(value)), h("span", {}, name))));
+  view.verdict.textContent = verdict(loss, baseline);
+};
+
+const verdict = (loss, baseline) => {
+  if (loss === undefined || baseline === undefined) return "";
+  const gain = baseline - loss;
+  if (gain <= 0) return `The dashed line (${baseline.toFixed(2)}) is what word counts alone reach; the model isn't below it yet.`;
+  return `${gain.toFixed(2)} nats below what word counts alone reach (${baseline.toFixed(2)}).`;
+};
+
+const refreshLog = async (view) => {
+  const answer = await server.run_log({ run: view.id, seen: view.logSeen });
+  if (answer.text === undefined) return;
+  const pre = view.log.parentElement;
+  const atEnd = pre.scrollHeight - pre.scrollTop - pre.clientHeight < 40;
+  view.logSeen = answer.seen;
+  view.log.textContent = answer.text || "Nothing has been printed yet.";
+  if (atEnd) pre.scrollTop = pre.scrollHeight;
+};
+
+const refreshView = async (view) => {
+  const run = rows.get(view.id)?.run;
+  if (!run) return;
+  drawHead(view, run);
+  const state = `${run.state} ${run.warnings}`;
+  if (view.stateSeen !== state) {
+    drawDetail(view, run, await server.run_detail({ run: view.id }));
+    view.stateSeen = state;
+  }
+  let points;
+  do {
+    points = await server.run_points({ run: view.id, after: view.after });
+    takePoints(view, points);
+  } while (points.more);
+  if (view.logBox.open) await refreshLog(view);
+};
+
+const wantedRun = () => {
+  const { tab, argument } = studio.place();
+  if (tab === "runs" && rows.has(argument)) return argument;
+  if (selected) return selected;
+  const sorted = [...rows.values()].map(({ run }) => run).sort((a, b) => b.position - a.position);
+  return (sorted.find((run) => run.state === "running") ?? sorted[0])?.id ?? "";
+};
+
+const ask = async () => {
+  if (!studio.isShown(element)) return;
+  const open = [...rows.values()].map(({ run }) => run).filter((run) => !ENDED.includes(run.state)).map((run) => run.id);
+  const newest = Math.max(0, ...[...rows.values()].map(({ run }) => run.position));
+  takeRows((await server.list_runs({ newest, open })).runs);
+  const wanted = wantedRun();
+  if (!wanted) detail.replaceChildren();
+  else if (wanted !== selected || !view) select(wanted);
+  if (view && rows.has(view.id)) await refreshView(view);
+};
+
+const refresh = studio.poll(element, 1000, ask);
+window.addEventListener("ps-place", () => studio.place().tab === "runs" && setTimeout(refresh, 50));

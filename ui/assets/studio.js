@@ -1,0 +1,159 @@
+// What the page's scripts share. It is put in front of each of them and runs once.
+// Text from outside only ever becomes text nodes here: `h` builds elements, nothing sets innerHTML.
+window.studio ??= (() => {
+  const h = (tag, attributes, ...children) => {
+    const node = document.createElement(tag);
+    for (const [name, value] of Object.entries(attributes ?? {})) {
+      if (value === false || value === null || value === undefined) continue;
+      if (name.startsWith("on")) node.addEventListener(name.slice(2), value);
+      else node.setAttribute(name, value === true ? "" : value);
+    }
+    node.append(...children.flat().filter((child) => child !== null && child !== undefined && child !== false));
+    return node;
+  };
+
+  // Asks the server again and again while the element is there and somebody looks.
+  // `ask` throws when the server doesn't answer; then it is asked less often.
+  const poll = (element, milliseconds, ask) => {
+    let failures = 0;
+    let timer = 0;
+    let asking = false;
+    const round = async () => {
+      clearTimeout(timer);
+      if (!element.isConnected) return document.removeEventListener("visibilitychange", round);
+      if (!document.hidden && !asking) {
+        asking = true;
+        try {
+          await ask();
+          failures = 0;
+        } catch (error) {
+          failures += 1;
+          if (!isUnreachable(error)) console.error(error);
+        }
+        asking = false;
+        document.body.classList.toggle("ps-offline", failures > 1);
+      }
+      clearTimeout(timer);
+      timer = setTimeout(round, milliseconds * Math.min(8, 2 ** failures));
+    };
+    document.addEventListener("visibilitychange", round);
+    round();
+    return round;
+  };
+  const isUnreachable = (error) => /fetch|network|Failed/i.test(String(error));
+
+  const isShown = (element) => element.offsetParent !== null;
+
+  const number = (value, digits = 0) =>
+    value.toLocaleString("en", { minimumFractionDigits: digits, maximumFractionDigits: digits });
+
+  // Three to four significant digits, short: 0.0001, 6.918, 12.4k.
+  const compact = (value) => {
+    const size = Math.abs(value);
+    if (value === 0) return "0";
+    if (size < 0.001) return value.toExponential(1).replace("e-0", "e-").replace(".0e", "e");
+    if (size < 1) return String(Number(value.toPrecision(3)));
+    if (size < 1000) return String(Number(value.toPrecision(4)));
+    const [unit, divisor] = size < 1e6 ? ["k", 1e3] : size < 1e9 ? ["M", 1e6] : ["G", 1e9];
+    return `${Number((value / divisor).toPrecision(3))}${unit}`;
+  };
+
+  const duration = (seconds) => {
+    if (seconds === null || seconds === undefined) return "";
+    const whole = Math.max(0, Math.round(seconds));
+    if (whole < 60) return `${whole} s`;
+    if (whole < 3600) return `${Math.floor(whole / 60)} min ${whole % 60} s`;
+    const hours = Math.floor(whole / 3600);
+    if (hours < 48) return `${hours} h ${Math.floor((whole % 3600) / 60)} min`;
+    return `${Math.floor(hours / 24)} d ${hours % 24} h`;
+  };
+  const rounded = (seconds) => {
+    if (seconds < 3600) return `${Math.max(1, Math.round(seconds / 60))} min`;
+    return `${Math.round(seconds / 3600)} h`;
+  };
+
+  const ago = (seconds) => {
+    const passed = Date.now() / 1000 - seconds;
+    if (passed < 45) return "just now";
+    if (passed < 86400) return `${rounded(passed)} ago`;
+    return new Date(seconds * 1000).toLocaleDateString("en", { day: "numeric", month: "short", year: "numeric" });
+  };
+
+  // Places in the page have addresses: #runs, #runs/<id>. A reload comes back to them.
+  const place = () => {
+    const [tab, argument = ""] = decodeURIComponent(location.hash.slice(1)).split("/");
+    return { tab, argument };
+  };
+  const go = (tab, argument = "") => {
+    location.hash = argument ? `${tab}/${encodeURIComponent(argument)}` : tab;
+  };
+
+  // Shows problems beside the fields of a form: {field: sentence}.
+  const painted = new Map();
+  const paint = (form, problems, reveal) => {
+    painted.set(form, problems);
+    document.querySelectorAll(`[data-problem-of="${form}"]`).forEach((node) => node.remove());
+    document.querySelectorAll(`#${form} .ps-wrong`).forEach((block) => {
+      block.classList.remove("ps-wrong");
+      controlsOf(block).forEach((control) => {
+        control.removeAttribute("aria-invalid");
+        control.removeAttribute("aria-describedby");
+      });
+    });
+    const blocks = Object.entries(problems).map(([field, sentence]) => paintOne(form, field, sentence));
+    if (reveal && blocks[0]) revealBlock(blocks[0]);
+  };
+  const paintOne = (form, field, sentence) => {
+    const block = document.getElementById(`${form}-${field}`);
+    if (!block) return null;
+    const id = `${form}-${field}-problem`;
+    block.classList.add("ps-wrong");
+    block.append(h("p", { class: "ps-problem", id, role: "alert", "data-problem-of": form }, sentence));
+    controlsOf(block).forEach((control) => {
+      control.setAttribute("aria-invalid", "true");
+      control.setAttribute("aria-describedby", id);
+    });
+    return block;
+  };
+  const controlsOf = (block) => block.querySelectorAll("input, textarea");
+  const revealBlock = (block) => {
+    block.scrollIntoView({ block: "center", behavior: "smooth" });
+    controlsOf(block)[0]?.focus({ preventScroll: true });
+  };
+  const repaint = () => painted.forEach((problems, form) => paint(form, problems, false));
+
+  // One listener for the whole page: links to places, copy buttons, phone keyboards.
+  const onClick = (event) => {
+    const link = event.target.closest?.("[data-go]");
+    if (link) {
+      event.preventDefault();
+      const [tab, argument] = link.dataset.go.split("/");
+      go(tab, argument);
+    }
+    const copy = event.target.closest?.("[data-copy]");
+    if (copy) copyText(copy);
+  };
+  const copyText = async (button) => {
+    const text = button.parentElement.querySelector("code").textContent;
+    try {
+      await navigator.clipboard.writeText(text);
+    } catch {
+      const area = h("textarea", { style: "position:fixed;opacity:0" });
+      area.value = text;
+      document.body.append(area);
+      area.select();
+      document.execCommand("copy");
+      area.remove();
+    }
+    button.textContent = "Copied";
+    setTimeout(() => (button.textContent = "Copy"), 1500);
+  };
+  const onFocus = (event) => {
+    const field = event.target.closest?.(".ps-integer, .ps-decimal");
+    if (field) event.target.inputMode = field.classList.contains("ps-integer") ? "numeric" : "decimal";
+  };
+  document.addEventListener("click", onClick);
+  document.addEventListener("focusin", onFocus);
+
+  return { h, poll, isShown, number, compact, duration, ago, place, go, paint, repaint };
+})();

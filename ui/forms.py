@@ -1,0 +1,432 @@
+"""A config model as Gradio components, and back.
+
+Titles, help, choices, groups, defaults and presets are read from the model, so a new knob in
+`core.config` shows in its form by itself. This module knows of no particular field.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import gradio as gr
+from gradio.components import Component
+from pydantic import ValidationError
+from pydantic.fields import FieldInfo
+
+from core.config import (
+    StageConfig,
+    choices_of,
+    field_extra,
+    plain_type,
+    title_of,
+)
+from core.errors import StudioError
+from core.workspace import Workspace
+from ui import present
+from ui.assets import script
+from ui.parts.artifacts import follow_newest, list_names
+
+# More choices than these are a menu instead of a row of buttons.
+_MOST_BUTTONS = 4
+_YES_OR_NO = [("Automatic", ""), ("Yes", "yes"), ("No", "no")]
+_GROUPED_DIGITS = re.compile(r"-?\d{1,3}(?:[ ,_\u00a0\u202f]\d{3})+")
+_UNSET = "not set"
+# Problems are numbered, so that the same one shown twice is a change.
+_numbers = itertools.count(1)
+
+Problems = dict[str, str]
+
+
+class Form:
+    """The components of one config model.
+
+    Args:
+        model: The config model.
+        id: The beginning of the components' ids in the page.
+        workspace: Its artifacts are suggested; paths are confined to what it may read.
+        nested: Forms, rendered elsewhere, of the fields that are configs themselves.
+    """
+
+    def __init__(
+        self,
+        model: type[StageConfig],
+        id: str,
+        workspace: Workspace,
+        *,
+        nested: Mapping[str, Form] | None = None,
+    ) -> None:
+        self.model = model
+        self.id = id
+        self.nested = dict(nested or {})
+        self.components: dict[str, Component] = {}
+        self.problems: gr.HTML
+        self._workspace = workspace
+
+    @property
+    def inputs(self) -> list[Component]:
+        """Returns the components that handlers take: this form's, then the nested ones'."""
+        return [
+            *self.components.values(),
+            *(c for form in self.nested.values() for c in form.inputs),
+        ]
+
+    @property
+    def problem_outputs(self) -> list[gr.HTML]:
+        """Returns the components through which problems are shown beside fields."""
+        return [self.problems, *(form.problems for form in self.nested.values())]
+
+    def render(self) -> None:
+        """Makes the components, in the Blocks context that is open."""
+        fields = {n: f for n, f in self.model.model_fields.items() if not _is_config(f)}
+        defaults = self.model()
+        with gr.Column(elem_id=self.id, elem_classes=["ps-form"]):
+            if any(not field_extra(field)["basic"] for field in fields.values()):
+                _render_view_switch(self.id)
+            for group, names in _grouped(fields):
+                with gr.Column(elem_classes=["ps-group", *self._condition(group)]):
+                    gr.HTML(f"<h3>{present.escape(group)}</h3>", elem_classes=["ps-group-title"])
+                    with gr.Row(elem_classes=["ps-fields"]):
+                        for name in names:
+                            self.components[name] = self._component(
+                                name, fields[name], getattr(defaults, name)
+                            )
+        self.problems = gr.HTML(
+            html_template=f"<style>{self._css()}</style>",
+            js_on_load=script("problems.js"),
+            elem_classes=["ps-unseen"],
+            form=self.id,
+        )
+        self._wire_presets()
+
+    def parse(self, *raw: Any) -> StageConfig:
+        """Makes a config from the components' values, in the order of `inputs`.
+
+        Raises:
+            ConfigError: A value is not right, or a path is outside of what the page may touch.
+        """
+        own = dict(zip(self.components, raw, strict=False))
+        values = {name: self._to_value(name, value) for name, value in own.items()}
+        rest = raw[len(own) :]
+        for name, form in self.nested.items():
+            values[name] = form.parse(*rest[: len(form.inputs)])
+            rest = rest[len(form.inputs) :]
+        config = self.model.parse(values)
+        self._confine(config)
+        return config
+
+    def updates(self, config: StageConfig) -> dict[Component, Any]:
+        """Returns updates that make the form show a config (nested forms as well)."""
+        own = {
+            component: gr.update(
+                value=_to_raw(self.model.model_fields[name], getattr(config, name))
+            )
+            for name, component in self.components.items()
+        }
+        nested = [form.updates(getattr(config, name)) for name, form in self.nested.items()]
+        return functools.reduce(lambda left, right: {**left, **right}, nested, own)
+
+    def follow_artifacts(self, line: gr.HTML) -> None:
+        """Keeps the menus that name artifacts up to date.
+
+        A basic field moves to the newest artifact, unless somebody has chosen another; an advanced
+        one may stay empty, so it only gets the new choices.
+
+        Args:
+            line: The status line, whose `artifacts` event tells that something has come or gone.
+        """
+        for name, component in self.components.items():
+            extra = field_extra(self.model.model_fields[name])
+            if extra["artifact"]:
+                follow = _follow_newest if extra["basic"] else _follow_choices
+                _wire_menu(component, line, lambda k=extra["artifact"]: self._names(k), follow)
+
+    def _names(self, kind: str) -> list[str]:
+        return list_names(self._workspace, kind)
+
+    def guarded(
+        self,
+        handler: Callable[..., dict[Any, Any]],
+        *,
+        live: bool = False,
+        otherwise: Mapping[Any, Any] = MappingProxyType({}),
+    ) -> Any:
+        """Wraps a handler that returns updates by component.
+
+        A StudioError that concerns a field of this form (or a nested one) is shown beside that
+        field, any other problem as a notice.
+
+        Args:
+            handler: Takes the values of `inputs`, and perhaps more behind them.
+            live: It runs at every keystroke: no notices, and no scrolling to the field.
+            otherwise: Updates to make where the handler fails.
+        """
+
+        @functools.wraps(handler)
+        def wrapper(*raw: Any) -> dict[Any, Any]:
+            try:
+                return {**self._shown({}), **handler(*raw)}
+            except StudioError as error:
+                beside = self._beside(error)
+                if not live and not beside:
+                    raise present.notice(error) from error
+                if not live and not beside.get(""):
+                    place = next(iter(beside)).capitalize()
+                    gr.Warning(present.escape(f"In {place}: {error.problem}"))
+                return {**self._shown(beside, reveal=not live), **otherwise}
+            except gr.Error:
+                raise
+            except Exception as error:
+                raise present.unexpected(error) from error
+
+        return wrapper
+
+    def on_change(
+        self,
+        handler: Callable[..., dict[Any, Any]],
+        outputs: Sequence[Any],
+        otherwise: Mapping[Any, Any],
+    ) -> None:
+        """Calls a handler with the values of `inputs` on load and whenever one of them changes.
+
+        Args:
+            handler: Returns updates by component.
+            outputs: The components it may update.
+            otherwise: The updates to make while a value is not right.
+        """
+        gr.on(
+            None,
+            self.guarded(handler, live=True, otherwise=otherwise),
+            inputs=self.inputs,
+            outputs=[*outputs, *self.problem_outputs],
+            trigger_mode="always_last",
+            show_progress="hidden",
+            api_visibility="private",
+        )
+
+    def beside_field(self, error: StudioError) -> dict[gr.HTML, Any]:
+        """Returns updates that show an error beside the field it concerns, if it concerns one."""
+        return self._shown(self._beside(error), reveal=True)
+
+    def _shown(self, beside: dict[str, Problems], *, reveal: bool = False) -> dict[gr.HTML, Any]:
+        forms = {"": self, **self.nested}
+        return {
+            form.problems: {
+                "form": form.id,
+                "problems": beside.get(name, {}),
+                "reveal": reveal,
+                "number": next(_numbers),
+            }
+            for name, form in forms.items()
+        }
+
+    def _beside(self, error: StudioError) -> dict[str, Problems]:
+        """Sorts an error to the fields it concerns, by form: "" is this one."""
+        forms = {"": self, **self.nested}
+        found = {name: form._own_problems(error) for name, form in forms.items()}
+        first = next((name for name, problems in found.items() if problems), None)
+        return {} if first is None else {first: found[first]}
+
+    def _own_problems(self, error: StudioError) -> Problems:
+        if isinstance(error.__cause__, ValidationError):
+            if error.__cause__.title != self.model.__name__:
+                return {}
+            problems = {
+                str(e["loc"][-1]): _explain(e) for e in error.__cause__.errors() if e["loc"]
+            }
+            return {name: text for name, text in problems.items() if name in self.components}
+        if error.field not in self.components:
+            return {}
+        return {error.field: str(error)}
+
+    def _component(self, name: str, field: FieldInfo, value: Any) -> Component:
+        advanced = [] if field_extra(field)["basic"] else ["ps-advanced"]
+        common = {
+            "label": title_of(name, field),
+            "info": field.description,
+            "elem_id": f"{self.id}-{name}",
+            "elem_classes": ["ps-field", *advanced],
+        }
+        kind = field_extra(field)["artifact"]
+        names = self._names(kind) if kind else field_extra(field)["choices"]
+        return _make_component(field, _to_raw(field, value), common, names)
+
+    def _confine(self, config: StageConfig) -> None:
+        """Refuses paths that the page may not touch, where a field holds one."""
+        for name, field in self.model.model_fields.items():
+            extra, value = field_extra(field), getattr(config, name)
+            names_a_folder = extra["artifact"] and value and Path(value).expanduser().exists()
+            if extra["path"] or names_a_folder:
+                self._workspace.confine(value, field=name)
+
+    def _to_value(self, name: str, raw: Any) -> Any:
+        return _to_value(self.model.model_fields[name], raw)
+
+    def _condition(self, group: str) -> list[str]:
+        """Returns a class for a group called like a choice: it shows while that is chosen."""
+        for name, field in self.model.model_fields.items():
+            if group.lower() in choices_of(field):
+                return ["ps-conditional", f"ps-when-{self.id}-{name}-{group.lower()}"]
+        return []
+
+    def _css(self) -> str:
+        """Returns the rules that hide a conditional group while another choice is taken."""
+        groups = {field_extra(field)["group"] for field in self.model.model_fields.values()}
+        conditions = [
+            (name, choice)
+            for name, field in self.model.model_fields.items()
+            for choice in choices_of(field)
+            if choice in {group.lower() for group in groups}
+        ]
+        return "".join(
+            f'body:has(#{self.id}-{name} input[value="{choice}"]:not(:checked)) '
+            f".ps-when-{self.id}-{name}-{choice} {{ display: none !important; }}\n"
+            for name, choice in conditions
+        )
+
+    def _wire_presets(self) -> None:
+        if "preset" not in self.components:
+            return
+        names = sorted({name for values in self.model.presets.values() for name in values})
+        outputs = [self.components[name] for name in names]
+
+        def fill(preset: str) -> list[Any]:
+            if preset not in self.model.presets:
+                return [gr.skip()] * len(names)
+            config = self.model.parse({"preset": preset})
+            return [_to_raw(self.model.model_fields[name], getattr(config, name)) for name in names]
+
+        self.components["preset"].input(
+            fill,
+            self.components["preset"],
+            outputs,
+            show_progress="hidden",
+            api_visibility="private",
+        )
+
+
+def _follow_newest(names: list[str], chosen: str, known: list[str]) -> Any:
+    return gr.update(choices=names, value=follow_newest(names, chosen, known))
+
+
+def _follow_choices(names: list[str], chosen: str, known: list[str]) -> Any:
+    return gr.update(choices=names)
+
+
+def _wire_menu(
+    menu: Component, line: gr.HTML, list_them: Callable[[], list[str]], follow: Callable[..., Any]
+) -> None:
+    known = gr.State([])
+
+    def refresh(chosen: str, before: list[str]) -> list[Any]:
+        names = list_them()
+        return [follow(names, chosen, before), names]
+
+    line.artifacts(
+        present.guarded(refresh),
+        [menu, known],
+        [menu, known],
+        show_progress="hidden",
+        api_visibility="private",
+    )
+
+
+def _render_view_switch(form_id: str) -> None:
+    """Makes the Basic/Advanced switch. The style sheet does the switching, so it takes no time."""
+    gr.Radio(
+        ["Basic", "Advanced"],
+        value="Basic",
+        label="Settings to show",
+        interactive=True,
+        elem_id=f"{form_id}-view",
+        elem_classes=["ps-view"],
+        show_label=False,
+        container=False,
+    )
+
+
+def _make_component(
+    field: FieldInfo, value: Any, common: dict[str, Any], names: list[str]
+) -> Component:
+    annotation, optional = plain_type(field)
+    choices = choices_of(field)
+    if annotation is bool and not optional:
+        return gr.Checkbox(value=value, **common)
+    if annotation is bool:
+        return gr.Dropdown(_YES_OR_NO, value=value, **common)
+    if choices and len(choices) <= _MOST_BUTTONS:
+        return gr.Radio(choices, value=value, **common)
+    if choices:
+        return gr.Dropdown(choices, value=value, filterable=False, **common)
+    if field_extra(field)["artifact"] or names:
+        return gr.Dropdown(names, value=value, allow_custom_value=True, **common)
+    common["elem_classes"] = [*common["elem_classes"], *_keyboard(annotation)]
+    return gr.Textbox(value=value, max_lines=1, placeholder=_UNSET if optional else "", **common)
+
+
+def _keyboard(annotation: Any) -> list[str]:
+    """Returns a class that brings up the right keyboard on a phone.
+
+    Numbers are typed into text fields: `gr.Number` shows 0 where it should be empty, and takes a
+    scroll of the wheel for a change.
+    """
+    return {int: ["ps-integer"], float: ["ps-decimal"]}.get(annotation, [])
+
+
+def _to_raw(field: FieldInfo, value: Any) -> Any:
+    """Turns a config value into a component's."""
+    annotation, optional = plain_type(field)
+    if annotation is bool:
+        return value if not optional else {None: "", True: "yes", False: "no"}[value]
+    if value is None:
+        return ""
+    return _write_number(value) if isinstance(value, int | float) else value
+
+
+def _to_value(field: FieldInfo, raw: Any) -> Any:
+    """Turns a component's value into what the config model reads; nothing typed is None."""
+    annotation, _ = plain_type(field)
+    if annotation is str:
+        return (raw or "").strip()
+    if not isinstance(raw, str):
+        return raw
+    text = raw.strip()
+    if annotation is int and _GROUPED_DIGITS.fullmatch(text):
+        text = re.sub(r"[^\d-]", "", text)
+    return text or None
+
+
+def _write_number(value: float) -> str:
+    """Writes a number as people type it: 0.0001, 1e-7, 30000."""
+    text = repr(value)
+    if "e" not in text:
+        return text.removesuffix(".0")
+    digits, exponent = text.split("e")
+    return f"{digits}e{int(exponent)}"
+
+
+def _explain(error: Mapping[str, Any]) -> str:
+    """Says what pydantic found, in words for people who don't program."""
+    if error["type"].startswith("int"):
+        return "This is a whole number."
+    if error["type"].startswith("float"):
+        return "This is a number."
+    return str(error["msg"]).replace("Input should", "This should").rstrip(".") + "."
+
+
+def _is_config(field: FieldInfo) -> bool:
+    annotation, _ = plain_type(field)
+    return isinstance(annotation, type) and issubclass(annotation, StageConfig)
+
+
+def _grouped(fields: Mapping[str, FieldInfo]) -> Iterator[tuple[str, list[str]]]:
+    """Gives the groups in the order of their first field, each with its fields."""
+    groups: dict[str, list[str]] = {}
+    for name, field in fields.items():
+        groups.setdefault(field_extra(field)["group"], []).append(name)
+    yield from groups.items()

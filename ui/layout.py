@@ -1,0 +1,60 @@
+"""The page, read top to bottom."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import gradio as gr
+
+from core.store import Store
+from core.workspace import Workspace
+from ui import corpus, playground, runs, shards, strip, tokenizer, train
+from ui.parts.markup import heading
+from ui.present import escape
+
+_TITLE = "Pretrain Studio"
+_TABS = ("corpus", "tokenizer", "shards", "train", "runs", "playground")
+_MARK = (
+    '<svg viewBox="0 0 24 24" fill="none" stroke="currentColor" stroke-width="2.4" '
+    'stroke-linecap="round" aria-hidden="true"><path d="M3 4v13a3 3 0 0 0 3 3h15"/>'
+    '<path d="M7 6c2.5 7 5.500 9.500 14 10"/></svg>'
+)
+
+
+def build_page(workspace: Workspace) -> gr.Blocks:
+    """Builds the page of a workspace. Imports no engine and starts nothing."""
+    store = Store.open(workspace)
+    with gr.Blocks(title=_TITLE, analytics_enabled=False) as page:
+        gr.HTML(_header(workspace))
+        line = strip.render(workspace, store, list(_TABS))
+        with gr.Tabs(elem_id="tabs", overflow_behavior="wrap"):
+            with _tab("corpus", "The text to learn from. The tokenizer and the shards use it."):
+                text = corpus.render(workspace)
+            with _tab("tokenizer", "Learns from the text which pieces to cut it into."):
+                corpus.render_line(text)
+                tokenizer.render(workspace, text, corpus.check_corpus, line)
+            with _tab("shards", "The text as rows of tokens, in TFRecord files that train fast."):
+                corpus.render_line(text)
+                shards.render(workspace, text, corpus.check_corpus, line)
+            with _tab("train", "A model from scratch, on your shards, by a published recipe."):
+                train.render(workspace, line)
+            with _tab("runs", "What is queued, what is running, and what came of it."):
+                runs.render(workspace, store)
+            with _tab("playground", "Hide a word, and see what the model would put there."):
+                playground.render(workspace, line)
+    return page
+
+
+@contextmanager
+def _tab(name: str, text: str) -> Iterator[None]:
+    with gr.Tab(name.capitalize(), id=name, elem_id=f"tab-{name}"):
+        gr.HTML(heading(name.capitalize(), text))
+        yield
+
+
+def _header(workspace: Workspace) -> str:
+    return (
+        f'<div class="ps-top"><h1>{_MARK}{_TITLE}</h1>'
+        f"<p>Train a language model from nothing but text · {escape(workspace.root)}</p></div>"
+    )

@@ -1,0 +1,1 @@
+"""What several tabs are put together from."""

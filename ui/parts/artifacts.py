@@ -1,0 +1,58 @@
+"""What the workspace holds, as the page lists it."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+
+from core.errors import StudioError
+from core.workspace import MANIFEST_FILE, Artifact, Workspace, read_manifest
+
+logger = logging.getLogger("studio.page")
+
+KINDS = ("tokenizer", "shards", "model")
+
+
+def list_artifacts(workspace: Workspace, kind: str) -> list[Artifact]:
+    """Returns the artifacts of a kind, the newest first; damaged ones are logged and left out."""
+    return sorted(_readable(workspace, kind), key=lambda artifact: -artifact.manifest.created)
+
+
+def list_names(workspace: Workspace, kind: str) -> list[str]:
+    """Returns the names of the artifacts of a kind, the newest first."""
+    return [artifact.name for artifact in list_artifacts(workspace, kind)]
+
+
+def revision(workspace: Workspace) -> str:
+    """Returns a text that changes when an artifact comes or goes; it costs three system calls."""
+    times = []
+    for kind in KINDS:
+        try:
+            times.append(str(workspace.folder(kind).stat().st_mtime_ns))
+        except FileNotFoundError:
+            times.append("")
+    return " ".join(times)
+
+
+def follow_newest(names: list[str], chosen: str, known: list[str]) -> str:
+    """Returns what a menu should show after the list behind it has changed.
+
+    It moves to what is new, unless a person has chosen something else than the newest there was.
+
+    Args:
+        names: What there is now, the newest first.
+        chosen: What the menu shows.
+        known: What there was when it was last filled.
+    """
+    by_hand = chosen and known and chosen != known[0]
+    if by_hand and (chosen in names or chosen not in known):
+        return chosen
+    return names[0] if names else ""
+
+
+def _readable(workspace: Workspace, kind: str) -> Iterator[Artifact]:
+    for path in workspace.folder(kind).glob(f"[!.]*/{MANIFEST_FILE}"):
+        try:
+            yield Artifact(path.parent, read_manifest(path.parent))
+        except StudioError as error:
+            logger.warning("%s", error)

@@ -1,0 +1,80 @@
+"""Small pieces of HTML that several tabs show. Every text that comes in is escaped here."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from ui.present import escape
+
+
+def heading(title: str, text: str) -> str:
+    """Returns a tab's heading and the sentence below it."""
+    return f'<div class="ps-heading"><h2>{escape(title)}</h2><p>{escape(text)}</p></div>'
+
+
+def empty_state(title: str, text: str, *, tab: str = "", link: str = "") -> str:
+    """Returns what stands where there is nothing yet: what it would be, and what to do next."""
+    go = f'<a class="ps-button" href="#{tab}" data-go="{tab}">{escape(link)}</a>' if tab else ""
+    return f'<div class="ps-empty"><b>{escape(title)}</b><p>{escape(text)}</p>{go}</div>'
+
+
+def tiles(figures: Iterable[tuple[str, str]]) -> str:
+    """Returns (name, value) pairs as a row of large figures."""
+    cells = "".join(
+        f"<div><b>{escape(value)}</b><span>{escape(name)}</span></div>" for name, value in figures
+    )
+    return f'<div class="ps-tiles">{cells}</div>'
+
+
+def table(headings: Sequence[str], rows: Iterable[Sequence[str]], *, label: str) -> str:
+    """Returns a table of plain texts; on a phone each row becomes a card."""
+    head = "".join(f'<th scope="col">{escape(heading)}</th>' for heading in headings)
+    body = "".join(
+        "<tr>"
+        + "".join(
+            f'<td data-label="{escape(heading)}">{escape(cell)}</td>'
+            for heading, cell in zip(headings, row, strict=True)
+        )
+        + "</tr>"
+        for row in rows
+    )
+    return (
+        f'<table class="ps-table" aria-label="{escape(label)}">'
+        f"<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+    )
+
+
+def code_blocks(blocks: Iterable[tuple[str, str]]) -> str:
+    """Returns (label, code) pairs as blocks with a button that copies them."""
+    return "".join(
+        f'<div class="ps-code"><span>{escape(label)}</span>'
+        f'<button type="button" data-copy aria-label="Copy: {escape(label)}">Copy</button>'
+        f'<pre tabindex="0"><code>{escape(code)}</code></pre></div>'
+        for label, code in blocks
+    )
+
+
+def count(value: float) -> str:
+    """Returns a whole number with separated thousands: 12,345."""
+    return f"{round(value):,}"
+
+
+def short_count(value: float) -> str:
+    """Returns a number in three digits: 950, 12.3 k, 4.37 M, 1.02 G."""
+    for unit, divisor in (("G", 1e9), ("M", 1e6), ("k", 1e3)):
+        if abs(value) >= divisor:
+            return f"{value / divisor:.3g} {unit}"
+    return f"{value:.3g}"
+
+
+def byte_count(value: float) -> str:
+    """Returns a number of bytes in decimal units: 4.2 MB."""
+    for unit, divisor in (("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if value >= divisor:
+            return f"{value / divisor:.3g} {unit}"
+    return f"{round(value)} B"
+
+
+def percent(share: float) -> str:
+    """Returns a share of 1 as percent: 0.31 %."""
+    return f"{100 * share:.3g} %"

@@ -1,0 +1,155 @@
+"""The Playground tab: fill the masks of a sentence with a trained model."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gradio as gr
+
+from core.errors import ConfigError
+from core.workspace import Workspace
+from ui import present
+from ui.assets import script
+from ui.parts import artifacts, markup
+from ui.present import escape
+
+_MOST_PREDICTIONS = 20
+_NO_MODEL = markup.empty_state(
+    "No model yet",
+    "A finished training run leaves a model here. Until then the Runs tab shows how far it is.",
+    tab="train",
+    link="Train a model",
+)
+_NOTHING_ASKED = markup.empty_state(
+    "Ask the model something", "Write a sentence with a mask in it, or take one of the examples."
+)
+# What stands where the mask token goes.
+_HOLE = "{mask}"
+_EXAMPLES = (
+    "Returns the {mask} of the array.",
+    "If {mask} is not given, the default is used.",
+    "The capital of {mask} is a large {mask}.",
+)
+
+
+def render(workspace: Workspace, line: gr.HTML) -> None:
+    """Makes the tab.
+
+    Args:
+        workspace: Where models are found.
+        line: The status line, whose `artifacts` event tells of new models.
+    """
+    from core.playground import PlaygroundClient
+
+    client = PlaygroundClient(workspace)
+    nothing = gr.HTML(_NO_MODEL)
+    with gr.Column(elem_classes=["ps-card"], visible=False) as card:
+        model = gr.Dropdown([], label="Model", elem_id="playground-model", interactive=True)
+        text = gr.Textbox(
+            label="Text",
+            info="One or several masks, each written as the model's mask token.",
+            lines=2,
+            max_lines=6,
+            elem_id="playground-text",
+            submit_btn=False,
+        )
+        examples = gr.HTML(
+            html_template='<div class="ps-chips" role="group" aria-label="Examples"></div>',
+            js_on_load=script("examples.js"),
+            elem_id="playground-examples",
+        )
+        with gr.Row(elem_classes=["ps-inline"]):
+            top_k = gr.Slider(
+                1,
+                _MOST_PREDICTIONS,
+                value=5,
+                step=1,
+                label="Predictions for each mask",
+                elem_id="playground-top-k",
+            )
+            ask = gr.Button("Fill the mask", variant="primary", elem_id="playground-ask", scale=0)
+    answer = gr.HTML(_NOTHING_ASKED, elem_id="playground-answer")
+    known = gr.State([])
+
+    def refresh(current: str | None, before: list[str]) -> dict[Any, Any]:
+        names = artifacts.list_names(workspace, "model")
+        value = artifacts.follow_newest(names, current or "", before) or None
+        return {
+            nothing: gr.update(visible=not names),
+            card: gr.update(visible=bool(names)),
+            answer: gr.update(visible=bool(names)),
+            model: gr.update(choices=names, value=value),
+            known: names,
+        }
+
+    def suggest(name: str | None) -> list[str]:
+        return _examples(name, workspace)
+
+    def fill(name: str | None, sentence: str, count: float) -> str:
+        if not name:
+            raise ConfigError("No model is chosen", fix="choose one above")
+        return _answer(client.fill_mask(name, sentence, int(count)))
+
+    line.artifacts(
+        present.guarded(refresh),
+        [model, known],
+        [nothing, card, answer, model, known],
+        show_progress="hidden",
+        api_visibility="private",
+    )
+    model.change(
+        present.guarded(suggest), model, examples, show_progress="hidden", api_visibility="private"
+    )
+    gr.on(
+        [ask.click, text.submit, top_k.release],
+        present.guarded(fill),
+        [model, text, top_k],
+        answer,
+        api_visibility="private",
+    )
+    examples.pick(_picked, None, text, show_progress="hidden", api_visibility="private").then(
+        present.guarded(fill), [model, text, top_k], answer, api_visibility="private"
+    )
+
+    def fill_mask(model: str, text: str, top_k: int = 5) -> list[Any]:
+        """Fills the masks of a text with a model of the workspace."""
+        return client.fill_mask(model, text, top_k)
+
+    gr.api(present.guarded(fill_mask), api_name="fill_mask")
+
+
+def _picked(event: gr.EventData) -> str:
+    return str(event._data["sentence"])
+
+
+def _examples(name: str | None, workspace: Workspace) -> list[str]:
+    if not name:
+        return []
+    from core.tokenizer import load
+
+    mask = load(str(workspace.find("model", name).path)).mask_token or ""
+    return [example.replace(_HOLE, mask) for example in _EXAMPLES] if mask else []
+
+
+def _answer(predictions: list[Any]) -> str:
+    """Returns predictions as bars; of several masks one block each."""
+    if predictions and isinstance(predictions[0], dict):
+        return _bars(predictions)
+    return "".join(
+        f'<h3 class="ps-subheading">Mask {number}</h3>{_bars(one)}'
+        for number, one in enumerate(predictions, 1)
+    )
+
+
+def _bars(predictions: list[dict[str, Any]]) -> str:
+    return f'<ol class="ps-predictions">{"".join(map(_bar, predictions))}</ol>'
+
+
+def _bar(prediction: dict[str, Any]) -> str:
+    width = f"width:{100 * prediction['score']:.2f}%"
+    return (
+        f'<li><span class="word">{escape(prediction["token_str"])}</span>'
+        f'<span class="ps-bar" aria-hidden="true"><i style="{width}"></i></span>'
+        f'<span class="score">{markup.percent(prediction["score"])}</span>'
+        f"<small>{escape(prediction['sequence'])}</small></li>"
+    )

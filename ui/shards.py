@@ -1,0 +1,187 @@
+"""The Shards tab: text becomes rows of tokens; a row can be looked at as the model will see it."""
+
+from __future__ import annotations
+
+import random
+import re
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import gradio as gr
+
+from core.config import CorpusConfig, ShardConfig
+from core.errors import ConfigError
+from core.workspace import Artifact, Workspace
+from ui import present
+from ui.forms import Form
+from ui.parts import artifacts, markup
+from ui.parts.stage import Forecast, Launcher
+from ui.parts.tokens import mark_masked
+
+if TYPE_CHECKING:
+    from core.tokenizer import StudioTokenizer
+
+_MASKING = 0.15
+_HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
+_NO_TOKENIZER = markup.empty_state(
+    "No tokenizer chosen",
+    "A tokenizer cuts the text into tokens. Train one, and it appears in the menu above.",
+    tab="tokenizer",
+    link="Train a tokenizer",
+)
+_NONE_YET = markup.empty_state(
+    "No shards yet", "What you build appears here, with its counts and a look into its rows."
+)
+
+
+def render(
+    workspace: Workspace, text: Form, check_text: Callable[[CorpusConfig], None], line: gr.HTML
+) -> None:
+    """Makes the tab.
+
+    Args:
+        workspace: Where tokenizers are found and the shards go.
+        text: The corpus form.
+        check_text: Refuses a corpus that can't be read.
+        line: The status line, whose `artifacts` event tells of what is new.
+    """
+
+    def check(config: ShardConfig) -> None:
+        check_text(config.corpus)
+        _check_tokenizer(config, workspace)
+
+    form = Form(ShardConfig, "shards", workspace, nested={"corpus": text})
+    launcher = Launcher("shards", form, workspace, _forecast, check)
+    with gr.Column(elem_classes=["ps-card"]):
+        form.render()
+        launcher.render_facts()
+        launcher.render_start("Build shards")
+    form.follow_artifacts(line)
+    _render_list(workspace, line)
+
+
+def _check_tokenizer(config: ShardConfig, workspace: Workspace) -> None:
+    """Refuses a tokenizer that isn't there; whether the Hub has it the run will see."""
+    from core.tokenizer import load
+
+    if not config.tokenizer or not _HUB_ID.fullmatch(config.tokenizer):
+        load(config.tokenizer, workspace)
+
+
+def _forecast(config: ShardConfig) -> Forecast:
+    if not config.tokenizer:
+        return Forecast("Build shards", _NO_TOKENIZER)
+    rows = f"rows of {markup.count(config.max_seq_length)} tokens"
+    return Forecast(f"Build shards with {rows}")
+
+
+def _render_list(workspace: Workspace, line: gr.HTML) -> None:
+    gr.HTML('<h3 class="ps-subheading">Shards in this workspace</h3>')
+    listed = gr.HTML(_NONE_YET, elem_id="shards-list")
+    with gr.Column(elem_classes=["ps-card"], visible=False) as card:
+        with gr.Row(elem_classes=["ps-inline"]):
+            chosen = gr.Dropdown(
+                [], label="Look into", elem_id="shards-chosen", interactive=True, scale=2
+            )
+            another = gr.Button("Another row", elem_id="shards-another", scale=0)
+        row = gr.HTML(elem_id="shards-row")
+
+    def refresh(current: str, known: list[str]) -> dict[Any, Any]:
+        found = artifacts.list_artifacts(workspace, "shards")
+        names = [artifact.name for artifact in found]
+        return {
+            listed: _list(found) if found else _NONE_YET,
+            card: gr.update(visible=bool(found)),
+            chosen: gr.update(
+                choices=names, value=artifacts.follow_newest(names, current, known) or None
+            ),
+            seen: names,
+        }
+
+    seen = gr.State([])
+    line.artifacts(
+        present.guarded(refresh),
+        [chosen, seen],
+        [listed, card, chosen, seen],
+        show_progress="hidden",
+        api_visibility="private",
+    )
+    gr.on(
+        [chosen.change, another.click],
+        present.guarded(lambda name: _show_row(name, workspace)),
+        chosen,
+        row,
+        show_progress="hidden",
+        api_visibility="private",
+    )
+
+
+def _list(found: list[Artifact]) -> str:
+    rows = [
+        (
+            artifact.name,
+            markup.count(artifact.manifest.counts.get("row_length", 0)),
+            markup.count(artifact.manifest.counts.get("train_rows", 0)),
+            markup.count(artifact.manifest.counts.get("validation_rows", 0)),
+            markup.short_count(artifact.manifest.counts.get("train_tokens", 0)),
+            markup.byte_count(sum(file["bytes"] for file in artifact.manifest.files.values())),
+        )
+        for artifact in found
+    ]
+    headings = (
+        "Name",
+        "Tokens a row",
+        "Training rows",
+        "Validation rows",
+        "Training tokens",
+        "Size",
+    )
+    return markup.table(headings, rows, label="Shards in this workspace")
+
+
+def _show_row(name: str | None, workspace: Workspace) -> str:
+    """Returns a row of the shards, decoded, with the masks of some training step."""
+    if not name:
+        return ""
+    import numpy as np
+    from core.shards.read import open_shards
+    from core.tokenizer import load
+
+    from core.objectives.mlm import MaskedLanguageModel
+
+    shards = open_shards(name, workspace)
+    if shards.tokenizer_folder is None or not len(shards.train):
+        raise ConfigError(
+            f"A row of {name} can't be shown",
+            expected="training rows and a copy of the tokenizer",
+            received="shards without",
+            fix="build the shards again",
+        )
+    tokenizer = load(str(shards.tokenizer_folder), workspace)
+    number = random.randrange(len(shards.train))
+    rows = shards.train.take(np.array([number]))
+    objective = MaskedLanguageModel(
+        row_length=shards.row_length,
+        mlm_probability=_MASKING,
+        mask_id=tokenizer.mask_id,
+        vocab_size=tokenizer.vocab_size,
+        special_ids=tokenizer.special_ids,
+    )
+    batch = objective.batch(rows, seed=0, step=random.randrange(1 << 20))
+    positions = set(batch["masked_positions"][0][batch["label_weights"][0] > 0].tolist())
+    tokens = [
+        (_readable(tokenizer, int(shown)), _readable(tokenizer, int(original)), place in positions)
+        for place, (shown, original) in enumerate(zip(batch["input_ids"][0], rows[0], strict=True))
+    ]
+    note = (
+        f"Row {markup.count(number + 1)} of {markup.count(len(shards.train))}. Marked: the "
+        f"{len(positions)} tokens that the model must say; most are hidden, some replaced, some "
+        "kept."
+    )
+    return f'<p class="ps-note">{note}</p>{mark_masked(tokens)}'
+
+
+def _readable(tokenizer: StudioTokenizer, token: int) -> str:
+    """Returns a token as it reads in running text."""
+    piece = tokenizer.backend.id_to_token(token) or ""
+    return piece.replace("▁", " ").replace("Ġ", " ")

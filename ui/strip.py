@@ -1,0 +1,67 @@
+"""The line above the tabs: what is running, how far it is, what comes next."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import gradio as gr
+
+from core.runs.client import ensure_worker
+from core.store import ACTIVE_STATES, ENDED_STATES, Store
+from core.workspace import Workspace
+from ui.assets import script
+from ui.parts import artifacts
+from ui.parts.run_rows import summarize
+from ui.present import answering
+
+_WORKER_CHECK_SECONDS = 5.0
+
+
+def render(workspace: Workspace, store: Store, tabs: list[str]) -> gr.HTML:
+    """Makes the line. Its `artifacts` event fires when an artifact has come or gone."""
+    return gr.HTML(
+        html_template='<a class="ps-strip" href="#runs" data-go="runs"></a>',
+        js_on_load=script("strip.js"),
+        server_functions=[_status_function(workspace, store)],
+        elem_classes=["ps-strip-host"],
+        tabs=tabs,
+    )
+
+
+def _status_function(workspace: Workspace, store: Store) -> Callable[..., dict[str, Any]]:
+    keep_worker = _WorkerKeeper(workspace)
+
+    @answering
+    def studio_status(_: dict[str, Any]) -> dict[str, Any]:
+        running = store.list_runs(states=ACTIVE_STATES, limit=8)
+        queued = store.list_runs(states=("queued",), limit=1000)
+        ended = store.list_runs(states=ENDED_STATES, limit=1)
+        if running or queued:
+            keep_worker()
+        return {
+            "running": [summarize(row) for row in running],
+            "queued": len(queued),
+            "last": summarize(ended[0]) if ended else None,
+            "artifacts": artifacts.revision(workspace),
+        }
+
+    return studio_status
+
+
+class _WorkerKeeper:
+    """Starts the worker again where it died while there was work; looks now and then."""
+
+    def __init__(self, workspace: Workspace) -> None:
+        self._workspace = workspace
+        self._lock = threading.Lock()
+        self._next_check = 0.0
+
+    def __call__(self) -> None:
+        with self._lock:
+            if time.monotonic() < self._next_check:
+                return
+            self._next_check = time.monotonic() + _WORKER_CHECK_SECONDS
+        ensure_worker(self._workspace)

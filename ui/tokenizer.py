@@ -1,0 +1,141 @@
+"""The Tokenizer tab: train one, compare those there are, see how one cuts a sentence."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import gradio as gr
+
+from core.config import CorpusConfig, TokenizerConfig
+from core.workspace import Artifact, Workspace
+from ui import present
+from ui.forms import Form
+from ui.parts import artifacts, markup
+from ui.parts.stage import Forecast, Launcher
+from ui.parts.tokens import colour_tokens
+
+_ALGORITHMS = {"unigram": "Unigram", "byte_level_bpe": "byte-level BPE"}
+_SENTENCE = "Tokenization splits uncommon words into smaller, more frequent pieces."
+_MOST_CHARACTERS = 5000
+_NONE_YET = markup.empty_state(
+    "No tokenizer yet",
+    "What you train appears here, with its scorecard and a field to try it on a sentence.",
+)
+
+
+def render(
+    workspace: Workspace, text: Form, check_text: Callable[[CorpusConfig], None], line: gr.HTML
+) -> None:
+    """Makes the tab.
+
+    Args:
+        workspace: Where tokenizers live.
+        text: The corpus form.
+        check_text: Refuses a corpus that can't be read.
+        line: The status line, whose `artifacts` event tells of new tokenizers.
+    """
+
+    def check(config: TokenizerConfig) -> None:
+        check_text(config.corpus)
+
+    form = Form(TokenizerConfig, "tokenizer", workspace, nested={"corpus": text})
+    launcher = Launcher("tokenizer", form, workspace, _forecast, check)
+    with gr.Column(elem_classes=["ps-card"]):
+        form.render()
+        launcher.render_facts()
+        launcher.render_start("Train a tokenizer")
+    _render_list(workspace, line)
+
+
+def _forecast(config: TokenizerConfig) -> Forecast:
+    algorithm = _ALGORITHMS.get(config.algorithm, config.algorithm)
+    return Forecast(f"Train a {algorithm} tokenizer of {markup.count(config.vocab_size)} tokens")
+
+
+def _render_list(workspace: Workspace, line: gr.HTML) -> None:
+    gr.HTML('<h3 class="ps-subheading">Tokenizers in this workspace</h3>')
+    listed = gr.HTML(_NONE_YET, elem_id="tokenizer-list")
+    with gr.Column(elem_classes=["ps-card"], visible=False) as card:
+        chosen = gr.Dropdown([], label="Try", elem_id="tokenizer-chosen", interactive=True)
+        sentence = gr.Textbox(
+            _SENTENCE,
+            label="A sentence",
+            info="Cut as you type.",
+            lines=2,
+            max_lines=8,
+            max_length=_MOST_CHARACTERS,
+            elem_id="tokenizer-sentence",
+        )
+        tokens = gr.HTML(elem_id="tokenizer-tokens")
+    seen = gr.State([])
+
+    def refresh(current: str | None, known: list[str]) -> dict[Any, Any]:
+        found = artifacts.list_artifacts(workspace, "tokenizer")
+        names = [artifact.name for artifact in found]
+        value = artifacts.follow_newest(names, current or "", known) or None
+        return {
+            listed: _list(found) if found else _NONE_YET,
+            card: gr.update(visible=bool(found)),
+            chosen: gr.update(choices=names, value=value),
+            seen: names,
+        }
+
+    line.artifacts(
+        present.guarded(refresh),
+        [chosen, seen],
+        [listed, card, chosen, seen],
+        show_progress="hidden",
+        api_visibility="private",
+    )
+    gr.on(
+        [chosen.change, sentence.change],
+        present.guarded(lambda name, words: _cut(name, words, workspace)),
+        [chosen, sentence],
+        tokens,
+        trigger_mode="always_last",
+        show_progress="hidden",
+        api_visibility="private",
+    )
+
+
+def _list(found: list[Artifact]) -> str:
+    headings = (
+        "Name",
+        "Algorithm",
+        "Tokens",
+        "Tokens a word",
+        "Bytes a token",
+        "Unknown",
+        "Longest token",
+        "Made",
+    )
+    return markup.table(headings, map(_row, found), label="Tokenizers in this workspace")
+
+
+def _row(artifact: Artifact) -> tuple[str, ...]:
+    manifest, score = artifact.manifest, artifact.manifest.counts
+    algorithm = str(manifest.config.get("algorithm", ""))
+    return (
+        artifact.name,
+        _ALGORITHMS.get(algorithm, algorithm),
+        markup.count(score.get("vocab_size", 0)),
+        f"{score.get('tokens_per_word', 0):.2f}",
+        f"{score.get('bytes_per_token', 0):.2f}",
+        markup.percent(score.get("unknown_share", 0)),
+        str(score.get("longest_token", "")),
+        time.strftime("%-d %b %Y, %H:%M", time.localtime(manifest.created)),
+    )
+
+
+def _cut(name: str | None, sentence: str, workspace: Workspace) -> str:
+    if not name or not sentence:
+        return ""
+    from core.tokenizer import load, pieces
+
+    tokenizer = load(name, workspace)
+    cut = pieces(tokenizer, sentence)
+    special = frozenset(map(int, tokenizer.special_ids))
+    note = f"{len(cut)} tokens for {len(sentence.split())} words"
+    return f'{colour_tokens(cut, special)}<p class="ps-note">{note}</p>'
