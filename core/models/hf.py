@@ -131,7 +131,10 @@ def read_architecture(path: str | Path) -> Architecture:
         ConfigError: It describes a model that can't be built here.
     """
     file = Path(path).expanduser()
-    file = file / CONFIG_FILE if file.is_dir() else file
+    if file.is_dir():
+        file = file / CONFIG_FILE
+        if not file.is_file():
+            raise _no_checkpoint(file.parent)
     try:
         values = json.loads(file.read_text("utf-8"))
     except OSError as error:
@@ -376,7 +379,11 @@ def _weight_files(folder: Path) -> list[Path]:
             fix="where you trust it: load it with transformers and call "
             "model.save_pretrained(folder, safe_serialization=True), which writes safetensors",
         )
-    raise CheckpointError(
+    raise _no_checkpoint(folder)
+
+
+def _no_checkpoint(folder: Path) -> CheckpointError:
+    return CheckpointError(
         f"There is no checkpoint in {folder}",
         expected=f"{CONFIG_FILE} and {WEIGHTS_FILE}",
         received=_listing(folder),

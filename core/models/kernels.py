@@ -98,7 +98,9 @@ def gather_positions(hidden: Tensor, positions: Tensor) -> Tensor:
 def tied_logits(hidden: Tensor, table: Tensor, bias: Tensor) -> Tensor:
     """Returns `hidden @ table.T + bias`, float32 (…, rows of the table)."""
     logits = ops.cast(ops.matmul(_flat(hidden), ops.transpose(table)), "float32")
-    return ops.reshape(logits + bias, (*ops.shape(hidden)[:-1], table.shape[0]))
+    return ops.reshape(
+        logits + ops.cast(bias, "float32"), (*ops.shape(hidden)[:-1], table.shape[0])
+    )
 
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"gelu": gelu}

@@ -111,6 +111,7 @@ def _layer_norm_forward(inputs: Tensor, scale: Tensor, bias: Tensor, epsilon: fl
     mean = tf.matmul(wide, average)
     centred = wide - mean
     inverse = tf.math.rsqrt(tf.matmul(tf.square(centred), average) + epsilon)
+    scale, bias = tf.cast(scale, tf.float32), tf.cast(bias, tf.float32)
     return tf.cast(centred * inverse * scale + bias, inputs.dtype), mean, inverse
 
 

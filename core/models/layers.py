@@ -194,7 +194,8 @@ class Attention(keras.layers.Layer):
     def __init__(
         self, width: int, heads: int, dropout: float, weights: FirstWeights, **kwargs: Any
     ) -> None:
-        super().__init__(**kwargs)
+        # Left alone, so that the bias on the logits stays in float32.
+        super().__init__(autocast=False, **kwargs)
         self.heads = heads
         policy = self.dtype_policy
         self.qkv = Dense(3 * width, weights, name="qkv", dtype=policy)

@@ -131,7 +131,7 @@ class RobertaLayer(keras.layers.Layer):
     """Attention and feed-forward, each added to its input and then normalised."""
 
     def __init__(self, architecture: Architecture, weights: FirstWeights, **kwargs: Any) -> None:
-        super().__init__(**kwargs)
+        super().__init__(autocast=False, **kwargs)  # As the attention within.
         policy = self.dtype_policy
         width = architecture.hidden_size
         epsilon, dropout = architecture.layer_norm_eps, architecture.hidden_dropout_prob

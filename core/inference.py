@@ -1,0 +1,376 @@
+"""Ask a trained model: what would it put where a word is hidden?
+
+Importing this imports no engine; the first call does. A loaded model is kept for the next call, and
+loaded again when its files change. The answers are those of transformers' `pipeline("fill-mask")`.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from itertools import groupby
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from core.errors import CheckpointError, ConfigError, HubError, TokenizerError
+from core.models import hf
+from core.workspace import Workspace
+
+if TYPE_CHECKING:
+    import keras
+
+    from core.tokenizer import StudioTokenizer
+
+Dtype = Literal["float32", "mixed_bfloat16", "bfloat16"]
+Prediction = dict[str, Any]
+
+# Lengths, batches and masks are padded to powers of two, so that few shapes are ever compiled.
+_SHORTEST_BUCKET = 16
+_LARGEST_BATCH = 32
+_MODELS_KEPT = 2
+_HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
+_HUB_FILES = ("config.json", "*.safetensors", "*.safetensors.index.json", "tokenizer*.json",
+              "special_tokens_map.json")  # fmt: skip
+
+_kept: OrderedDict[tuple[object, ...], FillMask] = OrderedDict()
+_kept_lock = threading.Lock()
+
+
+def fill_mask(
+    model: str | Path,
+    text: str | Sequence[str],
+    top_k: int = 5,
+    *,
+    workspace: Workspace | None = None,
+    dtype: Dtype = "float32",
+) -> list[Any]:
+    """Predicts what stands where the mask tokens are.
+
+    Args:
+        model: A model's name in the workspace, a checkpoint's folder, or an id on the Hub.
+        text: A text with one or several mask tokens, or a list of such texts.
+        top_k: Predictions for each mask, at least 1.
+        workspace: Where names are looked up.
+        dtype: Precision to compute in.
+
+    Returns:
+        For one mask a list of dictionaries, the most probable first: `score` (a probability),
+        `token` (its id), `token_str`, `sequence` (the text with it filled in). For several masks a
+        list of such lists. For a list of texts a list with one of these for each text.
+
+    Raises:
+        ConfigError: There is no such model, a text has no mask or is too long, or `top_k` is out of
+            bounds.
+        CheckpointError: The checkpoint is missing, damaged or of another kind.
+        TokenizerError: The checkpoint has no tokenizer, or one without a mask token.
+        HubError: The Hub has no such model, or can't be reached.
+    """
+    folder = find_model(model, workspace or Workspace())
+    filler = load_filler(folder, dtype)
+    if isinstance(text, str):
+        return filler([text], top_k)[0]
+    return filler(list(text), top_k)
+
+
+def find_model(reference: str | Path, workspace: Workspace) -> Path:
+    """Finds a checkpoint's folder.
+
+    Args:
+        reference: A model's name in the workspace, a folder, or an id on the Hub, whose files are
+            downloaded where they aren't cached.
+        workspace: Where names are looked up.
+
+    Raises:
+        ConfigError: There is none.
+        HubError: The Hub has no such model, or can't be reached.
+    """
+    name = str(reference)
+    for folder in (workspace.folder("model") / name, Path(name).expanduser()):
+        if name and folder.is_dir():
+            return folder
+    if isinstance(reference, str) and _HUB_ID.fullmatch(name):
+        return _download(name)
+    known = ", ".join(artifact.name for artifact in workspace.list("model")[:10])
+    raise ConfigError(
+        f"There is no model called {name!r}" if name else "No model is named",
+        expected=f"a model in the workspace ({known or 'there are none yet'}), a folder with "
+        f"{hf.CONFIG_FILE} and {hf.WEIGHTS_FILE}, or an id on the Hub like user/name",
+        received=name or "nothing",
+        fix="name one of these, or train a model first",
+        field="model",
+    )
+
+
+def load_filler(folder: Path, dtype: Dtype = "float32") -> FillMask:
+    """Returns the model of a folder, from memory unless its files have changed.
+
+    Raises:
+        CheckpointError: See `core.models.hf.load_model`.
+        TokenizerError: See `FillMask`.
+    """
+    key = (*_identity(folder), dtype)
+    with _kept_lock:
+        if key not in _kept:
+            _kept[key] = FillMask(folder, dtype)
+            while len(_kept) > _MODELS_KEPT:
+                _kept.popitem(last=False)
+        _kept.move_to_end(key)
+        return _kept[key]
+
+
+class FillMask:
+    """A loaded model with its tokenizer. May be called from several threads.
+
+    Args:
+        folder: The checkpoint.
+        dtype: Precision to compute in.
+
+    Raises:
+        CheckpointError: The checkpoint is missing, damaged or of another kind.
+        TokenizerError: There is no tokenizer beside it, or one without a mask token.
+    """
+
+    def __init__(self, folder: Path, dtype: Dtype = "float32") -> None:
+        self.architecture = hf.read_architecture(folder)
+        self.tokenizer = _load_tokenizer(folder, self.architecture.vocab_size)
+        _choose_engine()
+        self._predict = _compile(hf.load_model(folder, dtype))
+        self._lock = threading.Lock()
+
+    def __call__(self, texts: Sequence[str], top_k: int = 5) -> list[Any]:
+        """Fills the masks of some texts; see `fill_mask` for what comes back."""
+        self._check_top_k(top_k)
+        encoded = [self._encode(text) for text in texts]
+        results: list[Any] = [None] * len(encoded)
+        for batch in _batches(encoded, self.architecture.max_seq_length):
+            scores = self._score([encoded[index] for index in batch])
+            for index, rows in zip(batch, scores, strict=True):
+                results[index] = self._describe(encoded[index], rows, top_k)
+        return results
+
+    def _check_top_k(self, top_k: int) -> None:
+        most = self.architecture.vocab_size
+        if not isinstance(top_k, int) or isinstance(top_k, bool) or not 1 <= top_k <= most:
+            raise ConfigError(
+                "top_k is out of bounds",
+                expected=f"a whole number from 1 to {most}, the size of the vocabulary",
+                received=repr(top_k),
+                fix="ask for 5, say",
+                field="top_k",
+            )
+
+    def _encode(self, text: str) -> NDArray[np.int32]:
+        """Returns a text's ids, with at least one mask and no more than fit the model."""
+        if not isinstance(text, str):
+            raise ConfigError(
+                "That is not a text",
+                expected="a string with a mask token",
+                received=type(text).__name__,
+                field="text",
+            )
+        ids = self.tokenizer.encode(text)
+        if not np.any(ids == self.tokenizer.mask_id):
+            mask = self.tokenizer.mask_token
+            raise ConfigError(
+                "The text has no mask",
+                expected=f"at least one {mask}, this model's mask token",
+                received=repr(text if len(text) <= 80 else text[:77] + "..."),
+                fix=f"write {mask} where the model is to fill in a word",
+                field="text",
+            )
+        longest = self.architecture.max_seq_length
+        if len(ids) > longest:
+            raise ConfigError(
+                "The text is too long for this model",
+                expected=f"at most {longest} tokens, the ones that begin and end it included",
+                received=f"{len(ids)} tokens",
+                fix="shorten the text around the mask",
+                field="text",
+            )
+        return ids
+
+    def _score(self, batch: Sequence[NDArray[np.int32]]) -> list[NDArray[np.float32]]:
+        """Returns, for each text, the probabilities at its masks, (masks, vocabulary)."""
+        places = [np.flatnonzero(ids == self.tokenizer.mask_id) for ids in batch]
+        inputs = _pad(batch, places, self.architecture)
+        with self._lock:
+            logits = self._predict(inputs)
+        return [_softmax(row[: len(place)]) for row, place in zip(logits, places, strict=False)]
+
+    def _describe(self, ids: NDArray[np.int32], rows: NDArray[np.float32], top_k: int) -> list[Any]:
+        """Returns the predictions for a text: a list, or for several masks a list of lists."""
+        places = np.flatnonzero(ids == self.tokenizer.mask_id)
+        single = len(places) == 1
+        results = [
+            [self._prediction(ids, place, token, row[token], single) for token in _top(row, top_k)]
+            for place, row in zip(places, rows, strict=True)
+        ]
+        return results[0] if single else results
+
+    def _prediction(
+        self, ids: NDArray[np.int32], place: int, token: int, score: float, single: bool
+    ) -> Prediction:
+        """Fills in one token. Special tokens are left out, but not beside other masks."""
+        filled = ids.copy()
+        filled[place] = token
+        kept = filled[filled != self.tokenizer.pad_id]
+        return {
+            "score": float(score),
+            "token": token,
+            "token_str": self.tokenizer.decode([token], skip_special=False),
+            "sequence": self.tokenizer.decode(kept.tolist(), skip_special=single),
+        }
+
+
+def _load_tokenizer(folder: Path, vocab_size: int) -> StudioTokenizer:
+    from core.tokenizer import load
+
+    tokenizer = load(str(folder))
+    if tokenizer.mask_id is None:
+        raise TokenizerError(
+            f"The tokenizer in {folder} has no mask token",
+            expected="one, such as <mask> or [MASK]",
+            received="none",
+            fix="use a model that was trained for masked language modelling",
+        )
+    if tokenizer.vocab_size > vocab_size:
+        raise CheckpointError(
+            f"The tokenizer in {folder} doesn't fit the model",
+            expected=f"ids below {vocab_size}, the model's vocabulary",
+            received=f"ids up to {tokenizer.vocab_size - 1}",
+            fix="put the tokenizer there that the model was trained with",
+        )
+    return tokenizer
+
+
+def _choose_engine() -> None:
+    """Takes TensorFlow, unless Keras is there already or somebody chose another."""
+    if "keras" not in sys.modules:
+        os.environ.setdefault("KERAS_BACKEND", "tensorflow")
+        os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+
+
+def _compile(model: keras.Model) -> Callable[[Mapping[str, NDArray]], NDArray[np.float32]]:
+    """Returns the model as a function of arrays, compiled once for each shape."""
+    import keras
+
+    return (_compile_jax if keras.config.backend() == "jax" else _compile_tensorflow)(model)
+
+
+def _compile_tensorflow(
+    model: keras.Model,
+) -> Callable[[Mapping[str, NDArray]], NDArray[np.float32]]:
+    import tensorflow as tf
+
+    compiled = tf.function(lambda inputs: model(inputs, training=False), autograph=False)
+
+    def predict(inputs: Mapping[str, NDArray]) -> NDArray[np.float32]:
+        tensors = {name: tf.convert_to_tensor(values) for name, values in inputs.items()}
+        return compiled(tensors).numpy()
+
+    return predict
+
+
+def _compile_jax(model: keras.Model) -> Callable[[Mapping[str, NDArray]], NDArray[np.float32]]:
+    import jax
+
+    # Arguments and not constants, which would be compiled into the program.
+    weights = [variable.value for variable in model.trainable_variables]
+    others = [variable.value for variable in model.non_trainable_variables]
+
+    def logits(weights: list[Any], others: list[Any], inputs: Mapping[str, Any]) -> Any:
+        return model.stateless_call(weights, others, inputs, training=False)[0]
+
+    compiled = jax.jit(logits)
+    return lambda inputs: np.asarray(compiled(weights, others, inputs))
+
+
+def _batches(encoded: Sequence[NDArray[np.int32]], longest: int) -> list[list[int]]:
+    """Returns the texts' numbers in groups of one bucket of length, at most 32 together."""
+
+    def bucket(index: int) -> int:
+        return _bucket(len(encoded[index]), _SHORTEST_BUCKET, longest)
+
+    groups = groupby(sorted(range(len(encoded)), key=bucket), key=bucket)
+    return [
+        members[start : start + _LARGEST_BATCH]
+        for members in (list(group) for _, group in groups)
+        for start in range(0, len(members), _LARGEST_BATCH)
+    ]
+
+
+def _pad(
+    batch: Sequence[NDArray[np.int32]], places: Sequence[NDArray[np.intp]], architecture: Any
+) -> dict[str, NDArray[np.int32]]:
+    """Returns the model's inputs, padded to a bucket in each dimension."""
+    rows = _bucket(len(batch), 1, _LARGEST_BATCH)
+    longest = max(map(len, batch))
+    length = _bucket(longest, _SHORTEST_BUCKET, architecture.max_seq_length)
+    masks = _bucket(max(map(len, places)), 1, length)
+    input_ids = np.full((rows, length), architecture.pad_token_id, np.int32)
+    attention_mask = np.zeros((rows, length), np.int32)
+    masked_positions = np.zeros((rows, masks), np.int32)
+    # A row of nothing but padding would attend to nothing at all.
+    attention_mask[:, 0] = 1
+    for row, (ids, place) in enumerate(zip(batch, places, strict=True)):
+        input_ids[row, : len(ids)] = ids
+        attention_mask[row, : len(ids)] = 1
+        masked_positions[row, : len(place)] = place
+    return {
+        "input_ids": input_ids,
+        "attention_mask": attention_mask,
+        "masked_positions": masked_positions,
+    }
+
+
+def _bucket(size: int, smallest: int, largest: int) -> int:
+    """Returns the next power of two, within bounds that hold `size`."""
+    power = 1 << max(0, size - 1).bit_length()
+    return min(max(power, smallest), largest)
+
+
+def _softmax(logits: NDArray[np.float32]) -> NDArray[np.float32]:
+    exponentials = np.exp(logits - logits.max(axis=-1, keepdims=True))
+    return exponentials / exponentials.sum(axis=-1, keepdims=True)
+
+
+def _top(probabilities: NDArray[np.float32], count: int) -> list[int]:
+    """Returns the most probable ids, the best first."""
+    best = np.argpartition(-probabilities, count - 1)[:count]
+    order = np.lexsort((best, -probabilities[best]))
+    return [int(token) for token in best[order]]
+
+
+def _identity(folder: Path) -> tuple[object, ...]:
+    """Returns what changes when a checkpoint is written anew."""
+    names = sorted(path for pattern in ("*.json", "*.safetensors") for path in folder.glob(pattern))
+    stats = [(path.name, path.stat()) for path in names]
+    return (
+        str(folder.resolve()),
+        *((name, stat.st_mtime_ns, stat.st_size) for name, stat in stats),
+    )
+
+
+def _download(name: str) -> Path:
+    """Downloads a checkpoint from the Hub into the Hub's own cache."""
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
+
+    try:
+        return Path(snapshot_download(name, allow_patterns=list(_HUB_FILES)))
+    except (HfHubHTTPError, LocalEntryNotFoundError, OSError) as error:
+        reason = str(error).strip().splitlines()[0] if str(error).strip() else repr(error)
+        raise HubError(
+            f"{name} is no model in the workspace and no folder, and the Hub didn't give it",
+            expected="a model's name, a folder, or the id of a repository that can be read",
+            received=reason,
+            fix="check the name; for a private repository log in with `hf auth login`",
+            field="model",
+        ) from error
