@@ -14,8 +14,11 @@ Nothing in a checkpoint depends on the engine that wrote it. No engine is import
 from __future__ import annotations
 
 import json
+import os
+import re
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -161,8 +164,9 @@ class Checkpoints:
         shutil.rmtree(draft, ignore_errors=True)
         draft.mkdir(parents=True)
         try:
-            write_model(draft)
-            _write_state(draft, state, arrays)
+            with _os_errors():
+                write_model(draft)
+                _write_state(draft, state, arrays)
             shutil.rmtree(self.path(state.step), ignore_errors=True)
             commit_folder(draft, self.path(state.step))
         finally:
@@ -292,7 +296,7 @@ def write_eval_results(folder: Path, results: EvalResults) -> None:
 
 
 def _write_state(folder: Path, state: TrainingState, arrays: dict[str, NDArray]) -> None:
-    contiguous = {path: np.ascontiguousarray(values) for path, values in arrays.items()}
+    contiguous = {path: np.asarray(values, order="C") for path, values in arrays.items()}
     save_file(contiguous, folder / ARRAYS_FILE)
     (folder / STATE_FILE).write_text(json.dumps(state.to_json(), indent=2) + "\n", "utf-8")
     if state.evaluated and state.evaluated.step == state.step:
@@ -308,6 +312,18 @@ def _write_state(folder: Path, state: TrainingState, arrays: dict[str, NDArray])
     )
     sealed = replace(manifest, fingerprint=_seal(manifest))
     (folder / MANIFEST_FILE).write_text(manifest_text(sealed), "utf-8")
+
+
+@contextmanager
+def _os_errors() -> Iterator[None]:
+    """Raises what safetensors says of a full disk as the OSError that it is."""
+    try:
+        yield
+    except SafetensorError as error:
+        if number := re.search(r"os error (\d+)", str(error)):
+            code = int(number[1])
+            raise OSError(code, os.strerror(code)) from error
+        raise
 
 
 def _seal(manifest: Manifest) -> str:

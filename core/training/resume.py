@@ -10,6 +10,10 @@ from core.errors import CheckpointError
 from core.training.checkpoint import TrainingState
 from core.training.recipe import Plan
 
+# These may be called by another name or path; what they hold is compared by fingerprint. The
+# weights a run began with are in its own checkpoints.
+_REFERENCES = ("shards", "tokenizer", "checkpoint")
+
 
 def check_same_run(state: TrainingState, config: TrainConfig, fingerprints: dict[str, str]) -> None:
     """Refuses to go on with other settings, shards or tokenizer than the run was started with.
@@ -47,7 +51,7 @@ def _settings(values: dict[str, Any]) -> dict[str, Any]:
     """Returns the settings that have to stay, those unknown at the time at their defaults."""
     defaults = {name: field.default for name, field in TrainConfig.model_fields.items()}
     return {
-        f"{name}_reference" if name in ("shards", "tokenizer") else name: value
+        name: value
         for name, value in {**defaults, **values}.items()
-        if name not in TrainConfig.unfingerprinted
+        if name not in TrainConfig.unfingerprinted and name not in _REFERENCES
     }

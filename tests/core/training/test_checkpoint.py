@@ -77,7 +77,8 @@ def test_what_was_written_is_read_back(tmp_path: Path) -> None:
     assert sorted(file.name for file in path.iterdir()) == sorted(_FILES)
     assert read_state(path) == _state(500)
     arrays = read_arrays(path)
-    assert arrays["adamw/iteration"] == 500 and arrays["adamw/iteration"].dtype == np.int64
+    iteration = arrays["adamw/iteration"]
+    assert (iteration, iteration.shape, iteration.dtype) == (500, (), np.int64)
     assert np.array_equal(arrays["slot"], np.full((2, 3), 500, np.float32))
 
 

@@ -1,0 +1,261 @@
+"""Trainings that a process of its own does on one engine; `python -m … ENGINE WORKSPACE NAME…`.
+
+Each function is a scenario: it takes a workspace that holds the shards `rows` and returns what the
+tests look at, as plain values. Importing an engine and compiling is what takes long, so a process
+does several.
+"""
+
+from __future__ import annotations
+
+import json
+import resource
+import sys
+from collections.abc import Callable, Mapping
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+from core.config import TrainConfig
+from core.errors import StudioError
+from core.events import FolderReporter, RunStopped, StopMode, read_events
+from core.training.trainer import train
+from core.workspace import Artifact, Workspace
+
+STEPS = 12
+STOP_AT = 7
+
+
+class StoppingReporter(FolderReporter):
+    """Asks for a stop once a step is reached."""
+
+    def __init__(self, folder: Path, stop_at: int | None = None, mode: StopMode = "save") -> None:
+        super().__init__(folder, echo=False, min_progress_seconds=0.0)
+        self._stop_at = stop_at
+        self._mode: StopMode = mode
+        self.step = 0
+
+    def progress(self, done: float, *arguments: Any, **more: Any) -> None:
+        self.step = int(done)
+        super().progress(done, *arguments, **more)
+
+    def stop_requested(self) -> StopMode | None:
+        return self._mode if self._stop_at is not None and self.step >= self._stop_at else None
+
+
+def config_of(engine: str, **values: Any) -> TrainConfig:
+    """Returns the settings that the scenarios share: a model of one narrow layer."""
+    defaults = {
+        "preset": "custom",
+        "shards": "rows",
+        "engine": engine,
+        "device": "cpu",
+        "hidden_size": 16,
+        "num_hidden_layers": 1,
+        "num_attention_heads": 2,
+        "num_train_steps": STEPS,
+        "per_replica_batch_size": 8,
+        "learning_rate": 3e-3,
+        "eval_steps": 5,
+        "logging_steps": 3,
+        "hidden_dropout_prob": 0.1,
+        "attention_probs_dropout_prob": 0.1,
+    }
+    return TrainConfig(**{**defaults, **values})
+
+
+def run(
+    workspace: Workspace,
+    name: str,
+    config: TrainConfig,
+    stop_at: int | None = None,
+    mode: StopMode = "save",
+) -> Artifact | None:
+    """Trains in the run folder `name`; returns None where it was stopped."""
+    reporter = StoppingReporter(workspace.runs / name, stop_at, mode)
+    try:
+        return train(config, workspace, reporter)
+    except RunStopped:
+        return None
+    finally:
+        reporter.close()
+
+
+def weights_of(workspace: Workspace, name: str) -> str:
+    """Returns a hash of a run's last weights, slots and seeds."""
+    folder = workspace.runs / name / "checkpoints" / f"step-{STEPS:08d}"
+    files = ("model.safetensors", "training_state.safetensors")
+    return sha256(b"".join((folder / file).read_bytes() for file in files)).hexdigest()
+
+
+def metrics_of(workspace: Workspace, name: str) -> dict[str, dict[str, float]]:
+    """Returns what was measured by metric and step; what a resumption measured again counts."""
+    events, _ = read_events(workspace.runs / name / "events.jsonl")
+    metrics: dict[str, dict[str, float]] = {}
+    for event in events:
+        for metric, value in event.get("values", {}).items():
+            metrics.setdefault(metric, {})[str(event["step"])] = value
+    return metrics
+
+
+def messages_of(workspace: Workspace, name: str, kind: str) -> list[str]:
+    """Returns a run's notes or warnings."""
+    events, _ = read_events(workspace.runs / name / "events.jsonl")
+    return [event["message"] for event in events if event["kind"] == kind]
+
+
+def whole(engine: str, workspace: Workspace) -> dict[str, Any]:
+    """A run from the first step to the last."""
+    output = workspace.root / f"copy-{engine}"
+    name = f"whole-{engine}"
+    artifact = run(workspace, name, config_of(engine, name=name, output=str(output)))
+    assert artifact is not None
+    checkpoints = workspace.runs / name / "checkpoints"
+    return {
+        "path": str(artifact.path),
+        "counts": artifact.manifest.counts,
+        "inputs": artifact.manifest.inputs,
+        "run": artifact.manifest.run,
+        "files": sorted(path.name for path in artifact.path.iterdir()),
+        "output": sorted(path.name for path in output.iterdir()),
+        "checkpoints": sorted(path.name for path in checkpoints.iterdir()),
+        "eval_results": json.loads((checkpoints / "eval_results.json").read_text()),
+        "tensorboard": len(list((workspace.runs / name / "tensorboard").iterdir())),
+        "metrics": metrics_of(workspace, name),
+        "weights": weights_of(workspace, name),
+    }
+
+
+def stopped(engine: str, workspace: Workspace) -> dict[str, Any]:
+    """A run that is stopped in the middle and resumed, after the newest checkpoint was damaged."""
+    name, config = f"stopped-{engine}", config_of(engine)
+    assert run(workspace, name, config, stop_at=STOP_AT) is None
+    checkpoints = workspace.runs / name / "checkpoints"
+    saved = sorted(path.name for path in checkpoints.glob("step-*"))
+    assert run(workspace, name, config, stop_at=STOP_AT + 2) is None
+    newest = max(checkpoints.glob("step-*"))
+    damaged = newest / "model.safetensors"
+    damaged.write_bytes(damaged.read_bytes()[:-3])
+    assert run(workspace, name, config) is not None
+    return {
+        "saved": saved,
+        "newest": newest.name,
+        "metrics": metrics_of(workspace, name),
+        "weights": weights_of(workspace, name),
+        "warnings": messages_of(workspace, name, "warning"),
+        "notes": messages_of(workspace, name, "note"),
+    }
+
+
+def aborted(engine: str, workspace: Workspace) -> dict[str, Any]:
+    """A run that is stopped without being saved."""
+    name = f"aborted-{engine}"
+    assert run(workspace, name, config_of(engine), stop_at=STOP_AT, mode="abort") is None
+    checkpoints = workspace.runs / name / "checkpoints"
+    return {"checkpoints": sorted(path.name for path in checkpoints.glob("step-*"))}
+
+
+def changed(engine: str, workspace: Workspace) -> dict[str, str]:
+    """A stopped run that is resumed with other settings: refused before anything is compiled."""
+    name, first = f"changed-{engine}", config_of(engine)
+    assert run(workspace, name, first, stop_at=0) is None
+    messages = {}
+    for field, value in (("learning_rate", 0.5), ("seed", 9), ("num_train_steps", 99)):
+        try:
+            run(workspace, name, config_of(engine, **{field: value}))
+        except StudioError as error:
+            messages[field] = str(error)
+    return messages
+
+
+def weights_taken_over(engine: str, workspace: Workspace) -> dict[str, Any]:
+    """The model of `whole`, measured, and trained on from its weights."""
+    name = f"whole-{engine}"
+    measured = run(
+        workspace, f"measured-{engine}", config_of(engine, checkpoint=name, evaluate_only=True)
+    )
+    further = run(workspace, f"further-{engine}", config_of(engine, checkpoint=name))
+    assert measured is not None and further is not None
+    return {
+        "measured": measured.manifest.counts,
+        "measured_path": str(measured.path),
+        "further": metrics_of(workspace, f"further-{engine}"),
+        "name": further.name,
+    }
+
+
+def full_disk(engine: str, workspace: Workspace) -> dict[str, Any]:
+    """A run that can't write large files while it saves at step 5, and can at step 10."""
+    name = f"full-{engine}"
+
+    class Filler(StoppingReporter):
+        def progress(self, done: float, *arguments: Any, **more: Any) -> None:
+            most = 16_384 if done == 5 else resource.RLIM_INFINITY
+            resource.setrlimit(resource.RLIMIT_FSIZE, (most, resource.RLIM_INFINITY))
+            super().progress(done, *arguments, **more)
+
+    reporter = Filler(workspace.runs / name)
+    artifact = train(config_of(engine), workspace, reporter)
+    reporter.close()
+    checkpoints = workspace.runs / name / "checkpoints"
+    return {
+        "checkpoints": sorted(path.name for path in checkpoints.glob("*step-*")),
+        "warnings": messages_of(workspace, name, "warning"),
+        "steps": artifact.manifest.counts["num_train_steps"],
+    }
+
+
+def diverged(engine: str, workspace: Workspace) -> dict[str, str]:
+    """A run whose learning rate is absurd."""
+    config = config_of(
+        engine,
+        learning_rate=10.0,
+        adam_epsilon=1e-30,
+        warmup_steps=0,
+        weight_decay=1.0,
+        num_train_steps=400,
+        eval_steps=400,
+        lr_scheduler_type="constant",
+    )
+    try:
+        run(workspace, f"diverged-{engine}", config)
+    except StudioError as error:
+        return {"error": str(error)}
+    return {"error": ""}
+
+
+def left_for_the_other(engine: str, workspace: Workspace) -> dict[str, Any]:
+    """A run without dropout, whole, and one that is stopped for the other engine to resume."""
+    config = config_of(engine, hidden_dropout_prob=0, attention_probs_dropout_prob=0)
+    assert run(workspace, f"alone-{engine}", config) is not None
+    assert run(workspace, f"passed-{engine}", config, stop_at=STOP_AT) is None
+    return {"metrics": metrics_of(workspace, f"alone-{engine}")}
+
+
+def taken_from_the_other(engine: str, workspace: Workspace) -> dict[str, Any]:
+    """Resumes what the other engine left."""
+    other = "jax" if engine == "tensorflow" else "tensorflow"
+    config = config_of(engine, hidden_dropout_prob=0, attention_probs_dropout_prob=0)
+    assert run(workspace, f"passed-{other}", config) is not None
+    return {"metrics": metrics_of(workspace, f"passed-{other}")}
+
+
+SCENARIOS: Mapping[str, Callable[[str, Workspace], dict[str, Any]]] = {
+    scenario.__name__: scenario
+    for scenario in (
+        whole,
+        stopped,
+        aborted,
+        changed,
+        weights_taken_over,
+        full_disk,
+        diverged,
+        left_for_the_other,
+        taken_from_the_other,
+    )
+}
+
+
+if __name__ == "__main__":
+    engine_name, root, *names = sys.argv[1:]
+    results = {name: SCENARIOS[name](engine_name, Workspace(root)) for name in names}
+    print(json.dumps(results))
