@@ -25,7 +25,7 @@ import shutil
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from hashlib import sha256
 from importlib import metadata
 from pathlib import Path
@@ -58,6 +58,9 @@ class Manifest:
         versions: Of Python and the libraries.
         created: Unix seconds.
         run: The id of the run that made it.
+        location: Where its files lie, if not beside the manifest: a folder, or an address like
+            gs://bucket/folder. `files` is empty then, and the fingerprint is that of the files
+            there.
     """
 
     kind: str
@@ -70,6 +73,7 @@ class Manifest:
     versions: dict[str, str] = field(default_factory=dict)
     created: float = 0.0
     run: str = ""
+    location: str = ""
 
 
 @dataclass(frozen=True)
@@ -234,12 +238,21 @@ class Draft:
     inputs: dict[str, str] = field(default_factory=dict)
     counts: dict[str, Any] = field(default_factory=dict)
     run: str = ""
+    location: str = ""
     artifact: Artifact | None = None
 
     def commit(self) -> Artifact:
         """Writes the manifest, syncs everything and renames the folder to its place."""
-        files = describe_files(self.folder)
-        manifest = Manifest(
+        manifest = replace(self.describe(self.folder), location=self.location)
+        write_manifest(self.folder, manifest)
+        commit_folder(self.folder, self.final)
+        self.artifact = Artifact(self.final, manifest)
+        return self.artifact
+
+    def describe(self, folder: Path) -> Manifest:
+        """Returns the manifest of the files in a folder, with what is known of the draft."""
+        files = describe_files(folder)
+        return Manifest(
             kind=self.kind,
             name=self.name,
             fingerprint=self.fingerprint or fingerprint_of_files(files),
@@ -251,10 +264,6 @@ class Draft:
             created=time.time(),
             run=self.run,
         )
-        write_manifest(self.folder, manifest)
-        commit_folder(self.folder, self.final)
-        self.artifact = Artifact(self.final, manifest)
-        return self.artifact
 
 
 def check_name(name: str) -> None:
