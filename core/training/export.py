@@ -11,6 +11,7 @@ from pathlib import Path
 
 from core.config import TrainConfig
 from core.errors import ConfigError, StudioError
+from core.models.registry import SIZES
 from core.training.checkpoint import ARRAYS_FILE, STATE_FILE, verify
 from core.training.inputs import TrainingInputs
 from core.workspace import (
@@ -109,13 +110,17 @@ def evaluated_artifact(checkpoint: Path, figures: Mapping[str, float]) -> Artifa
 
 def _free_name(config: TrainConfig, workspace: Workspace, inputs: TrainingInputs) -> str:
     """Returns the name that was asked for or one from the settings, whichever way not taken."""
-    wanted = config.name or _derived_name(config, inputs)
+    wanted = config.name or _derived_name(inputs)
     check_name(wanted)
     return workspace.free_name("model", wanted)
 
 
-def _derived_name(config: TrainConfig, inputs: TrainingInputs) -> str:
-    name = f"{config.family}-{config.size}-{inputs.shards.path.name}"
+def _derived_name(inputs: TrainingInputs) -> str:
+    """Returns a name like roberta-mini-wikitext, or roberta-3x192-wikitext off the usual sizes."""
+    layers, width = inputs.architecture.num_hidden_layers, inputs.architecture.hidden_size
+    sizes = {dimensions: size for size, dimensions in SIZES.items()}
+    size = sizes.get((layers, width), f"{layers}x{width}")
+    name = f"{inputs.architecture.model_type}-{size}-{inputs.shards.path.name}"
     return re.sub(r"[^A-Za-z0-9._-]+", "-", name)[:_LONGEST_NAME]
 
 

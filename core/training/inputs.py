@@ -6,8 +6,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
+from numpy.typing import NDArray
+
 from core.config import TrainConfig
 from core.errors import ConfigError
+from core.events import Reporter
 from core.models.architecture import Architecture
 from core.models.hf import CONFIG_FILE, read_architecture
 from core.models.registry import resolve_architecture
@@ -46,13 +50,27 @@ class TrainingInputs:
     checkpoint: Path | None
 
     @property
+    def token_counts(self) -> NDArray[np.int64]:
+        """How often each id stands in the training rows, int64 (vocab_size,)."""
+        counts = self.shards.token_counts
+        missing = self.tokenizer.vocab_size - len(counts)
+        return np.pad(counts, (0, max(0, missing)))
+
+    @property
     def fingerprints(self) -> dict[str, str]:
         """Of shards and tokenizer, as a manifest has them."""
         return {"shards": self.shards.fingerprint, "tokenizer": self.tokenizer.fingerprint}
 
 
-def open_inputs(config: TrainConfig, workspace: Workspace) -> TrainingInputs:
+def open_inputs(
+    config: TrainConfig, workspace: Workspace, reporter: Reporter | None = None
+) -> TrainingInputs:
     """Opens what a run needs and refuses what doesn't fit together.
+
+    Args:
+        config: The settings.
+        workspace: Where names are looked up.
+        reporter: Hears how far a download of remote shards is.
 
     Raises:
         ConfigError: Something is missing or contradicts something else; `field` names the setting.
@@ -60,9 +78,9 @@ def open_inputs(config: TrainConfig, workspace: Workspace) -> TrainingInputs:
     """
     from core.shards.read import open_shards
 
-    shards = open_shards(config.shards, workspace)
+    shards = open_shards(config.shards, workspace, reporter)
     tokenizer = _open_tokenizer(config, shards, workspace)
-    _check_mask_token(tokenizer)
+    mask_id = _mask_id(tokenizer)
     _check_vocabulary(shards, tokenizer)
     _check_validation(shards)
     checkpoint = find_checkpoint(config.checkpoint, workspace) if config.checkpoint else None
@@ -77,7 +95,7 @@ def open_inputs(config: TrainConfig, workspace: Workspace) -> TrainingInputs:
     objective = MaskedLanguageModel(
         row_length=shards.row_length,
         mlm_probability=config.mlm_probability,
-        mask_id=tokenizer.mask_id,
+        mask_id=mask_id,
         vocab_size=tokenizer.vocab_size,
         special_ids=tokenizer.special_ids,
     )
@@ -127,7 +145,7 @@ def _open_tokenizer(config: TrainConfig, shards: Shards, workspace: Workspace) -
     return load(config.tokenizer or str(shards.tokenizer_folder), workspace)
 
 
-def _check_mask_token(tokenizer: StudioTokenizer) -> None:
+def _mask_id(tokenizer: StudioTokenizer) -> int:
     if tokenizer.mask_id is None:
         raise ConfigError(
             f"The tokenizer {tokenizer.reference} has no mask token",
@@ -136,6 +154,7 @@ def _check_mask_token(tokenizer: StudioTokenizer) -> None:
             fix="train a tokenizer here, or add a mask token and build the shards again",
             field="tokenizer",
         )
+    return tokenizer.mask_id
 
 
 def _check_vocabulary(shards: Shards, tokenizer: StudioTokenizer) -> None:
@@ -147,6 +166,14 @@ def _check_vocabulary(shards: Shards, tokenizer: StudioTokenizer) -> None:
             received=f"the tokenizer {tokenizer.fingerprint} ({tokenizer.reference})",
             fix="leave tokenizer empty to use the one kept beside the shards, or build shards "
             "with this tokenizer",
+            field="tokenizer",
+        )
+    if not made_with and shards.vocab_size > tokenizer.vocab_size:
+        raise ConfigError(
+            "The shards hold tokens that the tokenizer doesn't have",
+            expected=f"ids below {tokenizer.vocab_size}, the vocabulary of {tokenizer.reference}",
+            received=f"ids up to {shards.vocab_size - 1} in {shards.path.name}",
+            fix="name the tokenizer that these shards were made with",
             field="tokenizer",
         )
 

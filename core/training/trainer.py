@@ -69,7 +69,7 @@ def train(config: TrainConfig, workspace: Workspace, reporter: Reporter | None =
         RunStopped: The reporter asked for it.
     """
     reporter = reporter or Reporter()
-    inputs = open_inputs(config, workspace)
+    inputs = open_inputs(config, workspace, reporter)
     with _run_folder(workspace, reporter) as folder:
         if config.evaluate_only:
             return _evaluate_only(config, inputs, folder, reporter)
@@ -374,7 +374,7 @@ def _evaluation(
     wanted = config.per_replica_eval_batch_size or config.per_replica_batch_size
     rows = inputs.validation_rows
     batches = EvalBatches(rows, inputs.eval_objective, min(wanted, len(rows)))
-    return Evaluation(engine, batches, inputs.shards.token_counts, reporter)
+    return Evaluation(engine, batches, inputs.token_counts, reporter)
 
 
 def _read_weights(inputs: TrainingInputs, folder: Path) -> dict[str, NDArray[np.float32]]:

@@ -1,0 +1,308 @@
+"""The whole of training, on shards that were built from sentences, in processes of their own."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from core.config import CorpusConfig, ShardConfig, TokenizerConfig, TrainConfig
+from core.errors import ConfigError
+from core.events import Reporter
+from core.shards.build import build
+from core.tokenizer import train as train_tokenizer
+from core.training.checkpoint import EvalResults
+from core.training.trainer import train
+from core.workspace import Workspace
+from tests.core.training.scenarios import STEPS
+from tests.engines import ENGINES
+from tests.texts import write_sentences
+
+_ROOT = Path(__file__).parents[3]
+_FIRST = ("whole", "stopped", "aborted", "changed", "full_disk", "diverged")
+_SECOND = ("weights_taken_over", "left_for_the_other")
+_FIGURES = ("loss", "learning_rate", "epoch", "eval_loss", "eval_accuracy", "eval_perplexity")
+
+Results = dict[str, Any]
+
+
+def make_inputs(root: Path) -> Workspace:
+    """Makes a workspace with two tokenizers and the shards `rows`."""
+    workspace = Workspace(root)
+    corpus = CorpusConfig(source="files", path=str(write_sentences(root / "text.txt", 900)))
+    for name, size in (("words", 64), ("others", 60)):
+        train_tokenizer(
+            TokenizerConfig(name=name, preset="custom", corpus=corpus, vocab_size=size),
+            workspace,
+            Reporter(),
+        )
+    build(
+        ShardConfig(
+            name="rows", preset="custom", corpus=corpus, tokenizer="words", max_seq_length=16
+        ),
+        workspace,
+        Reporter(),
+    )
+    return workspace
+
+
+@pytest.fixture(scope="module")
+def workspace(tmp_path_factory: pytest.TempPathFactory) -> Workspace:
+    return make_inputs(tmp_path_factory.mktemp("studio"))
+
+
+@pytest.fixture(scope="module")
+def results(workspace: Workspace) -> dict[str, Results]:
+    """What every scenario came to, by engine."""
+    found = {engine: _play(engine, workspace, *_FIRST, *_SECOND) for engine in ENGINES}
+    for engine in ENGINES:
+        found[engine].update(_play(engine, workspace, "taken_from_the_other"))
+    return found
+
+
+@pytest.fixture(params=ENGINES)
+def one(request: pytest.FixtureRequest, results: dict[str, Results]) -> Results:
+    """What the scenarios came to on one engine."""
+    return results[request.param]
+
+
+def _play(engine: str, workspace: Workspace, *scenarios: str) -> Results:
+    command = [sys.executable, "-m", "tests.core.training.scenarios", engine, workspace.root]
+    done = subprocess.run(
+        [*map(str, command), *scenarios],
+        cwd=_ROOT,
+        env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"},
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-4000:]
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+@pytest.mark.slow
+def test_a_run_reports_what_it_measures(one: Results) -> None:
+    metrics = one["whole"]["metrics"]
+    assert list(metrics["loss"]) == ["3", "6", "9", "12"]
+    assert list(metrics["eval_loss"]) == ["0", "5", "10", "12"]
+    assert list(metrics["frequency_baseline_loss"]) == ["0"]
+    assert metrics["learning_rate"]["3"] == pytest.approx(3e-3 * (1 - 1 / 11))
+    assert all(speed > 0 for speed in metrics["tokens_per_second"].values())
+    assert all(0 <= share <= 100 for share in metrics["data_wait_percent"].values())
+    assert metrics["eval_perplexity"]["12"] == pytest.approx(np.exp(metrics["eval_loss"]["12"]))
+
+
+@pytest.mark.slow
+def test_the_first_loss_is_that_of_knowing_nothing(one: Results) -> None:
+    assert one["whole"]["metrics"]["eval_loss"]["0"] == pytest.approx(np.log(64), abs=0.1)
+
+
+@pytest.mark.slow
+def test_the_best_checkpoint_becomes_the_model(one: Results) -> None:
+    whole = one["whole"]
+    losses = whole["metrics"]["eval_loss"]
+    assert whole["counts"]["eval_loss"] == min(losses[step] for step in ("5", "10", "12"))
+    assert losses[str(whole["counts"]["best_step"])] == whole["counts"]["eval_loss"]
+    assert whole["counts"]["num_train_steps"] == STEPS
+    assert whole["counts"]["tokens"] == STEPS * 8 * 16
+    assert whole["run"].startswith("whole-")
+    assert set(whole["inputs"]) == {"shards", "tokenizer"}
+    assert {"config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json"} < set(
+        whole["files"]
+    )
+    assert {"eval_results.json", "training_config.json", "manifest.json"} < set(whole["files"])
+    assert not any("training_state" in name for name in whole["files"])
+    assert whole["output"] == whole["files"]
+
+
+@pytest.mark.slow
+def test_results_and_scalars_lie_beside_the_checkpoints(one: Results) -> None:
+    whole = one["whole"]
+    assert whole["checkpoints"] == ["eval_results.json", "step-00000010", "step-00000012"]
+    assert set(whole["eval_results"]) == set(asdict(EvalResults(0, 0, 0, 0, 0)))
+    assert whole["eval_results"]["eval_loss"] == whole["metrics"]["eval_loss"]["12"]
+    assert whole["tensorboard"] == 1
+
+
+@pytest.mark.slow
+def test_a_stopped_and_resumed_run_ends_bit_for_bit_like_the_whole_one(one: Results) -> None:
+    """With dropout, and after the newest checkpoint was damaged."""
+    assert one["stopped"]["weights"] == one["whole"]["weights"]
+    for figure in _FIGURES:
+        assert one["stopped"]["metrics"][figure] == one["whole"]["metrics"][figure]
+
+
+@pytest.mark.slow
+def test_a_stop_saves_at_the_step_it_finds(one: Results) -> None:
+    assert one["stopped"]["saved"] == ["step-00000005", "step-00000007"]
+
+
+@pytest.mark.slow
+def test_a_damaged_checkpoint_is_named_and_the_one_before_it_used(one: Results) -> None:
+    assert one["stopped"]["newest"] == "step-00000009"
+    (warning,) = one["stopped"]["warnings"]
+    assert "step 9 is damaged" in warning and "model.safetensors" in warning
+    assert "step 7" in warning
+    assert one["stopped"]["notes"].count("Going on from step 7") == 2
+
+
+@pytest.mark.slow
+def test_an_aborted_run_saves_nothing_more(one: Results) -> None:
+    assert one["aborted"]["checkpoints"] == ["step-00000005"]
+
+
+@pytest.mark.slow
+def test_a_run_is_not_resumed_with_other_settings(one: Results) -> None:
+    for field, message in one["changed"].items():
+        assert "other settings" in message and f"{field}=" in message
+    assert len(one["changed"]) == 3
+
+
+@pytest.mark.slow
+def test_a_checkpoint_is_measured_as_the_run_measured_it(one: Results) -> None:
+    measured, whole = one["weights_taken_over"], one["whole"]
+    assert measured["measured_path"] == whole["path"]
+    assert measured["measured"]["eval_loss"] == pytest.approx(whole["counts"]["eval_loss"])
+
+
+@pytest.mark.slow
+def test_training_goes_on_from_the_weights_of_another_run(one: Results) -> None:
+    further = one["weights_taken_over"]["further"]["eval_loss"]
+    assert further["0"] == pytest.approx(one["whole"]["counts"]["eval_loss"])
+    assert further["12"] < further["0"]
+    assert one["weights_taken_over"]["name"].startswith("roberta-1x16-rows")
+
+
+@pytest.mark.slow
+def test_a_full_disk_costs_a_checkpoint_and_not_the_run(one: Results) -> None:
+    assert one["full_disk"]["steps"] == STEPS
+    assert one["full_disk"]["checkpoints"] == ["step-00000010", "step-00000012"]
+    (warning,) = one["full_disk"]["warnings"]
+    assert "step 5 could not be saved" in warning
+
+
+@pytest.mark.slow
+def test_a_loss_that_is_no_number_ends_the_run_with_that_reason(one: Results) -> None:
+    assert "no longer a finite number" in one["diverged"]["error"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("first", "second"), [ENGINES, ENGINES[::-1]])
+def test_what_one_engine_began_the_other_ends(
+    results: dict[str, Results], first: str, second: str
+) -> None:
+    alone = results[first]["left_for_the_other"]["metrics"]
+    passed = results[second]["taken_from_the_other"]["metrics"]
+    for figure in ("loss", "eval_loss"):
+        for step, value in alone[figure].items():
+            assert passed[figure][step] == pytest.approx(value, abs=1e-3)
+
+
+@pytest.mark.slow
+def test_the_model_loads_in_transformers(workspace: Workspace, results: dict[str, Results]) -> None:
+    torch = pytest.importorskip("torch", reason="needs PyTorch: pip install torch")
+    from transformers import AutoTokenizer, RobertaForMaskedLM
+
+    folder = results["tensorflow"]["whole"]["path"]
+    model, info = RobertaForMaskedLM.from_pretrained(folder, output_loading_info=True)
+    assert not info["missing_keys"] and not info["unexpected_keys"]
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    assert model.config.pad_token_id == tokenizer.pad_token_id
+    ids = tokenizer("The river runs.", return_tensors="pt")["input_ids"]
+    with torch.no_grad():
+        assert torch.isfinite(model(ids).logits).all()
+
+
+def _refused(workspace: Workspace, **values: Any) -> ConfigError:
+    with pytest.raises(ConfigError) as raised:
+        train(TrainConfig(**{"shards": "rows", **values}), workspace, Reporter())
+    return raised.value
+
+
+@pytest.mark.parametrize(
+    ("values", "words", "field"),
+    [
+        ({"shards": "nowhere"}, "nowhere", "shards"),
+        ({"tokenizer": "others"}, "made with another tokenizer", "tokenizer"),
+        ({"tokenizer": "nowhere"}, "nowhere", "tokenizer"),
+        ({"max_position_embeddings": 8}, "positions", "max_position_embeddings"),
+        ({"per_replica_batch_size": 100_000}, "at least 100000", "per_replica_batch_size"),
+        ({"hidden_size": 30, "num_attention_heads": 4}, "heads", "num_attention_heads"),
+        ({"evaluate_only": True}, "nothing to evaluate", "checkpoint"),
+        ({"checkpoint": "nowhere"}, "no checkpoint 'nowhere'", "checkpoint"),
+        ({"name": "../up"}, "name", "name"),
+    ],
+)
+def test_what_does_not_fit_is_refused_before_an_engine_is_imported(
+    workspace: Workspace, values: dict[str, Any], words: str, field: str
+) -> None:
+    error = _refused(workspace, **values)
+    assert words in str(error)
+    assert error.field == field
+
+
+def test_both_tokenizers_are_named_where_they_differ(workspace: Workspace) -> None:
+    made_with = workspace.find("shards", "rows").manifest.inputs["tokenizer"]
+    message = str(_refused(workspace, tokenizer="others"))
+    assert made_with in message and "others" in message
+
+
+def test_an_output_folder_that_holds_something_is_refused_and_left_alone(
+    workspace: Workspace, tmp_path: Path
+) -> None:
+    (tmp_path / "mine.txt").write_text("kept")
+    error = _refused(workspace, output=str(tmp_path))
+    assert error.field == "output"
+    assert (tmp_path / "mine.txt").read_text() == "kept"
+
+
+def _without_mask(folder: Path) -> None:
+    for name in ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json"):
+        path = folder / name
+        if path.is_file():
+            path.write_text(path.read_text().replace("[MASK]", "[HIDE]").replace("mask", "hide"))
+
+
+def _without_validation(folder: Path) -> None:
+    for path in (folder / "validation").iterdir():
+        path.unlink()
+
+
+@pytest.fixture
+def altered(workspace: Workspace, tmp_path: Path) -> Iterator[Callable[..., Workspace]]:
+    """Copies the shards without what says which tokenizer made them, and alters the copy."""
+
+    def alter(change: Callable[[Path], None]) -> Workspace:
+        import shutil
+
+        folder = tmp_path / "altered"
+        shutil.copytree(workspace.folder("shards") / "rows", folder)
+        (folder / "manifest.json").unlink()
+        change(folder)
+        return workspace
+
+    return alter
+
+
+def test_a_tokenizer_without_a_mask_token_is_refused(
+    altered: Callable[..., Workspace], tmp_path: Path
+) -> None:
+    workspace = altered(lambda folder: _without_mask(folder / "tokenizer"))
+    error = _refused(workspace, shards=str(tmp_path / "altered"))
+    assert "no mask token" in str(error) and error.field == "tokenizer"
+
+
+def test_shards_without_validation_rows_are_refused(
+    altered: Callable[..., Workspace], tmp_path: Path
+) -> None:
+    error = _refused(altered(_without_validation), shards=str(tmp_path / "altered"))
+    assert "no validation rows" in str(error)
