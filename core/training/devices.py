@@ -176,20 +176,21 @@ def _choose_any(config: TrainConfig, hardware: Hardware) -> Choice:
         return Choice("jax", "tpu", "a TPU is the fastest device here")
     if hardware.gpus and hardware.jax_gpu and config.engine != "tensorflow":
         return Choice("jax", "gpu", "a GPU is the fastest device here")
-    engine = _engine(config, "tensorflow")
-    unused = "TPU" if hardware.tpus else "GPU" if hardware.gpus else ""
-    if unused and engine == "jax":
-        return Choice(engine, "cpu", f"there is a {unused}, but no package for it is installed")
-    if unused and config.engine == "auto":
-        return Choice(
-            engine,
-            "cpu",
-            f"there is a {unused}, but JAX's package for it isn't installed "
-            f"(pip install {_package(unused)})",
-        )
-    if hardware.gpus:
-        return Choice(engine, "gpu", "a GPU is the fastest device here")
-    return Choice(engine, "cpu", "there is no TPU and no GPU on this machine")
+    if hardware.gpus and config.engine == "tensorflow":
+        return Choice("tensorflow", "gpu", "a GPU is the fastest device here")
+    return Choice(_engine(config, "tensorflow"), "cpu", _why_cpu(config, hardware))
+
+
+def _why_cpu(config: TrainConfig, hardware: Hardware) -> str:
+    found = "TPU" if hardware.tpus else "GPU" if hardware.gpus else ""
+    if not found:
+        return "there is no TPU and no GPU on this machine"
+    if config.engine == "tensorflow":
+        return f"there is a {found}, but TensorFlow can't use it here; engine jax can"
+    return (
+        f"there is a {found}, but JAX's package for it isn't installed "
+        f"(pip install {_package(found)})"
+    )
 
 
 def _package(kind: str) -> str:
