@@ -19,8 +19,10 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from core.config import TrainConfig
 from core.errors import CheckpointError, ConfigError, HubError, TokenizerError
 from core.models import hf
+from core.training.devices import choose, find_hardware
 from core.workspace import Workspace
 
 if TYPE_CHECKING:
@@ -77,6 +79,18 @@ def fill_mask(
     if isinstance(text, str):
         return filler([text], top_k)[0]
     return filler(list(text), top_k)
+
+
+def stay_on_cpu() -> None:
+    """Prepares a process that does nothing but answer: before an engine is imported.
+
+    Accelerators are left to runs. On the CPU, JAX starts faster than TensorFlow and answers a
+    single text sooner.
+    """
+    os.environ["CUDA_VISIBLE_DEVICES"] = "-1"
+    os.environ["JAX_PLATFORMS"] = "cpu"
+    os.environ.setdefault("KERAS_BACKEND", "jax")
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 
 def find_model(reference: str | Path, workspace: Workspace) -> Path:
@@ -209,7 +223,10 @@ class FillMask:
         places = np.flatnonzero(ids == self.tokenizer.mask_id)
         single = len(places) == 1
         results = [
-            [self._prediction(ids, place, token, row[token], single) for token in _top(row, top_k)]
+            [
+                self._prediction(ids, int(place), token, row[token], single)
+                for token in _top(row, top_k)
+            ]
             for place, row in zip(places, rows, strict=True)
         ]
         return results[0] if single else results
@@ -251,10 +268,9 @@ def _load_tokenizer(folder: Path, vocab_size: int) -> StudioTokenizer:
 
 
 def _choose_engine() -> None:
-    """Takes TensorFlow, unless Keras is there already or somebody chose another."""
-    if "keras" not in sys.modules:
-        os.environ.setdefault("KERAS_BACKEND", "tensorflow")
-        os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    """Takes the engine that training would take here, unless there is one already."""
+    if "keras" not in sys.modules and "KERAS_BACKEND" not in os.environ:
+        os.environ["KERAS_BACKEND"] = choose(TrainConfig(), find_hardware()).engine
 
 
 def _compile(model: keras.Model) -> Callable[[Mapping[str, NDArray]], NDArray[np.float32]]:

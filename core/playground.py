@@ -1,0 +1,391 @@
+"""The process in which the page's models answer, and the page's end of it.
+
+A page that loaded an engine itself would be slow to start and might take the accelerator from a
+run. So models live in a process of their own, on the CPU, started when somebody asks for the first
+time. It serves lines of JSON over a Unix socket in a folder that only its owner may enter:
+
+    {"id": 1, "method": "fill_mask", "params": {"model": "mini", "text": "...", "top_k": 5}}
+    {"id": 1, "result": [...]}   or   {"id": 1, "error": {"kind": "ConfigError", "problem": ...}}
+
+It ends by itself when nobody has asked for a while, and when the process that started it is gone.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import signal
+import socket
+import socketserver
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import traceback
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import core.errors
+from core.errors import ConfigError, RunError, StudioError
+from core.inference import fill_mask, find_model, stay_on_cpu
+from core.runs.process import ProcessIdentity
+from core.workspace import Workspace
+
+LOG_FILE = "playground.log"
+IDLE_SECONDS = 15 * 60.0
+ANSWER_SECONDS = 300.0
+_START_SECONDS = 60.0
+_POLL_SECONDS = 0.05
+_LOOK_AROUND_SECONDS = 1.0
+_LONGEST_LINE_BYTES = 1 << 20
+_LONGEST_LOG_BYTES = 1 << 20
+_LOG_TAIL_LINES = 5
+# The kernel keeps 108 bytes for a Unix socket's path, macOS 104, the closing zero included.
+_LONGEST_SOCKET_PATH_BYTES = 100
+_ROOT = Path(__file__).parent.parent
+
+Method = Callable[..., Any]
+
+
+class PlaygroundClient:
+    """Asks models through a process of their own, which is started on first use.
+
+    May be called from several threads. If the process died, the next call starts another.
+
+    Args:
+        workspace: Where models are found, and where the process writes `playground.log`.
+        idle_seconds: The process ends when nobody has asked for so long.
+        answer_seconds: How long to wait for an answer; the first one includes loading the model.
+    """
+
+    def __init__(
+        self,
+        workspace: Workspace,
+        *,
+        idle_seconds: float = IDLE_SECONDS,
+        answer_seconds: float = ANSWER_SECONDS,
+    ) -> None:
+        self._workspace = workspace
+        self._idle_seconds = idle_seconds
+        self._answer_seconds = answer_seconds
+        self._lock = threading.Lock()
+        self._process: subprocess.Popen[bytes] | None = None
+        self._socket_path: Path | None = None
+
+    @property
+    def pid(self) -> int | None:
+        """The process's number while it runs."""
+        process = self._process
+        return process.pid if process is not None and process.poll() is None else None
+
+    def fill_mask(self, model: str, text: str, top_k: int = 5) -> list[Any]:
+        """Fills a text's masks; see `core.inference.fill_mask`.
+
+        The model must lie in the workspace, in a folder that the page may read, or on the Hub.
+
+        Raises:
+            StudioError: What `core.inference.fill_mask` raises; RunError if the process failed.
+        """
+        return self._call("fill_mask", {"model": model, "text": text, "top_k": top_k})
+
+    def close(self) -> None:
+        """Ends the process."""
+        with self._lock:
+            if self._process is not None and self._process.poll() is None:
+                self._process.terminate()
+                self._process.wait()
+            self._forget()
+
+    def _call(self, method: str, params: Mapping[str, Any]) -> Any:
+        request = json.dumps({"id": 1, "method": method, "params": params}).encode() + b"\n"
+        if len(request) > _LONGEST_LINE_BYTES:
+            raise ConfigError(
+                "The text is too long",
+                expected=f"less than {_LONGEST_LINE_BYTES >> 10} KiB",
+                received=f"{len(request) >> 10} KiB",
+                fix="shorten the text around the mask",
+                field="text",
+            )
+        answer = self._exchange(request) or self._exchange(request)
+        if not answer:
+            raise self._failed("ended before it answered")
+        return _result_of(json.loads(answer))
+
+    def _exchange(self, request: bytes) -> bytes:
+        """Sends a request and returns the answer; nothing where an idle process just ended."""
+        process, path = self._running()
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
+            connection.settimeout(self._answer_seconds)
+            try:
+                connection.connect(str(path))
+                connection.sendall(request)
+                with connection.makefile("rb") as answers:
+                    answer = answers.readline()
+            except TimeoutError as error:
+                raise self._failed(f"gave no answer for {self._answer_seconds:g} s") from error
+            except (ConnectionError, FileNotFoundError):
+                answer = b""
+        if answer.endswith(b"\n"):
+            return answer
+        if _exit_code(process) not in (0, None):
+            raise self._failed(_describe_exit(process.returncode))
+        return b""
+
+    def _running(self) -> tuple[subprocess.Popen[bytes], Path]:
+        with self._lock:
+            if self._process is None or self._process.poll() is not None:
+                self._forget()
+                self._start()
+            assert self._process is not None and self._socket_path is not None
+            return self._process, self._socket_path
+
+    def _start(self) -> None:
+        path = _new_socket_path()
+        self._workspace.root.mkdir(parents=True, exist_ok=True)
+        log_file = self._workspace.root / LOG_FILE
+        if log_file.exists() and log_file.stat().st_size > _LONGEST_LOG_BYTES:
+            log_file.unlink()
+        with log_file.open("ab") as log:
+            process = subprocess.Popen(
+                [
+                    *(sys.executable, "-m", "core.playground"),
+                    *("--workspace", str(self._workspace.root), "--socket", str(path)),
+                    *("--parent", json.dumps(ProcessIdentity.of_this().to_json())),
+                    *("--idle-seconds", str(self._idle_seconds)),
+                ],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+                env=_environment(),
+            )
+        self._process, self._socket_path = process, path
+        self._wait_until_it_listens(process, path)
+
+    def _wait_until_it_listens(self, process: subprocess.Popen[bytes], path: Path) -> None:
+        deadline = time.monotonic() + _START_SECONDS
+        while not path.exists():
+            if process.poll() is not None:
+                raise self._failed("could not be started: it " + _describe_exit(process.returncode))
+            if time.monotonic() > deadline:
+                process.kill()
+                process.wait()
+                raise self._failed(f"did not start within {_START_SECONDS:g} s")
+            time.sleep(_POLL_SECONDS)
+
+    def _forget(self) -> None:
+        if self._socket_path is not None:
+            shutil.rmtree(self._socket_path.parent, ignore_errors=True)
+        self._process = self._socket_path = None
+
+    def _failed(self, what: str) -> RunError:
+        log_file = self._workspace.root / LOG_FILE
+        lines = log_file.read_text("utf-8", "replace").splitlines() if log_file.exists() else []
+        return RunError(
+            f"The playground's process {what}",
+            expected="an answer",
+            received="; ".join(lines[-_LOG_TAIL_LINES:]) or "an empty log",
+            fix=f"try again; {log_file} tells more",
+        )
+
+
+class PlaygroundServer(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
+    """Answers requests, one thread to a connection.
+
+    Args:
+        path: Where the socket is made.
+        methods: What may be asked for, by name.
+        parent: The process to serve; when it is gone, serving ends.
+        idle_seconds: Serving ends when nobody has asked for so long.
+    """
+
+    daemon_threads = True
+    request_queue_size = 128
+
+    def __init__(
+        self,
+        path: Path,
+        methods: Mapping[str, Method],
+        *,
+        parent: ProcessIdentity | None,
+        idle_seconds: float,
+    ) -> None:
+        self.methods = methods
+        self._parent = parent
+        self._idle_seconds = idle_seconds
+        self._activity = threading.Lock()
+        self._open_requests = 0
+        self._last_request = time.monotonic()
+        super().__init__(str(path), _Connection)
+
+    def answer(self, line: bytes) -> bytes:
+        """Returns the answer to one request, as a line."""
+        with self._activity:
+            self._open_requests += 1
+        try:
+            answer = answer_request(line, self.methods)
+        finally:
+            with self._activity:
+                self._open_requests -= 1
+                self._last_request = time.monotonic()
+        return json.dumps(answer, ensure_ascii=False).encode() + b"\n"
+
+    def service_actions(self) -> None:
+        """Looks, between connections, whether there is a reason to go on."""
+        orphaned = self._parent is not None and not self._parent.is_alive()
+        with self._activity:
+            waited = time.monotonic() - self._last_request
+            idle = not self._open_requests and waited > self._idle_seconds
+        if orphaned or idle:
+            # Not from this thread, which `shutdown` waits for.
+            threading.Thread(target=self.shutdown, daemon=True).start()
+
+
+class _Connection(socketserver.StreamRequestHandler):
+    server: PlaygroundServer
+
+    def handle(self) -> None:
+        try:
+            while line := self.rfile.readline(_LONGEST_LINE_BYTES + 1):
+                self.wfile.write(self.server.answer(line))
+        except ConnectionError:
+            return  # Whoever asked has gone.
+
+
+def answer_request(line: bytes, methods: Mapping[str, Method]) -> dict[str, Any]:
+    """Returns the answer to one request: with `result` or with `error`."""
+    number: Any = None
+    try:
+        request = _parse(line)
+        number = request.get("id")
+        method = methods.get(str(request.get("method")))
+        if method is None:
+            raise ConfigError(
+                "The playground can't do that",
+                expected="one of " + ", ".join(methods),
+                received=repr(request.get("method")),
+            )
+        return {"id": number, "result": method(**request.get("params", {}))}
+    except StudioError as error:
+        return {"id": number, "error": _describe(error)}
+    except Exception as error:  # noqa: BLE001 -- one bad request must not end the process
+        traceback.print_exc()
+        unexpected = RunError(
+            "The playground failed unexpectedly",
+            received=f"{type(error).__name__}: {error}",
+            fix=f"{LOG_FILE} in the workspace holds the traceback",
+        )
+        return {"id": number, "error": _describe(unexpected)}
+
+
+def fill_mask_within(workspace: Workspace) -> Method:
+    """Returns `fill_mask` for models of the workspace, of allowed folders, and of the Hub."""
+
+    def answer(model: str, text: str, top_k: int = 5) -> list[Any]:
+        folders = (workspace.folder("model") / model, Path(model).expanduser())
+        if model and any(folder.is_dir() for folder in folders):
+            workspace.confine(str(find_model(model, workspace)), field="model")
+        return fill_mask(model, text, top_k, workspace=workspace)
+
+    return answer
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Serves until idle, orphaned or terminated."""
+    parser = argparse.ArgumentParser(prog="python -m core.playground", description=__doc__)
+    parser.add_argument("--workspace", required=True)
+    parser.add_argument("--socket", required=True, help="made here, in a folder that exists")
+    parser.add_argument("--parent", default="", help="JSON that identifies the process to serve")
+    parser.add_argument("--idle-seconds", type=float, default=IDLE_SECONDS)
+    options = parser.parse_args(arguments)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    stay_on_cpu()
+    parent = ProcessIdentity.from_json(json.loads(options.parent)) if options.parent else None
+    _serve(Workspace(options.workspace), Path(options.socket), parent, options.idle_seconds)
+    return 0
+
+
+def _serve(
+    workspace: Workspace, path: Path, parent: ProcessIdentity | None, idle_seconds: float
+) -> None:
+    os.umask(0o077)
+    methods = {"fill_mask": fill_mask_within(workspace)}
+    # Listens under another name first: where the path exists, somebody answers.
+    draft = path.with_suffix(".draft")
+    try:
+        with PlaygroundServer(draft, methods, parent=parent, idle_seconds=idle_seconds) as server:
+            draft.rename(path)
+            server.serve_forever(_LOOK_AROUND_SECONDS)
+    finally:
+        path.unlink(missing_ok=True)
+        draft.unlink(missing_ok=True)
+        with suppress(OSError):
+            path.parent.rmdir()
+
+
+def _new_socket_path() -> Path:
+    """Returns a path in a new folder that only this user may enter, short enough for a socket."""
+    folder = Path(tempfile.mkdtemp(prefix="studio-"))
+    if len(os.fsencode(folder)) + len("/playground.draft") > _LONGEST_SOCKET_PATH_BYTES:
+        folder.rmdir()
+        folder = Path(tempfile.mkdtemp(prefix="studio-", dir="/tmp"))
+    return folder / "playground.sock"
+
+
+def _environment() -> dict[str, str]:
+    """Returns this process's environment, in which `core` can be imported."""
+    paths = [str(_ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(paths), "PYTHONUNBUFFERED": "1"}
+
+
+def _parse(line: bytes) -> dict[str, Any]:
+    try:
+        request = json.loads(line)
+    except ValueError as error:
+        raise ConfigError(
+            "The request isn't JSON", expected="an object on one line", received=str(error)
+        ) from error
+    if not isinstance(request, dict) or not isinstance(request.get("params", {}), dict):
+        raise ConfigError(
+            "The request isn't an object",
+            expected='{"id": …, "method": …, "params": {…}}',
+            received=type(request).__name__,
+        )
+    return request
+
+
+def _describe(error: StudioError) -> dict[str, str]:
+    names = ("problem", "expected", "received", "fix", "field")
+    return {"kind": type(error).__name__, **{name: getattr(error, name) for name in names}}
+
+
+def _result_of(answer: Mapping[str, Any]) -> Any:
+    """Returns the result, or raises the error that came instead."""
+    if "error" not in answer:
+        return answer["result"]
+    error = dict(answer["error"])
+    kind = getattr(core.errors, error.pop("kind"), StudioError)
+    raise kind(error.pop("problem"), **error)
+
+
+def _exit_code(process: subprocess.Popen[bytes]) -> int | None:
+    """Returns how a process ended, giving one that is about to end a moment."""
+    try:
+        return process.wait(timeout=2 * _LOOK_AROUND_SECONDS)
+    except subprocess.TimeoutExpired:
+        return None
+
+
+def _describe_exit(code: int) -> str:
+    if code >= 0:
+        return f"ended with exit code {code}"
+    return f"was ended by {signal.Signals(-code).name}"
+
+
+if __name__ == "__main__":
+    sys.exit(main())
