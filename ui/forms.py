@@ -23,6 +23,7 @@ from core.config import (
     StageConfig,
     choices_of,
     field_extra,
+    fingerprint_of,
     plain_type,
     title_of,
 )
@@ -41,6 +42,8 @@ _UNSET = "not set"
 _numbers = itertools.count(1)
 
 Problems = dict[str, str]
+
+_RECALL = "(kept, ...shown) => Array.isArray(kept) && kept.length === shown.length ? kept : shown"
 
 
 class Form:
@@ -288,6 +291,32 @@ class Form:
             f".ps-when-{self.id}-{name}-{choice} {{ display: none !important; }}\n"
             for name, choice in conditions
         )
+
+    def remember(self, page: gr.Blocks) -> None:
+        """Keeps what was typed in the browser, so that a reload doesn't lose it.
+
+        To be called outside of the tabs: what is in a tab isn't there until the tab is opened.
+        Names of artifacts are left out: a name is used once, and menus follow what is new.
+        """
+        fields = self.model.model_fields
+        kept = {
+            name: component
+            for name, component in self.components.items()
+            if name != "name" and not field_extra(fields[name])["artifact"]
+        }
+        inputs = list(kept.values())
+        memory = gr.BrowserState(
+            storage_key="studio-" + fingerprint_of([str(self._workspace.root), self.id, *kept]),
+            secret=self.id,
+        )
+        gr.on(
+            [component.change for component in inputs],
+            None,
+            inputs=inputs,
+            outputs=memory,
+            js="(...typed) => [typed]",
+        )
+        page.load(None, [memory, *inputs], inputs, js=_RECALL)
 
     def _wire_presets(self) -> None:
         if "preset" not in self.components:

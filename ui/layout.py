@@ -33,16 +33,18 @@ def build_page(workspace: Workspace) -> gr.Blocks:
                 text = corpus.render(workspace)
             with _tab("tokenizer", "Learns from the text which pieces to cut it into."):
                 corpus.render_line(text)
-                tokenizer.render(workspace, text, corpus.check_corpus, line)
+                pieces = tokenizer.render(workspace, text, corpus.check_corpus, line)
             with _tab("shards", "The text as rows of tokens, in TFRecord files that train fast."):
                 corpus.render_line(text)
-                shards.render(workspace, text, corpus.check_corpus, line)
+                rows = shards.render(workspace, text, corpus.check_corpus, line)
             with _tab("train", "A model from scratch, on your shards, by a published recipe."):
-                train.render(workspace, line)
+                recipe = train.render(workspace, line)
             with _tab("runs", "What is queued, what is running, and what came of it."):
                 runs.render(workspace, store)
             with _tab("playground", "Hide a word, and see what the model would put there."):
                 playground.render(workspace, line)
+        for form in (text, pieces, rows, recipe):
+            form.remember(page)
     return page
 
 

@@ -7,6 +7,7 @@ from typing import Any
 import gradio as gr
 
 from core.errors import ConfigError
+from core.playground import PlaygroundClient
 from core.workspace import Workspace
 from ui import present
 from ui.assets import script
@@ -39,8 +40,6 @@ def render(workspace: Workspace, line: gr.HTML) -> None:
         workspace: Where models are found.
         line: The status line, whose `artifacts` event tells of new models.
     """
-    from core.playground import PlaygroundClient
-
     client = PlaygroundClient(workspace)
     nothing = gr.HTML(_NO_MODEL)
     with gr.Column(elem_classes=["ps-card"], visible=False) as card:
@@ -105,6 +104,18 @@ def render(workspace: Workspace, line: gr.HTML) -> None:
         present.guarded(fill),
         [model, text, top_k],
         answer,
+        api_visibility="private",
+    )
+
+    def named(event: gr.EventData) -> Any:
+        name = event._data["model"]
+        return name if name in artifacts.list_names(workspace, "model") else gr.skip()
+
+    examples.choose(
+        named,
+        None,
+        model,
+        show_progress="hidden",
         api_visibility="private",
     )
     examples.pick(_picked, None, text, show_progress="hidden", api_visibility="private").then(

@@ -31,13 +31,9 @@ def escape(text: object) -> str:
 
 def notice(error: StudioError) -> gr.Error:
     """Returns an error to raise from a handler; Gradio shows it as a notice until it is closed."""
-    parts = [("Expected", error.expected), ("Received", error.received), ("What to do", error.fix)]
-    lines = [f"<b>{label}:</b> {escape(text)}" for label, text in parts if text]
+    lines = [f"<b>{label}:</b> {escape(text)}" for label, text in _parts(error)]
     return gr.Error(
-        "<br>".join(lines) or escape(error.problem),
-        title=escape(error.problem) if lines else "Error",
-        duration=None,
-        print_exception=False,
+        "<br>".join([escape(error.problem), *lines]), duration=None, print_exception=False
     )
 
 
@@ -95,8 +91,12 @@ def describe(error: StudioError) -> dict[str, str]:
 
 def error_card(error: StudioError) -> str:
     """Returns an error as HTML, for the place where the result would have been."""
-    parts = [("Expected", error.expected), ("Received", error.received), ("What to do", error.fix)]
-    lines = "".join(f"<p><b>{name}:</b> {escape(text)}</p>" for name, text in parts if text)
+    lines = "".join(f"<p><b>{name}:</b> {escape(text)}</p>" for name, text in _parts(error))
     return (
         f'<div class="ps-error" role="alert"><strong>{escape(error.problem)}</strong>{lines}</div>'
     )
+
+
+def _parts(error: StudioError) -> list[tuple[str, str]]:
+    parts = [("Expected", error.expected), ("Received", error.received), ("What to do", error.fix)]
+    return [(label, text) for label, text in parts if text]

@@ -10,7 +10,7 @@ import gradio as gr
 
 from core.config import StageConfig, field_extra, title_of
 from core.errors import StudioError
-from core.runs.client import delete_run, read_log_tail, request_stop
+from core.runs.client import delete_run, read_log_tail, request_stop, resume_run
 from core.runs.commands import python_lines, shell_line
 from core.stages import parse_stage_config
 from core.store import RunRow, Store
@@ -125,10 +125,13 @@ def _action_function(workspace: Workspace) -> Answer:
     @answering
     def act_on_run(question: dict[str, Any]) -> dict[str, Any]:
         run, action = str(question["run"]), question["action"]
-        if action == "delete":
-            delete_run(workspace, run)
-        else:
-            request_stop(workspace, run, "abort" if action == "abort" else "save")
+        actions = {
+            "save": lambda: request_stop(workspace, run, "save"),
+            "abort": lambda: request_stop(workspace, run, "abort"),
+            "resume": lambda: resume_run(workspace, run),
+            "delete": lambda: delete_run(workspace, run),
+        }
+        actions[action]()
         return {}
 
     return act_on_run

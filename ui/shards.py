@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import re
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import gradio as gr
 
@@ -17,9 +17,6 @@ from ui.forms import Form
 from ui.parts import artifacts, markup
 from ui.parts.stage import Forecast, Launcher
 from ui.parts.tokens import mark_masked
-
-if TYPE_CHECKING:
-    from core.tokenizer import StudioTokenizer
 
 _MASKING = 0.15
 _HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
@@ -36,8 +33,8 @@ _NONE_YET = markup.empty_state(
 
 def render(
     workspace: Workspace, text: Form, check_text: Callable[[CorpusConfig], None], line: gr.HTML
-) -> None:
-    """Makes the tab.
+) -> Form:
+    """Makes the tab and returns its form.
 
     Args:
         workspace: Where tokenizers are found and the shards go.
@@ -58,6 +55,7 @@ def render(
         launcher.render_start("Build shards")
     form.follow_artifacts(line)
     _render_list(workspace, line)
+    return form
 
 
 def _check_tokenizer(config: ShardConfig, workspace: Workspace) -> None:
@@ -144,10 +142,10 @@ def _show_row(name: str | None, workspace: Workspace) -> str:
     if not name:
         return ""
     import numpy as np
-    from core.shards.read import open_shards
-    from core.tokenizer import load
 
     from core.objectives.mlm import MaskedLanguageModel
+    from core.shards.read import open_shards
+    from core.tokenizer import load
 
     shards = open_shards(name, workspace)
     if shards.tokenizer_folder is None or not len(shards.train):
@@ -170,7 +168,7 @@ def _show_row(name: str | None, workspace: Workspace) -> str:
     batch = objective.batch(rows, seed=0, step=random.randrange(1 << 20))
     positions = set(batch["masked_positions"][0][batch["label_weights"][0] > 0].tolist())
     tokens = [
-        (_readable(tokenizer, int(shown)), _readable(tokenizer, int(original)), place in positions)
+        (tokenizer.readable(int(shown)), tokenizer.readable(int(original)), place in positions)
         for place, (shown, original) in enumerate(zip(batch["input_ids"][0], rows[0], strict=True))
     ]
     note = (
@@ -179,9 +177,3 @@ def _show_row(name: str | None, workspace: Workspace) -> str:
         "kept."
     )
     return f'<p class="ps-note">{note}</p>{mark_masked(tokens)}'
-
-
-def _readable(tokenizer: StudioTokenizer, token: int) -> str:
-    """Returns a token as it reads in running text."""
-    piece = tokenizer.backend.id_to_token(token) or ""
-    return piece.replace("▁", " ").replace("Ġ", " ")

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
-from typing import Any
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
 
 import gradio as gr
 
@@ -16,6 +16,10 @@ from ui.parts import artifacts, markup
 from ui.parts.stage import Forecast, Launcher
 from ui.parts.tokens import colour_tokens
 
+if TYPE_CHECKING:
+    from core.tokenizer import StudioTokenizer
+
+_NONE: frozenset[int] = frozenset()
 _ALGORITHMS = {"unigram": "Unigram", "byte_level_bpe": "byte-level BPE"}
 _SENTENCE = "Tokenization splits uncommon words into smaller, more frequent pieces."
 _MOST_CHARACTERS = 5000
@@ -27,8 +31,8 @@ _NONE_YET = markup.empty_state(
 
 def render(
     workspace: Workspace, text: Form, check_text: Callable[[CorpusConfig], None], line: gr.HTML
-) -> None:
-    """Makes the tab.
+) -> Form:
+    """Makes the tab and returns its form.
 
     Args:
         workspace: Where tokenizers live.
@@ -47,6 +51,7 @@ def render(
         launcher.render_facts()
         launcher.render_start("Train a tokenizer")
     _render_list(workspace, line)
+    return form
 
 
 def _forecast(config: TokenizerConfig) -> Forecast:
@@ -69,6 +74,7 @@ def _render_list(workspace: Workspace, line: gr.HTML) -> None:
             elem_id="tokenizer-sentence",
         )
         tokens = gr.HTML(elem_id="tokenizer-tokens")
+        extremes = gr.HTML(elem_id="tokenizer-extremes")
     seen = gr.State([])
 
     def refresh(current: str | None, known: list[str]) -> dict[Any, Any]:
@@ -89,6 +95,13 @@ def _render_list(workspace: Workspace, line: gr.HTML) -> None:
         show_progress="hidden",
         api_visibility="private",
     )
+    chosen.change(
+        present.guarded(lambda name: _extremes(name, workspace)),
+        chosen,
+        extremes,
+        show_progress="hidden",
+        api_visibility="private",
+    )
     gr.on(
         [chosen.change, sentence.change],
         present.guarded(lambda name, words: _cut(name, words, workspace)),
@@ -101,16 +114,7 @@ def _render_list(workspace: Workspace, line: gr.HTML) -> None:
 
 
 def _list(found: list[Artifact]) -> str:
-    headings = (
-        "Name",
-        "Algorithm",
-        "Tokens",
-        "Tokens a word",
-        "Bytes a token",
-        "Unknown",
-        "Longest token",
-        "Made",
-    )
+    headings = ("Name", "Algorithm", "Tokens", "Tokens a word", "Bytes a token", "Unknown", "Made")
     return markup.table(headings, map(_row, found), label="Tokenizers in this workspace")
 
 
@@ -124,18 +128,41 @@ def _row(artifact: Artifact) -> tuple[str, ...]:
         f"{score.get('tokens_per_word', 0):.2f}",
         f"{score.get('bytes_per_token', 0):.2f}",
         markup.percent(score.get("unknown_share", 0)),
-        str(score.get("longest_token", "")),
-        time.strftime("%-d %b %Y, %H:%M", time.localtime(manifest.created)),
+        markup.date(manifest.created),
     )
 
 
 def _cut(name: str | None, sentence: str, workspace: Workspace) -> str:
+    """Returns a sentence as coloured tokens."""
     if not name or not sentence:
         return ""
-    from core.tokenizer import load, pieces
+    from core.tokenizer import pieces
 
-    tokenizer = load(name, workspace)
+    tokenizer = _open(name, workspace.find("tokenizer", name).fingerprint, workspace)
     cut = pieces(tokenizer, sentence)
-    special = frozenset(map(int, tokenizer.special_ids))
+    special = frozenset(tokenizer.special_ids.tolist())
     note = f"{len(cut)} tokens for {len(sentence.split())} words"
     return f'{colour_tokens(cut, special)}<p class="ps-note">{note}</p>'
+
+
+@lru_cache(maxsize=4)
+def _open(name: str, fingerprint: str, workspace: Workspace) -> StudioTokenizer:
+    """Loads a tokenizer; kept while its fingerprint is the same, for one types quickly."""
+    from core.tokenizer import load
+
+    return load(name, workspace)
+
+
+def _extremes(name: str | None, workspace: Workspace) -> str:
+    """Returns the longest and the shortest tokens of a tokenizer."""
+    if not name:
+        return ""
+    counts = workspace.find("tokenizer", name).manifest.counts
+    lines = [
+        f'<p class="ps-note">{label}</p>{colour_tokens(((text, None) for text in texts), _NONE)}'
+        for label, texts in (
+            ("Longest tokens", counts.get("longest_tokens", [])),
+            ("Shortest tokens", counts.get("shortest_tokens", [])),
+        )
+    ]
+    return "".join(lines)

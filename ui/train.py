@@ -22,8 +22,8 @@ _NO_SHARDS = markup.empty_state(
 )
 
 
-def render(workspace: Workspace, line: gr.HTML) -> None:
-    """Makes the tab.
+def render(workspace: Workspace, line: gr.HTML) -> Form:
+    """Makes the tab and returns its form.
 
     Args:
         workspace: Where shards are found and the run goes.
@@ -42,6 +42,7 @@ def render(workspace: Workspace, line: gr.HTML) -> None:
         launcher.render_facts()
         launcher.render_start("Train")
     form.follow_artifacts(line)
+    return form
 
 
 def _forecast(config: TrainConfig, workspace: Workspace) -> Forecast:

@@ -7,3 +7,11 @@ const draw = () =>
   );
 watch("value", draw);
 draw();
+
+// The address #playground/<model> chooses that model.
+const choose = () => {
+  const { tab, argument } = studio.place();
+  if (tab === "playground" && argument) trigger("choose", { model: argument });
+};
+window.addEventListener("ps-place", choose);
+choose();

@@ -8,6 +8,7 @@ const ENDED = ["stopped", "done", "failed", "lost"];
 
 const rows = new Map(); // id -> {run, cells}
 let selected = "";
+let byHand = false; // whether somebody chose it; otherwise what is running is followed
 let view = null; // what is drawn of the chosen run
 
 // The table.
@@ -20,7 +21,7 @@ const makeRow = (run) => {
     time: h("td", { class: "time" }),
     created: h("td", { class: "created" }),
   };
-  cells.row = h("tr", { onclick: () => select(run.id) }, h("td", { class: "name" }, cells.name), cells.state, cells.progress, cells.time, cells.created);
+  cells.row = h("tr", { onclick: () => choose(run.id) }, h("td", { class: "name" }, cells.name), cells.state, cells.progress, cells.time, cells.created);
   return { run, cells };
 };
 
@@ -69,7 +70,10 @@ const takeRows = (runs) => {
 const forget = (id) => {
   rows.get(id)?.cells.row.remove();
   rows.delete(id);
-  if (selected === id) selected = "";
+  if (selected !== id) return;
+  selected = "";
+  byHand = false;
+  history.replaceState(null, "", "#runs");
 };
 
 // The chosen run.
@@ -88,14 +92,19 @@ const CHARTS = [
   { title: "Accuracy on validation masks", lines: [{ name: "eval_accuracy", label: "", color: "--ps-accent", dots: true }], floor: 0 },
 ];
 
+const choose = (id) => {
+  byHand = true;
+  history.replaceState(null, "", `#runs/${encodeURIComponent(id)}`);
+  select(id);
+  refresh();
+};
+
 const select = (id) => {
   if (selected === id && view) return;
   selected = id;
-  history.replaceState(null, "", `#runs/${encodeURIComponent(id)}`);
   rows.forEach(fillRow);
   view = makeView(id);
   detail.replaceChildren(view.root);
-  refresh();
 };
 
 const makeView = (id) => {
@@ -149,8 +158,9 @@ const actions = (view, run) => {
   if (run.state === "running") return [button("Stop", "danger", ask("abort"))];
   if (run.state === "stopping") return [button("Abort now", "danger", ask("abort"))];
   if (run.state === "queued") return [button("Take out of the queue", "", () => act("abort"))];
-  const open = run.model && run.state !== "failed" ? [h("a", { class: "ps-button primary", href: "#playground", "data-go": `playground/${run.model}` }, "Try it in the Playground")] : [];
-  return [...open, button("Delete", "", ask("delete"))];
+  const open = run.model && run.state === "done" && h("a", { class: "ps-button primary", href: "#playground", "data-go": `playground/${run.model}` }, "Try it in the Playground");
+  const again = run.state !== "done" && button(run.saves ? "Resume" : "Run again", "", () => act("resume"));
+  return [open, again, button("Delete", "", ask("delete"))].filter(Boolean);
 };
 
 const CONFIRM = {
@@ -267,10 +277,14 @@ const refreshView = async (view) => {
 
 const wantedRun = () => {
   const { tab, argument } = studio.place();
-  if (tab === "runs" && rows.has(argument)) return argument;
-  if (selected) return selected;
+  if (tab === "runs" && rows.has(argument)) {
+    byHand = true;
+    return argument;
+  }
+  if (byHand && rows.has(selected)) return selected;
   const sorted = [...rows.values()].map(({ run }) => run).sort((a, b) => b.position - a.position);
-  return (sorted.find((run) => run.state === "running") ?? sorted[0])?.id ?? "";
+  const begun = sorted.filter((run) => run.state !== "queued");
+  return (begun.find((run) => !ENDED.includes(run.state)) ?? begun[0] ?? sorted[0])?.id ?? "";
 };
 
 const ask = async () => {

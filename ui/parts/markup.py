@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Sequence
 
 from ui.present import escape
@@ -73,6 +74,12 @@ def byte_count(value: float) -> str:
         if value >= divisor:
             return f"{value / divisor:.3g} {unit}"
     return f"{round(value)} B"
+
+
+def date(seconds: float) -> str:
+    """Returns a moment, in unix seconds, in this machine's time: 3 Mar 2026, 14:05."""
+    moment = time.localtime(seconds)
+    return f"{moment.tm_mday} {time.strftime('%b %Y, %H:%M', moment)}"
 
 
 def percent(share: float) -> str:

@@ -9,12 +9,13 @@ from ui.present import escape
 _COLOURS = 5
 
 
-def colour_tokens(pieces: Iterable[tuple[str, int]], special_ids: frozenset[int]) -> str:
+def colour_tokens(pieces: Iterable[tuple[str, int | None]], special_ids: frozenset[int]) -> str:
     """Returns (piece, id) pairs as a run of coloured spans; the id shows on hover."""
     spans = []
     for index, (piece, token) in enumerate(pieces):
         kind = "special" if token in special_ids else f"t{index % _COLOURS}"
-        spans.append(f'<span class="{kind}" title="id {token}">{escape(piece)}</span>')
+        title = "" if token is None else f' title="id {token}"'
+        spans.append(f'<span class="{kind}"{title}>{escape(piece)}</span>')
     return f'<p class="ps-tokens">{"".join(spans)}</p>'
 
 

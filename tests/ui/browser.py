@@ -1,0 +1,169 @@
+"""A real browser on a real app, for the tests that need them."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).parent.parent.parent
+_NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+_FLAGS = (
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+)
+_UP_WITHIN_SECONDS = 60
+
+
+def find_chromium() -> str:
+    """Returns a Chromium's path, or skips the test saying how to get one."""
+    pytest.importorskip("playwright", reason="needs Playwright: pip install playwright")
+    candidates = [os.environ.get("STUDIO_TEST_CHROMIUM"), *map(shutil.which, _NAMES)]
+    found = next(filter(None, candidates), None) or _playwright_chromium()
+    if not found:
+        pytest.skip(
+            "needs a Chromium: `playwright install chromium`, the system's package, or its path "
+            "in STUDIO_TEST_CHROMIUM"
+        )
+    return found
+
+
+def _playwright_chromium() -> str | None:
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        path = playwright.chromium.executable_path
+    return path if Path(path).exists() else None
+
+
+@contextmanager
+def running_app(workspace: Path, *options: str) -> Iterator[str]:
+    """Starts the app on a free port, gives its address, and ends it."""
+    port = _free_port()
+    command = [sys.executable, "app.py", "--port", str(port), "--workspace", str(workspace)]
+    log = workspace.parent / f"app-{port}.log"
+    with log.open("wb") as output:
+        app = subprocess.Popen([*command, *options], cwd=ROOT, stdout=output, stderr=output)
+        try:
+            url = f"http://127.0.0.1:{port}"
+            _wait_until_up(url, app, log)
+            yield url
+        finally:
+            app.terminate()
+            app.wait(timeout=20)
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def _wait_until_up(url: str, app: subprocess.Popen[bytes], log: Path) -> None:
+    deadline = time.monotonic() + _UP_WITHIN_SECONDS
+    while time.monotonic() < deadline:
+        assert app.poll() is None, log.read_text()
+        try:
+            urllib.request.urlopen(url, timeout=5).close()
+            return
+        except (urllib.error.URLError, TimeoutError, ConnectionError):
+            time.sleep(0.2)
+    raise AssertionError(f"the app isn't up: {log.read_text()}")
+
+
+class Visitor:
+    """A browser's tab on the studio.
+
+    Attributes:
+        page: Playwright's page.
+        outside: Addresses asked for that aren't this machine's.
+        errors: Scripts' errors.
+    """
+
+    def __init__(self, context: Any, url: str) -> None:
+        self.page = context.new_page()
+        self.outside: list[str] = []
+        self.errors: list[str] = []
+        self.page.on("request", self._see_request)
+        self.page.on("pageerror", lambda error: self.errors.append(str(error)))
+        self.page.goto(url)
+        self.page.wait_for_selector(".ps-strip b, .ps-strip-text")
+
+    def _see_request(self, request: Any) -> None:
+        if not re.match(r"(http://127\.0\.0\.1:|data:|blob:)", request.url):
+            self.outside.append(request.url)
+
+    def open(self, tab: str) -> None:
+        """Opens a tab by clicking on it."""
+        self.page.get_by_role("tab", name=tab, exact=True).click()
+        self.page.locator(f"#tab-{tab.lower()}").wait_for(state="visible")
+
+    def field(self, id: str) -> Any:
+        """Returns a form's field by its id."""
+        return self.page.locator(f"#{id}").locator("input, textarea").first
+
+    def type(self, id: str, text: str) -> None:
+        """Types into a form's field."""
+        self.field(id).fill(text)
+
+    def pick(self, id: str, choice: str) -> None:
+        """Chooses one of a row of buttons."""
+        self.page.locator(f"#{id}").get_by_label(choice, exact=True).check()
+
+    def choose(self, id: str, choice: str) -> None:
+        """Chooses from a menu."""
+        self.field(id).click()
+        self.page.get_by_role("option", name=choice, exact=True).click()
+
+    def show_all_settings(self, form: str) -> None:
+        """Switches a form to its advanced view."""
+        self.page.locator(f"#{form}-view").get_by_text("Advanced", exact=True).click()
+
+    def start(self, stage: str) -> str:
+        """Presses a stage's button and returns the run's id."""
+        self.page.locator(f"#{stage}-start").click()
+        answer = self.page.locator(f"#tab-{stage} .ps-started code").first
+        answer.wait_for()
+        return str(answer.inner_text())
+
+    def wait_for(self, condition: Callable[[], Any], seconds: float, what: str) -> Any:
+        """Waits until something is so; the page lives on meanwhile."""
+        deadline = time.monotonic() + seconds
+        while time.monotonic() < deadline:
+            if found := condition():
+                return found
+            self.page.wait_for_timeout(200)
+        raise AssertionError(f"within {seconds} s: {what}\n{self.page.inner_text('body')}")
+
+
+@contextmanager
+def visiting(
+    url: str, *, width: int = 1280, height: int = 900, dark: bool = False
+) -> Iterator[Any]:
+    """Gives a function that opens a new tab on the studio, in a fresh browser."""
+    chromium = find_chromium()
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=chromium, args=list(_FLAGS))
+        context = browser.new_context(
+            viewport={"width": width, "height": height}, color_scheme="dark" if dark else "light"
+        )
+        context.set_default_timeout(30_000)
+        yield lambda place="": Visitor(context, url + place)
+        browser.close()

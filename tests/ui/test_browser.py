@@ -1,0 +1,254 @@
+"""The page in a real browser: the whole way once, and a run that outlives its visitor."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from core.store import RunRow, Store
+from core.workspace import Workspace
+from tests.texts import write_sentences
+from tests.ui.browser import Visitor, find_chromium, running_app, visiting
+
+pytestmark = pytest.mark.slow
+
+TABS = ("Corpus", "Tokenizer", "Shards", "Train", "Runs", "Playground")
+A_STAGE_SECONDS = 240
+
+
+@pytest.fixture
+def workspace(tmp_path: Path) -> Workspace:
+    find_chromium()
+    return Workspace(tmp_path / "workspace")
+
+
+@pytest.fixture
+def store(workspace: Workspace) -> Iterator[Store]:
+    store = Store.open(workspace)
+    yield store
+    store.close()
+
+
+def wait_for_run(visitor: Visitor, store: Store, run: str, *states: str) -> RunRow:
+    def reached() -> RunRow | None:
+        row = store.get_run(run)
+        if row and row.state in ("failed", "lost"):
+            raise AssertionError(f"{run} {row.state}: {row.error}")
+        return row if row and row.state in states else None
+
+    return visitor.wait_for(reached, A_STAGE_SECONDS, f"{run} is {' or '.join(states)}")
+
+
+def make_tokenizer(visitor: Visitor, store: Store, text: Path) -> None:
+    visitor.open("Corpus")
+    visitor.pick("corpus-source", "files")
+    visitor.page.locator("#corpus-upload input[type=file]").set_input_files(str(text))
+    path = visitor.field("corpus-path")
+    visitor.wait_for(lambda: path.input_value().endswith(text.name), 20, "the upload is named")
+    visitor.page.locator("#corpus-look").click()
+    visitor.page.locator("#corpus-preview .ps-documents li").first.wait_for()
+    visitor.open("Tokenizer")
+    visitor.type("tokenizer-name", "words")
+    visitor.type("tokenizer-vocab_size", "150")
+    wait_for_run(visitor, store, visitor.start("tokenizer"), "done")
+
+
+def make_shards(visitor: Visitor, store: Store) -> None:
+    visitor.open("Shards")
+    chosen = visitor.field("shards-tokenizer")
+    visitor.wait_for(lambda: chosen.input_value() == "words", 20, "the tokenizer is suggested")
+    visitor.type("shards-name", "rows")
+    visitor.type("shards-max_seq_length", "16")
+    wait_for_run(visitor, store, visitor.start("shards"), "done")
+
+
+def fill_in_training(visitor: Visitor, steps: int) -> None:
+    visitor.open("Train")
+    chosen = visitor.field("train-shards")
+    visitor.wait_for(lambda: chosen.input_value() == "rows", 20, "the shards are suggested")
+    visitor.choose("train-size", "tiny")
+    visitor.show_all_settings("train")
+    for name, value in {
+        "name": "speaker", "num_hidden_layers": "1", "hidden_size": "32",
+        "num_attention_heads": "2",
+        "per_replica_batch_size": "8", "num_train_steps": str(steps), "learning_rate": "0.003",
+    }.items():  # fmt: skip
+        visitor.type(f"train-{name}", value)
+
+
+def test_all_tabs_from_text_to_a_filled_mask(
+    workspace: Workspace, store: Store, tmp_path: Path
+) -> None:
+    text = write_sentences(tmp_path / "sentences.txt", 600)
+    with running_app(workspace.root) as url, visiting(url) as visit:
+        visitor = visit()
+        make_tokenizer(visitor, store, text)
+        see_tokens(visitor)
+        make_shards(visitor, store)
+        see_a_row(visitor)
+        fill_in_training(visitor, steps=30)
+        button = visitor.page.locator("#train-start")
+        visitor.wait_for(lambda: "30 steps" in button.inner_text(), 20, "the button names it")
+        run = visitor.start("train")
+        wait_for_run(visitor, store, run, "done")
+        see_curves(visitor, run)
+        fill_a_mask(visitor)
+        assert visitor.outside == []
+        assert visitor.errors == []
+
+
+def see_tokens(visitor: Visitor) -> None:
+    visitor.page.locator("#tokenizer-list").get_by_text("words", exact=True).wait_for()
+    visitor.type("tokenizer-sentence", "The old teacher walks. <script>alert(1)</script>")
+    tokens = visitor.page.locator("#tokenizer-tokens .ps-tokens span")
+    visitor.wait_for(lambda: tokens.count() > 5, 20, "the sentence is cut")
+
+
+def see_a_row(visitor: Visitor) -> None:
+    masked = visitor.page.locator("#shards-row .masked")
+    visitor.wait_for(lambda: masked.count() > 0, 20, "a row with masks")
+
+
+def see_curves(visitor: Visitor, run: str) -> None:
+    visitor.open("Runs")
+    visitor.page.get_by_role("button", name=run).click()
+    loss = visitor.page.get_by_role("img", name="Loss")
+    visitor.wait_for(
+        lambda: "Validation" in (loss.get_attribute("aria-label") or ""), 20, "the loss is drawn"
+    )
+    assert "Word counts alone" in loss.get_attribute("aria-label")
+
+
+def fill_a_mask(visitor: Visitor) -> None:
+    visitor.open("Playground")
+    chosen = visitor.field("playground-model")
+    visitor.wait_for(lambda: chosen.input_value() == "speaker", 20, "the model is suggested")
+    example = visitor.page.locator("#playground-examples button").first
+    mask = "[MASK]"
+    visitor.wait_for(lambda: mask in example.inner_text(), 20, "the examples have the mask token")
+    visitor.type("playground-text", f"The old {mask} walks.")
+    visitor.page.locator("#playground-ask").click()
+    bars = visitor.page.locator("#playground-answer .ps-predictions li")
+    visitor.wait_for(lambda: bars.count() == 5, 120, "five predictions")
+    visitor.type("playground-text", f"The {mask} teacher {mask}.")
+    visitor.page.locator("#playground-ask").click()
+    visitor.wait_for(lambda: bars.count() == 10, 60, "five predictions for each mask")
+    visitor.type("playground-text", "There is no mask.")
+    visitor.page.locator("#playground-ask").click()
+    visitor.page.get_by_text("What to do:").first.wait_for()
+
+
+def test_a_run_goes_on_when_its_page_is_closed(
+    workspace: Workspace, store: Store, tmp_path: Path
+) -> None:
+    text = write_sentences(tmp_path / "sentences.txt", 600)
+    with running_app(workspace.root) as url:
+        with visiting(url) as visit:
+            visitor = visit()
+            make_tokenizer(visitor, store, text)
+            make_shards(visitor, store)
+            fill_in_training(visitor, steps=200_000)
+            run = visitor.start("train")
+            wait_for_run(visitor, store, run, "running")
+            visitor.wait_for(lambda: steps_of(store, run) > 0, A_STAGE_SECONDS, "a first step")
+        seen = steps_of(store, run)
+        with visiting(url) as visit:
+            visitor = visit()
+            visitor.wait_for(lambda: steps_of(store, run) > seen, 60, "more steps")
+            see_it_run(visitor, run)
+            visitor.page.get_by_role("button", name="Stop and save").click()
+            row = wait_for_run(visitor, store, run, "stopped")
+            visitor.page.locator(".ps-detail").get_by_text("stopped").first.wait_for()
+    assert row.done > seen
+
+
+def steps_of(store: Store, run: str) -> float:
+    row = store.get_run(run)
+    return row.done if row and row.unit == "steps" else 0.0
+
+
+def see_it_run(visitor: Visitor, run: str) -> None:
+    """A visitor who comes while something runs lands on its curves; they grow by themselves."""
+    visitor.page.locator(".ps-detail-head").get_by_text(run).wait_for()
+    loss = visitor.page.get_by_role("img", name="Loss")
+    visitor.wait_for(loss.is_visible, 60, "the curve")
+    before = loss.get_attribute("aria-label")
+    visitor.wait_for(lambda: loss.get_attribute("aria-label") != before, 60, "a grown curve")
+
+
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+def test_it_fits_a_phone(workspace: Workspace, dark: bool) -> None:
+    with (
+        running_app(workspace.root) as url,
+        visiting(url, width=390, height=844, dark=dark) as visit,
+    ):
+        visitor = visit()
+        assert visitor.page.evaluate("document.body.classList.contains('dark')") is dark
+        for tab in TABS:
+            visitor.open(tab)
+            visitor.page.wait_for_timeout(300)
+            width = visitor.page.evaluate("document.documentElement.scrollWidth")
+            assert width <= 390, tab
+        assert visitor.outside == []
+        assert visitor.errors == []
+
+
+def test_the_keyboard_alone_is_enough(workspace: Workspace) -> None:
+    with running_app(workspace.root) as url, visiting(url) as visit:
+        page = visit().page
+        focus_by_keyboard(page, "tab-tokenizer-button")
+        page.keyboard.press("Enter")
+        page.locator("#tokenizer-start").wait_for()
+        focus_by_keyboard(page, "tokenizer-start")
+        outline = page.evaluate("getComputedStyle(document.activeElement).outlineStyle")
+        assert outline != "none"
+
+
+def focus_by_keyboard(page: Any, id: str) -> None:
+    for _ in range(60):
+        page.keyboard.press("Tab")
+        if page.evaluate("document.activeElement.id") == id:
+            return
+    raise AssertionError(f"{id} can't be reached with the Tab key")
+
+
+def test_wrong_values_are_marked_where_they_stand(workspace: Workspace) -> None:
+    with running_app(workspace.root) as url, visiting(url) as visit:
+        visitor = visit("/#tokenizer")
+        visitor.type("tokenizer-vocab_size", "3")
+        problem = visitor.page.locator("#tokenizer-vocab_size .ps-problem")
+        problem.wait_for()
+        assert "16" in problem.inner_text()
+        assert visitor.field("tokenizer-vocab_size").get_attribute("aria-invalid") == "true"
+        visitor.type("tokenizer-vocab_size", "300")
+        problem.wait_for(state="detached")
+
+
+def test_what_was_typed_survives_a_reload(workspace: Workspace) -> None:
+    with running_app(workspace.root) as url, visiting(url) as visit:
+        visitor = visit("/#train")
+        visitor.type("train-learning_rate", "0.0042")
+        visitor.page.wait_for_timeout(500)
+        visitor.page.reload()
+        visitor.wait_for(
+            lambda: visitor.field("train-learning_rate").input_value() == "0.0042", 20, "recalled"
+        )
+
+
+def test_names_from_outside_are_text(workspace: Workspace, store: Store) -> None:
+    name = "<img src=x onerror=window.hacked=1>"
+    config = {"name": name, "corpus": {"source": "files", "path": name}}
+    store.add_run(
+        RunRow(
+            id="run", stage="tokenizer", name=name, state="failed", config=config, after=[],
+            created=1.0, warnings=[{"time": 1.0, "message": name}], results={},
+        )
+    )  # fmt: skip
+    store.update_run("run", error={"problem": name, "expected": name, "received": "", "fix": name})
+    with running_app(workspace.root) as url, visiting(url) as visit:
+        page = visit("/#runs").page
+        page.locator(".ps-detail .ps-error").wait_for()
+        page.wait_for_timeout(500)
+        assert page.evaluate("window.hacked") is None
+        assert page.locator("#tab-runs img").count() == 0

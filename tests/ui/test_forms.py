@@ -1,0 +1,230 @@
+"""Forms: what is declared in a config model is what stands in the page."""
+
+from pathlib import Path
+from typing import Any
+
+import gradio as gr
+import pytest
+
+from core.config import (
+    STAGE_CONFIGS,
+    CorpusConfig,
+    ShardConfig,
+    StageConfig,
+    TokenizerConfig,
+    TrainConfig,
+    field_extra,
+    knob,
+    title_of,
+)
+from core.errors import ConfigError, TokenizerError
+from core.workspace import Workspace
+from ui.forms import Form
+
+ALL_CONFIGS = [CorpusConfig, *STAGE_CONFIGS.values()]
+
+
+@pytest.fixture
+def workspace(tmp_path: Path) -> Workspace:
+    (tmp_path / "workspace").mkdir()
+    return Workspace(tmp_path / "workspace")
+
+
+def rendered(model: type[StageConfig], workspace: Workspace, **options: Any) -> Form:
+    with gr.Blocks():
+        nested = {}
+        if "corpus" in model.model_fields:
+            nested = {"corpus": rendered(CorpusConfig, workspace)}
+        form = Form(model, model.__name__.lower(), workspace, nested=nested, **options)
+        form.render()
+    return form
+
+
+def values_of(form: Form, **typed: Any) -> list[Any]:
+    """Returns the components' values as the page would send them, some typed over."""
+    own = [typed.get(name, component.value) for name, component in form.components.items()]
+    return [*own, *(c.value for nested in form.nested.values() for c in nested.inputs)]
+
+
+def problems(updates: dict[Any, Any], form: Form) -> dict[str, str]:
+    return updates[form.problems]["problems"]
+
+
+@pytest.mark.parametrize("model", ALL_CONFIGS)
+def test_an_untouched_form_gives_the_defaults(
+    model: type[StageConfig], workspace: Workspace
+) -> None:
+    form = rendered(model, workspace)
+    assert form.parse(*values_of(form)) == model()
+
+
+@pytest.mark.parametrize("model", ALL_CONFIGS)
+def test_every_field_has_its_title_and_help(model: type[StageConfig], workspace: Workspace) -> None:
+    form = rendered(model, workspace)
+    for name, field in model.model_fields.items():
+        if name in form.nested:
+            continue
+        component = form.components[name]
+        assert component.label == title_of(name, field)
+        assert component.info == field.description
+        assert ("ps-advanced" in component.elem_classes) is not field_extra(field)["basic"]
+
+
+def test_a_new_knob_shows_by_itself(workspace: Workspace) -> None:
+    class WithMore(TokenizerConfig):
+        dropout: float | None = knob(None, "Skips merges now and then.", group="New", gt=0, lt=1)
+        flavour: str = knob("plain", "Suggested, not fixed.", choices=("plain", "odd"))
+
+    form = rendered(WithMore, workspace)
+    assert form.components["dropout"].info == "Skips merges now and then."
+    assert form.parse(*values_of(form, dropout="0.25", flavour="mine")).dropout == 0.25
+
+
+def test_numbers_are_written_as_people_type_them(workspace: Workspace) -> None:
+    class Numbers(StageConfig):
+        rate: float = knob(1e-4, "")
+        tiny: float = knob(1e-8, "")
+        epochs: float = knob(1.0, "")
+        size: int = knob(50_265, "")
+
+    form = rendered(Numbers, workspace)
+    assert values_of(form) == ["0.0001", "1e-8", "1", "50265"]
+    assert form.parse(*values_of(form)) == Numbers()
+
+
+def test_what_is_empty_is_not_zero(workspace: Workspace) -> None:
+    form = rendered(TrainConfig, workspace)
+    assert form.components["num_train_steps"].value == ""
+    assert form.parse(*values_of(form)).num_train_steps is None
+
+
+@pytest.mark.parametrize("typed", ["30,000", "30 000", "30_000", " 30000 "])
+def test_digits_may_be_grouped(workspace: Workspace, typed: str) -> None:
+    form = rendered(TokenizerConfig, workspace)
+    assert form.parse(*values_of(form, vocab_size=typed)).vocab_size == 30_000
+
+
+@pytest.mark.parametrize(
+    ("field", "typed", "said"),
+    [
+        ("vocab_size", "3", "greater than or equal to 16"),
+        ("vocab_size", "many", "a whole number"),
+        ("vocab_size", "", "a whole number"),
+        ("vocab_size", "100.5", "a whole number"),
+        ("min_frequency", "0", "greater than or equal to 1"),
+    ],
+)
+def test_a_wrong_value_is_explained_beside_its_field(
+    workspace: Workspace, field: str, typed: str, said: str
+) -> None:
+    form = rendered(TokenizerConfig, workspace)
+    handler = form.guarded(lambda *raw: {"parsed": form.parse(*raw)})
+    updates = handler(*values_of(form, **{field: typed}))
+    assert "parsed" not in updates
+    assert said in problems(updates, form)[field]
+
+
+def test_all_wrong_fields_are_marked_at_once(workspace: Workspace) -> None:
+    form = rendered(TrainConfig, workspace)
+    handler = form.guarded(lambda *raw: {"parsed": form.parse(*raw)})
+    updates = handler(*values_of(form, learning_rate="fast", seed="-1", mlm_probability="2"))
+    assert set(problems(updates, form)) == {"learning_rate", "seed", "mlm_probability"}
+
+
+def test_a_problem_goes_away_when_it_is_mended(workspace: Workspace) -> None:
+    form = rendered(TokenizerConfig, workspace)
+    handler = form.guarded(lambda *raw: {"parsed": form.parse(*raw)})
+    assert problems(handler(*values_of(form)), form) == {}
+
+
+def test_an_error_of_the_library_is_shown_beside_the_field_it_names(workspace: Workspace) -> None:
+    form = rendered(TokenizerConfig, workspace)
+
+    def fail(*raw: Any) -> dict[Any, Any]:
+        raise TokenizerError("The text is too small", fix="ask for less", field="vocab_size")
+
+    shown = problems(form.guarded(fail)(*values_of(form)), form)
+    assert shown == {"vocab_size": "The text is too small. What to do: ask for less."}
+
+
+def test_an_error_without_a_field_becomes_a_notice(workspace: Workspace) -> None:
+    form = rendered(TokenizerConfig, workspace)
+
+    def fail(*raw: Any) -> dict[Any, Any]:
+        raise TokenizerError("The <b>disk</b> is full", fix="make room")
+
+    with pytest.raises(gr.Error) as error:
+        form.guarded(fail)(*values_of(form))
+    assert "make room" in error.value.message
+    assert "<b>disk" not in error.value.message
+
+
+def test_while_typing_there_are_no_notices(workspace: Workspace) -> None:
+    form = rendered(TokenizerConfig, workspace)
+
+    def fail(*raw: Any) -> dict[Any, Any]:
+        raise TokenizerError("No")
+
+    updates = form.guarded(fail, live=True, otherwise={"facts": ""})(*values_of(form))
+    assert updates["facts"] == ""
+
+
+def test_a_problem_of_the_text_is_marked_in_its_own_form(workspace: Workspace) -> None:
+    form = rendered(ShardConfig, workspace)
+    text = form.nested["corpus"]
+    raw = values_of(form)
+    raw[len(form.components) + list(text.components).index("limit")] = "-5"
+    updates = form.guarded(lambda *raw: {"parsed": form.parse(*raw)}, live=True)(*raw)
+    assert problems(updates, form) == {}
+    assert "greater than or equal to 1" in problems(updates, text)["limit"]
+
+
+@pytest.mark.parametrize(
+    ("model", "field"),
+    [
+        (CorpusConfig, "path"),
+        (CorpusConfig, "validation_path"),
+        (ShardConfig, "output_dir"),
+        (ShardConfig, "tokenizer"),
+        (TrainConfig, "shards"),
+        (TrainConfig, "checkpoint"),
+        (TrainConfig, "model_config_path"),
+        (TrainConfig, "output"),
+    ],
+)
+def test_paths_are_confined(workspace: Workspace, model: type[StageConfig], field: str) -> None:
+    form = rendered(model, workspace)
+    for path in ("/etc/passwd", str(workspace.root / ".." / ".." / ".."), "~"):
+        with pytest.raises(ConfigError, match="may not read") as error:
+            form.parse(*values_of(form, **{field: path}))
+        assert error.value.field == field
+
+
+def test_paths_inside_the_workspace_are_allowed(workspace: Workspace) -> None:
+    form = rendered(CorpusConfig, workspace)
+    path = str(workspace.root / "uploads" / "*.txt")
+    assert form.parse(*values_of(form, source="files", path=path)).path == path
+
+
+def test_a_hub_id_is_no_path(workspace: Workspace) -> None:
+    form = rendered(ShardConfig, workspace)
+    assert form.parse(*values_of(form, tokenizer="some/repo")).tokenizer == "some/repo"
+
+
+def test_a_form_shows_a_config_and_gives_it_back(workspace: Workspace) -> None:
+    form = rendered(TrainConfig, workspace)
+    config = TrainConfig(preset="flax", shards="rows", size="base", num_train_steps=7, seed=3)
+    updates = form.updates(config)
+    assert form.parse(*(updates[component]["value"] for component in form.inputs)) == config
+
+
+def test_a_preset_fills_its_fields(workspace: Workspace) -> None:
+    with gr.Blocks() as page:
+        form = Form(TrainConfig, "train", workspace)
+        form.render()
+    [fill] = [fn for fn in page.fns.values() if fn.targets[0][1] == "input"]
+    names = sorted({name for values in TrainConfig.presets.values() for name in values})
+    filled = dict(zip(names, fill.fn("flax"), strict=True))
+    assert filled["learning_rate"] == "0.0003"
+    assert filled["warmup_steps"] == "1000"
+    assert all(value == gr.skip() for value in fill.fn("custom"))

@@ -1,0 +1,139 @@
+"""The page as a whole: what it is made of, what it imports, what a stranger may call."""
+
+import ast
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import gradio as gr
+import pytest
+
+from core.config import TokenizerConfig
+from core.store import RunRow, Store
+from core.workspace import Workspace
+from ui import layout, runs
+
+ROOT = Path(__file__).parent.parent.parent
+TABS = ("corpus", "tokenizer", "shards", "train", "runs", "playground")
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory: pytest.TempPathFactory) -> gr.Blocks:
+    return layout.build_page(Workspace(tmp_path_factory.mktemp("workspace")))
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    store = Store.open(Workspace(tmp_path))
+    yield store
+    store.close()
+
+
+def test_the_tabs_stand_along_the_way_of_the_data(page: gr.Blocks) -> None:
+    tabs = [block for block in page.blocks.values() if isinstance(block, gr.Tab)]
+    assert [tab.id for tab in tabs] == list(TABS)
+
+
+def test_tabs_do_not_import_each_other() -> None:
+    for tab in TABS:
+        tree = ast.parse((ROOT / "ui" / f"{tab}.py").read_text("utf-8"))
+        modules = {node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
+        assert not modules & {f"ui.{other}" for other in TABS}, tab
+
+
+def test_building_the_page_imports_no_engine(tmp_path: Path) -> None:
+    code = (
+        "import sys\n"
+        "from core.workspace import Workspace\n"
+        "from ui.layout import build_page\n"
+        f"build_page(Workspace({str(tmp_path)!r}))\n"
+        "engines = ('tensorflow', 'jax', 'keras', 'torch', 'transformers', 'datasets')\n"
+        "print([name for name in engines if name in sys.modules])"
+    )
+    ended = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    assert ended.stdout.strip() == "[]"
+
+
+def test_only_fill_mask_is_offered_to_strangers(page: gr.Blocks) -> None:
+    assert list(page.get_api_info()["named_endpoints"]) == ["/fill_mask"]
+    assert page.get_api_info()["unnamed_endpoints"] == {}
+
+
+def test_every_component_that_is_filled_in_has_a_name(page: gr.Blocks) -> None:
+    kinds = (gr.Textbox, gr.Dropdown, gr.Radio, gr.Checkbox, gr.Slider, gr.File)
+    for block in page.blocks.values():
+        if isinstance(block, kinds):
+            assert block.label, block.elem_id
+
+
+def test_ids_in_the_page_are_unique(page: gr.Blocks) -> None:
+    ids = [block.elem_id for block in page.blocks.values() if getattr(block, "elem_id", None)]
+    assert len(ids) == len(set(ids))
+
+
+def test_the_scripts_never_turn_text_into_markup() -> None:
+    for script in (ROOT / "ui" / "assets").glob("*.js"):
+        code = re.sub(r"//.*", "", script.read_text("utf-8"))
+        assert not re.search(r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|eval\(", code)
+
+
+def test_nothing_in_the_page_comes_from_elsewhere() -> None:
+    for asset in (ROOT / "ui" / "assets").glob("*.*s"):
+        assert not re.search(r"https?://|@import|url\(", asset.read_text("utf-8")), asset
+
+
+def answers(workspace: Workspace, store: Store) -> dict[str, Any]:
+    with gr.Blocks() as blocks:
+        runs.render(workspace, store)
+    [component] = [b for b in blocks.blocks.values() if getattr(b, "server_fns", None)]
+    return {function.__name__: function for function in component.server_fns}
+
+
+def add_run(store: Store, run: str, state: str = "done", **values: Any) -> None:
+    config = TokenizerConfig(name="words").model_dump(mode="json")
+    store.add_run(
+        RunRow(
+            id=run, stage="tokenizer", name="words", state=state, config=config, after=[],
+            created=1.0, warnings=[], results={},
+        )
+    )  # fmt: skip
+    if values:
+        store.update_run(run, **values)
+
+
+def test_the_table_takes_only_what_is_new(tmp_path: Path, store: Store) -> None:
+    ask = answers(Workspace(tmp_path), store)["list_runs"]
+    add_run(store, "first")
+    add_run(store, "second", "running", done=5, total=10, unit="documents")
+    [second, first] = ask({})["runs"]
+    assert second["progress"] == "5 of 10 documents"
+    newest = {"newest": second["position"]}
+    assert ask(newest)["runs"] == []
+    assert [run["id"] for run in ask({**newest, "open": ["second"]})["runs"]] == ["second"]
+    add_run(store, "third")
+    assert [run["id"] for run in ask(newest)["runs"]] == ["third"]
+    assert first["label"] == "done"
+
+
+def test_a_run_shows_its_settings_and_its_command(tmp_path: Path, store: Store) -> None:
+    add_run(store, "run")
+    detail = answers(Workspace(tmp_path), store)["run_detail"]({"run": "run"})
+    assert ("Vocabulary size", "10048") in detail["settings"]
+    assert "python -m core tokenizer --name words" in detail["commands"][0][1]
+
+
+def test_a_run_of_another_version_still_shows(tmp_path: Path, store: Store) -> None:
+    add_run(store, "run", config={"gone": 1})
+    detail = answers(Workspace(tmp_path), store)["run_detail"]({"run": "run"})
+    assert detail["settings"] == [("gone", "1")]
+
+
+def test_an_unknown_run_is_an_answer_not_a_crash(tmp_path: Path, store: Store) -> None:
+    functions = answers(Workspace(tmp_path), store)
+    for name in ("run_detail", "run_log"):
+        assert "no run" in functions[name]({"run": "../../etc"})["problem"]["problem"]

@@ -1,0 +1,78 @@
+"""The pieces that tabs are put together from."""
+
+from pathlib import Path
+
+import pytest
+
+from core.workspace import Workspace
+from ui.parts import artifacts, markup
+from ui.parts.tokens import colour_tokens, mark_masked
+
+SCRIPT = "<script>alert(1)</script>"
+
+
+def test_every_piece_escapes_what_it_is_given() -> None:
+    pieces = [
+        markup.heading(SCRIPT, SCRIPT),
+        markup.empty_state(SCRIPT, SCRIPT, tab="runs", link=SCRIPT),
+        markup.tiles([(SCRIPT, SCRIPT)]),
+        markup.table([SCRIPT], [[SCRIPT]], label=SCRIPT),
+        markup.code_blocks([(SCRIPT, SCRIPT)]),
+        colour_tokens([(SCRIPT, 3)], frozenset()),
+        mark_masked([(SCRIPT, f'"{SCRIPT}', True), (SCRIPT, SCRIPT, False)]),
+    ]
+    for piece in pieces:
+        assert "<script" not in piece
+        assert "&lt;script&gt;" in piece
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(0, "0"), (950, "950"), (12_345, "12.3 k"), (4_370_000, "4.37 M"), (1.02e9, "1.02 G")],
+)
+def test_large_counts_are_short(value: float, text: str) -> None:
+    assert markup.short_count(value) == text
+
+
+@pytest.mark.parametrize(
+    ("value", "text"), [(0, "0 B"), (999, "999 B"), (4_200_000, "4.2 MB"), (18e9, "18 GB")]
+)
+def test_bytes_have_a_unit(value: float, text: str) -> None:
+    assert markup.byte_count(value) == text
+
+
+@pytest.mark.parametrize(
+    ("names", "chosen", "known", "expected"),
+    [
+        (["b", "a"], "", [], "b"),  # nothing was chosen: the newest
+        (["b", "a"], "a", ["a"], "b"),  # the newest there was gives way to what is new
+        (["c", "b", "a"], "a", ["b", "a"], "a"),  # an older one was chosen by hand
+        (["c", "b"], "a", ["b", "a"], "c"),  # what was chosen is gone
+        (["b", "a"], "user/repo", ["a"], "user/repo"),  # typed, not from the menu
+        ([], "a", ["a"], ""),
+        (["a"], "a", ["a"], "a"),
+    ],
+)
+def test_a_menu_follows_what_is_new(
+    names: list[str], chosen: str, known: list[str], expected: str
+) -> None:
+    assert artifacts.follow_newest(names, chosen, known) == expected
+
+
+def test_a_damaged_artifact_does_not_hide_the_others(tmp_path: Path) -> None:
+    workspace = Workspace(tmp_path)
+    with workspace.new_artifact("tokenizer", "good") as draft:
+        (draft.folder / "tokenizer.json").write_text("{}")
+    broken = workspace.folder("tokenizer") / "broken"
+    broken.mkdir()
+    (broken / "manifest.json").write_text("{")
+    assert artifacts.list_names(workspace, "tokenizer") == ["good"]
+
+
+def test_the_revision_changes_with_the_artifacts(tmp_path: Path) -> None:
+    workspace = Workspace(tmp_path)
+    before = artifacts.revision(workspace)
+    with workspace.new_artifact("tokenizer", "new") as draft:
+        (draft.folder / "tokenizer.json").write_text("{}")
+    assert artifacts.revision(workspace) != before
+    assert artifacts.revision(workspace) == artifacts.revision(workspace)
