@@ -22,6 +22,7 @@ import os
 import platform
 import re
 import shutil
+import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -175,20 +176,36 @@ class Workspace:
             )
 
     @contextmanager
-    def new_artifact(self, kind: ArtifactKind, name: str) -> Iterator[Draft]:
+    def new_artifact(self, kind: ArtifactKind, name: str, *, exact: bool = True) -> Iterator[Draft]:
         """Gives a draft folder; what is in it becomes the artifact when the block ends well.
 
         An exception inside the block leaves nothing behind.
+
+        Args:
+            kind: What it is.
+            name: What to call it.
+            exact: Whether it must have this very name; else a number is put behind it where
+                another run has taken the name meanwhile.
+
+        Raises:
+            ConfigError: The name can't be a folder's, or is taken.
         """
-        self.check_new_name(kind, name)
-        final = self.folder(kind) / name
-        folder = final.parent / f".{name}.{os.getpid()}.draft"
-        shutil.rmtree(folder, ignore_errors=True)
-        folder.mkdir(parents=True)
-        draft = Draft(kind=kind, name=name, folder=folder, final=final)
+        check_name(name)
+        if exact:
+            self.check_new_name(kind, name)
+        shelf = self.folder(kind)
+        shelf.mkdir(parents=True, exist_ok=True)
+        folder = Path(tempfile.mkdtemp(prefix=f".{name}.", suffix=".draft", dir=shelf))
+        folder.chmod(0o755)
+        draft = Draft(kind=kind, name=name, folder=folder)
         try:
             yield draft
-            draft.commit()
+            with file_lock(self.root / "names.lock"):
+                if exact:
+                    self.check_new_name(kind, name)
+                else:
+                    draft.name = self.free_name(kind, name)
+                draft.commit(shelf / draft.name)
         finally:
             shutil.rmtree(folder, ignore_errors=True)
 
@@ -232,7 +249,6 @@ class Draft:
     kind: ArtifactKind
     name: str
     folder: Path
-    final: Path
     fingerprint: str = ""
     config: dict[str, Any] = field(default_factory=dict)
     inputs: dict[str, str] = field(default_factory=dict)
@@ -241,12 +257,12 @@ class Draft:
     location: str = ""
     artifact: Artifact | None = None
 
-    def commit(self) -> Artifact:
+    def commit(self, final: Path) -> Artifact:
         """Writes the manifest, syncs everything and renames the folder to its place."""
         manifest = replace(self.describe(self.folder), location=self.location)
         write_manifest(self.folder, manifest)
-        commit_folder(self.folder, self.final)
-        self.artifact = Artifact(self.final, manifest)
+        commit_folder(self.folder, final)
+        self.artifact = Artifact(final, manifest)
         return self.artifact
 
     def describe(self, folder: Path) -> Manifest:

@@ -19,7 +19,6 @@ from core.workspace import (
     Artifact,
     Manifest,
     Workspace,
-    check_name,
     commit_folder,
     describe_files,
     fingerprint_of_files,
@@ -79,7 +78,7 @@ def export_model(
     artifact = _find_own(workspace, run)
     if artifact is None:
         verify(checkpoint)
-        with workspace.new_artifact("model", _free_name(config, workspace, inputs)) as draft:
+        with workspace.new_artifact("model", _wanted_name(config, inputs), exact=False) as draft:
             _copy_files(checkpoint, draft.folder)
             values = config.model_dump(mode="json")
             text = json.dumps(values, indent=2, ensure_ascii=False)
@@ -108,11 +107,9 @@ def evaluated_artifact(checkpoint: Path, figures: Mapping[str, float]) -> Artifa
     return Artifact(checkpoint, replace(manifest, counts={**manifest.counts, **figures}))
 
 
-def _free_name(config: TrainConfig, workspace: Workspace, inputs: TrainingInputs) -> str:
-    """Returns the name that was asked for or one from the settings, whichever way not taken."""
-    wanted = config.name or _derived_name(inputs)
-    check_name(wanted)
-    return workspace.free_name("model", wanted)
+def _wanted_name(config: TrainConfig, inputs: TrainingInputs) -> str:
+    """Returns the name that was asked for, or one from the settings."""
+    return config.name or _derived_name(inputs)
 
 
 def _derived_name(inputs: TrainingInputs) -> str:

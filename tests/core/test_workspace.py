@@ -39,6 +39,17 @@ def test_a_taken_name_is_refused_and_what_was_there_stays(tmp_path: Path) -> Non
     assert (workspace.find("tokenizer", "one").path / "part/file.txt").read_text() == "first"
 
 
+def test_two_drafts_of_one_wish_get_two_names(tmp_path: Path) -> None:
+    workspace = Workspace(tmp_path)
+    with workspace.new_artifact("tokenizer", "one", exact=False) as first:
+        (first.folder / "file").write_text("first")
+        with workspace.new_artifact("tokenizer", "one", exact=False) as second:
+            (second.folder / "file").write_text("second")
+    assert (tmp_path / "tokenizers" / "one" / "file").read_text() == "second"
+    assert (tmp_path / "tokenizers" / "one-2" / "file").read_text() == "first"
+    assert workspace.find("tokenizer", "one-2").name == "one-2"
+
+
 def test_free_names_are_numbered(tmp_path: Path) -> None:
     workspace = Workspace(tmp_path)
     assert workspace.free_name("tokenizer", "one") == "one"

@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -31,9 +31,13 @@ from core.runs.folder import RunFolder, RunRecord
 from core.runs.process import ProcessIdentity
 from core.runs.worker import child_environment, is_worker_running
 from core.store import RunRow, Store
+from tests.core.runs.support import (
+    stop_worker,
+    wait_for,
+    wait_until_ended,
+    worker_identities,
+)
 from tests.texts import write_sentences
-
-WAIT_SECONDS = 60.0
 
 
 @pytest.fixture
@@ -41,39 +45,6 @@ def workspace(tmp_path: Path) -> Iterator[Workspace]:
     workspace = Workspace(tmp_path / "workspace")
     yield workspace
     stop_worker(workspace)
-
-
-def stop_worker(workspace: Workspace) -> None:
-    for identity in worker_identities(workspace):
-        os.kill(identity.pid, signal.SIGKILL)
-    wait_for(lambda: not is_worker_running(workspace))
-
-
-def worker_identities(workspace: Workspace) -> list[ProcessIdentity]:
-    pids = [int(path.name) for path in Path("/proc").glob("[0-9]*")]
-    wanted = b"\0core.runs.worker\0--workspace\0" + str(workspace.root).encode() + b"\0"
-    found = [pid for pid in pids if wanted in command_line(pid)]
-    return [identity for pid in found if (identity := ProcessIdentity.of(pid))]
-
-
-def command_line(pid: int) -> bytes:
-    try:
-        return Path(f"/proc/{pid}/cmdline").read_bytes()
-    except OSError:
-        return b""
-
-
-def wait_for(condition: Callable[[], object], seconds: float = WAIT_SECONDS) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "waited in vain"
-        time.sleep(0.05)
-
-
-def wait_until_ended(workspace: Workspace, run_id: str) -> RunRow:
-    store = Store.open(workspace)
-    wait_for(lambda: (row := store.get_run(run_id)) and row.ended_for_good)
-    return store.find_run(run_id)
 
 
 def quick_config(tmp_path: Path, **values: object) -> TokenizerConfig:

@@ -1,0 +1,59 @@
+"""What the tests of real runs share: waiting, finding processes, ending workers."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from core.runs.process import ProcessIdentity
+from core.runs.worker import is_worker_running
+from core.store import RunRow, Store
+from core.workspace import Workspace
+
+WAIT_SECONDS = 120.0
+
+
+def wait_for(condition: Callable[[], object], seconds: float = WAIT_SECONDS) -> None:
+    """Waits until the condition holds; fails when it doesn't in time."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "waited in vain"
+        time.sleep(0.05)
+
+
+def wait_until_ended(workspace: Workspace, run_id: str) -> RunRow:
+    """Waits until a run has ended and returns it."""
+    store = Store.open(workspace)
+    wait_for(lambda: (row := store.get_run(run_id)) and row.ended_for_good)
+    return store.find_run(run_id)
+
+
+def stop_worker(workspace: Workspace) -> None:
+    """Kills the workspace's worker, as a crash would."""
+    for identity in worker_identities(workspace):
+        os.kill(identity.pid, signal.SIGKILL)
+    wait_for(lambda: not is_worker_running(workspace))
+
+
+def worker_identities(workspace: Workspace) -> list[ProcessIdentity]:
+    """Returns the living workers of a workspace."""
+    wanted = b"\0core.runs.worker\0--workspace\0" + str(workspace.root).encode() + b"\0"
+    return processes_with(wanted)
+
+
+def processes_with(words: bytes) -> list[ProcessIdentity]:
+    """Returns the living processes whose command line holds these bytes."""
+    pids = [int(path.name) for path in Path("/proc").glob("[0-9]*")]
+    found = [pid for pid in pids if words in command_line(pid)]
+    return [identity for pid in found if (identity := ProcessIdentity.of(pid))]
+
+
+def command_line(pid: int) -> bytes:
+    """Returns a process's command line, its words ended by zero bytes."""
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return b""
