@@ -394,15 +394,16 @@ def _no_checkpoint(folder: Path) -> CheckpointError:
 def _indexed_files(index: Path) -> list[Path]:
     try:
         names = sorted(set(json.loads(index.read_text("utf-8"))["weight_map"].values()))
-    except (ValueError, KeyError, AttributeError) as error:
+        paths = [Path(name) for name in names]
+    except (ValueError, KeyError, AttributeError, TypeError) as error:
         raise CheckpointError(
             f"The index {index} can't be read",
             expected='{"weight_map": {tensor: file, ...}}',
             received=str(error),
             fix="copy or download the file again",
         ) from error
-    outside = [name for name in names if Path(name).name != name]
-    missing = [name for name in names if not (index.parent / name).is_file()]
+    outside = [str(path) for path in paths if path.name != str(path)]
+    missing = [str(path) for path in paths if not (index.parent / path).is_file()]
     if outside or missing:
         raise CheckpointError(
             f"The checkpoint {index.parent} isn't whole",
@@ -410,7 +411,7 @@ def _indexed_files(index: Path) -> list[Path]:
             received="no " + ", ".join(outside or missing),
             fix="copy or download the missing files",
         )
-    return [index.parent / name for name in names]
+    return [index.parent / path for path in paths]
 
 
 def _listing(folder: Path) -> str:

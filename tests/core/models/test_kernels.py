@@ -1,0 +1,99 @@
+"""The gradients by hand against those that the engines derive, and what dropout drops."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.engines import ENGINES, run_on
+
+GRADIENTS = """
+import json
+import keras
+import numpy as np
+from keras import ops
+from core.models import kernels
+
+generator = np.random.default_rng(0)
+def random(*shape):
+    return ops.convert_to_tensor(generator.normal(0, 1.5, shape).astype(np.float32))
+
+def plain_norm(x, scale, bias):
+    mean = ops.mean(x, axis=-1, keepdims=True)
+    variance = ops.mean(ops.square(x - mean), axis=-1, keepdims=True)
+    return (x - mean) / ops.sqrt(variance + 1e-5) * scale + bias
+
+pairs = {
+    "dense": (kernels.dense, lambda x, w, b: ops.matmul(x, w) + b,
+              (random(3, 5, 8), random(8, 6), random(6))),
+    "layer_norm": (lambda x, s, b: kernels.layer_norm(x, s, b, 1e-5), plain_norm,
+                   (random(3, 5, 8), random(8), random(8))),
+    "gelu": (kernels.gelu, lambda x: 0.5 * x * (1 + ops.erf(x / np.sqrt(2).astype(np.float32))),
+             (random(4, 50),)),
+}
+
+def gradients(function, arguments):
+    def loss(*arguments):
+        outputs = function(*arguments)
+        weights = np.cos(np.arange(int(np.prod(outputs.shape)))).astype(np.float32)
+        return ops.sum(outputs * ops.reshape(weights, outputs.shape))
+    if keras.backend.backend() == "jax":
+        import jax
+        return jax.grad(loss, argnums=tuple(range(len(arguments))))(*arguments)
+    import tensorflow as tf
+    with tf.GradientTape() as tape:
+        tape.watch(arguments)
+        value = loss(*arguments)
+    return tape.gradient(value, arguments)
+
+def largest(ones, others):
+    pairs = zip(ones, others, strict=True)
+    return max(float(np.abs(np.asarray(a) - np.asarray(b)).max()) for a, b in pairs)
+
+print(json.dumps({
+    name: [largest([ours(*arguments)], [plain(*arguments)]),
+           largest(gradients(ours, arguments), gradients(plain, arguments))]
+    for name, (ours, plain, arguments) in pairs.items()
+}))
+"""
+
+DROPOUT = """
+import json
+from hashlib import sha256
+import keras
+import numpy as np
+from keras import ops
+from core.models import kernels
+
+ones = ops.ones((40, 50, 60))
+outputs = [np.asarray(kernels.dropout(ones, 0.1, np.array([seed, step], "int32")))
+           for seed, step in ((1, 0), (1, 1), (2, 0))]
+dropped = [output == 0 for output in outputs]
+neighbours = np.corrcoef(dropped[0].ravel()[:-1], dropped[0].ravel()[1:])[0, 1]
+print(json.dumps({
+    "mask": sha256(dropped[0].tobytes()).hexdigest(),
+    "kept": float(outputs[0].max()),
+    "shares": [float(one.mean()) for one in dropped],
+    "both": [float((dropped[0] & other).mean()) for other in dropped[1:]],
+    "neighbours": float(neighbours),
+    "rows": float(dropped[0].mean(axis=(1, 2)).std()),
+}))
+"""
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_gradients_by_hand_are_right(engine: str) -> None:
+    for name, (values, gradients) in run_on(engine, GRADIENTS).items():
+        assert values < 2e-6, name
+        assert gradients < 2e-5, name
+
+
+def test_dropout_drops_its_share_and_the_same_on_both_engines() -> None:
+    found = [run_on(engine, DROPOUT) for engine in ENGINES]
+    assert found[0] == found[1]
+    one = found[0]
+    assert one["kept"] == pytest.approx(1 / 0.9)
+    assert one["shares"] == pytest.approx([0.1] * 3, abs=0.003)
+    # Other seeds and other steps drop independently, and so do neighbours and rows.
+    assert one["both"] == pytest.approx([0.01] * 2, abs=0.001)
+    assert abs(one["neighbours"]) < 0.01
+    assert one["rows"] < 2 * (0.1 * 0.9 / (50 * 60)) ** 0.5

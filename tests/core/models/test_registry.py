@@ -1,0 +1,187 @@
+"""From a config to dimensions, without an engine."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from core.config import TrainConfig
+from core.errors import ConfigError
+from core.models.architecture import Architecture
+from core.models.registry import SIZES, count_parameters, resolve_architecture
+from tests.engines import run_on
+
+ROBERTA_BASE = {
+    "model_type": "roberta",
+    "vocab_size": 50265,
+    "hidden_size": 768,
+    "num_hidden_layers": 12,
+    "num_attention_heads": 12,
+    "intermediate_size": 3072,
+    "max_position_embeddings": 514,
+    "type_vocab_size": 1,
+    "pad_token_id": 1,
+    "layer_norm_eps": 1e-5,
+    "hidden_dropout_prob": 0.2,
+}
+
+
+def resolve(row_length: int = 64, pad_id: int | None = 1, **settings: Any) -> Architecture:
+    config = TrainConfig(**settings)
+    return resolve_architecture(
+        config, vocab_size=99, row_length=row_length, pad_id=pad_id, bos_id=0, eos_id=2
+    )
+
+
+def write_config(folder: Path, **values: Any) -> str:
+    path = folder / "config.json"
+    path.write_text(json.dumps({**ROBERTA_BASE, **values}))
+    return str(path)
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_sizes_are_those_of_berts_miniatures(size: str) -> None:
+    architecture = resolve(size=size)
+    layers, width = SIZES[size]
+    assert (architecture.num_hidden_layers, architecture.hidden_size) == (layers, width)
+    assert architecture.head_size == 64
+    assert architecture.intermediate_size == 4 * width
+
+
+def test_positions_begin_behind_the_padding_token() -> None:
+    architecture = resolve(row_length=128, pad_id=3)
+    assert architecture.max_position_embeddings == 132
+    assert architecture.max_seq_length == 128
+
+
+def test_every_dimension_can_be_overridden() -> None:
+    architecture = resolve(
+        num_hidden_layers=3,
+        hidden_size=192,
+        num_attention_heads=2,
+        intermediate_size=77,
+        max_position_embeddings=100,
+        hidden_dropout_prob=0.0,
+        attention_probs_dropout_prob=0.3,
+    )
+    assert architecture == Architecture(
+        vocab_size=99,
+        hidden_size=192,
+        num_hidden_layers=3,
+        num_attention_heads=2,
+        intermediate_size=77,
+        max_position_embeddings=102,
+        pad_token_id=1,
+        bos_token_id=0,
+        eos_token_id=2,
+        hidden_dropout_prob=0.0,
+        attention_probs_dropout_prob=0.3,
+    )
+
+
+@pytest.mark.parametrize(("width", "heads"), [(32, 1), (192, 3), (200, 2), (100, 1), (512, 8)])
+def test_heads_follow_from_the_width(width: int, heads: int) -> None:
+    architecture = resolve(hidden_size=width)
+    assert architecture.num_attention_heads == heads
+    assert architecture.intermediate_size == 4 * width
+
+
+def test_heads_that_do_not_divide_the_width_are_refused() -> None:
+    with pytest.raises(ConfigError, match="num_attention_heads=5") as caught:
+        resolve(hidden_size=64, num_attention_heads=5)
+    assert caught.value.field == "num_attention_heads"
+
+
+def test_rows_longer_than_the_positions_are_refused() -> None:
+    with pytest.raises(
+        ConfigError, match="max_seq_length is above the model's positions"
+    ) as caught:
+        resolve(row_length=128, max_position_embeddings=100)
+    assert "at most 100" in str(caught.value)
+
+
+def test_a_tokenizer_without_padding_is_refused() -> None:
+    with pytest.raises(ConfigError, match="no padding token"):
+        resolve(pad_id=None)
+
+
+def test_a_config_file_gives_the_dimensions_but_not_the_vocabulary(tmp_path: Path) -> None:
+    path = write_config(tmp_path, num_hidden_layers=7)
+    architecture = resolve(row_length=512, pad_id=3, model_config_path=path, hidden_size=384)
+    assert architecture.num_hidden_layers == 7
+    assert (architecture.hidden_size, architecture.num_attention_heads) == (384, 6)
+    assert (architecture.vocab_size, architecture.pad_token_id) == (99, 3)
+    assert architecture.max_seq_length == 512
+    assert architecture.hidden_dropout_prob == 0.2
+
+
+def test_a_folder_does_as_well_as_its_config_file(tmp_path: Path) -> None:
+    write_config(tmp_path)
+    assert resolve(model_config_path=str(tmp_path)).hidden_size == 768
+
+
+def test_dropout_that_was_set_wins_over_the_config_file(tmp_path: Path) -> None:
+    path = write_config(tmp_path)
+    assert resolve(model_config_path=path, hidden_dropout_prob=0.0).hidden_dropout_prob == 0.0
+
+
+def test_rows_longer_than_a_config_files_positions_are_refused(tmp_path: Path) -> None:
+    path = write_config(tmp_path, max_position_embeddings=66)
+    with pytest.raises(ConfigError, match="above the model's positions"):
+        resolve(row_length=65, model_config_path=path)
+    assert resolve(row_length=64, model_config_path=path).max_seq_length == 64
+
+
+@pytest.mark.parametrize(
+    ("values", "named"),
+    [
+        ({"model_type": "llama"}, "model_type"),
+        ({"model_type": None}, "model_type"),
+        ({"hidden_act": "swish"}, "hidden_act"),
+        ({"position_embedding_type": "relative_key"}, "position_embedding_type"),
+        ({"is_decoder": True}, "is_decoder"),
+        ({"tie_word_embeddings": False}, "tie_word_embeddings"),
+        ({"hidden_size": "768"}, "hidden_size"),
+        ({"num_hidden_layers": 0}, "num_hidden_layers"),
+        ({"hidden_size": True}, "hidden_size"),
+        ({"pad_token_id": None}, "pad_token_id"),
+        ({"layer_norm_eps": None}, "layer_norm_eps"),
+    ],
+)
+def test_a_config_file_of_no_use_names_the_field(
+    tmp_path: Path, values: dict[str, Any], named: str
+) -> None:
+    path = write_config(tmp_path, **values)
+    with pytest.raises(ConfigError, match=named) as caught:
+        resolve(model_config_path=path)
+    assert caught.value.field == "model_config_path"
+
+
+@pytest.mark.parametrize("content", [None, "not json", "[]", "\ufeff{}"])
+def test_a_config_file_that_is_none_is_refused(tmp_path: Path, content: str | None) -> None:
+    path = tmp_path / "config.json"
+    if content is not None:
+        path.write_text(content)
+    with pytest.raises(ConfigError) as caught:
+        resolve(model_config_path=str(path))
+    assert caught.value.field == "model_config_path"
+    assert caught.value.expected
+
+
+def test_parameters_are_counted_without_an_engine() -> None:
+    base = replace(resolve(row_length=512, size="base"), vocab_size=50265)
+    assert count_parameters(base) == 124_697_433  # As transformers counts roberta-base.
+
+
+def test_the_count_equals_that_of_the_built_model() -> None:
+    code = """
+        from core.config import TrainConfig
+        from core.models.registry import count_parameters, create_model, resolve_architecture
+        config = TrainConfig(size="tiny", num_hidden_layers=3, intermediate_size=50)
+        found = resolve_architecture(config, vocab_size=71, row_length=16, pad_id=3)
+        print([count_parameters(found), create_model(found, seed=0).count_params()])
+    """
+    counted, built = run_on("jax", code)
+    assert counted == built
