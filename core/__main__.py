@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -101,6 +102,8 @@ def _run_quickstart(options: argparse.Namespace) -> int:
 
 
 def _run_fill_mask(options: argparse.Namespace) -> int:
+    # The answer is all that belongs on the screen, not what TensorFlow has to say of itself.
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     from core.inference import fill_mask
 
     if not options.text:
