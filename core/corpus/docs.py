@@ -1,0 +1,225 @@
+"""The documentation already on the disk: docstrings of the installed packages.
+
+Real English with nothing to download and nothing to license. The packages are those that
+`requirements.txt` brings in and Python's own library, so every machine has them; they are read,
+never imported. Reading takes all cores for some seconds and is kept in the workspace's cache.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import queue
+import subprocess
+import sys
+import sysconfig
+import threading
+from collections.abc import Iterator, Sequence
+from importlib import metadata, util
+from pathlib import Path
+from typing import Any
+
+from core.config import fingerprint_of
+from core.corpus.holdout import document_hash
+from core.errors import CorpusError
+from core.events import Reporter
+from core.workspace import Workspace, sync
+
+# Distribution to top-level module. All come with requirements.txt.
+PACKAGES: dict[str, str] = {
+    "tensorflow": "tensorflow",
+    "keras": "keras",
+    "jax": "jax",
+    "jaxlib": "jaxlib",
+    "transformers": "transformers",
+    "numpy": "numpy",
+    "scipy": "scipy",
+    "pandas": "pandas",
+    "sqlalchemy": "sqlalchemy",
+    "datasets": "datasets",
+    "huggingface_hub": "huggingface_hub",
+    "gradio": "gradio",
+    "gradio_client": "gradio_client",
+    "pyarrow": "pyarrow",
+    "pydantic": "pydantic",
+    "h5py": "h5py",
+    "pillow": "PIL",
+    "rich": "rich",
+    "fsspec": "fsspec",
+    "pygments": "pygments",
+    "click": "click",
+    "typer": "typer",
+    "anyio": "anyio",
+    "jinja2": "jinja2",
+    "urllib3": "urllib3",
+    "httpx": "httpx",
+    "fastapi": "fastapi",
+    "starlette": "starlette",
+    "filelock": "filelock",
+    "absl-py": "absl",
+    "optree": "optree",
+    "dill": "dill",
+    "multiprocess": "multiprocess",
+    "setuptools": "setuptools",
+    "grpcio": "grpc",
+}
+SHORTEST_CHARACTERS = 64
+
+_SKIPPED_FOLDERS = {"tests", "test", "_vendor", "__pycache__", "site-packages", "dist-packages",
+                    "idlelib", "lib2to3"}  # fmt: skip
+_SCRIPT = Path(__file__).with_name("docstrings.py")
+# Raise it when other texts come out of the same packages.
+_EXTRACTION = 1
+_POLL_SECONDS = 0.1
+
+
+class DocsSource:
+    """Documents: the distinct docstrings of the installed packages, in a fixed mixed order.
+
+    Args:
+        workspace: In whose cache the texts are kept.
+        reporter: Hears of the reading, and may stop it.
+    """
+
+    has_validation = False
+
+    def __init__(self, workspace: Workspace, reporter: Reporter) -> None:
+        self.versions = installed_versions()
+        self._path = workspace.cache / "docs" / f"{fingerprint_of(self.identity)}.jsonl"
+        if not self._path.is_file():
+            _write_documents(self._path, _extract(_source_files(self.versions), reporter))
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        return {"extraction": _EXTRACTION, "shortest": SHORTEST_CHARACTERS, **self.versions}
+
+    def columns(self) -> tuple[list[str], str]:
+        return [], ""
+
+    def documents(self, part: str) -> Iterator[str]:
+        with self._path.open("rb") as file:
+            for line in file:
+                yield json.loads(line)
+
+
+def installed_versions() -> dict[str, str]:
+    """Returns the versions of Python and of those packages that are installed here.
+
+    Raises:
+        CorpusError: None is.
+    """
+    found = {name: version for name in PACKAGES if (version := _version(name))}
+    if not found:
+        raise CorpusError(
+            "There is no installed documentation to read",
+            expected="the packages of requirements.txt in this Python's environment",
+            received="none of them", field="source",
+            fix="install requirements.txt (make install), or choose source files or hub",
+        )  # fmt: skip
+    return {"python": sys.version.split()[0], **found}
+
+
+def _version(distribution: str) -> str:
+    try:
+        return metadata.version(distribution)
+    except metadata.PackageNotFoundError:
+        return ""
+
+
+def _source_files(versions: dict[str, str]) -> list[Path]:
+    """Lists the Python files of the packages, the large ones first."""
+    folders = [Path(sysconfig.get_path("stdlib"))]
+    for name in versions.keys() & PACKAGES.keys():
+        spec = util.find_spec(PACKAGES[name])  # finds a top-level package without importing it
+        folders += [Path(folder) for folder in (spec and spec.submodule_search_locations) or []]
+    files = (path for folder in folders for path in _python_files(folder) if path.is_file())
+    return sorted(files, key=lambda path: (-path.stat().st_size, path))
+
+
+def _python_files(folder: Path) -> Iterator[Path]:
+    for parent, children, names in os.walk(folder):
+        children[:] = [child for child in children if child not in _SKIPPED_FOLDERS]
+        yield from (Path(parent, name) for name in names if name.endswith(".py"))
+
+
+def _extract(files: Sequence[Path], reporter: Reporter) -> list[str]:
+    """Reads the docstrings of source files with a process on each core.
+
+    Plain subprocesses, as they need no guard in the calling script and no fork of a threaded page.
+
+    Returns:
+        The distinct texts, ordered by hash: the same on every machine, packages mixed.
+    """
+    answers: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
+    count = max(1, min(_cores(), len(files)))
+    workers = [_start_worker(files[number::count], answers) for number in range(count)]
+    texts: set[str] = set()
+    done, running = 0, count
+    try:
+        while running:
+            reporter.raise_if_stopped()
+            try:
+                answer = answers.get(timeout=_POLL_SECONDS)
+            except queue.Empty:
+                continue
+            if answer is None:
+                running -= 1
+                continue
+            texts.update(json.loads(answer))
+            done += 1
+            reporter.progress(done, len(files), "files", "reading the installed documentation")
+    finally:
+        for worker in workers:
+            worker.kill()
+            worker.wait()
+    if done < len(files):
+        raise CorpusError(
+            "Reading the installed documentation broke off",
+            expected=f"an answer for each of {len(files)} files", received=f"{done} answers",
+            fix="see whether memory ran out, then start again",
+        )  # fmt: skip
+    return sorted(texts, key=lambda text: document_hash(text.encode("utf-8")))
+
+
+def _start_worker(
+    files: Sequence[Path], answers: queue.SimpleQueue[bytes | None]
+) -> subprocess.Popen[bytes]:
+    """Starts a process that reads these files, and a thread that passes on its answers."""
+    worker = subprocess.Popen(
+        [sys.executable, "-I", "-S", str(_SCRIPT), str(SHORTEST_CHARACTERS)],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+    )  # fmt: skip
+    threading.Thread(target=_converse, args=(worker, files, answers), daemon=True).start()
+    return worker
+
+
+def _converse(
+    worker: subprocess.Popen[bytes], files: Sequence[Path],
+    answers: queue.SimpleQueue[bytes | None],
+) -> None:  # fmt: skip
+    assert worker.stdin and worker.stdout
+    try:
+        worker.stdin.write("\n".join(map(str, files)).encode("utf-8", "surrogateescape"))
+        worker.stdin.close()
+        for line in worker.stdout:
+            answers.put(line)
+    except OSError:
+        pass  # it was killed; the count of answers tells
+    finally:
+        answers.put(None)
+
+
+def _cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _write_documents(path: Path, texts: Sequence[str]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    draft = path.with_name(f".{path.name}.{os.getpid()}.draft")
+    try:
+        with draft.open("w", encoding="utf-8") as file:
+            file.writelines(json.dumps(text, ensure_ascii=False) + "\n" for text in texts)
+        sync(draft)
+        draft.replace(path)
+    finally:
+        draft.unlink(missing_ok=True)

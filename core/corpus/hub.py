@@ -1,0 +1,237 @@
+"""Documents of a dataset on the Hugging Face Hub, streamed.
+
+The revision is looked up once and pinned, so every pass reads the same dataset. Code that a
+dataset brings along is never run; a dataset that needs its own script is refused, with another
+one named where one is known.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from core.config import CorpusConfig
+from core.corpus.columns import choose_text_column, string_columns
+from core.errors import ConfigError, CorpusError
+
+_NAME = re.compile(r"[\w.-]+(/[\w.-]+)?")
+_LOOKUP_TIMEOUT_SECONDS = 30.0
+_ROWS_AT_ONCE = 1000
+_SAMPLED_ROWS = 20
+_STRING_TYPES = {"string", "large_string"}
+_REQUEST_ENTITY_ERRORS = (401, 403)
+
+# Datasets that need a script, and one in Parquet to use instead.
+_REPLACEMENTS: dict[str, str] = {
+    "bookcorpus": "rojagtap/bookcorpus",
+    "cc100": "HuggingFaceFW/fineweb-2 (a configuration is a language, as nob_Latn or kor_Hang)",
+    "mc4": "allenai/c4 (a configuration is a language, as en or no)",
+    "openwebtext": "Skylion007/openwebtext",
+    "wikipedia": "wikimedia/wikipedia (a configuration is a dump and a language, as 20231101.en)",
+    "wikitext": "Salesforce/wikitext (wikitext-103-raw-v1)",
+}
+_OSCAR_CONFIG = re.compile(r"unshuffled_(?:original|deduplicated)_(\w+)")
+
+
+class HubSource:
+    """Documents of a dataset on the Hub.
+
+    Args:
+        config: Names the dataset, its configuration and splits.
+
+    Raises:
+        ConfigError: The name can't be a dataset's.
+        CorpusError: There is no such dataset, it needs a script or permission, or the Hub can't
+            be reached.
+    """
+
+    def __init__(self, config: CorpusConfig) -> None:
+        self._config = config
+        self.has_validation = bool(config.validation_split)
+        self._name, self._revision = _look_up(config)
+
+    @property
+    def identity(self) -> Any:
+        splits = [self._config.train_split, self._config.validation_split]
+        return [self._name, self._config.dataset_config, self._revision, *splits]
+
+    def columns(self) -> tuple[list[str], str]:
+        """Returns the dataset's columns and the one that holds the text."""
+        with _explaining(self._config):
+            return self._columns_of(self._open("train"))
+
+    def documents(self, part: str) -> Iterator[str]:
+        with _explaining(self._config):
+            dataset = self._open(part)
+            _, column = self._columns_of(dataset)
+            batches = dataset.select_columns([column]).with_format("arrow")
+            for batch in batches.iter(batch_size=_ROWS_AT_ONCE):
+                yield from map(self._text, batch[column].to_pylist())
+
+    def _open(self, part: str) -> Any:
+        from datasets import load_dataset
+
+        split = self._config.train_split if part == "train" else self._config.validation_split
+        # The address rather than the name: a folder of that name here must not be taken for it.
+        return load_dataset(
+            f"hf://datasets/{self._name}", self._config.dataset_config or None,
+            split=split, revision=self._revision, streaming=True,
+        )  # fmt: skip
+
+    def _columns_of(self, dataset: Any) -> tuple[list[str], str]:
+        if dataset.features:
+            columns = list(dataset.features)
+            strings = [name for name in columns if _is_string(dataset.features[name])]
+        else:
+            strings, columns = string_columns(itertools.islice(dataset, _SAMPLED_ROWS))
+        chosen = choose_text_column(
+            self._config.text_column, strings, columns, f"The dataset {self._name}"
+        )
+        return columns, chosen
+
+    def _text(self, value: Any) -> str:
+        if value is not None and not isinstance(value, str):
+            raise CorpusError(
+                f"The column {self._config.text_column!r} of {self._name} doesn't hold text",
+                expected="a string or null", received=f"{type(value).__name__} {str(value)[:80]}",
+                fix="set text_column to the column that holds the text", field="text_column",
+            )  # fmt: skip
+        return value or ""
+
+
+def replacement_for(name: str, configuration: str) -> str:
+    """Returns a Parquet dataset to use instead of one that needs a script; empty if unknown."""
+    short = name.rsplit("/", 1)[-1].lower()
+    if short.startswith("oscar"):
+        language = _OSCAR_CONFIG.fullmatch(configuration)
+        code = language.group(1) if language else "en"
+        return (
+            f"wikimedia/wikipedia with the configuration 20231101.{code}, or "
+            "HuggingFaceFW/fineweb-2, whose configurations are languages like nob_Latn or kor_Hang"
+        )
+    return _REPLACEMENTS.get(short, "")
+
+
+def _look_up(config: CorpusConfig) -> tuple[str, str]:
+    """Returns the dataset's present name and its newest revision."""
+    from huggingface_hub import HfApi
+
+    if not _NAME.fullmatch(config.dataset_name):
+        raise ConfigError(
+            "That can't be a dataset's name", expected="owner/name, as in Salesforce/wikitext",
+            received=repr(config.dataset_name), fix="copy the name from the dataset's page",
+            field="dataset_name",
+        )  # fmt: skip
+    with _explaining(config):
+        info = HfApi().dataset_info(config.dataset_name, timeout=_LOOKUP_TIMEOUT_SECONDS)
+    script = f"{info.id.rsplit('/', 1)[-1]}.py"
+    if any(file.rfilename == script for file in info.siblings or []):
+        raise _script_error(config, script)
+    return str(info.id), str(info.sha)
+
+
+@contextmanager
+def _explaining(config: CorpusConfig) -> Iterator[None]:
+    """Turns what the Hub's libraries raise into errors that a person can act on."""
+    from huggingface_hub.errors import HfHubHTTPError
+
+    # The root of the HTTP client's own errors, whichever client this huggingface_hub uses.
+    client_error: type[Exception] = HfHubHTTPError.__bases__[0]
+    try:
+        yield
+    except (OSError, ValueError, RuntimeError, client_error) as error:
+        raise _explained(config, error) from error
+
+
+def _explained(config: CorpusConfig, error: Exception) -> CorpusError:
+    from datasets.exceptions import DataFilesNotFoundError, DatasetNotFoundError
+    from huggingface_hub.errors import GatedRepoError, HfHubHTTPError, RepositoryNotFoundError
+
+    text = str(error)
+    if isinstance(error, GatedRepoError) or "gated" in text:
+        return _closed_error(config, "its owner wants to be asked first")
+    if isinstance(error, (RepositoryNotFoundError, DatasetNotFoundError)):
+        return _missing_error(config)
+    if "scripts are no longer supported" in text:
+        return _script_error(config, text.rsplit(" ", 1)[-1])
+    if "Bad split" in text:
+        return _part_error(config, "split", _split_field(config, text), text)
+    if "BuilderConfig" in text or "Config name is missing" in text:
+        return _part_error(config, "configuration", "dataset_config", text)
+    if isinstance(error, DataFilesNotFoundError) or type(error).__name__ == "EmptyDatasetError":
+        return _unreadable_error(config, "no data files")
+    if isinstance(error, HfHubHTTPError) and error.response is not None:
+        status = error.response.status_code
+        if status in _REQUEST_ENTITY_ERRORS:
+            return _closed_error(config, f"it answered {status}")
+        return _unreachable_error(config, f"it answered {status}")
+    if isinstance(error, (ValueError, RuntimeError)):
+        return _unreadable_error(config, text)
+    return _unreachable_error(config, text or type(error).__name__)
+
+
+def _unreachable_error(config: CorpusConfig, received: str) -> CorpusError:
+    return CorpusError(
+        f"The Hugging Face Hub can't be reached for {config.dataset_name}",
+        expected="a network connection to the Hub (or to HF_ENDPOINT)", received=received[:200],
+        fix="see whether this machine is online, or choose source=docs, which needs no network",
+        field="source",
+    )  # fmt: skip
+
+
+def _missing_error(config: CorpusConfig) -> CorpusError:
+    return CorpusError(
+        f"There is no dataset {config.dataset_name} on the Hub that you may read",
+        expected="the id of a public dataset, or one that your Hub login may read",
+        received=config.dataset_name, field="dataset_name",
+        fix="check the spelling; for a private one log in first: hf auth login",
+    )  # fmt: skip
+
+
+def _closed_error(config: CorpusConfig, received: str) -> CorpusError:
+    return CorpusError(
+        f"The dataset {config.dataset_name} may not be read without permission",
+        expected="a Hub login that was granted access", received=received,
+        fix="ask for access on the dataset's page, then log in: hf auth login",
+        field="dataset_name",
+    )  # fmt: skip
+
+
+def _script_error(config: CorpusConfig, script: str) -> CorpusError:
+    instead = replacement_for(config.dataset_name, config.dataset_config)
+    return CorpusError(
+        f"The dataset {config.dataset_name} is made by a script, {script}, and such code is "
+        "no longer run, neither here nor by the datasets library",
+        expected="a dataset of Parquet, JSON, CSV or text files", received=script,
+        fix=f"use {instead}" if instead
+        else "look on the Hub for the same text in Parquet, or download it and use source=files",
+        field="dataset_name",
+    )  # fmt: skip
+
+
+def _part_error(config: CorpusConfig, what: str, field: str, received: str) -> CorpusError:
+    return CorpusError(
+        f"The dataset {config.dataset_name} has no such {what}",
+        expected=f"a {what} that it has", received=received[:400],
+        fix=f"set {field} to one of these", field=field,
+    )  # fmt: skip
+
+
+def _unreadable_error(config: CorpusConfig, received: str) -> CorpusError:
+    return CorpusError(
+        f"The dataset {config.dataset_name} can't be read as a stream",
+        expected="Parquet, JSON, CSV or text files", received=received[:400],
+        fix="choose another dataset, or download it and use source=files", field="dataset_name",
+    )  # fmt: skip
+
+
+def _split_field(config: CorpusConfig, text: str) -> str:
+    wrong = config.validation_split
+    return "validation_split" if wrong and f"Bad split: {wrong}." in text else "train_split"
+
+
+def _is_string(feature: Any) -> bool:
+    return getattr(feature, "dtype", None) in _STRING_TYPES

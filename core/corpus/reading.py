@@ -1,0 +1,447 @@
+"""A corpus: a stream of documents with a part held out for validation.
+
+Documents are never gathered: every pass reads the source again, in the same order. Blank ones are
+skipped and counted. This module knows nothing of tokens.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field
+from functools import cached_property
+from itertools import chain
+from pathlib import Path
+from typing import Any, Literal, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from core.config import CorpusConfig, fingerprint_of
+from core.corpus.docs import DocsSource
+from core.corpus.files import FilesSource
+from core.corpus.holdout import WindowSet, document_hash, held_out_below
+from core.corpus.hub import HubSource
+from core.errors import CorpusError
+from core.events import Reporter
+from core.workspace import Workspace, sync, write_atomically
+
+Split = Literal["train", "validation"]
+
+# Raise it when the same source and settings give other documents.
+_READING = 1
+_DOCUMENTS_BETWEEN_REPORTS = 1000
+
+
+class Source(Protocol):
+    """Where documents come from.
+
+    Attributes:
+        has_validation: Whether a part is named for validation.
+        identity: JSON that changes when the documents do.
+    """
+
+    @property
+    def has_validation(self) -> bool: ...
+    @property
+    def identity(self) -> Any: ...
+    def columns(self) -> tuple[list[str], str]:
+        """Returns the columns, if it is a table, and the one that holds the text."""
+
+    def documents(self, part: Split) -> Iterator[str]:
+        """Yields a part's documents, blank ones too, always in the same order."""
+
+
+@dataclass(frozen=True)
+class Document:
+    """A document that isn't blank, as it was read.
+
+    Attributes:
+        text: Its text.
+        data: Its text in UTF-8.
+        hash: Of `data`, 64 bits.
+    """
+
+    text: str
+    data: bytes
+    hash: int
+
+
+@dataclass
+class Tally:
+    """Counts over documents; lengths in characters."""
+
+    documents: int = 0
+    bytes: int = 0
+    characters: int = 0
+    longest_characters: int = 0
+
+    def add(self, document: Document) -> None:
+        self.documents += 1
+        self.bytes += len(document.data)
+        self.characters += len(document.text)
+        self.longest_characters = max(self.longest_characters, len(document.text))
+
+
+@dataclass
+class PartReader:
+    """Reads one part of a source: skips blanks, stops at the limit, counts.
+
+    Attributes:
+        blank_skipped: Blank documents met so far.
+        complete: Whether the end was reached.
+    """
+
+    source: Source
+    part: Split
+    limit: int | None
+    blank_skipped: int = 0
+    complete: bool = False
+
+    def __iter__(self) -> Iterator[Document]:
+        read = 0
+        for text in self.source.documents(self.part):
+            if not text or text.isspace():
+                self.blank_skipped += 1
+                continue
+            yield _document(text)
+            read += 1
+            if read == self.limit:
+                break
+        self.complete = True
+
+
+class Corpus:
+    """A stream of documents in two splits.
+
+    Args:
+        config: What to read.
+        source: Where it comes from.
+        cache: A folder for what a pass has found out.
+        reporter: Hears of long passes, and may stop them.
+
+    Raises:
+        CorpusError: There is no text in it.
+    """
+
+    def __init__(
+        self, config: CorpusConfig, source: Source, cache: Path, reporter: Reporter
+    ) -> None:
+        self.config = config
+        self._source = source
+        self._reporter = reporter
+        self.fingerprint = _fingerprint(config, source)
+        self._cache = cache
+        self._counts_path = cache / f"{self.fingerprint}.json"
+        self._passes: dict[str, dict[str, int]] = _read_json(self._counts_path)
+        self._threshold = self._find_threshold()
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """What is known of the documents; filled by the first whole pass, kept in the cache.
+
+        `documents`, `bytes`, `characters`, `longest_characters` and `blank_skipped` are of all
+        that was read; `train_documents`, `train_bytes`, `validation_documents` and
+        `validation_bytes` of the splits, before any are dropped; `validation_dropped`, once it is
+        known, is how many are.
+        """
+        counts = _merged_counts(self._passes)
+        if counts and "_dropped" in self.__dict__:
+            counts["validation_dropped"] = len(self._dropped)
+        return counts
+
+    def documents(self, split: Split) -> Iterator[str]:
+        """Yields the documents of a split, the same ones in the same order at each call.
+
+        Raises:
+            CorpusError: There is no text for validation, or the source can't be read.
+        """
+        if split == "train":
+            return (document.text for document in self._train())
+        return (document.text for document in self._kept_validation())
+
+    def labelled_documents(self) -> Iterator[tuple[Split, str]]:
+        """Yields the documents of both splits in one pass over the source, with their split."""
+        dropped = self._dropped
+        for part in self._parts():
+            for split, document in self._read(part):
+                if split == "train" or document.hash not in dropped:
+                    yield split, document.text
+
+    def _train(self) -> Iterator[Document]:
+        return (document for split, document in self._read("train") if split == "train")
+
+    def _validation(self) -> Iterator[Document]:
+        part: Split = "validation" if self._source.has_validation else "train"
+        return (document for split, document in self._read(part) if split == "validation")
+
+    def _kept_validation(self) -> Iterator[Document]:
+        dropped = self._dropped
+        kept = (document for document in self._validation() if document.hash not in dropped)
+        first = next(kept, None)
+        if first is None:
+            raise self._no_validation_error()
+        yield first
+        yield from kept
+
+    def _parts(self) -> list[Split]:
+        return ["train", "validation"] if self._source.has_validation else ["train"]
+
+    def _read(self, part: Split) -> Iterator[tuple[Split, Document]]:
+        """Yields a part's documents with their split, and keeps the counts of a whole pass."""
+        reader = PartReader(self._source, part, self.config.limit)
+        tallies: dict[Split, Tally] = {"train": Tally(), "validation": Tally()}
+        for document in reader:
+            held_out = part == "validation" or document.hash < self._threshold
+            split: Split = "validation" if held_out else "train"
+            tallies[split].add(document)
+            yield split, document
+        if part not in self._passes:
+            self._keep_counts(part, tallies, reader.blank_skipped)
+
+    def _find_threshold(self) -> int:
+        """Finds the hash below which documents are held out; reads no further than it must."""
+        reader = iter(PartReader(self._source, "train", self.config.limit))
+        first = next(reader, None)
+        if first is None:
+            raise _empty_error(self.config)
+        if self._source.has_validation:
+            return 0
+        hashes = (document.hash for document in chain([first], reader))
+        return held_out_below(hashes, self.config.validation_percent)
+
+    @cached_property
+    def _dropped(self) -> frozenset[int]:
+        """The hashes of the validation documents that are too like a training document."""
+        if not _drops_overlapping(self.config):
+            return frozenset()
+        path = self._cache / f"{self.fingerprint}.dropped.npy"
+        if not path.is_file():
+            _save_atomically(path, self._find_overlapping())
+        return frozenset(int(value) for value in np.load(path, allow_pickle=False))
+
+    def _find_overlapping(self) -> npt.NDArray[np.uint64]:
+        hashes: list[int] = []
+        windows = WindowSet.of(_data_of(self._validation(), hashes))
+        owners = windows.owners_sharing_with(self._reported(self._train()))
+        dropped = np.unique(np.array(hashes, np.uint64)[owners])
+        self._reporter.note(
+            f"{len(dropped):,} of {len(hashes):,} held-out documents share 20 words in a row "
+            "with a training document and are left out"
+        )
+        return dropped
+
+    def _reported(self, documents: Iterator[Document]) -> Iterator[bytes]:
+        total = self.counts.get("train_documents")
+        for number, document in enumerate(documents, start=1):
+            if number % _DOCUMENTS_BETWEEN_REPORTS == 0:
+                self._reporter.raise_if_stopped()
+                note = "comparing the held-out text with the training text"
+                self._reporter.progress(number, total, "documents", note)
+            yield document.data
+
+    def _keep_counts(self, part: Split, tallies: dict[Split, Tally], blank_skipped: int) -> None:
+        train, validation = tallies["train"], tallies["validation"]
+        self._passes[part] = {
+            **_sum_counts(asdict(train), asdict(validation)),
+            "blank_skipped": blank_skipped,
+            **{f"train_{name}": getattr(train, name) for name in ("documents", "bytes")},
+            **{f"validation_{name}": getattr(validation, name) for name in ("documents", "bytes")},
+        }
+        self._cache.mkdir(parents=True, exist_ok=True)
+        write_atomically(self._counts_path, json.dumps(self._passes, indent=2))
+
+    def _no_validation_error(self) -> CorpusError:
+        field = "validation_split" if self.config.source == "hub" else "validation_path"
+        if self._dropped:
+            return CorpusError(
+                "No text is left for validation",
+                expected="a held-out document that shares no 20 words in a row with a training one",
+                received=f"{len(self._dropped)} held-out documents, each with such words",
+                fix="raise validation_percent, or set drop_overlapping_validation to false",
+                field="drop_overlapping_validation",
+            )
+        if self._source.has_validation:
+            return _empty_error(self.config, field=field)
+        return CorpusError(
+            "There is nothing to hold out for validation",
+            expected="at least two different documents", received="one",
+            fix="add text; or set text_unit to line or paragraph; or name text in validation_path",
+            field="text_unit" if self.config.source == "files" else "validation_percent",
+        )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class CorpusPreview:
+    """A look at a corpus before anything is spent.
+
+    Attributes:
+        samples: The first documents.
+        documents: How many were read, blank ones aside.
+        bytes: Their size in UTF-8.
+        characters: Their length.
+        longest_characters: The longest one's length.
+        blank_skipped: Blank documents met.
+        complete: Whether that is all there is; otherwise reading stopped at the scan limit.
+        columns: Of the table, if it is one.
+        text_column: The column that holds the text.
+    """
+
+    samples: list[str]
+    documents: int
+    bytes: int
+    characters: int
+    longest_characters: int
+    blank_skipped: int
+    complete: bool
+    columns: list[str] = field(default_factory=list)
+    text_column: str = ""
+
+
+def open_corpus(
+    config: CorpusConfig, workspace: Workspace, reporter: Reporter | None = None
+) -> Corpus:
+    """Opens a corpus; the first documents are read, to see that there are some.
+
+    Args:
+        config: What to read.
+        workspace: In whose cache that is kept which can be found again: extracted documentation,
+            counts, which validation documents to drop.
+        reporter: Hears of long passes over the text, and may stop them.
+
+    Raises:
+        ConfigError: A path or column is missing or ambiguous.
+        CorpusError: There is no text, or it can't be read.
+        RunStopped: The reporter was asked to stop.
+    """
+    reporter = reporter or Reporter()
+    source = _open_source(config, workspace, reporter)
+    return Corpus(config, source, workspace.cache / "corpora", reporter)
+
+
+def preview(
+    config: CorpusConfig, workspace: Workspace, documents: int = 5, scan_limit: int | None = None
+) -> CorpusPreview:
+    """Looks at the first documents and counts.
+
+    Args:
+        config: What to read. Its `limit` holds here too.
+        workspace: In whose cache that is kept which can be found again.
+        documents: How many documents to show.
+        scan_limit: How many documents to count at most; none: what takes a few seconds, which is
+            less where every document comes over the network.
+
+    Raises:
+        ConfigError: A path or column is missing or ambiguous.
+        CorpusError: There is no text, or it can't be read.
+    """
+    source = _open_source(config, workspace, Reporter())
+    most = min(scan_limit or _SCAN_LIMITS[config.source], config.limit or _UNLIMITED)
+    reader = PartReader(source, "train", most)
+    samples: list[str] = []
+    tally = Tally()
+    for document in reader:
+        tally.add(document)
+        if len(samples) < documents:
+            samples.append(document.text)
+    if not tally.documents:
+        raise _empty_error(config)
+    columns, text_column = source.columns()
+    complete = tally.documents < most or most == config.limit
+    return CorpusPreview(
+        samples, **asdict(tally), blank_skipped=reader.blank_skipped, complete=complete,
+        columns=columns, text_column=text_column,
+    )  # fmt: skip
+
+
+_SCAN_LIMITS = {"docs": 1_000_000, "files": 500_000, "hub": 1_000}
+_UNLIMITED = 1 << 62
+
+
+def _open_source(config: CorpusConfig, workspace: Workspace, reporter: Reporter) -> Source:
+    if config.source == "docs":
+        return DocsSource(workspace, reporter)
+    if config.source == "files":
+        return FilesSource(config)
+    return HubSource(config)
+
+
+def _fingerprint(config: CorpusConfig, source: Source) -> str:
+    """Covers what decides the documents and their splits, and not where the files lie."""
+    settings: dict[str, Any] = {
+        "reading": _READING, "source": config.source, "limit": config.limit,
+        "drops_overlapping": _drops_overlapping(config),
+    }  # fmt: skip
+    if config.source == "files":
+        settings |= {"text_unit": config.text_unit}
+    if config.source != "docs":
+        settings |= {"text_column": config.text_column}
+    if not source.has_validation:
+        settings |= {"validation_percent": config.validation_percent}
+    return fingerprint_of({**settings, "identity": source.identity})
+
+
+def _drops_overlapping(config: CorpusConfig) -> bool:
+    chosen = config.drop_overlapping_validation
+    return config.source == "docs" if chosen is None else chosen
+
+
+def _document(text: str) -> Document:
+    try:
+        data = text.encode("utf-8")
+    except UnicodeEncodeError:  # lone surrogates, which JSON can carry and tokenizers refuse
+        text = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+        data = text.encode("utf-8")
+    return Document(text, data, document_hash(data))
+
+
+def _data_of(documents: Iterator[Document], hashes: list[int]) -> Iterator[bytes]:
+    """Yields the documents' bytes and notes their hashes on the way."""
+    for document in documents:
+        hashes.append(document.hash)
+        yield document.data
+
+
+def _empty_error(config: CorpusConfig, field: str = "") -> CorpusError:
+    where = {"docs": "The installed documentation", "files": config.path}.get(
+        config.source, config.dataset_name
+    )
+    if field.startswith("validation"):
+        where = config.validation_path or f"{config.dataset_name} ({config.validation_split})"
+    return CorpusError(
+        f"{where} holds no text", expected="at least one document that isn't blank",
+        received="none", fix="name another text, or see whether text_column is the right one",
+        field=field or {"files": "path", "hub": "dataset_name"}.get(config.source, "source"),
+    )  # fmt: skip
+
+
+def _merged_counts(passes: dict[str, dict[str, int]]) -> dict[str, int]:
+    merged: dict[str, int] = {}
+    for counts in passes.values():
+        merged = _sum_counts(merged, counts) if merged else dict(counts)
+    return merged
+
+
+def _sum_counts(one: dict[str, int], other: dict[str, int]) -> dict[str, int]:
+    return {
+        name: max(one[name], other[name]) if name.startswith("longest") else one[name] + other[name]
+        for name in one
+    }
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    try:
+        values = json.loads(path.read_text("utf-8"))
+    except (OSError, ValueError):
+        return {}  # it can be counted again
+    return values if isinstance(values, dict) else {}
+
+
+def _save_atomically(path: Path, values: npt.NDArray[np.uint64]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    draft = path.with_name(f".{path.name}.{os.getpid()}.draft")
+    with draft.open("wb") as file:
+        np.save(file, values, allow_pickle=False)
+    sync(draft)
+    draft.replace(path)

@@ -1,0 +1,95 @@
+"""Training a byte-level BPE tokenizer, as Hugging Face's Flax example has it for RoBERTa.
+
+It merges bytes, so it knows every text and gives every text back. The special tokens are
+RoBERTa's, in RoBERTa's order.
+
+Source: https://github.com/huggingface/transformers/tree/v4.57.0/examples/flax/language-modeling
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from functools import partial
+from itertools import islice
+from typing import TYPE_CHECKING
+
+from core.errors import TokenizerError
+from core.events import Reporter
+from core.tokenizer.native import run_watched
+from core.tokenizer.roles import Roles, parts_between
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
+
+ROLES = Roles(cls="<s>", sep="</s>", unk="<unk>", pad="<pad>", mask="<mask>")
+SPECIAL_TOKENS = ("<s>", "<pad>", "</s>", "<unk>", "<mask>")
+SMALLEST_VOCAB_SIZE = 256 + len(SPECIAL_TOKENS)
+
+_TEXTS_AT_ONCE = 500
+
+
+def train_byte_level_bpe(
+    texts: Iterable[str],
+    vocab_size: int,
+    min_frequency: int,
+    reporter: Reporter,
+    total: int | None = None,
+) -> Tokenizer:
+    """Trains a byte-level BPE tokenizer.
+
+    Args:
+        texts: Documents; they are read once.
+        vocab_size: Tokens to end with, special ones and the 256 bytes included.
+        min_frequency: Pairs seen less often are not merged.
+        reporter: Hears how far it is; may stop it.
+        total: How many documents there are, if known.
+
+    Raises:
+        TokenizerError: The vocabulary has no room for the bytes.
+        RunStopped: The reporter was asked to stop.
+    """
+    from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, processors
+    from tokenizers.trainers import BpeTrainer
+
+    _check_room(vocab_size)
+    backend = Tokenizer(models.BPE())
+    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    backend.decoder = decoders.ByteLevel()
+    trainer = BpeTrainer(
+        vocab_size=vocab_size,
+        min_frequency=min_frequency,
+        special_tokens=[
+            AddedToken(token, lstrip=token == ROLES.mask, normalized=False, special=True)
+            for token in SPECIAL_TOKENS
+        ],
+        initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
+        show_progress=False,
+    )
+    batches = _batches(texts, total, reporter)
+    run = partial(backend.train_from_iterator, batches, trainer=trainer)
+    run_watched(run, reporter, f"merging up to {vocab_size:,} tokens")
+    sep, cls = (("</s>", SPECIAL_TOKENS.index("</s>")), ("<s>", SPECIAL_TOKENS.index("<s>")))
+    backend.post_processor = processors.RobertaProcessing(sep, cls, add_prefix_space=False)
+    return backend
+
+
+def _batches(texts: Iterable[str], total: int | None, reporter: Reporter) -> Iterator[list[str]]:
+    iterator = iter(texts)
+    done = 0
+    while batch := list(islice(iterator, _TEXTS_AT_ONCE)):
+        reporter.raise_if_stopped()
+        yield [part for text in batch for part in parts_between(SPECIAL_TOKENS, text)]
+        done += len(batch)
+        reporter.progress(done, total, "documents", "counting words")
+
+
+def _check_room(vocab_size: int) -> None:
+    if vocab_size < SMALLEST_VOCAB_SIZE:
+        raise TokenizerError(
+            f"A vocabulary of {vocab_size:,} has no room for the 256 bytes",
+            expected=f"at least {SMALLEST_VOCAB_SIZE} tokens: every byte, and "
+            f"{len(SPECIAL_TOKENS)} special ones",
+            received=f"vocab_size={vocab_size}",
+            fix=f"raise vocab_size above {SMALLEST_VOCAB_SIZE}",
+            field="vocab_size",
+        )

@@ -1,0 +1,296 @@
+"""A tokenizer to use: what it knows of itself, text to ids and back.
+
+It is named as artifacts are: by its name in the workspace, its folder, or its id on the Hub.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from collections.abc import Callable
+from functools import cached_property
+from hashlib import sha256
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from core.errors import ConfigError, HubError, TokenizerError
+from core.tokenizer.roles import FILES, TOKENIZER_FILE, Roles, read_roles
+from core.workspace import Workspace
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
+
+_HUB_ID = re.compile(r"[\w.-]+(/[\w.-]+)?")
+_METASPACE = "▁"
+
+
+class StudioTokenizer:
+    """A tokenizer in a folder.
+
+    Args:
+        folder: Holds `tokenizer.json`, and mostly the files that name the special tokens.
+        reference: What it was asked for by.
+
+    Attributes:
+        path: The folder.
+        reference: As given.
+        backend: The `tokenizers.Tokenizer`, without truncation and padding.
+        fingerprint: 16 hex digits of the SHA-256 of `tokenizer.json`.
+        roles: Which special token is for what.
+        vocab_size: The highest id, and one.
+
+    Raises:
+        TokenizerError: There is no `tokenizer.json`, or it can't be read.
+    """
+
+    def __init__(self, folder: Path, reference: str = "") -> None:
+        self.path = folder
+        self.reference = reference or str(folder)
+        data = _read_tokenizer_file(folder)
+        self.backend = _parse(data, folder)
+        self.fingerprint = sha256(data).hexdigest()[:16]
+        self._specification: dict[str, Any] = json.loads(data)
+        self._special = {
+            token.content: number
+            for number, token in self.backend.get_added_tokens_decoder().items()
+            if token.special
+        }
+        vocabulary = self.backend.get_vocab(with_added_tokens=True)
+        self.vocab_size = max(vocabulary.values(), default=-1) + 1
+        self.roles: Roles = read_roles(folder, vocabulary)
+        self._ids = vocabulary
+
+    def __repr__(self) -> str:
+        return f"StudioTokenizer({self.reference!r}, vocab_size={self.vocab_size})"
+
+    @property
+    def cls_token(self) -> str | None:
+        return self.roles.cls
+
+    @property
+    def sep_token(self) -> str | None:
+        return self.roles.sep
+
+    @property
+    def unk_token(self) -> str | None:
+        return self.roles.unk
+
+    @property
+    def pad_token(self) -> str | None:
+        return self.roles.pad
+
+    @property
+    def mask_token(self) -> str | None:
+        return self.roles.mask
+
+    @property
+    def cls_id(self) -> int | None:
+        return self._id_of(self.roles.cls)
+
+    @property
+    def sep_id(self) -> int | None:
+        return self._id_of(self.roles.sep)
+
+    @property
+    def unk_id(self) -> int | None:
+        return self._id_of(self.roles.unk)
+
+    @property
+    def pad_id(self) -> int | None:
+        return self._id_of(self.roles.pad)
+
+    @property
+    def mask_id(self) -> int | None:
+        return self._id_of(self.roles.mask)
+
+    @cached_property
+    def special_ids(self) -> npt.NDArray[np.int32]:
+        """The ids of all special tokens, ascending, int32 (special,)."""
+        named = [self._id_of(text) for text in vars(self.roles).values()]
+        found = {*self._special.values(), *(number for number in named if number is not None)}
+        return np.array(sorted(found), np.int32)
+
+    def encode(self, text: str, special: bool = True) -> npt.NDArray[np.int32]:
+        """Returns a text's ids, int32 (tokens,).
+
+        Args:
+            text: Any text. Special tokens written out in it are recognised.
+            special: Whether to put the special tokens around it.
+        """
+        text = text.encode("utf-8", "replace").decode("utf-8")  # half a surrogate pair is no text
+        return np.array(self.backend.encode(text, add_special_tokens=special).ids, np.int32)
+
+    def decode(self, ids: npt.ArrayLike, skip_special: bool = True) -> str:
+        """Returns the text of some ids.
+
+        Args:
+            ids: Integers (tokens,).
+            skip_special: Whether to leave special tokens out.
+        """
+        numbers = np.asarray(ids, np.int64).reshape(-1).tolist()
+        return self.backend.decode(numbers, skip_special_tokens=skip_special)
+
+    def word_starts(self) -> npt.NDArray[np.bool_]:
+        """Tells which tokens begin a word wherever they stand, bool (vocab_size,).
+
+        These are the ones that begin with whitespace, and the special ones. A tokenizer that
+        doesn't keep whitespace begins a word with each token.
+        """
+        begins = self._word_rule()
+        starts = np.ones(self.vocab_size, bool)
+        for token, number in self._ids.items():
+            starts[number] = begins(token)
+        starts[self.special_ids] = True
+        return starts
+
+    def readable(self, number: int) -> str:
+        """Returns what a token stands for in a text; bytes that are no text as `\\xf0`."""
+        token = self.backend.id_to_token(number)
+        if token is None or token in self._special:
+            return token or ""
+        if self._is_byte_level:
+            return _bytes_of(token).decode("utf-8", "backslashreplace")
+        return token.replace(_METASPACE, " ")
+
+    def copy_to(self, folder: Path) -> None:
+        """Copies the tokenizer's files, unchanged, into a folder."""
+        folder.mkdir(parents=True, exist_ok=True)
+        for name in FILES:
+            if (self.path / name).is_file():
+                shutil.copyfile(self.path / name, folder / name)
+
+    def _id_of(self, token: str | None) -> int | None:
+        return None if token is None else self._ids.get(token)
+
+    @cached_property
+    def _is_byte_level(self) -> bool:
+        return "ByteLevel" in _decoder_kinds(self._specification.get("decoder"))
+
+    def _word_rule(self) -> Callable[[str], bool]:
+        model = self._specification["model"]
+        if self._is_byte_level:
+            return lambda token: token[:1] in _BYTE_LEVEL_WHITESPACE
+        if model.get("continuing_subword_prefix"):
+            return lambda token: not token.startswith(model["continuing_subword_prefix"])
+        if any(token.startswith(_METASPACE) for token in self._ids):
+            return lambda token: token[:1] == _METASPACE or token[:1].isspace()
+        return lambda token: True
+
+
+def load(reference: str, workspace: Workspace | None = None) -> StudioTokenizer:
+    """Loads a tokenizer.
+
+    Args:
+        reference: Its name in the workspace, a folder with a `tokenizer.json`, or its id on the
+            Hub, from where only the tokenizer's files are fetched.
+        workspace: Where names are looked up; none: the default one.
+
+    Raises:
+        ConfigError: Nothing was named.
+        TokenizerError: It has no `tokenizer.json`, or a damaged one.
+        HubError: It is neither here nor to be had from the Hub.
+    """
+    if not reference:
+        raise ConfigError(
+            "No tokenizer was named",
+            expected="a tokenizer's name in the workspace, its folder, or its id on the Hub",
+            received="nothing", fix="train one first, or name one", field="tokenizer",
+        )  # fmt: skip
+    workspace = workspace or Workspace()
+    for folder in (workspace.folder("tokenizer") / reference, Path(reference).expanduser()):
+        if folder.is_dir():
+            return StudioTokenizer(folder, reference)
+    return StudioTokenizer(_fetch(reference, workspace), reference)
+
+
+def _read_tokenizer_file(folder: Path) -> bytes:
+    path = folder / TOKENIZER_FILE
+    if not path.is_file():
+        raise TokenizerError(
+            f"{folder} holds no tokenizer", expected=f"a folder with a {TOKENIZER_FILE}",
+            received="none of that name", field="tokenizer",
+            fix="name another folder; a tokenizer in an older format can be saved anew by "
+            "AutoTokenizer.from_pretrained(...).save_pretrained(...)",
+        )  # fmt: skip
+    return path.read_bytes()
+
+
+def _parse(data: bytes, folder: Path) -> Tokenizer:
+    from tokenizers import Tokenizer
+
+    try:
+        backend = Tokenizer.from_buffer(data)
+    except Exception as error:
+        raise TokenizerError(
+            f"{folder / TOKENIZER_FILE} is damaged", expected="a file written by tokenizers",
+            received=str(error)[:200], fix="train the tokenizer again, or restore the file",
+            field="tokenizer",
+        ) from error  # fmt: skip
+    backend.no_truncation()
+    backend.no_padding()
+    return backend
+
+
+def _fetch(reference: str, workspace: Workspace) -> Path:
+    """Fetches the tokenizer's files of a repository on the Hub; returns their folder."""
+    if not _HUB_ID.fullmatch(reference):
+        raise _not_found(reference, workspace, "that can't be an id on the Hub either")
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import HfHubHTTPError, RepositoryNotFoundError
+
+    client_error: type[Exception] = HfHubHTTPError.__bases__[0]
+    try:
+        return Path(snapshot_download(reference, allow_patterns=list(FILES)))
+    except RepositoryNotFoundError as error:
+        raise _not_found(reference, workspace, "the Hub has no such model") from error
+    except (OSError, ValueError, client_error) as error:
+        raise _not_found(reference, workspace, f"the Hub can't be reached ({error})") from error
+
+
+def _not_found(reference: str, workspace: Workspace, received: str) -> HubError:
+    names = ", ".join(artifact.name for artifact in workspace.list("tokenizer")[:10])
+    return HubError(
+        f"There is no tokenizer {reference!r}",
+        expected=f"a name in the workspace ({names or 'it has none yet'}), a folder, or an id on "
+        "the Hub",
+        received=f"{reference!r}, which is neither here; and {received[:200]}",
+        fix="check the spelling, or train a tokenizer first",
+        field="tokenizer",
+    )
+
+
+def _decoder_kinds(part: dict[str, Any] | None) -> set[str]:
+    """Returns the types of a decoder and of those it is made of."""
+    if not part:
+        return set()
+    inner = [kind for child in part.get("decoders", []) for kind in _decoder_kinds(child)]
+    return {part["type"], *inner}
+
+
+def _byte_characters() -> dict[str, int]:
+    """Maps the characters that byte-level tokenizers write bytes with to these bytes.
+
+    Source: https://github.com/openai/gpt-2/blob/master/src/encoder.py (bytes_to_unicode)
+    """
+    printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+    others = [byte for byte in range(256) if byte not in printable]
+    return {
+        **{chr(byte): byte for byte in printable},
+        **{chr(256 + place): byte for place, byte in enumerate(others)},
+    }
+
+
+_BYTES = _byte_characters()
+_BYTE_LEVEL_WHITESPACE = {
+    character for character, byte in _BYTES.items() if chr(byte) in " \t\n\r\v\f"
+}
+
+
+def _bytes_of(token: str) -> bytes:
+    if any(character not in _BYTES for character in token):
+        return token.encode("utf-8")  # added as it stands
+    return bytes(_BYTES[character] for character in token)

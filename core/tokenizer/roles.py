@@ -1,0 +1,147 @@
+"""Which special token plays which part, and the files that tell `transformers` so."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
+
+TOKENIZER_FILE = "tokenizer.json"
+CONFIG_FILE = "tokenizer_config.json"
+SPECIAL_TOKENS_FILE = "special_tokens_map.json"
+FILES = (TOKENIZER_FILE, CONFIG_FILE, SPECIAL_TOKENS_FILE)
+
+_FIRST_TOKENS = ("cls_token", "bos_token")
+_LAST_TOKENS = ("sep_token", "eos_token")
+# Only where no file says so: names that can mean nothing else.
+_USUAL_NAMES = {
+    "cls": ("[CLS]", "<s>", "<cls>"),
+    "sep": ("[SEP]", "</s>", "<sep>"),
+    "unk": ("<unk>", "[UNK]"),
+    "pad": ("<pad>", "[PAD]"),
+    "mask": ("[MASK]", "<mask>"),
+}
+
+
+@dataclass(frozen=True)
+class Roles:
+    """The texts of the special tokens by what they are for; None where there is none.
+
+    Attributes:
+        cls: Stands before a text; also what `transformers` calls the beginning of a sequence.
+        sep: Stands after a text; also the end of a sequence.
+        unk: Stands for what isn't in the vocabulary.
+        pad: Fills rows up.
+        mask: Stands for what is to be predicted.
+    """
+
+    cls: str | None = None
+    sep: str | None = None
+    unk: str | None = None
+    pad: str | None = None
+    mask: str | None = None
+
+
+def parts_between(special_tokens: Sequence[str], text: str) -> list[str]:
+    """Returns the parts of a text between special tokens that are written out in it.
+
+    A tokenizer is trained on these: no piece of its own must read like a special token.
+    """
+    if not any(token in text for token in special_tokens):
+        return [text]
+    return re.split("|".join(map(re.escape, special_tokens)), text)
+
+
+def write_files(folder: Path, backend: Tokenizer, roles: Roles) -> None:
+    """Writes a tokenizer so that `AutoTokenizer.from_pretrained` of transformers 4 and 5 loads it.
+
+    The class is named `PreTrainedTokenizerFast`: transformers 5 writes another, which 4 refuses.
+    """
+    names = _transformers_names(roles)
+    added = {
+        str(number): {
+            "content": token.content, "lstrip": token.lstrip, "normalized": token.normalized,
+            "rstrip": token.rstrip, "single_word": token.single_word, "special": token.special,
+        }
+        for number, token in sorted(backend.get_added_tokens_decoder().items())
+    }  # fmt: skip
+    config = {
+        "added_tokens_decoder": added,
+        **names,
+        "clean_up_tokenization_spaces": False,  # it would change what is decoded
+        "model_input_names": ["input_ids", "attention_mask"],
+        "tokenizer_class": "PreTrainedTokenizerFast",
+    }
+    by_text = {token["content"]: token for token in added.values()}
+    special = {name: _special_entry(by_text[text]) for name, text in names.items()}
+    (folder / TOKENIZER_FILE).write_text(backend.to_str(pretty=True), "utf-8")
+    _write_json(folder / CONFIG_FILE, config)
+    _write_json(folder / SPECIAL_TOKENS_FILE, special)
+
+
+def read_roles(folder: Path, vocabulary: Iterable[str]) -> Roles:
+    """Finds out which special token is which.
+
+    From `tokenizer_config.json`, else `special_tokens_map.json`, else by the usual names.
+
+    Args:
+        folder: Where the files lie; both may be missing.
+        vocabulary: The tokenizer's special tokens; a role that names another one is left out.
+    """
+    known = set(vocabulary)
+    sources = [_read_json(folder / CONFIG_FILE), _read_json(folder / SPECIAL_TOKENS_FILE)]
+    candidates = {
+        "cls": [*_named(sources, _FIRST_TOKENS), *_USUAL_NAMES["cls"]],
+        "sep": [*_named(sources, _LAST_TOKENS), *_USUAL_NAMES["sep"]],
+        **{
+            role: [*_named(sources, (f"{role}_token",)), *_USUAL_NAMES[role]]
+            for role in ("unk", "pad", "mask")
+        },
+    }
+    return Roles(
+        **{role: next((t for t in texts if t in known), None) for role, texts in candidates.items()}
+    )
+
+
+def _transformers_names(roles: Roles) -> dict[str, str]:
+    names = {
+        "bos_token": roles.cls,
+        "cls_token": roles.cls,
+        "eos_token": roles.sep,
+        "sep_token": roles.sep,
+        "unk_token": roles.unk,
+        "pad_token": roles.pad,
+        "mask_token": roles.mask,
+    }
+    return {name: text for name, text in names.items() if text is not None}
+
+
+def _special_entry(token: dict[str, Any]) -> Any:
+    """Returns a token's text alone, unless there is more to say."""
+    if not any(token[flag] for flag in ("lstrip", "rstrip", "single_word")):
+        return token["content"]
+    return {name: value for name, value in token.items() if name != "special"}
+
+
+def _named(sources: Sequence[Mapping[str, Any]], names: tuple[str, ...]) -> list[str]:
+    values = [source.get(name) for name in names for source in sources]
+    texts = [value.get("content") if isinstance(value, dict) else value for value in values]
+    return [text for text in texts if isinstance(text, str)]
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    try:
+        values = json.loads(path.read_text("utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return values if isinstance(values, dict) else {}
+
+
+def _write_json(path: Path, values: dict[str, Any]) -> None:
+    path.write_text(json.dumps(values, indent=2, ensure_ascii=False) + "\n", "utf-8")

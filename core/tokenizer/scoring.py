@@ -1,0 +1,71 @@
+"""How well a tokenizer fits a text, and how it cuts one up."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from itertools import islice
+from typing import Any
+
+from core.tokenizer.loading import StudioTokenizer
+
+_TEXTS_AT_ONCE = 256
+_SHOWN_TOKENS = 10
+
+
+def scorecard(tokenizer: StudioTokenizer, texts: Iterable[str]) -> dict[str, Any]:
+    """Measures a tokenizer on texts, best ones that it wasn't trained on.
+
+    Args:
+        tokenizer: The tokenizer.
+        texts: Documents; they are streamed.
+
+    Returns:
+        `documents`, `characters`, `bytes` (UTF-8), `words` (between whitespace) and `tokens` of
+        the texts, special tokens around them not counted; `tokens_per_word`, `tokens_per_byte`,
+        `bytes_per_token`; `unknown_share`, of the tokens; `longest_tokens` and `shortest_tokens`
+        of the vocabulary, as they read.
+    """
+    unknown_id = -1 if tokenizer.unk_id is None else tokenizer.unk_id
+    counts = dict.fromkeys(("documents", "characters", "bytes", "words", "tokens", "unknown"), 0)
+    for batch in _batches(texts):
+        encodings = tokenizer.backend.encode_batch_fast(batch, add_special_tokens=False)
+        counts["documents"] += len(batch)
+        counts["characters"] += sum(map(len, batch))
+        counts["bytes"] += sum(len(text.encode("utf-8")) for text in batch)
+        counts["words"] += sum(len(text.split()) for text in batch)
+        counts["tokens"] += sum(map(len, encodings))
+        counts["unknown"] += sum(encoding.ids.count(unknown_id) for encoding in encodings)
+    unknown = counts.pop("unknown")
+    tokens = max(1, counts["tokens"])
+    return {
+        **counts,
+        "tokens_per_word": counts["tokens"] / max(1, counts["words"]),
+        "tokens_per_byte": counts["tokens"] / max(1, counts["bytes"]),
+        "bytes_per_token": counts["bytes"] / tokens,
+        "unknown_share": unknown / tokens,
+        **_extremes(tokenizer),
+    }
+
+
+def pieces(tokenizer: StudioTokenizer, text: str) -> list[tuple[str, int]]:
+    """Cuts a text up: what each token stands for, and its id. No special tokens are put around."""
+    ids = tokenizer.encode(text, special=False).tolist()
+    return [(tokenizer.readable(number), number) for number in ids]
+
+
+def _extremes(tokenizer: StudioTokenizer) -> dict[str, list[str]]:
+    special = set(tokenizer.special_ids.tolist())
+    numbers = [number for number in range(tokenizer.vocab_size) if number not in special]
+    texts = [text for number in numbers if (text := tokenizer.readable(number))]
+    texts.sort(key=len)  # stable: of equal length, the more frequent come first
+    longest = sorted(texts, key=len, reverse=True)
+    return {
+        "longest_tokens": longest[:_SHOWN_TOKENS],
+        "shortest_tokens": texts[:_SHOWN_TOKENS],
+    }
+
+
+def _batches(texts: Iterable[str]) -> Iterator[list[str]]:
+    iterator = iter(texts)
+    while batch := list(islice(iterator, _TEXTS_AT_ONCE)):
+        yield batch

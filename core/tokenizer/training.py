@@ -1,0 +1,112 @@
+"""The tokenizer stage: a corpus's training documents become a tokenizer in the workspace."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any
+
+from core.config import TokenizerConfig
+from core.corpus import Corpus, open_corpus
+from core.errors import CorpusError, TokenizerError
+from core.events import Reporter
+from core.tokenizer import bpe, unigram
+from core.tokenizer.loading import StudioTokenizer
+from core.tokenizer.roles import write_files
+from core.tokenizer.scoring import scorecard
+from core.workspace import Artifact, Workspace
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
+
+_ROLES = {"unigram": unigram.ROLES, "byte_level_bpe": bpe.ROLES}
+_SCORED_CHARACTERS = 2_000_000
+_REPORTED_SCORES = ("tokens_per_word", "tokens_per_byte", "unknown_share")
+
+
+def train(
+    config: TokenizerConfig, workspace: Workspace, reporter: Reporter | None = None
+) -> Artifact:
+    """Trains a tokenizer on the training documents of a corpus, and scores it on the held-out ones.
+
+    Args:
+        config: What to train it on and how.
+        workspace: Where the artifact goes.
+        reporter: Hears how far it is; may stop it.
+
+    Returns:
+        The tokenizer's artifact. Its counts hold the scorecard, `vocab_size` and the corpus's
+        counts.
+
+    Raises:
+        ConfigError: The name is taken, or the corpus is named wrongly.
+        CorpusError: There is no text.
+        TokenizerError: The text doesn't support a vocabulary of that size.
+        RunStopped: The reporter was asked to stop; nothing is written.
+    """
+    reporter = reporter or Reporter()
+    if config.name:
+        workspace.check_new_name("tokenizer", config.name)
+    name = config.name or _name_for(config)
+    corpus = open_corpus(config.corpus, workspace, reporter)
+    backend = _train_backend(config, corpus, reporter)
+    _check_size(config, backend)
+    with workspace.new_artifact("tokenizer", name, exact=bool(config.name)) as draft:
+        write_files(draft.folder, backend, _ROLES[config.algorithm])
+        tokenizer = StudioTokenizer(draft.folder, name)
+        draft.fingerprint = tokenizer.fingerprint
+        draft.config = config.model_dump(mode="json")
+        draft.inputs = {"corpus": corpus.fingerprint}
+        draft.counts = {
+            "vocab_size": tokenizer.vocab_size,
+            **_scores(tokenizer, corpus, reporter),
+            "corpus": corpus.counts,
+        }
+        reporter.metrics(0, {score: draft.counts[score] for score in _REPORTED_SCORES})
+    assert draft.artifact
+    return draft.artifact
+
+
+def _name_for(config: TokenizerConfig) -> str:
+    return f"{config.corpus.source}-{config.algorithm}-{config.vocab_size}"
+
+
+def _train_backend(config: TokenizerConfig, corpus: Corpus, reporter: Reporter) -> Tokenizer:
+    texts = corpus.documents("train")
+    total = corpus.counts.get("train_documents")
+    if config.algorithm == "unigram":
+        return unigram.train_unigram(texts, config.vocab_size, reporter, total)
+    return bpe.train_byte_level_bpe(texts, config.vocab_size, config.min_frequency, reporter, total)
+
+
+def _check_size(config: TokenizerConfig, backend: Tokenizer) -> None:
+    possible = backend.get_vocab_size(with_added_tokens=True)
+    if possible < config.vocab_size:
+        rarer = config.algorithm == "byte_level_bpe" and config.min_frequency > 1
+        raise TokenizerError(
+            f"The text is too small for a vocabulary of {config.vocab_size:,}",
+            expected=f"at most {possible:,} tokens, which is what it supports",
+            received=f"vocab_size={config.vocab_size}",
+            fix=f"set vocab_size to {possible} or less, or train on more text"
+            + (", or lower min_frequency" if rarer else ""),
+            field="vocab_size",
+        )
+
+
+def _scores(tokenizer: StudioTokenizer, corpus: Corpus, reporter: Reporter) -> dict[str, Any]:
+    """Scores the tokenizer on held-out text, or on training text where none could be held out."""
+    try:
+        scores = scorecard(tokenizer, _up_to(_SCORED_CHARACTERS, corpus.documents("validation")))
+    except CorpusError as error:
+        reporter.warn(f"The tokenizer is scored on the text it was trained on. {error.problem}.")
+        scores = scorecard(tokenizer, _up_to(_SCORED_CHARACTERS, corpus.documents("train")))
+        return {**scores, "scored_on": "train"}
+    return {**scores, "scored_on": "validation"}
+
+
+def _up_to(characters: int, texts: Iterable[str]) -> Iterator[str]:
+    """Yields texts until they have so many characters."""
+    for text in texts:
+        yield text
+        characters -= len(text)
+        if characters <= 0:
+            return

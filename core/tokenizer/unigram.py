@@ -1,0 +1,240 @@
+"""Training a Unigram tokenizer, as Hugging Face's TPU example has it.
+
+From `train_unigram.py`: the normaliser, Metaspace, the special tokens and their template. Two
+things differ. Whitespace is never lost: a text may begin with spaces, and a newline or a run of
+spaces is a piece of its own, where the example glues a newline to the words around it. And the
+pieces are chosen by `core.tokenizer.em` from the counts of words; of a large text the rare words
+are sampled, so that memory and time stay bounded.
+
+Source: https://github.com/huggingface/transformers/blob/v4.57.0/examples/tensorflow/
+language-modeling-tpu/train_unigram.py
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from hashlib import blake2b
+from typing import TYPE_CHECKING, Any
+
+from core.errors import TokenizerError
+from core.events import Reporter
+from core.tokenizer.em import ChosenPieces, choose_pieces
+from core.tokenizer.roles import Roles, parts_between
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
+
+ROLES = Roles(cls="[CLS]", sep="[SEP]", unk="<unk>", pad="<pad>", mask="[MASK]")
+SPECIAL_TOKENS = ("[CLS]", "[SEP]", "<unk>", "<pad>", "[MASK]")
+
+_REPLACED = {"``": '"', "''": '"'}
+_SPACE = "▁"
+# Words: a run of spaces without its last, a word with the space before it, a run of newlines.
+_WORDS = rf"{_SPACE}+(?={_SPACE})|{_SPACE}?[^{_SPACE}\n]+|{_SPACE}|\n+"
+# The same, but text without spaces is counted in parts.
+_COUNTED = rf"{_SPACE}{{1,32}}(?={_SPACE})|{_SPACE}?[^{_SPACE}\n]{{1,31}}|{_SPACE}|\n{{1,32}}"
+
+_DISTINCT_WORDS_KEPT = 1_500_000
+_SAMPLED_CHARACTERS = 1_000_000
+_SAMPLED_CHARACTERS_PER_TOKEN = 60
+_DOCUMENTS_BETWEEN_REPORTS = 500
+_SCORE_DECIMALS = 4  # beyond these, scores differ between processors
+
+
+def train_unigram(
+    texts: Iterable[str], vocab_size: int, reporter: Reporter, total: int | None = None
+) -> Tokenizer:
+    """Trains a Unigram tokenizer. The same texts give the same tokenizer.
+
+    Args:
+        texts: Documents; they are read once.
+        vocab_size: Tokens to end with, special ones included.
+        reporter: Hears how far it is; may stop it.
+        total: How many documents there are, if known.
+
+    Returns:
+        The tokenizer; it has fewer tokens where the text doesn't support more.
+
+    Raises:
+        TokenizerError: The text has more different characters than that.
+        RunStopped: The reporter was asked to stop.
+    """
+    words = count_words(_reported(texts, total, reporter))
+    _check_room(vocab_size, len({character for word in words for character in word}))
+    count = vocab_size - len(SPECIAL_TOKENS)
+    budget = max(_SAMPLED_CHARACTERS, vocab_size * _SAMPLED_CHARACTERS_PER_TOKEN)
+    sample = sample_words(words, budget)
+    chosen = choose_pieces(sample, count, _Steps(reporter))
+    if chosen.possible < count and len(sample) < len(words):
+        chosen = choose_pieces(words, count, _Steps(reporter))
+    return _assembled(chosen)
+
+
+def count_words(texts: Iterable[str]) -> Counter[str]:
+    """Counts the words of texts, cut as the tokenizer cuts them (very long ones in parts).
+
+    Where there are very many different ones, the rarest are forgotten from time to time; but no
+    character is.
+    """
+    find = re.compile(_COUNTED).findall
+    words: Counter[str] = Counter()
+    for text in texts:
+        for part in parts_between(SPECIAL_TOKENS, _SPACE + _normalised(text)):
+            words.update(find(part))
+        if len(words) > _DISTINCT_WORDS_KEPT:
+            words = _without_rarest(words)
+    return words
+
+
+def sample_words(words: Mapping[str, int], characters: int) -> dict[str, int]:
+    """Takes so many of the different words that they have about so many characters.
+
+    The frequent ones stay. A rare one stays with a probability that grows with its count, decided
+    by its hash, and then counts for those that don't: expected counts are those of the text. Of
+    every character some word stays, if only the character itself.
+    """
+    level = _sampling_level(words, characters)
+    if level <= 1:
+        return dict(words)
+    chosen = {
+        word: max(count, level)
+        for word, count in words.items()
+        if count >= level or _draw(word) < count / level
+    }
+    return chosen | _missing_characters(words, chosen)
+
+
+def _sampling_level(words: Mapping[str, int], characters: int) -> int:
+    """Returns the count below which words are sampled, so that the expected size fits."""
+    lengths: Counter[int] = Counter()
+    for word, count in words.items():
+        lengths[count] += len(word)
+    level = 1
+    while _expected_characters(lengths, level) > characters:
+        level += max(1, level // 8)
+    return level
+
+
+def _expected_characters(lengths: Mapping[int, int], level: int) -> float:
+    return sum(length * min(1.0, count / level) for count, length in lengths.items())
+
+
+def _draw(word: str) -> float:
+    """Returns a number in [0, 1) that is the word's own."""
+    digest = blake2b(word.encode("utf-8"), digest_size=8).digest()
+    return int.from_bytes(digest, "little") / 2**64
+
+
+def _without_rarest(words: Counter[str]) -> Counter[str]:
+    """Leaves at most half of the words that may be kept."""
+    level = 1
+    kept = words
+    while len(kept) > _DISTINCT_WORDS_KEPT // 2:
+        level += 1
+        kept = Counter({word: count for word, count in kept.items() if count >= level})
+    kept.update(_missing_characters(words, kept))
+    return kept
+
+
+def _missing_characters(words: Iterable[str], kept: Iterable[str]) -> dict[str, int]:
+    """Returns the characters of words that no kept word has, as words that come once."""
+    missing = {c for word in words for c in word} - {c for word in kept for c in word}
+    return dict.fromkeys(sorted(missing), 1)
+
+
+def _normalised(text: str) -> str:
+    for old, new in _REPLACED.items():
+        text = text.replace(old, new)
+    return text.replace(" ", _SPACE)
+
+
+def _reported(texts: Iterable[str], total: int | None, reporter: Reporter) -> Iterator[str]:
+    number = 0
+    for number, text in enumerate(texts, start=1):
+        if number % _DOCUMENTS_BETWEEN_REPORTS == 0:
+            reporter.raise_if_stopped()
+            reporter.progress(number, total, "documents", "counting words")
+        yield text
+    reporter.progress(number, number, "documents", "counting words")
+
+
+class _Steps:
+    """Passes the steps of choosing pieces on to a reporter."""
+
+    def __init__(self, reporter: Reporter) -> None:
+        self._reporter = reporter
+        self._done = 0
+
+    def __call__(self, note: str) -> None:
+        self._reporter.raise_if_stopped()
+        self._done += 1
+        self._reporter.progress(self._done, None, "steps", f"choosing pieces: {note}")
+
+
+def _check_room(vocab_size: int, characters: int) -> None:
+    needed = characters + len(SPECIAL_TOKENS)
+    if vocab_size < needed:
+        raise TokenizerError(
+            f"A vocabulary of {vocab_size:,} has no room for the text's characters",
+            expected=f"at least {needed:,} tokens: the text has {characters:,} different "
+            f"characters and there are {len(SPECIAL_TOKENS)} special tokens",
+            received=f"vocab_size={vocab_size}",
+            fix=f"raise vocab_size well above {needed:,}, or choose byte_level_bpe, which needs "
+            "no token for a character",
+            field="vocab_size",
+        )
+
+
+def _assembled(chosen: ChosenPieces) -> Tokenizer:
+    """Puts pieces into the tokenizer they are for."""
+    from tokenizers import (
+        AddedToken,
+        Regex,
+        Tokenizer,
+        decoders,
+        models,
+        normalizers,
+        pre_tokenizers,
+        processors,
+    )
+
+    backend = Tokenizer(models.Unigram(_vocabulary(chosen), SPECIAL_TOKENS.index("<unk>")))
+    backend.add_special_tokens(
+        [
+            AddedToken(token, lstrip=token == ROLES.mask, normalized=False, special=True)
+            for token in SPECIAL_TOKENS
+        ]
+    )
+    backend.normalizer = normalizers.Sequence(
+        [normalizers.Replace(old, new) for old, new in _REPLACED.items()]
+    )
+    # One mark is put before every text, and taken off again by the decoder. Metaspace by itself
+    # doesn't put it before a text that begins with a space, and so loses that space. In the
+    # second step no text begins with a space any more: there are only marks.
+    backend.pre_tokenizer = pre_tokenizers.Sequence(
+        [
+            pre_tokenizers.Metaspace(_SPACE, prepend_scheme="never", split=False),
+            pre_tokenizers.Metaspace(" ", prepend_scheme="first", split=False),
+            pre_tokenizers.Metaspace(_SPACE, prepend_scheme="never", split=False),
+            pre_tokenizers.Split(Regex(_WORDS), behavior="isolated"),
+        ]
+    )
+    backend.decoder = decoders.Metaspace(_SPACE, prepend_scheme="first", split=False)
+    backend.post_processor = processors.TemplateProcessing(
+        single="[CLS]:0 $A:0 [SEP]:0",
+        pair="[CLS]:0 $A:0 [SEP]:0 $B:1 [SEP]:1",
+        special_tokens=[(token, SPECIAL_TOKENS.index(token)) for token in ("[CLS]", "[SEP]")],
+    )
+    return backend
+
+
+def _vocabulary(chosen: ChosenPieces) -> list[tuple[str, float]]:
+    """Returns the special tokens and then the pieces, the most probable first."""
+    rounded: list[Any] = [
+        (piece, round(score, _SCORE_DECIMALS))
+        for piece, score in zip(chosen.pieces, chosen.scores, strict=True)
+    ]
+    rounded.sort(key=lambda entry: (-entry[1], entry[0]))
+    return [*((token, 0.0) for token in SPECIAL_TOKENS), *rounded]
