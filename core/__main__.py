@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -102,9 +101,7 @@ def _run_quickstart(options: argparse.Namespace) -> int:
 
 
 def _run_fill_mask(options: argparse.Namespace) -> int:
-    # The answer is all that belongs on the screen, not what TensorFlow has to say of itself.
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-    from core.inference import fill_mask
+    from core.inference import fill_mask, stay_on_cpu
 
     if not options.text:
         raise ConfigError(
@@ -114,6 +111,7 @@ def _run_fill_mask(options: argparse.Namespace) -> int:
             fix="give it behind the model, or with --text",
             field="text",
         )
+    stay_on_cpu()
     predictions = fill_mask(
         options.model, options.text, options.top_k, workspace=_workspace(options)
     )
