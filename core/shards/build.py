@@ -1,0 +1,301 @@
+"""The stage: a corpus becomes rows of token ids in TFRecord files.
+
+Documents are streamed, encoded on all cores in batches of some megabytes while earlier batches are
+packed and written, joined to one stream of tokens per split, and cut into rows. Nothing is lost but
+the last incomplete row of each split. Memory holds a few batches, however long the text is.
+
+The folder: train/ and validation/ with dataset-{shard}-{records}.tfrecord, tokenizer/ (a copy),
+token_counts.npy (how often each id stands in the training rows) and manifest.json.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from core.config import ShardConfig
+from core.corpus import Corpus, open_corpus
+from core.errors import ConfigError, ShardError
+from core.events import Reporter
+from core.shards.destination import new_destination
+from core.shards.encode import Batch, Batcher, DocumentEncoder
+from core.shards.layout import RowLayout, cut_rows, id_dtype, layout_for
+from core.shards.read import SPLITS, TOKEN_COUNTS_FILE, TOKENIZER_FOLDER, TRAIN, VALIDATION
+from core.shards.records import FixedRecords, Int64Records, RecordLayout, ShardWriter
+from core.tokenizer import StudioTokenizer, load
+from core.workspace import Artifact, Workspace
+
+# Each holds a batch and its encodings: about 150 MB. Beyond this, more cores serve a batch.
+_MOST_WORKERS = 8
+
+_REPORTED_COUNTS = ("train_rows", "validation_rows", "train_tokens", "tokens_dropped")
+_ADJECTIVES = {TRAIN: "training", VALIDATION: "validation"}
+_FIXES = {
+    TRAIN: "give more text, or set a smaller max_seq_length",
+    VALIDATION: "give more text, hold more of it out with validation_percent, set a smaller "
+    "max_seq_length, or write the training rows only with split=train",
+}
+
+
+def build(config: ShardConfig, workspace: Workspace, reporter: Reporter | None = None) -> Artifact:
+    """Builds shards from a corpus.
+
+    Args:
+        config: Which corpus and tokenizer, and how long the rows are.
+        workspace: Where the artifact goes.
+        reporter: Hears how far it is; may stop it.
+
+    Returns:
+        The shards' artifact. With `output_dir` it has only a manifest, which says where they lie.
+
+    Raises:
+        ConfigError: The name is taken, the place isn't free, the tokenizer has no mask token.
+        CorpusError, TokenizerError: The text or the tokenizer can't be used.
+        ShardError: There is less text than one row, or the place can't be written to.
+        RunStopped: The reporter was asked to stop; nothing is left behind.
+    """
+    reporter = reporter or Reporter()
+    layout = layout_for(config)
+    if config.name:
+        workspace.check_new_name("shards", config.name)
+    name = config.name or _name_for(config)
+    tokenizer = _load_tokenizer(config, layout, workspace)
+    with new_destination(config.output_dir, workspace) as destination:
+        corpus = open_corpus(config.corpus, workspace, reporter)
+        with workspace.new_artifact("shards", name, exact=bool(config.name)) as draft:
+            folder = destination.folder(draft)
+            draft.config = config.model_dump(mode="json")
+            draft.inputs = {"corpus": corpus.fingerprint, "tokenizer": tokenizer.fingerprint}
+            draft.counts = _write_shards(config, layout, corpus, tokenizer, folder, reporter)
+            draft.location = destination.location
+            draft.fingerprint = destination.publish(draft, reporter)
+        reporter.metrics(0, {name: draft.counts[name] for name in _REPORTED_COUNTS})
+    assert draft.artifact
+    return draft.artifact
+
+
+def _name_for(config: ShardConfig) -> str:
+    tokenizer = re.sub(r"[^A-Za-z0-9._-]+", "-", Path(config.tokenizer).name).strip("-.")
+    return f"{config.corpus.source}-{tokenizer[:60]}-{config.max_seq_length}"
+
+
+def _load_tokenizer(
+    config: ShardConfig, layout: RowLayout, workspace: Workspace
+) -> StudioTokenizer:
+    tokenizer = load(config.tokenizer, workspace)
+    if layout.needs_mask_token and tokenizer.mask_id is None:
+        raise ConfigError(
+            f"The tokenizer {config.tokenizer} has no mask token",
+            expected=f"one, such as <mask> or [MASK], for the objective {config.objective}",
+            received="none",
+            fix="train a tokenizer here, or name another one",
+            field="tokenizer",
+        )
+    return tokenizer
+
+
+@dataclass
+class Packer:
+    """Cuts one split's stream of tokens into rows and writes them.
+
+    Attributes:
+        tokens: Tokens taken in.
+        token_counts: How often each id stands in the rows written, int64 (vocab_size,).
+    """
+
+    writer: ShardWriter
+    row_length: int
+    token_counts: NDArray[np.int64]
+    tokens: int = 0
+    _rest: NDArray = field(default_factory=lambda: np.empty(0, np.uint16))
+
+    def add(self, tokens: NDArray) -> None:
+        """Writes the rows that these tokens complete, and keeps the rest for the next."""
+        self.tokens += len(tokens)
+        together = np.concatenate((self._rest, tokens)) if len(self._rest) else tokens
+        rows, rest = cut_rows(together, self.row_length)
+        self._rest = rest.copy()
+        self.token_counts += np.bincount(rows.reshape(-1), minlength=len(self.token_counts))
+        self.writer.write(rows)
+
+    @property
+    def rows(self) -> int:
+        """Rows written."""
+        return self.writer.rows
+
+    @property
+    def dropped(self) -> int:
+        """Tokens that fill no row."""
+        return len(self._rest)
+
+
+class Meter:
+    """Counts documents as they pass and reports how far the stage is.
+
+    Args:
+        corpus: Knows how many documents there are, once it was read.
+        splits: Those that are read.
+        reporter: Who is told.
+    """
+
+    def __init__(self, corpus: Corpus, splits: Sequence[str], reporter: Reporter) -> None:
+        self.documents = dict.fromkeys(splits, 0)
+        self.bytes = 0
+        self.tokens = 0
+        self._reporter = reporter
+        self._start = time.monotonic()
+        known = corpus.counts
+        totals = [known.get(f"{split}_documents") for split in splits]
+        self._total = None if None in totals else sum(filter(None, totals))
+
+    def count(self, documents: Iterable[tuple[str, str]]) -> Iterator[tuple[str, str]]:
+        """Passes documents on, with their split, and counts them."""
+        for split, document in documents:
+            self.documents[split] += 1
+            self.bytes += len(document.encode("utf-8", "replace"))
+            yield split, document
+
+    def report(self, tokens: int) -> None:
+        """Reports progress after `tokens` more tokens."""
+        self.tokens += tokens
+        read = sum(self.documents.values())
+        speed = self.bytes / 1e6 / self.seconds
+        note = f"{self.tokens:,} tokens, {speed:.1f} MB/s"
+        self._reporter.progress(read, self._total, "documents", note)
+
+    @property
+    def seconds(self) -> float:
+        """Since the beginning; never 0."""
+        return max(1e-9, time.monotonic() - self._start)
+
+
+def _write_shards(
+    config: ShardConfig,
+    layout: RowLayout,
+    corpus: Corpus,
+    tokenizer: StudioTokenizer,
+    folder: Path,
+    reporter: Reporter,
+) -> dict[str, int]:
+    """Writes everything but the manifest to a folder and returns the counts."""
+    splits = SPLITS if config.split == "all" else (config.split,)
+    dtype = id_dtype(tokenizer.vocab_size)
+    records = _record_layout(config, layout, dtype)
+    packers = {
+        split: Packer(
+            ShardWriter(folder / split, records, config.shard_size),
+            layout.row_length,
+            np.zeros(tokenizer.vocab_size, np.int64),
+        )
+        for split in splits
+    }
+    encoder = DocumentEncoder(tokenizer.backend, dtype)
+    meter = Meter(corpus, splits, reporter)
+    batches = _batches(meter.count(_documents(corpus, splits)), encoder, splits)
+    for split, tokens in _encode_ahead(batches, encoder):
+        reporter.raise_if_stopped()
+        packers[split].add(tokens)
+        meter.report(len(tokens))
+    for split, packer in packers.items():
+        packer.writer.close()
+        _check_rows(split, packer)
+    tokenizer.copy_to(folder / TOKENIZER_FOLDER)
+    if TRAIN in packers:
+        np.save(folder / TOKEN_COUNTS_FILE, packers[TRAIN].token_counts)
+    return _counts(packers, meter, tokenizer, layout)
+
+
+def _record_layout(config: ShardConfig, layout: RowLayout, dtype: np.dtype) -> RecordLayout:
+    if config.record_format == Int64Records.name:
+        return Int64Records(layout.row_length)
+    return FixedRecords(layout.row_length, dtype.itemsize)
+
+
+def _documents(corpus: Corpus, splits: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """Yields documents with their split, in one pass over the source."""
+    if len(splits) > 1:
+        yield from corpus.labelled_documents()
+        return
+    only: Literal["train", "validation"] = "train" if TRAIN in splits else "validation"
+    for document in corpus.documents(only):
+        yield only, document
+
+
+def _batches(
+    documents: Iterable[tuple[str, str]], encoder: DocumentEncoder, splits: Sequence[str]
+) -> Iterator[tuple[str, Batch]]:
+    """Groups each split's documents into batches."""
+    batchers = {split: Batcher(encoder) for split in splits}
+    for split, document in documents:
+        for batch in batchers[split].add(document):
+            yield split, batch
+    for split, batcher in batchers.items():
+        for batch in batcher.finish():
+            yield split, batch
+
+
+def _encode_ahead(
+    batches: Iterable[tuple[str, Batch]], encoder: DocumentEncoder
+) -> Iterator[tuple[str, NDArray]]:
+    """Yields the tokens of batches in order, while the next ones are being encoded."""
+    workers = min(_MOST_WORKERS, _cores())
+    waiting: deque[tuple[str, Future[NDArray]]] = deque()
+    with ThreadPoolExecutor(workers, thread_name_prefix="encode") as pool:
+        try:
+            for split, batch in batches:
+                waiting.append((split, pool.submit(encoder.encode, batch)))
+                if len(waiting) > workers:
+                    done_split, tokens = waiting.popleft()
+                    yield done_split, tokens.result()
+            while waiting:
+                done_split, tokens = waiting.popleft()
+                yield done_split, tokens.result()
+        finally:
+            pool.shutdown(cancel_futures=True)
+
+
+def _cores() -> int:
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def _check_rows(split: str, packer: Packer) -> None:
+    if packer.rows:
+        return
+    raise ShardError(
+        f"There is not enough text for a single {_ADJECTIVES[split]} row",
+        expected=f"at least {packer.row_length} tokens, as many as a row needs",
+        received=f"{packer.tokens} tokens of {_ADJECTIVES[split]} text",
+        fix=_FIXES[split],
+        field="max_seq_length",
+    )
+
+
+def _counts(
+    packers: Mapping[str, Packer], meter: Meter, tokenizer: StudioTokenizer, layout: RowLayout
+) -> dict[str, int]:
+    counts = {
+        "row_length": layout.row_length,
+        "vocab_size": tokenizer.vocab_size,
+        "bytes": meter.bytes,
+        "tokens_dropped": sum(packer.dropped for packer in packers.values()),
+    }
+    for split in SPLITS:
+        rows = packers[split].rows if split in packers else 0
+        counts |= {
+            f"{split}_rows": rows,
+            f"{split}_tokens": rows * layout.row_length,
+            f"{split}_documents": meter.documents.get(split, 0),
+        }
+    return counts

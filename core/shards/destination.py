@@ -1,0 +1,171 @@
+"""Where shards are written: the workspace, another folder, or an address.
+
+They appear whole or not at all. The two places outside the workspace are written to a hidden folder
+first, and emptied again if what comes after fails.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from core.errors import ConfigError, ShardError
+from core.events import Reporter
+from core.shards.storage import RemoteFolder, is_address, upload_folder
+from core.workspace import MANIFEST_FILE, Draft, Workspace, commit_folder, write_manifest
+
+
+class Destination:
+    """A place for shards: here, the workspace itself.
+
+    Attributes:
+        location: What the artifact's manifest says of it; empty for the workspace.
+    """
+
+    location = ""
+
+    def folder(self, draft: Draft) -> Path:
+        """Returns the folder to write to."""
+        return draft.folder
+
+    def publish(self, draft: Draft, reporter: Reporter) -> str:
+        """Brings what was written to its place, with a manifest of its own.
+
+        Returns:
+            The fingerprint of the files; empty where the draft will find it out itself.
+        """
+        return ""
+
+    def withdraw(self) -> None:
+        """Takes back what was published."""
+
+    def clean(self) -> None:
+        """Removes what was written and not published."""
+
+
+class FolderDestination(Destination):
+    """A folder outside the workspace; it must be free.
+
+    Args:
+        path: The folder.
+
+    Raises:
+        ConfigError: It holds something.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._final = path.absolute()
+        self._draft = self._final.with_name(f".{self._final.name}.{os.getpid()}.draft")
+        self._published = False
+        self.location = str(self._final)
+        if self._final.exists() and (not self._final.is_dir() or any(self._final.iterdir())):
+            raise _not_empty(str(path))
+
+    def folder(self, draft: Draft) -> Path:
+        try:
+            shutil.rmtree(self._draft, ignore_errors=True)
+            self._draft.mkdir(parents=True)
+        except OSError as error:
+            raise ConfigError(
+                f"The folder {self._final.parent} can't be written to",
+                expected="a place where this account may make folders",
+                received=error.strerror or str(error),
+                fix="name another output_dir",
+                field="output_dir",
+            ) from error
+        return self._draft
+
+    def publish(self, draft: Draft, reporter: Reporter) -> str:
+        manifest = draft.describe(self._draft)
+        write_manifest(self._draft, manifest)
+        if self._final.exists():
+            self._final.rmdir()
+        commit_folder(self._draft, self._final)
+        self._published = True
+        return manifest.fingerprint
+
+    def withdraw(self) -> None:
+        if self._published:
+            shutil.rmtree(self._final, ignore_errors=True)
+
+    def clean(self) -> None:
+        shutil.rmtree(self._draft, ignore_errors=True)
+
+
+class RemoteDestination(Destination):
+    """An address like gs://bucket/folder; it must be free.
+
+    Args:
+        address: The folder's address.
+        staging: The local folder to write to before the upload.
+
+    Raises:
+        ConfigError: It holds something, or no such kind of address is known.
+        ShardError: The store doesn't answer.
+    """
+
+    def __init__(self, address: str, staging: Path) -> None:
+        self._remote = RemoteFolder(address)
+        self._staging = staging
+        self._published: list[str] = []
+        self.location = self._remote.address
+        if self._remote.files():
+            raise _not_empty(address)
+
+    def folder(self, draft: Draft) -> Path:
+        shutil.rmtree(self._staging, ignore_errors=True)
+        self._staging.mkdir(parents=True)
+        return self._staging
+
+    def publish(self, draft: Draft, reporter: Reporter) -> str:
+        manifest = draft.describe(self._staging)
+        write_manifest(self._staging, manifest)
+        upload_folder(self._staging, self._remote, reporter)
+        self._published = [MANIFEST_FILE, *manifest.files]
+        return manifest.fingerprint
+
+    def withdraw(self) -> None:
+        with suppress(ShardError):
+            self._remote.remove(self._published)
+
+    def clean(self) -> None:
+        shutil.rmtree(self._staging, ignore_errors=True)
+
+
+@contextmanager
+def new_destination(output_dir: str, workspace: Workspace) -> Iterator[Destination]:
+    """Gives the place that `output_dir` names; it is left empty if the block fails.
+
+    Args:
+        output_dir: A folder, an address, or nothing for the workspace.
+        workspace: Its cache holds what goes to an address until it is there.
+    """
+    destination = _destination_for(output_dir, workspace)
+    try:
+        yield destination
+    except BaseException:
+        destination.withdraw()
+        raise
+    finally:
+        destination.clean()
+
+
+def _destination_for(output_dir: str, workspace: Workspace) -> Destination:
+    if not output_dir:
+        return Destination()
+    if is_address(output_dir):
+        return RemoteDestination(output_dir, workspace.cache / f"upload.{os.getpid()}")
+    return FolderDestination(Path(output_dir).expanduser())
+
+
+def _not_empty(place: str) -> ConfigError:
+    return ConfigError(
+        f"{place} isn't empty",
+        expected="a new or empty folder, as nothing that exists is overwritten",
+        received="one with files in it",
+        fix="name another output_dir, or empty that one; split=all writes both parts at once",
+        field="output_dir",
+    )

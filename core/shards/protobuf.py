@@ -1,0 +1,147 @@
+"""The few parts of protobuf's wire format that a `tf.train.Example` needs, without protobuf.
+
+An Example holds Features, a map from names to Feature; a Feature is a list of bytes (kind 1),
+floats (2) or int64 (3). Lists of numbers are encoded and decoded by numpy, many at a time.
+
+Source: https://protobuf.dev/programming-guides/encoding and
+https://github.com/tensorflow/tensorflow/blob/master/tensorflow/core/example/feature.proto
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+BYTES, FLOAT, INT64 = 1, 2, 3
+
+_VARINT, _FIXED64, _LENGTH_DELIMITED, _FIXED32 = 0, 1, 2, 5
+_MAX_VARINT_BYTES = 10
+_NOT_AN_EXAMPLE = "bytes that aren't a tf.train.Example"
+
+
+def serialize_example(features: dict[str, bytes]) -> bytes:
+    """Returns a `tf.train.Example` of serialised features."""
+    entries = (
+        _field(1, _field(1, name.encode()) + _field(2, feature))
+        for name, feature in features.items()
+    )
+    return _field(1, b"".join(entries))
+
+
+def serialize_feature(kind: int, content: bytes) -> bytes:
+    """Returns a `tf.train.Feature` whose list has `content`: one bytes value, or packed numbers."""
+    return _field(kind, _field(1, content))
+
+
+def parse_example(example: bytes) -> dict[str, tuple[int, list[bytes]]]:
+    """Returns the kind and the list of each feature of a serialised `tf.train.Example`, by name.
+
+    The parts of a list are as they stand: bytes values, or pieces of packed numbers.
+
+    Raises:
+        ValueError: It isn't an Example.
+    """
+    found: dict[str, tuple[int, list[bytes]]] = {}
+    for features in _parts(example, 1):
+        for entry in _parts(features, 1):
+            name = b"".join(_parts(entry, 1)).decode("utf-8", "replace")
+            for kind, content in _fields(b"".join(_parts(entry, 2))):
+                found[name] = (kind, _parts(content, 1))
+    return found
+
+
+def encode_varints(values: NDArray) -> tuple[bytes, NDArray[np.int64]]:
+    """Encodes numbers of less than 35 bits as protobuf varints.
+
+    Args:
+        values: Numbers >= 0, shape (n,).
+
+    Returns:
+        The bytes, and how many of them each number takes, int64 (n,).
+    """
+    values = values.astype(np.int64)
+    sizes = np.ones(len(values), np.int64)
+    for bits in (7, 14, 21, 28):
+        sizes += values >> bits > 0
+    starts = np.cumsum(sizes) - sizes
+    data = np.empty(int(sizes.sum()), np.uint8)
+    for place in range(int(sizes.max(initial=0))):
+        here = np.flatnonzero(sizes > place)
+        more = (sizes[here] > place + 1).astype(np.uint8) << 7
+        data[starts[here] + place] = (values[here] >> (7 * place) & 0x7F).astype(np.uint8) | more
+    return data.tobytes(), sizes
+
+
+def decode_varint_lists(lists: Sequence[bytes]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Decodes lists of protobuf varints.
+
+    Args:
+        lists: The bytes of each list; each ends with a whole varint.
+
+    Returns:
+        All numbers, and how many there are in each list, both int64.
+    """
+    data = np.frombuffer(b"".join(lists), np.uint8)
+    ends = np.flatnonzero(data < 0x80)
+    starts = np.concatenate(([0], ends[:-1] + 1)) if len(ends) else ends
+    sizes = ends - starts + 1
+    values = np.zeros(len(ends), np.int64)
+    for place in range(min(int(sizes.max(initial=0)), _MAX_VARINT_BYTES)):
+        here = np.flatnonzero(sizes > place)
+        values[here] |= (data[starts[here] + place] & 0x7F).astype(np.int64) << (7 * place)
+    list_ends = np.cumsum([len(part) for part in lists], dtype=np.int64)
+    return values, np.diff(np.searchsorted(ends, list_ends), prepend=0)
+
+
+def _parts(message: bytes, number: int) -> list[bytes]:
+    return [content for found, content in _fields(message) if found == number]
+
+
+def _fields(message: bytes) -> Iterator[tuple[int, bytes]]:
+    """Yields number and content of a message's fields; a number's content is its bytes."""
+    position = 0
+    while position < len(message):
+        tag, position = _read_varint(message, position)
+        end = _end_of_field(message, position, tag & 7)
+        if tag & 7 == _LENGTH_DELIMITED:
+            _, position = _read_varint(message, position)
+        if end > len(message):
+            raise ValueError(_NOT_AN_EXAMPLE)
+        yield tag >> 3, message[position:end]
+        position = end
+
+
+def _end_of_field(message: bytes, position: int, wire_type: int) -> int:
+    if wire_type in (_FIXED64, _FIXED32):
+        return position + (8 if wire_type == _FIXED64 else 4)
+    if wire_type not in (_VARINT, _LENGTH_DELIMITED):
+        raise ValueError(_NOT_AN_EXAMPLE)
+    value, end = _read_varint(message, position)
+    return end + value if wire_type == _LENGTH_DELIMITED else end
+
+
+def _read_varint(message: bytes, position: int) -> tuple[int, int]:
+    """Returns the number at a position, and where it ends."""
+    value = 0
+    for place, byte in enumerate(message[position : position + _MAX_VARINT_BYTES]):
+        value |= (byte & 0x7F) << (7 * place)
+        if byte < 0x80:
+            return value, position + place + 1
+    raise ValueError(_NOT_AN_EXAMPLE)
+
+
+def _field(number: int, content: bytes) -> bytes:
+    return b"".join(
+        (_write_varint(number << 3 | _LENGTH_DELIMITED), _write_varint(len(content)), content)
+    )
+
+
+def _write_varint(value: int) -> bytes:
+    parts = bytearray()
+    while value >= 0x80:
+        parts.append(value & 0x7F | 0x80)
+        value >>= 7
+    parts.append(value)
+    return bytes(parts)

@@ -1,0 +1,406 @@
+"""Shards are opened, and their rows read by number.
+
+Shards are named by their name in the workspace, their folder, or an address like
+`gs://bucket/folder`, which is copied to the workspace's cache and verified first. A folder needs no
+manifest: one that the original `prepare_tfrecord_shards.py` filled can be named as it is.
+
+Files are mapped, not loaded. Each record is checked by its CRC whenever it is read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from core.errors import ShardError
+from core.events import Reporter
+from core.shards.layout import id_dtype
+from core.shards.records import (
+    FixedRecords,
+    Int64Records,
+    MappedRecords,
+    RecordLayout,
+    parse_file_name,
+    sniff,
+)
+from core.shards.storage import fetch_shards, is_address
+from core.workspace import (
+    MANIFEST_FILE,
+    Manifest,
+    Workspace,
+    fingerprint_of_files,
+    hash_file,
+    read_manifest,
+)
+
+TRAIN, VALIDATION = "train", "validation"
+SPLITS = (TRAIN, VALIDATION)
+TOKENIZER_FOLDER = "tokenizer"
+TOKEN_COUNTS_FILE = "token_counts.npy"
+
+_ROWS_AT_ONCE = 8192
+_SAMPLED_BYTES = 1 << 16
+
+
+@dataclass(frozen=True)
+class ShardFile:
+    """One file of rows: its place and, by its name, how many it holds."""
+
+    path: Path
+    records: int
+
+
+class Rows:
+    """The rows of one split, over all its files.
+
+    Args:
+        files: In the order of the rows.
+        layout: How their records are laid out.
+    """
+
+    def __init__(self, files: Sequence[ShardFile], layout: RecordLayout) -> None:
+        self.files = list(files)
+        self.layout = layout
+        self._ends = np.cumsum([file.records for file in self.files], dtype=np.int64)
+        # A map keeps its file open, and a process may only have so many.
+        self._mapped: Callable[[int], MappedRecords] = lru_cache(_most_open_files())(self._map)
+
+    def __len__(self) -> int:
+        return int(self._ends[-1]) if self.files else 0
+
+    @property
+    def row_length(self) -> int:
+        """Tokens in a row."""
+        return self.layout.row_length
+
+    def take(self, indices: NDArray[np.integer]) -> NDArray[np.int32]:
+        """Returns the rows with these numbers, int32 (n, row_length).
+
+        Args:
+            indices: Row numbers, 0 to len - 1, in any order, shape (n,).
+
+        Raises:
+            IndexError: There is no such row.
+            ShardError: A record is damaged; names its file and its number in it.
+        """
+        return self._gather(indices, lambda mapped, numbers: mapped.read(numbers))
+
+    def take_attention_masks(self, indices: NDArray[np.integer]) -> NDArray[np.int32]:
+        """Returns the rows' attention masks, int32 (n, row_length); ones where none are stored."""
+        return self._gather(indices, lambda mapped, numbers: mapped.read_masks(numbers))
+
+    def locate(self, index: int) -> tuple[Path, int]:
+        """Returns a row's file, and its number in it."""
+        file = int(np.searchsorted(self._ends, index, side="right"))
+        return self.files[file].path, index - self._start_of(file)
+
+    def chunks(self, rows: int = _ROWS_AT_ONCE) -> Iterator[NDArray[np.int32]]:
+        """Yields all rows in order, so many at once."""
+        for start in range(0, len(self), rows):
+            yield self.take(np.arange(start, min(start + rows, len(self))))
+
+    def verify(self) -> None:
+        """Reads all rows.
+
+        Raises:
+            ShardError: A record is damaged; names its file and its number in it.
+        """
+        for _ in self.chunks():
+            pass
+
+    def _gather(
+        self,
+        indices: NDArray[np.integer],
+        read: Callable[[MappedRecords, NDArray[np.int64]], NDArray],
+    ) -> NDArray[np.int32]:
+        wanted = np.asarray(indices).astype(np.int64)
+        if len(wanted) and (wanted.min() < 0 or wanted.max() >= len(self)):
+            raise IndexError(f"rows are numbered 0 to {len(self) - 1}")
+        found = np.empty((len(wanted), self.row_length), np.int32)
+        files = np.searchsorted(self._ends, wanted, side="right")
+        order = np.argsort(files, kind="stable")
+        for chosen in np.split(order, np.flatnonzero(np.diff(files[order])) + 1):
+            if len(chosen):
+                file = int(files[chosen[0]])
+                found[chosen] = read(self._mapped(file), wanted[chosen] - self._start_of(file))
+        return found
+
+    def _start_of(self, file: int) -> int:
+        return int(self._ends[file]) - self.files[file].records
+
+    def _map(self, file: int) -> MappedRecords:
+        return self.layout.map(self.files[file].path, self.files[file].records)
+
+
+@dataclass(frozen=True)
+class Shards:
+    """Rows of token ids with what is known of them.
+
+    Attributes:
+        path: Their folder; of remote ones the local copy.
+        manifest: What they say of themselves; made up for a folder without one.
+        train: The training rows.
+        validation: The validation rows.
+    """
+
+    path: Path
+    manifest: Manifest
+    train: Rows
+    validation: Rows
+
+    @property
+    def fingerprint(self) -> str:
+        """Changes when the content does."""
+        return self.manifest.fingerprint
+
+    @property
+    def row_length(self) -> int:
+        """Tokens in a row."""
+        return (self.train if len(self.train) else self.validation).row_length
+
+    @cached_property
+    def vocab_size(self) -> int:
+        """The tokenizer's vocabulary size; without a manifest the highest id there is, plus one."""
+        if stated := self.manifest.counts.get("vocab_size"):
+            return int(stated)
+        highest = (
+            int(rows.max()) for split in (self.train, self.validation) for rows in split.chunks()
+        )
+        return 1 + max(highest, default=-1)
+
+    @property
+    def tokenizer_folder(self) -> Path | None:
+        """The copy of the tokenizer they were made with, if it is there."""
+        folder = self.path / TOKENIZER_FOLDER
+        return folder if (folder / "tokenizer.json").is_file() else None
+
+    @property
+    def tokenizer_fingerprint(self) -> str:
+        """Of the tokenizer they were made with; empty where it isn't known."""
+        return self.manifest.inputs.get("tokenizer", "")
+
+    @cached_property
+    def token_counts(self) -> NDArray[np.int64]:
+        """How often each id stands in the training rows, int64 (vocab_size,)."""
+        path = self.path / TOKEN_COUNTS_FILE
+        if not path.is_file():
+            return count_tokens(self.train.chunks(), self.vocab_size)
+        try:
+            return np.load(path, allow_pickle=False)
+        except (OSError, ValueError) as error:
+            raise ShardError(
+                f"The token counts {path} can't be read",
+                expected="a numpy array as it was written",
+                received=str(error),
+                fix="restore the file from a copy, or build the shards again",
+            ) from error
+
+
+def open_shards(
+    reference: str, workspace: Workspace | None = None, reporter: Reporter | None = None
+) -> Shards:
+    """Opens shards by their name in the workspace, their folder, or their address.
+
+    Args:
+        reference: `name`, `path/to/folder` or `gs://bucket/folder`.
+        workspace: Where names are looked up and remote shards are cached. None: the default one.
+        reporter: Hears how far a download is.
+
+    Raises:
+        ConfigError: There are none by that name.
+        ShardError: A file is missing, has another size than it should, or can't be fetched.
+    """
+    workspace = workspace or Workspace()
+    reporter = reporter or Reporter()
+    if is_address(reference):
+        return _open_folder(fetch_shards(reference, workspace, reporter))
+    if _is_bare_folder(reference, workspace):
+        return _open_bare(Path(reference).expanduser())
+    artifact = workspace.find("shards", reference)
+    location = artifact.manifest.location
+    if not location:
+        return _open_folder(artifact.path)
+    if is_address(location):
+        return _open_folder(fetch_shards(location, workspace, reporter, artifact.fingerprint))
+    return _open_elsewhere(Path(location), artifact.manifest)
+
+
+def count_tokens(rows: Iterable[NDArray], vocab_size: int) -> NDArray[np.int64]:
+    """Returns how often each id stands in rows, int64 (vocab_size,)."""
+    counts = np.zeros(vocab_size, np.int64)
+    for chunk in rows:
+        counts += np.bincount(chunk.reshape(-1), minlength=vocab_size)
+    return counts
+
+
+def _is_bare_folder(reference: str, workspace: Workspace) -> bool:
+    if not reference or (workspace.folder("shards") / reference / MANIFEST_FILE).is_file():
+        return False
+    folder = Path(reference).expanduser()
+    return not (folder / MANIFEST_FILE).is_file() and bool(_find_files(folder))
+
+
+def _open_elsewhere(folder: Path, expected: Manifest) -> Shards:
+    """Opens a folder that an artifact's manifest points to."""
+    if not (folder / MANIFEST_FILE).is_file():
+        raise ShardError(
+            f"The shards {expected.name} are not where they were put",
+            expected=f"them in {folder}",
+            received="no manifest there",
+            fix="bring the folder back, or build the shards again",
+        )
+    shards = _open_folder(folder)
+    if shards.fingerprint != expected.fingerprint:
+        raise ShardError(
+            f"The shards in {folder} have changed",
+            expected=f"those with the fingerprint {expected.fingerprint}",
+            received=f"others, with {shards.fingerprint}",
+            fix="build the shards again, or name the folder itself",
+        )
+    return shards
+
+
+def _open_folder(folder: Path) -> Shards:
+    """Opens a folder with the files in it, with or without a manifest."""
+    if not (folder / MANIFEST_FILE).is_file():
+        return _open_bare(folder)
+    manifest = read_manifest(folder)
+    layout = _stated_layout(folder, manifest)
+    train, validation = (
+        Rows(_stated_files(folder, manifest, split, layout), layout) for split in SPLITS
+    )
+    return Shards(folder, manifest, train, validation)
+
+
+def _stated_layout(folder: Path, manifest: Manifest) -> RecordLayout:
+    try:
+        row_length = int(manifest.counts["row_length"])
+        if manifest.config.get("record_format") == Int64Records.name:
+            return Int64Records(row_length)
+        return FixedRecords(row_length, id_dtype(int(manifest.counts["vocab_size"])).itemsize)
+    except (KeyError, TypeError, ValueError) as error:
+        raise ShardError(
+            f"The manifest in {folder} doesn't say how its rows are laid out",
+            expected="row_length and vocab_size among its counts",
+            received=f"{type(error).__name__}: {error}",
+            fix="restore the manifest from a copy, or build the shards again",
+        ) from error
+
+
+def _stated_files(
+    folder: Path, manifest: Manifest, split: str, layout: RecordLayout
+) -> list[ShardFile]:
+    """Returns a split's files as the manifest lists them, after a look at their sizes."""
+    files = []
+    for name, entry in manifest.files.items():
+        numbers = parse_file_name(Path(name).name)
+        if name.startswith(f"{split}/") and numbers:
+            _check_size(folder / name, int(entry["bytes"]), numbers[1], layout)
+            files.append((numbers[0], ShardFile(folder / name, numbers[1])))
+    return [file for _, file in sorted(files, key=lambda pair: pair[0])]
+
+
+def _check_size(path: Path, size: int, records: int, layout: RecordLayout) -> None:
+    """Refuses a file of another size, if possible with the record that it ends in."""
+    if not path.is_file():
+        raise ShardError(
+            f"The shard {path} is missing",
+            expected=f"a file of {size} bytes",
+            received="none",
+            fix="restore the file from a copy, or build the shards again",
+        )
+    if path.stat().st_size != size:
+        layout.map(path, records)
+        raise ShardError(
+            f"The shard {path} has another size than it was written with",
+            expected=f"{size} bytes",
+            received=f"{path.stat().st_size} bytes",
+            fix="restore the file from a copy, or build the shards again",
+        )
+
+
+def _open_bare(folder: Path) -> Shards:
+    """Opens a folder without a manifest; what a manifest would say is found out."""
+    found = _find_files(folder)
+    layouts = {split: sniff(files[0].path) for split, files in found.items() if files}
+    if not layouts:
+        raise ShardError(
+            f"There are no shards in {folder}",
+            expected="files named like dataset-0-1000.tfrecord, there or in train/ and validation/",
+            received="none",
+            fix="name the folder that holds them",
+        )
+    layout = next(iter(layouts.values()))
+    if any(other != layout for other in layouts.values()):
+        raise ShardError(
+            f"The rows in {folder} don't fit together",
+            expected=f"validation rows like the training rows: {layout}",
+            received=str(layouts[VALIDATION]),
+            fix="build both with the same row length and format",
+        )
+    splits = {split: Rows(found.get(split, []), layout) for split in SPLITS}
+    if isinstance(layout, FixedRecords):
+        for file in (file for rows in splits.values() for file in rows.files):
+            layout.map(file.path, file.records)
+    return Shards(folder, _guessed_manifest(folder, splits), splits[TRAIN], splits[VALIDATION])
+
+
+def _find_files(folder: Path) -> dict[str, list[ShardFile]]:
+    """Returns the files of each split; those that lie in the folder itself are for training."""
+    found = {split: _files_in(folder / split) for split in SPLITS}
+    if not any(found.values()):
+        found = {TRAIN: _files_in(folder)}
+    return {split: files for split, files in found.items() if files}
+
+
+def _files_in(folder: Path) -> list[ShardFile]:
+    paths = folder.glob("*.tfrecord") if folder.is_dir() else iter(())
+    named = [(numbers, path) for path in paths if (numbers := parse_file_name(path.name))]
+    return [ShardFile(path, numbers[1]) for numbers, path in sorted(named)]
+
+
+def _guessed_manifest(folder: Path, splits: Mapping[str, Rows]) -> Manifest:
+    counts = {"row_length": splits[TRAIN].row_length}
+    for split, rows in splits.items():
+        counts |= {f"{split}_rows": len(rows), f"{split}_tokens": len(rows) * rows.row_length}
+    tokenizer = folder / TOKENIZER_FOLDER / "tokenizer.json"
+    files = {
+        str(file.path.relative_to(folder)): _sample(file.path)
+        for rows in splits.values()
+        for file in rows.files
+    }
+    return Manifest(
+        kind="shards",
+        name=folder.name,
+        fingerprint=fingerprint_of_files(files),
+        config={"record_format": splits[TRAIN].layout.name},
+        inputs={"tokenizer": hash_file(tokenizer)[:16]} if tokenizer.is_file() else {},
+        counts=counts,
+        files=files,
+    )
+
+
+def _sample(path: Path) -> dict[str, Any]:
+    """Returns a file's size and a hash of it, its beginning and its end: all of it takes long."""
+    size = path.stat().st_size
+    with path.open("rb") as file:
+        start = file.read(_SAMPLED_BYTES)
+        file.seek(max(0, size - _SAMPLED_BYTES))
+        digest = sha256(str(size).encode() + start + file.read())
+    return {"bytes": size, "sha256": digest.hexdigest()}
+
+
+def _most_open_files() -> int:
+    try:
+        import resource
+    except ImportError:
+        return 256
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return 4096 if soft == resource.RLIM_INFINITY else max(16, min(4096, soft // 2))

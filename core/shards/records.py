@@ -1,0 +1,465 @@
+"""The TFRecord format of shards, written and read without TensorFlow.
+
+A TFRecord file is a row of records, each framed as
+
+    length (uint64) | masked CRC32C of length (uint32) | data | masked CRC32C of data (uint32)
+
+where data is a serialised `tf.train.Example`. Two layouts of it:
+
+`FixedRecords`: its only feature `input_ids` is one bytes value with little-endian uint16 or uint32
+ids. All records have the same size and the ids the same place in them, so a file is an array on the
+disk: rows are read by number through a memory map, without parsing.
+
+`Int64Records`: `input_ids` and `attention_mask` are int64 lists, as the original
+`prepare_tfrecord_shards.py` writes and `run_mlm.py` reads. Sizes vary, so a file is walked through
+once to find where its records begin.
+
+Files are called `dataset-{shard}-{records}.tfrecord`. A record is checked by its CRCs whenever it
+is read; a damaged one is named by its file and its number in it, counted from 0.
+
+Source: https://www.tensorflow.org/tutorials/load_data/tfrecord#tfrecords_format_details
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import islice
+from pathlib import Path
+
+import google_crc32c
+import numpy as np
+from numpy.typing import NDArray
+
+from core.errors import ShardError
+from core.shards.protobuf import (
+    BYTES,
+    INT64,
+    decode_varint_lists,
+    encode_varints,
+    parse_example,
+    serialize_example,
+    serialize_feature,
+)
+
+INPUT_IDS = "input_ids"
+ATTENTION_MASK = "attention_mask"
+
+_FILE_NAME = re.compile(r".*-(\d+)-(\d+)\.tfrecord")
+_FRAME = struct.Struct("<QI")  # length, masked CRC of length
+_FRAME_BYTES = _FRAME.size
+_CRC_BYTES = 4
+_CRC_MASK_DELTA = 0xA282EAD8
+_CHECKED_AT_ONCE = 4096
+
+
+def file_name(shard: int, records: int) -> str:
+    """Returns the name of a shard's file."""
+    return f"dataset-{shard}-{records}.tfrecord"
+
+
+def parse_file_name(name: str) -> tuple[int, int] | None:
+    """Returns shard number and number of records from a file's name, or None."""
+    match = _FILE_NAME.fullmatch(name)
+    return (int(match[1]), int(match[2])) if match else None
+
+
+def masked_crc(data: bytes) -> int:
+    """Returns the CRC32C of `data`, masked as TFRecord wants it."""
+    crc = google_crc32c.value(data)
+    return (((crc >> 15) | (crc << 17)) + _CRC_MASK_DELTA) & 0xFFFFFFFF
+
+
+@dataclass(frozen=True)
+class FixedRecords:
+    """The layout with all records of the same size.
+
+    Attributes:
+        row_length: Ids in a row.
+        id_bytes: 2 or 4.
+    """
+
+    row_length: int
+    id_bytes: int
+
+    name = "bytes"
+
+    @cached_property
+    def dtype(self) -> np.dtype:
+        """The whole record as a numpy type: head, input_ids, crc."""
+        return np.dtype(
+            [
+                ("head", "u1", (len(self.head),)),
+                ("input_ids", f"<u{self.id_bytes}", (self.row_length,)),
+                ("crc", "<u4"),
+            ]
+        )
+
+    @cached_property
+    def head(self) -> bytes:
+        """What every record begins with: the frame, and the Example up to the ids."""
+        payload_bytes = self.row_length * self.id_bytes
+        example = serialize_example({INPUT_IDS: serialize_feature(BYTES, bytes(payload_bytes))})
+        return _frame_head(len(example)) + example[: len(example) - payload_bytes]
+
+    def pack(self, rows: NDArray) -> bytes:
+        """Returns the records of rows (n, row_length)."""
+        records = np.empty(len(rows), self.dtype)
+        records["head"] = np.frombuffer(self.head, np.uint8)
+        records["input_ids"] = rows
+        records["crc"] = self._crcs(records.tobytes())
+        return records.tobytes()
+
+    def map(self, path: Path, records: int) -> MappedFixedRecords:
+        """Maps a file that holds `records` records.
+
+        Raises:
+            ShardError: It has another size.
+        """
+        size = _size_of(path)
+        whole, rest = divmod(size, self.dtype.itemsize)
+        if rest and whole < records:
+            raise _truncated(path, whole, size, records * self.dtype.itemsize)
+        if rest or whole != records:
+            raise _wrong_count(path, records, f"{whole} and {rest} bytes" if rest else str(whole))
+        data = np.memmap(path, self.dtype, mode="r") if records else np.empty(0, self.dtype)
+        return MappedFixedRecords(self, path, data)
+
+    def _crcs(self, data: bytes) -> NDArray[np.uint32]:
+        """Returns the masked CRC of each record of `data`, (n,)."""
+        stride = self.dtype.itemsize
+        size = stride - _CRC_BYTES - _FRAME_BYTES
+        starts = range(_FRAME_BYTES, len(data), stride)
+        value = google_crc32c.value
+        crcs = np.fromiter((value(data[s : s + size]) for s in starts), np.uint32, len(starts))
+        masked = ((crcs >> 15) | (crcs << 17)) + np.uint32(_CRC_MASK_DELTA)
+        return masked.astype(np.uint32, copy=False)
+
+
+@dataclass(frozen=True)
+class MappedFixedRecords:
+    """A file of fixed-width records."""
+
+    layout: FixedRecords
+    path: Path
+    data: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.data)
+
+    def read(self, numbers: NDArray[np.int64]) -> NDArray:
+        """Returns the ids of the records with these numbers, (n, row_length).
+
+        Raises:
+            ShardError: One of them is damaged.
+        """
+        records = np.asarray(self.data[numbers])
+        head = np.frombuffer(self.layout.head, np.uint8)
+        sound = (records["head"] == head).all(axis=1)
+        sound &= records["crc"] == self.layout._crcs(records.tobytes())
+        if not sound.all():
+            raise _damaged(self.path, int(numbers[int(np.argmin(sound))]))
+        return records["input_ids"]
+
+    def read_masks(self, numbers: NDArray[np.int64]) -> NDArray[np.int32]:
+        """Returns attention masks (n, row_length): all ones, as nothing is padded."""
+        return np.ones((len(numbers), self.layout.row_length), np.int32)
+
+
+@dataclass(frozen=True)
+class Int64Records:
+    """The layout of the original scripts, with records of varying size.
+
+    Attributes:
+        row_length: Ids in a row.
+    """
+
+    row_length: int
+
+    name = "int64"
+
+    def pack(self, rows: NDArray) -> bytes:
+        """Returns the records of rows (n, row_length), with attention masks of ones."""
+        values, sizes = encode_varints(rows.reshape(-1))
+        ends = np.cumsum(sizes.reshape(rows.shape).sum(axis=1, dtype=np.int64))
+        starts = ends - np.diff(ends, prepend=0)
+        mask = serialize_feature(INT64, b"\x01" * self.row_length)
+        features = (
+            {INPUT_IDS: serialize_feature(INT64, values[start:end]), ATTENTION_MASK: mask}
+            for start, end in zip(starts.tolist(), ends.tolist(), strict=True)
+        )
+        return b"".join(frame(serialize_example(row)) for row in features)
+
+    def map(self, path: Path, records: int) -> MappedInt64Records:
+        """Maps a file and finds where its records begin, by walking through it.
+
+        Raises:
+            ShardError: It ends inside a record, a frame is damaged, or it holds another number of
+                records.
+        """
+        _size_of(path)
+        offsets = np.fromiter(walk(path), np.int64)
+        if len(offsets) != records + 1:
+            raise _wrong_count(path, records, str(len(offsets) - 1))
+        data = np.memmap(path, np.uint8, mode="r") if records else np.empty(0, np.uint8)
+        return MappedInt64Records(self, path, data, offsets)
+
+
+@dataclass(frozen=True)
+class MappedInt64Records:
+    """A file of records with int64 lists.
+
+    Attributes:
+        offsets: Where each record begins, and the file's size, int64 (n + 1,).
+    """
+
+    layout: Int64Records
+    path: Path
+    data: np.ndarray
+    offsets: NDArray[np.int64]
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+    def read(self, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Returns the ids of the records with these numbers, (n, row_length).
+
+        Raises:
+            ShardError: One of them is damaged, holds another number of ids, or none.
+        """
+        return self._read_lists(numbers, INPUT_IDS)
+
+    def read_masks(self, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Returns attention masks (n, row_length); of ones, where the file has none."""
+        if not len(numbers) or ATTENTION_MASK not in self._features(int(numbers[0])):
+            return np.ones((len(numbers), self.layout.row_length), np.int64)
+        return self._read_lists(numbers, ATTENTION_MASK)
+
+    def _read_lists(self, numbers: NDArray[np.int64], feature: str) -> NDArray[np.int64]:
+        lists = [self._list(number, feature) for number in numbers.tolist()]
+        values, counts = decode_varint_lists(lists)
+        wrong = np.flatnonzero(counts != self.layout.row_length)
+        if len(wrong):
+            raise _wrong_length(
+                self.path, int(numbers[wrong[0]]), feature, int(counts[wrong[0]]), self.layout
+            )
+        return values.reshape(len(lists), self.layout.row_length)
+
+    def _list(self, number: int, feature: str) -> bytes:
+        features = self._features(number)
+        if feature not in features:
+            raise _foreign(self.path, number, f"the features {', '.join(sorted(features))}")
+        kind, parts = features[feature]
+        varints = b"".join(parts)
+        if kind != INT64 or (varints and varints[-1] >= 0x80):
+            raise _foreign(self.path, number, f"{feature} that isn't a list of int64")
+        return varints
+
+    def _features(self, number: int) -> dict[str, tuple[int, list[bytes]]]:
+        try:
+            return parse_example(self._record(number))
+        except ValueError as error:
+            raise _foreign(self.path, number, str(error)) from error
+
+    def _record(self, number: int) -> bytes:
+        start, end = self.offsets[number : number + 2].tolist()
+        data = self.data[start + _FRAME_BYTES : end].tobytes()
+        example, crc = data[:-_CRC_BYTES], data[-_CRC_BYTES:]
+        if masked_crc(example) != int.from_bytes(crc, "little"):
+            raise _damaged(self.path, number)
+        return example
+
+
+RecordLayout = FixedRecords | Int64Records
+MappedRecords = MappedFixedRecords | MappedInt64Records
+
+
+class ShardWriter:
+    """Writes rows to files of `shard_size` records; the last one may be smaller.
+
+    Args:
+        folder: Where the files go; made if missing.
+        layout: The layout of the records.
+        shard_size: Records in a file.
+    """
+
+    def __init__(self, folder: Path, layout: RecordLayout, shard_size: int) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self.rows = 0
+        self._folder = folder
+        self._layout = layout
+        self._shard_size = shard_size
+        self._shards = 0
+        self._in_file = 0
+        self._draft = folder / ".shard.draft"
+
+    def write(self, rows: NDArray) -> None:
+        """Appends rows (n, row_length).
+
+        Raises:
+            ShardError: The disk refuses.
+        """
+        while len(rows):
+            chunk = rows[: self._shard_size - self._in_file]
+            self._append(self._layout.pack(chunk))
+            self._in_file += len(chunk)
+            self.rows += len(chunk)
+            rows = rows[len(chunk) :]
+            if self._in_file == self._shard_size:
+                self._finish_file()
+
+    def close(self) -> None:
+        """Gives the last file its name."""
+        if self._in_file:
+            self._finish_file()
+
+    def _append(self, data: bytes) -> None:
+        try:
+            with self._draft.open("ab") as file:
+                file.write(data)
+        except OSError as error:
+            raise ShardError(
+                f"The shards can't be written to {self._folder}",
+                expected=f"room for {len(data)} more bytes",
+                received=error.strerror or str(error),
+                fix="make room on that disk, or name another place with output_dir",
+            ) from error
+
+    def _finish_file(self) -> None:
+        self._draft.rename(self._folder / file_name(self._shards, self._in_file))
+        self._shards += 1
+        self._in_file = 0
+
+
+def sniff(path: Path) -> RecordLayout:
+    """Returns the layout of a file, from its first record.
+
+    The width of ids in a bytes value isn't written anywhere. Taken for uint32, ids of less than
+    22 bits have small upper halves, and lower halves that spread; uint16 ids have neither.
+
+    Raises:
+        ShardError: It isn't a TFRecord file, or its first record holds no `input_ids`.
+    """
+    kind, parts = _first_features(path).get(INPUT_IDS, (0, []))
+    if kind == INT64:
+        return Int64Records(int(decode_varint_lists([b"".join(parts)])[1][0]))
+    if kind != BYTES or len(parts) != 1 or len(parts[0]) % 2:
+        raise _foreign(path, 0, f"a record without {INPUT_IDS}, or of another kind")
+    return _fixed_layout(path, len(parts[0]))
+
+
+def walk(path: Path) -> Iterator[int]:
+    """Yields where each record of a file begins, and last the file's size.
+
+    Raises:
+        ShardError: It ends inside a record, or a frame is damaged.
+    """
+    size = path.stat().st_size
+    with path.open("rb") as file:
+        position, number = 0, 0
+        while position < size:
+            yield position
+            head = file.read(_FRAME_BYTES)
+            if len(head) < _FRAME_BYTES:
+                raise _truncated(path, number, size, position + _FRAME_BYTES)
+            length, crc = _FRAME.unpack(head)
+            if masked_crc(head[:8]) != crc:
+                raise _damaged(path, number)
+            position += _FRAME_BYTES + length + _CRC_BYTES
+            if position > size:
+                raise _truncated(path, number, size, position)
+            file.seek(length + _CRC_BYTES, os.SEEK_CUR)
+            number += 1
+    yield size
+
+
+def frame(data: bytes) -> bytes:
+    """Returns `data` as one record of a TFRecord file."""
+    return b"".join((_frame_head(len(data)), data, masked_crc(data).to_bytes(4, "little")))
+
+
+def _frame_head(length: int) -> bytes:
+    head = length.to_bytes(8, "little")
+    return head + masked_crc(head).to_bytes(4, "little")
+
+
+def _first_features(path: Path) -> dict[str, tuple[int, list[bytes]]]:
+    if not _size_of(path):
+        raise _wrong_count(path, 1, "none")
+    offsets = np.fromiter(islice(walk(path), 2), np.int64)
+    mapped = MappedInt64Records(Int64Records(0), path, np.memmap(path, np.uint8, mode="r"), offsets)
+    return mapped._features(0)
+
+
+def _fixed_layout(path: Path, payload_bytes: int) -> FixedRecords:
+    narrow = FixedRecords(payload_bytes // 2, 2)
+    if payload_bytes % 4:
+        return narrow
+    records = min(_size_of(path) // narrow.dtype.itemsize, _CHECKED_AT_ONCE)
+    data = np.memmap(path, narrow.dtype, mode="r", shape=(records,))
+    halves = np.asarray(data["input_ids"]).reshape(-1, 2)
+    is_wide = halves[:, 1].max() < 64 and halves[:, 0].max() >= 4096
+    return FixedRecords(payload_bytes // 4, 4) if is_wide else narrow
+
+
+def _size_of(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except OSError as error:
+        raise ShardError(
+            f"The shard {path} can't be read",
+            expected="a TFRecord file",
+            received=error.strerror or str(error),
+            fix="restore the file, or build the shards again",
+        ) from error
+
+
+def _damaged(path: Path, number: int) -> ShardError:
+    return ShardError(
+        f"Record {number} of {path} is damaged",
+        expected="bytes that fit its checksums",
+        received="other bytes than were written",
+        fix="restore the file from a copy, or build the shards again",
+    )
+
+
+def _truncated(path: Path, number: int, size: int, needed: int) -> ShardError:
+    return ShardError(
+        f"{path} ends inside record {number}",
+        expected=f"at least {needed} bytes",
+        received=f"{size} bytes",
+        fix="restore the file from a copy, or build the shards again",
+    )
+
+
+def _wrong_count(path: Path, expected: int, received: str) -> ShardError:
+    return ShardError(
+        f"{path} doesn't hold the records that it should",
+        expected=f"{expected} records, as its name says",
+        received=received,
+        fix="restore the file from a copy, or build the shards again",
+    )
+
+
+def _wrong_length(
+    path: Path, number: int, feature: str, count: int, layout: Int64Records
+) -> ShardError:
+    return ShardError(
+        f"Record {number} of {path} has another length than the first one",
+        expected=f"{layout.row_length} values of {feature} in every record",
+        received=str(count),
+        fix="build the shards again with rows of one length",
+    )
+
+
+def _foreign(path: Path, number: int, received: str) -> ShardError:
+    return ShardError(
+        f"Record {number} of {path} isn't a row of token ids",
+        expected=f"a tf.train.Example with a feature {INPUT_IDS}, of bytes or int64",
+        received=received,
+        fix="name shards that this program or the original prepare_tfrecord_shards.py made",
+    )

@@ -1,0 +1,227 @@
+"""Where text can be cut so that a tokenizer gives the pieces the tokens it gives the whole.
+
+Most tokenizers first cut text into words that then know nothing of each other. For those kinds
+whose cutting is known exactly, a *unit rule* finds the places in UTF-8 bytes with numpy. A rule is
+only given where every part of the tokenizer is known to keep to it; the others get none, and their
+documents are encoded whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Bytes = NDArray[np.uint8]
+Places = NDArray[np.int64]
+
+# A byte that UTF-8 never has. It stands between documents, and is a unit of its own.
+SEPARATOR = 0xFF
+
+_SPACE, _NEWLINE = b" \n"
+_WHITESPACE = np.isin(np.arange(256), list(b" \t\n\r"))
+# Other characters that are whitespace for some programs: libraries differ in which.
+_OTHER_WHITESPACE = [
+    character.encode()
+    for character in "\x0b\x0c\x1c\x1d\x1e\x1f\x85\xa0\u1680\u180e\u2000\u2001\u2002\u2003\u2004"
+    "\u2005\u2006\u2007\u2008\u2009\u200a\u200b\u2028\u2029\u202f\u205f\u3000\ufeff"
+]
+_OTHER_FIRST_BYTES = np.isin(np.arange(256), [character[0] for character in _OTHER_WHITESPACE])
+_OTHER_CODES = {
+    size: np.array([int.from_bytes(c) for c in _OTHER_WHITESPACE if len(c) == size], np.uint32)
+    for size in (1, 2, 3)
+}
+
+# Normalizers that turn each character into others by itself, so that what stands before a space
+# and what stands after it don't touch.
+_LOCAL_NORMALIZERS = {"NFC", "NFD", "Lowercase"}
+_LOCAL_UP_TO_SPACES = _LOCAL_NORMALIZERS | {"NFKC", "NFKD", "StripAccents", "Nmt", "BertNormalizer"}
+_SPLIT_AT_SPACES = {"BertPreTokenizer", "Whitespace", "WhitespaceSplit"}
+
+
+# How the Unigram tokenizers trained here cut text: a space is put before it; a run of newlines, a
+# run of spaces without its last, and a word with the space before it are words.
+_WORDS_AND_NEWLINES: dict[str, Any] = {
+    "type": "Sequence",
+    "pretokenizers": [
+        *(
+            {"type": "Metaspace", "replacement": mark, "prepend_scheme": scheme, "split": False}
+            for mark, scheme in (("▁", "never"), (" ", "first"), ("▁", "never"))
+        ),
+        {
+            "type": "Split",
+            "pattern": {"Regex": "▁+(?=▁)|▁?[^▁\\n]+|▁|\\n+"},
+            "behavior": "Isolated",
+            "invert": False,
+        },
+    ],
+}
+
+
+@dataclass(frozen=True)
+class UnitRule:
+    """How text is cut into units.
+
+    Attributes:
+        starts: Gives the places in UTF-8 bytes, documents joined by `SEPARATOR`, where units begin:
+            ascending, the first is 0.
+        uncertain_texts: Texts that keep a document whole.
+        find_uncertain: Gives the places of what else keeps a document whole.
+        document_prefix: What the tokenizer itself puts before a document.
+        uncertain_beginnings: Texts that a document must stay whole for where it begins with one.
+    """
+
+    starts: Callable[[Bytes], Places]
+    uncertain_texts: tuple[bytes, ...]
+    find_uncertain: Callable[[Bytes], Places] | None = None
+    document_prefix: bytes = b""
+    uncertain_beginnings: tuple[bytes, ...] = ()
+
+    def keeps_whole(self, texts: Sequence[bytes]) -> set[int]:
+        """Returns the numbers of the texts, in UTF-8, that must not be cut."""
+        joined = bytes([SEPARATOR]).join(texts)
+        places = [_find_all(joined, part) for part in self.uncertain_texts]
+        if self.find_uncertain is not None:
+            places.append(self.find_uncertain(np.frombuffer(joined, np.uint8)))
+        found = np.concatenate([np.empty(0, np.int64), *places])
+        numbers = {n for n, text in enumerate(texts) if self._begins_uncertainly(text)}
+        if not len(found):
+            return numbers
+        ends = np.flatnonzero(np.frombuffer(joined, np.uint8) == SEPARATOR)
+        return numbers | set(np.searchsorted(ends, found).tolist())
+
+    def _begins_uncertainly(self, text: bytes) -> bool:
+        return not text or text.startswith(self.uncertain_beginnings)
+
+
+def unit_rule(specification: dict[str, Any]) -> UnitRule | None:
+    """Returns the rule for a tokenizer, or None where none is known to be right.
+
+    Args:
+        specification: The content of its `tokenizer.json`.
+    """
+    if _is_random(specification["model"]) or not _added_tokens_are_simple(specification):
+        return None
+    added = tuple(token["content"].encode() for token in specification["added_tokens"])
+    normalizer = specification["normalizer"]
+    splitter = specification["pre_tokenizer"] or {"type": "none"}
+    if _splits_at_spaces(splitter) and _keeps_words_apart(normalizer, _LOCAL_UP_TO_SPACES):
+        return UnitRule(starts_at_spaces, added)
+    if _is_plain_byte_level(splitter) and _keeps_words_apart(normalizer, _LOCAL_NORMALIZERS):
+        return UnitRule(starts_at_whitespace, added, find_uncertain=other_whitespace)
+    if splitter == _WORDS_AND_NEWLINES and _keeps_words_apart(normalizer, set()):
+        # No space is put before a document whose first characters are replaced.
+        uncertain, beginnings = (*added, "▁".encode()), _replaced_texts(normalizer)
+        return UnitRule(starts_at_runs, uncertain, None, b" ", beginnings)
+    return None
+
+
+def starts_at_spaces(text: Bytes) -> Places:
+    """Returns where units begin when each space begins a word, as for Metaspace."""
+    starts = text == _SPACE
+    return _with_separators(starts, text == SEPARATOR)
+
+
+def starts_at_runs(text: Bytes) -> Places:
+    """Returns where units begin for `_WORDS_AND_NEWLINES`.
+
+    A unit is a run of spaces with the word after it, or a run of newlines.
+    """
+    space, newline = text == _SPACE, text == _NEWLINE
+    starts = space.copy()
+    starts[1:] &= ~space[:-1]
+    starts[1:] |= newline[1:] ^ newline[:-1]
+    return _with_separators(starts, text == SEPARATOR)
+
+
+def starts_at_whitespace(text: Bytes) -> Places:
+    r"""Returns where units begin for GPT-2's regular expression.
+
+    It never lets a word go on across whitespace. Of a run of whitespace before a word, all but the
+    last character are one word (`\s+(?!\S)`), and the last begins the next; at the end of a
+    document the whole run is one word.
+
+    Source: https://github.com/openai/gpt-2/blob/master/src/encoder.py
+    """
+    white, separator = _WHITESPACE[text], text == SEPARATOR
+    after_white = np.zeros_like(white)
+    after_white[1:] = white[:-1]
+    before_word = np.zeros_like(white)
+    before_word[:-1] = ~(white | separator)[1:]
+    return _with_separators(white & (~after_white | before_word), separator)
+
+
+def other_whitespace(text: Bytes) -> Places:
+    """Returns the places of whitespace other than space, tab, newline and carriage return."""
+    places = np.flatnonzero(_OTHER_FIRST_BYTES[text])
+    if not len(places):
+        return places
+    padded = np.concatenate((text, np.zeros(2, np.uint8)))
+    first, second, third = (padded[places + shift].astype(np.uint32) for shift in range(3))
+    found = np.isin(first, _OTHER_CODES[1])
+    found |= np.isin(first << 8 | second, _OTHER_CODES[2])
+    found |= np.isin(first << 16 | second << 8 | third, _OTHER_CODES[3])
+    return places[found]
+
+
+def _with_separators(starts: NDArray[np.bool_], separator: NDArray[np.bool_]) -> Places:
+    starts |= separator
+    starts[1:] |= separator[:-1]
+    starts[:1] = True
+    return np.flatnonzero(starts)
+
+
+def _is_random(model: dict[str, Any]) -> bool:
+    return bool(model.get("dropout") or model.get("alpha"))
+
+
+def _added_tokens_are_simple(specification: dict[str, Any]) -> bool:
+    """Whether their text can be found as it stands, and lies within one unit."""
+    has_normalizer = specification["normalizer"] is not None
+    return not any(
+        len(token["content"].split()) != 1 or (token["normalized"] and has_normalizer)
+        for token in specification["added_tokens"]
+    )
+
+
+def _splits_at_spaces(splitter: dict[str, Any]) -> bool:
+    if splitter["type"] == "Metaspace":
+        return splitter["split"] and splitter["prepend_scheme"] in ("always", "never")
+    return splitter["type"] in _SPLIT_AT_SPACES
+
+
+def _is_plain_byte_level(splitter: dict[str, Any]) -> bool:
+    is_byte_level = splitter["type"] == "ByteLevel"
+    return is_byte_level and splitter["use_regex"] and not splitter["add_prefix_space"]
+
+
+def _keeps_words_apart(normalizer: dict[str, Any] | None, known: set[str]) -> bool:
+    if normalizer is None:
+        return True
+    if normalizer["type"] == "Sequence":
+        return all(_keeps_words_apart(part, known) for part in normalizer["normalizers"])
+    if normalizer["type"] == "Replace":
+        texts = (normalizer["pattern"].get("String", " "), normalizer["content"])
+        return all(text.split() == [text] for text in texts)
+    return normalizer["type"] in known
+
+
+def _replaced_texts(normalizer: dict[str, Any] | None) -> tuple[bytes, ...]:
+    """Returns the first characters of what the normalizer's parts, all Replace, look for."""
+    if normalizer is None:
+        return ()
+    if normalizer["type"] == "Sequence":
+        return tuple(text for part in normalizer["normalizers"] for text in _replaced_texts(part))
+    return (normalizer["pattern"]["String"][:1].encode(),)
+
+
+def _find_all(text: bytes, part: bytes) -> Places:
+    places = []
+    place = text.find(part)
+    while place >= 0:
+        places.append(place)
+        place = text.find(part, place + len(part))
+    return np.array(places, np.int64)
