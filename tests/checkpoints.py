@@ -1,0 +1,53 @@
+"""Small checkpoints with random weights, made without an engine."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+
+from core.config import CorpusConfig, TokenizerConfig
+from core.models import hf
+from core.models.architecture import Architecture
+from core.tokenizer import StudioTokenizer, load, train
+from core.workspace import Workspace
+from tests.texts import write_sentences
+
+LENGTH = 32
+
+
+def make_tokenizer(
+    workspace: Workspace, algorithm: Literal["unigram", "byte_level_bpe"]
+) -> StudioTokenizer:
+    """Trains a tokenizer on a few hundred sentences; it is called as its algorithm."""
+    text = write_sentences(workspace.root / "text.txt")
+    corpus = CorpusConfig(source="files", path=str(text))
+    size = {"unigram": 120, "byte_level_bpe": 320}[algorithm]
+    config = TokenizerConfig(name=algorithm, algorithm=algorithm, vocab_size=size, corpus=corpus)
+    return load(str(train(config, workspace).path))
+
+
+def write_checkpoint(folder: Path, tokenizer: StudioTokenizer, seed: int = 0) -> Path:
+    """Writes a RoBERTa of two layers, with weights large enough for clear preferences."""
+    folder.mkdir(parents=True, exist_ok=True)
+    tokenizer.copy_to(folder)
+    pad = tokenizer.pad_id or 0
+    architecture = Architecture(
+        vocab_size=tokenizer.vocab_size,
+        hidden_size=32,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        intermediate_size=64,
+        max_position_embeddings=LENGTH + pad + 1,
+        pad_token_id=pad,
+        bos_token_id=tokenizer.cls_id,
+        eos_token_id=tokenizer.sep_id,
+    )
+    generator = np.random.default_rng(seed)
+    weights = {
+        tie.path: generator.normal(tie.path.endswith("scale"), 0.3, tie.shape).astype(np.float32)
+        for tie in hf.ties(architecture)
+    }
+    hf.write_weights(folder, weights, architecture)
+    return folder

@@ -1,0 +1,211 @@
+"""Filled masks, beside those of transformers' pipeline."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from core.errors import StudioError
+from core.models import hf
+from core.workspace import Workspace
+from tests.checkpoints import LENGTH, make_tokenizer, write_checkpoint
+from tests.engines import ENGINES, run_on
+
+ALGORITHMS = {"unigram": "[MASK]", "byte_level_bpe": "<mask>"}
+TEXTS = (
+    "The small {mask} runs.",
+    "{mask} horse, reads a golden book .",
+    "the {mask} river {mask} slowly",
+    "a new{mask}",
+    "  don't {mask} , ``quoted'' \n{mask}{mask}",
+    "Ünïcode 한국어 {mask} 🙂",
+    "<pad> the <unk> {mask} [PAD]",
+    "the old ship " + "never " * 10 + "{mask}",
+    "{mask}",
+)
+
+FILL = """
+import json, sys
+from core import fill_mask
+found = {}
+for folder, texts in json.loads(sys.argv[1]).items():
+    found[folder] = [
+        [fill_mask(folder, text, top_k=6) for text in texts],
+        fill_mask(folder, texts, top_k=6),
+        fill_mask(folder, texts[0], top_k=6, dtype="bfloat16"),
+    ]
+print(json.dumps(found))
+"""
+
+REFUSALS = """
+import json, sys
+from core import Workspace, fill_mask
+from core.errors import StudioError
+workspace = Workspace(sys.argv[1])
+
+def refusal(*arguments, **options):
+    try:
+        fill_mask(*arguments, workspace=workspace, **options)
+    except StudioError as error:
+        return [type(error).__name__, error.field, str(error)]
+
+print(json.dumps([refusal(*call[0], **call[1]) for call in json.loads(sys.argv[2])]))
+"""
+
+
+@pytest.fixture(scope="module")
+def workspace(tmp_path_factory: pytest.TempPathFactory) -> Workspace:
+    """A workspace with one model for each kind of tokenizer, called as that."""
+    workspace = Workspace(tmp_path_factory.mktemp("workspace"))
+    for algorithm in ALGORITHMS:
+        tokenizer = make_tokenizer(workspace, algorithm)  # type: ignore[arg-type]
+        with workspace.new_artifact("model", algorithm) as draft:
+            write_checkpoint(draft.folder, tokenizer)
+    return workspace
+
+
+def flat(predictions: list[Any]) -> list[dict[str, Any]]:
+    return [
+        one for item in predictions for one in (flat(item) if isinstance(item, list) else [item])
+    ]
+
+
+def assert_equal(ours: list[Any], theirs: list[Any], tolerance: float = 1e-4) -> None:
+    """Compares all but the scores exactly, and how the lists are nested."""
+    without_scores = [
+        json.loads(json.dumps(one), object_hook=lambda found: {**found, "score": 0})
+        for one in (ours, theirs)
+    ]
+    assert without_scores[0] == without_scores[1]
+    for one, other in zip(flat(ours), flat(theirs), strict=True):
+        assert one["score"] == pytest.approx(other["score"], abs=tolerance)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_answers_are_those_of_the_pipeline(engine: str, workspace: Workspace) -> None:
+    pytest.importorskip("torch", reason="pip install torch==2.13.0 (PyTorch is the judge)")
+    from transformers import pipeline
+
+    questions = {
+        str(workspace.folder("model") / algorithm): [text.replace("{mask}", mask) for text in TEXTS]
+        for algorithm, mask in ALGORITHMS.items()
+    }
+    answers = run_on(engine, FILL, json.dumps(questions))
+    for folder, texts in questions.items():
+        one_by_one, together, rough = answers[folder]
+        judge = pipeline("fill-mask", model=folder, tokenizer=folder)
+        for text, alone, among in zip(texts, one_by_one, together, strict=True):
+            assert_equal(alone, judge(text, top_k=6))
+            assert_equal(among, alone, tolerance=1e-5)
+        # Rounding may swap near equals, so only how likely the best is can be compared.
+        assert rough[0]["score"] == pytest.approx(one_by_one[0][0]["score"], rel=0.2, abs=0.01)
+
+
+def test_predictions_are_plain_and_ordered(workspace: Workspace) -> None:
+    code = """
+        import json, sys
+        from core import Workspace, fill_mask
+        predictions = fill_mask("unigram", "the [MASK] runs", 200, workspace=Workspace(sys.argv[1]))
+        print(json.dumps(predictions))
+    """
+    code = code.replace("200", str(vocabulary_of(workspace)))
+    predictions = run_on("jax", code, workspace.root)
+    scores = [one["score"] for one in predictions]
+    assert scores == sorted(scores, reverse=True)
+    assert sum(scores) == pytest.approx(1, abs=1e-5)
+    assert sorted(one["token"] for one in predictions) == list(range(len(predictions)))
+
+
+def vocabulary_of(workspace: Workspace) -> int:
+    return hf.read_architecture(workspace.folder("model") / "unigram").vocab_size
+
+
+def test_bad_input_gets_a_sentence(workspace: Workspace, tmp_path: Path) -> None:
+    write_maskless_checkpoint(tmp_path / "maskless")
+    (tmp_path / "empty").mkdir()
+    text = "the [MASK] runs"
+    vocabulary = vocabulary_of(workspace)
+    calls: list[tuple[list[Any], dict[str, Any], list[str]]] = [
+        (["unigram", "no mask"], {}, ["ConfigError", "text", "at least one [MASK]"]),
+        (["byte_level_bpe", text], {}, ["ConfigError", "text", "at least one <mask>"]),
+        (["unigram", ""], {}, ["ConfigError", "text", "has no mask"]),
+        (["unigram", [text, "none"]], {}, ["ConfigError", "text", "'none'"]),
+        (["unigram", [text, 5]], {}, ["ConfigError", "text", "int"]),
+        (["unigram", text + " the" * LENGTH], {}, ["ConfigError", "text", f"at most {LENGTH} "]),
+        (["unigram", text, 0], {}, ["ConfigError", "top_k", f"from 1 to {vocabulary}"]),
+        (["unigram", text, vocabulary + 1], {}, ["ConfigError", "top_k", str(vocabulary + 1)]),
+        (["unigram", text, 2.0], {}, ["ConfigError", "top_k", "2.0"]),
+        (["nowhere", text], {}, ["ConfigError", "model", "nowhere"]),
+        (["", text], {}, ["ConfigError", "model", "unigram"]),
+        (["/no/such/folder", text], {}, ["ConfigError", "model", "/no/such/folder"]),
+        ([str(tmp_path / "empty"), text], {}, ["CheckpointError", "", "There is no checkpoint"]),
+        ([str(tmp_path / "maskless"), text], {}, ["TokenizerError", "", "no mask token"]),
+    ]
+    found = run_on("jax", REFUSALS, workspace.root, json.dumps([call[:2] for call in calls]))
+    for (_, _, (kind, field, words)), refusal in zip(calls, found, strict=True):
+        assert refusal is not None, words
+        assert refusal[:2] == [kind, field], refusal
+        assert words in refusal[2]
+
+
+def write_maskless_checkpoint(folder: Path) -> None:
+    from tokenizers import Tokenizer, models
+
+    from core.tokenizer import load
+
+    folder.mkdir()
+    vocabulary = {"<unk>": 0, "<pad>": 1, "the": 2}
+    Tokenizer(models.WordLevel(vocabulary, "<unk>")).save(str(folder / "tokenizer.json"))
+    # From there and back again: copying a tokenizer onto itself would empty it.
+    write_checkpoint(folder / "checkpoint", load(str(folder)))
+    for path in (folder / "checkpoint").iterdir():
+        path.rename(folder / path.name)
+
+
+def test_a_checkpoint_written_anew_is_loaded_anew(workspace: Workspace, tmp_path: Path) -> None:
+    code = """
+        import json, sys
+        from pathlib import Path
+        from core import Workspace, fill_mask
+        from core.tokenizer import load
+        from tests.checkpoints import write_checkpoint
+        folder, tokenizer = Path(sys.argv[2]), load("unigram", Workspace(sys.argv[1]))
+        scores = []
+        for seed in (1, 1, 2):
+            if len(scores) != 1:
+                write_checkpoint(folder, tokenizer, seed)
+            scores.append(fill_mask(folder, "the [MASK] runs")[0]["score"])
+        print(json.dumps(scores))
+    """
+    first, again, other = run_on("jax", code, workspace.root, tmp_path / "model")
+    assert first == again
+    assert first != other
+
+
+def test_a_tokenizer_larger_than_the_model_is_refused(workspace: Workspace, tmp_path: Path) -> None:
+    from core.inference import FillMask
+    from core.tokenizer import load
+
+    write_checkpoint(tmp_path / "model", load("unigram", workspace))
+    load("byte_level_bpe", workspace).copy_to(tmp_path / "model")
+    with pytest.raises(StudioError, match="doesn't fit the model"):
+        FillMask(tmp_path / "model")
+
+
+@pytest.mark.parametrize("order", ["engine named", "none named"])
+def test_the_engine_is_the_one_that_training_takes(order: str, workspace: Workspace) -> None:
+    code = """
+        import os, sys
+        os.environ.pop("KERAS_BACKEND")
+        if sys.argv[2] == "engine named":
+            os.environ["KERAS_BACKEND"] = "jax"
+        from core import Workspace, fill_mask
+        fill_mask("unigram", "the [MASK] runs", workspace=Workspace(sys.argv[1]))
+        import json, keras
+        print(json.dumps(keras.backend.backend()))
+    """
+    found = run_on("jax", code, workspace.root, order)
+    assert found == "jax" if order == "engine named" else found in ENGINES

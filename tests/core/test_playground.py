@@ -1,0 +1,259 @@
+"""The page's models in their own process: the real process, over the real socket."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import psutil
+import pytest
+
+from core.errors import ConfigError, RunError
+from core.playground import LOG_FILE, PlaygroundClient, answer_request
+from core.workspace import Workspace
+from tests.checkpoints import make_tokenizer, write_checkpoint
+
+TEXT = "the small [MASK] runs"
+ROOT = Path(__file__).parent.parent.parent
+
+
+@pytest.fixture(scope="module")
+def workspace(tmp_path_factory: pytest.TempPathFactory) -> Workspace:
+    workspace = Workspace(tmp_path_factory.mktemp("workspace"))
+    tokenizer = make_tokenizer(workspace, "unigram")
+    with workspace.new_artifact("model", "small") as draft:
+        write_checkpoint(draft.folder, tokenizer)
+    return workspace
+
+
+@pytest.fixture(scope="module")
+def client(workspace: Workspace) -> Iterator[PlaygroundClient]:
+    client = PlaygroundClient(workspace)
+    yield client
+    client.close()
+
+
+def poke(client: PlaygroundClient) -> int | None:
+    """Asks what needs no engine, and returns the process that answered."""
+    with pytest.raises(ConfigError, match="There is no model called 'nowhere'"):
+        client.fill_mask("nowhere", TEXT)
+    return client.pid
+
+
+def wait_until(condition: Callable[[], bool], seconds: float = 30) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def test_a_model_answers(client: PlaygroundClient) -> None:
+    predictions = client.fill_mask("small", TEXT, 3)
+    assert len(predictions) == 3
+    assert set(predictions[0]) == {"score", "token", "token_str", "sequence"}
+    nested = client.fill_mask("small", f"{TEXT} [MASK]")
+    assert [len(one) for one in nested] == [5, 5]
+
+
+def test_importing_and_asking_import_no_engine_here(client: PlaygroundClient) -> None:
+    code = (
+        "import sys; from core.playground import PlaygroundClient; "
+        "from core.workspace import Workspace; "
+        f"c = PlaygroundClient(Workspace({str(client._workspace.root)!r})); "
+        f"c.fill_mask('small', {TEXT!r}); c.close(); "
+        "print([name for name in ('tensorflow', 'jax', 'keras') if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
+    assert done.stdout.strip() == "[]", done.stderr
+
+
+def test_the_process_is_in_a_session_of_its_own_and_off_the_accelerators(
+    client: PlaygroundClient,
+) -> None:
+    client.fill_mask("small", TEXT)
+    assert client.pid is not None
+    assert os.getsid(client.pid) == client.pid
+    environment = psutil.Process(client.pid).environ()
+    assert environment.get("STUDIO_AUTH") is None
+    # It writes to a file: nobody needs to read a pipe for it to go on.
+    assert os.readlink(f"/proc/{client.pid}/fd/1").endswith(LOG_FILE)
+
+
+def test_the_socket_is_for_its_owner_only(client: PlaygroundClient) -> None:
+    client.fill_mask("small", TEXT)
+    assert client._socket_path is not None
+    assert client._socket_path.parent.stat().st_mode & 0o777 == 0o700
+    assert client._socket_path.stat().st_mode & 0o077 == 0
+
+
+def test_errors_come_through_with_their_parts(client: PlaygroundClient) -> None:
+    with pytest.raises(ConfigError) as caught:
+        client.fill_mask("small", "no mask")
+    assert caught.value.field == "text"
+    assert "[MASK]" in caught.value.expected
+    assert caught.value.fix
+
+
+def test_a_model_that_is_not_there_is_refused(client: PlaygroundClient) -> None:
+    with pytest.raises(ConfigError) as caught:
+        client.fill_mask("nowhere", TEXT)
+    assert caught.value.field == "model"
+
+
+@pytest.mark.parametrize("way", ["absolute", "relative"])
+def test_a_model_outside_the_workspace_is_refused(
+    client: PlaygroundClient, workspace: Workspace, tmp_path: Path, way: str
+) -> None:
+    from core.tokenizer import load
+
+    outside = write_checkpoint(tmp_path / "model", load("unigram", workspace))
+    models = workspace.folder("model")
+    name = str(outside) if way == "absolute" else os.path.relpath(outside, models)
+    with pytest.raises(ConfigError, match="may not read"):
+        client.fill_mask(name, TEXT)
+
+
+def test_a_text_without_end_is_refused(client: PlaygroundClient) -> None:
+    with pytest.raises(ConfigError, match="too long"):
+        client.fill_mask("small", "x" * (2 << 20))
+
+
+def test_many_ask_at_once(client: PlaygroundClient) -> None:
+    with ThreadPoolExecutor(16) as threads:
+        answers = list(threads.map(lambda _: client.fill_mask("small", TEXT), range(100)))
+    assert all(answer == answers[0] for answer in answers)
+
+
+def test_callers_who_come_first_together_start_one_process(workspace: Workspace) -> None:
+    client = PlaygroundClient(workspace)
+    try:
+        with ThreadPoolExecutor(8) as threads:
+            pids = set(threads.map(lambda _: poke(client), range(8)))
+        assert len(pids) == 1
+    finally:
+        client.close()
+
+
+def test_a_process_that_was_killed_is_started_anew(client: PlaygroundClient) -> None:
+    before = client.fill_mask("small", TEXT)
+    killed = client.pid
+    assert killed is not None
+    os.kill(killed, signal.SIGKILL)
+    wait_until(lambda: client.pid is None)
+    assert client.fill_mask("small", TEXT) == before
+    assert client.pid != killed
+
+
+def test_a_process_that_dies_while_it_answers_is_told_of(client: PlaygroundClient) -> None:
+    client.fill_mask("small", TEXT)
+    assert client.pid is not None
+    os.kill(client.pid, signal.SIGSTOP)
+    with ThreadPoolExecutor(1) as threads:
+        asked = threads.submit(client.fill_mask, "small", TEXT)
+        time.sleep(0.3)
+        os.kill(client.pid, signal.SIGKILL)
+        with pytest.raises(RunError, match="SIGKILL"):
+            asked.result(timeout=30)
+    assert client.fill_mask("small", TEXT)
+
+
+def test_a_process_that_hangs_is_not_waited_for_without_end(workspace: Workspace) -> None:
+    client = PlaygroundClient(workspace, answer_seconds=30)
+    try:
+        pid = poke(client)
+        assert pid is not None
+        client._answer_seconds = 0.3
+        os.kill(pid, signal.SIGSTOP)
+        with pytest.raises(RunError, match="no answer for"):
+            client.fill_mask("nowhere", TEXT)
+        os.kill(pid, signal.SIGCONT)
+    finally:
+        client.close()
+
+
+def test_an_idle_process_ends_and_the_next_question_starts_another(workspace: Workspace) -> None:
+    client = PlaygroundClient(workspace, idle_seconds=0.5)
+    try:
+        first = poke(client)
+        assert client._socket_path is not None
+        folder = client._socket_path.parent
+        wait_until(lambda: client.pid is None)
+        assert not folder.exists()
+        assert poke(client) != first
+    finally:
+        client.close()
+
+
+def test_the_process_ends_when_its_parent_is_gone(workspace: Workspace) -> None:
+    code = (
+        "import os; from core.errors import ConfigError; "
+        "from core.playground import PlaygroundClient; from core.workspace import Workspace; "
+        f"c = PlaygroundClient(Workspace({str(workspace.root)!r})); c._running(); "
+        "print(c.pid, c._socket_path, flush=True); os.kill(os.getpid(), 9)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
+    pid, path = done.stdout.split()
+    wait_until(lambda: not psutil.pid_exists(int(pid)))
+    assert not Path(path).parent.exists()
+
+
+def test_closing_leaves_nothing_behind(workspace: Workspace) -> None:
+    client = PlaygroundClient(workspace)
+    pid, path = poke(client), client._socket_path
+    assert pid is not None and path is not None
+    client.close()
+    assert not psutil.pid_exists(pid)
+    assert not path.parent.exists()
+    client.close()
+
+
+def test_a_workspace_with_a_long_path_works(tmp_path: Path) -> None:
+    client = PlaygroundClient(Workspace(tmp_path / ("x" * 100) / ("y" * 100)))
+    try:
+        poke(client)
+    finally:
+        client.close()
+
+
+@pytest.mark.parametrize(
+    "line", [b"", b"{", b"[]", b"{}", b'{"id": 1, "method": "open"}', b'{"params": []}', b"\xff"]
+)
+def test_a_request_of_no_use_gets_an_error(line: bytes) -> None:
+    answer = answer_request(line, {"fill_mask": list})
+    assert answer["error"]["kind"] == "ConfigError"
+
+
+def test_an_unexpected_failure_is_logged_and_told(capfd: pytest.CaptureFixture[str]) -> None:
+    def fail() -> None:
+        raise ZeroDivisionError("on purpose")
+
+    answer = answer_request(b'{"id": 7, "method": "fail"}', {"fail": fail})
+    assert answer["id"] == 7
+    assert "ZeroDivisionError: on purpose" in answer["error"]["received"]
+    assert "Traceback" in capfd.readouterr().err
+
+
+def test_one_connection_serves_several_questions(client: PlaygroundClient) -> None:
+    client.fill_mask("small", TEXT)
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
+        connection.connect(str(client._socket_path))
+        file = connection.makefile("rwb")
+        for number in (1, 2):
+            request = {
+                "id": number,
+                "method": "fill_mask",
+                "params": {"model": "small", "text": TEXT},
+            }
+            file.write(json.dumps(request).encode() + b"\n")
+            file.flush()
+            answer = json.loads(file.readline())
+            assert answer["id"] == number
+            assert len(answer["result"]) == 5
