@@ -85,8 +85,7 @@ class FilesSource:
 
     @property
     def identity(self) -> Any:
-        everything = [file.path.stat().st_size for files in self._files.values() for file in files]
-        by_content = sum(everything) <= _HASHED_BYTES
+        by_content = sum(map(_size, itertools.chain(*self._files.values()))) <= _HASHED_BYTES
         parts = self._files.items()
         return {part: [_identity(file, by_content) for file in files] for part, files in parts}
 
@@ -189,14 +188,18 @@ def _text_file(path: Path, field: str) -> TextFile:
 
 
 def _identity(file: TextFile, by_content: bool) -> list[Any]:
-    size = file.path.stat().st_size
-    if by_content:
-        return [file.format, size, _hash(file.path, 0, size)]
-    ends = [
-        _hash(file.path, 0, _HASHED_END_BYTES),
-        _hash(file.path, size - _HASHED_END_BYTES, size),
-    ]
-    return [file.format, size, file.path.stat().st_mtime_ns, *ends]
+    size = _size(file)
+    with _naming(file):
+        if by_content:
+            return [file.format, size, _hash(file.path, 0, size)]
+        ends = [(0, _HASHED_END_BYTES), (size - _HASHED_END_BYTES, size)]
+        hashes = [_hash(file.path, start, stop) for start, stop in ends]
+        return [file.format, size, file.path.stat().st_mtime_ns, *hashes]
+
+
+def _size(file: TextFile) -> int:
+    with _naming(file):
+        return file.path.stat().st_size
 
 
 def _hash(path: Path, start: int, stop: int) -> str:

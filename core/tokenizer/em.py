@@ -47,7 +47,8 @@ class ChosenPieces:
     Attributes:
         pieces: The pieces, the most probable first; all single characters are among them.
         scores: Their natural log-probabilities.
-        possible: How many pieces the words support; fewer were chosen if that was too few.
+        possible: How many pieces the words support: their characters, and the substrings that
+            come again in several contexts. Fewer than asked for were chosen if that is too few.
     """
 
     pieces: list[str]
@@ -67,16 +68,16 @@ def choose_pieces(
     """
     text = _Text.of(words)
     seeds = _find_seeds(text, max(_SMALLEST_SEEDS, _SEEDS_PER_PIECE * count), on_step)
-    model = _Model(text, seeds)
     on_step("estimating")
-    model.estimate(_SUB_ITERATIONS, least=0)
+    model = _Model(text, seeds)
     possible = len(model.scores)
-    while len(model.scores) > count * _SPARE and possible >= count:
+    model.estimate(_SUB_ITERATIONS, least=count)
+    while len(model.scores) > count * _SPARE:
         on_step(f"{len(model.scores):,} pieces left")
         model.prune(max(int(count * _SPARE), int(len(model.scores) * _SHRINKING_FACTOR)))
         model.estimate(_SUB_ITERATIONS, least=count)
     on_step("settling")
-    model.prune(min(count, possible))
+    model.prune(count)
     model.estimate(_FINAL_ITERATIONS, least=count)
     return model.chosen(possible)
 
@@ -157,7 +158,8 @@ def _find_seeds(text: _Text, most: int, on_step: OnStep) -> _Seeds:
     """
     levels = list(_substrings(text, on_step))
     starts, lengths, weights = [levels[0].firsts], [1], [levels[0].frequencies]
-    for shorter, longer in zip(levels[1:], [*levels[2:], None], strict=True):
+    for number, shorter in enumerate(levels[1:], start=2):
+        longer = levels[number] if number < len(levels) else None
         useful = (shorter.frequencies >= 2) & ~_always_extended(shorter, longer)
         starts.append(shorter.firsts[useful])
         weights.append(shorter.frequencies[useful] * shorter.length)

@@ -1,0 +1,129 @@
+import subprocess
+import sys
+import time
+from importlib import metadata
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+from core.config import CorpusConfig
+from core.corpus import open_corpus
+from core.corpus.docs import PACKAGES, DocsSource
+from core.corpus.docstrings import docstrings
+from core.events import Reporter, RunStopped
+from core.workspace import Workspace
+
+ROOT = Path(__file__).parents[3]
+
+
+class Stopped(Reporter):
+    def stop_requested(self):  # type: ignore[no-untyped-def]
+        return "abort"
+
+
+@pytest.fixture
+def two_packages(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Reading all of them takes long; these two are small."""
+    monkeypatch.setattr("core.corpus.docs.PACKAGES", {"click": "click", "jinja2": "jinja2"})
+    monkeypatch.setattr("sysconfig.get_path", lambda name: "/nowhere")
+
+
+def test_docstrings_of_everything_that_can_have_one_are_read_and_cleaned() -> None:
+    source = b'''
+"""Module: long enough to be kept."""
+class A:
+    """Class: long enough to be kept.
+
+    A list:
+        Indented further.
+    """
+    async def f(self):
+        """Coroutine: long enough to be kept."""
+if True:
+    try:
+        def g(): """Function: long enough to be kept."""
+    finally:
+        def h(): """Short."""
+not_one = """A string that is no docstring, however long."""
+'''
+    found = sorted(docstrings(source, 20))
+    assert [text.split(":")[0] for text in found] == ["Class", "Coroutine", "Function", "Module"]
+    assert found[0] == "Class: long enough to be kept.\n\nA list:\n    Indented further."
+
+
+@pytest.mark.parametrize("source", [b"def f(:", b'"""\xff\xfe"""', b'x = """a\0b"""', b""])
+def test_a_file_that_cannot_be_parsed_has_no_docstrings(source: bytes) -> None:
+    assert docstrings(source, 1) == []
+
+
+def test_every_package_comes_with_the_requirements() -> None:
+    """Otherwise a fresh machine would train on another corpus than this one."""
+    lines = (ROOT / "requirements.txt").read_text().splitlines()
+    pending = [Requirement(line) for line in lines if line.strip() and not line.startswith("#")]
+    brought: set[str] = set()
+    while pending:
+        name = canonicalize_name(pending.pop().name)
+        if name in brought:
+            continue
+        try:
+            needs = metadata.requires(name) or []
+        except metadata.PackageNotFoundError:
+            continue
+        brought.add(name)
+        wanted = [Requirement(text) for text in needs]
+        pending += [r for r in wanted if not r.marker or r.marker.evaluate({"extra": ""})]
+    assert {canonicalize_name(name) for name in PACKAGES} <= brought
+
+
+@pytest.mark.usefixtures("two_packages")
+def test_texts_are_distinct_and_come_in_the_same_order_from_the_cache(tmp_path: Path) -> None:
+    first = list(DocsSource(Workspace(tmp_path / "one"), Reporter()).documents("train"))
+    other = DocsSource(Workspace(tmp_path / "two"), Reporter())
+    assert first == list(other.documents("train"))
+    assert len(first) == len(set(first)) > 300
+    assert all(len(text) >= 64 and text == text.strip() for text in first)
+    start = time.perf_counter()
+    again = DocsSource(Workspace(tmp_path / "two"), Reporter())
+    assert list(again.documents("train")) == first
+    assert time.perf_counter() - start < 0.5
+
+
+@pytest.mark.usefixtures("two_packages")
+def test_reading_can_be_stopped_and_leaves_nothing(tmp_path: Path) -> None:
+    with pytest.raises(RunStopped):
+        DocsSource(Workspace(tmp_path), Stopped())
+    assert not list(tmp_path.rglob("*.*"))
+
+
+@pytest.mark.usefixtures("two_packages")
+def test_validation_shares_no_window_with_training(tmp_path: Path) -> None:
+    corpus = open_corpus(CorpusConfig(validation_percent=30), Workspace(tmp_path))
+
+    def windows(split: str) -> set[tuple[str, ...]]:
+        parts = [text.split() for text in corpus.documents(split)]  # type: ignore[arg-type]
+        return {tuple(p[n : n + 20]) for p in parts for n in range(len(p) - 19)}
+
+    validation = windows("validation")
+    assert len(validation) > 1000
+    assert len(validation & windows("train")) <= 0.02 * len(validation)
+    assert corpus.counts["validation_dropped"] > 0
+
+
+def test_reading_imports_none_of_the_packages() -> None:
+    code = (
+        "import sys, core.corpus.docs as d; files = d._source_files(d.installed_versions());"
+        "assert len(files) > 1000; print(sorted({'tensorflow', 'jax', 'pandas'} & {*sys.modules}))"
+    )
+    run = [sys.executable, "-c", code]
+    result = subprocess.run(run, cwd=ROOT, capture_output=True, text=True, check=True)
+    assert result.stdout.strip() == "[]"
+
+
+@pytest.mark.slow
+def test_there_is_enough_documentation_on_this_machine(tmp_path: Path) -> None:
+    corpus = open_corpus(CorpusConfig(), Workspace(tmp_path))
+    validation_bytes = sum(len(text.encode()) for text in corpus.documents("validation"))
+    assert corpus.counts["bytes"] > 25e6
+    assert validation_bytes > 0.5e6

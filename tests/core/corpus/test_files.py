@@ -1,0 +1,256 @@
+import csv
+import gzip
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from core.config import CorpusConfig
+from core.corpus.files import FilesSource, find_files
+from core.errors import ConfigError, CorpusError
+
+
+def read(path: Path | str, **settings: object) -> list[str]:
+    config = CorpusConfig.parse({"source": "files", "path": str(path), **settings})
+    return list(FilesSource(config).documents("train"))
+
+
+def write_jsonl(path: Path, rows: list[object]) -> Path:
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")
+    return path
+
+
+def test_a_line_is_a_document(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_bytes("one\r\n\n  two \nthrée\u2028still\n \nend".encode())
+    assert read(tmp_path / "a.txt") == ["one", "", "  two ", "thrée\u2028still", " ", "end"]
+
+
+def test_a_paragraph_is_a_document(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_bytes(b"\n\none\ntwo\r\n \t\n\nthree\n")
+    assert read(tmp_path / "a.txt", text_unit="paragraph") == ["one\ntwo", "three"]
+
+
+def test_a_file_is_a_document(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_bytes(b"one\r\ntwo\n")
+    (tmp_path / "b.text").write_bytes(b"")
+    assert read(tmp_path, text_unit="file") == ["one\ntwo", ""]
+
+
+def test_a_byte_order_mark_is_no_text(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_bytes(b"\xef\xbb\xbfone\n\xef\xbb\xbftwo")
+    assert read(tmp_path / "a.txt") == ["one", "\ufefftwo"]
+
+
+def test_a_file_that_is_not_utf8_is_named_with_the_place(tmp_path: Path) -> None:
+    (tmp_path / "old.txt").write_bytes(b"fine\nna\xefve\n")
+    with pytest.raises(CorpusError, match=r"old\.txt is not UTF-8.*0xef at offset 7"):
+        read(tmp_path / "old.txt")
+    (tmp_path / "marked.txt").write_bytes(b"\xef\xbb\xbfab\xff")
+    with pytest.raises(CorpusError, match=r"0xff at offset 5"):
+        read(tmp_path / "marked.txt")
+    (tmp_path / "windows.txt").write_text("text", "utf-16")
+    with pytest.raises(CorpusError, match=r"windows\.txt is not UTF-8 but UTF-16"):
+        read(tmp_path / "windows.txt")
+
+
+@pytest.mark.parametrize("name", ["a.txt", "a.jsonl", "a.csv", "a.parquet"])
+def test_gzipped_files_read_as_the_others(tmp_path: Path, name: str) -> None:
+    path = tmp_path / name
+    if name == "a.txt":
+        path.write_text("one\ntwo\n")
+    elif name == "a.jsonl":
+        write_jsonl(path, [{"text": "one"}, {"text": "two"}])
+    elif name == "a.csv":
+        path.write_text("text\none\ntwo\n")
+    else:
+        pq.write_table(pa.table({"text": ["one", "two"]}), path)
+    packed = tmp_path / "packed" / f"{name}.gz"
+    packed.parent.mkdir()
+    packed.write_bytes(gzip.compress(path.read_bytes()))
+    assert read(path) == read(packed) == ["one", "two"]
+
+
+def test_a_torn_gzip_file_is_named(tmp_path: Path) -> None:
+    whole = gzip.compress(b"one\ntwo\n" * 1000)
+    for name, data in (("torn", whole[:-20]), ("none", b"plain text")):
+        (tmp_path / f"{name}.txt.gz").write_bytes(data)
+        with pytest.raises(CorpusError, match=rf"{name}\.txt\.gz can't be read"):
+            read(tmp_path / f"{name}.txt.gz")
+
+
+def test_a_folder_is_read_with_all_below_it_in_order(tmp_path: Path) -> None:
+    for name in ("b/2.txt", "b/1.txt", "a.txt", ".hidden/3.txt", ".4.txt", "README.md", "x.bin"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(name)
+    assert read(tmp_path) == ["a.txt", "b/1.txt", "b/2.txt"]
+    assert read(f"{tmp_path}/**/*.txt") == ["a.txt", "b/1.txt", "b/2.txt"]
+    assert read(f"{tmp_path}/*") == ["README.md", "a.txt"]
+    assert read(tmp_path / "README.md") == ["README.md"]
+
+
+def test_a_name_with_brackets_is_taken_as_it_is(tmp_path: Path) -> None:
+    (tmp_path / "a[1].txt").write_text("one")
+    assert read(tmp_path / "a[1].txt") == ["one"]
+
+
+def test_what_is_not_there_is_said(tmp_path: Path) -> None:
+    (tmp_path / "pictures").mkdir()
+    (tmp_path / "pictures" / "a.png").write_bytes(b"")
+    (tmp_path / "a.docx").write_bytes(b"")
+    for name, message in (
+        ("missing.txt", "There is no file"),
+        ("*.txt", "There is no file"),
+        ("pictures", "holds no text"),
+        ("a.docx", "of a kind that isn't read"),
+    ):
+        with pytest.raises(CorpusError, match=message) as caught:
+            read(tmp_path / name)
+        assert caught.value.field == "path"
+    for name in ("", "gs://bucket/text"):
+        with pytest.raises(ConfigError):
+            read(name)
+    (tmp_path / "a.txt").write_text("one")
+    with pytest.raises(CorpusError) as caught:
+        read(tmp_path / "a.txt", validation_path="missing.txt")
+    assert caught.value.field == "validation_path"
+
+
+def test_a_file_that_cannot_be_opened_is_named(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").symlink_to("gone.txt")
+    with pytest.raises(CorpusError, match=r"a\.txt can't be read.*No such file"):
+        read(tmp_path)
+    with pytest.raises(CorpusError, match=r"a\.txt can't be read"):
+        _ = FilesSource(CorpusConfig(source="files", path=str(tmp_path))).identity
+
+
+def test_the_text_column_is_found(tmp_path: Path) -> None:
+    only = write_jsonl(tmp_path / "only.jsonl", [{"id": 1, "review": "one"}, {"review": "two"}])
+    assert read(only) == ["one", "two"]
+    named = write_jsonl(tmp_path / "named.jsonl", [{"title": "t", "text": "one"}])
+    assert read(named) == ["one"]
+    assert read(named, text_column="title") == ["t"]
+
+
+def test_several_columns_of_strings_are_asked_about(tmp_path: Path) -> None:
+    path = write_jsonl(tmp_path / "a.jsonl", [{"title": "t", "body": "b", "n": 1}])
+    with pytest.raises(ConfigError, match=r"title, body") as caught:
+        read(path)
+    assert caught.value.field == "text_column"
+    with pytest.raises(ConfigError, match=r"no column 'x'.*title, body, n"):
+        read(path, text_column="x")
+    numbers = write_jsonl(tmp_path / "n.jsonl", [{"n": 1}])
+    with pytest.raises(ConfigError, match="no columns of strings"):
+        read(numbers)
+
+
+def test_nulls_and_missing_values_are_blank(tmp_path: Path) -> None:
+    rows = [{"text": None}, {"text": "one"}, {"other": 1}, {"text": ""}]
+    assert read(write_jsonl(tmp_path / "a.jsonl", rows)) == ["", "one", "", ""]
+    pq.write_table(pa.table({"text": ["one", None]}), tmp_path / "a.parquet")
+    assert read(tmp_path / "a.parquet") == ["one", ""]
+
+
+def test_a_line_that_is_no_json_object_is_named(tmp_path: Path) -> None:
+    for line in ('{"text": "tw', '["one"]', '"one"'):
+        (tmp_path / "a.jsonl").write_text('{"text": "one"}\n\n' + line + "\n")
+        with pytest.raises(CorpusError, match=r"Line 3 of .*a\.jsonl is not a JSON object"):
+            read(tmp_path / "a.jsonl")
+
+
+def test_a_value_that_is_no_text_is_named(tmp_path: Path) -> None:
+    path = write_jsonl(tmp_path / "a.jsonl", [{"text": "one"}, {"text": ["two"]}])
+    with pytest.raises(CorpusError, match=r"doesn't hold text \(line 2\)"):
+        read(path, text_column="text")
+    pq.write_table(pa.table({"n": [1]}), tmp_path / "a.parquet")
+    with pytest.raises(CorpusError, match="doesn't hold text"):
+        read(tmp_path / "a.parquet", text_column="n")
+
+
+def test_csv_is_read_with_quotes_newlines_and_large_fields(tmp_path: Path) -> None:
+    long = "word " * 100_000
+    with (tmp_path / "a.csv").open("w", newline="", encoding="utf-8-sig") as file:
+        csv.writer(file).writerows(
+            [["id", "date", "review"], [1, "2024-01-01", 'a "b",\r\nc'], [], [2, "", long], [3]]
+        )
+    assert read(tmp_path / "a.csv") == ['a "b",\nc', long, ""]
+
+
+def test_csv_may_be_separated_by_semicolons_or_tabs(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("id;text\n1;one, two\n")
+    (tmp_path / "a.tsv").write_text("id\ttext\n1\tone; two\n")
+    assert read(tmp_path / "a.csv") == ["one, two"]
+    assert read(tmp_path / "a.tsv") == ["one; two"]
+
+
+def test_every_kind_of_parquet_string_is_read(tmp_path: Path) -> None:
+    values = ["one", None, "drei"]
+    for kind in (pa.string(), pa.large_string(), pa.dictionary(pa.int32(), pa.string())):
+        table = pa.table({"n": [1, 2, 3], "review": pa.array(values).cast(kind)})
+        pq.write_table(table, tmp_path / "a.parquet")
+        assert read(tmp_path / "a.parquet") == ["one", "", "drei"]
+
+
+def test_a_damaged_parquet_file_is_named(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"text": ["one"] * 1000}), tmp_path / "a.parquet")
+    data = (tmp_path / "a.parquet").read_bytes()
+    for damaged in (data[:-30], b"", b"PAR1 and no more PAR1"):
+        (tmp_path / "a.parquet").write_bytes(damaged)
+        with pytest.raises(CorpusError, match=r"a\.parquet can't be read"):
+            read(tmp_path / "a.parquet")
+
+
+def test_the_identity_is_the_content_not_the_place(tmp_path: Path) -> None:
+    def identity(path: Path) -> object:
+        return FilesSource(CorpusConfig(source="files", path=str(path))).identity
+
+    (tmp_path / "a.txt").write_text("one\n" * 100)
+    before = identity(tmp_path / "a.txt")
+    (tmp_path / "a.txt").rename(tmp_path / "b.txt")
+    os.utime(tmp_path / "b.txt", (0, 0))
+    assert identity(tmp_path / "b.txt") == before
+    (tmp_path / "b.txt").write_text("One\n" * 100)
+    assert identity(tmp_path / "b.txt") != before
+
+
+def test_files_are_found_without_being_read(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_bytes(b"\xff")
+    assert [file.format for file in find_files(str(tmp_path), field="path")] == ["text"]
+
+
+@pytest.mark.parametrize("name", ["a.txt", "a.csv", "a.jsonl", "a.parquet"])
+def test_memory_does_not_grow_with_the_file(tmp_path: Path, name: str) -> None:
+    line = "a line of some length that is written many times " * 4
+    path = tmp_path / name
+    if name == "a.parquet":
+        schema = pa.schema([("text", pa.string())])
+        with pq.ParquetWriter(path, schema, compression="none", use_dictionary=False) as writer:
+            for _ in range(40):
+                writer.write_table(pa.table({"text": [line] * 20_000}, schema))
+    else:
+        row = {"a.txt": line, "a.csv": line, "a.jsonl": json.dumps({"text": line})}[name]
+        with path.open("w") as file:
+            file.write("text\n" if name == "a.csv" else "")
+            for _ in range(400):
+                file.write((row + "\n") * 2_000)
+    assert path.stat().st_size > 150e6
+    code = f"""
+import resource, sys
+from core.config import CorpusConfig
+from core.corpus.files import FilesSource
+source = FilesSource(CorpusConfig(source="files", path={str(path)!r}))
+documents = source.documents("train")
+next(documents)
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+count = 1 + sum(1 for _ in documents)
+print(count, (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) // 1024)
+"""
+    run = [sys.executable, "-c", code]
+    result = subprocess.run(run, capture_output=True, text=True, check=True)
+    count, grown_mebibytes = map(int, result.stdout.split())
+    assert count == 800_000
+    assert grown_mebibytes < 40

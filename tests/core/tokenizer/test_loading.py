@@ -1,0 +1,174 @@
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
+
+from core.config import TokenizerConfig
+from core.errors import ConfigError, HubError, TokenizerError
+from core.tokenizer import StudioTokenizer, load, pieces, scorecard, train
+from core.workspace import Workspace
+from tests.texts import sentences, write_sentences
+
+
+@pytest.fixture(scope="module")
+def workspace(tmp_path_factory: pytest.TempPathFactory) -> Workspace:
+    root = tmp_path_factory.mktemp("tokenizers")
+    corpus = {"source": "files", "path": str(write_sentences(root / "a.txt"))}
+    workspace = Workspace(root / "workspace")
+    for name, algorithm, size in (("uni", "unigram", 100), ("bpe", "byte_level_bpe", 330)):
+        values = {"name": name, "corpus": corpus, "algorithm": algorithm, "vocab_size": size}
+        train(TokenizerConfig.parse(values), workspace)
+    return workspace
+
+
+@pytest.fixture
+def uni(workspace: Workspace) -> StudioTokenizer:
+    return load("uni", workspace)
+
+
+@pytest.fixture
+def bpe(workspace: Workspace) -> StudioTokenizer:
+    return load("bpe", workspace)
+
+
+def test_a_tokenizer_is_found_by_name_and_by_folder(workspace: Workspace) -> None:
+    named = load("uni", workspace)
+    by_folder = load(str(workspace.folder("tokenizer") / "uni"))
+    assert named.fingerprint == by_folder.fingerprint == workspace.list("tokenizer")[1].fingerprint
+    assert named.reference == "uni"
+
+
+def test_ids_and_roles(uni: StudioTokenizer, bpe: StudioTokenizer) -> None:
+    assert (uni.cls_id, uni.sep_id, uni.unk_id, uni.pad_id, uni.mask_id) == (0, 1, 2, 3, 4)
+    assert (bpe.cls_id, bpe.pad_id, bpe.sep_id, bpe.unk_id, bpe.mask_id) == (0, 1, 2, 3, 4)
+    assert (bpe.mask_token, bpe.pad_token, bpe.cls_token) == ("<mask>", "<pad>", "<s>")
+    for tokenizer in (uni, bpe):
+        assert tokenizer.special_ids.tolist() == [0, 1, 2, 3, 4]
+        assert tokenizer.special_ids.dtype == np.int32
+    assert (uni.vocab_size, bpe.vocab_size) == (100, 330)
+
+
+def test_text_to_ids_and_back(uni: StudioTokenizer) -> None:
+    ids = uni.encode("The river runs.")
+    assert ids.dtype == np.int32
+    assert (ids[0], ids[-1]) == (uni.cls_id, uni.sep_id)
+    np.testing.assert_array_equal(uni.encode("The river runs.", special=False), ids[1:-1])
+    assert uni.decode(ids) == "The river runs."
+    assert uni.decode(ids, skip_special=False) == "[CLS] The river runs.[SEP]"
+    assert uni.decode(ids.reshape(1, -1)) == uni.decode(ids.tolist()) == "The river runs."
+    assert uni.encode("half \ud800 pair").dtype == np.int32
+
+
+def test_words_begin_where_they_do(uni: StudioTokenizer, bpe: StudioTokenizer) -> None:
+    for tokenizer in (uni, bpe):
+        starts = tokenizer.word_starts()
+        assert starts.shape == (tokenizer.vocab_size,) and starts.dtype == bool
+        assert starts[tokenizer.special_ids].all()
+        others = np.setdiff1d(np.arange(tokenizer.vocab_size), tokenizer.special_ids)
+        begin_with_space = [tokenizer.readable(int(n))[0] in " \t\n\r\v\f" for n in others]
+        assert starts[others].tolist() == begin_with_space
+        assert 0 < sum(begin_with_space) < len(others)
+
+
+def test_the_files_are_copied_unchanged(uni: StudioTokenizer, tmp_path: Path) -> None:
+    uni.copy_to(tmp_path / "copy")
+    copy = load(str(tmp_path / "copy"))
+    assert copy.fingerprint == uni.fingerprint and copy.roles == uni.roles
+    names = {path.name for path in (tmp_path / "copy").iterdir()}
+    assert names == {"tokenizer.json", "tokenizer_config.json", "special_tokens_map.json"}
+
+
+@pytest.mark.parametrize("missing", ["tokenizer_config.json", "special_tokens_map.json", "both"])
+def test_roles_are_found_without_the_other_files(
+    bpe: StudioTokenizer, tmp_path: Path, missing: str
+) -> None:
+    bpe.copy_to(tmp_path)
+    for name in ("tokenizer_config.json", "special_tokens_map.json"):
+        if missing in (name, "both"):
+            (tmp_path / name).unlink()
+    assert load(str(tmp_path)).roles == bpe.roles
+
+
+def test_a_tokenizer_may_lack_a_mask(tmp_path: Path) -> None:
+    backend = Tokenizer(models.WordLevel({"a": 0, "<eos>": 1, "b": 7}, unk_token="a"))
+    backend.add_special_tokens([AddedToken("<eos>", special=True)])
+    backend.enable_truncation(2)
+    backend.enable_padding(length=9)
+    backend.pre_tokenizer = pre_tokenizers.Whitespace()
+    backend.save(str(tmp_path / "tokenizer.json"))
+    (tmp_path / "tokenizer_config.json").write_text(
+        json.dumps({"eos_token": {"content": "<eos>"}, "mask_token": "[MASK]"})
+    )
+    tokenizer = load(str(tmp_path))
+    assert tokenizer.mask_id is None and tokenizer.mask_token is None
+    assert tokenizer.sep_id == 1
+    assert tokenizer.vocab_size == 8
+    assert tokenizer.encode("a b a b").tolist() == [0, 7, 0, 7], "neither cut nor padded"
+    assert tokenizer.word_starts().all()
+
+
+def test_wordpiece_words_begin_without_its_prefix(tmp_path: Path) -> None:
+    vocabulary = {"[UNK]": 0, "run": 1, "##s": 2}
+    backend = Tokenizer(models.WordPiece(vocabulary, unk_token="[UNK]"))
+    backend.decoder = decoders.WordPiece()
+    backend.save(str(tmp_path / "tokenizer.json"))
+    assert load(str(tmp_path)).word_starts().tolist() == [True, True, False]
+
+
+def test_a_folder_without_a_tokenizer_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "vocab.txt").write_text("a")
+    with pytest.raises(TokenizerError, match=r"holds no tokenizer.*tokenizer\.json"):
+        load(str(tmp_path))
+    for damaged in (b"", b"{}", b"\xff", b'{"version": "1.0", "model": {}}'):
+        (tmp_path / "tokenizer.json").write_bytes(damaged)
+        with pytest.raises(TokenizerError, match="is damaged"):
+            load(str(tmp_path))
+
+
+def test_a_tokenizer_that_is_nowhere_is_said(
+    workspace: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(ConfigError):
+        load("", workspace)
+    for reference in ("../elsewhere/none", "two words"):
+        with pytest.raises(HubError, match="uni") as caught:
+            load(reference, workspace)
+        assert caught.value.field == "tokenizer"
+
+
+def test_a_sentence_is_cut_into_readable_pieces(uni: StudioTokenizer, bpe: StudioTokenizer) -> None:
+    for tokenizer in (uni, bpe):
+        cut = pieces(tokenizer, "The river runs.")
+        assert "".join(piece for piece, _ in cut).strip() == "The river runs."
+        assert [number for _, number in cut] == tokenizer.encode("The river runs.", False).tolist()
+    assert [piece for piece, _ in pieces(bpe, "é")] == ["\\xc3", "\\xa9"]
+    assert [piece for piece, _ in pieces(uni, "é<pad>")][-2:] == ["<unk>", "<pad>"]
+
+
+def test_a_scorecard_counts_what_it_says(uni: StudioTokenizer) -> None:
+    texts = ["The river é", " runs."]
+    scores = scorecard(uni, iter(texts))
+    tokens = sum(len(uni.encode(text, special=False)) for text in texts)
+    assert (scores["documents"], scores["words"], scores["bytes"]) == (2, 4, 18)
+    assert scores["characters"] == 17
+    assert scores["tokens"] == tokens
+    assert scores["tokens_per_word"] == pytest.approx(tokens / 4)
+    assert scores["tokens_per_byte"] == pytest.approx(tokens / 18)
+    assert scores["unknown_share"] == pytest.approx(1 / tokens)
+    lengths = [len(token) for token in scores["longest_tokens"]]
+    assert lengths == sorted(lengths, reverse=True) and lengths[0] > 5
+    assert {len(token) for token in scores["shortest_tokens"]} == {1}
+    assert scorecard(uni, [])["tokens_per_word"] == 0
+
+
+def test_more_text_than_one_batch_is_scored(bpe: StudioTokenizer) -> None:
+    texts = sentences(1000)
+    assert scorecard(bpe, texts)["tokens"] == sum(len(bpe.encode(t, special=False)) for t in texts)
+
+
+def test_the_workspace_may_be_moved(uni: StudioTokenizer, tmp_path: Path) -> None:
+    shutil.copytree(uni.path, tmp_path / "tokenizers" / "moved")
+    assert load("moved", Workspace(tmp_path)).fingerprint == uni.fingerprint

@@ -1,0 +1,144 @@
+from collections import Counter
+
+import numpy as np
+import pytest
+from tokenizers import Tokenizer
+
+from core.errors import TokenizerError
+from core.events import Reporter
+from core.tokenizer import unigram
+from tests.texts import sentences
+
+TEXTS = [
+    *sentences(300),
+    "  Two spaces,\n\n    four spaces; a\ttab.\r\n",
+    "``quoted'' <unk> and [MASK] <pad>",
+    "é 😀 中文字 ▁ \0",
+]
+AWKWARD = [
+    "", " ", "  ", "\n", "\n\n  \n", " the", "the ", "   the   river", "the\n  river\n",
+    "\tthe", "a  b   c", "the\r\nriver", "``the''", "'' ``", "中 文", "😀😀", "\0the\0",
+]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def backend() -> Tokenizer:
+    return unigram.train_unigram(TEXTS, 120, Reporter())
+
+
+def normalised(text: str) -> str:
+    return text.replace("``", '"').replace("''", '"')
+
+
+def test_the_special_tokens_are_the_examples(backend: Tokenizer) -> None:
+    added = backend.get_added_tokens_decoder()
+    assert [added[number].content for number in range(5)] == list(unigram.SPECIAL_TOKENS)
+    assert added[4].lstrip and not added[4].rstrip
+    assert all(token.special for token in added.values())
+    ids = backend.encode("the").ids
+    assert (ids[0], ids[-1]) == (0, 1)
+    pair = backend.encode("the", "river")
+    assert [pair.tokens[0], pair.tokens[-1], pair.type_ids[-1]] == ["[CLS]", "[SEP]", 1]
+
+
+def test_the_vocabulary_has_the_size_asked_for_and_no_piece_twice(backend: Tokenizer) -> None:
+    vocabulary = backend.get_vocab()
+    assert sorted(vocabulary.values()) == list(range(120))
+
+
+def test_the_normaliser_is_the_examples(backend: Tokenizer) -> None:
+    assert backend.normalizer.normalize_str("``a'' 'b'") == "\"a\" 'b'"
+
+
+@pytest.mark.parametrize("text", AWKWARD)
+def test_awkward_text_comes_back(backend: Tokenizer, text: str) -> None:
+    encoding = backend.encode(text, add_special_tokens=False)
+    assert 2 not in encoding.ids
+    assert backend.decode(encoding.ids) == normalised(text)
+
+
+def test_any_text_of_known_characters_comes_back(backend: Tokenizer) -> None:
+    generator = np.random.default_rng(0)
+    known = [*' \n\t"', *"thervmounai.,", "  ", "``", "''", "the", "é", "😀", "中"]
+    for _ in range(500):
+        text = "".join(generator.choice(known, int(generator.integers(0, 30))))
+        encoding = backend.encode(text)
+        assert 2 not in encoding.ids
+        assert backend.decode(encoding.ids) == normalised(text)
+
+
+def test_an_unknown_character_is_the_unknown_token(backend: Tokenizer) -> None:
+    assert 2 in backend.encode("the ß").ids
+
+
+def test_the_mask_takes_the_space_before_it(backend: Tokenizer) -> None:
+    the, river = backend.token_to_id("▁the"), backend.token_to_id("▁river")
+    assert backend.encode("the [MASK] river").ids == [0, the, 4, river, 1]
+    assert backend.encode("[MASK] river").ids == [0, 4, river, 1]
+    assert backend.encode("the [MASK]  river").ids == [
+        0,
+        the,
+        4,
+        backend.token_to_id("▁"),
+        river,
+        1,
+    ]
+
+
+def test_a_first_word_is_the_token_it_is_elsewhere(backend: Tokenizer) -> None:
+    assert backend.encode("river").tokens[1] == backend.encode("the river").tokens[2] == "▁river"
+
+
+def test_words_are_counted_as_the_tokenizer_cuts_them(backend: Tokenizer) -> None:
+    for text in [*TEXTS[:50], TEXTS[300], TEXTS[302], *AWKWARD]:
+        cut = backend.pre_tokenizer.pre_tokenize_str(normalised(text)) if text else []
+        expected = Counter(piece for piece, _ in cut) if text else Counter(["▁"])
+        assert unigram.count_words([text]) == expected, repr(text)
+
+
+def test_special_tokens_in_the_text_are_no_words() -> None:
+    words = unigram.count_words(["a <unk> b[MASK]c"])
+    assert words == Counter(["▁a", "▁", "▁b", "c"])
+
+
+def test_training_twice_gives_the_same_tokenizer(backend: Tokenizer) -> None:
+    again = unigram.train_unigram(reversed(TEXTS), 120, Reporter())
+    assert again.to_str() == backend.to_str()
+
+
+def test_a_vocabulary_without_room_for_the_characters_is_refused() -> None:
+    with pytest.raises(TokenizerError, match=r"at least \d+ tokens: the text has") as caught:
+        unigram.train_unigram(TEXTS, 30, Reporter())
+    assert caught.value.field == "vocab_size"
+    needed = int(caught.value.expected.split()[2])
+    assert unigram.train_unigram(TEXTS, needed, Reporter()).get_vocab_size() == needed
+    with pytest.raises(TokenizerError):
+        unigram.train_unigram(TEXTS, needed - 1, Reporter())
+
+
+def test_a_sample_keeps_frequent_words_every_character_and_the_sum() -> None:
+    generator = np.random.default_rng(0)
+    rare = ["".join(generator.choice([*"abcdefgh"], 8)) for _ in range(5000)]
+    words = {word: 1 + number % 3 for number, word in enumerate(rare)} | {"the": 900, "xéz": 1}
+    sample = unigram.sample_words(words, 8000)
+    assert sum(map(len, sample)) == pytest.approx(8000, rel=0.1)
+    assert sum(sample.values()) == pytest.approx(sum(words.values()), rel=0.1)
+    assert sample["the"] == 900
+    assert set("".join(words)) == set("".join(sample))
+    assert unigram.sample_words(words, 10**6) == words
+
+
+def test_counting_forgets_rare_words_but_no_character(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(unigram, "_DISTINCT_WORDS_KEPT", 50)
+    texts = [f"the w{number}x" for number in range(500)] + ["ß"]
+    words = unigram.count_words(texts)
+    assert len(words) < 120
+    assert words["▁the"] == 500
+    assert set("".join(words)) == set("".join(texts).replace(" ", "▁"))
+
+
+def test_text_without_spaces_is_trained_on_in_parts() -> None:
+    text = "日本語の文章には空白がありません。" * 200
+    assert max(map(len, unigram.count_words([text]))) <= 32
+    backend = unigram.train_unigram([text], 30, Reporter())
+    assert backend.decode(backend.encode(text).ids) == text
