@@ -40,6 +40,7 @@ from core.workspace import (
     library_versions,
     manifest_text,
     read_manifest,
+    write_atomically,
 )
 
 STATE_FILE = "training_state.json"
@@ -52,6 +53,7 @@ _FORMAT = 1
 _PREFIX = "step-"
 _DAMAGED_PREFIX = "damaged-"
 _DRAFT_SUFFIX = ".draft"
+_REPLACED_SUFFIX = ".replaced"
 
 
 @dataclass(frozen=True)
@@ -130,6 +132,8 @@ class Checkpoints:
         self.folder = folder
         for draft in folder.glob(f".*{_DRAFT_SUFFIX}"):
             shutil.rmtree(draft)
+        for replaced in folder.glob(f"{_PREFIX}*{_REPLACED_SUFFIX}"):
+            _settle(replaced)
 
     def steps(self) -> list[int]:
         """Returns the steps that there are checkpoints of, the newest first."""
@@ -167,8 +171,7 @@ class Checkpoints:
             with _os_errors():
                 write_model(draft)
                 _write_state(draft, state, arrays)
-            shutil.rmtree(self.path(state.step), ignore_errors=True)
-            commit_folder(draft, self.path(state.step))
+            self._commit(draft, self.path(state.step))
         finally:
             shutil.rmtree(draft, ignore_errors=True)
         verify(self.path(state.step))
@@ -220,6 +223,17 @@ class Checkpoints:
                 shutil.rmtree(self.path(step))
         for damaged in self.folder.glob(f"{_DAMAGED_PREFIX}*"):
             shutil.rmtree(damaged)
+
+    def _commit(self, draft: Path, final: Path) -> None:
+        """Puts a checkpoint in its place; at no instant is there neither the old nor the new."""
+        replaced = final.with_name(final.name + _REPLACED_SUFFIX)
+        if final.exists():
+            final.rename(replaced)
+        try:
+            commit_folder(draft, final)
+        finally:
+            if replaced.exists():
+                _settle(replaced)
 
     def _set_aside(self, problems: dict[int, str], good: int, reporter: Reporter) -> None:
         """Renames damaged checkpoints, so that they aren't counted among the newest."""
@@ -291,8 +305,17 @@ def read_arrays(folder: Path) -> dict[str, NDArray]:
 
 def write_eval_results(folder: Path, results: EvalResults) -> None:
     """Writes `eval_results.json`."""
-    text = json.dumps(asdict(results), indent=2)
-    (folder / EVAL_RESULTS_FILE).write_text(text + "\n", "utf-8")
+    folder.mkdir(parents=True, exist_ok=True)
+    write_atomically(folder / EVAL_RESULTS_FILE, json.dumps(asdict(results), indent=2) + "\n")
+
+
+def _settle(replaced: Path) -> None:
+    """Deletes a checkpoint that was replaced, or puts it back where the new one didn't arrive."""
+    final = replaced.with_name(replaced.name.removesuffix(_REPLACED_SUFFIX))
+    if final.exists():
+        shutil.rmtree(replaced)
+    else:
+        replaced.rename(final)
 
 
 def _write_state(folder: Path, state: TrainingState, arrays: dict[str, NDArray]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -15,6 +16,8 @@ from core.objectives.mlm import frequency_baseline
 from core.training.batches import Batch, EvalBatches, Feeder
 from core.training.checkpoint import EvalResults
 from core.training.engine import Engine
+
+_PROGRESS_SECONDS = 0.5
 
 
 class Evaluation:
@@ -56,12 +59,14 @@ class Evaluation:
             The results, or None where a stop came first.
         """
         self._label_counts[:] = 0
-        sums = []
+        sums, reported = [], 0.0
         with Feeder(self._prepare, 0, len(self._batches)) as feeder:
             for number, batch in enumerate(feeder):
                 if self._reporter.stop_requested():
                     return None
-                report_progress(number, len(self._batches))
+                if time.monotonic() - reported >= _PROGRESS_SECONDS:
+                    reported = time.monotonic()
+                    report_progress(number, len(self._batches))
                 sums.append(self._engine.evaluate_step(batch))
             losses, right, weight = self._engine.fetch(sums).astype(np.float64).sum(axis=0)
         if not weight:

@@ -70,6 +70,85 @@ class AdamW(keras.optimizers.AdamW):
         )
 
 
+class Muon(AdamW):
+    """Orthogonalised momentum for the kernels; AdamW for tables, norms and biases.
+
+    A step moves a kernel by the nearest orthogonal matrix to its momentum, scaled to the size that
+    AdamW's steps have, so that both take one learning rate. The fused kernel of query, key and
+    value counts as three.
+
+    Source: Jordan et al., https://kellerjordan.github.io/posts/muon/; the scale is that of Liu et
+    al., "Muon is Scalable for LLM Training", https://arxiv.org/abs/2502.16982, section 2.2.
+
+    Args:
+        momentum: Of the kernels.
+        adam_ratio: AdamW's learning rate as a share of the learning rate.
+        **kwargs: As AdamW's.
+    """
+
+    def __init__(self, *, momentum: float, adam_ratio: float, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.momentum = momentum
+        self.adam_ratio = adam_ratio
+
+    def build(self, variables: list[keras.Variable]) -> None:
+        if self.built:
+            return
+        keras.optimizers.Optimizer.build(self, variables)
+        self._momentums = self.add_optimizer_variables(variables, "momentum")
+        rest = [variable for variable in variables if not _is_kernel(variable)]
+        velocities = iter(self.add_optimizer_variables(rest, "velocity"))
+        self._velocities = [None if _is_kernel(one) else next(velocities) for one in variables]
+        self._parts = [_FUSED_KERNELS.get(one.path.split("/")[-2], 1) for one in variables]
+
+    def update_step(self, gradient: Tensor, variable: Tensor, learning_rate: Tensor) -> None:
+        index = self._get_variable_index(variable)
+        if self._velocities[index] is not None:
+            super().update_step(gradient, variable, learning_rate * self.adam_ratio)
+            return
+        momentum = self._momentums[index]
+        gradient = ops.cast(gradient, variable.dtype)
+        self.assign_add(momentum, (gradient - momentum) * (1.0 - self.momentum))
+        nesterov = gradient + (momentum - gradient) * self.momentum
+        update = _orthogonalise_parts(nesterov, self._parts[index])
+        self.assign_sub(variable, ops.cast(learning_rate, variable.dtype) * update)
+
+
+def _is_kernel(variable: keras.Variable) -> bool:
+    return bool(variable.path.endswith("/kernel"))
+
+
+# Kernels that hold several matrices side by side, and how many.
+_FUSED_KERNELS = {"qkv": 3}
+
+# The quintic iteration's coefficients, and how often it is done.
+# Source: https://kellerjordan.github.io/posts/muon/
+_NEWTON_SCHULZ = (3.4445, -4.7750, 2.0315)
+_NEWTON_SCHULZ_STEPS = 5
+_ADAM_LIKE_SIZE = 0.2
+
+
+def _orthogonalise_parts(matrix: Tensor, parts: int) -> Tensor:
+    """Orthogonalises the `parts` matrices that stand side by side in (m, parts·n), and scales."""
+    rows, columns = matrix.shape
+    width = columns // parts
+    stacked = ops.transpose(ops.reshape(matrix, (rows, parts, width)), (1, 0, 2))
+    update = orthogonalise(stacked) * (_ADAM_LIKE_SIZE * max(rows, width) ** 0.5)
+    return ops.reshape(ops.transpose(update, (1, 0, 2)), (rows, columns))
+
+
+def orthogonalise(matrices: Tensor) -> Tensor:
+    """Returns about the nearest orthogonal matrix to each of (p, m, n), by Newton and Schulz."""
+    wide = matrices.shape[1] <= matrices.shape[2]
+    x = matrices if wide else ops.transpose(matrices, (0, 2, 1))
+    x = x / (ops.sqrt(ops.sum(ops.square(x), axis=(1, 2), keepdims=True)) + 1e-7)
+    first, third, fifth = _NEWTON_SCHULZ
+    for _ in range(_NEWTON_SCHULZ_STEPS):
+        square = ops.matmul(x, ops.transpose(x, (0, 2, 1)))
+        x = first * x + ops.matmul(third * square + fifth * ops.matmul(square, square), x)
+    return x if wide else ops.transpose(x, (0, 2, 1))
+
+
 def create_optimizer(
     config: TrainConfig, schedule: LearningRateSchedule, model: keras.Model
 ) -> keras.optimizers.Optimizer:
@@ -77,14 +156,21 @@ def create_optimizer(
 
     Norms and biases, which are the weights of rank 1, take no weight decay.
     """
-    optimizer = AdamW(
-        learning_rate=KerasSchedule(schedule),
-        weight_decay=config.weight_decay,
-        beta_1=config.adam_beta1,
-        beta_2=config.adam_beta2,
-        epsilon=config.adam_epsilon,
-        global_clipnorm=config.max_grad_norm,
-        name="adamw",
+    settings: dict[str, Any] = {
+        "learning_rate": KerasSchedule(schedule),
+        "weight_decay": config.weight_decay,
+        "beta_1": config.adam_beta1,
+        "beta_2": config.adam_beta2,
+        "epsilon": config.adam_epsilon,
+        "global_clipnorm": config.max_grad_norm,
+        "name": config.optimizer,
+    }
+    optimizer = (
+        AdamW(**settings)
+        if config.optimizer == "adamw"
+        else Muon(
+            momentum=config.muon_momentum, adam_ratio=config.adam_learning_rate_ratio, **settings
+        )
     )
     undecayed = [variable for variable in model.trainable_variables if len(variable.shape) < 2]
     optimizer.exclude_from_weight_decay(var_list=undecayed)

@@ -12,7 +12,7 @@ import shutil
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -47,6 +47,7 @@ from core.training.tensorboard import ScalarWriter
 from core.workspace import Artifact, Workspace
 
 CHECKPOINTS_FOLDER = "checkpoints"
+_BEFORE_THE_FIRST_STEP = -1
 
 
 def train(config: TrainConfig, workspace: Workspace, reporter: Reporter | None = None) -> Artifact:
@@ -111,9 +112,12 @@ class TrainingRun:
         self._reporter = reporter
         self._checkpoints = Checkpoints(folder / CHECKPOINTS_FOLDER)
         found = self._checkpoints.newest_good(reporter)
+        if found is None and (folder / TENSORBOARD_FOLDER).exists():
+            reporter.note("Starting over: this run was ended before anything was saved")
+            reporter.event("resumed", step=_BEFORE_THE_FIRST_STEP)
         self._state = self._stopped_state(found) if found else self._first_state(plan)
         self._plan = resumed_plan(config, recipe.Plan(**self._state.plan))
-        self._saved_step = self._state.step if found else None
+        self._saved = self._state if found else None
         self._batches = TrainBatches(
             inputs.train_rows, inputs.objective, self._plan.global_batch_size, config.seed
         )
@@ -136,7 +140,7 @@ class TrainingRun:
             RunStopped: The reporter asked for it; with "save" the state is on the disk.
             RunError: The loss is no longer a finite number.
         """
-        self._warn_of_endless_warmup()
+        self._describe()
         left = self._plan.num_train_steps - self._state.step
         first = self._state.next_batch
         try:
@@ -173,7 +177,7 @@ class TrainingRun:
         mode = self._reporter.stop_requested()
         if mode == "abort":
             raise RunStopped("abort")
-        if (due or mode == "save") and self._saved_step != self._state.step:
+        if (due or mode == "save") and not self._is_saved():
             with self._meter.pause("save", feeder.waited_seconds):
                 self._save(must_succeed=mode == "save" or self._is_last())
         if mode == "save":
@@ -216,7 +220,7 @@ class TrainingRun:
     def _evaluate(self) -> None:
         results = self._evaluation.run(
             self._state.step,
-            lambda done, all: self._report_progress(f"validating, batch {done + 1} of {all}"),
+            lambda done, of: self._report_progress(f"validating, batch {done + 1} of {of}"),
         )
         if results is None:
             return
@@ -227,8 +231,8 @@ class TrainingRun:
         if not math.isfinite(results.eval_loss):
             raise _not_finite("The validation loss", results.step, results.eval_loss)
         self._state = replace(self._state, evaluated=results)
-        self._checkpoints.folder.mkdir(parents=True, exist_ok=True)
-        write_eval_results(self._checkpoints.folder, results)
+        with self._tolerating_a_full_disk("the validation's results"):
+            write_eval_results(self._checkpoints.folder, results)
 
     def _save(self, *, must_succeed: bool) -> None:
         """Saves; a full disk only costs this one checkpoint where training goes on."""
@@ -240,19 +244,22 @@ class TrainingRun:
         state = replace(
             self._state, pending_losses=losses, best=best, seconds=self._seconds_so_far()
         )
-        try:
+        with nullcontext() if must_succeed else self._tolerating_a_full_disk("the checkpoint"):
             self._write(state)
+            self._losses = []
+            self._state = self._saved = state
+            self._checkpoints.prune(self._config.save_total_limit, best.step if best else None)
+
+    @contextmanager
+    def _tolerating_a_full_disk(self, what: str) -> Iterator[None]:
+        """Warns where a file can't be written: what was written before is whole, and it goes on."""
+        try:
+            yield
         except OSError as error:
-            if must_succeed:
-                raise
             self._reporter.warn(
-                f"The checkpoint of step {state.step} could not be saved ({error.strerror}); "
-                "training goes on, the one before it is untouched"
+                f"Step {self._state.step}: {what} could not be saved ({error.strerror}); "
+                "training goes on, and what was saved before is untouched"
             )
-            return
-        self._losses = []
-        self._state, self._saved_step = state, state.step
-        self._checkpoints.prune(self._config.save_total_limit, best.step if best else None)
 
     def _write(self, state: TrainingState) -> None:
         values = self._engine.read_state()
@@ -319,6 +326,15 @@ class TrainingRun:
     def _is_last(self) -> bool:
         return self._state.step >= self._plan.num_train_steps
 
+    def _is_saved(self) -> bool:
+        """Whether the newest checkpoint has this step, and its validation if there was one."""
+        saved = self._saved
+        return (
+            saved is not None
+            and saved.step == self._state.step
+            and saved.evaluated == self._state.evaluated
+        )
+
     def _is_evaluated(self) -> bool:
         evaluated = self._state.evaluated
         return evaluated is not None and evaluated.step == self._state.step
@@ -328,7 +344,8 @@ class TrainingRun:
 
     def _report(self, values: dict[str, float]) -> None:
         self._reporter.metrics(self._state.step, values)
-        self._scalars.write(self._state.step, values)
+        with self._tolerating_a_full_disk("a figure for TensorBoard"):
+            self._scalars.write(self._state.step, values)
 
     def _report_progress(self, note: str) -> None:
         step, total = self._state.step, self._plan.num_train_steps
@@ -339,9 +356,16 @@ class TrainingRun:
         eta = self._meter.eta_seconds(total - step, pauses)
         self._reporter.progress(step, total, "steps", note, eta)
 
-    def _warn_of_endless_warmup(self) -> None:
-        plan = self._plan
-        if plan.warmup_steps >= plan.num_train_steps and self._state.step == 0:
+    def _describe(self) -> None:
+        """Says what the settings come to."""
+        plan, parameters = self._plan, count_parameters(self._inputs.architecture)
+        self._reporter.note(
+            f"{parameters:,} parameters; {plan.num_train_steps:,} steps of "
+            f"{plan.global_batch_size:,} x {plan.row_length:,} tokens: {plan.total_tokens:,} "
+            f"tokens, {plan.num_train_epochs:.3g} epochs, "
+            f"{plan.tokens_per_parameter(parameters):.3g} tokens a parameter"
+        )
+        if plan.warmup_steps >= plan.num_train_steps:
             self._reporter.warn(
                 f"The warm-up of {plan.warmup_steps} steps is not over when the run ends after "
                 f"{plan.num_train_steps}: the learning rate never reaches its peak"
@@ -359,7 +383,7 @@ def _evaluate_only(
     hf.assign_weights(model, _read_weights(inputs, inputs.checkpoint))
     engine = create_engine(devices.engine, model)
     results = _evaluation(config, inputs, engine, reporter).run(
-        0, lambda done, all: reporter.progress(done, all, "batches", "validating")
+        0, lambda done, of: reporter.progress(done, of, "batches", "validating")
     )
     if results is None:
         raise RunStopped(reporter.stop_requested() or "abort")

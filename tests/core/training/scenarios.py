@@ -154,6 +154,29 @@ def aborted(engine: str, workspace: Workspace) -> dict[str, Any]:
     return {"checkpoints": sorted(path.name for path in checkpoints.glob("step-*"))}
 
 
+def stopped_in_the_last_validation(engine: str, workspace: Workspace) -> dict[str, Any]:
+    """A run that is stopped when all steps are done and the last validation isn't."""
+    name, config = f"late-{engine}", config_of(engine)
+    assert run(workspace, name, config, stop_at=STEPS) is None
+    before = metrics_of(workspace, name)["eval_loss"]
+    artifact = run(workspace, name, config)
+    assert artifact is not None
+    return {"before": before, "counts": artifact.manifest.counts}
+
+
+def ended_before_the_first_save(engine: str, workspace: Workspace) -> dict[str, Any]:
+    """A run that has to start over, because it was ended before anything was saved."""
+    name, config = f"early-{engine}", config_of(engine)
+    assert run(workspace, name, config, stop_at=2, mode="abort") is None
+    artifact = run(workspace, name, config)
+    assert artifact is not None
+    events, _ = read_events(workspace.runs / name / "events.jsonl")
+    return {
+        "counts": artifact.manifest.counts,
+        "resumed": [event["step"] for event in events if event["kind"] == "resumed"],
+    }
+
+
 def changed(engine: str, workspace: Workspace) -> dict[str, str]:
     """A stopped run that is resumed with other settings: refused before anything is compiled."""
     name, first = f"changed-{engine}", config_of(engine)
@@ -246,6 +269,8 @@ SCENARIOS: Mapping[str, Callable[[str, Workspace], dict[str, Any]]] = {
         stopped,
         aborted,
         changed,
+        stopped_in_the_last_validation,
+        ended_before_the_first_save,
         weights_taken_over,
         full_disk,
         diverged,

@@ -157,6 +157,17 @@ def test_what_a_killed_save_left_is_removed_at_the_next_start(tmp_path: Path) ->
     assert [path.name for path in tmp_path.iterdir()] == ["step-00000005"]
 
 
+def test_a_step_that_is_saved_again_is_there_at_every_instant(tmp_path: Path) -> None:
+    checkpoints = Checkpoints(tmp_path)
+    _write(checkpoints, _state(5, None))
+    path = _write(checkpoints, _state(5, 4.0))
+    assert read_state(path) == _state(5, 4.0)
+    assert [path.name for path in tmp_path.iterdir()] == ["step-00000005"]
+    path.rename(tmp_path / "step-00000005.replaced")
+    assert Checkpoints(tmp_path).steps() == [5]
+    verify(path)
+
+
 def test_the_newest_and_the_best_are_kept(tmp_path: Path) -> None:
     checkpoints = Checkpoints(tmp_path)
     losses: Mapping[int, float] = {10: 4.0, 20: 3.0, 30: 3.5, 40: 3.6, 50: 3.7}

@@ -28,7 +28,14 @@ from tests.texts import write_sentences
 
 _ROOT = Path(__file__).parents[3]
 _ON_BOTH = ("whole", "stopped", "weights_taken_over", "left_for_the_other")
-_ON_ONE = ("aborted", "changed", "full_disk", "diverged")
+_ON_ONE = (
+    "aborted",
+    "changed",
+    "full_disk",
+    "diverged",
+    "stopped_in_the_last_validation",
+    "ended_before_the_first_save",
+)
 _FIGURES = ("loss", "learning_rate", "epoch", "eval_loss", "eval_accuracy", "eval_perplexity")
 
 Results = dict[str, Any]
@@ -165,6 +172,24 @@ def test_a_damaged_checkpoint_is_named_and_the_one_before_it_used(one: Results) 
 
 
 @pytest.mark.slow
+def test_a_stop_in_the_last_validation_costs_nothing(results: dict[str, Results]) -> None:
+    late, whole = (
+        results["tensorflow"][name] for name in ("stopped_in_the_last_validation", "whole")
+    )
+    assert "12" not in late["before"]
+    assert {**late["counts"], "seconds": 0} == {**whole["counts"], "seconds": 0}
+
+
+@pytest.mark.slow
+def test_a_run_that_starts_over_says_so(results: dict[str, Results]) -> None:
+    early, whole = (
+        results["tensorflow"][name] for name in ("ended_before_the_first_save", "whole")
+    )
+    assert early["resumed"] == [-1]
+    assert {**early["counts"], "seconds": 0} == {**whole["counts"], "seconds": 0}
+
+
+@pytest.mark.slow
 def test_an_aborted_run_saves_nothing_more(results: dict[str, Results]) -> None:
     one = results["tensorflow"]
     assert one["aborted"]["checkpoints"] == ["step-00000005"]
@@ -199,7 +224,7 @@ def test_a_full_disk_costs_a_checkpoint_and_not_the_run(results: dict[str, Resul
     assert one["full_disk"]["steps"] == STEPS
     assert one["full_disk"]["checkpoints"] == ["step-00000010", "step-00000012"]
     (warning,) = one["full_disk"]["warnings"]
-    assert "step 5 could not be saved" in warning
+    assert "Step 5: the checkpoint could not be saved" in warning
 
 
 @pytest.mark.slow
@@ -232,7 +257,9 @@ def test_the_model_loads_in_transformers(workspace: Workspace, results: dict[str
     assert not info["missing_keys"] and not info["unexpected_keys"]
     tokenizer = AutoTokenizer.from_pretrained(folder)
     assert model.config.pad_token_id == tokenizer.pad_token_id
-    ids = tokenizer("The river runs.", return_tensors="pt")["input_ids"]
+    ids = tokenizer("The river runs.", truncation=True, max_length=16, return_tensors="pt")[
+        "input_ids"
+    ]
     with torch.no_grad():
         assert torch.isfinite(model(ids).logits).all()
 
