@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import time
@@ -20,7 +21,9 @@ from ui.parts import markup
 
 _PREVIEWED_DOCUMENTS = 5
 _SHOWN_CHARACTERS = 1500
-_UPLOAD_TYPES = [".txt", ".jsonl", ".csv", ".parquet", ".gz"]
+_UPLOAD_TYPES = [
+    ".txt", ".text", ".md", ".jsonl", ".ndjson", ".csv", ".tsv", ".parquet", ".gz",
+]  # fmt: skip
 _UNSAFE = re.compile(r"[^\w.-]+")
 _NOT_LOOKED = markup.empty_state(
     "Nothing read yet", "“Look at the text” reads the beginning and counts. It changes nothing."
@@ -129,9 +132,9 @@ def _preview(config: CorpusConfig, workspace: Workspace) -> str:
     documents = "".join(f"<li>{present.escape(_shorten(text))}</li>" for text in seen.samples)
     column = f" (column {seen.text_column})" if seen.text_column else ""
     return (
-        f"{markup.tiles(figures)}"
+        f'<div class="ps-preview">{markup.tiles(figures)}'
         f'<h3 class="ps-subheading">The first documents{present.escape(column)}</h3>'
-        f'<ol class="ps-documents">{documents}</ol>'
+        f'<ol class="ps-documents">{documents}</ol></div>'
     )
 
 
@@ -146,9 +149,22 @@ def _keep(files: Sequence[str] | None, workspace: Workspace) -> str:
     folder = workspace.uploads / time.strftime("%Y%m%d-%H%M%S")
     folder.mkdir(parents=True, exist_ok=True)
     for source in map(Path, files):
-        shutil.copyfile(source, folder / _safe_name(source.name))
+        _take_over(source, _free_path(folder / _safe_name(source.name)))
     kept = sorted(folder.iterdir())
     return str(kept[0] if len(kept) == 1 else folder)
+
+
+def _take_over(source: Path, target: Path) -> None:
+    """Links a file that lies on the same disk, for texts can be large; copies it otherwise."""
+    try:
+        os.link(source, target)
+    except OSError:
+        shutil.copyfile(source, target)
+
+
+def _free_path(path: Path) -> Path:
+    candidates = [path, *(path.with_name(f"{number}-{path.name}") for number in range(2, 10_000))]
+    return next(candidate for candidate in candidates if not candidate.exists())
 
 
 def _safe_name(name: str) -> str:

@@ -14,6 +14,8 @@ from ui.parts.markup import heading
 from ui.present import escape
 
 _TITLE = "Pretrain Studio"
+# Gradio keeps what is uploaded until it is taken over; how often it looks, how long it keeps it.
+_UPLOADS_KEPT = (3600, 24 * 3600)
 _TABS = ("corpus", "tokenizer", "shards", "train", "runs", "playground")
 _MARK = (
     '<svg viewBox="0 0 24 24" fill="none" stroke="currentColor" stroke-width="2.4" '
@@ -25,9 +27,9 @@ _MARK = (
 def build_page(workspace: Workspace) -> gr.Blocks:
     """Builds the page of a workspace. Imports no engine and starts nothing."""
     store = Store.open(workspace)
-    with gr.Blocks(title=_TITLE, analytics_enabled=False) as page:
+    with gr.Blocks(title=_TITLE, analytics_enabled=False, delete_cache=_UPLOADS_KEPT) as page:
         gr.HTML(_header(workspace))
-        line = strip.render(workspace, store, list(_TABS))
+        line = strip.render(page, workspace, store, list(_TABS))
         with gr.Tabs(elem_id="tabs", overflow_behavior="wrap"):
             with _tab("corpus", "The text to learn from. The tokenizer and the shards use it."):
                 text = corpus.render(workspace)

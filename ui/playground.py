@@ -6,12 +6,13 @@ from typing import Any
 
 import gradio as gr
 
-from core.errors import ConfigError
+from core.errors import StudioError
 from core.playground import PlaygroundClient
 from core.workspace import Workspace
 from ui import present
 from ui.assets import script
 from ui.parts import artifacts, markup
+from ui.parts.tokens import show
 from ui.present import escape
 
 _MOST_PREDICTIONS = 20
@@ -26,6 +27,10 @@ _NOTHING_ASKED = markup.empty_state(
 )
 # What stands where the mask token goes.
 _HOLE = "{mask}"
+_ROWS_TRIED = 60
+_EXAMPLES_SHOWN = 4
+_EXAMPLE_WORDS = 10
+_HOLE_AT = 5
 _EXAMPLES = (
     "Returns the {mask} of the array.",
     "If {mask} is not given, the default is used.",
@@ -85,9 +90,10 @@ def render(workspace: Workspace, line: gr.HTML) -> None:
         return _examples(name, workspace)
 
     def fill(name: str | None, sentence: str, count: float) -> str:
-        if not name:
-            raise ConfigError("No model is chosen", fix="choose one above")
-        return _answer(client.fill_mask(name, sentence, int(count)))
+        try:
+            return _answer(client.fill_mask(name or "", sentence, int(count)))
+        except StudioError as error:
+            return present.error_card(error)
 
     line.artifacts(
         present.guarded(refresh),
@@ -126,7 +132,7 @@ def render(workspace: Workspace, line: gr.HTML) -> None:
         """Fills the masks of a text with a model of the workspace."""
         return client.fill_mask(model, text, top_k)
 
-    gr.api(present.guarded(fill_mask), api_name="fill_mask")
+    gr.api(present.telling_programs(fill_mask), api_name="fill_mask")
 
 
 def _picked(event: gr.EventData) -> str:
@@ -134,22 +140,55 @@ def _picked(event: gr.EventData) -> str:
 
 
 def _examples(name: str | None, workspace: Workspace) -> list[str]:
+    """Returns sentences with a mask: from the model's own validation text, else plain English."""
     if not name:
         return []
     from core.tokenizer import load
 
-    mask = load(str(workspace.find("model", name).path)).mask_token or ""
-    return [example.replace(_HOLE, mask) for example in _EXAMPLES] if mask else []
+    model = workspace.find("model", name)
+    mask = load(str(model.path)).mask_token or ""
+    own = _own_sentences(str(model.manifest.config.get("shards", "")), workspace)
+    return [sentence.replace(_HOLE, mask) for sentence in own or _EXAMPLES]
+
+
+def _own_sentences(shards_name: str, workspace: Workspace) -> list[str]:
+    """Returns pieces of the validation rows with a hole in each, if the shards are still there."""
+    import numpy as np
+
+    from core.shards.read import open_shards
+    from core.tokenizer import load
+
+    try:
+        shards = open_shards(shards_name, workspace)
+        tokenizer = load(str(shards.tokenizer_folder), workspace)
+        numbers = np.linspace(0, len(shards.validation) - 1, _ROWS_TRIED).astype(int)
+        rows = shards.validation.take(np.unique(numbers))
+    except StudioError:
+        return []
+    found = (_with_hole(tokenizer.decode(row)) for row in rows)
+    return [sentence for sentence in found if sentence][:_EXAMPLES_SHOWN]
+
+
+def _with_hole(text: str) -> str:
+    """Returns some plain words of a text with a hole among them; nothing where there are none."""
+    words = text.split()
+    for start in range(1, len(words) - _EXAMPLE_WORDS):
+        window = words[start : start + _EXAMPLE_WORDS]
+        if all(word.rstrip(".,;:").isalpha() for word in window) and window[_HOLE_AT].isalpha():
+            return " ".join([*window[:_HOLE_AT], _HOLE, *window[_HOLE_AT + 1 :]])
+    return ""
 
 
 def _answer(predictions: list[Any]) -> str:
     """Returns predictions as bars; of several masks one block each."""
     if predictions and isinstance(predictions[0], dict):
-        return _bars(predictions)
-    return "".join(
-        f'<h3 class="ps-subheading">Mask {number}</h3>{_bars(one)}'
-        for number, one in enumerate(predictions, 1)
-    )
+        blocks = _bars(predictions)
+    else:
+        blocks = "".join(
+            f'<h3 class="ps-subheading">Mask {number}</h3>{_bars(one)}'
+            for number, one in enumerate(predictions, 1)
+        )
+    return f'<div class="ps-card ps-answer-card">{blocks}</div>'
 
 
 def _bars(predictions: list[dict[str, Any]]) -> str:
@@ -159,7 +198,7 @@ def _bars(predictions: list[dict[str, Any]]) -> str:
 def _bar(prediction: dict[str, Any]) -> str:
     width = f"width:{100 * prediction['score']:.2f}%"
     return (
-        f'<li><span class="word">{escape(prediction["token_str"])}</span>'
+        f'<li><span class="word">{show(prediction["token_str"].strip(" ") or "␣")}</span>'
         f'<span class="ps-bar" aria-hidden="true"><i style="{width}"></i></span>'
         f'<span class="score">{markup.percent(prediction["score"])}</span>'
         f"<small>{escape(prediction['sequence'])}</small></li>"

@@ -60,6 +60,22 @@ def guarded(handler: Callable[..., Any]) -> Callable[..., Any]:
     return wrapper
 
 
+def telling_programs(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Wraps a function that programs call, so that its errors reach them as plain text."""
+
+    @functools.wraps(function)
+    def wrapper(*args: Any, **options: Any) -> Any:
+        try:
+            return function(*args, **options)
+        except StudioError as error:
+            raise gr.Error(str(error), print_exception=False) from error
+        except Exception as error:
+            logger.exception("A program's call failed")
+            raise gr.Error(str(UNEXPECTED), print_exception=False) from error
+
+    return wrapper
+
+
 def answering(function: Callable[[dict[str, Any]], dict[str, Any]]) -> Callable[..., Any]:
     """Wraps a function that the page's scripts call, so that errors come back as an answer.
 

@@ -53,7 +53,7 @@ def render(workspace: Workspace, store: Store) -> None:
     """Makes the tab."""
     gr.HTML(
         html_template=_TEMPLATE,
-        js_on_load=script("runs.js"),
+        js_on_load=script("chart.js", "runs.js"),
         server_functions=[
             _list_function(store),
             _detail_function(workspace, store),

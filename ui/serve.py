@@ -40,17 +40,12 @@ def serve(
     login = _login(host)
     _check_port(host, port)
     _allow(allow)
-    _prepare_environment()
+    _prepare_environment(workspace)
     from ui.assets import read
     from ui.layout import build_page
     from ui.theme import make_theme
 
     page = build_page(workspace)
-    refresh(workspace)
-    if quickstart:
-        _start_quickstart(workspace)
-    print(f"Pretrain Studio: http://{_for_browser(host)}:{port}  (workspace: {workspace.root})")
-    print("Stop it with Ctrl+C; runs go on without it.", flush=True)
     page.launch(
         server_name=host,
         server_port=port,
@@ -64,7 +59,14 @@ def serve(
         run_history=False,
         enable_monitoring=False,
         max_file_size=_MOST_UPLOADED,
+        prevent_thread_lock=True,
     )
+    print(f"Pretrain Studio: http://{_for_browser(host)}:{port}  (workspace: {workspace.root})")
+    print("Stop it with Ctrl+C; runs go on without it.", flush=True)
+    refresh(workspace)
+    if quickstart:
+        _start_quickstart(workspace)
+    page.block_thread()
 
 
 def _login(host: str) -> tuple[str, str] | None:
@@ -130,9 +132,10 @@ def _allow(folders: Sequence[Path]) -> None:
     os.environ[ALLOWED_PATHS_VARIABLE] = os.pathsep.join(filter(None, listed))
 
 
-def _prepare_environment() -> None:
-    """Keeps Gradio from calling home, and its own start-up check off any proxy."""
+def _prepare_environment(workspace: Workspace) -> None:
+    """Keeps Gradio from calling home, uploads in the workspace, its own checks off any proxy."""
     os.environ["GRADIO_ANALYTICS_ENABLED"] = "False"
+    os.environ["GRADIO_TEMP_DIR"] = str(workspace.cache / "uploads")
     for name in ("NO_PROXY", "no_proxy"):
         hosts = [os.environ.get(name, ""), "localhost", "127.0.0.1", "::1"]
         os.environ[name] = ",".join(filter(None, hosts))

@@ -176,4 +176,8 @@ def _show_row(name: str | None, workspace: Workspace) -> str:
         f"{len(positions)} tokens that the model must say; most are hidden, some replaced, some "
         "kept."
     )
-    return f'<p class="ps-note">{note}</p>{mark_masked(tokens)}'
+    original = present.escape("".join(text for _, text, _ in tokens))
+    return (
+        f'<p class="ps-note">{note}</p>{mark_masked(tokens)}'
+        f'<p class="ps-note">The row itself:</p><p class="ps-tokens row">{original}</p>'
+    )

@@ -5,10 +5,12 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 import gradio as gr
 
+from core.config import fingerprint_of
 from core.runs.client import ensure_worker
 from core.store import ACTIVE_STATES, ENDED_STATES, Store
 from core.workspace import Workspace
@@ -20,19 +22,27 @@ from ui.present import answering
 _WORKER_CHECK_SECONDS = 5.0
 
 
-def render(workspace: Workspace, store: Store, tabs: list[str]) -> gr.HTML:
+def render(page: gr.Blocks, workspace: Workspace, store: Store, tabs: list[str]) -> gr.HTML:
     """Makes the line. Its `artifacts` event fires when an artifact has come or gone."""
     return gr.HTML(
         html_template='<a class="ps-strip" href="#runs" data-go="runs"></a>',
         js_on_load=script("strip.js"),
-        server_functions=[_status_function(workspace, store)],
+        server_functions=[_status_function(page, workspace, store)],
         elem_classes=["ps-strip-host"],
         tabs=tabs,
     )
 
 
-def _status_function(workspace: Workspace, store: Store) -> Callable[..., dict[str, Any]]:
+def _status_function(
+    page: gr.Blocks, workspace: Workspace, store: Store
+) -> Callable[..., dict[str, Any]]:
     keep_worker = _WorkerKeeper(workspace)
+
+    @cache
+    def page_fingerprint() -> str:
+        """Returns what tells a page that is open whether it still talks to its own like."""
+        blocks = [f"{number} {block.get_block_name()}" for number, block in page.blocks.items()]
+        return fingerprint_of([str(workspace.root), *blocks])
 
     @answering
     def studio_status(_: dict[str, Any]) -> dict[str, Any]:
@@ -46,6 +56,7 @@ def _status_function(workspace: Workspace, store: Store) -> Callable[..., dict[s
             "queued": len(queued),
             "last": summarize(ended[0]) if ended else None,
             "artifacts": artifacts.revision(workspace),
+            "page": page_fingerprint(),
         }
 
     return studio_status

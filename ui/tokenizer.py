@@ -14,12 +14,11 @@ from ui import present
 from ui.forms import Form
 from ui.parts import artifacts, markup
 from ui.parts.stage import Forecast, Launcher
-from ui.parts.tokens import colour_tokens
+from ui.parts.tokens import colour_tokens, list_tokens
 
 if TYPE_CHECKING:
     from core.tokenizer import StudioTokenizer
 
-_NONE: frozenset[int] = frozenset()
 _ALGORITHMS = {"unigram": "Unigram", "byte_level_bpe": "byte-level BPE"}
 _SENTENCE = "Tokenization splits uncommon words into smaller, more frequent pieces."
 _MOST_CHARACTERS = 5000
@@ -159,7 +158,7 @@ def _extremes(name: str | None, workspace: Workspace) -> str:
         return ""
     counts = workspace.find("tokenizer", name).manifest.counts
     lines = [
-        f'<p class="ps-note">{label}</p>{colour_tokens(((text, None) for text in texts), _NONE)}'
+        f'<p class="ps-note">{label}</p>{list_tokens(texts)}'
         for label, texts in (
             ("Longest tokens", counts.get("longest_tokens", [])),
             ("Shortest tokens", counts.get("shortest_tokens", [])),

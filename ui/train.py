@@ -53,10 +53,11 @@ def _forecast(config: TrainConfig, workspace: Workspace) -> Forecast:
         rows = markup.count(len(inputs.validation_rows))
         return Forecast(f"Evaluate {config.checkpoint} on {rows} rows")
     plan = recipe.plan(config, len(inputs.train_rows), inputs.shards.row_length)
-    model = f"{config.family} {_size(config)}"
+    parameters = count_parameters(inputs.architecture)
     return Forecast(
-        f"Train {model} for {markup.count(plan.num_train_steps)} steps",
-        _facts(config, inputs, plan),
+        f"Train {config.family} {_size(config)} ({markup.short_count(parameters)} parameters) for "
+        f"{markup.count(plan.num_train_steps)} steps",
+        _facts(config, inputs, plan, parameters),
     )
 
 
@@ -64,8 +65,7 @@ def _size(config: TrainConfig) -> str:
     return "from a config.json" if config.model_config_path else config.size
 
 
-def _facts(config: TrainConfig, inputs: TrainingInputs, plan: recipe.Plan) -> str:
-    parameters = count_parameters(inputs.architecture)
+def _facts(config: TrainConfig, inputs: TrainingInputs, plan: recipe.Plan, parameters: int) -> str:
     memory = recipe.estimate_memory_bytes(
         inputs.architecture, parameters, config, inputs.shards.row_length
     )

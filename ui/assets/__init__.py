@@ -15,6 +15,6 @@ def read(name: str) -> str:
 
 
 @cache
-def script(name: str) -> str:
+def script(*names: str) -> str:
     """Returns a component's script, with what all scripts share in front (it runs only once)."""
-    return "\n".join([read("studio.js"), read("chart.js"), read(name)])
+    return "\n".join(map(read, ("studio.js", *names)))

@@ -2,7 +2,7 @@
 const chips = element.querySelector(".ps-chips");
 const draw = () =>
   chips.replaceChildren(
-    ...(props.value ?? []).map((sentence) =>
+    ...(Array.isArray(props.value) ? props.value : []).map((sentence) =>
       studio.h("button", { type: "button", onclick: () => trigger("pick", { sentence }) }, sentence)),
   );
 watch("value", draw);

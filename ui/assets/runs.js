@@ -27,16 +27,20 @@ const makeRow = (run) => {
 
 const badge = (run) => h("span", { class: `ps-badge ${run.state}` }, run.label);
 
+const shareOf = (run) => (run.state === "done" ? 1 : run.total ? Math.min(1, run.done / run.total) : null);
+
 const bar = (run) => {
-  const share = run.total ? Math.min(1, run.done / run.total) : null;
+  const share = shareOf(run);
   const attributes = { class: `ps-bar ${run.state}${share === null ? " unknown" : ""}`, role: "progressbar", "aria-label": "Progress", "aria-valuemin": 0, "aria-valuemax": 100 };
   if (share !== null) attributes["aria-valuenow"] = Math.round(100 * share);
   return h("div", attributes, h("i", { style: share === null ? "" : `width:${(100 * share).toFixed(1)}%` }));
 };
 
+const titleOf = (id) => rows.get(id)?.run.title ?? id;
+
 const spent = (run) => {
-  if (run.state === "queued") return run.waits ? `after ${run.waits}` : "waiting for its turn";
-  if (run.state === "running" && run.eta_seconds !== null) return `${duration(run.eta_seconds)} left`;
+  if (run.state === "queued") return run.after.length ? `after ${run.after.map(titleOf).join(", ")}` : "waiting for its turn";
+  if (run.state === "running" && run.eta_seconds >= 1) return `${duration(run.eta_seconds)} left`;
   if (!run.started) return "";
   const until = run.ended ?? Date.now() / 1000;
   return `${ENDED.includes(run.state) ? "took" : "for"} ${duration(until - run.started)}`;
@@ -184,7 +188,7 @@ const confirmation = (view, run) => {
 const act = async (what) => {
   const id = selected;
   view.confirming = "";
-  const answer = await server.act_on_run({ run: id, action: what });
+  const answer = await studio.ask(server.act_on_run, { run: id, action: what });
   if (answer.problem) return showProblem(view, answer.problem);
   if (what === "delete") forget(id);
   return refresh();
@@ -203,7 +207,8 @@ const drawDetail = (view, run, known) => {
   view.problem.replaceChildren(...(known.error ? [problemCard(known.error)] : []));
   view.warnings.replaceChildren(...known.warnings.map((warning) => h("p", { class: "ps-warning" }, warning.message)));
   view.facts.replaceChildren(...facts(known));
-  if (["failed", "lost"].includes(run.state)) view.logBox.open = true;
+  const hasNothingElse = !run.saves && !ENDED.includes(run.state);
+  if (hasNothingElse || ["failed", "lost"].includes(run.state)) view.logBox.open = true;
 };
 
 const facts = (known) => {
@@ -249,7 +254,7 @@ const verdict = (loss, baseline) => {
 };
 
 const refreshLog = async (view) => {
-  const answer = await server.run_log({ run: view.id, seen: view.logSeen });
+  const answer = await studio.ask(server.run_log, { run: view.id, seen: view.logSeen });
   if (answer.text === undefined) return;
   const pre = view.log.parentElement;
   const atEnd = pre.scrollHeight - pre.scrollTop - pre.clientHeight < 40;
@@ -264,12 +269,12 @@ const refreshView = async (view) => {
   drawHead(view, run);
   const state = `${run.state} ${run.warnings}`;
   if (view.stateSeen !== state) {
-    drawDetail(view, run, await server.run_detail({ run: view.id }));
+    drawDetail(view, run, await studio.ask(server.run_detail, { run: view.id }));
     view.stateSeen = state;
   }
   let points;
   do {
-    points = await server.run_points({ run: view.id, after: view.after });
+    points = await studio.ask(server.run_points, { run: view.id, after: view.after });
     takePoints(view, points);
   } while (points.more);
   if (view.logBox.open) await refreshLog(view);
@@ -289,9 +294,9 @@ const wantedRun = () => {
 
 const ask = async () => {
   if (!studio.isShown(element)) return;
-  const open = [...rows.values()].map(({ run }) => run).filter((run) => !ENDED.includes(run.state)).map((run) => run.id);
+  const open = [...rows.values()].map(({ run }) => run).filter((run) => !ENDED.includes(run.state) || run.id === selected).map((run) => run.id);
   const newest = Math.max(0, ...[...rows.values()].map(({ run }) => run.position));
-  takeRows((await server.list_runs({ newest, open })).runs);
+  takeRows((await studio.ask(server.list_runs, { newest, open })).runs);
   const wanted = wantedRun();
   if (!wanted) detail.replaceChildren();
   else if (wanted !== selected || !view) select(wanted);

@@ -3,6 +3,7 @@ const { h, duration, number } = studio;
 const link = element.querySelector(".ps-strip");
 const tabNames = props.tabs;
 let artifacts = null;
+let page = null;
 let opened = false;
 
 const progressOf = (run) => (run.total ? Math.min(1, run.done / run.total) : null);
@@ -13,7 +14,7 @@ const drawBar = (share) =>
 
 const describe = (run) => {
   const share = progressOf(run);
-  const parts = [run.progress, run.eta_seconds !== null && run.state === "running" ? `${duration(run.eta_seconds)} left` : ""];
+  const parts = [run.progress, run.eta_seconds >= 1 && run.state === "running" ? `${duration(run.eta_seconds)} left` : ""];
   return [
     h("span", { class: `ps-dot ${run.state}`, "aria-hidden": "true" }),
     h("b", {}, run.title),
@@ -66,15 +67,21 @@ const followTabs = () => {
   window.addEventListener("hashchange", openPlace);
 };
 
+// Who comes without an address while something runs sees it run.
 const openFirstPlace = (status) => {
-  opened = true;
   if (tabNames.includes(studio.place().tab)) openPlace();
   else if (status.running.length || status.queued) studio.go("runs");
+  else return;
+  opened = true;
 };
 
 followTabs();
 studio.poll(element, 1000, async () => {
-  const status = await server.studio_status({});
+  const status = await studio.ask(server.studio_status);
+  if (status.problem) throw new Error(status.problem.problem);
+  // The app was started anew, with other components or another workspace.
+  if (page !== null && page !== status.page) return location.reload();
+  page = status.page;
   draw(status);
   if (!opened) openFirstPlace(status);
   if (artifacts !== status.artifacts) trigger("artifacts");

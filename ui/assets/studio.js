@@ -28,7 +28,7 @@ window.studio ??= (() => {
           failures = 0;
         } catch (error) {
           failures += 1;
-          if (!isUnreachable(error)) console.error(error);
+          if (!(error instanceof Unreachable)) console.error(error);
         }
         asking = false;
         document.body.classList.toggle("ps-offline", failures > 1);
@@ -40,7 +40,18 @@ window.studio ??= (() => {
     round();
     return round;
   };
-  const isUnreachable = (error) => /fetch|network|Failed/i.test(String(error));
+  // Asks a server function one question. Gradio answers with nothing where the server is away.
+  class Unreachable extends Error {}
+  const ask = async (answerer, question = {}) => {
+    let answer;
+    try {
+      answer = await answerer(question);
+    } catch (error) {
+      throw new Unreachable(String(error));
+    }
+    if (answer === undefined || answer === null) throw new Unreachable("no answer");
+    return answer;
+  };
 
   const isShown = (element) => element.offsetParent !== null;
 
@@ -155,5 +166,5 @@ window.studio ??= (() => {
   document.addEventListener("click", onClick);
   document.addEventListener("focusin", onFocus);
 
-  return { h, poll, isShown, number, compact, duration, ago, place, go, paint, repaint };
+  return { h, ask, poll, isShown, number, compact, duration, ago, place, go, paint, repaint };
 })();

@@ -29,7 +29,7 @@ def summarize(row: RunRow) -> dict[str, Any]:
         "created": row.created,
         "started": row.started,
         "ended": row.ended,
-        "waits": ", ".join(row.after) if row.state == "queued" else "",
+        "after": row.after,
         "warnings": len(row.warnings),
         "saves": row.stage in _SAVING,
         "model": model_of(row),
@@ -62,6 +62,6 @@ def model_of(row: RunRow) -> str:
 
 
 def _amount(row: RunRow) -> str:
-    if not row.total:
+    if not row.total or row.state == "done":
         return f"{count(row.done)} {row.unit}".strip() if row.done else ""
     return f"{count(row.done)} of {count(row.total)} {row.unit}".strip()

@@ -9,14 +9,26 @@ from ui.present import escape
 _COLOURS = 5
 
 
-def colour_tokens(pieces: Iterable[tuple[str, int | None]], special_ids: frozenset[int]) -> str:
+# What can't be seen otherwise. In coloured tokens a space shows by the colour behind it.
+_VISIBLE = str.maketrans({"\n": "⏎", "\r": "␍", "\t": "⇥"})
+
+
+def colour_tokens(pieces: Iterable[tuple[str, int]], special_ids: frozenset[int]) -> str:
     """Returns (piece, id) pairs as a run of coloured spans; the id shows on hover."""
     spans = []
     for index, (piece, token) in enumerate(pieces):
         kind = "special" if token in special_ids else f"t{index % _COLOURS}"
-        title = "" if token is None else f' title="id {token}"'
-        spans.append(f'<span class="{kind}"{title}>{escape(piece)}</span>')
+        spans.append(f'<span class="{kind}" title="id {token}">{show(piece)}</span>')
+        spans.append("<br>" if piece.endswith("\n") else "")
     return f'<p class="ps-tokens">{"".join(spans)}</p>'
+
+
+def list_tokens(texts: Iterable[str]) -> str:
+    """Returns tokens one beside the other, each as it reads in a text."""
+    spans = [
+        f'<span class="t{index % _COLOURS}">{show(text)}</span>' for index, text in enumerate(texts)
+    ]
+    return f'<p class="ps-tokens list">{"".join(spans)}</p>'
 
 
 def mark_masked(tokens: Iterable[tuple[str, str, bool]]) -> str:
@@ -33,3 +45,8 @@ def mark_masked(tokens: Iterable[tuple[str, str, bool]]) -> str:
         else:
             spans.append(escape(shown))
     return f'<p class="ps-tokens row">{"".join(spans)}</p>'
+
+
+def show(text: str) -> str:
+    """Returns a token's text as HTML in which line ends and tabs can be seen."""
+    return escape(text.translate(_VISIBLE))

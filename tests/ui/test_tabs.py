@@ -1,0 +1,70 @@
+"""What single tabs do on their own: uploads, previews, examples."""
+
+from pathlib import Path
+
+import pytest
+
+from core.config import CorpusConfig
+from core.errors import StudioError
+from core.workspace import Workspace
+from ui import corpus, playground
+
+
+@pytest.fixture
+def workspace(tmp_path: Path) -> Workspace:
+    return Workspace(tmp_path / "workspace")
+
+
+def uploaded(folder: Path, name: str, text: str) -> str:
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / name).write_text(text, "utf-8")
+    return str(folder / name)
+
+
+def test_an_uploaded_file_is_kept_in_the_workspace(tmp_path: Path, workspace: Workspace) -> None:
+    path = Path(corpus._keep([uploaded(tmp_path, "한국어 글.txt", "글")], workspace))
+    assert path.is_relative_to(workspace.uploads)
+    assert path.read_text("utf-8") == "글"
+    workspace.confine(str(path), field="path")
+
+
+def test_uploaded_files_of_one_name_are_all_kept(tmp_path: Path, workspace: Workspace) -> None:
+    files = [uploaded(tmp_path / part, "text.txt", part) for part in ("one", "two")]
+    folder = Path(corpus._keep(files, workspace))
+    assert sorted(path.read_text("utf-8") for path in folder.iterdir()) == ["one", "two"]
+
+
+@pytest.mark.parametrize("name", ["..", ".hidden", "a b.txt", "", "..txt"])
+def test_names_of_uploads_stay_names(name: str) -> None:
+    safe = corpus._safe_name(name)
+    assert safe == Path(safe).name
+    assert not safe.startswith(".")
+
+
+def test_a_look_at_the_text_counts_and_escapes(tmp_path: Path, workspace: Workspace) -> None:
+    path = uploaded(tmp_path, "text.txt", "<script>alert(1)</script>\n\nTwo words\n")
+    shown = corpus._preview(CorpusConfig(source="files", path=path), workspace)
+    assert "&lt;script&gt;" in shown
+    assert "<script>" not in shown
+    assert "<b>2</b><span>documents</span>" in shown
+    assert "<b>1</b><span>blank ones skipped</span>" in shown
+
+
+def test_a_missing_file_is_refused_before_a_run_is_queued(tmp_path: Path) -> None:
+    config = CorpusConfig(source="files", path=str(tmp_path / "missing.txt"))
+    with pytest.raises(StudioError) as error:
+        corpus.check_corpus(config)
+    assert error.value.field == "path"
+
+
+def test_an_example_has_one_hole_among_plain_words() -> None:
+    text = "] x=3 The small captain never reads the old letter in winter, while others do."
+    sentence = playground._with_hole(text)
+    assert sentence.count("{mask}") == 1
+    assert "x=3" not in sentence
+    assert len(sentence.split()) == 10
+
+
+@pytest.mark.parametrize("text", ["", "one two", "a = b + c ; d = e - f ; g = h * i ;" * 5])
+def test_text_without_plain_words_gives_no_example(text: str) -> None:
+    assert playground._with_hole(text) == ""
