@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 from collections.abc import Mapping
@@ -127,13 +128,20 @@ def _find_own(workspace: Workspace, run: str) -> Artifact | None:
 
 
 def _check_output(output: Path) -> None:
-    if output.is_dir() and not any(output.iterdir()):
-        return
-    if output.exists():
+    if output.exists() and not (output.is_dir() and not any(output.iterdir())):
         raise ConfigError(
             f"The folder {output} already holds something",
             expected="a folder that is empty or doesn't exist yet",
             received="a file" if output.is_file() else f"{len(list(output.iterdir()))} files",
+            fix="choose another output",
+            field="output",
+        )
+    parent = next(folder for folder in (output, *output.absolute().parents) if folder.exists())
+    if not parent.is_dir() or not os.access(parent, os.W_OK):
+        raise ConfigError(
+            f"The folder {output} can't be made",
+            expected="a place that may be written to",
+            received=f"{parent}, which " + ("may not be" if parent.is_dir() else "is a file"),
             fix="choose another output",
             field="output",
         )

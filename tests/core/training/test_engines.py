@@ -24,7 +24,7 @@ from core.objectives.mlm import MaskedLanguageModel
 from core.training import recipe
 from core.training.batches import TrainBatches
 from core.training.engine import create_engine
-from core.training.optimizers import KerasSchedule, create_optimizer
+from core.training.optimizers import KerasSchedule, create_optimizer, orthogonalise
 
 class Rows:
     row_length = 16
@@ -130,9 +130,21 @@ def rates():
         pairs += [(float(schedule.at(n)), float(KerasSchedule(schedule)(n))) for n in range(40)]
     return pairs
 
+def singular_values():
+    matrices = np.random.default_rng(0).normal(size=(2, 24, 16)).astype(np.float32)
+    update = keras.ops.convert_to_numpy(orthogonalise(keras.ops.convert_to_tensor(matrices)))
+    return np.linalg.svd(update, compute_uv=False).ravel().tolist()
+
+muon = engine_of(optimizer="muon")
 plain, half = engine_of(), engine_of(policy="mixed_bfloat16")
 results = {
     "plain": train(plain, 0, 20),
+    "muon": train(muon, 0, 20),
+    "muon_velocities": sorted(p for p in muon.read_state() if p.endswith("velocity")),
+    "muon_momentums": len([p for p in muon.read_state() if p.endswith("momentum")]),
+    "muon_weights": len(muon.model.trainable_variables),
+    "muon_rewound": rewound(engine_of(dropout=0.2, optimizer="muon")),
+    "singular_values": singular_values(),
     "clipped": train(engine_of(max_grad_norm=0.5), 0, 20),
     "half": train(half, 0, 20),
     "half_dtypes": sorted({str(v.dtype) for p, v in half.read_state().items() if "roberta" in p}),
@@ -152,7 +164,7 @@ def _results(engine: str) -> dict[str, Any]:
     return run_on(engine, _SCRIPT)
 
 
-@pytest.mark.parametrize("name", ["plain", "clipped"])
+@pytest.mark.parametrize("name", ["plain", "clipped", "muon"])
 def test_the_engines_agree_on_the_first_losses(name: str) -> None:
     tensorflow, jax = (_results(engine)[name] for engine in ENGINES)
     assert len(set(tensorflow)) == 20
@@ -166,7 +178,30 @@ def test_clipping_changes_the_losses(engine: str) -> None:
 
 @pytest.mark.parametrize("engine", ENGINES)
 def test_a_restored_state_goes_on_bit_for_bit_with_dropout(engine: str) -> None:
-    losses, state, losses_again, state_again = _results(engine)["rewound"]
+    _check_rewound(_results(engine)["rewound"])
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_muon_goes_on_bit_for_bit_too(engine: str) -> None:
+    _check_rewound(_results(engine)["muon_rewound"])
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_muon_keeps_a_velocity_only_for_what_it_leaves_to_adamw(engine: str) -> None:
+    results = _results(engine)
+    assert results["muon_momentums"] == results["muon_weights"]
+    assert results["muon_velocities"]
+    assert not [path for path in results["muon_velocities"] if "kernel" in path]
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_muons_updates_are_about_orthogonal(engine: str) -> None:
+    values = _results(engine)["singular_values"]
+    assert 0.5 < min(values) <= max(values) < 1.5
+
+
+def _check_rewound(rewound: list[Any]) -> None:
+    losses, state, losses_again, state_again = rewound
     assert losses == losses_again
     assert state == state_again
     assert any("seed" in path for path in state)

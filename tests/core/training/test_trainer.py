@@ -327,6 +327,14 @@ def test_an_output_folder_that_holds_something_is_refused_and_left_alone(
     assert (tmp_path / "mine.txt").read_text() == "kept"
 
 
+def test_an_output_folder_that_can_not_be_made_is_refused_before_training(
+    workspace: Workspace, tmp_path: Path
+) -> None:
+    (tmp_path / "file").write_text("")
+    error = _refused(workspace, output=str(tmp_path / "file" / "model"))
+    assert error.field == "output" and "is a file" in str(error)
+
+
 def _without_mask(folder: Path) -> None:
     for name in ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json"):
         path = folder / name
