@@ -416,6 +416,13 @@ class TrainConfig(StageConfig):
         None, "Use only this many validation rows.", group="Evaluation", ge=1
     )
 
+    optimizer: Literal["adamw", "muon"] = knob(
+        "adamw",
+        "adamw: as all the published examples have it; muon: orthogonalised momentum for the "
+        "matrices, AdamW for the rest, which learns more from a step.",
+        group="Optimizer",
+        basic=True,
+    )
     learning_rate: float = knob(
         1e-4, "Peak learning rate.", group="Optimizer", basic=True, gt=0, le=10
     )
@@ -445,6 +452,14 @@ class TrainConfig(StageConfig):
         ge=0,
         le=1,
     )
+    adam_learning_rate_ratio: float = knob(
+        0.5,
+        "Muon only: the learning rate of what it leaves to AdamW, as a share of the learning rate.",
+        group="Optimizer",
+        gt=0,
+        le=10,
+    )
+    muon_momentum: float = knob(0.95, "Muon only: its momentum.", group="Optimizer", ge=0, lt=1)
     adam_beta1: float = knob(0.9, "AdamW's first momentum.", group="Optimizer", ge=0, lt=1)
     adam_beta2: float = knob(0.999, "AdamW's second momentum.", group="Optimizer", ge=0, lt=1)
     adam_epsilon: float = knob(1e-8, "AdamW's epsilon.", group="Optimizer", gt=0, le=1)
