@@ -2,7 +2,7 @@
 
 In graph mode every elementwise operation is a pass over memory. The few that matter are compiled
 by XLA, each as one small function, while the matrix products stay with the libraries that
-TensorFlow calls: on a CPU that is faster than either whole (docs: `benchmarks/throughput.py`).
+TensorFlow calls: on a CPU that is faster than either whole (`benchmarks/throughput.py`).
 """
 
 from __future__ import annotations
@@ -30,22 +30,21 @@ def _compiled(function: Callable) -> Callable:
 
     @wraps(function)
     def call(*arguments: Any) -> Any:
-        on_tpu = isinstance(tf.distribute.get_strategy(), tf.distribute.TPUStrategy)
-        return (function if on_tpu else fused)(*arguments)
+        return (function if _is_there("TPU") else fused)(*arguments)
 
     return call
+
+
+def _is_there(kind: str) -> bool:
+    return bool(tf.config.list_logical_devices(kind))
 
 
 def dense(inputs: Tensor, kernel: Tensor, bias: Tensor) -> Tensor:
     """Returns `inputs @ kernel + bias` for (T, I), (I, O) and (O,)."""
 
     def add(inputs: Tensor, bias: Tensor) -> Any:
-        # `bias_add` is fused with the product before it. Its own gradient is slower than a product.
-        def gradient(upstream: Tensor) -> Any:
-            total = tf.ones((1, tf.shape(upstream)[0]), upstream.dtype)
-            return upstream, tf.matmul(total, upstream)[0]
-
-        return tf.nn.bias_add(inputs, bias), gradient
+        # `bias_add` is fused with the product before it. Its own gradient is slower than ours.
+        return tf.nn.bias_add(inputs, bias), lambda upstream: (upstream, _column_sum(upstream))
 
     return tf.custom_gradient(add)(tf.matmul(inputs, kernel), tf.convert_to_tensor(bias))
 
@@ -105,12 +104,10 @@ def _fold(bits: Tensor, shift: int) -> Tensor:
 
 @_compiled
 def _layer_norm_forward(inputs: Tensor, scale: Tensor, bias: Tensor, epsilon: float) -> Any:
-    # Means as products with a column: XLA's own reductions over rows are slow on a CPU.
     wide = tf.cast(inputs, tf.float32)
-    average = tf.fill((wide.shape[-1], 1), 1.0 / wide.shape[-1])
-    mean = tf.matmul(wide, average)
+    mean = _row_mean(wide)
     centred = wide - mean
-    inverse = tf.math.rsqrt(tf.matmul(tf.square(centred), average) + epsilon)
+    inverse = tf.math.rsqrt(_row_mean(tf.square(centred)) + epsilon)
     scale, bias = tf.cast(scale, tf.float32), tf.cast(bias, tf.float32)
     return tf.cast(centred * inverse * scale + bias, inputs.dtype), mean, inverse
 
@@ -122,15 +119,25 @@ def _layer_norm_backward(
     normal = (tf.cast(inputs, tf.float32) - mean) * inverse
     upstream = tf.cast(upstream, tf.float32)
     product = upstream * normal
-    total = tf.ones((1, tf.shape(inputs)[0]))
-    average = tf.reshape(scale, (-1, 1)) / inputs.shape[-1]
-    pull = tf.matmul(upstream, average) + normal * tf.matmul(product, average)
-    inputs_gradient = (upstream * scale - pull) * inverse
-    return (
-        tf.cast(inputs_gradient, inputs.dtype),
-        tf.matmul(total, product)[0],
-        tf.matmul(total, upstream)[0],
-    )
+    scale = tf.cast(scale, tf.float32)
+    pull = _row_mean(upstream * scale) + normal * _row_mean(product * scale)
+    inputs_gradient = tf.cast((upstream * scale - pull) * inverse, inputs.dtype)
+    return inputs_gradient, _column_sum(product), _column_sum(upstream)
+
+
+def _row_mean(values: Tensor) -> Tensor:
+    """Returns the means of rows, (T, 1)."""
+    if _is_there("GPU") or _is_there("TPU"):
+        return tf.reduce_mean(values, axis=-1, keepdims=True)
+    # XLA's own reductions over rows are slow on a CPU. Elsewhere a product would be less exact.
+    return tf.matmul(values, tf.fill((values.shape[-1], 1), 1.0 / values.shape[-1]))
+
+
+def _column_sum(values: Tensor) -> Tensor:
+    """Returns the sums of columns, (H,)."""
+    if _is_there("GPU") or _is_there("TPU"):
+        return tf.reduce_sum(values, axis=0)
+    return tf.matmul(tf.ones((1, tf.shape(values)[0]), values.dtype), values)[0]
 
 
 @_compiled

@@ -13,6 +13,7 @@ from typing import Any
 import keras
 from keras import ops
 
+from core.errors import ConfigError
 from core.models import kernels
 from core.models.architecture import Architecture
 from core.models.layers import (
@@ -69,7 +70,11 @@ class RobertaForMaskedLM(keras.Model):
 
         Returns:
             float32 (B, K, V) at the masked positions, or (B, L, V) where none are given.
+
+        Raises:
+            ConfigError: The rows are longer than the model's positions.
         """
+        _check_length(inputs["input_ids"], self.architecture)
         mask = inputs.get("attention_mask")
         bias = None if mask is None else padding_bias(mask)
         hidden = self.embeddings(inputs["input_ids"], padded=mask is not None, training=training)
@@ -194,3 +199,13 @@ class RobertaHead(keras.layers.Layer):
 
     def call(self, hidden: Tensor) -> Tensor:
         return self.norm(kernels.gelu(self.dense(hidden)))
+
+
+def _check_length(ids: Tensor, architecture: Architecture) -> None:
+    if ids.shape[1] > architecture.max_seq_length:
+        raise ConfigError(
+            "The rows are longer than the model's positions",
+            expected=f"at most {architecture.max_seq_length} tokens",
+            received=f"{ids.shape[1]}",
+            fix="build the model with a larger max_position_embeddings, or cut the rows",
+        )
