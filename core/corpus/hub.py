@@ -17,12 +17,14 @@ from core.config import CorpusConfig
 from core.corpus.columns import choose_text_column, string_columns
 from core.errors import ConfigError, CorpusError
 
-_NAME = re.compile(r"[\w.-]+(/[\w.-]+)?")
+_NAME = re.compile(r"\w[\w.-]*(/\w[\w.-]*)?")
 _LOOKUP_TIMEOUT_SECONDS = 30.0
 _ROWS_AT_ONCE = 1000
 _SAMPLED_ROWS = 20
 _STRING_TYPES = {"string", "large_string"}
-_REQUEST_ENTITY_ERRORS = (401, 403)
+_NOT_ALLOWED = (401, 403)
+
+_LISTED = re.compile(r"\[(.*?)\]", re.DOTALL)
 
 # Datasets that need a script, and one in Parquet to use instead.
 _REPLACEMENTS: dict[str, str] = {
@@ -52,6 +54,7 @@ class HubSource:
         self._config = config
         self.has_validation = bool(config.validation_split)
         self._name, self._revision = _look_up(config)
+        self._opened: dict[str, Any] = {}
 
     @property
     def identity(self) -> Any:
@@ -72,14 +75,31 @@ class HubSource:
                 yield from map(self._text, batch[column].to_pylist())
 
     def _open(self, part: str) -> Any:
+        """Returns a part as a stream that can be read again and again."""
+        if part not in self._opened:
+            split = self._config.train_split if part == "train" else self._config.validation_split
+            self._opened[part] = self._load_split(split)
+        return self._opened[part]
+
+    def _load_split(self, split: str) -> Any:
+        try:
+            return self._load(split, self._config.dataset_config)
+        except ValueError as error:
+            if "BuilderConfig" in str(error) and _is_left_over(self._config):
+                return self._load(split, "")
+            raise
+
+    def _load(self, split: str, configuration: str) -> Any:
         from datasets import load_dataset
 
-        split = self._config.train_split if part == "train" else self._config.validation_split
         # The address rather than the name: a folder of that name here must not be taken for it.
         return load_dataset(
-            f"hf://datasets/{self._name}", self._config.dataset_config or None,
-            split=split, revision=self._revision, streaming=True,
-        )  # fmt: skip
+            f"hf://datasets/{self._name}",
+            configuration or None,
+            split=split,
+            revision=self._revision,
+            streaming=True,
+        )
 
     def _columns_of(self, dataset: Any) -> tuple[list[str], str]:
         if dataset.features:
@@ -100,6 +120,15 @@ class HubSource:
                 fix="set text_column to the column that holds the text", field="text_column",
             )  # fmt: skip
         return value or ""
+
+
+def _is_left_over(config: CorpusConfig) -> bool:
+    """Tells whether the configuration is that of the default dataset, but the dataset isn't."""
+    defaults = CorpusConfig()
+    return (
+        config.dataset_config == defaults.dataset_config
+        and config.dataset_name != defaults.dataset_name
+    )
 
 
 def replacement_for(name: str, configuration: str) -> str:
@@ -136,22 +165,23 @@ def _look_up(config: CorpusConfig) -> tuple[str, str]:
 @contextmanager
 def _explaining(config: CorpusConfig) -> Iterator[None]:
     """Turns what the Hub's libraries raise into errors that a person can act on."""
+    from datasets.exceptions import DatasetsError
     from huggingface_hub.errors import HfHubHTTPError
 
     # The root of the HTTP client's own errors, whichever client this huggingface_hub uses.
     client_error: type[Exception] = HfHubHTTPError.__bases__[0]
     try:
         yield
-    except (OSError, ValueError, RuntimeError, client_error) as error:
+    except (OSError, ValueError, RuntimeError, DatasetsError, client_error) as error:
         raise _explained(config, error) from error
 
 
 def _explained(config: CorpusConfig, error: Exception) -> CorpusError:
-    from datasets.exceptions import DataFilesNotFoundError, DatasetNotFoundError
+    from datasets.exceptions import DataFilesNotFoundError, DatasetNotFoundError, DatasetsError
     from huggingface_hub.errors import GatedRepoError, HfHubHTTPError, RepositoryNotFoundError
 
     text = str(error)
-    if isinstance(error, GatedRepoError) or "gated" in text:
+    if isinstance(error, GatedRepoError) or "is a gated dataset" in text:
         return _closed_error(config, "its owner wants to be asked first")
     if isinstance(error, (RepositoryNotFoundError, DatasetNotFoundError)):
         return _missing_error(config)
@@ -165,10 +195,11 @@ def _explained(config: CorpusConfig, error: Exception) -> CorpusError:
         return _unreadable_error(config, "no data files")
     if isinstance(error, HfHubHTTPError) and error.response is not None:
         status = error.response.status_code
-        if status in _REQUEST_ENTITY_ERRORS:
+        if status in _NOT_ALLOWED:
             return _closed_error(config, f"it answered {status}")
         return _unreachable_error(config, f"it answered {status}")
-    if isinstance(error, (ValueError, RuntimeError)):
+    is_of_the_data = isinstance(error, (ValueError, RuntimeError, DatasetsError))
+    if is_of_the_data and not isinstance(error, OSError):
         return _unreadable_error(config, text)
     return _unreachable_error(config, text or type(error).__name__)
 
@@ -212,12 +243,16 @@ def _script_error(config: CorpusConfig, script: str) -> CorpusError:
     )  # fmt: skip
 
 
-def _part_error(config: CorpusConfig, what: str, field: str, received: str) -> CorpusError:
+def _part_error(config: CorpusConfig, what: str, field: str, text: str) -> CorpusError:
+    listed = _LISTED.search(text)
+    expected = f"one of {listed.group(1)}" if listed else f"a {what} that it has"
     return CorpusError(
         f"The dataset {config.dataset_name} has no such {what}",
-        expected=f"a {what} that it has", received=received[:400],
-        fix=f"set {field} to one of these", field=field,
-    )  # fmt: skip
+        expected=expected[:400],
+        received=str(getattr(config, field)) or "none",
+        fix=f"set {field} to one of these",
+        field=field,
+    )
 
 
 def _unreadable_error(config: CorpusConfig, received: str) -> CorpusError:

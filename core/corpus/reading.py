@@ -207,9 +207,16 @@ class Corpus:
         if first is None:
             raise _empty_error(self.config)
         if self._source.has_validation:
+            self._check_validation()
             return 0
         hashes = (document.hash for document in chain([first], reader))
         return held_out_below(hashes, self.config.validation_percent)
+
+    def _check_validation(self) -> None:
+        """Refuses a part named for validation that is empty or isn't there, before any work."""
+        if next(iter(PartReader(self._source, "validation", self.config.limit)), None) is None:
+            field = "validation_split" if self.config.source == "hub" else "validation_path"
+            raise _empty_error(self.config, field)
 
     @cached_property
     def _dropped(self) -> frozenset[int]:
@@ -253,7 +260,6 @@ class Corpus:
         write_atomically(self._counts_path, json.dumps(self._passes, indent=2))
 
     def _no_validation_error(self) -> CorpusError:
-        field = "validation_split" if self.config.source == "hub" else "validation_path"
         if self._dropped:
             return CorpusError(
                 "No text is left for validation",
@@ -262,8 +268,6 @@ class Corpus:
                 fix="raise validation_percent, or set drop_overlapping_validation to false",
                 field="drop_overlapping_validation",
             )
-        if self._source.has_validation:
-            return _empty_error(self.config, field=field)
         return CorpusError(
             "There is nothing to hold out for validation",
             expected="at least two different documents", received="one",

@@ -24,7 +24,7 @@ from core.workspace import Workspace
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
-_HUB_ID = re.compile(r"[\w.-]+(/[\w.-]+)?")
+_HUB_ID = re.compile(r"\w[\w.-]*(/\w[\w.-]*)?")
 _METASPACE = "▁"
 
 

@@ -40,6 +40,7 @@ _DISTINCT_WORDS_KEPT = 1_500_000
 _SAMPLED_CHARACTERS = 1_000_000
 _SAMPLED_CHARACTERS_PER_TOKEN = 60
 _DOCUMENTS_BETWEEN_REPORTS = 500
+_COVERED_SHARE = 0.9995
 _SCORE_DECIMALS = 4  # beyond these, scores differ between processors
 
 
@@ -61,9 +62,13 @@ def train_unigram(
         TokenizerError: The text has more different characters than that.
         RunStopped: The reporter was asked to stop.
     """
-    words = count_words(_reported(texts, total, reporter))
-    _check_room(vocab_size, len({character for word in words for character in word}))
     count = vocab_size - len(SPECIAL_TOKENS)
+    words = count_words(_reported(texts, total, reporter))
+    rare = rare_characters(words, count // 2)
+    if rare:
+        words = without_characters(words, rare)
+        reporter.warn(f"{len(rare):,} rare characters have no token and will read as <unk>")
+    _check_room(vocab_size, len(_characters(words)))
     budget = max(_SAMPLED_CHARACTERS, vocab_size * _SAMPLED_CHARACTERS_PER_TOKEN)
     sample = sample_words(words, budget)
     chosen = choose_pieces(sample, count, _Steps(reporter))
@@ -86,6 +91,37 @@ def count_words(texts: Iterable[str]) -> Counter[str]:
         if len(words) > _DISTINCT_WORDS_KEPT:
             words = _without_rarest(words)
     return words
+
+
+def rare_characters(words: Mapping[str, int], most: int) -> set[str]:
+    """Returns the rarest characters beyond so many, as far as the text can do without them.
+
+    What stays covers at least 99.95 % of the text, as by default in SentencePiece.
+    """
+    counts: Counter[str] = Counter()
+    for word, count in words.items():
+        for character in word:
+            counts[character] += count
+    excess = len(counts) - most
+    allowed = sum(counts.values()) * (1 - _COVERED_SHARE)
+    rare: set[str] = set()
+    for character, count in sorted(counts.items(), key=lambda entry: (entry[1], entry[0])):
+        allowed -= count
+        if len(rare) >= excess or allowed < 0:
+            break
+        rare.add(character)
+    return rare
+
+
+def without_characters(words: Mapping[str, int], characters: set[str]) -> Counter[str]:
+    """Cuts words at some characters, which are left out."""
+    cut = re.compile("[" + "".join(map(re.escape, sorted(characters))) + "]").split
+    kept: Counter[str] = Counter()
+    for word, count in words.items():
+        parts = [word] if characters.isdisjoint(word) else cut(word)
+        for part in filter(None, parts):
+            kept[part] += count
+    return kept
 
 
 def sample_words(words: Mapping[str, int], characters: int) -> dict[str, int]:
@@ -140,8 +176,12 @@ def _without_rarest(words: Counter[str]) -> Counter[str]:
 
 def _missing_characters(words: Iterable[str], kept: Iterable[str]) -> dict[str, int]:
     """Returns the characters of words that no kept word has, as words that come once."""
-    missing = {c for word in words for c in word} - {c for word in kept for c in word}
+    missing = _characters(words) - _characters(kept)
     return dict.fromkeys(sorted(missing), 1)
+
+
+def _characters(words: Iterable[str]) -> set[str]:
+    return {character for word in words for character in word}
 
 
 def _normalised(text: str) -> str:

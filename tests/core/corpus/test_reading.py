@@ -106,9 +106,8 @@ def test_an_empty_corpus_is_refused(tmp_path: Path, content: str) -> None:
     with pytest.raises(CorpusError, match="holds no text"):
         preview(CorpusConfig(source="files", path=str(tmp_path / "a.txt")), Workspace(tmp_path))
     write_sentences(tmp_path / "b.txt")
-    corpus = open_files(tmp_path / "b.txt", validation_path=str(tmp_path / "a.txt"))
     with pytest.raises(CorpusError, match=r"a\.txt holds no text") as caught:
-        list(corpus.documents("validation"))
+        open_files(tmp_path / "b.txt", validation_path=str(tmp_path / "a.txt"))
     assert caught.value.field == "validation_path"
 
 

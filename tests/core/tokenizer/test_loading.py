@@ -1,6 +1,10 @@
 import json
+import os
 import shutil
+import subprocess
+import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,7 +14,10 @@ from core.config import TokenizerConfig
 from core.errors import ConfigError, HubError, TokenizerError
 from core.tokenizer import StudioTokenizer, load, pieces, scorecard, train
 from core.workspace import Workspace
+from tests.hub_server import HubServer
 from tests.texts import sentences, write_sentences
+
+ROOT = Path(__file__).parents[3]
 
 
 @pytest.fixture(scope="module")
@@ -137,6 +144,43 @@ def test_a_tokenizer_that_is_nowhere_is_said(
         with pytest.raises(HubError, match="uni") as caught:
             load(reference, workspace)
         assert caught.value.field == "tokenizer"
+
+
+def load_in_a_process(url: str, folder: Path, *references: str) -> list[dict[str, Any]]:
+    environment = {**os.environ, "HF_ENDPOINT": url, "HF_HOME": str(folder / "home")}
+    result = subprocess.run(
+        [sys.executable, "-m", "tests.core.tokenizer.hub_loader", str(folder), *references],
+        cwd=ROOT,
+        env=environment | {"HF_HUB_DISABLE_XET": "1"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return json.loads(result.stdout.splitlines()[-1])
+
+
+def test_a_tokenizer_comes_from_the_hub_without_the_weights(
+    bpe: StudioTokenizer, tmp_path: Path
+) -> None:
+    files = {path.name: path.read_bytes() for path in bpe.path.iterdir()}
+    server = HubServer()
+    server.add("models", "me/bpe", {**files, "model.safetensors": b"large"})
+    server.add("models", "me/older", {"vocab.txt": b"a"})
+    try:
+        found, older, missing = load_in_a_process(
+            server.url, tmp_path, "me/bpe", "me/older", "me/missing"
+        )
+        (again,) = load_in_a_process("http://127.0.0.1:9", tmp_path, "me/bpe")
+        (away,) = load_in_a_process("http://127.0.0.1:9", tmp_path / "fresh", "me/bpe")
+    finally:
+        server.close()
+    assert server.unknown_requests == []
+    assert (found["fingerprint"], found["mask"]) == (bpe.fingerprint, 4)
+    assert found["files"] == sorted(files.keys() - {"manifest.json"})
+    assert older["type"] == "TokenizerError" and "holds no tokenizer" in older["message"]
+    assert missing["type"] == "HubError" and "no such model" in missing["message"]
+    assert again == found, "from the Hub's own cache"
+    assert away["type"] == "HubError" and "can't be reached" in away["message"]
 
 
 def test_a_sentence_is_cut_into_readable_pieces(uni: StudioTokenizer, bpe: StudioTokenizer) -> None:

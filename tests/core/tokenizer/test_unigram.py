@@ -116,6 +116,18 @@ def test_a_vocabulary_without_room_for_the_characters_is_refused() -> None:
         unigram.train_unigram(TEXTS, needed - 1, Reporter())
 
 
+def test_rare_characters_make_room_where_they_take_too_much() -> None:
+    common = {"▁the": 100_000, "▁river": 50_000}
+    rare = {chr(0x4E00 + number): 1 for number in range(100)}
+    found = unigram.rare_characters(common | rare | {"▁☃": 1000}, 20)
+    assert found < set(rare)
+    assert len(found) == len(set("▁theriv☃")) + 100 - 20
+    assert unigram.rare_characters(common | rare, 200) == set()
+    assert unigram.rare_characters({"ab": 1, "cd": 1}, 1) == set(), "no text can do without half"
+    words = unigram.without_characters({"a一b": 2, "一": 5, "b": 1, "a-]b": 1}, {"一", "]", "-"})
+    assert words == Counter({"a": 3, "b": 4})
+
+
 def test_a_sample_keeps_frequent_words_every_character_and_the_sum() -> None:
     generator = np.random.default_rng(0)
     rare = ["".join(generator.choice([*"abcdefgh"], 8)) for _ in range(5000)]

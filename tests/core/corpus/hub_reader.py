@@ -1,0 +1,37 @@
+"""Reads corpora in a process of its own: the Hub's clients take HF_ENDPOINT when imported.
+
+Reads a JSON list of corpus settings from standard input and prints one result for each.
+"""
+
+import json
+import sys
+from typing import Any
+
+from core.config import CorpusConfig
+from core.corpus import open_corpus, preview
+from core.errors import StudioError
+from core.workspace import Workspace
+
+
+def read(settings: dict[str, Any], workspace: Workspace) -> dict[str, Any]:
+    config = CorpusConfig.parse({"source": "hub", **settings})
+    try:
+        corpus = open_corpus(config, workspace)
+        seen = preview(config, workspace, documents=2)
+        return {
+            "fingerprint": corpus.fingerprint,
+            "train": list(corpus.documents("train")),
+            "again": list(corpus.documents("train")),
+            "validation": list(corpus.documents("validation")),
+            "counts": corpus.counts,
+            "samples": seen.samples,
+            "columns": seen.columns,
+            "text_column": seen.text_column,
+        }
+    except StudioError as error:
+        return {"type": type(error).__name__, "message": str(error), "field": error.field}
+
+
+if __name__ == "__main__":
+    workspace = Workspace(sys.argv[1])
+    print(json.dumps([read(settings, workspace) for settings in json.load(sys.stdin)]))

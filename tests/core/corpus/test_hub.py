@@ -1,0 +1,175 @@
+import io
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from core.corpus.hub import replacement_for
+from tests.hub_server import HubServer
+from tests.texts import sentences
+
+ROOT = Path(__file__).parents[3]
+CARD = b"""---
+configs:
+- config_name: one
+  data_files:
+  - {split: train, path: one/train.parquet}
+  - {split: test, path: one/test.parquet}
+- config_name: two
+  data_files: two.parquet
+---
+"""
+WORDS = {"dataset_name": "me/words"}
+
+# What is read, by what it shows. All of them are read by one process: importing takes seconds.
+CASES: dict[str, dict[str, Any]] = {
+    "held out": {**WORDS, "dataset_config": "one", "validation_percent": 20},
+    "named split": {**WORDS, "dataset_config": "one", "validation_split": "test"},
+    "limit": {**WORDS, "dataset_config": "one", "limit": 7},
+    "column": {**WORDS, "dataset_config": "two", "text_column": "b"},
+    "default configuration": {"dataset_name": "me/lines"},
+    "wrong configuration": {**WORDS, "dataset_config": "three"},
+    "wrong split": {**WORDS, "dataset_config": "one", "train_split": "dev"},
+    "wrong validation split": {**WORDS, "dataset_config": "one", "validation_split": "dev"},
+    "two columns": {**WORDS, "dataset_config": "two"},
+    "script": {"dataset_name": "oscar", "dataset_config": "unshuffled_deduplicated_no"},
+    "unknown script": {"dataset_name": "me/scripted"},
+    "gated": {"dataset_name": "me/gated"},
+    "missing": {"dataset_name": "me/missing"},
+    "no dataset name": {"dataset_name": "../words"},
+    "no data": {"dataset_name": "me/empty"},
+    "damaged": {"dataset_name": "me/damaged"},
+}
+
+
+def parquet(**columns: list[Any]) -> bytes:
+    stream = io.BytesIO()
+    pq.write_table(pa.table(columns), stream)
+    return stream.getvalue()
+
+
+def serve() -> HubServer:
+    server = HubServer()
+    words = {
+        "README.md": CARD,
+        "one/train.parquet": parquet(id=list(range(101)), review=["", *sentences(100)]),
+        "one/test.parquet": parquet(id=[1, 2], review=["one", None]),
+        "two.parquet": parquet(a=["x", "y"], b=["one", "two"]),
+    }
+    server.add("datasets", "me/words", words)
+    server.add("datasets", "me/lines", {"train.jsonl": b'{"text": "one"}\n{"text": "two"}\n'})
+    server.add("datasets", "oscar-corpus/oscar", {"oscar.py": b"raise SystemExit"})
+    server.rename("datasets", "oscar", "oscar-corpus/oscar")
+    server.add("datasets", "me/scripted", {"scripted.py": b"raise SystemExit"})
+    server.add("datasets", "me/gated", {"a.parquet": parquet(text=["x"])}, gated=True)
+    server.add("datasets", "me/empty", {"README.md": b"Nothing here."})
+    server.add("datasets", "me/damaged", {"a.parquet": b"PAR1 and no more PAR1"})
+    return server
+
+
+def read_all(folder: Path, url: str, cases: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    environment = {
+        **os.environ,
+        "HF_ENDPOINT": url,
+        "HF_HOME": str(folder / "home"),
+        "HF_HUB_DISABLE_XET": "1",
+        "HF_HUB_DISABLE_TELEMETRY": "1",
+    }
+    result = subprocess.run(
+        [sys.executable, "-m", "tests.core.corpus.hub_reader", str(folder / "workspace")],
+        cwd=ROOT,
+        env=environment,
+        input=json.dumps(cases),
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return json.loads(result.stdout.splitlines()[-1])
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, dict[str, Any]]]:
+    folder = tmp_path_factory.mktemp("hub")
+    server = serve()
+    try:
+        found = read_all(folder, server.url, list(CASES.values()))
+        assert server.unknown_requests == []
+        yield dict(zip(CASES, found, strict=True))
+    finally:
+        server.close()
+
+
+def test_documents_are_streamed_and_some_held_out(results: dict[str, dict[str, Any]]) -> None:
+    result = results["held out"]
+    assert sorted(result["train"] + result["validation"]) == sorted(sentences(100))
+    assert 5 < len(result["validation"]) < 40
+    assert result["again"] == result["train"]
+    assert result["counts"]["blank_skipped"] == 1
+    assert (result["columns"], result["text_column"]) == (["id", "review"], "review")
+    assert result["samples"] == sentences(100)[:2]
+
+
+def test_a_split_named_for_validation_is_taken(results: dict[str, dict[str, Any]]) -> None:
+    result = results["named split"]
+    assert (result["train"], result["validation"]) == (sentences(100), ["one"])
+
+
+def test_only_so_many_documents_are_read(results: dict[str, dict[str, Any]]) -> None:
+    result = results["limit"]
+    assert sorted(result["train"] + result["validation"]) == sorted(sentences(100)[:7])
+
+
+def test_a_column_can_be_chosen(results: dict[str, dict[str, Any]]) -> None:
+    assert sorted(results["column"]["train"] + results["column"]["validation"]) == ["one", "two"]
+
+
+def test_the_configuration_of_the_default_dataset_does_not_stick_to_another(
+    results: dict[str, dict[str, Any]],
+) -> None:
+    result = results["default configuration"]
+    assert sorted(result["train"] + result["validation"]) == ["one", "two"]
+
+
+@pytest.mark.parametrize(
+    ("case", "kind", "field", "words"),
+    [
+        ("wrong configuration", "CorpusError", "dataset_config", ["'one', 'two'", "three"]),
+        ("wrong split", "CorpusError", "train_split", ["'train', 'test'", "dev"]),
+        ("wrong validation split", "CorpusError", "validation_split", ["'train', 'test'"]),
+        ("two columns", "ConfigError", "text_column", ["a, b"]),
+        ("script", "CorpusError", "dataset_name", ["oscar.py", "wikimedia/wikipedia", ".no"]),
+        ("unknown script", "CorpusError", "dataset_name", ["scripted.py", "source=files"]),
+        ("gated", "CorpusError", "dataset_name", ["permission", "hf auth login"]),
+        ("missing", "CorpusError", "dataset_name", ["There is no dataset me/missing"]),
+        ("no dataset name", "ConfigError", "dataset_name", ["owner/name"]),
+        ("no data", "CorpusError", "dataset_name", ["no data files"]),
+        ("damaged", "CorpusError", "dataset_name", ["can't be read"]),
+    ],
+)
+def test_what_cannot_be_read_is_explained(
+    results: dict[str, dict[str, Any]], case: str, kind: str, field: str, words: list[str]
+) -> None:
+    result = results[case]
+    assert (result["type"], result["field"]) == (kind, field)
+    for word in words:
+        assert word in result["message"]
+
+
+def test_without_a_network_the_documentation_is_offered(tmp_path: Path) -> None:
+    (result,) = read_all(tmp_path, "http://127.0.0.1:9", [WORDS])
+    assert result["type"] == "CorpusError"
+    assert "can't be reached" in result["message"] and "source=docs" in result["message"]
+
+
+def test_known_script_datasets_have_a_replacement() -> None:
+    assert "Salesforce/wikitext" in replacement_for("wikitext", "")
+    assert "20231101.ko" in replacement_for("oscar", "unshuffled_original_ko")
+    assert "20231101.en" in replacement_for("oscar-corpus/OSCAR-2201", "")
+    assert replacement_for("me/mine", "") == ""

@@ -1,0 +1,26 @@
+"""Loads tokenizers in a process of its own: the Hub's client takes HF_ENDPOINT when imported.
+
+Takes a workspace and references as arguments and prints one result for each.
+"""
+
+import json
+import sys
+from typing import Any
+
+from core.errors import StudioError
+from core.tokenizer import load
+from core.workspace import Workspace
+
+
+def describe(reference: str, workspace: Workspace) -> dict[str, Any]:
+    try:
+        tokenizer = load(reference, workspace)
+    except StudioError as error:
+        return {"type": type(error).__name__, "message": str(error)}
+    files = sorted(path.name for path in tokenizer.path.iterdir())
+    return {"fingerprint": tokenizer.fingerprint, "mask": tokenizer.mask_id, "files": files}
+
+
+if __name__ == "__main__":
+    workspace = Workspace(sys.argv[1])
+    print(json.dumps([describe(reference, workspace) for reference in sys.argv[2:]]))
