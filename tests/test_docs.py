@@ -38,7 +38,8 @@ SMALLER = {
 
 
 def blocks(language: str) -> list[str]:
-    return re.findall(rf"```{language}\n(.*?)```", README, flags=re.DOTALL)
+    found = re.findall(r"^```(\w*)\n(.*?)^```$", README, flags=re.DOTALL | re.MULTILINE)
+    return [text for name, text in found if name == language]
 
 
 def shell_commands() -> list[list[str]]:

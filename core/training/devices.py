@@ -194,7 +194,7 @@ def _why_cpu(config: TrainConfig, hardware: Hardware) -> str:
 
 
 def _package(kind: str) -> str:
-    return '"jax[tpu]"' if kind == "TPU" else '"jax[cuda13]"'
+    return '"jax[tpu]"' if kind == "TPU" else '"jax[cuda12]"'
 
 
 def _start_jax(choice: Choice) -> Devices:
