@@ -35,6 +35,11 @@ _REPLACEMENTS: dict[str, str] = {
     "wikipedia": "wikimedia/wikipedia (a configuration is a dump and a language, as 20231101.en)",
     "wikitext": "Salesforce/wikitext (wikitext-103-raw-v1)",
 }
+# Those that need a script as far as is known; said where the Hub itself can't be asked.
+_SCRIPTED = re.compile(
+    r"(oscar-corpus/)?oscar(-2\d{3})?|(legacy-datasets/)?(mc4|wikipedia)|(statmt/)?cc100",
+    re.IGNORECASE,
+)
 _OSCAR_CONFIG = re.compile(r"unshuffled_(?:original|deduplicated)_(\w+)")
 
 
@@ -205,6 +210,8 @@ def _explained(config: CorpusConfig, error: Exception) -> CorpusError:
 
 
 def _unreachable_error(config: CorpusConfig, received: str) -> CorpusError:
+    if _SCRIPTED.fullmatch(config.dataset_name):
+        return _script_error(config, f"{config.dataset_name.rsplit('/', 1)[-1]}.py")
     return CorpusError(
         f"The Hugging Face Hub can't be reached for {config.dataset_name}",
         expected="a network connection to the Hub (or to HF_ENDPOINT)", received=received[:200],

@@ -163,9 +163,11 @@ def test_what_cannot_be_read_is_explained(
 
 
 def test_without_a_network_the_documentation_is_offered(tmp_path: Path) -> None:
-    (result,) = read_all(tmp_path, "http://127.0.0.1:9", [WORDS])
+    oscar = CASES["script"]
+    result, script = read_all(tmp_path, "http://127.0.0.1:9", [WORDS, oscar])
     assert result["type"] == "CorpusError"
     assert "can't be reached" in result["message"] and "source=docs" in result["message"]
+    assert "script" in script["message"] and "wikimedia/wikipedia" in script["message"]
 
 
 def test_known_script_datasets_have_a_replacement() -> None:
