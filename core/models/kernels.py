@@ -90,9 +90,7 @@ def attention_values(probabilities: Tensor, value: Tensor) -> Tensor:
 
 def gather_positions(hidden: Tensor, positions: Tensor) -> Tensor:
     """Returns the states at some positions: (B, L, H) and (B, K) to (B, K, H)."""
-    batch, length = ops.shape(hidden)[:2]
-    starts = ops.arange(batch, dtype="int32") * length
-    return ops.take(_flat(hidden), positions + starts[:, None], axis=0)
+    return engine.gather_positions(hidden, positions)
 
 
 def tied_logits(hidden: Tensor, table: Tensor, bias: Tensor) -> Tensor:

@@ -38,6 +38,16 @@ def _mix(bits: Tensor) -> Tensor:
     return bits ^ (bits >> np.uint32(LAST_SHIFT))
 
 
+def gather_positions(hidden: Tensor, positions: Tensor) -> Tensor:
+    """Returns the states at some positions: (B, L, H) and (B, K) to (B, K, H)."""
+
+    def gather(row: Tensor, places: Tensor) -> Tensor:
+        return row.at[places].get(mode="clip")
+
+    # Row by row, so that devices which share a batch gather from their own rows only.
+    return jax.vmap(gather)(hidden, positions)
+
+
 def _layer_norm(inputs: Tensor, scale: Tensor, bias: Tensor, epsilon: float) -> Tensor:
     """Normalises the last axis of (T, H)."""
     return _layer_norm_forward(inputs, scale, bias, epsilon)[0]
