@@ -6,7 +6,12 @@ from pathlib import Path
 
 import numpy as np
 
-WORDS = ["the", "a", "this", "that", "small", "large", "old", "new", "river", "mountain", "garden", "window", "teacher", "captain", "letter", "morning", "evening", "winter", "summer", "runs", "walks", "reads", "writes", "finds", "loses", "opens", "closes", "slowly", "quickly", "never", "always", "under", "over", "behind", "near", "red", "green", "blue", "quiet", "loud", "house", "horse", "ship", "bridge", "story", "song", "bread", "water", "fire", "stone", "silver", "golden", "and", "but", "because", "while", "after", "before"]
+WORDS = """
+the a this that small large old new river mountain garden window teacher captain letter morning
+evening winter summer runs walks reads writes finds loses opens closes slowly quickly never always
+under over behind near red green blue quiet loud house horse ship bridge story song bread water
+fire stone silver golden and but because while after before
+""".split()
 
 
 def sentences(count: int, seed: int = 0) -> list[str]:
