@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 import os
 import socket
 from collections.abc import Sequence
@@ -12,6 +11,7 @@ from core.errors import ConfigError, StudioError
 from core.runs.client import refresh, submit_quickstart
 from core.store import Store
 from core.workspace import ALLOWED_PATHS_VARIABLE, Workspace
+from ui.doors import OwnPagesOnly, is_local
 
 AUTH_VARIABLE = "STUDIO_AUTH"
 _MOST_UPLOADED = "4gb"
@@ -41,6 +41,8 @@ def serve(
     _check_port(host, port)
     _allow(allow)
     _prepare_environment(workspace)
+    from starlette.middleware import Middleware
+
     from ui.assets import read
     from ui.layout import build_page
     from ui.theme import make_theme
@@ -59,6 +61,7 @@ def serve(
         run_history=False,
         enable_monitoring=False,
         max_file_size=_MOST_UPLOADED,
+        app_kwargs={"middleware": [Middleware(OwnPagesOnly, local_names_only=login is None)]},
         prevent_thread_lock=True,
     )
     print(f"Pretrain Studio: http://{_for_browser(host)}:{port}  (workspace: {workspace.root})")
@@ -81,7 +84,7 @@ def _login(host: str) -> tuple[str, str] | None:
             received="something else",
             fix=f"set {AUTH_VARIABLE} to a name and a password with a colon between them",
         )
-    if _is_loopback(host):
+    if is_local(host):
         return None
     raise ConfigError(
         f"Listening on {host} would let anyone on the network train, read and delete here",
@@ -89,15 +92,6 @@ def _login(host: str) -> tuple[str, str] | None:
         received=f"--host {host} without a password",
         fix=f"set {AUTH_VARIABLE}=name:password, or leave --host out and use an SSH tunnel",
     )
-
-
-def _is_loopback(host: str) -> bool:
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 def _check_port(host: str, port: int) -> None:

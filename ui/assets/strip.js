@@ -12,39 +12,35 @@ const drawBar = (share) =>
   h("span", { class: share === null ? "ps-bar unknown" : "ps-bar", "aria-hidden": "true" },
     h("i", { style: share === null ? "" : `width:${(100 * share).toFixed(1)}%` }));
 
+const dot = (state) => h("span", { class: `ps-dot ${state}`, "aria-hidden": "true" });
+const say = (text) => h("span", { class: "ps-strip-text" }, text);
+
 const describe = (run) => {
   const share = progressOf(run);
   const parts = [run.progress, run.eta_seconds >= 1 && run.state === "running" ? `${duration(run.eta_seconds)} left` : ""];
   return [
-    h("span", { class: `ps-dot ${run.state}`, "aria-hidden": "true" }),
+    dot(run.state),
     h("b", {}, run.title),
     drawBar(share),
-    h("span", { class: "ps-strip-text" }, parts.filter(Boolean).join(" · ") || run.state),
+    say(parts.filter(Boolean).join(" · ") || run.state),
   ];
 };
 
-const draw = ({ running, queued, last }) => {
-  const waiting = queued ? h("span", { class: "ps-strip-more" }, `${number(queued)} waiting`) : null;
-  const current = running[0] ?? null;
-  if (current) {
-    link.dataset.go = `runs/${current.id}`;
-    return link.replaceChildren(...describe(current), waiting ?? "");
-  }
-  link.dataset.go = last ? (last.model ? `playground/${last.model}` : `runs/${last.id}`) : "corpus";
-  if (queued) {
-    link.dataset.go = "runs";
-    return link.replaceChildren(h("span", { class: "ps-dot queued" }), h("span", { class: "ps-strip-text" }, "Starting the next run…"), waiting);
-  }
-  if (!last) {
-    return link.replaceChildren(h("span", { class: "ps-dot" }), h("span", { class: "ps-strip-text" }, "Nothing has run here yet. Begin with the text to learn from."));
-  }
-  const next = last.model && last.state === "done" ? "Try it in the Playground →" : "See the run →";
-  if (!last.model || last.state !== "done") link.dataset.go = `runs/${last.id}`;
-  return link.replaceChildren(
-    h("span", { class: `ps-dot ${last.state}`, "aria-hidden": "true" }),
-    h("b", {}, last.title),
-    h("span", { class: "ps-strip-text" }, `${last.label}. ${next}`),
-  );
+// What stands in the line, and where a click on it leads.
+const contents = ({ running, queued, last }) => {
+  const waiting = queued > 0 && h("span", { class: "ps-strip-more" }, `${number(queued)} waiting`);
+  if (running.length) return [`runs/${running[0].id}`, ...describe(running[0]), waiting];
+  if (queued) return ["runs", dot("queued"), say("The next run is about to start"), waiting];
+  if (!last) return ["corpus", dot(""), say("Nothing has run here yet. Begin with the text to learn from.")];
+  const ready = last.model && last.state === "done";
+  const [place, next] = ready ? [`playground/${last.model}`, "Try it in the Playground →"] : [`runs/${last.id}`, "See the run →"];
+  return [place, dot(last.state), h("b", {}, last.title), say(`${last.label}. ${next}`)];
+};
+
+const draw = (status) => {
+  const [place, ...nodes] = contents(status);
+  link.dataset.go = place;
+  link.replaceChildren(...nodes.filter(Boolean));
 };
 
 const tabButton = (name) => document.getElementById(`tab-${name}-button`);
