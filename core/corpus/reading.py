@@ -224,9 +224,11 @@ class Corpus:
         if not _drops_overlapping(self.config):
             return frozenset()
         path = self._cache / f"{self.fingerprint}.dropped.npy"
-        if not path.is_file():
-            _save_atomically(path, self._find_overlapping())
-        return frozenset(int(value) for value in np.load(path, allow_pickle=False))
+        dropped = _load_hashes(path)
+        if dropped is None:
+            dropped = self._find_overlapping()
+            _save_atomically(path, dropped)
+        return frozenset(dropped.tolist())
 
     def _find_overlapping(self) -> npt.NDArray[np.uint64]:
         hashes: list[int] = []
@@ -440,6 +442,13 @@ def _read_json(path: Path) -> dict[str, Any]:
     except (OSError, ValueError):
         return {}  # it can be counted again
     return values if isinstance(values, dict) else {}
+
+
+def _load_hashes(path: Path) -> npt.NDArray[np.uint64] | None:
+    try:
+        return np.load(path, allow_pickle=False)
+    except (OSError, EOFError, ValueError):
+        return None  # it can be found again
 
 
 def _save_atomically(path: Path, values: npt.NDArray[np.uint64]) -> None:

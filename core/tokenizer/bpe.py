@@ -8,6 +8,7 @@ Source: https://github.com/huggingface/transformers/tree/v4.57.0/examples/flax/l
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterable, Iterator
 from functools import partial
 from itertools import islice
@@ -65,15 +66,18 @@ def train_byte_level_bpe(
         initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
         show_progress=False,
     )
-    batches = _batches(texts, total, reporter)
+    all_read = threading.Event()
+    batches = _batches(texts, total, reporter, all_read)
     run = partial(backend.train_from_iterator, batches, trainer=trainer)
-    run_watched(run, reporter, f"merging up to {vocab_size:,} tokens")
+    run_watched(run, reporter, f"merging up to {vocab_size:,} tokens", begun=all_read.is_set)
     sep, cls = (("</s>", SPECIAL_TOKENS.index("</s>")), ("<s>", SPECIAL_TOKENS.index("<s>")))
     backend.post_processor = processors.RobertaProcessing(sep, cls, add_prefix_space=False)
     return backend
 
 
-def _batches(texts: Iterable[str], total: int | None, reporter: Reporter) -> Iterator[list[str]]:
+def _batches(
+    texts: Iterable[str], total: int | None, reporter: Reporter, all_read: threading.Event
+) -> Iterator[list[str]]:
     iterator = iter(texts)
     done = 0
     while batch := list(islice(iterator, _TEXTS_AT_ONCE)):
@@ -81,6 +85,7 @@ def _batches(texts: Iterable[str], total: int | None, reporter: Reporter) -> Ite
         yield [part for text in batch for part in parts_between(SPECIAL_TOKENS, text)]
         done += len(batch)
         reporter.progress(done, total, "documents", "counting words")
+    all_read.set()
 
 
 def _check_room(vocab_size: int) -> None:

@@ -11,10 +11,21 @@ from core.events import Reporter
 _POLL_SECONDS = 0.2
 
 
-def run_watched(call: Callable[[], object], reporter: Reporter, note: str) -> None:
+def run_watched(
+    call: Callable[[], object],
+    reporter: Reporter,
+    note: str,
+    begun: Callable[[], bool] = lambda: True,
+) -> None:
     """Makes a call in a thread, reports the seconds that pass, and leaves it when asked to stop.
 
     A call that is left goes on until it or the process ends; what it computes is lost.
+
+    Args:
+        call: What to call.
+        reporter: Is told, and asked for a stop.
+        note: What the call does.
+        begun: Whether it does that yet; until then the call reports by itself.
 
     Raises:
         RunStopped: The reporter was asked to stop.
@@ -27,7 +38,8 @@ def run_watched(call: Callable[[], object], reporter: Reporter, note: str) -> No
     while thread.is_alive():
         thread.join(_POLL_SECONDS)
         reporter.raise_if_stopped()
-        reporter.progress(round(time.monotonic() - start, 1), None, "seconds", note)
+        if begun():
+            reporter.progress(round(time.monotonic() - start, 1), None, "seconds", note)
     if errors:
         raise errors[0]
 

@@ -156,6 +156,12 @@ def test_a_damaged_cache_is_made_again(tmp_path: Path) -> None:
     path.write_text('{"tr')
     list(open_files(tmp_path / "a.txt").documents("train"))
     assert json.loads(path.read_text()) == counts
+    settings = {"drop_overlapping_validation": True}
+    validation = list(open_files(tmp_path / "a.txt", **settings).documents("validation"))
+    (path,) = (tmp_path / "workspace" / "cache" / "corpora").glob("*.npy")
+    path.write_bytes(b"torn")
+    again = open_files(tmp_path / "a.txt", **settings)
+    assert list(again.documents("validation")) == validation
 
 
 def test_the_fingerprint_follows_what_matters(tmp_path: Path) -> None:
