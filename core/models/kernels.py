@@ -66,24 +66,31 @@ def split_heads(qkv: Tensor, heads: int) -> list[Tensor]:
     return [ops.reshape(part, shape) for part in ops.split(qkv, 3, axis=-1)]
 
 
-def attention_probabilities(query: Tensor, key: Tensor, bias: Tensor | None) -> Tensor:
-    """Returns softmax(q·k / √D + bias), float32 (B, N, L, M).
+def attention(
+    query: Tensor, key: Tensor, value: Tensor, bias: Tensor | None, rate: float, seed: Tensor | None
+) -> Tensor:
+    """Returns softmax(q·k / √D + bias) · v, (B, L, H).
 
     Source: https://arxiv.org/abs/1706.03762, section 3.2.1.
 
     Args:
         query: (B, L, N, D).
         key: (B, M, N, D).
-        bias: Broadcast to (B, N, L, M), or None.
+        value: (B, M, N, D).
+        bias: Added to the logits, float32, broadcast to (B, N, L, M); None adds nothing.
+        rate: Share of the weights to drop.
+        seed: See `dropout`; None drops nothing.
     """
-    scaled = query * (query.shape[-1] ** -0.5)
-    logits = ops.cast(ops.einsum("blnd,bmnd->bnlm", scaled, key), "float32")
-    return ops.softmax(logits if bias is None else logits + bias)
 
+    def attend(query: Tensor, key: Tensor, value: Tensor, bias: Any, seed: Any) -> Tensor:
+        scaled = query * (query.shape[-1] ** -0.5)
+        logits = ops.cast(ops.einsum("blnd,bmnd->bnlm", scaled, key), "float32")
+        weights = ops.softmax(logits if bias is None else logits + bias)
+        weights = ops.cast(weights, value.dtype)
+        weights = weights if seed is None else dropout(weights, rate, seed)
+        return ops.einsum("bnlm,bmnd->blnd", weights, value)
 
-def attention_values(probabilities: Tensor, value: Tensor) -> Tensor:
-    """Returns the weighted values: (B, N, L, M) and (B, M, N, D) to (B, L, H)."""
-    mixed = ops.einsum("bnlm,bmnd->blnd", probabilities, value)
+    mixed = engine.recomputed(attend)(query, key, value, bias, seed)
     batch, length, heads, size = ops.shape(mixed)
     return ops.reshape(mixed, (batch, length, heads * size))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -36,6 +37,14 @@ def _mix(bits: Tensor) -> Tensor:
     for shift, factor in MIXING:
         bits = (bits ^ (bits >> np.uint32(shift))) * np.uint32(factor)
     return bits ^ (bits >> np.uint32(LAST_SHIFT))
+
+
+def recomputed(function: Callable) -> Callable:
+    """Returns a function that keeps only its arguments for the gradient, and computes twice.
+
+    Attention weights are the largest arrays of a training step, and cheap to compute again.
+    """
+    return jax.checkpoint(function)
 
 
 def gather_positions(hidden: Tensor, positions: Tensor) -> Tensor:

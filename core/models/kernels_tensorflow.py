@@ -83,6 +83,11 @@ def dropout(inputs: Tensor, rate: float, seed: Tensor) -> Tensor:
     return tf.custom_gradient(drop)(inputs)
 
 
+def recomputed(function: Callable) -> Callable:
+    """Returns the function as it is: what the gradient needs is kept, where memory is plenty."""
+    return function
+
+
 def gather_positions(hidden: Tensor, positions: Tensor) -> Tensor:
     """Returns the states at some positions: (B, L, H) and (B, K) to (B, K, H)."""
     return tf.gather(hidden, positions, batch_dims=1)

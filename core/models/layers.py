@@ -130,9 +130,12 @@ class Dropout(keras.layers.Layer):
             self.seed_generator = keras.random.SeedGenerator(self._seed, name="seed")
 
     def call(self, inputs: Tensor, training: bool = False) -> Tensor:
-        if not training or not self.rate:
-            return inputs
-        return kernels.dropout(inputs, self.rate, self.seed_generator.next())
+        seed = self.next_seed(training)
+        return inputs if seed is None else kernels.dropout(inputs, self.rate, seed)
+
+    def next_seed(self, training: bool) -> Tensor | None:
+        """Returns the seed of another use; None where nothing is to be dropped."""
+        return self.seed_generator.next() if training and self.rate else None
 
 
 class Embedding(keras.layers.Layer):
@@ -217,9 +220,9 @@ class Attention(keras.layers.Layer):
             training: Whether to apply dropout.
         """
         query, key, value = kernels.split_heads(self.qkv(inputs), self.heads)  # (B, L, N, D)
-        probabilities = kernels.attention_probabilities(query, key, bias)  # (B, N, L, L)
-        probabilities = self.dropout(ops.cast(probabilities, self.compute_dtype), training=training)
-        return self.output_dense(kernels.attention_values(probabilities, value))  # (B, L, H)
+        rate, seed = self.dropout.rate, self.dropout.next_seed(training)
+        mixed = kernels.attention(query, key, value, bias, rate, seed)  # (B, L, H)
+        return self.output_dense(mixed)
 
 
 class FeedForward(keras.layers.Layer):
