@@ -30,9 +30,9 @@ _NOT_LOOKED = markup.empty_state(
 )
 
 
-def render(workspace: Workspace) -> Form:
+def render(workspace: Workspace) -> Form[CorpusConfig]:
     """Makes the tab and returns its form, from which later stages take their text."""
-    form = Form(CorpusConfig, "corpus", workspace)
+    form = Form(CorpusConfig, "corpus", workspace, check=_check)
     with gr.Column(elem_classes=["ps-card"]):
         form.render()
         upload = gr.File(
@@ -74,7 +74,7 @@ def render(workspace: Workspace) -> Form:
     return form
 
 
-def render_line(form: Form) -> None:
+def render_line(form: Form[CorpusConfig]) -> None:
     """Makes the line that says, in another tab, which text is in use."""
     line = gr.HTML(elem_classes=["ps-corpus-line-host"])
 
@@ -85,7 +85,7 @@ def render_line(form: Form) -> None:
     form.on_change(describe, [line], otherwise={line: _line("not settled yet")})
 
 
-def check_corpus(config: CorpusConfig) -> None:
+def _check(config: CorpusConfig) -> None:
     """Refuses a corpus whose files aren't there, before a run is queued for it.
 
     Raises:

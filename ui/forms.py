@@ -10,9 +10,10 @@ import functools
 import itertools
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import gradio as gr
 from gradio.components import Component
@@ -41,12 +42,13 @@ _UNSET = "not set"
 # Problems are numbered, so that the same one shown twice is a change.
 _numbers = itertools.count(1)
 
+ConfigT = TypeVar("ConfigT", bound=StageConfig)
 Problems = dict[str, str]
 
 _RECALL = "(kept, ...shown) => Array.isArray(kept) && kept.length === shown.length ? kept : shown"
 
 
-class Form:
+class Form(Generic[ConfigT]):
     """The components of one config model.
 
     Args:
@@ -54,25 +56,29 @@ class Form:
         id: The beginning of the components' ids in the page.
         workspace: Its artifacts are suggested; paths are confined to what it may read.
         nested: Forms, rendered elsewhere, of the fields that are configs themselves.
+        check: Refuses, with a StudioError, what would fail as soon as it is started.
     """
 
     def __init__(
         self,
-        model: type[StageConfig],
+        model: type[ConfigT],
         id: str,
         workspace: Workspace,
         *,
-        nested: Mapping[str, Form] | None = None,
+        nested: Mapping[str, Form[Any]] | None = None,
+        check: Callable[[ConfigT], object] = lambda config: None,
     ) -> None:
         self.model = model
         self.id = id
         self.nested = dict(nested or {})
-        self.components: dict[str, Component] = {}
+        # Gradio adds the listeners (`change`, `input`) to its classes where types can't see them.
+        self.components: dict[str, Any] = {}
         self.problems: gr.HTML
         self._workspace = workspace
+        self._check = check
 
     @property
-    def inputs(self) -> list[Component]:
+    def inputs(self) -> list[Any]:
         """Returns the components that handlers take: this form's, then the nested ones'."""
         return [
             *self.components.values(),
@@ -107,7 +113,7 @@ class Form:
         )
         self._wire_presets()
 
-    def parse(self, *raw: Any) -> StageConfig:
+    def parse(self, *raw: Any) -> ConfigT:
         """Makes a config from the components' values, in the order of `inputs`.
 
         Raises:
@@ -122,6 +128,16 @@ class Form:
         config = self.model.parse(values)
         self._confine(config)
         return config
+
+    def check(self, config: ConfigT) -> None:
+        """Refuses what would fail as soon as it is started, here and in the nested forms.
+
+        Raises:
+            StudioError: With the field it concerns.
+        """
+        for name, form in self.nested.items():
+            form.check(getattr(config, name))
+        self._check(config)
 
     def updates(self, config: StageConfig) -> dict[Component, Any]:
         """Returns updates that make the form show a config (nested forms as well)."""
@@ -147,7 +163,7 @@ class Form:
             extra = field_extra(self.model.model_fields[name])
             if extra["artifact"]:
                 follow = _follow_newest if extra["basic"] else _follow_choices
-                _wire_menu(component, line, lambda k=extra["artifact"]: self._names(k), follow)
+                _wire_menu(component, line, partial(self._names, extra["artifact"]), follow)
 
     def _names(self, kind: str) -> list[str]:
         return list_names(self._workspace, kind)

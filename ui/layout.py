@@ -35,10 +35,10 @@ def build_page(workspace: Workspace) -> gr.Blocks:
                 text = corpus.render(workspace)
             with _tab("tokenizer", "Learns from the text which pieces to cut it into."):
                 corpus.render_line(text)
-                pieces = tokenizer.render(workspace, text, corpus.check_corpus, line)
+                pieces = tokenizer.render(workspace, text, line)
             with _tab("shards", "The text as rows of tokens, in TFRecord files that train fast."):
                 corpus.render_line(text)
-                rows = shards.render(workspace, text, corpus.check_corpus, line)
+                rows = shards.render(workspace, text, line)
             with _tab("train", "A model from scratch, on your shards, by a published recipe."):
                 recipe = train.render(workspace, line)
             with _tab("runs", "What is queued, what is running, and what came of it."):

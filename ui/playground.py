@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import gradio as gr
+from gradio.events import api
 
 from core.errors import StudioError
 from core.playground import PlaygroundClient
@@ -132,7 +133,7 @@ def render(workspace: Workspace, line: gr.HTML) -> None:
         """Fills the masks of a text with a model of the workspace."""
         return client.fill_mask(model, text, top_k)
 
-    gr.api(present.telling_programs(fill_mask), api_name="fill_mask")
+    api(present.telling_programs(fill_mask), api_name="fill_mask")
 
 
 def _picked(event: gr.EventData) -> str:

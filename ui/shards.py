@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import random
 import re
-from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import gradio as gr
 
 from core.config import CorpusConfig, ShardConfig
-from core.errors import ConfigError
+from core.errors import ConfigError, StudioError
 from core.workspace import Artifact, Workspace
 from ui import present
 from ui.forms import Form
 from ui.parts import artifacts, markup
 from ui.parts.stage import Forecast, Launcher
 from ui.parts.tokens import mark_masked
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from core.tokenizer import StudioTokenizer
 
 _MASKING = 0.15
 _HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
@@ -31,24 +36,22 @@ _NONE_YET = markup.empty_state(
 )
 
 
-def render(
-    workspace: Workspace, text: Form, check_text: Callable[[CorpusConfig], None], line: gr.HTML
-) -> Form:
+def render(workspace: Workspace, text: Form[CorpusConfig], line: gr.HTML) -> Form[ShardConfig]:
     """Makes the tab and returns its form.
 
     Args:
         workspace: Where tokenizers are found and the shards go.
         text: The corpus form.
-        check_text: Refuses a corpus that can't be read.
         line: The status line, whose `artifacts` event tells of what is new.
     """
-
-    def check(config: ShardConfig) -> None:
-        check_text(config.corpus)
-        _check_tokenizer(config, workspace)
-
-    form = Form(ShardConfig, "shards", workspace, nested={"corpus": text})
-    launcher = Launcher("shards", form, workspace, _forecast, check)
+    form = Form(
+        ShardConfig,
+        "shards",
+        workspace,
+        nested={"corpus": text},
+        check=lambda config: _check_tokenizer(config, workspace),
+    )
+    launcher = Launcher("shards", form, workspace, _forecast)
     with gr.Column(elem_classes=["ps-card"]):
         form.render()
         launcher.render_facts()
@@ -84,6 +87,12 @@ def _render_list(workspace: Workspace, line: gr.HTML) -> None:
             another = gr.Button("Another row", elem_id="shards-another", scale=0)
         row = gr.HTML(elem_id="shards-row")
 
+    def show_row(name: str | None) -> str:
+        try:
+            return _show_row(name, workspace) if name else ""
+        except StudioError as error:
+            return present.error_card(error)
+
     def refresh(current: str, known: list[str]) -> dict[Any, Any]:
         found = artifacts.list_artifacts(workspace, "shards")
         names = [artifact.name for artifact in found]
@@ -106,7 +115,7 @@ def _render_list(workspace: Workspace, line: gr.HTML) -> None:
     )
     gr.on(
         [chosen.change, another.click],
-        present.guarded(lambda name: _show_row(name, workspace)),
+        present.guarded(show_row),
         chosen,
         row,
         show_progress="hidden",
@@ -137,47 +146,59 @@ def _list(found: list[Artifact]) -> str:
     return markup.table(headings, rows, label="Shards in this workspace")
 
 
-def _show_row(name: str | None, workspace: Workspace) -> str:
-    """Returns a row of the shards, decoded, with the masks of some training step."""
-    if not name:
-        return ""
+def _show_row(name: str, workspace: Workspace) -> str:
+    """Returns a row of the shards, decoded, with the masks of some training step.
+
+    Raises:
+        StudioError: There is no row to show, or no tokenizer that could mask it.
+    """
     import numpy as np
 
-    from core.objectives.mlm import MaskedLanguageModel
     from core.shards.read import open_shards
     from core.tokenizer import load
 
     shards = open_shards(name, workspace)
-    if shards.tokenizer_folder is None or not len(shards.train):
+    rows = shards.train if len(shards.train) else shards.validation
+    tokenizer = load(str(shards.tokenizer_folder), workspace) if shards.tokenizer_folder else None
+    if not len(rows) or tokenizer is None or tokenizer.mask_id is None:
         raise ConfigError(
-            f"A row of {name} can't be shown",
-            expected="training rows and a copy of the tokenizer",
-            received="shards without",
-            fix="build the shards again",
+            f"No row of {name} can be shown masked",
+            expected="rows, and a copy of their tokenizer that has a mask token",
+            received=f"{len(rows)} rows" if tokenizer is None else f"{len(rows)} rows, {tokenizer}",
+            fix="build the shards again, with a tokenizer that has a mask token",
         )
-    tokenizer = load(str(shards.tokenizer_folder), workspace)
-    number = random.randrange(len(shards.train))
-    rows = shards.train.take(np.array([number]))
+    number = random.randrange(len(rows))
+    tokens = _mask(rows.take(np.array([number])), tokenizer, tokenizer.mask_id)
+    return _row_html(tokens, f"Row {markup.count(number + 1)} of {markup.count(len(rows))}")
+
+
+def _mask(
+    row: NDArray[np.int32], tokenizer: StudioTokenizer, mask_id: int
+) -> list[tuple[str, str, bool]]:
+    """Returns what stands in a row (1, L), what stood there, and whether it is asked for."""
+    from core.objectives.mlm import MaskedLanguageModel
+
     objective = MaskedLanguageModel(
-        row_length=shards.row_length,
+        row_length=row.shape[1],
         mlm_probability=_MASKING,
-        mask_id=tokenizer.mask_id,
+        mask_id=mask_id,
         vocab_size=tokenizer.vocab_size,
         special_ids=tokenizer.special_ids,
     )
-    batch = objective.batch(rows, seed=0, step=random.randrange(1 << 20))
-    positions = set(batch["masked_positions"][0][batch["label_weights"][0] > 0].tolist())
-    tokens = [
-        (tokenizer.readable(int(shown)), tokenizer.readable(int(original)), place in positions)
-        for place, (shown, original) in enumerate(zip(batch["input_ids"][0], rows[0], strict=True))
+    batch = objective.batch(row, seed=0, step=random.randrange(1 << 20))
+    asked = set(batch["masked_positions"][0][batch["label_weights"][0] > 0].tolist())
+    shown, stood = batch["input_ids"][0].tolist(), row[0].tolist()
+    return [
+        (tokenizer.readable(new), tokenizer.readable(old), place in asked)
+        for place, (new, old) in enumerate(zip(shown, stood, strict=True))
     ]
-    note = (
-        f"Row {markup.count(number + 1)} of {markup.count(len(shards.train))}. Marked: the "
-        f"{len(positions)} tokens that the model must say; most are hidden, some replaced, some "
-        "kept."
-    )
-    original = present.escape("".join(text for _, text, _ in tokens))
+
+
+def _row_html(tokens: list[tuple[str, str, bool]], title: str) -> str:
+    asked = sum(is_asked for _, _, is_asked in tokens)
+    original = present.escape("".join(old for _, old, _ in tokens))
     return (
-        f'<p class="ps-note">{note}</p>{mark_masked(tokens)}'
+        f'<p class="ps-note">{title}. Marked: the {asked} tokens that the model must say; most are '
+        f"hidden, some replaced, some kept.</p>{mark_masked(tokens)}"
         f'<p class="ps-note">The row itself:</p><p class="ps-tokens row">{original}</p>'
     )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -28,23 +27,16 @@ _NONE_YET = markup.empty_state(
 )
 
 
-def render(
-    workspace: Workspace, text: Form, check_text: Callable[[CorpusConfig], None], line: gr.HTML
-) -> Form:
+def render(workspace: Workspace, text: Form[CorpusConfig], line: gr.HTML) -> Form[TokenizerConfig]:
     """Makes the tab and returns its form.
 
     Args:
         workspace: Where tokenizers live.
         text: The corpus form.
-        check_text: Refuses a corpus that can't be read.
         line: The status line, whose `artifacts` event tells of new tokenizers.
     """
-
-    def check(config: TokenizerConfig) -> None:
-        check_text(config.corpus)
-
     form = Form(TokenizerConfig, "tokenizer", workspace, nested={"corpus": text})
-    launcher = Launcher("tokenizer", form, workspace, _forecast, check)
+    launcher = Launcher("tokenizer", form, workspace, _forecast)
     with gr.Column(elem_classes=["ps-card"]):
         form.render()
         launcher.render_facts()

@@ -22,20 +22,21 @@ _NO_SHARDS = markup.empty_state(
 )
 
 
-def render(workspace: Workspace, line: gr.HTML) -> Form:
+def render(workspace: Workspace, line: gr.HTML) -> Form[TrainConfig]:
     """Makes the tab and returns its form.
 
     Args:
         workspace: Where shards are found and the run goes.
         line: The status line, whose `artifacts` event tells of new shards.
     """
-    form = Form(TrainConfig, "train", workspace)
+    form = Form(
+        TrainConfig, "train", workspace, check=lambda config: open_inputs(config, workspace)
+    )
     launcher = Launcher(
         "train",
         form,
         workspace,
         forecast=lambda config: _forecast(config, workspace),
-        check=lambda config: open_inputs(config, workspace),
     )
     with gr.Column(elem_classes=["ps-card"]):
         form.render()

@@ -53,7 +53,7 @@ def test_a_look_at_the_text_counts_and_escapes(tmp_path: Path, workspace: Worksp
 def test_a_missing_file_is_refused_before_a_run_is_queued(tmp_path: Path) -> None:
     config = CorpusConfig(source="files", path=str(tmp_path / "missing.txt"))
     with pytest.raises(StudioError) as error:
-        corpus.check_corpus(config)
+        corpus._check(config)
     assert error.value.field == "path"
 
 

@@ -40,22 +40,19 @@ class Launcher:
         form: Its form.
         workspace: Where the run goes.
         forecast: Tells what a config comes to; a StudioError is shown beside its field.
-        check: Refuses, with a StudioError, what would fail as soon as it is started.
     """
 
     def __init__(
         self,
         stage: str,
-        form: Form,
+        form: Form[Any],
         workspace: Workspace,
         forecast: Callable[[Any], Forecast],
-        check: Callable[[Any], object],
     ) -> None:
         self.stage = stage
         self._form = form
         self._workspace = workspace
         self._forecast = forecast
-        self._check = check
 
     def render_facts(self) -> None:
         """Makes the place for the derived numbers."""
@@ -90,7 +87,7 @@ class Launcher:
 
     def _submit(self, *raw: Any) -> dict[Any, Any]:
         config = self._form.parse(*raw)
-        self._check(config)
+        self._form.check(config)
         run = submit(self._workspace, self.stage, config)
         gr.Info("The run is queued. It goes on when this page is closed.")
         return {self._answer: _started(run)}
