@@ -269,6 +269,7 @@ class TrainConfig(StageConfig):
             "save_total_limit",
             "engine",
             "device",
+            "damaged_records",
         }
     )
     presets: ClassVar[dict[str, dict[str, Any]]] = {
@@ -505,6 +506,13 @@ class TrainConfig(StageConfig):
     )
     output: str = knob(
         "", "Also copy the best checkpoint to this folder.", group="Checkpoints", path=True
+    )
+
+    damaged_records: Literal["stop", "skip"] = knob(
+        "stop",
+        "What a damaged record in the shards does: stop the run, naming it, or be left out and "
+        "counted.",
+        group="Checkpoints",
     )
 
     engine: Literal["auto", "tensorflow", "jax"] = knob(

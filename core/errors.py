@@ -19,6 +19,8 @@ class StudioError(Exception):
     """
 
     exit_code = 1
+    # A word for the reason of a failed run, where the error has a name that people know.
+    reason = ""
 
     def __init__(
         self,
@@ -72,6 +74,12 @@ class DeviceError(StudioError):
 
 class RunError(StudioError):
     """A run can't be started, found, stopped or resumed."""
+
+
+class LossNotFiniteError(RunError):
+    """The loss or a weight is no longer a finite number."""
+
+    reason = "loss_not_finite"
 
 
 class CheckpointError(StudioError):

@@ -205,3 +205,9 @@ def test_every_flag_that_the_docs_name_exists() -> None:
     for row in rows:
         for flag in re.findall(r"--([a-z][a-z0-9-]*)", row[2]):
             assert flag in known, flag
+
+
+def test_every_test_that_the_docs_name_exists() -> None:
+    page = (ROOT / "docs" / "reliability.md").read_text("utf-8")
+    for file, name in re.findall(r"`(tests/[\w/]+\.py)(?:::(\w+))?`", page):
+        assert f"def {name}" in (ROOT / file).read_text("utf-8"), (file, name)

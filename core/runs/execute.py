@@ -72,7 +72,7 @@ def describe_artifact(artifact: Artifact) -> dict[str, Any]:
 def describe_failure(error: BaseException) -> dict[str, Any]:
     """Returns the reason and the error of a `finished` event, with advice for what is known."""
     if isinstance(error, StudioError):
-        return {"reason": type(error).__name__, "error": describe_error(error)}
+        return {"reason": error.reason or type(error).__name__, "error": describe_error(error)}
     for reason, known in (("disk_full", _is_disk_full), ("out_of_memory", _is_out_of_memory)):
         if known(error):
             advice = StudioError(_PROBLEMS[reason], received=_short(error), fix=_ADVICE[reason])

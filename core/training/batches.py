@@ -18,6 +18,8 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from core.errors import ShardError
+
 Batch = dict[str, NDArray]
 
 # The masks of validation are the same in every run.
@@ -67,6 +69,42 @@ class RowsSlice:
     def take(self, indices: NDArray[np.int64]) -> NDArray[np.int32]:
         """Returns the rows with these numbers, int32 (n, row_length)."""
         return self.rows.take(indices)
+
+
+class TolerantRows:
+    """Rows of which a damaged one is replaced by one with nothing to predict, and counted.
+
+    Args:
+        rows: The rows.
+        filler_id: A special token: a row of it has nothing to predict.
+        report: Hears of each damaged row once: its number and what is wrong with it.
+    """
+
+    def __init__(self, rows: RowSource, filler_id: int, report: Callable[[int, str], None]) -> None:
+        self.row_length = rows.row_length
+        self._rows = rows
+        self._filler_id = filler_id
+        self._report = report
+        self._damaged: set[int] = set()
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def take(self, indices: NDArray[np.int64]) -> NDArray[np.int32]:
+        """Returns the rows with these numbers, int32 (n, row_length)."""
+        try:
+            return self._rows.take(indices)
+        except ShardError:
+            return np.stack([self._take_one(int(index)) for index in indices])
+
+    def _take_one(self, index: int) -> NDArray[np.int32]:
+        try:
+            return self._rows.take(np.array([index]))[0]
+        except ShardError as error:
+            if index not in self._damaged:
+                self._damaged.add(index)
+                self._report(len(self._damaged), str(error))
+            return np.full(self.row_length, self._filler_id, np.int32)
 
 
 def limit_rows(rows: RowSource, most: int | None) -> RowSource:

@@ -54,6 +54,7 @@ _PREFIX = "step-"
 _DAMAGED_PREFIX = "damaged-"
 _DRAFT_SUFFIX = ".draft"
 _REPLACED_SUFFIX = ".replaced"
+_SKIPPED_FILE = "skipped.json"
 
 
 @dataclass(frozen=True)
@@ -93,6 +94,8 @@ class TrainingState:
             the run had never stopped.
         evaluated: The last validation, if there was one.
         best: The best validation whose weights were saved.
+        skipped: The windows of batches that are left out because the loss was not finite in them:
+            the step they follow, their first batch, and the batch behind their last.
     """
 
     step: int
@@ -106,6 +109,7 @@ class TrainingState:
     pending_losses: list[float] = field(default_factory=list)
     evaluated: EvalResults | None = None
     best: EvalResults | None = None
+    skipped: list[list[int]] = field(default_factory=list)
 
     @classmethod
     def from_json(cls, values: dict[str, Any]) -> TrainingState:
@@ -118,6 +122,10 @@ class TrainingState:
     def to_json(self) -> dict[str, Any]:
         """Returns plain values."""
         return {"format": _FORMAT, **asdict(self)}
+
+    def skipping(self, window: list[int]) -> TrainingState:
+        """Returns the state that goes on behind a window of batches."""
+        return replace(self, next_batch=window[2], skipped=[*self.skipped, window])
 
 
 class Checkpoints:
@@ -203,6 +211,22 @@ class Checkpoints:
                 fix="restore one from a copy, or start a new run; nothing was overwritten",
             )
         return None
+
+    def remember_skipped(self, windows: list[list[int]]) -> None:
+        """Writes which windows of batches are left out, before the next checkpoint has it."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        write_atomically(self.folder / _SKIPPED_FILE, json.dumps(windows) + "\n")
+
+    def skip_again(self, state: TrainingState) -> TrainingState:
+        """Leaves out again what was found to break the run after this state was saved."""
+        try:
+            windows = json.loads((self.folder / _SKIPPED_FILE).read_text("utf-8"))
+        except (OSError, ValueError):
+            return state
+        for window in windows:
+            if window[0] == state.step and window not in state.skipped:
+                state = state.skipping(window)
+        return state
 
     def best(self) -> EvalResults | None:
         """Returns the best validation whose weights are here and whole."""

@@ -11,8 +11,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from core.config import TrainConfig
-from core.errors import ConfigError, StudioError
-from core.models.registry import SIZES
+from core.errors import ConfigError, RunError, StudioError
+from core.models.architecture import Architecture
+from core.models.registry import SIZES, count_parameters
 from core.training.checkpoint import ARRAYS_FILE, STATE_FILE, verify
 from core.training.inputs import TrainingInputs
 from core.workspace import (
@@ -29,6 +30,7 @@ from core.workspace import (
 TRAINING_CONFIG_FILE = "training_config.json"
 _NOT_EXPORTED = (STATE_FILE, ARRAYS_FILE, MANIFEST_FILE)
 _LONGEST_NAME = 80
+_SLOTS = 2
 
 
 def check_destination(config: TrainConfig, workspace: Workspace, run: str) -> None:
@@ -42,7 +44,7 @@ def check_destination(config: TrainConfig, workspace: Workspace, run: str) -> No
     Raises:
         ConfigError: With the field.
     """
-    if _find_own(workspace, run):
+    if _own_models(workspace, run):
         return
     if config.name:
         workspace.check_new_name("model", config.name)
@@ -76,7 +78,7 @@ def export_model(
         CheckpointError: The checkpoint is damaged.
         OSError: The disk is full, or `output` can't be written.
     """
-    artifact = _find_own(workspace, run)
+    artifact = _find_own(workspace, run, counts)
     if artifact is None:
         verify(checkpoint)
         with workspace.new_artifact("model", _wanted_name(config, inputs), exact=False) as draft:
@@ -93,6 +95,31 @@ def export_model(
     if config.output:
         _copy_to(artifact, Path(config.output).expanduser())
     return artifact
+
+
+def check_room(config: TrainConfig, architecture: Architecture, folder: Path) -> None:
+    """Refuses to start where the disk has no room for what will be saved.
+
+    A checkpoint holds the weights and the optimizer's slots in float32. There are at once the
+    newest ones, the best one, one being written, and the model made of the best.
+
+    Raises:
+        RunError: With the bytes needed and the bytes free.
+    """
+    parameters = count_parameters(architecture)
+    checkpoint = parameters * 4 * (1 + _SLOTS)
+    needed = checkpoint * (config.save_total_limit + 2) + parameters * 4
+    existing = next(path for path in (folder, *folder.absolute().parents) if path.exists())
+    free = shutil.disk_usage(existing).free
+    if needed > free:
+        raise RunError(
+            "There is no room on the disk for this run's checkpoints",
+            expected=f"{needed / 1e9:.2f} GB free: {config.save_total_limit} newest checkpoints, "
+            f"the best one and one being written, of {checkpoint / 1e9:.2f} GB each",
+            received=f"{free / 1e9:.2f} GB free at {existing}",
+            fix="delete runs or artifacts that aren't needed, lower save_total_limit, or use a "
+            "workspace on another disk",
+        )
 
 
 def evaluated_artifact(checkpoint: Path, figures: Mapping[str, float]) -> Artifact:
@@ -122,9 +149,17 @@ def _derived_name(inputs: TrainingInputs) -> str:
     return re.sub(r"[^A-Za-z0-9._-]+", "-", name)[:_LONGEST_NAME]
 
 
-def _find_own(workspace: Workspace, run: str) -> Artifact | None:
-    """Returns the model that this very run made before it was stopped."""
-    return next((model for model in workspace.list("model") if model.manifest.run == run), None)
+def _own_models(workspace: Workspace, run: str) -> list[Artifact]:
+    """Returns the models that this very run made before it was stopped or extended."""
+    return [model for model in workspace.list("model") if model.manifest.run == run]
+
+
+def _find_own(workspace: Workspace, run: str, counts: Mapping[str, float]) -> Artifact | None:
+    """Returns the model that this very run made of these very steps before it was stopped."""
+    for model in _own_models(workspace, run):
+        if model.manifest.counts.get("num_train_steps") == counts["num_train_steps"]:
+            return model
+    return None
 
 
 def _check_output(output: Path) -> None:
@@ -157,15 +192,27 @@ def _copy_to(artifact: Artifact, output: Path) -> None:
     """Copies an artifact, manifest and all, so that it appears whole."""
     if (output / MANIFEST_FILE).is_file() and _same(artifact, output):
         return
-    _check_output(output)
+    replaced = _is_of_same_run(artifact, output)
+    if not replaced:
+        _check_output(output)
     output.parent.mkdir(parents=True, exist_ok=True)
     draft = output.parent / f".{output.name}.draft"
     shutil.rmtree(draft, ignore_errors=True)
     try:
         shutil.copytree(artifact.path, draft)
+        if replaced:
+            shutil.rmtree(output)
         commit_folder(draft, output)
     finally:
         shutil.rmtree(draft, ignore_errors=True)
+
+
+def _is_of_same_run(artifact: Artifact, output: Path) -> bool:
+    """Whether the folder holds what this run had made before it was given more steps."""
+    try:
+        return bool(artifact.manifest.run) and read_manifest(output).run == artifact.manifest.run
+    except StudioError:
+        return False
 
 
 def _same(artifact: Artifact, output: Path) -> bool:

@@ -5,7 +5,7 @@ No engine is imported here: the page asks for a plan at every keystroke.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import ModuleType
 from typing import Any, Literal
 
@@ -36,12 +36,16 @@ class LearningRateSchedule:
         peak: The rate that the warm-up ends at.
         warmup_steps: Steps of the warm-up.
         num_train_steps: The step at which linear and cosine reach 0.
+        extended_at: The step at which the run was given more steps; 0 where it wasn't.
+        extended_rate: The rate of that step, from which linear and cosine go on to 0.
     """
 
     kind: ScheduleKind
     peak: float
     warmup_steps: int
     num_train_steps: int
+    extended_at: int = 0
+    extended_rate: float = 0.0
 
     def at(self, step: Any, ops: ModuleType = np) -> Any:
         """Returns the rate of the update that follows `step` finished ones.
@@ -53,10 +57,11 @@ class LearningRateSchedule:
         Source: transformers' `get_linear_schedule_with_warmup`, `get_cosine_schedule_with_warmup`
             and `get_constant_schedule_with_warmup`, which the presets' originals use.
         """
-        warmup = step / max(1, self.warmup_steps)
-        length = max(1, self.num_train_steps - self.warmup_steps)
-        progress = ops.clip((step - self.warmup_steps) / length, 0.0, 1.0)
-        return self.peak * ops.where(step < self.warmup_steps, warmup, self._decay(progress, ops))
+        start = max(self.warmup_steps, self.extended_at)
+        peak = self.extended_rate if self.extended_at else self.peak
+        warmup = self.peak * step / max(1, self.warmup_steps)
+        progress = ops.clip((step - start) / max(1, self.num_train_steps - start), 0.0, 1.0)
+        return ops.where(step < self.warmup_steps, warmup, peak * self._decay(progress, ops))
 
     def _decay(self, progress: Any, ops: ModuleType) -> Any:
         if self.kind == "linear":
@@ -80,6 +85,8 @@ class Plan:
         eval_steps: Steps from one validation to the next.
         save_steps: Steps from one checkpoint to the next.
         logging_steps: Steps from one log line to the next.
+        extended_at: The step at which the run was given more steps; 0 where it wasn't.
+        extended_rate: The learning rate of that step, from which it goes on.
     """
 
     num_train_steps: int
@@ -91,6 +98,8 @@ class Plan:
     eval_steps: int
     save_steps: int
     logging_steps: int
+    extended_at: int = 0
+    extended_rate: float = 0.0
 
     @property
     def tokens_per_step(self) -> int:
@@ -107,7 +116,13 @@ class Plan:
         return self.total_tokens / max(1, parameters)
 
 
-def plan(config: TrainConfig, train_rows: int, row_length: int, replicas: int = 1) -> Plan:
+def plan(
+    config: TrainConfig,
+    train_rows: int,
+    row_length: int,
+    replicas: int = 1,
+    validation_rows: int = 0,
+) -> Plan:
     """Works out a run's steps.
 
     The rows are read as one endless sequence of epochs: the rows that don't fill the last batch of
@@ -118,6 +133,8 @@ def plan(config: TrainConfig, train_rows: int, row_length: int, replicas: int = 
         train_rows: Training rows in the shards.
         row_length: Tokens in a row.
         replicas: Devices that share a step.
+        validation_rows: Validation rows in the shards. Where the settings don't say how often to
+            validate, it takes no more than about a tenth of the time.
 
     Raises:
         ConfigError: There are fewer rows than a step takes.
@@ -126,7 +143,9 @@ def plan(config: TrainConfig, train_rows: int, row_length: int, replicas: int = 
     batch = config.per_replica_batch_size * replicas
     _check_batch_fits(rows, batch, config, replicas)
     steps = config.num_train_steps or max(1, int(config.num_train_epochs * rows / batch))
-    eval_steps = config.eval_steps or _every(steps, _EVALUATIONS_IN_A_RUN)
+    eval_steps = config.eval_steps or max(
+        _every(steps, _EVALUATIONS_IN_A_RUN), _affordable_eval_steps(config, validation_rows)
+    )
     return Plan(
         num_train_steps=steps,
         num_train_epochs=steps * batch / rows,
@@ -140,6 +159,32 @@ def plan(config: TrainConfig, train_rows: int, row_length: int, replicas: int = 
     )
 
 
+def extend(config: TrainConfig, plan: Plan, step: int, num_train_steps: int) -> Plan:
+    """Gives a run more steps; the learning rate goes on from where it is and falls over the rest.
+
+    A run that had come to its end has a rate of 0 to go on from: there it takes the rate that the
+    longer plan would have had at this step.
+
+    Args:
+        config: The training config.
+        plan: The plan so far.
+        step: Steps done.
+        num_train_steps: Steps in all.
+    """
+    longer = replace(
+        plan,
+        num_train_steps=num_train_steps,
+        num_train_epochs=plan.num_train_epochs * num_train_steps / plan.num_train_steps,
+    )
+    if step <= plan.warmup_steps:
+        return longer
+    rate = float(learning_rate_schedule(config, plan).at(step))
+    if rate <= 0:
+        planned = replace(longer, extended_at=0, extended_rate=0.0)
+        rate = float(learning_rate_schedule(config, planned).at(step))
+    return replace(longer, extended_at=step, extended_rate=rate)
+
+
 def learning_rate_schedule(config: TrainConfig, plan: Plan) -> LearningRateSchedule:
     """Returns the schedule of a config's learning rate over a plan's steps."""
     return LearningRateSchedule(
@@ -147,7 +192,19 @@ def learning_rate_schedule(config: TrainConfig, plan: Plan) -> LearningRateSched
         peak=config.learning_rate,
         warmup_steps=plan.warmup_steps,
         num_train_steps=plan.num_train_steps,
+        extended_at=plan.extended_at,
+        extended_rate=plan.extended_rate,
     )
+
+
+def _affordable_eval_steps(config: TrainConfig, validation_rows: int) -> int:
+    """Returns how many steps have to lie between validations to keep these to a tenth of the time.
+
+    A validation batch goes forward only, which is about a third of a step.
+    """
+    rows = min(validation_rows, config.max_eval_examples or validation_rows)
+    batch = config.per_replica_eval_batch_size or config.per_replica_batch_size
+    return -(-rows * 10 // (3 * batch))
 
 
 def predictions_per_row(mlm_probability: float, row_length: int) -> int:

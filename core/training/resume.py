@@ -8,17 +8,20 @@ from typing import Any
 from core.config import TrainConfig
 from core.errors import CheckpointError
 from core.training.checkpoint import TrainingState
-from core.training.recipe import Plan
+from core.training.recipe import Plan, extend
 
 # These may be called by another name or path; what they hold is compared by fingerprint. The
 # weights a run began with are in its own checkpoints.
 _REFERENCES = ("shards", "tokenizer", "checkpoint")
+# Checked by itself: a run may be given more steps.
+_EXTENDABLE = ("num_train_steps",)
 
 
 def check_same_run(state: TrainingState, config: TrainConfig, fingerprints: dict[str, str]) -> None:
     """Refuses to go on with other settings, shards or tokenizer than the run was started with.
 
-    How often it saves, validates and logs may differ, and so may engine and device.
+    How often it saves, validates and logs may differ, and so may engine, device and the number of
+    steps (`resumed_plan`).
 
     Raises:
         CheckpointError: With every difference.
@@ -37,8 +40,28 @@ def check_same_run(state: TrainingState, config: TrainConfig, fingerprints: dict
         )
 
 
-def resumed_plan(config: TrainConfig, plan: Plan) -> Plan:
-    """Returns the plan that was pinned at the first start, with intervals that were set anew."""
+def resumed_plan(config: TrainConfig, plan: Plan, step: int) -> Plan:
+    """Returns the plan that was pinned at the first start, with what may be set anew.
+
+    Args:
+        config: The settings of this start.
+        plan: The plan so far.
+        step: Steps done.
+
+    Raises:
+        CheckpointError: The settings ask for fewer steps than were planned.
+    """
+    wanted = config.num_train_steps or plan.num_train_steps
+    if wanted < plan.num_train_steps:
+        raise CheckpointError(
+            "A run can be given more steps, not fewer",
+            expected=f"num_train_steps={plan.num_train_steps} or more",
+            received=f"num_train_steps={wanted}",
+            fix="stop the run where it has learned enough: the best checkpoint is kept",
+            field="num_train_steps",
+        )
+    if wanted > plan.num_train_steps:
+        plan = extend(config, plan, step, wanted)
     return replace(
         plan,
         eval_steps=config.eval_steps or plan.eval_steps,
@@ -53,5 +76,5 @@ def _settings(values: dict[str, Any]) -> dict[str, Any]:
     return {
         name: value
         for name, value in {**defaults, **values}.items()
-        if name not in TrainConfig.unfingerprinted and name not in _REFERENCES
+        if name not in TrainConfig.unfingerprinted and name not in (*_REFERENCES, *_EXTENDABLE)
     }

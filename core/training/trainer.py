@@ -21,12 +21,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from core.config import TrainConfig
-from core.errors import RunError
+from core.errors import LossNotFiniteError
 from core.events import Reporter, RunStopped
 from core.models import hf
 from core.models.registry import count_parameters, create_model
 from core.training import recipe
-from core.training.batches import EvalBatches, Feeder, TrainBatches
+from core.training.alarms import LossAlarm, StallAlarm
+from core.training.batches import EvalBatches, Feeder, RowSource, TolerantRows, TrainBatches
 from core.training.checkpoint import (
     Checkpoints,
     EvalResults,
@@ -38,7 +39,7 @@ from core.training.checkpoint import (
 from core.training.devices import Devices, select_engine
 from core.training.engine import Engine, create_engine
 from core.training.evaluation import Evaluation, eval_figures
-from core.training.export import check_destination, evaluated_artifact, export_model
+from core.training.export import check_destination, check_room, evaluated_artifact, export_model
 from core.training.inputs import TrainingInputs, open_inputs
 from core.training.meter import Meter
 from core.training.resume import check_same_run, resumed_plan
@@ -48,6 +49,7 @@ from core.workspace import Artifact, Workspace
 
 CHECKPOINTS_FOLDER = "checkpoints"
 _BEFORE_THE_FIRST_STEP = -1
+_MOST_ROLLBACKS = 3
 
 
 def train(config: TrainConfig, workspace: Workspace, reporter: Reporter | None = None) -> Artifact:
@@ -66,7 +68,8 @@ def train(config: TrainConfig, workspace: Workspace, reporter: Reporter | None =
         ConfigError: The settings are wrong, or inputs don't fit together.
         DeviceError: The engine or device isn't there.
         CheckpointError: There are checkpoints, but none to go on from.
-        RunError: The loss is no longer a finite number.
+        RunError: There is no room for the checkpoints.
+        LossNotFiniteError: The loss is no longer a finite number, time and again.
         RunStopped: The reporter asked for it.
     """
     reporter = reporter or Reporter()
@@ -75,7 +78,13 @@ def train(config: TrainConfig, workspace: Workspace, reporter: Reporter | None =
         if config.evaluate_only:
             return _evaluate_only(config, inputs, folder, reporter)
         check_destination(config, workspace, folder.name)
-        plan = recipe.plan(config, len(inputs.train_rows), inputs.shards.row_length)
+        check_room(config, inputs.architecture, folder)
+        plan = recipe.plan(
+            config,
+            len(inputs.train_rows),
+            inputs.shards.row_length,
+            validation_rows=len(inputs.validation_rows),
+        )
         devices = select_engine(config)
         reporter.note(devices.describe())
         run = TrainingRun(config, inputs, plan, devices, folder, reporter)
@@ -111,22 +120,37 @@ class TrainingRun:
         self._devices = devices
         self._reporter = reporter
         self._checkpoints = Checkpoints(folder / CHECKPOINTS_FOLDER)
+        self._folder = folder
+        self._first_plan = plan
         found = self._checkpoints.newest_good(reporter)
         if found is None and (folder / TENSORBOARD_FOLDER).exists():
             reporter.note("Starting over: this run was ended before anything was saved")
             reporter.event("resumed", step=_BEFORE_THE_FIRST_STEP)
-        self._state = self._stopped_state(found) if found else self._first_state(plan)
-        self._plan = resumed_plan(config, recipe.Plan(**self._state.plan))
-        self._saved = self._state if found else None
+        self._scalars = ScalarWriter(folder / TENSORBOARD_FOLDER)
+        self._loss_alarm = LossAlarm(reporter)
+        self._stall_alarm = StallAlarm(reporter)
+        self._go_on_from(found)
+
+    def _go_on_from(self, found: Path | None) -> None:
+        """Sets the run to the state of a checkpoint, or to its first."""
+        state = self._stopped_state(found) if found else self._first_state(self._first_plan)
+        self._plan = resumed_plan(self._config, recipe.Plan(**state.plan), state.step)
+        self._state = replace(state, plan=asdict(self._plan))
+        self._saved = state if found else None
         self._batches = TrainBatches(
-            inputs.train_rows, inputs.objective, self._plan.global_batch_size, config.seed
+            self._tolerant(self._inputs.train_rows),
+            self._inputs.objective,
+            self._plan.global_batch_size,
+            self._config.seed,
         )
         self._engine = self._create_engine(found)
-        self._evaluation = _evaluation(config, inputs, self._engine, reporter)
+        rows = self._tolerant(self._inputs.validation_rows)
+        self._evaluation = _evaluation(
+            self._config, self._inputs, self._engine, self._reporter, rows
+        )
         self._evaluation.resume(self._state.evaluated)
         self._meter = Meter(self._plan.tokens_per_step)
         self._losses: list[Any] = []
-        self._scalars = ScalarWriter(folder / TENSORBOARD_FOLDER)
         self._clock_started = time.perf_counter()
         self._seconds_before = self._state.seconds
 
@@ -138,9 +162,29 @@ class TrainingRun:
 
         Raises:
             RunStopped: The reporter asked for it; with "save" the state is on the disk.
-            RunError: The loss is no longer a finite number.
+            LossNotFiniteError: The loss is no longer a finite number, time and again.
         """
         self._describe()
+        try:
+            with self._stall_alarm:
+                while not self._trained_to_the_end():
+                    pass
+        finally:
+            self._scalars.close()
+        assert self._state.best is not None, "the last step is always validated and saved"
+        return self._checkpoints.path(self._state.best.step)
+
+    def _tolerant(self, rows: RowSource) -> RowSource:
+        """Returns rows that do with damaged records what the settings say."""
+        if self._config.damaged_records == "stop":
+            return rows
+        return TolerantRows(rows, int(self._inputs.tokenizer.special_ids[0]), self._report_damage)
+
+    def _report_damage(self, count: int, problem: str) -> None:
+        self._reporter.warn(f"Left out, {count} so far: {problem}", alert="damaged_record")
+
+    def _trained_to_the_end(self) -> bool:
+        """Trains on; False where it had to go back to a checkpoint instead."""
         left = self._plan.num_train_steps - self._state.step
         first = self._state.next_batch
         try:
@@ -148,12 +192,45 @@ class TrainingRun:
                 while True:
                     self._visit(feeder)
                     if self._state.step >= self._plan.num_train_steps:
-                        break
+                        return True
                     self._step(feeder)
-        finally:
-            self._scalars.close()
-        assert self._state.best is not None, "the last step is always validated and saved"
-        return self._checkpoints.path(self._state.best.step)
+        except LossNotFiniteError as error:
+            self._roll_back(error)
+            return False
+
+    def _roll_back(self, error: LossNotFiniteError) -> None:
+        """Goes back to the last checkpoint, to go on behind the batches since then.
+
+        Raises:
+            LossNotFiniteError: It was done often enough.
+        """
+        broken = self._state
+        if len(broken.skipped) >= _MOST_ROLLBACKS:
+            raise LossNotFiniteError(
+                f"{error.problem}, after going back to a checkpoint {_MOST_ROLLBACKS} times",
+                expected=error.expected,
+                received=error.received,
+                fix=error.fix,
+            ) from error
+        found = self._checkpoints.newest_good(self._reporter)
+        checkpoints = self._checkpoints
+        start = (
+            checkpoints.skip_again(read_state(found))
+            if found
+            else self._first_state(self._first_plan)
+        )
+        window = [start.step, start.next_batch, broken.next_batch]
+        self._checkpoints.remember_skipped([*broken.skipped, window])
+        self._reporter.warn(
+            f"{error.problem}: going back to step {start.step} and leaving out the batches "
+            f"{window[1]} to {window[2] - 1}",
+            alert="rolled_back",
+            step=broken.step,
+        )
+        self._stall_alarm.rest()
+        self._go_on_from(found)
+        if not found:
+            self._reporter.event("resumed", step=_BEFORE_THE_FIRST_STEP)
 
     def summary(self) -> dict[str, float]:
         """Returns the figures of a finished run."""
@@ -166,6 +243,7 @@ class TrainingRun:
             "tokens": self._state.step * self._plan.tokens_per_step,
             "parameters": count_parameters(self._inputs.architecture),
             "seconds": round(self._state.seconds, 1),
+            "skipped_batches": sum(stop - first for _, first, stop in self._state.skipped),
         }
 
     def _visit(self, feeder: Feeder) -> None:
@@ -214,6 +292,7 @@ class TrainingRun:
         )
         if not math.isfinite(loss):
             raise _not_finite("The training loss", self._state.step, loss)
+        self._loss_alarm.hear(self._state.step, loss)
         self._losses = []
         self._state = replace(self._state, pending_losses=[])
 
@@ -263,6 +342,7 @@ class TrainingRun:
 
     def _write(self, state: TrainingState) -> None:
         values = self._engine.read_state()
+        _check_finite(values, state.step)
         weights = {tie.path for tie in hf.ties(self._inputs.architecture)}
 
         def write_model(folder: Path) -> None:
@@ -274,7 +354,7 @@ class TrainingRun:
         self._reporter.event("checkpoint", step=state.step, path=str(path))
 
     def _first_state(self, plan: recipe.Plan) -> TrainingState:
-        return TrainingState(
+        first = TrainingState(
             step=0,
             next_batch=0,
             seconds=0.0,
@@ -284,13 +364,15 @@ class TrainingRun:
             fingerprints=self._inputs.fingerprints,
             engine=self._devices.engine,
         )
+        return self._checkpoints.skip_again(first)
 
     def _stopped_state(self, found: Path) -> TrainingState:
         state = read_state(found)
         check_same_run(state, self._config, self._inputs.fingerprints)
         self._reporter.note(f"Going on from step {state.step}", step=state.step)
         self._reporter.event("resumed", step=state.step)
-        return replace(state, engine=self._devices.engine, best=self._checkpoints.best())
+        state = replace(state, engine=self._devices.engine, best=self._checkpoints.best())
+        return self._checkpoints.skip_again(state)
 
     def _create_engine(self, found: Path | None) -> Engine:
         from core.training.optimizers import create_optimizer
@@ -348,6 +430,8 @@ class TrainingRun:
             self._scalars.write(self._state.step, values)
 
     def _report_progress(self, note: str) -> None:
+        if self._meter.running:
+            self._stall_alarm.beat()
         step, total = self._state.step, self._plan.num_train_steps
         pauses = {
             "eval": total // self._plan.eval_steps - step // self._plan.eval_steps,
@@ -382,7 +466,7 @@ def _evaluate_only(
     model = create_model(inputs.architecture, seed=0, dtype_policy=config.dtype_policy)
     hf.assign_weights(model, _read_weights(inputs, inputs.checkpoint))
     engine = create_engine(devices.engine, model)
-    results = _evaluation(config, inputs, engine, reporter).run(
+    results = _evaluation(config, inputs, engine, reporter, inputs.validation_rows).run(
         0, lambda done, of: reporter.progress(done, of, "batches", "validating")
     )
     if results is None:
@@ -393,10 +477,13 @@ def _evaluate_only(
 
 
 def _evaluation(
-    config: TrainConfig, inputs: TrainingInputs, engine: Engine, reporter: Reporter
+    config: TrainConfig,
+    inputs: TrainingInputs,
+    engine: Engine,
+    reporter: Reporter,
+    rows: RowSource,
 ) -> Evaluation:
     wanted = config.per_replica_eval_batch_size or config.per_replica_batch_size
-    rows = inputs.validation_rows
     batches = EvalBatches(rows, inputs.eval_objective, min(wanted, len(rows)))
     return Evaluation(engine, batches, inputs.token_counts, reporter)
 
@@ -414,10 +501,17 @@ def _better(
     return evaluated if best is None or evaluated.eval_loss < best.eval_loss else best
 
 
-def _not_finite(what: str, step: int, value: float) -> RunError:
-    return RunError(
+def _check_finite(values: dict[str, NDArray], step: int) -> None:
+    """Refuses to save weights that are broken: going back to them would help nobody."""
+    for path, array in values.items():
+        if array.dtype.kind == "f" and not np.isfinite(array).all():
+            raise _not_finite(f"The weight {path}", step, math.nan)
+
+
+def _not_finite(what: str, step: int, value: float) -> LossNotFiniteError:
+    return LossNotFiniteError(
         f"{what} is no longer a finite number at step {step}",
-        expected="a finite loss",
+        expected="finite numbers",
         received=str(value),
         fix="lower learning_rate, lengthen the warm-up or set max_grad_norm; the checkpoints "
         "saved before are whole",

@@ -15,9 +15,13 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from core.config import TrainConfig
 from core.errors import StudioError
 from core.events import FolderReporter, RunStopped, StopMode, read_events
+from core.objectives.mlm import MaskedLanguageModel
+from core.training.batches import EVAL_SEED
 from core.training.trainer import train
 from core.workspace import Artifact, Workspace
 
@@ -182,7 +186,7 @@ def changed(engine: str, workspace: Workspace) -> dict[str, str]:
     name, first = f"changed-{engine}", config_of(engine)
     assert run(workspace, name, first, stop_at=0) is None
     messages = {}
-    for field, value in (("learning_rate", 0.5), ("seed", 9), ("num_train_steps", 99)):
+    for field, value in (("learning_rate", 0.5), ("seed", 9), ("weight_decay", 0.7)):
         try:
             run(workspace, name, config_of(engine, **{field: value}))
         except StudioError as error:
@@ -246,6 +250,87 @@ def diverged(engine: str, workspace: Workspace) -> dict[str, str]:
     return {"error": ""}
 
 
+class Poison:
+    """Makes the losses of some batches no number."""
+
+    def __init__(self, numbers: set[int]) -> None:
+        self.numbers = numbers
+
+    def __call__(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        def batch(objective: Any, rows: Any, seed: int, step: int, **more: Any) -> Any:
+            made = original(objective, rows, seed, step, **more)
+            if seed != EVAL_SEED and step in self.numbers:
+                made["label_weights"][:] = np.nan
+            return made
+
+        return batch
+
+
+def rolled_back(engine: str, workspace: Workspace) -> dict[str, Any]:
+    """A run of which one batch breaks the loss; once whole, once killed after it had gone back."""
+    original = MaskedLanguageModel.batch
+    MaskedLanguageModel.batch = Poison({7})(original)  # type: ignore[method-assign]
+    try:
+        config = config_of(engine)
+        name = f"poisoned-{engine}"
+        artifact = run(workspace, name, config)
+        assert artifact is not None
+        events = read_events(workspace.runs / name / "events.jsonl")[0]
+        again = f"poisoned-again-{engine}"
+        _train_until_it_goes_back(workspace, again, config)
+        assert run(workspace, again, config) is not None
+        return {
+            "warnings": messages_of(workspace, name, "warning"),
+            "resumed_at": [event["step"] for event in events if event["kind"] == "resumed"],
+            "skipped": artifact.manifest.counts["skipped_batches"],
+            "steps": artifact.manifest.counts["num_train_steps"],
+            "weights": weights_of(workspace, name),
+            "weights_again": weights_of(workspace, again),
+            "warnings_again": messages_of(workspace, again, "warning"),
+        }
+    finally:
+        MaskedLanguageModel.batch = original  # type: ignore[method-assign]
+
+
+def _train_until_it_goes_back(workspace: Workspace, name: str, config: TrainConfig) -> None:
+    """Aborts a run right after it has gone back to a checkpoint, before it saves again."""
+
+    class Aborter(StoppingReporter):
+        def event(self, kind: str, **fields: Any) -> None:
+            super().event(kind, **fields)
+            if kind == "resumed":
+                self._stop_at, self._mode = 0, "abort"
+
+    reporter = Aborter(workspace.runs / name)
+    try:
+        train(config, workspace, reporter)
+    except RunStopped:
+        return
+    finally:
+        reporter.close()
+    raise AssertionError("it never went back")
+
+
+def extended(engine: str, workspace: Workspace) -> dict[str, Any]:
+    """A run that is done and then given more steps, and one that is given fewer."""
+    name = f"extended-{engine}"
+    first = run(workspace, name, config_of(engine))
+    more = run(workspace, name, config_of(engine, num_train_steps=STEPS + 6))
+    assert first is not None
+    assert more is not None
+    try:
+        run(workspace, name, config_of(engine, num_train_steps=STEPS - 2))
+    except StudioError as error:
+        refused = str(error)
+    rates = metrics_of(workspace, name)["learning_rate"]
+    return {
+        "steps": more.manifest.counts["num_train_steps"],
+        "names": [first.name, more.name],
+        "rates": {step: rates[step] for step in rates if int(step) > STEPS},
+        "refused": refused,
+    }
+
+
 def left_for_the_other(engine: str, workspace: Workspace) -> dict[str, Any]:
     """A run without dropout, whole, and one that is stopped for the other engine to resume."""
     config = config_of(engine, hidden_dropout_prob=0, attention_probs_dropout_prob=0)
@@ -274,6 +359,8 @@ SCENARIOS: Mapping[str, Callable[[str, Workspace], dict[str, Any]]] = {
         weights_taken_over,
         full_disk,
         diverged,
+        rolled_back,
+        extended,
         left_for_the_other,
         taken_from_the_other,
     )

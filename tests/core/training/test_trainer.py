@@ -35,6 +35,8 @@ _ON_ONE = (
     "diverged",
     "stopped_in_the_last_validation",
     "ended_before_the_first_save",
+    "rolled_back",
+    "extended",
 )
 _FIGURES = ("loss", "learning_rate", "epoch", "eval_loss", "eval_accuracy", "eval_perplexity")
 
@@ -233,6 +235,38 @@ def test_a_loss_that_is_no_number_ends_the_run_with_that_reason(
 ) -> None:
     one = results["tensorflow"]
     assert "no longer a finite number" in one["diverged"]["error"]
+    assert "3 times" in one["diverged"]["error"]
+
+
+@pytest.mark.slow
+def test_a_batch_that_breaks_the_loss_is_left_out(results: dict[str, Results]) -> None:
+    found = results["tensorflow"]["rolled_back"]
+    assert found["steps"] == STEPS
+    assert found["resumed_at"] == [5]
+    (warning,) = found["warnings"]
+    assert "going back to step 5" in warning
+    assert "batches 5 to 8" in warning
+    assert found["skipped"] == 4
+
+
+@pytest.mark.slow
+def test_a_run_killed_after_it_went_back_leaves_the_same_batches_out(
+    results: dict[str, Results],
+) -> None:
+    found = results["tensorflow"]["rolled_back"]
+    assert found["weights"] == found["weights_again"]
+    assert len(found["warnings_again"]) == 1
+
+
+@pytest.mark.slow
+def test_a_run_can_be_given_more_steps_but_not_fewer(results: dict[str, Results]) -> None:
+    found = results["tensorflow"]["extended"]
+    assert found["steps"] == STEPS + 6
+    assert found["names"][0] != found["names"][1]
+    rates = list(found["rates"].values())
+    assert rates == sorted(rates, reverse=True)
+    assert rates[0] > 0
+    assert "more steps, not fewer" in found["refused"]
 
 
 @pytest.mark.slow

@@ -1,0 +1,117 @@
+"""What a person should hear of while a run goes on: a loss that jumps, a step that doesn't end."""
+
+from __future__ import annotations
+
+import statistics
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+
+from core.events import Reporter
+
+_REMEMBERED_LOSSES = 20
+_LOSSES_TO_JUDGE_BY = 5
+_SPIKE_NATS = 0.5
+_SPIKE_DEVIATIONS = 6.0
+
+STALLED_SECONDS = 120.0
+_STALLED_STEPS = 20.0
+_LOOK_SECONDS = 1.0
+
+
+class LossAlarm:
+    """Warns once when the training loss jumps far above what it has been.
+
+    A jump is more than half a nat and six median deviations above the median of the last 20 log
+    lines. The alarm is ready again when the loss has come back.
+
+    Args:
+        reporter: What is warned.
+    """
+
+    def __init__(self, reporter: Reporter) -> None:
+        self._reporter = reporter
+        self._losses: deque[float] = deque(maxlen=_REMEMBERED_LOSSES)
+        self._raised = False
+
+    def hear(self, step: int, loss: float) -> None:
+        """Takes in the loss of a log line, in nats."""
+        if len(self._losses) >= _LOSSES_TO_JUDGE_BY:
+            self._judge(step, loss)
+        self._losses.append(loss)
+
+    def _judge(self, step: int, loss: float) -> None:
+        usual = statistics.median(self._losses)
+        deviation = statistics.median(abs(one - usual) for one in self._losses)
+        jumped = loss - usual > max(_SPIKE_NATS, _SPIKE_DEVIATIONS * deviation)
+        if jumped and not self._raised:
+            self._reporter.warn(
+                f"The loss jumped from about {usual:.2f} to {loss:.2f} at step {step}; it often "
+                "comes back by itself, else lower learning_rate or set max_grad_norm",
+                alert="loss_spike",
+                step=step,
+            )
+        self._raised = jumped
+
+
+class StallAlarm:
+    """Warns once when no step ends for long: 20 usual steps, and two minutes at least.
+
+    Args:
+        reporter: What is warned.
+        quiet_seconds: What is never too long.
+        clock: Seconds that only grow.
+    """
+
+    def __init__(
+        self,
+        reporter: Reporter,
+        quiet_seconds: float = STALLED_SECONDS,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._reporter = reporter
+        self._quiet_seconds = quiet_seconds
+        self._clock = clock
+        self._last: float | None = None
+        self._usual_seconds = 0.0
+        self._raised = False
+        self._closed = threading.Event()
+        self._thread = threading.Thread(target=self._watch, daemon=True, name="stall-alarm")
+
+    def __enter__(self) -> StallAlarm:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._closed.set()
+        self._thread.join()
+
+    def beat(self) -> None:
+        """Says that something has come to its end: a step, a validation batch, a save."""
+        now = self._clock()
+        if self._last is not None and not self._raised:
+            self._usual_seconds += 0.1 * (now - self._last - self._usual_seconds)
+        self._last = now
+        self._raised = False
+
+    def rest(self) -> None:
+        """Says that what comes next may take any time, as compiling does."""
+        self._last = None
+
+    def look(self) -> None:
+        """Warns if nothing has come to its end for too long."""
+        if self._last is None or self._raised:
+            return
+        quiet = self._clock() - self._last
+        if quiet > max(self._quiet_seconds, _STALLED_STEPS * self._usual_seconds):
+            self._raised = True
+            self._reporter.warn(
+                f"No step has ended for {quiet:.0f} seconds: the device, the disk or the network "
+                "may hang; abort the run if nothing moves, and resume it",
+                alert="stalled",
+            )
+
+    def _watch(self) -> None:
+        while not self._closed.wait(_LOOK_SECONDS):
+            self.look()

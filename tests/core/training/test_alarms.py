@@ -1,0 +1,116 @@
+"""Alarms: raised when they should be, once, and ready again afterwards."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from core.errors import ShardError
+from core.events import Reporter
+from core.training.alarms import LossAlarm, StallAlarm
+from core.training.batches import TolerantRows
+
+
+class Listener(Reporter):
+    """Remembers the alerts."""
+
+    def __init__(self) -> None:
+        self.alerts: list[Any] = []
+
+    def warn(self, message: str, **fields: Any) -> None:
+        self.alerts.append(fields.get("alert"))
+
+
+class Clock:
+    """Seconds that pass when they are told to."""
+
+    seconds = 0.0
+
+    def __call__(self) -> float:
+        return self.seconds
+
+
+def test_a_jump_of_the_loss_is_said_once_until_it_has_come_back() -> None:
+    listener = Listener()
+    alarm = LossAlarm(listener)
+    for step, loss in enumerate([5.1, 5.0, 5.05, 4.95, 5.0, 4.9, 8.0, 8.5, 4.9, 4.8, 9.0]):
+        alarm.hear(step, loss)
+    assert listener.alerts == ["loss_spike", "loss_spike"]
+
+
+def test_noise_and_a_falling_loss_are_no_jump() -> None:
+    listener = Listener()
+    alarm = LossAlarm(listener)
+    noise = np.random.default_rng(0).normal(0, 0.2, 200)
+    for step in range(200):
+        alarm.hear(step, 9 * 0.99**step + noise[step])
+    assert listener.alerts == []
+
+
+def test_a_stalled_step_is_said_once_until_one_ends() -> None:
+    listener, clock = Listener(), Clock()
+    alarm = StallAlarm(listener, quiet_seconds=10, clock=clock)
+    for _ in range(3):
+        clock.seconds += 0.1
+        alarm.beat()
+    for passed in (9, 2, 2):
+        clock.seconds += passed
+        alarm.look()
+    assert listener.alerts == ["stalled"]
+    alarm.beat()
+    clock.seconds += 11
+    alarm.look()
+    assert listener.alerts == ["stalled", "stalled"]
+
+
+def test_long_steps_are_given_their_time_and_compiling_any() -> None:
+    listener, clock = Listener(), Clock()
+    alarm = StallAlarm(listener, quiet_seconds=10, clock=clock)
+    clock.seconds = 1000
+    alarm.look()
+    for _ in range(60):
+        clock.seconds += 8
+        alarm.beat()
+    clock.seconds += 100
+    alarm.look()
+    alarm.rest()
+    clock.seconds += 10_000
+    alarm.look()
+    assert listener.alerts == []
+
+
+def test_the_alarm_looks_by_itself_and_ends() -> None:
+    with StallAlarm(Listener()) as alarm:
+        alarm.beat()
+    assert not alarm._thread.is_alive()
+
+
+class Damaged:
+    """Rows of which the third can't be read."""
+
+    row_length = 4
+
+    def __len__(self) -> int:
+        return 6
+
+    def take(self, indices: Any) -> Any:
+        if 3 in indices:
+            raise ShardError("record 3 is damaged")
+        return np.repeat(np.asarray(indices)[:, None], 4, axis=1).astype(np.int32)
+
+
+def test_a_damaged_row_is_left_out_and_said_once() -> None:
+    said: list[tuple[int, str]] = []
+    rows = TolerantRows(Damaged(), 99, lambda count, problem: said.append((count, problem)))
+    for _ in range(2):
+        taken = rows.take(np.array([1, 3, 5]))
+        assert taken[:, 0].tolist() == [1, 99, 5]
+    assert said == [(1, "record 3 is damaged.")]
+
+
+@pytest.mark.parametrize("indices", [[0, 1], [5]])
+def test_whole_rows_are_what_they_were(indices: list[int]) -> None:
+    rows = TolerantRows(Damaged(), 99, lambda *_: pytest.fail("nothing is damaged"))
+    assert rows.take(np.array(indices))[:, 0].tolist() == indices
