@@ -108,7 +108,7 @@ def find_model(reference: str | Path, workspace: Workspace) -> Path:
     name = str(reference)
     for folder in (workspace.folder("model") / name, Path(name).expanduser()):
         if name and folder.is_dir():
-            return folder
+            return folder.absolute()
     if isinstance(reference, str) and _HUB_ID.fullmatch(name):
         return _download(name)
     known = ", ".join(artifact.name for artifact in workspace.list("model")[:10])

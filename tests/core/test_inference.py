@@ -142,7 +142,11 @@ def test_bad_input_gets_a_sentence(workspace: Workspace, tmp_path: Path) -> None
         (["", text], {}, ["ConfigError", "model", "unigram"]),
         (["/no/such/folder", text], {}, ["ConfigError", "model", "/no/such/folder"]),
         ([str(tmp_path / "empty"), text], {}, ["CheckpointError", "", "There is no checkpoint"]),
-        ([str(tmp_path / "maskless"), text], {}, ["TokenizerError", "", "no mask token"]),
+        (
+            [str(tmp_path / "maskless" / "checkpoint"), text],
+            {},
+            ["TokenizerError", "", "no mask token"],
+        ),
     ]
     found = run_on("jax", REFUSALS, workspace.root, json.dumps([call[:2] for call in calls]))
     for (_, _, (kind, field, words)), refusal in zip(calls, found, strict=True):
@@ -159,10 +163,20 @@ def write_maskless_checkpoint(folder: Path) -> None:
     folder.mkdir()
     vocabulary = {"<unk>": 0, "<pad>": 1, "the": 2}
     Tokenizer(models.WordLevel(vocabulary, "<unk>")).save(str(folder / "tokenizer.json"))
-    # From there and back again: copying a tokenizer onto itself would empty it.
     write_checkpoint(folder / "checkpoint", load(str(folder)))
-    for path in (folder / "checkpoint").iterdir():
-        path.rename(folder / path.name)
+
+
+def test_a_folder_is_not_mistaken_for_a_tokenizer_of_that_name(
+    workspace: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from core.inference import FillMask, find_model
+    from core.tokenizer import load
+
+    write_checkpoint(tmp_path / "byte_level_bpe", load("unigram", workspace))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("STUDIO_HOME", str(workspace.root))
+    elsewhere = Workspace(tmp_path / "elsewhere")
+    assert FillMask(find_model("byte_level_bpe", elsewhere)).tokenizer.mask_token == "[MASK]"
 
 
 def test_a_checkpoint_written_anew_is_loaded_anew(workspace: Workspace, tmp_path: Path) -> None:

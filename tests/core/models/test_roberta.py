@@ -241,3 +241,30 @@ def test_paths_are_the_same_on_both_engines_and_each_is_there_once(said: dict[st
     assert len(set(paths[0])) == len(paths[0])
     assert "roberta/layer_1/attention/qkv/kernel" in paths[0]
     assert "roberta/layer_1/attention/dropout/seed/seed_generator_state" in paths[0]
+
+
+@pytest.mark.parametrize("shard", ["1GB", "15KB"])
+def test_what_transformers_saved_is_read(shard: str, inputs: Path, tmp_path: Path) -> None:
+    pytest.importorskip("torch", reason="pip install torch==2.13.0 (PyTorch is the judge)")
+    import torch
+    from transformers import RobertaConfig, RobertaForMaskedLM
+
+    config = RobertaConfig(
+        vocab_size=VOCAB_SIZE, hidden_size=24, num_hidden_layers=2, num_attention_heads=3,
+        intermediate_size=40, max_position_embeddings=30, pad_token_id=PAD, initializer_range=0.3,
+    )  # fmt: skip
+    model = RobertaForMaskedLM(config).eval()
+    model.save_pretrained(tmp_path, max_shard_size=shard)
+    assert (len(list(tmp_path.glob("*.safetensors"))) > 1) == (shard == "15KB")
+    code = """
+        import json, sys
+        import numpy as np
+        from core.models import hf
+        inputs = dict(np.load(sys.argv[2]))
+        model = hf.load_model(sys.argv[1])
+        print(json.dumps(np.asarray(model({"input_ids": inputs["input_ids"]})).tolist()))
+    """
+    ours = np.array(run_on("jax", code, tmp_path, inputs))
+    with torch.no_grad():
+        theirs = model(torch.tensor(np.load(inputs)["input_ids"]).long()).logits.numpy()
+    assert np.abs(ours - theirs).max() < 1e-4
