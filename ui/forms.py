@@ -45,7 +45,11 @@ _numbers = itertools.count(1)
 ConfigT = TypeVar("ConfigT", bound=StageConfig)
 Problems = dict[str, str]
 
-_RECALL = "(kept, ...shown) => Array.isArray(kept) && kept.length === shown.length ? kept : shown"
+# Where nothing was kept, nothing is touched: somebody may be typing already.
+_RECALL = """(kept, ...shown) =>
+    Array.isArray(kept) && kept.length === shown.length
+        ? kept
+        : shown.map(() => ({ __type__: "update" }))"""
 
 
 class Form(Generic[ConfigT]):

@@ -228,7 +228,10 @@ def test_wrong_values_are_marked_where_they_stand(workspace: Workspace) -> None:
 def test_what_was_typed_survives_a_reload(workspace: Workspace) -> None:
     with running_app(workspace.root) as url, visiting(url) as visit:
         visitor = visit("/#train")
+        memory = "JSON.stringify(localStorage)"
+        before = visitor.page.evaluate(memory)
         visitor.type("train-learning_rate", "0.0042")
+        visitor.wait_for(lambda: visitor.page.evaluate(memory) != before, 20, "it is kept")
         visitor.page.wait_for_timeout(500)
         visitor.page.reload()
         visitor.wait_for(
