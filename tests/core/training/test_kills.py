@@ -22,8 +22,8 @@ ROOT = Path(__file__).parents[3]
 STEPS = 120
 KILLS = 10
 
-# Trains in a run folder. With a third argument it kills itself at that many calls of `commit_folder`,
-# before the folder's files are synced ("save") or when only the rename is missing ("rename").
+# Trains in a run folder. Told to, it kills itself at the n-th commit of a checkpoint: before the
+# files are synced ("save"), or when only the rename is missing ("rename").
 SCRIPT = """
 import os, signal, sys
 from core import TrainConfig, Workspace
