@@ -1,30 +1,26 @@
 """Documents to token ids, on all cores.
 
-`tokenizers` spends about a microsecond of a core on each word, every time it meets it. But text
-repeats itself. So a batch of some megabytes is cut into units that the tokenizer treats one by one
-(`core.shards.units`), Arrow finds the distinct ones, `tokenizers` encodes only these, and numpy
-puts their ids in place. The ids are those of whole documents. A document goes to `tokenizers` whole
-where that isn't certain (it holds the text of a special token, say), and so does every document of
-a tokenizer of a kind that isn't known.
+Documents are grouped into batches of some megabytes. Where `core.shards.units` knows how the
+tokenizer cuts text, `core.shards.distinct` encodes each different piece of a batch once. A document
+where that isn't certain (it holds the text of a special token, say) goes to `tokenizers` whole, and
+so does every document of a tokenizer of another kind. The ids are the same in all cases.
 
-Nothing is remembered between batches, so memory doesn't grow. Batches can be encoded in several
-threads: Arrow, numpy and tokenizers let go of Python's lock.
+Batches can be encoded in several threads: Arrow, numpy and tokenizers let go of Python's lock.
 """
 
 from __future__ import annotations
 
 import json
-from array import array
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import groupby
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from core.errors import TokenizerError
-from core.shards.units import SEPARATOR, unit_rule
+from core.shards.distinct import UnitEncoder, ids_of
+from core.shards.units import PLACEHOLDER, SEPARATOR, find_delimiter, unit_rule
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -32,8 +28,6 @@ if TYPE_CHECKING:
 BATCH_CHARACTERS = 1 << 22
 
 _SEPARATOR = bytes([SEPARATOR])
-# Units that go to the tokenizer as one text. Many small texts cost more than they hold.
-_UNITS_PER_TEXT = 256
 _CUT_WITHIN_CHARACTERS = 1 << 16
 _CUT_ATTEMPTS = 64
 _CUT_CONTEXT_CHARACTERS = 1000
@@ -75,14 +69,19 @@ class DocumentEncoder:
         self._prefix, self._suffix = np.array(prefix, dtype), np.array(suffix, dtype)
         self._between = np.concatenate((self._suffix, self._prefix))
         specification = json.loads(self._backend.to_str())
-        self._rule = unit_rule(specification)
-        self._delimiter = _delimiter(specification)
+        rule, self._delimiter = unit_rule(specification), find_delimiter(specification)
+        self._units = None
+        if rule and self._delimiter:
+            self._units = UnitEncoder(self._backend, rule, self._delimiter, dtype)
 
     def encode(self, batch: Batch) -> NDArray:
         """Returns the ids of a batch, one document after the other, (n,)."""
-        parts = [] if batch.continues else [self._prefix]
-        for number, ids in enumerate(self._encode_runs(batch)):
-            parts += [self._between, ids] if number else [ids]
+        texts = [text.encode("utf-8", "replace") for text in batch.texts]
+        if self._units is None:
+            ids = self._joined(self._encode_whole(texts, batch.continues))
+        else:
+            ids = self._encode_units(self._units, texts, batch.continues)
+        parts = [ids] if batch.continues else [self._prefix, ids]
         return np.concatenate(parts if batch.unfinished else [*parts, self._suffix])
 
     def can_cut(self, document: str, place: int) -> bool:
@@ -98,72 +97,41 @@ class DocumentEncoder:
         (end,) = self._encode_whole([right], continues=True)
         return np.array_equal(whole, np.concatenate((start, end)))
 
-    def _encode_runs(self, batch: Batch) -> Iterator[NDArray]:
-        """Yields the ids of texts, or of several with the special tokens between them."""
-        texts = [text.encode("utf-8", "replace") for text in batch.texts]
-        if self._rule is None or self._delimiter is None:
-            yield from self._encode_whole(texts, batch.continues)
-            return
-        keep_whole = self._rule.keeps_whole(texts)
-        for is_whole, run in groupby(range(len(texts)), keep_whole.__contains__):
-            numbers = list(run)
-            run_texts = texts[numbers[0] : numbers[-1] + 1]
-            continues = batch.continues and numbers[0] == 0
-            if is_whole:
-                yield from self._encode_whole(run_texts, continues)
-            else:
-                yield self._encode_units(run_texts, continues)
-
     def _encode_whole(self, texts: Sequence[bytes], continues: bool = False) -> list[NDArray]:
         """Returns the ids of each text, without special tokens around them.
 
         Some tokenizers treat the beginning of a text in their own way; the first one here is none
         where it continues a document, and so gets the delimiter before it.
         """
-        delimiter = self._delimiter[0] if continues and self._delimiter else b""
+        delimiter = self._delimiter.text if continues and self._delimiter else b""
         decoded = [text.decode() for text in (delimiter + texts[0], *texts[1:])]
         encodings = self._backend.encode_batch_fast(decoded, add_special_tokens=False)
-        ids = [_ids_of(encoding).astype(self._dtype) for encoding in encodings]
+        ids = [ids_of(encoding).astype(self._dtype) for encoding in encodings]
         return [ids[0][1:], *ids[1:]] if delimiter else ids
 
-    def _encode_units(self, texts: Sequence[bytes], continues: bool) -> NDArray:
-        """Returns the ids of texts, with the special tokens between them."""
-        import pyarrow as pa
+    def _joined(self, documents: Sequence[NDArray]) -> NDArray:
+        """Returns the ids of documents with the special tokens between them."""
+        parts = [part for ids in documents for part in (self._between, ids)]
+        return np.concatenate(parts[1:])
 
-        assert self._rule is not None
-        prefix = self._rule.document_prefix
-        joined = (b"" if continues else prefix) + (_SEPARATOR + prefix).join(texts)
-        starts = self._rule.starts(np.frombuffer(joined, np.uint8))
-        offsets = np.append(starts, len(joined))
-        buffers = [None, pa.py_buffer(offsets), pa.py_buffer(joined)]
-        units = pa.Array.from_buffers(pa.large_binary(), len(starts), buffers).dictionary_encode()
-        ids, counts = self._encode_distinct(units.dictionary.to_pylist())
-        return gather_lists(ids, counts, units.indices.to_numpy())
+    def _encode_units(self, units: UnitEncoder, texts: Sequence[bytes], continues: bool) -> NDArray:
+        """Returns the ids of texts, with the special tokens between them.
 
-    def _encode_distinct(self, units: list[bytes]) -> tuple[NDArray, NDArray[np.int64]]:
-        """Returns the ids of all units, one after the other, and how many each has."""
-        if _SEPARATOR not in units:
-            return self._encode_delimited(units)
-        place = units.index(_SEPARATOR)
-        ids, counts = self._encode_delimited(units[:place] + units[place + 1 :])
-        before = int(counts[:place].sum())
-        return (
-            np.concatenate((ids[:before], self._between, ids[before:])),
-            np.concatenate((counts[:place], [len(self._between)], counts[place:])),
-        )
-
-    def _encode_delimited(self, units: list[bytes]) -> tuple[NDArray, NDArray[np.int64]]:
-        """Encodes many units as few texts, with a special token between them to tell them apart."""
-        assert self._delimiter is not None
-        content, delimiter_id = self._delimiter
-        groups = [units[n : n + _UNITS_PER_TEXT] for n in range(0, len(units), _UNITS_PER_TEXT)]
-        texts = [content.join([b"", *group]).decode() for group in groups]
-        encodings = self._backend.encode_batch_fast(texts, add_special_tokens=False)
-        ids = np.concatenate([np.empty(0, np.uint32), *map(_ids_of, encodings)])
-        is_delimiter = ids == delimiter_id
-        counts = np.diff(np.flatnonzero(is_delimiter), append=len(ids)) - 1
-        assert len(counts) == len(units), "a special token was lost between units"
-        return ids[~is_delimiter].astype(self._dtype), counts
+        What has its ids already goes in as a unit that no text has: a separator between texts, and
+        a placeholder for each text that is encoded whole.
+        """
+        rule = units.rule
+        whole = sorted(rule.keeps_whole(texts))
+        placeholders = {number: b"%c%d" % (PLACEHOLDER, number) for number in whole}
+        bodies = [placeholders.get(n, rule.document_prefix + text) for n, text in enumerate(texts)]
+        if continues and 0 not in placeholders:
+            bodies[0] = texts[0]
+        known = {_SEPARATOR: self._between}
+        if whole:
+            first_continues = continues and whole[0] == 0
+            ids = self._encode_whole([texts[number] for number in whole], first_continues)
+            known |= dict(zip(placeholders.values(), ids, strict=True))
+        return units.encode(_SEPARATOR.join(bodies), known)
 
 
 class Batcher:
@@ -228,33 +196,6 @@ class Batcher:
         return None
 
 
-def gather_lists(
-    values: NDArray, counts: NDArray[np.int64], chosen: NDArray[np.integer[Any]]
-) -> NDArray:
-    """Puts lists of varying length one after the other.
-
-    Args:
-        values: The lists' values, one list after the other.
-        counts: How many values each list has, int64 (lists,).
-        chosen: Which lists to take, in order, (n,).
-
-    Returns:
-        The values of the chosen lists.
-    """
-    firsts = np.cumsum(counts) - counts
-    chosen_counts = counts[chosen]
-    ends = np.cumsum(chosen_counts)
-    shifts = (firsts[chosen] - (ends - chosen_counts)).astype(np.int32)
-    places = np.repeat(shifts, chosen_counts)
-    places += np.arange(len(places), dtype=np.int32)
-    return values[places]
-
-
-def _ids_of(encoding: Any) -> NDArray[np.uint32]:
-    # array takes a list of ints five times as fast as numpy does.
-    return np.frombuffer(array("I", encoding.ids), np.uint32)
-
-
 def _without_truncation(backend: Tokenizer) -> Tokenizer:
     from tokenizers import Tokenizer
 
@@ -285,30 +226,3 @@ def _tokens_around(backend: Tokenizer, text: str) -> tuple[list[int], list[int]]
         if whole[start : start + len(bare)] == bare:
             return whole[:start], whole[start + len(bare) :]
     return None
-
-
-def _delimiter(specification: dict[str, Any]) -> tuple[bytes, int] | None:
-    """Returns text and id of a token that can stand between any two texts, if there is one.
-
-    It must be found wherever it stands, take nothing from its neighbours, and never come out of
-    other text, as the unknown token does.
-    """
-    model = specification["model"]
-    contents = [token["content"] for token in specification["added_tokens"]]
-    for token in specification["added_tokens"]:
-        takes_more = token["lstrip"] or token["rstrip"] or token["single_word"]
-        is_unknown = token["id"] == model.get("unk_id") or token["content"] == model.get(
-            "unk_token"
-        )
-        if takes_more or token["normalized"] or is_unknown or not token["special"]:
-            continue
-        if not any(_can_hide(token["content"], other) for other in contents):
-            return token["content"].encode(), token["id"]
-    return None
-
-
-def _can_hide(token: str, other: str) -> bool:
-    """Returns whether `other` could be found across the beginning or the end of `token`."""
-    if token in other and token != other:
-        return True
-    return any(other.endswith(token[:length]) for length in range(1, len(token)))

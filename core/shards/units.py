@@ -18,8 +18,10 @@ from numpy.typing import NDArray
 Bytes = NDArray[np.uint8]
 Places = NDArray[np.int64]
 
-# A byte that UTF-8 never has. It stands between documents, and is a unit of its own.
+# Bytes that UTF-8 never has. One stands between documents, and is a unit of its own; the other
+# begins what stands for a document that isn't cut.
 SEPARATOR = 0xFF
+PLACEHOLDER = 0xFE
 
 _SPACE, _NEWLINE = b" \n"
 _WHITESPACE = np.isin(np.arange(256), list(b" \t\n\r"))
@@ -62,6 +64,19 @@ _WORDS_AND_NEWLINES: dict[str, Any] = {
 
 
 @dataclass(frozen=True)
+class Delimiter:
+    """A special token that can stand between any two texts.
+
+    Attributes:
+        text: As it is written, in UTF-8.
+        id: Its id, which no other text gives.
+    """
+
+    text: bytes
+    id: int
+
+
+@dataclass(frozen=True)
 class UnitRule:
     """How text is cut into units.
 
@@ -72,6 +87,8 @@ class UnitRule:
         find_uncertain: Gives the places of what else keeps a document whole.
         document_prefix: What the tokenizer itself puts before a document.
         uncertain_beginnings: Texts that a document must stay whole for where it begins with one.
+        splits_runs: Whether two or more spaces are a unit of their own, without the last one of
+            their run. Such a unit gives its tokens only before another space.
     """
 
     starts: Callable[[Bytes], Places]
@@ -79,6 +96,11 @@ class UnitRule:
     find_uncertain: Callable[[Bytes], Places] | None = None
     document_prefix: bytes = b""
     uncertain_beginnings: tuple[bytes, ...] = ()
+    splits_runs: bool = False
+
+    def heads(self, units: Sequence[bytes]) -> NDArray[np.bool_]:
+        """Tells which units give their tokens only before another space, bool (units,)."""
+        return np.array([self.splits_runs and unit[:2] == b"  " for unit in units], np.bool_)
 
     def keeps_whole(self, texts: Sequence[bytes]) -> set[int]:
         """Returns the numbers of the texts, in UTF-8, that must not be cut."""
@@ -115,7 +137,26 @@ def unit_rule(specification: dict[str, Any]) -> UnitRule | None:
     if splitter == _WORDS_AND_NEWLINES and _keeps_words_apart(normalizer, set()):
         # No space is put before a document whose first characters are replaced.
         uncertain, beginnings = (*added, "▁".encode()), _replaced_texts(normalizer)
-        return UnitRule(starts_at_runs, uncertain, None, b" ", beginnings)
+        return UnitRule(starts_at_runs, uncertain, None, b" ", beginnings, splits_runs=True)
+    return None
+
+
+def find_delimiter(specification: dict[str, Any]) -> Delimiter | None:
+    """Returns a special token that can stand between any two texts, if there is one.
+
+    It must be found wherever it stands, take nothing from its neighbours, and never come out of
+    other text, as the unknown token does.
+    """
+    model = specification["model"]
+    contents = [token["content"] for token in specification["added_tokens"]]
+    for token in specification["added_tokens"]:
+        takes_more = token["lstrip"] or token["rstrip"] or token["single_word"]
+        unknown = (model.get("unk_id"), model.get("unk_token"))
+        is_unknown = token["id"] == unknown[0] or token["content"] == unknown[1]
+        if takes_more or token["normalized"] or is_unknown or not token["special"]:
+            continue
+        if not any(_can_hide(token["content"], other) for other in contents):
+            return Delimiter(token["content"].encode(), token["id"])
     return None
 
 
@@ -128,11 +169,13 @@ def starts_at_spaces(text: Bytes) -> Places:
 def starts_at_runs(text: Bytes) -> Places:
     """Returns where units begin for `_WORDS_AND_NEWLINES`.
 
-    A unit is a run of spaces with the word after it, or a run of newlines.
+    A unit is a run of newlines, a run of spaces without its last, or a word with the space before
+    it.
     """
     space, newline = text == _SPACE, text == _NEWLINE
-    starts = space.copy()
-    starts[1:] &= ~space[:-1]
+    inner = np.zeros_like(space)
+    inner[1:-1] = space[:-2] & space[2:]
+    starts = space & ~inner
     starts[1:] |= newline[1:] ^ newline[:-1]
     return _with_separators(starts, text == SEPARATOR)
 
@@ -172,6 +215,13 @@ def _with_separators(starts: NDArray[np.bool_], separator: NDArray[np.bool_]) ->
     starts[1:] |= separator[:-1]
     starts[:1] = True
     return np.flatnonzero(starts)
+
+
+def _can_hide(token: str, other: str) -> bool:
+    """Returns whether `other` could be found across the beginning or the end of `token`."""
+    if token in other and token != other:
+        return True
+    return any(other.endswith(token[:length]) for length in range(1, len(token)))
 
 
 def _is_random(model: dict[str, Any]) -> bool:
