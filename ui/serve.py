@@ -11,7 +11,7 @@ from core.errors import ConfigError, StudioError
 from core.runs.client import refresh, submit_quickstart
 from core.store import Store
 from core.workspace import ALLOWED_PATHS_VARIABLE, Workspace
-from ui.doors import OwnPagesOnly, is_local
+from ui.parts.doors import OwnPagesOnly, is_local
 
 AUTH_VARIABLE = "STUDIO_AUTH"
 _MOST_UPLOADED = "4gb"

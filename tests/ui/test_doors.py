@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from ui.doors import OwnPagesOnly, is_local
+from ui.parts.doors import OwnPagesOnly, is_local
 
 
 def status_of(method: str, *, local_names_only: bool = True, **headers: str) -> int:

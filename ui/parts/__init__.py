@@ -1,1 +1,1 @@
-"""What several tabs are put together from."""
+"""What the page and its tabs are put together from."""
