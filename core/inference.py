@@ -12,6 +12,7 @@ import sys
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
 from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -126,7 +127,7 @@ def load_filler(folder: Path, dtype: Dtype = "float32") -> FillMask:
     """Returns the model of a folder, from memory unless its files have changed.
 
     Raises:
-        CheckpointError: See `core.models.hf.load_model`.
+        CheckpointError: There is none.
         TokenizerError: See `FillMask`.
     """
     key = (*_identity(folder), dtype)
@@ -140,7 +141,7 @@ def load_filler(folder: Path, dtype: Dtype = "float32") -> FillMask:
 
 
 class FillMask:
-    """A loaded model with its tokenizer. May be called from several threads.
+    """A model with its tokenizer. May be called from several threads.
 
     Args:
         folder: The checkpoint.
@@ -154,8 +155,8 @@ class FillMask:
     def __init__(self, folder: Path, dtype: Dtype = "float32") -> None:
         self.architecture = hf.read_architecture(folder)
         self.tokenizer = _load_tokenizer(folder, self.architecture.vocab_size)
-        _choose_engine()
-        self._predict = _compile(hf.load_model(folder, dtype))
+        self._folder = folder
+        self._dtype = dtype
         self._lock = threading.Lock()
 
     def __call__(self, texts: Sequence[str], top_k: int = 5) -> list[Any]:
@@ -168,6 +169,12 @@ class FillMask:
             for index, rows in zip(batch, scores, strict=True):
                 results[index] = self._describe(encoded[index], rows, top_k)
         return results
+
+    @cached_property
+    def _predict(self) -> Callable[[Mapping[str, NDArray]], NDArray[np.float32]]:
+        """The model; loaded when it is needed, so that a bad question gets its answer at once."""
+        _choose_engine()
+        return _compile(hf.load_model(self._folder, self._dtype))
 
     def _check_top_k(self, top_k: int) -> None:
         most = self.architecture.vocab_size
@@ -271,6 +278,7 @@ def _choose_engine() -> None:
     """Takes the engine that training would take here, unless there is one already."""
     if "keras" not in sys.modules and "KERAS_BACKEND" not in os.environ:
         os.environ["KERAS_BACKEND"] = choose(TrainConfig(), find_hardware()).engine
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 
 def _compile(model: keras.Model) -> Callable[[Mapping[str, NDArray]], NDArray[np.float32]]:
