@@ -1,0 +1,62 @@
+"""A workspace with a text and two small tokenizers trained on it."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from core.config import CorpusConfig, ShardConfig, TokenizerConfig
+from core.tokenizer import StudioTokenizer, load, train
+from core.workspace import Workspace
+from tests.texts import write_sentences
+
+UNIGRAM, BPE = "unigram", "bpe"
+
+
+@pytest.fixture(scope="session")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A workspace's folder, to be copied."""
+    root = tmp_path_factory.mktemp("trained")
+    text = write_sentences(root / "text.txt", 600)
+    corpus = CorpusConfig(source="files", path=str(text))
+    workspace = Workspace(root / "workspace")
+    common = {"corpus": corpus, "preset": "custom"}
+    train(TokenizerConfig(name=UNIGRAM, algorithm="unigram", vocab_size=90, **common), workspace)
+    train(
+        TokenizerConfig(name=BPE, algorithm="byte_level_bpe", vocab_size=320, **common), workspace
+    )
+    return root
+
+
+@pytest.fixture
+def workspace(trained: Path, tmp_path: Path) -> Workspace:
+    """A workspace of the test's own, with the tokenizers."""
+    shutil.copytree(trained / "workspace", tmp_path / "workspace")
+    return Workspace(tmp_path / "workspace")
+
+
+@pytest.fixture
+def text(trained: Path) -> Path:
+    """600 sentences, one a line."""
+    return trained / "text.txt"
+
+
+@pytest.fixture(params=[UNIGRAM, BPE])
+def tokenizer(request: pytest.FixtureRequest, trained: Path) -> StudioTokenizer:
+    """Each of the tokenizers."""
+    return load(str(trained / "workspace" / "tokenizers" / request.param))
+
+
+@pytest.fixture
+def config(text: Path) -> ShardConfig:
+    """Shards of the text with rows of 16 tokens, 50 to a file."""
+    return ShardConfig(
+        name="small",
+        preset="custom",
+        corpus=CorpusConfig(source="files", path=str(text), validation_percent=20),
+        tokenizer=UNIGRAM,
+        max_seq_length=16,
+        shard_size=50,
+    )
