@@ -119,6 +119,7 @@ def quickstart_stages(
                 shards=shards_name,
                 size=config.size,
                 num_train_steps=config.num_train_steps or 1500,
+                eval_steps=100,
                 per_replica_batch_size=64,
                 optimizer="muon",
                 learning_rate=8e-3,
