@@ -390,6 +390,31 @@ def file_lock(path: Path) -> Iterator[None]:
         yield
 
 
+@contextmanager
+def only_one(path: Path, what: str) -> Iterator[None]:
+    """Holds a lock for as long as the block runs; a second process is refused.
+
+    Args:
+        path: The lock's file.
+        what: What there may be only one of, as in "app".
+
+    Raises:
+        StudioError: Another process holds it.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("a") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            raise StudioError(
+                f"Another {what} works on this workspace",
+                expected=f"one {what} for {path.parent}",
+                received=f"a second one, while the first holds {path.name}",
+                fix="use the one that runs, stop it first, or name another --workspace",
+            ) from error
+        yield
+
+
 def write_atomically(path: Path, text: str) -> None:
     """Writes a small text file so that readers see the old one or the new one, never half."""
     draft = path.with_name(f".{path.name}.{os.getpid()}.draft")

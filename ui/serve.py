@@ -10,7 +10,7 @@ from pathlib import Path
 from core.errors import ConfigError, StudioError
 from core.runs.client import refresh, submit_quickstart
 from core.store import Store
-from core.workspace import ALLOWED_PATHS_VARIABLE, Workspace
+from core.workspace import ALLOWED_PATHS_VARIABLE, Workspace, only_one
 from ui.parts.doors import OwnPagesOnly, is_local
 
 AUTH_VARIABLE = "STUDIO_AUTH"
@@ -35,11 +35,19 @@ def serve(
         quickstart: Submit the quickstart if nothing was ever run here.
 
     Raises:
-        StudioError: The port is taken, a folder isn't there, or anyone could come in.
+        StudioError: The port is taken, another app works here, a folder isn't there, or anyone
+            could come in.
     """
     login = _login(host)
     _check_port(host, port)
     _allow(allow)
+    with only_one(workspace.root / "app.lock", "app"):
+        _serve(workspace, host, port, login, quickstart)
+
+
+def _serve(
+    workspace: Workspace, host: str, port: int, login: tuple[str, str] | None, quickstart: bool
+) -> None:
     _prepare_environment(workspace)
     from starlette.middleware import Middleware
 

@@ -1,11 +1,13 @@
 """Workspaces: artifacts appear whole or not at all."""
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from core.errors import ConfigError, StudioError
-from core.workspace import Workspace, check_name, damaged_files
+from core.workspace import Workspace, check_name, damaged_files, only_one
 
 
 def make_artifact(workspace: Workspace, name: str = "one", text: str = "content") -> None:
@@ -48,6 +50,18 @@ def test_two_drafts_of_one_wish_get_two_names(tmp_path: Path) -> None:
     assert (tmp_path / "tokenizers" / "one" / "file").read_text() == "second"
     assert (tmp_path / "tokenizers" / "one-2" / "file").read_text() == "first"
     assert workspace.find("tokenizer", "one-2").name == "one-2"
+
+
+def test_only_one_process_holds_a_lock(tmp_path: Path) -> None:
+    code = (
+        "import sys; from pathlib import Path; from core.workspace import only_one\n"
+        "with only_one(Path(sys.argv[1]), 'app'): pass"
+    )
+    command = [sys.executable, "-c", code, str(tmp_path / "app.lock")]
+    with only_one(tmp_path / "app.lock", "app"):
+        second = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert "Another app works on this workspace" in second.stderr
+    assert subprocess.run(command, check=False).returncode == 0
 
 
 def test_free_names_are_numbered(tmp_path: Path) -> None:
