@@ -78,7 +78,12 @@ class RemoteFolder:
             except FileNotFoundError:
                 return {}
         prefix = self._root.rstrip("/") + "/"
-        return {path.removeprefix(prefix): _stored_file(info) for path, info in found.items()}
+        # Some consoles make empty files whose names end in a slash, to show as folders.
+        return {
+            path.removeprefix(prefix): _stored_file(info)
+            for path, info in found.items()
+            if not path.endswith("/")
+        }
 
     def read(self, name: str) -> bytes:
         """Returns a file's content."""

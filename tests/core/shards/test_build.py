@@ -1,0 +1,304 @@
+"""The stage: every token is in a row, nothing half-made stays, and errors say what to do."""
+
+from __future__ import annotations
+
+import json
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from core.config import CorpusConfig, ShardConfig
+from core.corpus import open_corpus
+from core.errors import ConfigError, CorpusError, ShardError
+from core.events import Reporter, RunStopped
+from core.shards import build as stage
+from core.shards.build import build
+from core.shards.read import open_shards
+from core.tokenizer import load
+from core.workspace import Workspace, damaged_files, read_manifest
+
+
+def expected_tokens(config: ShardConfig, workspace: Workspace, split: str) -> list[int]:
+    """Encodes every document by itself and puts the ids one after the other."""
+    tokenizer = load(config.tokenizer, workspace)
+    corpus = open_corpus(config.corpus, workspace)
+    return [
+        number for text in corpus.documents(split) for number in tokenizer.encode(text).tolist()
+    ]
+
+
+def changed(config: ShardConfig, **values: object) -> ShardConfig:
+    return ShardConfig(**{**config.model_dump(), **values})
+
+
+@pytest.mark.parametrize("tokenizer", ["unigram", "bpe"])
+@pytest.mark.parametrize("record_format", ["bytes", "int64"])
+def test_rows_hold_every_token_but_the_last_incomplete_row(
+    config: ShardConfig, workspace: Workspace, tokenizer: str, record_format: str
+) -> None:
+    config = changed(config, tokenizer=tokenizer, record_format=record_format)
+    counts = build(config, workspace).manifest.counts
+    shards = open_shards("small", workspace)
+    dropped = 0
+    for split, rows in (("train", shards.train), ("validation", shards.validation)):
+        tokens = expected_tokens(config, workspace, split)
+        whole, rest = divmod(len(tokens), 16)
+        taken = rows.take(np.arange(len(rows)))
+        assert taken.reshape(-1).tolist() == tokens[: whole * 16]
+        assert counts[f"{split}_rows"] == len(rows) == whole
+        assert counts[f"{split}_tokens"] == whole * 16
+        dropped += rest
+    assert counts["tokens_dropped"] == dropped
+    assert counts["train_documents"] + counts["validation_documents"] == len(
+        set(Path(config.corpus.path).read_text("utf-8").splitlines())
+    )
+
+
+def test_small_batches_give_the_same_rows(
+    config: ShardConfig, workspace: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = build(config, workspace)
+    monkeypatch.setattr(stage.Batcher.__init__, "__defaults__", (100,))
+    second = build(changed(config, name="again"), workspace)
+    assert second.fingerprint == first.fingerprint
+
+
+def test_files_are_named_and_cut_as_in_the_original(
+    config: ShardConfig, workspace: Workspace
+) -> None:
+    artifact = build(config, workspace)
+    rows = artifact.manifest.counts["train_rows"]
+    names = {path.name for path in (artifact.path / "train").iterdir()}
+    full = {f"dataset-{shard}-50.tfrecord" for shard in range(rows // 50)}
+    assert names == full | {f"dataset-{rows // 50}-{rows % 50}.tfrecord"}
+
+
+def test_the_artifact_says_what_it_was_made_from(config: ShardConfig, workspace: Workspace) -> None:
+    artifact = build(config, workspace)
+    tokenizer = load("unigram", workspace)
+    manifest = artifact.manifest
+    assert manifest.inputs == {
+        "corpus": open_corpus(config.corpus, workspace).fingerprint,
+        "tokenizer": tokenizer.fingerprint,
+    }
+    assert manifest.counts["row_length"] == 16
+    assert manifest.counts["vocab_size"] == tokenizer.vocab_size
+    assert damaged_files(artifact.path, manifest) == []
+    shards = open_shards("small", workspace)
+    assert shards.tokenizer_folder and load(str(shards.tokenizer_folder)).fingerprint == (
+        tokenizer.fingerprint
+    )
+    rows = shards.train.take(np.arange(len(shards.train)))
+    assert np.array_equal(
+        shards.token_counts, np.bincount(rows.reshape(-1), minlength=tokenizer.vocab_size)
+    )
+
+
+def test_the_same_config_gives_the_same_fingerprint(
+    config: ShardConfig, workspace: Workspace
+) -> None:
+    first = build(config, workspace)
+    second = build(changed(config, name="second"), workspace)
+    assert first.fingerprint == second.fingerprint
+    assert build(changed(config, name="third", max_seq_length=8), workspace).fingerprint != (
+        first.fingerprint
+    )
+
+
+def test_a_name_is_made_from_the_settings(config: ShardConfig, workspace: Workspace) -> None:
+    config = changed(config, name="", tokenizer=str(workspace.folder("tokenizer") / "unigram"))
+    assert build(config, workspace).name == "files-unigram-16"
+    assert build(config, workspace).name == "files-unigram-16-2"
+
+
+def test_one_split_alone(config: ShardConfig, workspace: Workspace) -> None:
+    both = build(config, workspace).manifest.counts
+    for split, other in (("train", "validation"), ("validation", "train")):
+        artifact = build(changed(config, name=split, split=split), workspace)
+        assert artifact.manifest.counts[f"{split}_rows"] == both[f"{split}_rows"]
+        assert artifact.manifest.counts[f"{other}_rows"] == 0
+        assert not (artifact.path / other).exists()
+        shards = open_shards(split, workspace)
+        assert len(getattr(shards, other)) == 0
+        assert shards.row_length == 16
+
+
+def test_shards_can_go_to_another_folder(
+    config: ShardConfig, workspace: Workspace, tmp_path: Path
+) -> None:
+    here = build(config, workspace)
+    place = tmp_path / "deep" / "place"
+    artifact = build(changed(config, name="there", output_dir=str(place)), workspace)
+    assert artifact.manifest.location == str(place)
+    assert artifact.manifest.counts == here.manifest.counts
+    assert artifact.fingerprint == here.fingerprint
+    assert damaged_files(place, read_manifest(place)) == []
+    for reference in ("there", str(place)):
+        shards = open_shards(reference, workspace)
+        assert shards.path == place
+        assert len(shards.train) == here.manifest.counts["train_rows"]
+    assert [path.name for path in place.parent.iterdir()] == ["place"]
+
+
+def test_a_moved_or_changed_output_folder_is_named(
+    config: ShardConfig, workspace: Workspace, tmp_path: Path
+) -> None:
+    place = tmp_path / "place"
+    build(changed(config, output_dir=str(place)), workspace)
+    place.rename(tmp_path / "moved")
+    with pytest.raises(ShardError, match="not where they were put"):
+        open_shards("small", workspace)
+    build(changed(config, name="other", max_seq_length=8, output_dir=str(place)), workspace)
+    with pytest.raises(ShardError, match="have changed"):
+        open_shards("small", workspace)
+
+
+def test_a_folder_with_something_in_it_is_left_alone(
+    config: ShardConfig, workspace: Workspace, tmp_path: Path
+) -> None:
+    place = tmp_path / "place"
+    place.mkdir()
+    (place / "notes.txt").write_text("mine")
+    with pytest.raises(ConfigError, match="isn't empty") as caught:
+        build(changed(config, output_dir=str(place)), workspace)
+    assert caught.value.field == "output_dir"
+    assert [path.name for path in place.iterdir()] == ["notes.txt"]
+    assert not list(workspace.folder("shards").glob("*"))
+
+
+def test_an_empty_folder_may_be_used(
+    config: ShardConfig, workspace: Workspace, tmp_path: Path
+) -> None:
+    (tmp_path / "place").mkdir()
+    build(changed(config, output_dir=str(tmp_path / "place")), workspace)
+    assert (tmp_path / "place" / "manifest.json").is_file()
+
+
+@pytest.mark.parametrize("output_dir", ["", "place"])
+def test_a_stop_leaves_nothing_behind(
+    config: ShardConfig,
+    workspace: Workspace,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    output_dir: str,
+) -> None:
+    class StopsAfterSomeRows(Reporter):
+        checks = 0
+
+        def raise_if_stopped(self) -> None:
+            self.checks += 1
+            if self.checks > 5:
+                raise RunStopped("abort")
+
+    monkeypatch.setattr(stage.Batcher.__init__, "__defaults__", (500,))
+    threads = threading.active_count()
+    place = str(tmp_path / output_dir) if output_dir else ""
+    with pytest.raises(RunStopped):
+        build(changed(config, output_dir=place), workspace, StopsAfterSomeRows())
+    assert not list(workspace.folder("shards").glob("*"))
+    assert not list(workspace.folder("shards").glob(".*"))
+    assert {path.name for path in tmp_path.iterdir()} == {"workspace"}
+    assert threading.active_count() == threads
+
+
+def test_too_little_text_says_how_much_a_row_needs(
+    config: ShardConfig, workspace: Workspace, tmp_path: Path
+) -> None:
+    with pytest.raises(ShardError, match=r"single validation row.*at least 60000 tokens") as caught:
+        build(changed(config, split="validation", max_seq_length=60_000), workspace)
+    tokens = len(expected_tokens(config, workspace, "validation"))
+    assert f"Received: {tokens} tokens" in str(caught.value)
+    with pytest.raises(ShardError, match="single training row"):
+        build(changed(config, max_seq_length=60_000), workspace)
+    assert not list(workspace.folder("shards").glob("*"))
+
+
+def test_nothing_held_out_is_an_error(
+    config: ShardConfig, workspace: Workspace, tmp_path: Path
+) -> None:
+    text = tmp_path / "one.txt"
+    text.write_text("the river and the mountain under the quiet house " * 100, "utf-8")
+    corpus = CorpusConfig(source="files", path=str(text))
+    with pytest.raises((ShardError, CorpusError), match=r"validation|hold out"):
+        build(changed(config, corpus=corpus.model_dump()), workspace)
+
+
+def test_a_tokenizer_without_a_mask_token_is_refused(
+    config: ShardConfig, workspace: Workspace
+) -> None:
+    folder = workspace.folder("tokenizer") / "bpe"
+    specification = json.loads((folder / "tokenizer.json").read_text("utf-8"))
+    for token in specification["added_tokens"]:
+        token["content"] = token["content"].replace("<mask>", "<extra>")
+    vocabulary = specification["model"]["vocab"]
+    vocabulary["<extra>"] = vocabulary.pop("<mask>")
+    (folder / "tokenizer.json").write_text(json.dumps(specification), "utf-8")
+    for name in ("tokenizer_config.json", "special_tokens_map.json"):
+        (folder / name).unlink(missing_ok=True)
+    with pytest.raises(ConfigError, match="no mask token") as caught:
+        build(changed(config, tokenizer="bpe"), workspace)
+    assert caught.value.field == "tokenizer"
+
+
+def test_a_taken_name_is_refused_before_anything_is_read(
+    config: ShardConfig, workspace: Workspace
+) -> None:
+    build(config, workspace)
+    missing = CorpusConfig(source="files", path="/nowhere.txt")
+    with pytest.raises(ConfigError, match="is taken"):
+        build(changed(config, corpus=missing.model_dump()), workspace)
+
+
+def test_a_long_document_is_packed_in_parts(
+    config: ShardConfig, workspace: Workspace, text: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    corpus = {
+        "source": "files",
+        "path": str(text),
+        "text_unit": "file",
+        "validation_path": str(text),
+    }
+    config = changed(config, corpus=corpus, split="train")
+    monkeypatch.setattr(stage.Batcher.__init__, "__defaults__", (1000,))
+    build(config, workspace)
+    rows = open_shards("small", workspace).train
+    tokens = expected_tokens(config, workspace, "train")
+    assert rows.take(np.arange(len(rows))).reshape(-1).tolist() == tokens[: len(rows) * 16]
+
+
+def test_progress_is_reported(config: ShardConfig, workspace: Workspace) -> None:
+    class Listens(Reporter):
+        def __init__(self) -> None:
+            self.heard: list[tuple[float, str, str]] = []
+
+        def progress(
+            self, done: float, total: float | None = None, unit: str = "", note: str = ""
+        ) -> None:
+            self.heard.append((done, unit, note))
+
+    reporter = Listens()
+    build(config, workspace, reporter)
+    done, unit, note = reporter.heard[-1]
+    assert (done > 0, unit) == (True, "documents")
+    assert "tokens" in note and "MB/s" in note
+
+
+def test_a_large_vocabulary_takes_four_bytes_an_id(
+    config: ShardConfig, workspace: Workspace
+) -> None:
+    build(changed(config, tokenizer="bpe"), workspace)
+    narrow = open_shards("small", workspace)
+    folder = workspace.folder("tokenizer") / "bpe"
+    specification = json.loads((folder / "tokenizer.json").read_text("utf-8"))
+    specification["model"]["vocab"]["seldom seen"] = 70_000
+    (folder / "tokenizer.json").write_text(json.dumps(specification), "utf-8")
+    build(changed(config, name="wide", tokenizer="bpe"), workspace)
+    wide = open_shards("wide", workspace)
+    assert wide.vocab_size == 70_001
+    rows = np.arange(len(narrow.train))
+    assert np.array_equal(wide.train.take(rows), narrow.train.take(rows))
+    sizes = [file.path.stat().st_size // file.records for file in wide.train.files]
+    narrow_sizes = [file.path.stat().st_size // file.records for file in narrow.train.files]
+    assert {w - n for w, n in zip(sizes, narrow_sizes, strict=True)} == {2 * 16}

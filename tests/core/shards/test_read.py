@@ -1,0 +1,206 @@
+"""Reading: by name, folder, or as the original script left them; damage is named."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from core.config import ShardConfig
+from core.errors import ConfigError, ShardError, StudioError
+from core.shards import read
+from core.shards.build import build
+from core.shards.read import Shards, open_shards
+from core.shards.records import Int64Records, ShardWriter
+from core.workspace import Workspace
+from tests.core.shards.test_records import flip, write_with_tensorflow
+
+
+@pytest.fixture(params=["bytes", "int64"])
+def shards(request: pytest.FixtureRequest, config: ShardConfig, workspace: Workspace) -> Shards:
+    build(config.model_copy(update={"record_format": request.param}), workspace)
+    return open_shards("small", workspace)
+
+
+def all_rows(shards: Shards) -> np.ndarray:
+    return shards.train.take(np.arange(len(shards.train)))
+
+
+def reopen(shards: Shards) -> Shards:
+    return open_shards(str(shards.path))
+
+
+def first_file(shards: Shards) -> Path:
+    return shards.train.files[0].path
+
+
+def test_rows_are_taken_in_any_order_over_all_files(shards: Shards) -> None:
+    assert len(shards.train.files) > 3
+    rows = all_rows(shards)
+    indices = np.random.default_rng(0).integers(0, len(rows), 300)
+    taken = shards.train.take(indices)
+    assert taken.dtype == np.int32
+    assert np.array_equal(taken, rows[indices])
+    assert shards.train.take(np.array([], np.int64)).shape == (0, 16)
+
+
+def test_rows_that_are_not_there_are_refused(shards: Shards) -> None:
+    for index in (-1, len(shards.train)):
+        with pytest.raises(IndexError):
+            shards.train.take(np.array([index]))
+
+
+def test_name_folder_and_copy_hold_the_same(
+    shards: Shards, workspace: Workspace, tmp_path: Path
+) -> None:
+    shutil.copytree(shards.path, tmp_path / "copy")
+    for reference in ("small", str(shards.path), str(tmp_path / "copy")):
+        other = open_shards(reference, workspace)
+        assert other.fingerprint == shards.fingerprint
+        assert np.array_equal(all_rows(other), all_rows(shards))
+
+
+def test_a_folder_without_a_manifest_is_read_as_it_is(shards: Shards, tmp_path: Path) -> None:
+    bare = tmp_path / "bare"
+    shutil.copytree(shards.path, bare, ignore=shutil.ignore_patterns("manifest.json", "*.npy"))
+    other = open_shards(str(bare))
+    assert np.array_equal(all_rows(other), all_rows(shards))
+    assert len(other.validation) == len(shards.validation)
+    assert other.row_length == 16
+    assert other.tokenizer_fingerprint == shards.tokenizer_fingerprint
+    highest = other.vocab_size
+    assert highest <= shards.vocab_size
+    assert np.array_equal(other.token_counts, shards.token_counts[:highest])
+    assert other.manifest.counts["train_rows"] == len(shards.train)
+
+
+def test_files_that_lie_in_the_folder_itself_are_for_training(
+    shards: Shards, tmp_path: Path
+) -> None:
+    shutil.copytree(shards.path / "train", tmp_path / "flat")
+    other = open_shards(str(tmp_path / "flat"))
+    assert np.array_equal(all_rows(other), all_rows(shards))
+    assert len(other.validation) == 0
+    assert other.tokenizer_folder is None
+    assert other.tokenizer_fingerprint == ""
+
+
+def test_the_fingerprint_of_a_bare_folder_follows_its_content(
+    shards: Shards, tmp_path: Path
+) -> None:
+    shutil.copytree(shards.path / "train", tmp_path / "flat")
+    before = open_shards(str(tmp_path / "flat")).fingerprint
+    assert open_shards(str(tmp_path / "flat")).fingerprint == before
+    flip(tmp_path / "flat" / shards.train.files[1].path.name, 40)
+    assert open_shards(str(tmp_path / "flat")).fingerprint != before
+
+
+def test_what_the_original_script_wrote_is_read(tmp_path: Path) -> None:
+    rows = np.random.default_rng(0).integers(0, 10_000, (25, 32))
+    for split, part in (("train", rows[:20]), ("validation", rows[20:])):
+        folder = tmp_path / split
+        folder.mkdir()
+        for shard, start in enumerate(range(0, len(part), 8)):
+            chunk = part[start : start + 8]
+            write_with_tensorflow(folder / f"dataset-{shard}-{len(chunk)}.tfrecord", chunk)
+    shards = open_shards(str(tmp_path))
+    assert np.array_equal(all_rows(shards), rows[:20])
+    assert np.array_equal(shards.validation.take(np.arange(5)), rows[20:])
+    assert shards.train.take_attention_masks(np.array([3, 19])).tolist() == [[1] * 32] * 2
+    assert shards.vocab_size == rows.max() + 1
+    shards.train.verify()
+
+
+def test_more_than_ten_files_keep_their_order(tmp_path: Path) -> None:
+    writer = ShardWriter(tmp_path / "train", Int64Records(4), 2)
+    rows = np.arange(4 * 25).reshape(25, 4)
+    writer.write(rows)
+    writer.close()
+    assert np.array_equal(all_rows(open_shards(str(tmp_path))), rows)
+
+
+def test_more_files_than_may_be_open_are_read(
+    shards: Shards, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(read, "_most_open_files", lambda: 2)
+    rows = all_rows(shards)
+    indices = np.random.default_rng(0).permutation(len(rows))
+    assert np.array_equal(reopen(shards).train.take(indices), rows[indices])
+
+
+def test_verify_names_a_damaged_record(shards: Shards) -> None:
+    path = shards.train.files[2].path
+    flip(path, path.stat().st_size - 9)
+    last = shards.train.files[2].records - 1
+    with pytest.raises(ShardError, match=f"Record {last} of {path} is damaged"):
+        reopen(shards).train.verify()
+    reopen(shards).validation.verify()
+
+
+def test_a_damaged_record_is_named_when_it_is_taken(shards: Shards) -> None:
+    path = shards.train.files[2].path
+    flip(path, path.stat().st_size - 9)
+    damaged = sum(file.records for file in shards.train.files[:3]) - 1
+    rows = reopen(shards).train
+    assert rows.locate(damaged) == (path, shards.train.files[2].records - 1)
+    rows.take(np.arange(damaged))
+    with pytest.raises(ShardError, match=f"{path} is damaged"):
+        rows.take(np.array([0, damaged, 3]))
+
+
+def test_a_truncated_file_is_named_when_shards_are_opened(shards: Shards) -> None:
+    path = first_file(shards)
+    path.write_bytes(path.read_bytes()[:-30])
+    with pytest.raises(ShardError, match=f"{path} ends inside record 49"):
+        reopen(shards)
+
+
+def test_a_missing_file_is_named_when_shards_are_opened(shards: Shards) -> None:
+    first_file(shards).unlink()
+    with pytest.raises(ShardError, match=f"The shard {first_file(shards)} is missing"):
+        reopen(shards)
+
+
+def test_a_file_whose_name_says_another_number_is_named(shards: Shards, tmp_path: Path) -> None:
+    path = first_file(shards)
+    (tmp_path / "flat").mkdir()
+    other = tmp_path / "flat" / "dataset-0-51.tfrecord"
+    shutil.copyfile(path, other)
+    with pytest.raises(ShardError, match=rf"{other}.*Expected: 51 records.*Received: 50"):
+        open_shards(str(tmp_path / "flat")).train.verify()
+
+
+def test_a_damaged_manifest_is_named(shards: Shards) -> None:
+    path = shards.path / "manifest.json"
+    manifest = json.loads(path.read_text("utf-8"))
+    del manifest["counts"]["row_length"]
+    path.write_text(json.dumps(manifest), "utf-8")
+    with pytest.raises(ShardError, match="doesn't say how its rows are laid out"):
+        reopen(shards)
+    path.write_text("{", "utf-8")
+    with pytest.raises(StudioError, match=r"manifest\.json can't be read"):
+        reopen(shards)
+
+
+def test_splits_that_differ_are_refused(tmp_path: Path) -> None:
+    for split, length in (("train", 8), ("validation", 16)):
+        writer = ShardWriter(tmp_path / split, Int64Records(length), 10)
+        writer.write(np.ones((3, length), np.int64))
+        writer.close()
+    with pytest.raises(ShardError, match="don't fit together"):
+        open_shards(str(tmp_path))
+
+
+def test_shards_that_do_not_exist_are_named(workspace: Workspace, tmp_path: Path) -> None:
+    for reference in ("nothing", "", str(tmp_path)):
+        with pytest.raises(ConfigError, match="There are no shards called"):
+            open_shards(reference, workspace)
+
+
+def test_another_kind_of_artifact_is_refused(workspace: Workspace) -> None:
+    folder = workspace.folder("tokenizer") / "bpe"
+    with pytest.raises(ConfigError, match="is not what is needed"):
+        open_shards(str(folder), workspace)

@@ -1,0 +1,212 @@
+"""Shards in a bucket: a loopback server that gcsfs talks to, and fsspec's own memory."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from core.config import ShardConfig
+from core.errors import ConfigError, ShardError
+from core.events import Reporter, RunStopped
+from core.shards.build import build
+from core.shards.read import open_shards
+from core.workspace import Workspace
+from tests.core.shards.bucket import BucketServer
+
+PLACE = "folder/shards"
+ADDRESS = f"gs://bucket/{PLACE}"
+
+
+@pytest.fixture
+def bucket(monkeypatch: pytest.MonkeyPatch) -> Iterator[BucketServer]:
+    # The detection of zonal buckets goes past the emulator, to Google.
+    monkeypatch.setenv("GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT", "false")
+    gcsfs = pytest.importorskip(
+        "gcsfs", reason="gcsfs is missing: pip install -r requirements-cloud.txt"
+    )
+    import fsspec
+
+    server = BucketServer()
+    monkeypatch.setenv("STORAGE_EMULATOR_HOST", server.url)
+    for protocol in ("gs", "gcs"):
+        monkeypatch.setitem(fsspec.config.conf, protocol, {"token": "anon"})
+    gcsfs.GCSFileSystem.clear_instance_cache()
+    yield server
+    gcsfs.GCSFileSystem.clear_instance_cache()
+    server.close()
+    assert server.unknown_requests == []
+
+
+def remote(config: ShardConfig, address: str = ADDRESS) -> ShardConfig:
+    return config.model_copy(update={"output_dir": address})
+
+
+def contents(workspace: Workspace) -> set[str]:
+    """Returns what a workspace holds, its cached counts aside."""
+    return {
+        str(path.relative_to(workspace.root))
+        for path in workspace.root.rglob("*")
+        if path.is_file() and "corpora" not in path.parts
+    }
+
+
+def test_shards_go_to_a_bucket_and_come_back(
+    bucket: BucketServer, config: ShardConfig, workspace: Workspace
+) -> None:
+    artifact = build(remote(config), workspace)
+    local = build(config.model_copy(update={"name": "local"}), workspace)
+    names = {key.removeprefix(f"{PLACE}/") for key in bucket.files}
+    assert names == {*local.manifest.files, "manifest.json"}
+    assert artifact.manifest.location == ADDRESS
+    assert artifact.manifest.counts == local.manifest.counts
+    assert artifact.fingerprint == local.fingerprint
+    assert [path.name for path in artifact.path.iterdir()] == ["manifest.json"]
+    for reference in (ADDRESS, "small", str(artifact.path)):
+        shards = open_shards(reference, workspace)
+        indices = np.arange(len(shards.train))
+        expected = open_shards("local", workspace)
+        assert np.array_equal(shards.train.take(indices), expected.train.take(indices))
+        assert np.array_equal(shards.token_counts, expected.token_counts)
+        assert shards.fingerprint == artifact.fingerprint
+        assert shards.tokenizer_folder
+
+
+def test_the_manifest_is_written_last(
+    bucket: BucketServer, config: ShardConfig, workspace: Workspace
+) -> None:
+    build(remote(config), workspace)
+    assert list(bucket.files)[-1] == f"{PLACE}/manifest.json"
+
+
+def test_a_cached_copy_is_used_again(
+    bucket: BucketServer, config: ShardConfig, workspace: Workspace
+) -> None:
+    build(remote(config), workspace)
+    open_shards("small", workspace)
+    bucket.requests.clear()
+    assert len(open_shards("small", workspace).train)
+    assert bucket.requests == []
+
+
+def test_a_large_file_goes_up_in_parts(bucket: BucketServer, tmp_path: Path) -> None:
+    from core.shards.storage import RemoteFolder
+
+    content = np.random.default_rng(0).bytes(6_000_000)
+    (tmp_path / "large").write_bytes(content)
+    RemoteFolder(ADDRESS).upload(tmp_path / "large", "large")
+    assert bucket.uploads and bucket.files[f"{PLACE}/large"] == content
+
+
+def test_a_store_that_refuses_leaves_nothing_behind(
+    bucket: BucketServer, config: ShardConfig, workspace: Workspace
+) -> None:
+    before = contents(workspace)
+    bucket.refused.add(f"{PLACE}/manifest.json")
+    with pytest.raises(ShardError, match="can't be written to gs://bucket/folder/shards"):
+        build(remote(config), workspace)
+    assert bucket.files == {}
+    assert contents(workspace) == before
+    assert not list(workspace.cache.glob("upload*"))
+
+
+def test_what_a_store_keeps_is_compared_with_what_was_sent(
+    bucket: BucketServer, config: ShardConfig, workspace: Workspace
+) -> None:
+    bucket.spoiled.add(f"{PLACE}/token_counts.npy")
+    with pytest.raises(ShardError, match=r"token_counts\.npy isn't what was written"):
+        build(remote(config), workspace)
+    assert bucket.files == {}
+
+
+def test_a_stop_during_the_upload_leaves_nothing_behind(
+    bucket: BucketServer, config: ShardConfig, workspace: Workspace
+) -> None:
+    class StopsWhenUploading(Reporter):
+        def raise_if_stopped(self) -> None:
+            if len(bucket.files) > 1:
+                raise RunStopped("abort")
+
+    with pytest.raises(RunStopped):
+        build(remote(config), workspace, StopsWhenUploading())
+    assert bucket.files == {}
+    assert not list(workspace.folder("shards").glob("*"))
+
+
+def test_a_place_that_is_taken_is_refused(
+    bucket: BucketServer, config: ShardConfig, workspace: Workspace
+) -> None:
+    bucket.files[f"{PLACE}/notes.txt"] = b"mine"
+    with pytest.raises(ConfigError, match="isn't empty") as caught:
+        build(remote(config), workspace)
+    assert caught.value.field == "output_dir"
+    assert bucket.files == {f"{PLACE}/notes.txt": b"mine"}
+
+
+def test_a_file_damaged_in_the_bucket_is_named(
+    bucket: BucketServer, config: ShardConfig, workspace: Workspace
+) -> None:
+    build(remote(config), workspace)
+    key = next(key for key in bucket.files if "/train/" in key)
+    bucket.files[key] = bucket.files[key][:-1] + b"?"
+    with pytest.raises(ShardError, match=f"gs://bucket/{key} isn't what its manifest says"):
+        open_shards(ADDRESS, workspace)
+    bucket.files[key] = bucket.files[key][:-1]
+    with pytest.raises(ShardError, match=f"gs://bucket/{key} isn't what its manifest says"):
+        open_shards(ADDRESS, workspace)
+
+
+def test_shards_that_were_replaced_are_noticed(
+    bucket: BucketServer, config: ShardConfig, workspace: Workspace
+) -> None:
+    build(remote(config), workspace)
+    bucket.files.clear()
+    build(remote(config).model_copy(update={"name": "new", "max_seq_length": 8}), workspace)
+    with pytest.raises(ShardError, match="have changed"):
+        open_shards("small", workspace)
+
+
+def test_a_manifest_cannot_name_files_outside_the_cache(
+    bucket: BucketServer, config: ShardConfig, workspace: Workspace
+) -> None:
+    build(remote(config), workspace)
+    manifest = json.loads(bucket.files[f"{PLACE}/manifest.json"])
+    manifest["files"]["../../../escaped"] = {"bytes": 1, "sha256": ""}
+    bucket.files[f"{PLACE}/manifest.json"] = json.dumps(manifest).encode()
+    with pytest.raises(ShardError, match="manifest at gs://bucket/folder/shards can't be used"):
+        open_shards(ADDRESS, workspace)
+
+
+def test_shards_without_a_manifest_are_fetched(
+    bucket: BucketServer, config: ShardConfig, workspace: Workspace
+) -> None:
+    artifact = build(config.model_copy(update={"record_format": "int64"}), workspace)
+    for path in (artifact.path / "train").iterdir():
+        bucket.files[f"original/train/{path.name}"] = path.read_bytes()
+    bucket.files["original/notes.txt"] = b"something else"
+    shards = open_shards("gs://bucket/original", workspace)
+    expected = open_shards("small", workspace)
+    indices = np.arange(len(expected.train))
+    assert np.array_equal(shards.train.take(indices), expected.train.take(indices))
+    assert len(shards.validation) == 0
+
+
+def test_a_place_without_shards_is_named(bucket: BucketServer, workspace: Workspace) -> None:
+    with pytest.raises(ConfigError, match="There are no shards at gs://bucket/nothing"):
+        open_shards("gs://bucket/nothing", workspace)
+
+
+def test_memory_addresses_work_too(config: ShardConfig, workspace: Workspace) -> None:
+    artifact = build(remote(config, "memory://shards/one"), workspace)
+    shards = open_shards("memory://shards/one", workspace)
+    assert shards.fingerprint == artifact.fingerprint
+    shards.train.verify()
+
+
+def test_an_unknown_kind_of_address_is_refused(config: ShardConfig, workspace: Workspace) -> None:
+    with pytest.raises(ConfigError, match="isn't an address that is known") as caught:
+        build(remote(config, "nowhere://bucket/folder"), workspace)
+    assert caught.value.field == "output_dir"
