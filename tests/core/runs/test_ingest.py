@@ -1,0 +1,65 @@
+"""The worker may die while it takes events in: every figure is in the table once."""
+
+from __future__ import annotations
+
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from core import TrainConfig, Workspace
+from core.events import FolderReporter
+from core.runs.folder import RunFolder, RunRecord
+from core.runs.process import ProcessIdentity
+from core.runs.worker import child_environment
+from core.store import Store
+from tests.core.runs.support import wait_until_ended
+
+EVENTS = 6000
+KILLS = 6
+
+
+@pytest.mark.slow
+def test_a_worker_killed_while_it_takes_events_in_loses_and_doubles_nothing(
+    tmp_path: Path,
+) -> None:
+    workspace = Workspace(tmp_path / "workspace")
+    folder = RunFolder.of(workspace, "train-written")
+    config = TrainConfig(shards="rows").model_dump(mode="json")
+    folder.write_record(RunRecord(id="train-written", stage="train", config=config))
+    folder.write_processes(run=ProcessIdentity.of_this())
+    reporter = FolderReporter(folder.path, echo=False)
+    reporter.event("started", stage="train", process={"pid": 1})
+    store = Store.open(workspace)
+    store.add_request("register", {"run": "train-written"})
+    chance = random.Random(0)
+    for kill in range(KILLS + 1):
+        worker = subprocess.Popen(
+            [sys.executable, "-m", "core.runs.worker", "--workspace", str(workspace.root)],
+            env=child_environment(),
+        )
+        share = EVENTS // (KILLS + 1)
+        for step in range(kill * share, (kill + 1) * share):
+            reporter.metrics(step, {"loss": 1 / (step + 1), "epoch": step / EVENTS})
+        time.sleep(0.3 + 0.4 * chance.random())
+        if kill < KILLS:
+            assert worker.poll() is None
+            worker.kill()
+            assert worker.wait() == -signal.SIGKILL
+    reporter.event("finished", state="done", reason="", results={})
+    reporter.close()
+    folder.write_exit(0, None)
+    row = wait_until_ended(workspace, "train-written")
+    worker.kill()
+    worker.wait()
+    assert row.state == "done"
+    rows = store.metrics_since("train-written", limit=10 * EVENTS)
+    counts = Counter((one.name, one.step) for one in rows)
+    assert set(counts.values()) == {1}
+    assert len(rows) == 2 * share * (KILLS + 1)
+    assert row.metric_counts == {"loss": len(rows) // 2, "epoch": len(rows) // 2}
