@@ -29,7 +29,7 @@ FLAGS = (ROOT / "docs" / "flags.md").read_text("utf-8")
 SMALLER = {
     "quickstart": ["--limit", "3000", "--num-train-steps", "20"],
     "tokenizer": ["--vocab-size", "80"],
-    "shards": ["--max-seq-length", "16"],
+    "shards": ["--max-seq-length", "32"],
     "train": shlex.split(
         "--num-train-steps 10 --num-hidden-layers 2 --hidden-size 16 --num-attention-heads 2"
         " --intermediate-size 32"
@@ -91,7 +91,7 @@ def test_the_script_of_the_readme_works(tmp_path: Path) -> None:
     write_sentences(tmp_path / "my-text.txt", 600)
     (script,) = blocks("python")
     smaller = script.replace("vocab_size=8000", "vocab_size=80")
-    smaller = smaller.replace("max_seq_length=128", "max_seq_length=16")
+    smaller = smaller.replace("max_seq_length=128", "max_seq_length=32")
     smaller = smaller.replace("num_train_epochs=3", "num_train_steps=10")
     (tmp_path / "script.py").write_text(smaller)
     result = subprocess.run(
