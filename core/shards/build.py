@@ -28,7 +28,7 @@ from core.corpus import Corpus, open_corpus
 from core.errors import ConfigError, ShardError
 from core.events import Reporter
 from core.shards.destination import new_destination
-from core.shards.encode import Batch, Batcher, DocumentEncoder
+from core.shards.encode import Batcher, DocumentEncoder, Part
 from core.shards.layout import RowLayout, cut_rows, id_dtype, layout_for
 from core.shards.read import SPLITS, TOKEN_COUNTS_FILE, TOKENIZER_FOLDER, TRAIN, VALIDATION
 from core.shards.records import FixedRecords, Int64Records, RecordLayout, ShardWriter
@@ -233,7 +233,7 @@ def _documents(corpus: Corpus, splits: Sequence[str]) -> Iterator[tuple[str, str
 
 def _batches(
     documents: Iterable[tuple[str, str]], encoder: DocumentEncoder, splits: Sequence[str]
-) -> Iterator[tuple[str, Batch]]:
+) -> Iterator[tuple[str, list[Part]]]:
     """Groups each split's documents into batches."""
     batchers = {split: Batcher(encoder) for split in splits}
     for split, document in documents:
@@ -245,7 +245,7 @@ def _batches(
 
 
 def _encode_ahead(
-    batches: Iterable[tuple[str, Batch]], encoder: DocumentEncoder
+    batches: Iterable[tuple[str, list[Part]]], encoder: DocumentEncoder
 ) -> Iterator[tuple[str, NDArray]]:
     """Yields the tokens of batches in order, while the next ones are being encoded."""
     workers = min(_MOST_WORKERS, _cores())

@@ -7,6 +7,7 @@ numpy puts the ids in place. What is remembered is bounded.
 
 from __future__ import annotations
 
+import json
 from array import array
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -16,15 +17,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from core.shards.units import Delimiter, UnitRule
+from core.shards.units import Delimiter, Places, UnitRule
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
 # Units that go to the tokenizer as one text. Many small texts cost more than they hold.
 _UNITS_PER_TEXT = 256
-# About 30 MB.
-_MOST_REMEMBERED = 1 << 17
+# About 60 MB.
+_MOST_REMEMBERED = 1 << 18
 _UNKNOWN = -1
 
 
@@ -48,15 +49,6 @@ class Lists:
         places = np.repeat((firsts[chosen] - (ends - counts)).astype(np.int32), counts)
         places += np.arange(len(places), dtype=np.int32)
         return self.ids[places]
-
-    def without_last(self, count: int, chosen: NDArray[np.bool_]) -> Lists:
-        """Returns the lists, the chosen ones without their last `count` ids."""
-        lasts = np.cumsum(self.counts)[chosen, None] - 1 - np.arange(count)
-        return Lists(np.delete(self.ids, lasts.reshape(-1)), self.counts - count * chosen)
-
-    def first(self, count: int) -> Lists:
-        """Returns the first `count` lists."""
-        return Lists(self.ids[: self.counts[:count].sum()], self.counts[:count])
 
     def join(self, other: Lists) -> Lists:
         """Returns these lists and after them the others."""
@@ -103,7 +95,7 @@ class UnitEncoder:
 
     Args:
         backend: The tokenizer.
-        rule: Where it can be cut.
+        rule: Where text can be cut.
         delimiter: What can stand between units.
         dtype: The type of the ids.
     """
@@ -112,7 +104,7 @@ class UnitEncoder:
         self, backend: Tokenizer, rule: UnitRule, delimiter: Delimiter, dtype: np.dtype
     ) -> None:
         self.rule = rule
-        self._backend = backend
+        self._backend = _model_alone(backend) if rule.space_mark else backend
         self._delimiter = delimiter
         self._nothing = Memory({}, Lists(np.empty(0, dtype), np.empty(0, np.int64)))
         # Replaced, never changed: threads that read it need no lock, and one that loses the race
@@ -126,13 +118,13 @@ class UnitEncoder:
             text: UTF-8, and units that are none.
             known: The ids of the units that aren't text.
         """
-        units, chosen = _distinct_units(text, self.rule)
+        units, chosen = _distinct_units(*self.rule.cut(text))
         memory = self._memory
         numbers = memory.find(units)
         is_known = np.array([unit in known for unit in units], np.bool_)
         is_new = (numbers == _UNKNOWN) & ~is_known
         new = list(compress(units, is_new))
-        memory = memory.with_more(new, self._encode_new(new))
+        memory = memory.with_more(new, self._encode_delimited(new))
         numbers[is_new] = memory.newest(len(new))
         self._memory = memory if memory.has_room else self._only(units, numbers, memory.lists)
         arrays = [known[unit] for unit in compress(units, is_known)]
@@ -146,26 +138,20 @@ class UnitEncoder:
         kept = Lists(lists.take(numbers[has_ids]), lists.counts[numbers[has_ids]])
         return self._nothing.with_more(list(compress(units, has_ids)), kept)
 
-    def _encode_new(self, units: Sequence[bytes]) -> Lists:
-        """Encodes units, those that mean something else at the end of a text before a space."""
-        is_head = self.rule.heads(units)
-        if not is_head.any():
-            return self._encode_delimited(units)
-        texts = [unit + b" " if head else unit for unit, head in zip(units, is_head, strict=True)]
-        lists = self._encode_delimited([*texts, b" "])
-        return lists.without_last(int(lists.counts[-1]), np.append(is_head, True)).first(len(units))
-
     def _encode_delimited(self, units: Sequence[bytes]) -> Lists:
         """Encodes many units as few texts, with a special token between them to tell them apart."""
-        delimiter = self._delimiter
         groups = (units[n : n + _UNITS_PER_TEXT] for n in range(0, len(units), _UNITS_PER_TEXT))
-        texts = [delimiter.text.join([b"", *group]).decode() for group in groups]
+        texts = [self._delimited(group).decode() for group in groups]
         encodings = self._backend.encode_batch_fast(texts, add_special_tokens=False)
         ids = np.concatenate([np.empty(0, np.uint32), *map(ids_of, encodings)])
-        is_delimiter = ids == delimiter.id
+        is_delimiter = ids == self._delimiter.id
         counts = np.diff(np.flatnonzero(is_delimiter), append=len(ids)) - 1
         assert len(counts) == len(units), "a special token was lost between units"
         return Lists(ids[~is_delimiter].astype(self._nothing.lists.ids.dtype), counts)
+
+    def _delimited(self, units: Sequence[bytes]) -> bytes:
+        text = self._delimiter.text.join([b"", *units])
+        return text.replace(b" ", self.rule.space_mark) if self.rule.space_mark else text
 
 
 def ids_of(encoding: Any) -> NDArray[np.uint32]:
@@ -179,11 +165,20 @@ def _as_lists(arrays: Sequence[NDArray], like: Lists) -> Lists:
     return Lists(np.concatenate([like.ids[:0], *arrays]), counts)
 
 
-def _distinct_units(text: bytes, rule: UnitRule) -> tuple[list[bytes], NDArray[np.integer]]:
-    """Cuts text into units; returns the different ones, and which of them each unit is."""
+def _distinct_units(text: bytes, starts: Places) -> tuple[list[bytes], NDArray[np.integer]]:
+    """Returns the different units of a text, and which of them each unit is."""
     import pyarrow as pa
 
-    starts = rule.starts(np.frombuffer(text, np.uint8))
     buffers = [None, pa.py_buffer(np.append(starts, len(text))), pa.py_buffer(text)]
     units = pa.Array.from_buffers(pa.large_binary(), len(starts), buffers).dictionary_encode()
     return units.dictionary.to_pylist(), units.indices.to_numpy()
+
+
+def _model_alone(backend: Tokenizer) -> Tokenizer:
+    """Returns a tokenizer that knows its special tokens and gives all other text to its model."""
+    from tokenizers import Tokenizer
+
+    specification = json.loads(backend.to_str())
+    return Tokenizer.from_str(
+        json.dumps({**specification, "normalizer": None, "pre_tokenizer": None})
+    )

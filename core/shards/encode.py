@@ -20,33 +20,35 @@ from numpy.typing import NDArray
 
 from core.errors import TokenizerError
 from core.shards.distinct import UnitEncoder, ids_of
-from core.shards.units import PLACEHOLDER, SEPARATOR, find_delimiter, unit_rule
+from core.shards.units import BEGIN, END, PLACEHOLDER, SEAM, find_delimiter, unit_rule
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
 BATCH_CHARACTERS = 1 << 22
+# Documents longer than this are cut: one that must go to the tokenizer whole costs thirty times its
+# size in memory.
+PART_CHARACTERS = 1 << 16
 
-_SEPARATOR = bytes([SEPARATOR])
-_CUT_WITHIN_CHARACTERS = 1 << 16
+_BEGIN, _END, _SEAM = (bytes([mark]) for mark in (BEGIN, END, SEAM))
 _CUT_ATTEMPTS = 64
 _CUT_CONTEXT_CHARACTERS = 1000
 _PROBES = ("a", "The house, and 12 more.")
 
 
 @dataclass(frozen=True)
-class Batch:
-    """Texts to encode together.
+class Part:
+    """A document, or a part of a long one.
 
     Attributes:
-        texts: Documents; the first and the last may be parts of long ones.
-        continues: Whether the first text goes on with the last document of the batch before.
-        unfinished: Whether the last document goes on in the next batch.
+        text: Its text.
+        begins: Whether the document begins here.
+        ends: Whether it ends here.
     """
 
-    texts: Sequence[str]
-    continues: bool = False
-    unfinished: bool = False
+    text: str
+    begins: bool = True
+    ends: bool = True
 
 
 class DocumentEncoder:
@@ -67,132 +69,148 @@ class DocumentEncoder:
         self._dtype = dtype
         prefix, suffix = _special_tokens_around(self._backend)
         self._prefix, self._suffix = np.array(prefix, dtype), np.array(suffix, dtype)
-        self._between = np.concatenate((self._suffix, self._prefix))
         specification = json.loads(self._backend.to_str())
         rule, self._delimiter = unit_rule(specification), find_delimiter(specification)
         self._units = None
         if rule and self._delimiter:
             self._units = UnitEncoder(self._backend, rule, self._delimiter, dtype)
 
-    def encode(self, batch: Batch) -> NDArray:
-        """Returns the ids of a batch, one document after the other, (n,)."""
-        texts = [text.encode("utf-8", "replace") for text in batch.texts]
-        if self._units is None:
-            ids = self._joined(self._encode_whole(texts, batch.continues))
-        else:
-            ids = self._encode_units(self._units, texts, batch.continues)
-        parts = [ids] if batch.continues else [self._prefix, ids]
-        return np.concatenate(parts if batch.unfinished else [*parts, self._suffix])
+    def encode(self, parts: Sequence[Part]) -> NDArray:
+        """Returns the ids of parts, one after the other, (n,)."""
+        texts = [part.text.encode("utf-8", "replace") for part in parts]
+        if self._units is not None:
+            return self._encode_units(self._units, parts, texts)
+        pieces = [np.empty(0, self._dtype)]
+        for part, ids in zip(parts, self._encode_whole(parts, texts), strict=True):
+            pieces += [self._prefix] * part.begins + [ids] + [self._suffix] * part.ends
+        return np.concatenate(pieces)
 
     def can_cut(self, document: str, place: int) -> bool:
         """Returns whether the tokens stay the same when a document is cut before a place.
 
-        Judged by the 1,000 characters on either side.
+        Between a letter and a space with a letter after it, that is so for all tokenizers with a
+        unit rule. For others, and elsewhere, it is judged by the 1,000 characters on either side.
         """
-        if document[place - 1].isspace() or document[place + 1 : place + 2].isspace():
+        before, after = document[place - 1], document[place + 1 : place + 2]
+        if before.isspace() or after.isspace():
             return False
-        left = document[max(0, place - _CUT_CONTEXT_CHARACTERS) : place].encode("utf-8", "replace")
-        right = document[place : place + _CUT_CONTEXT_CHARACTERS].encode("utf-8", "replace")
-        whole, start = self._encode_whole([left + right, left])
-        (end,) = self._encode_whole([right], continues=True)
-        return np.array_equal(whole, np.concatenate((start, end)))
+        if self._units is not None and document[place] == " " and (before + after).isalnum():
+            return True
+        left = document[max(0, place - _CUT_CONTEXT_CHARACTERS) : place]
+        right = document[place : place + _CUT_CONTEXT_CHARACTERS]
+        parts = [Part(left + right), Part(left, ends=False), Part(right, begins=False)]
+        texts = [part.text.encode("utf-8", "replace") for part in parts]
+        whole, *halves = self._encode_whole(parts, texts)
+        return np.array_equal(whole, np.concatenate(halves))
 
-    def _encode_whole(self, texts: Sequence[bytes], continues: bool = False) -> list[NDArray]:
+    def _encode_whole(self, parts: Sequence[Part], texts: Sequence[bytes]) -> list[NDArray]:
         """Returns the ids of each text, without special tokens around them.
 
-        Some tokenizers treat the beginning of a text in their own way; the first one here is none
-        where it continues a document, and so gets the delimiter before it.
+        Some tokenizers treat the beginning of a text in their own way. What doesn't begin a
+        document gets the delimiter before it, for that to be the beginning.
         """
-        delimiter = self._delimiter.text if continues and self._delimiter else b""
-        decoded = [text.decode() for text in (delimiter + texts[0], *texts[1:])]
-        encodings = self._backend.encode_batch_fast(decoded, add_special_tokens=False)
+        delimiter = self._delimiter.text if self._delimiter else b""
+        shown = [
+            text if part.begins else delimiter + text
+            for part, text in zip(parts, texts, strict=True)
+        ]
+        encodings = self._backend.encode_batch_fast(
+            [text.decode() for text in shown], add_special_tokens=False
+        )
         ids = [ids_of(encoding).astype(self._dtype) for encoding in encodings]
-        return [ids[0][1:], *ids[1:]] if delimiter else ids
+        return [
+            part_ids[1:] if delimiter and not part.begins else part_ids
+            for part, part_ids in zip(parts, ids, strict=True)
+        ]
 
-    def _joined(self, documents: Sequence[NDArray]) -> NDArray:
-        """Returns the ids of documents with the special tokens between them."""
-        parts = [part for ids in documents for part in (self._between, ids)]
-        return np.concatenate(parts[1:])
+    def _encode_units(
+        self, units: UnitEncoder, parts: Sequence[Part], texts: Sequence[bytes]
+    ) -> NDArray:
+        """Returns the ids of parts, taking each different unit of their texts once.
 
-    def _encode_units(self, units: UnitEncoder, texts: Sequence[bytes], continues: bool) -> NDArray:
-        """Returns the ids of texts, with the special tokens between them.
-
-        What has its ids already goes in as a unit that no text has: a separator between texts, and
-        a placeholder for each text that is encoded whole.
+        What isn't text goes in as units that no text has: where documents begin and end, and a
+        placeholder for each text that is encoded whole.
         """
-        rule = units.rule
-        whole = sorted(rule.keeps_whole(texts))
+        whole = sorted(units.rule.keeps_whole(texts))
+        whole_ids = self._encode_whole([parts[n] for n in whole], [texts[n] for n in whole])
         placeholders = {number: b"%c%d" % (PLACEHOLDER, number) for number in whole}
-        bodies = [placeholders.get(n, rule.document_prefix + text) for n, text in enumerate(texts)]
-        if continues and 0 not in placeholders:
-            bodies[0] = texts[0]
-        known = {_SEPARATOR: self._between}
-        if whole:
-            first_continues = continues and whole[0] == 0
-            ids = self._encode_whole([texts[number] for number in whole], first_continues)
-            known |= dict(zip(placeholders.values(), ids, strict=True))
-        return units.encode(_SEPARATOR.join(bodies), known)
+        known = {
+            _BEGIN: self._prefix,
+            _END: self._suffix,
+            _SEAM: np.empty(0, self._dtype),
+            **dict(zip(placeholders.values(), whole_ids, strict=True)),
+        }
+        prefix = _BEGIN + units.rule.document_prefix
+        pieces = []
+        for number, (part, text) in enumerate(zip(parts, texts, strict=True)):
+            if number in placeholders:
+                begin, end = _BEGIN if part.begins else _SEAM, _END if part.ends else _SEAM
+                pieces += [begin, placeholders[number], end]
+            else:
+                begin, end = prefix if part.begins else b"", _END if part.ends else b""
+                pieces += [begin, text, end]
+        return units.encode(b"".join(pieces), known)
 
 
 class Batcher:
     """Groups documents into batches; long documents are cut.
 
-    A document is cut only where that leaves its tokens as they are. Where there is no such place
-    (no space in 64 Ki characters, or a tokenizer that looks beyond words), it stays whole.
+    A document is cut only where that leaves its tokens as they are: mostly before a space between
+    two words. Where there is no such place it stays whole.
 
     Args:
         encoder: Knows where a document can be cut.
-        characters: The size of a batch.
+        batch_characters: The size of a batch.
+        part_characters: The size from which documents are cut.
     """
 
-    def __init__(self, encoder: DocumentEncoder, characters: int = BATCH_CHARACTERS) -> None:
+    def __init__(
+        self,
+        encoder: DocumentEncoder,
+        batch_characters: int = BATCH_CHARACTERS,
+        part_characters: int = PART_CHARACTERS,
+    ) -> None:
         self._encoder = encoder
-        self._characters = characters
-        self._texts: list[str] = []
+        self._batch_characters = batch_characters
+        self._part_characters = part_characters
+        self._parts: list[Part] = []
         self._size = 0
-        self._continues = False
 
-    def add(self, document: str) -> Iterator[Batch]:
+    def add(self, document: str) -> Iterator[list[Part]]:
         """Takes a document in and yields the batches that are full then."""
-        for text, is_last in self._cut(document):
-            self._texts.append(text)
-            self._size += len(text)
-            if self._size >= self._characters or not is_last:
-                yield self._take(unfinished=not is_last)
+        for part in self._cut(document):
+            self._parts.append(part)
+            self._size += len(part.text)
+            if self._size >= self._batch_characters:
+                yield from self.finish()
 
-    def finish(self) -> Iterator[Batch]:
+    def finish(self) -> Iterator[list[Part]]:
         """Yields what is left."""
-        if self._texts:
-            yield self._take(unfinished=False)
+        if self._parts:
+            parts, self._parts, self._size = self._parts, [], 0
+            yield parts
 
-    def _take(self, unfinished: bool) -> Batch:
-        batch = Batch(self._texts, self._continues, unfinished)
-        self._texts, self._size, self._continues = [], 0, unfinished
-        return batch
-
-    def _cut(self, document: str) -> Iterator[tuple[str, bool]]:
-        """Yields the parts of a document, and whether each is the last."""
+    def _cut(self, document: str) -> Iterator[Part]:
         start = 0
-        while len(document) - start > self._characters:
-            place = self._place_to_cut(document, start)
-            if place is None:
-                break
-            yield document[start:place], False
+        while (place := self._place_to_cut(document, start)) is not None:
+            yield Part(document[start:place], begins=start == 0, ends=False)
             start = place
-        yield document[start:], True
+        yield Part(document[start:] if start else document, begins=start == 0)
 
     def _place_to_cut(self, document: str, start: int) -> int | None:
-        """Returns a place that leaves the tokens alone, as late in a batch as can be."""
-        end = start + self._characters
-        lowest = max(start, end - _CUT_WITHIN_CHARACTERS) + 1
-        for whitespace in " \n":
-            place = end
-            for _ in range(_CUT_ATTEMPTS):
-                place = document.rfind(whitespace, lowest, place)
-                if place < 0:
-                    break
-                if self._encoder.can_cut(document, place):
-                    return place
+        """Returns a place that leaves the tokens alone, a part after `start` or further on."""
+        for lowest in range(start, len(document), self._part_characters):
+            end = lowest + self._part_characters
+            if end >= len(document):
+                return None
+            for whitespace in " \n":
+                place = document.rfind(whitespace, lowest + 1, end)
+                for _ in range(_CUT_ATTEMPTS):
+                    if place < 0:
+                        break
+                    if self._encoder.can_cut(document, place):
+                        return place
+                    place = document.rfind(whitespace, lowest + 1, place)
         return None
 
 

@@ -18,12 +18,12 @@ from numpy.typing import NDArray
 Bytes = NDArray[np.uint8]
 Places = NDArray[np.int64]
 
-# Bytes that UTF-8 never has. One stands between documents, and is a unit of its own; the other
-# begins what stands for a document that isn't cut.
-SEPARATOR = 0xFF
-PLACEHOLDER = 0xFE
+# Bytes that UTF-8 never has. The first three are units of their own: where a document begins,
+# where one ends, and a seam within one. The last begins what stands for a text that isn't cut.
+BEGIN, END, SEAM, PLACEHOLDER = 0xFF, 0xFE, 0xFD, 0xFC
 
 _SPACE, _NEWLINE = b" \n"
+_SEPARATORS = np.isin(np.arange(256), [BEGIN, END, SEAM])
 _WHITESPACE = np.isin(np.arange(256), list(b" \t\n\r"))
 # Other characters that are whitespace for some programs: libraries differ in which.
 _OTHER_WHITESPACE = [
@@ -44,6 +44,7 @@ _LOCAL_UP_TO_SPACES = _LOCAL_NORMALIZERS | {"NFKC", "NFKD", "StripAccents", "Nmt
 _SPLIT_AT_SPACES = {"BertPreTokenizer", "Whitespace", "WhitespaceSplit"}
 
 
+_MARK = "▁"
 # How the Unigram tokenizers trained here cut text: a space is put before it; a run of newlines, a
 # run of spaces without its last, and a word with the space before it are words.
 _WORDS_AND_NEWLINES: dict[str, Any] = {
@@ -51,7 +52,7 @@ _WORDS_AND_NEWLINES: dict[str, Any] = {
     "pretokenizers": [
         *(
             {"type": "Metaspace", "replacement": mark, "prepend_scheme": scheme, "split": False}
-            for mark, scheme in (("▁", "never"), (" ", "first"), ("▁", "never"))
+            for mark, scheme in ((_MARK, "never"), (" ", "first"), (_MARK, "never"))
         ),
         {
             "type": "Split",
@@ -81,42 +82,45 @@ class UnitRule:
     """How text is cut into units.
 
     Attributes:
-        starts: Gives the places in UTF-8 bytes, documents joined by `SEPARATOR`, where units begin:
-            ascending, the first is 0.
-        uncertain_texts: Texts that keep a document whole.
-        find_uncertain: Gives the places of what else keeps a document whole.
+        starts: Gives the places in UTF-8 bytes where units begin: ascending, the first is 0.
+        uncertain_texts: What keeps a text whole.
+        uncertain_places: Gives the places of what else keeps a text whole.
+        uncertain_beginnings: What keeps a document whole where it begins with it.
         document_prefix: What the tokenizer itself puts before a document.
-        uncertain_beginnings: Texts that a document must stay whole for where it begins with one.
-        splits_runs: Whether two or more spaces are a unit of their own, without the last one of
-            their run. Such a unit gives its tokens only before another space.
+        replaced: What the tokenizer itself replaces in a text before it cuts it, in order.
+        space_mark: What the model knows a space as, where units are words as the model knows them
+            and need no other part of the tokenizer; empty where they do.
     """
 
     starts: Callable[[Bytes], Places]
     uncertain_texts: tuple[bytes, ...]
-    find_uncertain: Callable[[Bytes], Places] | None = None
-    document_prefix: bytes = b""
+    uncertain_places: Callable[[Bytes], Places] | None = None
     uncertain_beginnings: tuple[bytes, ...] = ()
-    splits_runs: bool = False
-
-    def heads(self, units: Sequence[bytes]) -> NDArray[np.bool_]:
-        """Tells which units give their tokens only before another space, bool (units,)."""
-        return np.array([self.splits_runs and unit[:2] == b"  " for unit in units], np.bool_)
+    document_prefix: bytes = b""
+    replaced: tuple[tuple[bytes, bytes], ...] = ()
+    space_mark: bytes = b""
 
     def keeps_whole(self, texts: Sequence[bytes]) -> set[int]:
-        """Returns the numbers of the texts, in UTF-8, that must not be cut."""
-        joined = bytes([SEPARATOR]).join(texts)
+        """Returns the numbers of the texts, in UTF-8, that must not be cut into units."""
+        joined = bytes([SEAM]).join(texts)
         places = [_find_all(joined, part) for part in self.uncertain_texts]
-        if self.find_uncertain is not None:
-            places.append(self.find_uncertain(np.frombuffer(joined, np.uint8)))
+        if self.uncertain_places is not None:
+            places.append(self.uncertain_places(np.frombuffer(joined, np.uint8)))
         found = np.concatenate([np.empty(0, np.int64), *places])
         numbers = {n for n, text in enumerate(texts) if self._begins_uncertainly(text)}
         if not len(found):
             return numbers
-        ends = np.flatnonzero(np.frombuffer(joined, np.uint8) == SEPARATOR)
-        return numbers | set(np.searchsorted(ends, found).tolist())
+        seams = np.flatnonzero(np.frombuffer(joined, np.uint8) == SEAM)
+        return numbers | set(np.searchsorted(seams, found).tolist())
 
     def _begins_uncertainly(self, text: bytes) -> bool:
         return not text or text.startswith(self.uncertain_beginnings)
+
+    def cut(self, text: bytes) -> tuple[bytes, Places]:
+        """Returns a text as units are taken from it, and where they begin."""
+        for old, new in self.replaced:
+            text = text.replace(old, new)
+        return text, self.starts(np.frombuffer(text, np.uint8))
 
 
 def unit_rule(specification: dict[str, Any]) -> UnitRule | None:
@@ -133,12 +137,27 @@ def unit_rule(specification: dict[str, Any]) -> UnitRule | None:
     if _splits_at_spaces(splitter) and _keeps_words_apart(normalizer, _LOCAL_UP_TO_SPACES):
         return UnitRule(starts_at_spaces, added)
     if _is_plain_byte_level(splitter) and _keeps_words_apart(normalizer, _LOCAL_NORMALIZERS):
-        return UnitRule(starts_at_whitespace, added, find_uncertain=other_whitespace)
+        return UnitRule(starts_at_whitespace, added, other_whitespace)
     if splitter == _WORDS_AND_NEWLINES and _keeps_words_apart(normalizer, set()):
-        # No space is put before a document whose first characters are replaced.
-        uncertain, beginnings = (*added, "▁".encode()), _replaced_texts(normalizer)
-        return UnitRule(starts_at_runs, uncertain, None, b" ", beginnings, splits_runs=True)
+        return _words_and_newlines_rule(added, _replacements(normalizer))
     return None
+
+
+def _words_and_newlines_rule(
+    added: tuple[bytes, ...], replaced: tuple[tuple[bytes, bytes], ...]
+) -> UnitRule | None:
+    if any(not new or new in token for _, new in replaced for token in added):
+        return None
+    mark = _MARK.encode()
+    return UnitRule(
+        starts_at_runs,
+        uncertain_texts=(*added, mark),
+        # The tokenizer puts no space before a document whose first characters are replaced.
+        uncertain_beginnings=tuple(old[:1] for old, _ in replaced),
+        document_prefix=b" ",
+        replaced=replaced,
+        space_mark=mark,
+    )
 
 
 def find_delimiter(specification: dict[str, Any]) -> Delimiter | None:
@@ -163,7 +182,7 @@ def find_delimiter(specification: dict[str, Any]) -> Delimiter | None:
 def starts_at_spaces(text: Bytes) -> Places:
     """Returns where units begin when each space begins a word, as for Metaspace."""
     starts = text == _SPACE
-    return _with_separators(starts, text == SEPARATOR)
+    return _with_separators(starts, _SEPARATORS[text])
 
 
 def starts_at_runs(text: Bytes) -> Places:
@@ -177,7 +196,7 @@ def starts_at_runs(text: Bytes) -> Places:
     inner[1:-1] = space[:-2] & space[2:]
     starts = space & ~inner
     starts[1:] |= newline[1:] ^ newline[:-1]
-    return _with_separators(starts, text == SEPARATOR)
+    return _with_separators(starts, _SEPARATORS[text])
 
 
 def starts_at_whitespace(text: Bytes) -> Places:
@@ -189,7 +208,7 @@ def starts_at_whitespace(text: Bytes) -> Places:
 
     Source: https://github.com/openai/gpt-2/blob/master/src/encoder.py
     """
-    white, separator = _WHITESPACE[text], text == SEPARATOR
+    white, separator = _WHITESPACE[text], _SEPARATORS[text]
     after_white = np.zeros_like(white)
     after_white[1:] = white[:-1]
     before_word = np.zeros_like(white)
@@ -232,7 +251,9 @@ def _added_tokens_are_simple(specification: dict[str, Any]) -> bool:
     """Whether their text can be found as it stands, and lies within one unit."""
     has_normalizer = specification["normalizer"] is not None
     return not any(
-        len(token["content"].split()) != 1 or (token["normalized"] and has_normalizer)
+        len(token["content"].split()) != 1
+        or token["rstrip"]
+        or (token["normalized"] and has_normalizer)
         for token in specification["added_tokens"]
     )
 
@@ -259,13 +280,13 @@ def _keeps_words_apart(normalizer: dict[str, Any] | None, known: set[str]) -> bo
     return normalizer["type"] in known
 
 
-def _replaced_texts(normalizer: dict[str, Any] | None) -> tuple[bytes, ...]:
-    """Returns the first characters of what the normalizer's parts, all Replace, look for."""
+def _replacements(normalizer: dict[str, Any] | None) -> tuple[tuple[bytes, bytes], ...]:
+    """Returns what a normalizer made of Replace replaces by what."""
     if normalizer is None:
         return ()
     if normalizer["type"] == "Sequence":
-        return tuple(text for part in normalizer["normalizers"] for text in _replaced_texts(part))
-    return (normalizer["pattern"]["String"][:1].encode(),)
+        return tuple(pair for part in normalizer["normalizers"] for pair in _replacements(part))
+    return ((normalizer["pattern"]["String"].encode(), normalizer["content"].encode()),)
 
 
 def _find_all(text: bytes, part: bytes) -> Places:

@@ -60,7 +60,7 @@ def test_small_batches_give_the_same_rows(
     config: ShardConfig, workspace: Workspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = build(config, workspace)
-    monkeypatch.setattr(stage.Batcher.__init__, "__defaults__", (100,))
+    monkeypatch.setattr(stage.Batcher.__init__, "__defaults__", (100, 50))
     second = build(changed(config, name="again"), workspace)
     assert second.fingerprint == first.fingerprint
 
@@ -192,7 +192,7 @@ def test_a_stop_leaves_nothing_behind(
             if self.checks > 5:
                 raise RunStopped("abort")
 
-    monkeypatch.setattr(stage.Batcher.__init__, "__defaults__", (500,))
+    monkeypatch.setattr(stage.Batcher.__init__, "__defaults__", (500, 50))
     threads = threading.active_count()
     place = str(tmp_path / output_dir) if output_dir else ""
     with pytest.raises(RunStopped):
@@ -261,7 +261,7 @@ def test_a_long_document_is_packed_in_parts(
         "validation_path": str(text),
     }
     config = changed(config, corpus=corpus, split="train")
-    monkeypatch.setattr(stage.Batcher.__init__, "__defaults__", (1000,))
+    monkeypatch.setattr(stage.Batcher.__init__, "__defaults__", (1000, 50))
     build(config, workspace)
     rows = open_shards("small", workspace).train
     tokens = expected_tokens(config, workspace, "train")

@@ -12,7 +12,7 @@ from tokenizers import Tokenizer, normalizers, pre_tokenizers, processors
 
 from core.errors import TokenizerError
 from core.shards import distinct
-from core.shards.encode import Batch, Batcher, DocumentEncoder
+from core.shards.encode import Batcher, DocumentEncoder, Part
 from core.shards.units import find_delimiter, unit_rule
 from core.tokenizer import StudioTokenizer, load
 from tests.texts import WORDS
@@ -41,21 +41,22 @@ def check(backend: Tokenizer, seeds: range = range(60)) -> None:
     for seed in seeds:
         texts = documents(seed)
         expected = ids_of_whole_documents(backend, texts)
-        assert encoder.encode(Batch(texts)).tolist() == expected, texts
+        assert encoder.encode([Part(text) for text in texts]).tolist() == expected, texts
 
 
 def check_cut(backend: Tokenizer, seeds: range = range(40)) -> int:
-    """Encodes long documents in small batches; returns how many batches there were."""
+    """Encodes long documents in parts; returns how many parts there were."""
     encoder = DocumentEncoder(backend, np.dtype("<u4"))
     count = 0
     for seed in seeds:
         texts = [" ".join(documents(seed)), "short", "\n".join(documents(seed + 1))]
-        batcher = Batcher(encoder, characters=60)
-        batches = [batch for text in texts for batch in batcher.add(text)]
-        batches += batcher.finish()
-        ids = np.concatenate([encoder.encode(batch) for batch in batches])
-        assert ids.tolist() == ids_of_whole_documents(backend, texts)
-        count += len(batches)
+        expected = ids_of_whole_documents(backend, texts)
+        for size in (1, 150):
+            batcher = Batcher(encoder, batch_characters=size, part_characters=50)
+            batches = [batch for text in texts for batch in batcher.add(text)]
+            batches += batcher.finish()
+            assert np.concatenate(list(map(encoder.encode, batches))).tolist() == expected
+            count += sum(map(len, batches))
     return count
 
 
@@ -64,7 +65,7 @@ def test_the_ids_are_those_of_whole_documents(tokenizer: StudioTokenizer) -> Non
 
 
 def test_a_document_cut_into_parts_has_the_same_ids(tokenizer: StudioTokenizer) -> None:
-    assert check_cut(tokenizer.backend) > 200
+    assert check_cut(tokenizer.backend) > 300
 
 
 def test_our_own_tokenizers_take_the_short_way(tokenizer: StudioTokenizer) -> None:
@@ -131,7 +132,7 @@ def test_truncation_and_padding_of_the_tokenizer_are_ignored(tokenizer: StudioTo
     tokenizer.backend.enable_truncation(5)
     tokenizer.backend.enable_padding(length=50)
     encoder = DocumentEncoder(tokenizer.backend, np.dtype("<u4"))
-    assert encoder.encode(Batch(documents(1))).tolist() == expected
+    assert encoder.encode([Part(text) for text in documents(1)]).tolist() == expected
 
 
 def test_a_tokenizer_without_special_tokens_around_texts_works(tokenizer: StudioTokenizer) -> None:
@@ -151,6 +152,6 @@ def test_a_post_processor_that_does_something_else_is_refused(trained: Path) -> 
 
 def test_a_document_without_a_place_to_cut_stays_whole(tokenizer: StudioTokenizer) -> None:
     encoder = DocumentEncoder(tokenizer.backend, np.dtype("<u4"))
-    batcher = Batcher(encoder, characters=50)
-    (batch,) = [*batcher.add("한" * 500), *batcher.finish()]
-    assert batch == Batch(["한" * 500])
+    batcher = Batcher(encoder, part_characters=50)
+    assert list(batcher.add("한" * 500)) == []
+    assert list(batcher.finish()) == [[Part("한" * 500)]]
