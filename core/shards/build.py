@@ -162,7 +162,7 @@ class Meter:
         """Passes documents on, with their split, and counts them."""
         for split, document in documents:
             self.documents[split] += 1
-            self.bytes += len(document.encode("utf-8", "replace"))
+            self.bytes += _size_in_utf8(document)
             yield split, document
 
     def report(self, tokens: int) -> None:
@@ -177,6 +177,10 @@ class Meter:
     def seconds(self) -> float:
         """Since the beginning; never 0."""
         return max(1e-9, time.monotonic() - self._start)
+
+
+def _size_in_utf8(text: str) -> int:
+    return len(text) if text.isascii() else len(text.encode("utf-8", "replace"))
 
 
 def _write_shards(

@@ -104,7 +104,7 @@ class RemoteDestination(Destination):
 
     Raises:
         ConfigError: It holds something, or no such kind of address is known.
-        ShardError: The store doesn't answer.
+        ShardError: The store doesn't answer, or can't be written to.
     """
 
     def __init__(self, address: str, staging: Path) -> None:
@@ -114,6 +114,7 @@ class RemoteDestination(Destination):
         self.location = self._remote.address
         if self._remote.files():
             raise _not_empty(address)
+        self._remote.check_writable()
 
     def folder(self, draft: Draft) -> Path:
         shutil.rmtree(self._staging, ignore_errors=True)

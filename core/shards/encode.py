@@ -31,6 +31,8 @@ BATCH_CHARACTERS = 1 << 22
 PART_CHARACTERS = 1 << 16
 
 _BEGIN, _END, _SEAM = (bytes([mark]) for mark in (BEGIN, END, SEAM))
+# What is encoded whole at once: each token takes about 100 bytes until its id is taken.
+_WHOLE_BYTES = 1 << 20
 _CUT_ATTEMPTS = 64
 _CUT_CONTEXT_CHARACTERS = 1000
 _PROBES = ("a", "The house, and 12 more.")
@@ -110,14 +112,14 @@ class DocumentEncoder:
         document gets the delimiter before it, for that to be the beginning.
         """
         delimiter = self._delimiter.text if self._delimiter else b""
-        shown = [
-            text if part.begins else delimiter + text
-            for part, text in zip(parts, texts, strict=True)
-        ]
-        encodings = self._backend.encode_batch_fast(
-            [text.decode() for text in shown], add_special_tokens=False
-        )
-        ids = [ids_of(encoding).astype(self._dtype) for encoding in encodings]
+        ids: list[NDArray] = []
+        for group in _groups(texts, _WHOLE_BYTES):
+            shown = [
+                texts[n].decode() if parts[n].begins else (delimiter + texts[n]).decode()
+                for n in group
+            ]
+            encodings = self._backend.encode_batch_fast(shown, add_special_tokens=False)
+            ids += (ids_of(encoding).astype(self._dtype) for encoding in encodings)
         return [
             part_ids[1:] if delimiter and not part.begins else part_ids
             for part, part_ids in zip(parts, ids, strict=True)
@@ -212,6 +214,16 @@ class Batcher:
                         return place
                     place = document.rfind(whitespace, lowest + 1, place)
         return None
+
+
+def _groups(texts: Sequence[bytes], size: int) -> Iterator[range]:
+    """Yields ranges of texts that together have about so many bytes."""
+    start, total = 0, 0
+    for number, text in enumerate(texts, start=1):
+        total += len(text)
+        if total >= size or number == len(texts):
+            yield range(start, number)
+            start, total = number, 0
 
 
 def _without_truncation(backend: Tokenizer) -> Tokenizer:

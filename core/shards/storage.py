@@ -115,6 +115,18 @@ class RemoteFolder:
             fix="try again, or name another place with output_dir",
         )
 
+    def check_writable(self) -> None:
+        """Writes a small file and removes it, to know before the work whether that can be done.
+
+        Raises:
+            ShardError: The store refuses.
+        """
+        name = f".studio-{os.getpid()}"
+        with _failures_named(f"{self.address} can't be written to"):
+            self._make_folder(name)
+            self._fs.pipe_file(self._path(name), b"studio")
+        self.remove([name])
+
     def remove(self, names: Iterable[str]) -> None:
         """Removes files; those that aren't there don't matter."""
         for name in names:

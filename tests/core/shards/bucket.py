@@ -29,6 +29,7 @@ class BucketServer:
         requests: Method and path of each request so far.
         unknown_requests: Those that no route answers.
         refused: Keys that can't be written: each try is answered with 403.
+        read_only: Whether that is so for all.
         spoiled: Keys of which something else is kept than was sent.
     """
 
@@ -37,6 +38,7 @@ class BucketServer:
         self.requests: list[str] = []
         self.unknown_requests: list[str] = []
         self.refused: set[str] = set()
+        self.read_only = False
         self.spoiled: set[str] = set()
         self.uploads: dict[str, tuple[str, bytearray]] = {}
         handler = type("Handler", (_Handler,), {"bucket": self})
@@ -162,7 +164,7 @@ class _Handler(BaseHTTPRequestHandler):
             self._store(key, bytes(content))
 
     def _store(self, key: str, content: bytes) -> None:
-        if key in self.bucket.refused:
+        if self.bucket.read_only or key in self.bucket.refused:
             self._answer(403, b'{"error": {"code": 403, "message": "no write access"}}')
             return
         self.bucket.store(key, content)

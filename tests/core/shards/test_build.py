@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 import threading
 from pathlib import Path
 
@@ -18,6 +20,8 @@ from core.shards.build import build
 from core.shards.read import open_shards
 from core.tokenizer import load
 from core.workspace import Workspace, damaged_files, read_manifest
+
+ROOT = Path(__file__).parents[3]
 
 
 def expected_tokens(config: ShardConfig, workspace: Workspace, split: str) -> list[int]:
@@ -201,6 +205,35 @@ def test_a_stop_leaves_nothing_behind(
     assert not list(workspace.folder("shards").glob(".*"))
     assert {path.name for path in tmp_path.iterdir()} == {"workspace"}
     assert threading.active_count() == threads
+
+
+def test_a_full_disk_is_named_and_nothing_is_left_behind(
+    config: ShardConfig, workspace: Workspace
+) -> None:
+    """A limit on the size of files stands in for the disk; it is set in a process of its own."""
+    code = """
+import resource, sys
+from core.config import ShardConfig
+from core.errors import ShardError
+from core.shards.build import build
+from core.workspace import Workspace
+resource.setrlimit(resource.RLIMIT_FSIZE, (8_000, 8_000))
+try:
+    build(ShardConfig.model_validate_json(sys.argv[1]), Workspace(sys.argv[2]))
+except ShardError as error:
+    print(error)
+"""
+    values = changed(config, shard_size=10_000).model_dump_json()
+    result = subprocess.run(
+        [sys.executable, "-c", code, values, str(workspace.root)],
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        check=True,
+    )
+    assert "can't be written" in result.stdout and "File too large" in result.stdout
+    assert not list(workspace.folder("shards").glob("*"))
+    assert not list(workspace.folder("shards").glob(".*"))
 
 
 def test_too_little_text_says_how_much_a_row_needs(

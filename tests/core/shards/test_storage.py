@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from core.config import ShardConfig
+from core.config import CorpusConfig, ShardConfig
 from core.errors import ConfigError, ShardError
 from core.events import Reporter, RunStopped
 from core.shards.build import build
@@ -111,6 +111,15 @@ def test_a_store_that_refuses_leaves_nothing_behind(
     assert bucket.files == {}
     assert contents(workspace) == before
     assert not list(workspace.cache.glob("upload*"))
+
+
+def test_a_bucket_that_cannot_be_written_to_is_named_before_anything_is_read(
+    bucket: BucketServer, config: ShardConfig, workspace: Workspace
+) -> None:
+    bucket.read_only = True
+    corpus = CorpusConfig(source="files", path="/nowhere.txt")
+    with pytest.raises(ShardError, match="gs://bucket/folder/shards can't be written to"):
+        build(remote(config).model_copy(update={"corpus": corpus}), workspace)
 
 
 def test_what_a_store_keeps_is_compared_with_what_was_sent(
