@@ -68,6 +68,12 @@ class ShardError(StudioError):
     """Shards can't be written or read, or a record is damaged."""
 
 
+class MissingDataError(ShardError):
+    """A file of the shards is gone."""
+
+    reason = "data_missing"
+
+
 class DeviceError(StudioError):
     """The accelerator or engine that was asked for isn't there."""
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from sqlalchemy import (
@@ -483,11 +482,6 @@ def create_database_engine(url: str) -> Engine:
     engine = create_engine(url, connect_args={"timeout": BUSY_TIMEOUT_SECONDS})
     event.listen(engine, "connect", _set_pragmas)
     return engine
-
-
-def database_file(workspace: Workspace) -> Path | None:
-    """Returns the SQLite file, or None where the database is elsewhere."""
-    return None if os.environ.get(DATABASE_URL_VARIABLE) else workspace.root / DATABASE_FILE
 
 
 def _cannot_open(error: SQLAlchemyError) -> StudioError:

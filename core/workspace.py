@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import fcntl
 import json
+import logging
 import os
 import platform
 import re
@@ -41,7 +42,11 @@ ALLOWED_PATHS_VARIABLE = "STUDIO_ALLOWED_PATHS"
 KINDS = ("tokenizer", "shards", "model")
 _FOLDERS: dict[str, str] = {"tokenizer": "tokenizers", "shards": "shards", "model": "models"}
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,95}")
+# The last line of a manifest: a hash of the bytes before it.
+_SEAL = re.compile(rb',\n  "seal": "([0-9a-f]{64})"\n\}\n\Z')
 _VERSIONED = ("tensorflow", "keras", "jax", "tokenizers", "transformers", "datasets", "numpy")
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -129,9 +134,16 @@ class Workspace:
         return self.root / _FOLDERS[kind]
 
     def list(self, kind: str) -> Sequence[Artifact]:
-        """Returns the artifacts of a kind, the newest first."""
-        manifests = self.folder(kind).glob(f"[!.]*/{MANIFEST_FILE}")
-        found = [Artifact(path.parent, read_manifest(path.parent)) for path in manifests]
+        """Returns the artifacts of a kind, the newest first.
+
+        One whose manifest is damaged is left out and logged; `find` raises what is wrong with it.
+        """
+        found = []
+        for path in self.folder(kind).glob(f"[!.]*/{MANIFEST_FILE}"):
+            try:
+                found.append(Artifact(path.parent, read_manifest(path.parent)))
+            except StudioError as error:
+                logger.warning("%s", error)
         return sorted(found, key=lambda artifact: -artifact.manifest.created)
 
     def find(self, kind: str, reference: str) -> Artifact:
@@ -306,17 +318,34 @@ def read_manifest(folder: Path) -> Manifest:
     """
     path = folder / MANIFEST_FILE
     try:
-        values = json.loads(path.read_text("utf-8"))
-        return Manifest(
-            **{name: values[name] for name in Manifest.__annotations__ if name in values}
-        )
+        return parse_manifest(path.read_bytes())
     except (OSError, ValueError, TypeError) as error:
         raise StudioError(
             f"The manifest {path} can't be read",
-            expected="a JSON file written by the studio",
+            expected="a JSON file written by the studio, byte for byte",
             received=str(error),
             fix="make the artifact again, or restore the folder from a copy",
         ) from error
+
+
+def parse_manifest(data: bytes) -> Manifest:
+    """Reads the bytes of a manifest's file; one from before there were seals has none.
+
+    Raises:
+        ValueError, TypeError: It isn't a manifest, or was changed after it was written.
+    """
+    values = json.loads(data)
+    if not isinstance(values, dict):
+        raise TypeError(f"a {type(values).__name__} where an object was expected")
+    seal = _SEAL.search(data)
+    is_whole = (
+        sha256(data[: seal.start()]).hexdigest().encode() == seal[1]
+        if seal
+        else values.keys() <= Manifest.__annotations__.keys()
+    )
+    if not is_whole:
+        raise ValueError("it was changed after it was written")
+    return Manifest(**{name: values[name] for name in Manifest.__annotations__ if name in values})
 
 
 def write_manifest(folder: Path, manifest: Manifest) -> None:
@@ -325,8 +354,10 @@ def write_manifest(folder: Path, manifest: Manifest) -> None:
 
 
 def manifest_text(manifest: Manifest) -> str:
-    """Returns what a manifest's file holds, to the byte."""
-    return json.dumps(asdict(manifest), indent=2, ensure_ascii=False) + "\n"
+    """Returns what a manifest's file holds, to the byte; its last line seals those before it."""
+    body = json.dumps(asdict(manifest), indent=2, ensure_ascii=False).removesuffix("\n}")
+    seal = sha256(body.encode("utf-8")).hexdigest()
+    return f'{body},\n  "seal": "{seal}"\n}}\n'
 
 
 def describe_files(folder: Path) -> dict[str, dict[str, Any]]:
@@ -382,12 +413,24 @@ def sync(path: Path) -> None:
 
 
 @contextmanager
-def file_lock(path: Path) -> Iterator[None]:
-    """Waits for and holds a lock that only one process has at a time."""
+def file_lock(path: Path, *, wait: bool = True) -> Iterator[bool]:
+    """Holds a lock that only one process has at a time.
+
+    Args:
+        path: The lock's file; made with its folder if missing.
+        wait: Whether to wait for it where another process holds it.
+
+    Yields:
+        Whether it is held; always so after a wait.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("a") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+        except BlockingIOError:
+            yield False
+            return
+        yield True
 
 
 @contextmanager
@@ -401,26 +444,26 @@ def only_one(path: Path, what: str) -> Iterator[None]:
     Raises:
         StudioError: Another process holds it.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("a") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
+    with file_lock(path, wait=False) as held:
+        if not held:
             raise StudioError(
                 f"Another {what} works on this workspace",
                 expected=f"one {what} for {path.parent}",
                 received=f"a second one, while the first holds {path.name}",
                 fix="use the one that runs, stop it first, or name another --workspace",
-            ) from error
+            )
         yield
 
 
 def write_atomically(path: Path, text: str) -> None:
     """Writes a small text file so that readers see the old one or the new one, never half."""
     draft = path.with_name(f".{path.name}.{os.getpid()}.draft")
-    draft.write_text(text, "utf-8")
-    sync(draft)
-    draft.replace(path)
+    try:
+        draft.write_text(text, "utf-8")
+        sync(draft)
+        draft.replace(path)
+    finally:
+        draft.unlink(missing_ok=True)
     sync(path.parent)
 
 

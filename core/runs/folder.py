@@ -12,7 +12,6 @@ run.lock        held by the process that runs it
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import secrets
@@ -26,7 +25,7 @@ from typing import Any
 from core.errors import RunError
 from core.events import EVENTS_FILE, STOP_FILE, StopMode
 from core.runs.process import ProcessIdentity
-from core.workspace import Workspace, write_atomically
+from core.workspace import Workspace, file_lock, write_atomically
 
 # What of the submitter's environment goes with a run. Secrets never do.
 _CARRIED_PREFIXES = ("HF_", "JAX_", "XLA_", "TF_", "TPU_", "CUDA_", "STUDIO_", "LIBTPU_", "KERAS_")
@@ -160,16 +159,14 @@ class RunFolder:
         Raises:
             RunError: Another process holds it.
         """
-        with (self.path / "run.lock").open("a") as file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError as error:
+        with file_lock(self.path / "run.lock", wait=False) as held:
+            if not held:
                 raise RunError(
                     f"The run {self.path.name} is running already",
                     expected="one process a run",
                     received="another process that holds its lock",
                     fix="wait for it, or stop it",
-                ) from error
+                )
             yield
 
 

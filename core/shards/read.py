@@ -10,7 +10,7 @@ Files are mapped, not loaded. Each record is checked by its CRC whenever it is r
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from hashlib import sha256
 from pathlib import Path
@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from core.errors import ShardError
+from core.errors import MissingDataError, ShardError
 from core.events import Reporter
 from core.shards.layout import id_dtype
 from core.shards.records import (
@@ -35,6 +35,7 @@ from core.workspace import (
     MANIFEST_FILE,
     Manifest,
     Workspace,
+    damaged_files,
     fingerprint_of_files,
     hash_file,
     read_manifest,
@@ -215,7 +216,8 @@ def open_shards(
 
     Raises:
         ConfigError: There are none by that name.
-        ShardError: A file is missing, has another size than it should, or can't be fetched.
+        ShardError: A file is missing or damaged, has another size than it should, or can't be
+            fetched.
     """
     workspace = workspace or Workspace()
     reporter = reporter or Reporter()
@@ -250,7 +252,7 @@ def _is_bare_folder(reference: str, workspace: Workspace) -> bool:
 def _open_elsewhere(folder: Path, expected: Manifest) -> Shards:
     """Opens a folder that an artifact's manifest points to."""
     if not (folder / MANIFEST_FILE).is_file():
-        raise ShardError(
+        raise MissingDataError(
             f"The shards {expected.name} are not where they were put",
             expected=f"them in {folder}",
             received="no manifest there",
@@ -272,11 +274,24 @@ def _open_folder(folder: Path) -> Shards:
     if not (folder / MANIFEST_FILE).is_file():
         return _open_bare(folder)
     manifest = read_manifest(folder)
+    _check_small_files(folder, manifest)
     layout = _stated_layout(folder, manifest)
     train, validation = (
         Rows(_stated_files(folder, manifest, split, layout), layout) for split in SPLITS
     )
     return Shards(folder, manifest, train, validation)
+
+
+def _check_small_files(folder: Path, manifest: Manifest) -> None:
+    """Refuses tokenizer files and counts that aren't those that were written."""
+    small = {n: entry for n, entry in manifest.files.items() if not parse_file_name(Path(n).name)}
+    if problems := damaged_files(folder, replace(manifest, files=small)):
+        raise ShardError(
+            f"The shards in {folder} are damaged",
+            expected="the files that were written, byte for byte",
+            received=", ".join(problems),
+            fix="restore the files from a copy, or build the shards again",
+        )
 
 
 def _stated_layout(folder: Path, manifest: Manifest) -> RecordLayout:
@@ -310,7 +325,7 @@ def _stated_files(
 def _check_size(path: Path, size: int, records: int, layout: RecordLayout) -> None:
     """Refuses a file of another size, if possible with the record that it ends in."""
     if not path.is_file():
-        raise ShardError(
+        raise MissingDataError(
             f"The shard {path} is missing",
             expected=f"a file of {size} bytes",
             received="none",

@@ -12,7 +12,7 @@ disk: rows are read by number through a memory map, without parsing.
 
 `Int64Records`: `input_ids` and `attention_mask` are int64 lists, as the original
 `prepare_tfrecord_shards.py` writes and `run_mlm.py` reads. Sizes vary, so a file is walked through
-once to find where its records begin.
+once to find where its records begin; behind a damaged length the next sound one is looked for.
 
 Files are called `dataset-{shard}-{records}.tfrecord`. A record is checked by its CRCs whenever it
 is read; a damaged one is named by its file and its number in it, counted from 0.
@@ -22,7 +22,6 @@ Source: https://www.tensorflow.org/tutorials/load_data/tfrecord#tfrecords_format
 
 from __future__ import annotations
 
-import os
 import re
 import struct
 from collections.abc import Iterator
@@ -30,12 +29,13 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import islice
 from pathlib import Path
+from typing import BinaryIO
 
 import google_crc32c
 import numpy as np
 from numpy.typing import NDArray
 
-from core.errors import ShardError
+from core.errors import MissingDataError, ShardError
 from core.shards.protobuf import (
     BYTES,
     INT64,
@@ -55,6 +55,7 @@ _FRAME_BYTES = _FRAME.size
 _CRC_BYTES = 4
 _CRC_MASK_DELTA = 0xA282EAD8
 _CHECKED_AT_ONCE = 4096
+_LONGEST_SEARCH_BYTES = 1 << 20
 
 
 def file_name(shard: int, records: int) -> str:
@@ -198,11 +199,11 @@ class Int64Records:
         """Maps a file and finds where its records begin, by walking through it.
 
         Raises:
-            ShardError: It ends inside a record, a frame is damaged, or it holds another number of
-                records.
+            ShardError: It ends inside a record, it holds another number of records, or so much of
+                it is damaged that they can't be told apart.
         """
         _size_of(path)
-        offsets = np.fromiter(walk(path), np.int64)
+        offsets = np.fromiter(walk(path, records), np.int64)
         if len(offsets) != records + 1:
             raise _wrong_count(path, records, str(len(offsets) - 1))
         data = np.memmap(path, np.uint8, mode="r") if records else np.empty(0, np.uint8)
@@ -267,9 +268,9 @@ class MappedInt64Records:
 
     def _record(self, number: int) -> bytes:
         start, end = self.offsets[number : number + 2].tolist()
-        data = self.data[start + _FRAME_BYTES : end].tobytes()
-        example, crc = data[:-_CRC_BYTES], data[-_CRC_BYTES:]
-        if masked_crc(example) != int.from_bytes(crc, "little"):
+        data = self.data[start:end].tobytes()
+        example = data[_FRAME_BYTES:-_CRC_BYTES]
+        if data != frame(example):
             raise _damaged(self.path, number)
         return example
 
@@ -352,13 +353,19 @@ def sniff(path: Path) -> RecordLayout:
     return _fixed_layout(path, len(parts[0]))
 
 
-def walk(path: Path) -> Iterator[int]:
+def walk(path: Path, records: int | None = None) -> Iterator[int]:
     """Yields where each record of a file begins, and last the file's size.
 
+    Args:
+        path: The file.
+        records: How many it should hold. Where that is known, one whose frame is damaged is passed
+            over, so that those behind it are found; it is refused when it is read.
+
     Raises:
-        ShardError: It ends inside a record, or a frame is damaged.
+        ShardError: It ends inside a record, or a frame is damaged beyond that.
     """
     size = path.stat().st_size
+    damaged = []
     with path.open("rb") as file:
         position, number = 0, 0
         while position < size:
@@ -367,14 +374,32 @@ def walk(path: Path) -> Iterator[int]:
             if len(head) < _FRAME_BYTES:
                 raise _truncated(path, number, size, position + _FRAME_BYTES)
             length, crc = _FRAME.unpack(head)
-            if masked_crc(head[:8]) != crc:
-                raise _damaged(path, number)
-            position += _FRAME_BYTES + length + _CRC_BYTES
+            if masked_crc(head[:8]) == crc:
+                position += _FRAME_BYTES + length + _CRC_BYTES
+            else:
+                damaged.append(number)
+                position = _next_record(file, position, size) if records else 0
+                if not position:
+                    raise _damaged(path, number)
             if position > size:
                 raise _truncated(path, number, size, position)
-            file.seek(length + _CRC_BYTES, os.SEEK_CUR)
+            file.seek(position)
             number += 1
+    if damaged and number != records:
+        raise _damaged(path, damaged[0])
     yield size
+
+
+def _next_record(file: BinaryIO, start: int, size: int) -> int:
+    """Returns where the record behind a damaged one begins, the file's end included, or 0."""
+    file.seek(start)
+    data = file.read(_LONGEST_SEARCH_BYTES)
+    for place in range(_FRAME_BYTES + _CRC_BYTES, len(data) - _FRAME_BYTES + 1):
+        length, crc = _FRAME.unpack_from(data, place)
+        fits = length <= size - start - place - _FRAME_BYTES - _CRC_BYTES
+        if fits and masked_crc(data[place : place + 8]) == crc:
+            return start + place
+    return size if start + len(data) == size else 0
 
 
 def frame(data: bytes) -> bytes:
@@ -410,7 +435,7 @@ def _size_of(path: Path) -> int:
     try:
         return path.stat().st_size
     except OSError as error:
-        raise ShardError(
+        raise MissingDataError(
             f"The shard {path} can't be read",
             expected="a TFRecord file",
             received=error.strerror or str(error),

@@ -8,7 +8,6 @@ sizes and SHA-256, the manifest last. What a store answers is not trusted to nam
 from __future__ import annotations
 
 import base64
-import json
 import os
 import shutil
 from collections.abc import Iterable, Iterator, Mapping
@@ -28,6 +27,7 @@ from core.workspace import (
     fingerprint_of_files,
     hash_file,
     manifest_text,
+    parse_manifest,
     read_manifest,
     sync,
 )
@@ -280,8 +280,7 @@ def _fetch_file(remote: RemoteFolder, folder: Path, name: str, entry: Mapping[st
 
 def _parse_manifest(remote: RemoteFolder) -> Manifest:
     try:
-        values = json.loads(remote.read(MANIFEST_FILE))
-        manifest = Manifest(**{k: values[k] for k in Manifest.__annotations__ if k in values})
+        manifest = parse_manifest(remote.read(MANIFEST_FILE))
         sound = manifest.kind == "shards" and all(_is_inside(name) for name in manifest.files)
     except (ValueError, TypeError, AttributeError) as error:
         raise _bad_manifest(remote, str(error)) from error

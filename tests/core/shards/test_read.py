@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +15,7 @@ from core.shards import read
 from core.shards.build import build
 from core.shards.read import Shards, open_shards
 from core.shards.records import Int64Records, ShardWriter
-from core.workspace import Workspace
+from core.workspace import Workspace, write_manifest
 from tests.core.shards.test_records import flip, write_with_tensorflow
 
 
@@ -175,9 +175,7 @@ def test_a_file_whose_name_says_another_number_is_named(shards: Shards, tmp_path
 
 def test_a_damaged_manifest_is_named(shards: Shards) -> None:
     path = shards.path / "manifest.json"
-    manifest = json.loads(path.read_text("utf-8"))
-    del manifest["counts"]["row_length"]
-    path.write_text(json.dumps(manifest), "utf-8")
+    write_manifest(shards.path, replace(shards.manifest, counts={}))
     with pytest.raises(ShardError, match="doesn't say how its rows are laid out"):
         reopen(shards)
     path.write_text("{", "utf-8")
