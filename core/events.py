@@ -10,11 +10,13 @@ Kinds: `started`, `resumed` (with the `step` it goes on from), `progress`, `metr
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import threading
 import time
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal
 
@@ -23,6 +25,7 @@ from core.errors import RunError
 EVENTS_FILE = "events.jsonl"
 STOP_FILE = "stop.json"
 SYNC_INTERVAL_SECONDS = 0.5
+_CLOSING_PATIENCE_SECONDS = 600.0
 _TAIL_BYTES = 1 << 16
 
 StopMode = Literal["save", "abort"]
@@ -39,6 +42,8 @@ class RunStopped(Exception):
 class EventLog:
     """Appends events to a file; they are on the disk within a second.
 
+    While the disk is full they wait in memory, and go on in order once there is room.
+
     Args:
         path: The file; created with its folder if missing. A torn last line is cut off first.
     """
@@ -50,6 +55,7 @@ class EventLog:
         self._lock = threading.Lock()
         self._dirty = threading.Event()
         self._closed = False
+        self._unwritten = b""
         self._syncer = threading.Thread(target=self._sync_forever, daemon=True)
         self._syncer.start()
 
@@ -59,19 +65,43 @@ class EventLog:
             self._number += 1
             event = {"n": self._number, "t": round(time.time(), 3), "kind": kind, **fields}
             line = json.dumps(event, ensure_ascii=False, separators=(",", ":"), default=str)
-            self._file.write(line.encode("utf-8") + b"\n")
+            self._unwritten += line.encode("utf-8") + b"\n"
+            self._write()
             self._dirty.set()
             return self._number
 
     def close(self) -> None:
-        """Syncs what is left and closes the file."""
+        """Syncs what is left and closes the file; on a full disk it waits for room first.
+
+        Raises:
+            OSError: There was no room for ten minutes.
+        """
+        deadline = time.monotonic() + _CLOSING_PATIENCE_SECONDS
+        while not self._close(give_up=time.monotonic() > deadline):
+            time.sleep(SYNC_INTERVAL_SECONDS)
+        self._dirty.set()
+
+    def _close(self, *, give_up: bool) -> bool:
+        """Closes the file if everything could be written; tells whether it is closed."""
         with self._lock:
             if self._closed:
-                return
+                return True
+            self._write()
+            if self._unwritten and not give_up:
+                return False
             self._closed = True
-            os.fsync(self._file.fileno())
-            self._file.close()
-        self._dirty.set()
+            with self._file:
+                os.fsync(self._file.fileno())
+                if self._unwritten:
+                    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self._file.name))
+            return True
+
+    def _write(self) -> None:
+        """Writes what is left to be written, or as much of it as there is room for."""
+        with suppressed_if_full():
+            while self._unwritten:
+                written = self._file.write(self._unwritten)
+                self._unwritten = self._unwritten[written or 0 :]
 
     def _sync_forever(self) -> None:
         while True:
@@ -80,12 +110,31 @@ class EventLog:
                 if self._closed:
                     return
                 self._dirty.clear()
+                self._write()
+                if self._unwritten:
+                    self._dirty.set()
                 descriptor = os.dup(self._file.fileno())
             try:
-                os.fsync(descriptor)
+                with suppressed_if_full():
+                    os.fsync(descriptor)
             finally:
                 os.close(descriptor)
             time.sleep(SYNC_INTERVAL_SECONDS)
+
+
+def is_disk_full(error: BaseException) -> bool:
+    """Tells whether an error says that there is no room left."""
+    return isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
+
+
+@contextmanager
+def suppressed_if_full() -> Iterator[None]:
+    """Passes over errors that say that there is no room left on the disk."""
+    try:
+        yield
+    except OSError as error:
+        if not is_disk_full(error):
+            raise
 
 
 def read_events(path: Path, offset: int = 0) -> tuple[list[dict[str, Any]], int]:
@@ -106,6 +155,18 @@ def read_events(path: Path, offset: int = 0) -> tuple[list[dict[str, Any]], int]
     end = data.rfind(b"\n") + 1
     events = [event for line in data[:end].splitlines() if (event := _parse(line))]
     return events, offset + end
+
+
+def read_last_events(path: Path) -> list[dict[str, Any]]:
+    """Returns the events of a log's last 64 KiB, however long it is."""
+    if not path.exists():
+        return []
+    with path.open("rb") as file:
+        size = file.seek(0, os.SEEK_END)
+        file.seek(max(0, size - _TAIL_BYTES))
+        data = file.read()
+    lines = data[: data.rfind(b"\n") + 1].splitlines()
+    return [event for line in lines if (event := _parse(line))]
 
 
 class Reporter:
@@ -223,7 +284,8 @@ class FolderReporter(Reporter):
 
     def _print(self, line: str) -> None:
         if self._echo:
-            print(line, flush=True)
+            with suppressed_if_full():
+                print(line, flush=True)
 
 
 def read_stop(path: Path) -> StopMode | None:

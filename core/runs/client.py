@@ -31,6 +31,7 @@ def submit(workspace: Workspace, stage: str, config: StageConfig, after: Sequenc
 
     Raises:
         ConfigError: The name it asks for is taken.
+        RunError: The worker couldn't queue it.
     """
     _check_name_is_free(workspace, stage, config)
     record = RunRecord(
@@ -42,7 +43,8 @@ def submit(workspace: Workspace, stage: str, config: StageConfig, after: Sequenc
         cwd=os.getcwd(),
         environment=carried_environment(os.environ),
     )
-    _ask(workspace, "submit", vars(record))
+    if error := _ask(workspace, "submit", vars(record)):
+        raise RunError(error)
     return record.id
 
 

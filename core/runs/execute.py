@@ -6,7 +6,6 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import signal
 import sys
@@ -17,7 +16,7 @@ from typing import Any
 
 from core.config import StageConfig
 from core.errors import StudioError
-from core.events import FolderReporter, RunStopped
+from core.events import FolderReporter, RunStopped, is_disk_full
 from core.runs.folder import RunFolder
 from core.runs.process import ProcessIdentity
 from core.stages import parse_stage_config, stage_function
@@ -43,7 +42,8 @@ def execute_stage(
     except BaseException as error:
         reporter.event("finished", state="failed", **describe_failure(error))
         raise
-    reporter.event("artifact", **describe_artifact(artifact))
+    made = not getattr(config, "evaluate_only", False)
+    reporter.event("artifact", made=made, **describe_artifact(artifact))
     reporter.event("finished", state="done", reason="", results=artifact.manifest.counts)
     return artifact
 
@@ -73,8 +73,8 @@ def describe_failure(error: BaseException) -> dict[str, Any]:
     """Returns the reason and the error of a `finished` event, with advice for what is known."""
     if isinstance(error, StudioError):
         return {"reason": error.reason or type(error).__name__, "error": describe_error(error)}
-    for reason, known in (("disk_full", _is_disk_full), ("out_of_memory", _is_out_of_memory)):
-        if known(error):
+    for reason, is_known in _KNOWN.items():
+        if is_known(error):
             advice = StudioError(_PROBLEMS[reason], received=_short(error), fix=_ADVICE[reason])
             return {"reason": reason, "error": describe_error(advice)}
     unknown = StudioError(
@@ -96,22 +96,33 @@ def describe_error(error: StudioError) -> dict[str, str]:
     }
 
 
+def _is_out_of_memory(error: BaseException) -> bool:
+    # JAX says it in the message, TensorFlow in the error's name.
+    said = f"{type(error).__name__} {error}"
+    return isinstance(error, MemoryError) or any(
+        word in said for word in ("RESOURCE_EXHAUSTED", "ResourceExhaustedError")
+    )
+
+
+def _is_data_missing(error: BaseException) -> bool:
+    return isinstance(error, FileNotFoundError)
+
+
+_KNOWN = {
+    "disk_full": is_disk_full,
+    "out_of_memory": _is_out_of_memory,
+    "data_missing": _is_data_missing,
+}
 _PROBLEMS = {
     "disk_full": "The disk is full",
     "out_of_memory": "There was not enough memory",
+    "data_missing": "A file that this run reads is gone",
 }
 _ADVICE = {
     "disk_full": "make room (delete artifacts or runs that aren't needed), then resume the run",
     "out_of_memory": "use a smaller batch, shorter rows or a smaller model",
+    "data_missing": "bring the file back, or name one that is there, then resume the run",
 }
-
-
-def _is_disk_full(error: BaseException) -> bool:
-    return isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
-
-
-def _is_out_of_memory(error: BaseException) -> bool:
-    return isinstance(error, MemoryError) or "RESOURCE_EXHAUSTED" in str(error)
 
 
 def _short(error: BaseException) -> str:

@@ -20,6 +20,7 @@ from core.runs.process import ProcessIdentity
 
 ABORT_GRACE_SECONDS = 15.0
 _POLL_SECONDS = 0.1
+_RETRY_SECONDS = 1.0
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -31,10 +32,27 @@ def main(arguments: list[str] | None = None) -> int:
         env={**os.environ, **folder.read_record().environment},
     )
     _pass_on_sigterm(child)
-    folder.write_processes(run=ProcessIdentity.of(child.pid), supervisor=ProcessIdentity.of_this())
-    code = _wait(child, folder)
-    folder.write_exit(code if code >= 0 else None, -code if code < 0 else None)
+    try:
+        folder.write_processes(
+            run=ProcessIdentity.of(child.pid), supervisor=ProcessIdentity.of_this()
+        )
+    except OSError:
+        # A run that nobody can find again would be started a second time.
+        child.kill()
+        raise
+    finally:
+        _write_exit(folder, _wait(child, folder))
     return 0
+
+
+def _write_exit(folder: RunFolder, code: int) -> None:
+    """Writes how it ended; on a full disk as soon as there is room."""
+    while folder.path.exists():
+        try:
+            folder.write_exit(code if code >= 0 else None, -code if code < 0 else None)
+            return
+        except OSError:
+            time.sleep(_RETRY_SECONDS)
 
 
 def _wait(child: subprocess.Popen[bytes], folder: RunFolder) -> int:

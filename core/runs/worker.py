@@ -8,26 +8,27 @@ they have reported meanwhile. It ends by itself when there has been nothing to d
 from __future__ import annotations
 
 import argparse
-import fcntl
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import time
 import traceback
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from sqlalchemy.exc import OperationalError
+
 import core
 from core.errors import RunError, StudioError
-from core.events import StopMode, read_events
+from core.events import StopMode, read_events, read_last_events
 from core.housekeeping import delete_artifact
 from core.runs.folder import RunFolder, RunRecord
 from core.store import ACTIVE_STATES, RequestRow, RunRow, Store
-from core.workspace import Workspace
+from core.workspace import Workspace, file_lock
 
 POLL_SECONDS = 0.2
 IDLE_SECONDS = 60.0
@@ -36,6 +37,10 @@ SLOTS_VARIABLE = "STUDIO_SLOTS"
 _LOCK_FILE = "worker.lock"
 _LOG_FILE = "worker.log"
 _KEPT_WARNINGS = 20
+_LOCK_PATIENCE_SECONDS = 0.5
+_LOCK_POLL_SECONDS = 0.02
+_RETRY_SECONDS = 1.0
+_LOG_LINES_OF_AN_ERROR = 3
 
 
 class Worker:
@@ -177,11 +182,11 @@ class Worker:
         if exited is None and finished is None and not _was_started(row, folder):
             self._queue_again(row)
             return
-        if finished and finished.get("reason") == "preempted":
+        if _was_preempted(finished, exited):
             folder.archive_attempt(row.attempt)
             self.store.queue_again(row.id, reason="preempted")
             return
-        values = _ending(finished, exited)
+        values = _ending(finished, exited, folder)
         now = time.time()
         ended = (exited or finished or {}).get("time") or (finished or {}).get("t") or now
         self.store.update_run(row.id, ended=ended, eta_seconds=None, **values)
@@ -273,7 +278,8 @@ class _Intake:
         self.values["warnings"] = self._warnings[-_KEPT_WARNINGS:]
 
     def _on_artifact(self, event: dict[str, Any]) -> None:
-        self.artifacts.append(event["artifact"])
+        # What was only measured was made by another run.
+        self.artifacts += [event["artifact"]] if event.get("made", True) else []
         self.values["artifact"] = event["artifact"]["path"]
         self.values["name"] = event["artifact"]["name"]
 
@@ -289,17 +295,9 @@ def child_environment() -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": os.pathsep.join(dict.fromkeys(paths))}
 
 
-@contextmanager
-def worker_lock(workspace: Workspace) -> Iterator[bool]:
+def worker_lock(workspace: Workspace) -> AbstractContextManager[bool]:
     """Tries to hold the workspace's worker lock; gives whether it does."""
-    workspace.root.mkdir(parents=True, exist_ok=True)
-    with (workspace.root / _LOCK_FILE).open("a") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            yield False
-            return
-        yield True
+    return file_lock(workspace.root / _LOCK_FILE, wait=False)
 
 
 def is_worker_running(workspace: Workspace) -> bool:
@@ -316,25 +314,39 @@ def start_worker(workspace: Workspace) -> None:
 
 
 def run_worker(workspace: Workspace, *, slots: int, idle_seconds: float) -> None:
-    """Works until idle for `idle_seconds`; returns at once if another worker is there."""
+    """Works until idle for `idle_seconds`; returns soon if another worker is there."""
+    patience = time.monotonic() + _LOCK_PATIENCE_SECONDS
     while True:
         with worker_lock(workspace) as held:
-            if not held:
-                return
-            worker = Worker(workspace, slots)
-            _work_until_idle(worker, idle_seconds)
+            if held:
+                worker = Worker(workspace, slots)
+                _work_until_idle(worker, idle_seconds)
         # Whoever asked in the moment between the last look and the unlocking counts on this worker.
-        if not worker.store.pending_requests():
+        if held and not worker.store.pending_requests():
             worker.store.close()
             return
+        # Whoever only looks whether there is a worker holds the lock for an instant.
+        if not held and time.monotonic() > patience:
+            return
+        time.sleep(_LOCK_POLL_SECONDS)
 
 
 def _work_until_idle(worker: Worker, idle_seconds: float) -> None:
+    """Works round after round; one that the disk or the database refuses is tried again."""
     last_busy = time.monotonic()
+    last_problem = ""
     while time.monotonic() - last_busy < idle_seconds:
-        if worker.work():
+        try:
+            busy, problem = worker.work(), ""
+        except (OSError, OperationalError) as error:
+            busy, problem = True, f"{type(error).__name__}: {error}"
+        if problem and problem != last_problem:
+            with suppress(OSError):
+                print(f"trying again: {problem}", file=sys.stderr, flush=True)
+        last_problem = problem
+        if busy:
             last_busy = time.monotonic()
-        time.sleep(POLL_SECONDS)
+        time.sleep(_RETRY_SECONDS if problem else POLL_SECONDS)
 
 
 def _row_of(record: RunRecord, state: str) -> RunRow:
@@ -351,11 +363,20 @@ def _row_of(record: RunRecord, state: str) -> RunRow:
     )
 
 
-def _ending(finished: dict[str, Any] | None, exited: dict[str, Any] | None) -> dict[str, Any]:
+def _was_preempted(finished: dict[str, Any] | None, exited: dict[str, Any] | None) -> bool:
+    """Whether a SIGTERM ended it: after it had saved, or before it could listen."""
+    if finished:
+        return finished.get("reason") == "preempted"
+    return exited is not None and exited["signal"] == signal.SIGTERM
+
+
+def _ending(
+    finished: dict[str, Any] | None, exited: dict[str, Any] | None, folder: RunFolder
+) -> dict[str, Any]:
     """Returns the columns that say how a run ended."""
     code = exited["code"] if exited else None
-    signal = exited["signal"] if exited else None
-    process = {"exit_code": code, "signal": signal}
+    number = exited["signal"] if exited else None
+    process = {"exit_code": code, "signal": number}
     if finished:
         state = str(finished["state"])
         return {
@@ -366,31 +387,48 @@ def _ending(finished: dict[str, Any] | None, exited: dict[str, Any] | None) -> d
         }
     if exited is None:
         return {**process, "state": "lost", "reason": "", "error": _LOST}
-    return {
-        **process,
-        "state": "failed",
-        "reason": _reason(code, signal),
-        "error": _died(code, signal),
-    }
-
-
-def _reason(code: int | None, signal: int | None) -> str:
-    # Linux's out-of-memory killer sends SIGKILL; nothing in the studio does, an abort apart.
-    return {9: "killed", 6: "aborted", 11: "crashed"}.get(signal or 0, "error")
-
-
-def _died(code: int | None, signal: int | None) -> dict[str, str]:
-    advice = "read the end of the log"
-    if signal == 9:
-        advice = "if nobody killed it, the machine ran out of memory: use a smaller batch or model"
-    return {
+    reason, advice = _SIGNALS.get(number or 0, ("error", "read the end of the log"))
+    error = {
         "problem": "The run's process ended without saying why",
         "expected": "a report of how it went",
-        "received": f"signal {signal}" if signal else f"exit code {code}",
+        "received": _last_words(code, number, folder),
         "fix": advice,
         "field": "",
     }
+    return {**process, "state": "failed", "reason": reason, "error": error}
 
+
+def _last_words(code: int | None, number: int | None, folder: RunFolder) -> str:
+    """Returns how a process ended and what it had printed last."""
+    end = f"signal {number} ({_signal_name(number)})" if number else f"exit code {code}"
+    lines = [line.strip() for line in folder.log_tail().splitlines() if line.strip()]
+    last = " / ".join(lines[-_LOG_LINES_OF_AN_ERROR:])
+    return f"{end}; the log ends: {last[-_LONGEST_LAST_WORDS:]}" if last else end
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return "unknown"
+
+
+_LONGEST_LAST_WORDS = 600
+
+# Linux's out-of-memory killer sends SIGKILL; nothing in the studio does, an abort apart.
+_SIGNALS: dict[int, tuple[str, str]] = {
+    signal.SIGKILL: (
+        "killed",
+        "if nobody killed it, the machine ran out of memory: use a smaller batch or model",
+    ),
+    signal.SIGABRT: ("aborted", "a library gave up: read the end of the log"),
+    signal.SIGSEGV: ("crashed", "a library crashed: read the end of the log"),
+    signal.SIGBUS: (
+        "data_missing",
+        "a file that it reads became shorter, or the disk can't read it: restore the shards, then "
+        "resume the run",
+    ),
+}
 
 _LOST = {
     "problem": "The run's process is gone and nobody saw how it ended",
@@ -414,8 +452,8 @@ def _was_started(row: RunRow, folder: RunFolder) -> bool:
 
 
 def _finished_event(folder: RunFolder, after: int) -> dict[str, Any] | None:
-    """Reads the log again: the end may have been taken in by an earlier round."""
-    events, _ = read_events(folder.events)
+    """Reads the log's end again: it may have been taken in by an earlier round."""
+    events = read_last_events(folder.events)
     ends = [one for one in events if one["kind"] == "finished" and one["n"] > after]
     return ends[-1] if ends else None
 

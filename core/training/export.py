@@ -123,7 +123,10 @@ def check_room(config: TrainConfig, architecture: Architecture, folder: Path) ->
 
 
 def evaluated_artifact(checkpoint: Path, figures: Mapping[str, float]) -> Artifact:
-    """Returns a checkpoint as an artifact with what validation said of it; writes nothing."""
+    """Returns a checkpoint as an artifact whose counts are what validation said of it.
+
+    Nothing is written: what the checkpoint's own manifest says of its making stays.
+    """
     if (checkpoint / MANIFEST_FILE).is_file():
         manifest = replace(read_manifest(checkpoint), kind="model")
     else:
@@ -132,7 +135,7 @@ def evaluated_artifact(checkpoint: Path, figures: Mapping[str, float]) -> Artifa
         manifest = Manifest(
             kind="model", name=checkpoint.name, fingerprint=fingerprint, files=files
         )
-    return Artifact(checkpoint, replace(manifest, counts={**manifest.counts, **figures}))
+    return Artifact(checkpoint, replace(manifest, counts=dict(figures)))
 
 
 def _wanted_name(config: TrainConfig, inputs: TrainingInputs) -> str:
