@@ -28,6 +28,7 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError
 from safetensors.numpy import load_file, save_file
 
+from core.config import fingerprint_of
 from core.errors import CheckpointError, StudioError
 from core.events import Reporter
 from core.workspace import (
@@ -195,6 +196,7 @@ class Checkpoints:
             CheckpointError: There are checkpoints, and all of them are damaged.
         """
         problems: dict[int, str] = {}
+        self._check_skipped(reporter)
         for step in self.steps():
             try:
                 verify(self.path(step))
@@ -215,15 +217,12 @@ class Checkpoints:
     def remember_skipped(self, windows: list[list[int]]) -> None:
         """Writes which windows of batches are left out, before the next checkpoint has it."""
         self.folder.mkdir(parents=True, exist_ok=True)
-        write_atomically(self.folder / _SKIPPED_FILE, json.dumps(windows) + "\n")
+        values = {"windows": windows, "seal": fingerprint_of({"windows": windows})}
+        write_atomically(self.folder / _SKIPPED_FILE, json.dumps(values) + "\n")
 
     def skip_again(self, state: TrainingState) -> TrainingState:
         """Leaves out again what was found to break the run after this state was saved."""
-        try:
-            windows = json.loads((self.folder / _SKIPPED_FILE).read_text("utf-8"))
-        except (OSError, ValueError):
-            return state
-        for window in windows:
+        for window in self._read_skipped() or []:
             if window[0] == state.step and window not in state.skipped:
                 state = state.skipping(window)
         return state
@@ -258,6 +257,25 @@ class Checkpoints:
         finally:
             if replaced.exists():
                 _settle(replaced)
+
+    def _read_skipped(self) -> list[list[int]] | None:
+        """Returns the windows that were written down; None where the file is damaged."""
+        path = self.folder / _SKIPPED_FILE
+        if not path.exists():
+            return []
+        try:
+            values = json.loads(path.read_bytes())
+            windows, seal = values["windows"], values["seal"]
+        except (OSError, ValueError, KeyError, TypeError):
+            return None
+        return windows if seal == fingerprint_of({"windows": windows}) else None
+
+    def _check_skipped(self, reporter: Reporter) -> None:
+        if self._read_skipped() is None:
+            reporter.warn(
+                f"{self.folder / _SKIPPED_FILE} is damaged: batches that broke the loss since the "
+                "last checkpoint are tried again"
+            )
 
     def _set_aside(self, problems: dict[int, str], good: int, reporter: Reporter) -> None:
         """Renames damaged checkpoints, so that they aren't counted among the newest."""

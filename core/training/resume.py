@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from core.config import TrainConfig
 from core.errors import CheckpointError
+from core.events import EVENTS_FILE, read_events
 from core.training.checkpoint import TrainingState
 from core.training.recipe import Plan, extend
 
@@ -15,6 +17,26 @@ from core.training.recipe import Plan, extend
 _REFERENCES = ("shards", "tokenizer", "checkpoint")
 # Checked by itself: a run may be given more steps.
 _EXTENDABLE = ("num_train_steps",)
+
+
+def check_nothing_is_lost(folder: Path) -> None:
+    """Refuses to start a run over whose checkpoints are gone.
+
+    Args:
+        folder: The run's folder, in which there is no checkpoint.
+
+    Raises:
+        CheckpointError: The run has reported that it saved one.
+    """
+    events, _ = read_events(folder / EVENTS_FILE)
+    saved = [event["step"] for event in events if event["kind"] == "checkpoint"]
+    if saved:
+        raise CheckpointError(
+            f"The checkpoints of the run {folder.name} are gone",
+            expected=f"the one of step {saved[-1]} in {folder}, or one before it",
+            received="none",
+            fix="bring them back from a copy, or start a new run",
+        )
 
 
 def check_same_run(state: TrainingState, config: TrainConfig, fingerprints: dict[str, str]) -> None:

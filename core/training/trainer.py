@@ -42,7 +42,7 @@ from core.training.evaluation import Evaluation, eval_figures
 from core.training.export import check_destination, check_room, evaluated_artifact, export_model
 from core.training.inputs import TrainingInputs, open_inputs
 from core.training.meter import Meter
-from core.training.resume import check_same_run, resumed_plan
+from core.training.resume import check_nothing_is_lost, check_same_run, resumed_plan
 from core.training.tensorboard import FOLDER as TENSORBOARD_FOLDER
 from core.training.tensorboard import ScalarWriter
 from core.workspace import Artifact, Workspace
@@ -123,6 +123,8 @@ class TrainingRun:
         self._folder = folder
         self._first_plan = plan
         found = self._checkpoints.newest_good(reporter)
+        if found is None:
+            check_nothing_is_lost(folder)
         if found is None and (folder / TENSORBOARD_FOLDER).exists():
             reporter.note("Starting over: this run was ended before anything was saved")
             reporter.event("resumed", step=_BEFORE_THE_FIRST_STEP)

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import json
 import resource
+import shutil
 import sys
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -21,7 +23,9 @@ from core.config import TrainConfig
 from core.errors import StudioError
 from core.events import FolderReporter, RunStopped, StopMode, read_events
 from core.objectives.mlm import MaskedLanguageModel
+from core.shards.read import open_shards
 from core.training.batches import EVAL_SEED
+from core.training.checkpoint import Checkpoints, verify
 from core.training.trainer import train
 from core.workspace import Artifact, Workspace
 
@@ -182,16 +186,56 @@ def ended_before_the_first_save(engine: str, workspace: Workspace) -> dict[str, 
 
 
 def changed(engine: str, workspace: Workspace) -> dict[str, str]:
-    """A stopped run that is resumed with other settings: refused before anything is compiled."""
+    """A stopped run that is resumed with something else: refused before anything is compiled."""
     name, first = f"changed-{engine}", config_of(engine)
     assert run(workspace, name, first, stop_at=0) is None
-    messages = {}
-    for field, value in (("learning_rate", 0.5), ("seed", 9), ("weight_decay", 0.7)):
-        try:
-            run(workspace, name, config_of(engine, **{field: value}))
-        except StudioError as error:
-            messages[field] = str(error)
-    return messages
+    changes: dict[str, dict[str, Any]] = {
+        "learning_rate": {"learning_rate": 0.5},
+        "seed": {"seed": 9},
+        "weight_decay": {"weight_decay": 0.7},
+        "shards": {"shards": "more"},
+        "tokenizer": {"shards": "foreign"},
+    }
+    return {
+        field: refusal(workspace, name, config_of(engine, **changes[field])) for field in changes
+    }
+
+
+def refusal(workspace: Workspace, name: str, config: TrainConfig) -> str:
+    """Returns what a run says that can't be resumed."""
+    try:
+        run(workspace, name, config)
+    except StudioError as error:
+        return str(error)
+    return ""
+
+
+def checkpoints_gone(engine: str, workspace: Workspace) -> dict[str, Any]:
+    """A run whose checkpoints were deleted before it was resumed."""
+    name, config = f"gone-{engine}", config_of(engine)
+    assert run(workspace, name, config, stop_at=1) is None
+    shutil.rmtree(workspace.runs / name / "checkpoints")
+    return {"refused": refusal(workspace, name, config)}
+
+
+def damaged_record(engine: str, workspace: Workspace) -> dict[str, Any]:
+    """Shards of which one record is damaged: a run that stops there, and one that leaves it out."""
+    folder = workspace.root / "damaged"
+    shutil.copytree(workspace.folder("shards") / "rows", folder)
+    rows = open_shards(str(folder), workspace).train
+    path, number = rows.locate(5)
+    content = bytearray(path.read_bytes())
+    content[(number + 1) * len(content) // rows.files[0].records - 9] ^= 1
+    path.write_bytes(content)
+    name = f"left-out-{engine}"
+    strict = config_of(engine, shards=str(folder), num_train_epochs=1, num_train_steps=None)
+    artifact = run(workspace, name, strict.model_copy(update={"damaged_records": "skip"}))
+    assert artifact is not None
+    return {
+        "record": f"Record {number} of {path} is damaged",
+        "stopped": refusal(workspace, f"stopped-there-{engine}", strict),
+        "warnings": messages_of(workspace, name, "warning"),
+    }
 
 
 def weights_taken_over(engine: str, workspace: Workspace) -> dict[str, Any]:
@@ -211,24 +255,59 @@ def weights_taken_over(engine: str, workspace: Workspace) -> dict[str, Any]:
 
 
 def full_disk(engine: str, workspace: Workspace) -> dict[str, Any]:
-    """A run that can't write large files while it saves at step 5, and can at step 10."""
+    """A run whose disk is full while it saves at step 6, and has room again at step 9.
+
+    Where its folder lies on a small disk of its own, that is filled; else files may not grow.
+    """
     name = f"full-{engine}"
+    folder = workspace.runs / name
+    is_own_disk = folder.is_mount()
+    found: dict[str, Any] = {"way": "small disk" if is_own_disk else "file-size limit"}
 
     class Filler(StoppingReporter):
+        is_full = False
+
         def progress(self, done: float, *arguments: Any, **more: Any) -> None:
-            most = 16_384 if done == 5 else resource.RLIM_INFINITY
-            resource.setrlimit(resource.RLIMIT_FSIZE, (most, resource.RLIM_INFINITY))
+            if done == 6 and not self.is_full:
+                self.is_full = True
+                (_fill if is_own_disk else _limit_files)(folder)
+                self.note("x" * 10_000 if is_own_disk else "x")
+            if done == 7 and self.is_full:
+                self.is_full = False
+                found["steps_then"] = Checkpoints(folder / "checkpoints").steps()
+                verify(folder / "checkpoints" / "step-00000003")
+                (_empty if is_own_disk else _unlimit_files)(folder)
             super().progress(done, *arguments, **more)
 
-    reporter = Filler(workspace.runs / name)
-    artifact = train(config_of(engine), workspace, reporter)
+    reporter = Filler(folder)
+    artifact = train(config_of(engine, save_steps=3, save_total_limit=5), workspace, reporter)
     reporter.close()
-    checkpoints = workspace.runs / name / "checkpoints"
+    events = read_events(folder / "events.jsonl")[0]
     return {
-        "checkpoints": sorted(path.name for path in checkpoints.glob("*step-*")),
+        **found,
+        "steps": Checkpoints(folder / "checkpoints").steps(),
         "warnings": messages_of(workspace, name, "warning"),
-        "steps": artifact.manifest.counts["num_train_steps"],
+        "num_train_steps": artifact.manifest.counts["num_train_steps"],
+        "numbers": [event["n"] for event in events],
     }
+
+
+def _fill(folder: Path) -> None:
+    with suppress(OSError), (folder / "filler").open("wb", buffering=0) as file:
+        while file.write(bytes(4096)):
+            pass
+
+
+def _empty(folder: Path) -> None:
+    (folder / "filler").unlink()
+
+
+def _limit_files(_: Path) -> None:
+    resource.setrlimit(resource.RLIMIT_FSIZE, (16_384, resource.RLIM_INFINITY))
+
+
+def _unlimit_files(_: Path) -> None:
+    resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
 
 
 def diverged(engine: str, workspace: Workspace) -> dict[str, str]:
@@ -354,6 +433,8 @@ SCENARIOS: Mapping[str, Callable[[str, Workspace], dict[str, Any]]] = {
         stopped,
         aborted,
         changed,
+        checkpoints_gone,
+        damaged_record,
         stopped_in_the_last_validation,
         ended_before_the_first_save,
         weights_taken_over,

@@ -20,6 +20,7 @@ from core.training.checkpoint import (
     read_state,
     verify,
 )
+from tests.damage import damages_of, flips_of, leave
 
 _FILES = [
     "config.json",
@@ -92,38 +93,53 @@ def test_the_newest_is_taken(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", _FILES)
-def test_a_flipped_byte_anywhere_is_found_and_named(tmp_path: Path, name: str) -> None:
-    path = _write(Checkpoints(tmp_path), _state(5))
-    original = (path / name).read_bytes()
-    generator = np.random.default_rng(0)
-    for place in generator.integers(0, len(original), 20):
-        damaged = bytearray(original)
-        damaged[place] ^= int(generator.integers(1, 256))
-        (path / name).write_bytes(damaged)
+def test_a_damaged_file_is_found_and_named_and_the_checkpoint_before_used(
+    tmp_path: Path, name: str
+) -> None:
+    checkpoints = Checkpoints(tmp_path)
+    _write(checkpoints, _state(5))
+    newest = _write(checkpoints, _state(10))
+    content = (newest / name).read_bytes()
+    for damage, damaged in damages_of(content):
+        leave(newest / name, damaged)
         with pytest.raises(CheckpointError, match=name):
-            verify(path)
-    (path / name).write_bytes(original)
-    verify(path)
+            verify(newest)
+        listener = Listener()
+        found = checkpoints.newest_good(listener)
+        assert found is not None and found.name == "step-00000005", damage
+        (warning,) = listener.warnings
+        assert "step 10" in warning and name in warning, damage
+        assert checkpoints.steps() == [5]
+        (tmp_path / f"damaged-{newest.name}").rename(newest)
+        (newest / name).write_bytes(content)
+    verify(newest)
 
 
 @pytest.mark.parametrize("name", _FILES)
-def test_a_cut_or_missing_file_is_found_and_the_one_before_is_used(
-    tmp_path: Path, name: str
-) -> None:
-    for damage in ("cut", "missing"):
-        checkpoints = Checkpoints(tmp_path / damage)
-        _write(checkpoints, _state(5))
-        newest = _write(checkpoints, _state(10))
-        if damage == "cut":
-            (newest / name).write_bytes((newest / name).read_bytes()[:-1])
-        else:
-            (newest / name).unlink()
+def test_damage_to_the_only_checkpoint_is_never_a_new_start(tmp_path: Path, name: str) -> None:
+    only = _write(Checkpoints(tmp_path), _state(5))
+    content = (only / name).read_bytes()
+    for _, damaged in damages_of(content):
+        leave(only / name, damaged)
+        with pytest.raises(CheckpointError, match=f"are damaged.*step 5: .*{name}"):
+            Checkpoints(tmp_path).newest_good(Listener())
+        (only / name).write_bytes(content)
+
+
+def test_damage_to_what_is_left_out_is_named(tmp_path: Path) -> None:
+    checkpoints = Checkpoints(tmp_path)
+    state = read_state(_write(checkpoints, _state(5)))
+    checkpoints.remember_skipped([[5, 5, 9]])
+    assert checkpoints.skip_again(state).next_batch == 9
+    path = tmp_path / "skipped.json"
+    for damaged in flips_of(path.read_bytes().strip()):
+        path.write_bytes(damaged)
         listener = Listener()
-        found = checkpoints.newest_good(listener)
-        assert found is not None and found.name == "step-00000005"
-        assert len(listener.warnings) == 1
-        assert "step 10" in listener.warnings[0] and name in listener.warnings[0]
-        assert checkpoints.steps() == [5]
+        assert checkpoints.newest_good(listener) == checkpoints.path(5)
+        (warning,) = listener.warnings
+        assert "skipped.json is damaged" in warning
+        assert checkpoints.skip_again(state) == state
+        checkpoints.remember_skipped([[5, 5, 9]])
 
 
 def test_with_all_damaged_nothing_starts_over_in_silence(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -19,10 +20,12 @@ from core.errors import ConfigError
 from core.events import Reporter
 from core.shards.build import build
 from core.tokenizer import train as train_tokenizer
-from core.training.checkpoint import EvalResults
+from core.training.checkpoint import Checkpoints, EvalResults, verify
 from core.training.trainer import train
 from core.workspace import Workspace
 from tests.core.training.scenarios import STEPS
+from tests.core.training.test_checkpoint import Listener
+from tests.damage import damages_of, leave
 from tests.engines import ENGINES, run_on
 from tests.texts import write_sentences
 
@@ -31,6 +34,8 @@ _ON_BOTH = ("whole", "stopped", "weights_taken_over", "left_for_the_other")
 _ON_ONE = (
     "aborted",
     "changed",
+    "checkpoints_gone",
+    "damaged_record",
     "full_disk",
     "diverged",
     "stopped_in_the_last_validation",
@@ -65,7 +70,15 @@ def make_inputs(root: Path) -> Workspace:
 
 @pytest.fixture(scope="module")
 def workspace(tmp_path_factory: pytest.TempPathFactory) -> Workspace:
-    return make_inputs(tmp_path_factory.mktemp("studio"))
+    workspace = make_inputs(tmp_path_factory.mktemp("studio"))
+    text = write_sentences(workspace.root / "more.txt", 900, seed=1)
+    corpus = CorpusConfig(source="files", path=str(text))
+    for name, tokenizer in (("more", "words"), ("foreign", "others")):
+        shards = ShardConfig(
+            name=name, preset="custom", corpus=corpus, tokenizer=tokenizer, max_seq_length=16
+        )
+        build(shards, workspace, Reporter())
+    return workspace
 
 
 @pytest.fixture(scope="module")
@@ -87,7 +100,7 @@ def one(request: pytest.FixtureRequest, results: dict[str, Results]) -> Results:
 def _play(engine: str, workspace: Workspace, *scenarios: str) -> Results:
     command = [sys.executable, "-m", "tests.core.training.scenarios", engine, workspace.root]
     done = subprocess.run(
-        [*map(str, command), *scenarios],
+        [*_with_a_small_disk(workspace.runs / f"full-{engine}"), *map(str, command), *scenarios],
         cwd=_ROOT,
         env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", **_compiled_once(workspace)},
         capture_output=True,
@@ -97,6 +110,20 @@ def _play(engine: str, workspace: Workspace, *scenarios: str) -> Results:
     )
     assert done.returncode == 0, done.stderr[-4000:]
     return json.loads(done.stdout.splitlines()[-1])
+
+
+def _with_a_small_disk(folder: Path) -> list[str]:
+    """Returns what to put before a command so that it sees a disk of 4 MB at the folder.
+
+    Nothing, where this machine doesn't allow to mount one: then files are limited in their size.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    mount = 'mount -t tmpfs -o size=4m tmpfs "$0" && exec "$@"'
+    prefix = ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c", mount, str(folder)]
+    if shutil.which("unshare") is None:
+        return []
+    tried = subprocess.run([*prefix, "true"], capture_output=True, check=False)
+    return prefix if tried.returncode == 0 else []
 
 
 def _compiled_once(workspace: Workspace) -> dict[str, str]:
@@ -174,6 +201,16 @@ def test_a_damaged_checkpoint_is_named_and_the_one_before_it_used(one: Results) 
 
 
 @pytest.mark.slow
+def test_a_damaged_record_stops_the_run_or_is_left_out_and_counted(
+    results: dict[str, Results],
+) -> None:
+    found = results["tensorflow"]["damaged_record"]
+    assert found["record"] in found["stopped"]
+    (warning,) = found["warnings"]
+    assert warning.startswith(f"Left out, 1 so far: {found['record']}")
+
+
+@pytest.mark.slow
 def test_a_stop_in_the_last_validation_costs_nothing(results: dict[str, Results]) -> None:
     late, whole = (
         results["tensorflow"][name] for name in ("stopped_in_the_last_validation", "whole")
@@ -199,10 +236,56 @@ def test_an_aborted_run_saves_nothing_more(results: dict[str, Results]) -> None:
 
 @pytest.mark.slow
 def test_a_run_is_not_resumed_with_other_settings(results: dict[str, Results]) -> None:
-    one = results["tensorflow"]
-    for field, message in one["changed"].items():
-        assert "other settings" in message and f"{field}=" in message
-    assert len(one["changed"]) == 3
+    refused = results["tensorflow"]["changed"]
+    for field, received in (("learning_rate", "0.5"), ("seed", "9"), ("weight_decay", "0.7")):
+        assert "other settings" in refused[field]
+        assert f"Received: {field}={received}." in refused[field]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("changed", "name", "differ"),
+    [("shards", "more", ["shards"]), ("tokenizer", "foreign", ["shards", "tokenizer"])],
+)
+def test_a_run_is_not_resumed_with_other_data(
+    workspace: Workspace, results: dict[str, Results], changed: str, name: str, differ: list[str]
+) -> None:
+    message = results["tensorflow"]["changed"][changed]
+    before, now = (workspace.find("shards", one).manifest for one in ("rows", name))
+    prints = [
+        {"shards": shards.fingerprint, "tokenizer": shards.inputs["tokenizer"]}
+        for shards in (before, now)
+    ]
+    expected, received = (", ".join(f"{d}={one[d]!r}" for d in differ) for one in prints)
+    assert f"Expected: {expected}. Received: {received}." in message
+
+
+@pytest.mark.slow
+def test_a_run_whose_checkpoints_are_gone_does_not_start_over(results: dict[str, Results]) -> None:
+    refused = results["tensorflow"]["checkpoints_gone"]["refused"]
+    assert "are gone" in refused and "step 1 " in refused
+
+
+@pytest.mark.slow
+def test_damage_to_any_file_of_the_newest_checkpoint_is_named_and_the_one_before_used(
+    workspace: Workspace, results: dict[str, Results], tmp_path: Path
+) -> None:
+    shutil.copytree(workspace.runs / "whole-tensorflow" / "checkpoints", tmp_path / "saved")
+    newest = Checkpoints(tmp_path / "saved").path(STEPS)
+    names = {path.name for path in newest.iterdir()}
+    assert names > {"model.safetensors", "training_state.safetensors", "tokenizer_config.json"}
+    for name in sorted(names):
+        content = (newest / name).read_bytes()
+        for damage, damaged in damages_of(content):
+            leave(newest / name, damaged)
+            listener = Listener()
+            found = Checkpoints(newest.parent).newest_good(listener)
+            assert found is not None and found.name == "step-00000010", (name, damage)
+            (warning,) = listener.warnings
+            assert "step 12 is damaged" in warning and name in warning, (name, damage)
+            (newest.parent / f"damaged-{newest.name}").rename(newest)
+            (newest / name).write_bytes(content)
+    verify(newest)
 
 
 @pytest.mark.slow
@@ -222,11 +305,13 @@ def test_training_goes_on_from_the_weights_of_another_run(one: Results) -> None:
 
 @pytest.mark.slow
 def test_a_full_disk_costs_a_checkpoint_and_not_the_run(results: dict[str, Results]) -> None:
-    one = results["tensorflow"]
-    assert one["full_disk"]["steps"] == STEPS
-    assert one["full_disk"]["checkpoints"] == ["step-00000010", "step-00000012"]
-    (warning,) = one["full_disk"]["warnings"]
-    assert "Step 5: the checkpoint could not be saved" in warning
+    found = results["tensorflow"]["full_disk"]
+    assert found["num_train_steps"] == STEPS
+    assert found["steps_then"] == [3]
+    assert found["steps"] == [12, 9, 3]
+    (warning,) = found["warnings"]
+    assert "Step 6: the checkpoint could not be saved" in warning
+    assert found["numbers"] == list(range(1, len(found["numbers"]) + 1))
 
 
 @pytest.mark.slow
@@ -386,8 +471,6 @@ def altered(workspace: Workspace, tmp_path: Path) -> Iterator[Callable[..., Work
     """Copies the shards without what says which tokenizer made them, and alters the copy."""
 
     def alter(change: Callable[[Path], None]) -> Workspace:
-        import shutil
-
         folder = tmp_path / "altered"
         shutil.copytree(workspace.folder("shards") / "rows", folder)
         (folder / "manifest.json").unlink()
