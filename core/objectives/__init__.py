@@ -1,1 +1,19 @@
 """What a model learns to predict: pure numpy, a batch a function of seed and step."""
+
+from core.objectives.objective import Objective, ObjectiveSettings, Vocabulary
+from core.objectives.registry import (
+    OBJECTIVES,
+    create_objective,
+    objectives_of_family,
+    stored_row_length,
+)
+
+__all__ = [
+    "OBJECTIVES",
+    "Objective",
+    "ObjectiveSettings",
+    "Vocabulary",
+    "create_objective",
+    "objectives_of_family",
+    "stored_row_length",
+]

@@ -11,6 +11,7 @@ import shutil
 from collections.abc import Callable
 from functools import cached_property
 from hashlib import sha256
+from itertools import count, takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -146,6 +147,15 @@ class StudioTokenizer:
             starts[number] = begins(token)
         starts[self.special_ids] = True
         return starts
+
+    def sentinel_ids(self) -> npt.NDArray[np.int32]:
+        """Returns the ids of `<extra_id_0>`, `<extra_id_1>` and so on, int32 (sentinels,).
+
+        In T5's own vocabulary they are the last ids, descending.
+        """
+        names = (f"<extra_id_{number}>" for number in count())
+        found = takewhile(lambda number: number is not None, map(self._ids.get, names))
+        return np.array(list(found), np.int32)
 
     def readable(self, number: int) -> str:
         """Returns what a token stands for in a text; bytes that are no text as `\\xf0`."""

@@ -13,6 +13,7 @@ from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 from core.config import TokenizerConfig
 from core.errors import ConfigError, HubError, TokenizerError
 from core.tokenizer import StudioTokenizer, load, pieces, scorecard, train
+from core.tokenizer.vocabulary import vocabulary_of
 from core.workspace import Workspace
 from tests.hub_server import HubServer
 from tests.texts import sentences, write_sentences
@@ -123,6 +124,24 @@ def test_wordpiece_words_begin_without_its_prefix(tmp_path: Path) -> None:
     backend.decoder = decoders.WordPiece()
     backend.save(str(tmp_path / "tokenizer.json"))
     assert load(str(tmp_path)).word_starts().tolist() == [True, True, False]
+
+
+def test_sentinels_are_found_in_their_order(tmp_path: Path) -> None:
+    vocabulary = {"a": 0, "<extra_id_1>": 1, "<extra_id_0>": 2, "<extra_id_3>": 3, "</s>": 4}
+    Tokenizer(models.WordLevel(vocabulary, unk_token="a")).save(str(tmp_path / "tokenizer.json"))
+    tokenizer = load(str(tmp_path))
+    assert tokenizer.sentinel_ids().tolist() == [2, 1], "a gap ends them"
+    assert tokenizer.sentinel_ids().dtype == np.int32
+
+
+def test_what_objectives_know_of_a_tokenizer(uni: StudioTokenizer) -> None:
+    known = vocabulary_of(uni)
+    assert (known.size, known.pad_id, known.mask_id) == (uni.vocab_size, uni.pad_id, uni.mask_id)
+    assert (known.bos_id, known.eos_id) == (uni.cls_id, uni.sep_id)
+    assert (
+        known.word_starts is not None and known.word_starts.tolist() == uni.word_starts().tolist()
+    )
+    assert known.sentinel_ids.shape == (0,)
 
 
 def test_a_folder_without_a_tokenizer_is_refused(tmp_path: Path) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
+from hashlib import sha256
 
 import numpy as np
 import pytest
@@ -177,3 +179,113 @@ def test_masking_takes_a_small_part_of_a_step(rows: int, row_length: int) -> Non
         task.batch(data, seed=0, step=step)
         times.append(time.perf_counter() - start)
     assert min(times) < 0.002  # A step of mini takes a hundred times as long.
+
+
+def whole_words(row_length: int = 64, probability: float = 0.15) -> MaskedLanguageModel:
+    """With a vocabulary in which every third token begins a word."""
+    return replace(objective(row_length, probability), word_starts=np.arange(VOCAB_SIZE) % 3 == 0)
+
+
+def words_of(row: NDArray[np.int32]) -> list[list[int]]:
+    """The places of each word's tokens; special tokens are in none and end one."""
+    words: list[list[int]] = []
+    goes_on = False
+    for place, token in enumerate(row.tolist()):
+        if token in SPECIAL:
+            goes_on = False
+        elif token % 3 == 0 or not goes_on:
+            words.append([place])
+            goes_on = True
+        else:
+            words[-1].append(place)
+    return words
+
+
+def test_whole_words_are_hidden_but_for_the_last_which_is_cut() -> None:
+    rows = make_rows(10_000)
+    batch = whole_words().batch(rows, seed=0, step=0)
+    assert (batch["label_weights"] == 1).all() and batch["labels"].shape == (10_000, 10)
+    assert np.array_equal(at_places(rows, batch), batch["labels"])
+    in_part = 0
+    for row, places in zip(rows, batch["masked_positions"], strict=True):
+        hidden, partly = set(places.tolist()), []
+        for word in words_of(row):
+            chosen = [place in hidden for place in word]
+            if any(chosen) and not all(chosen):
+                partly.append(chosen)
+        assert len(partly) <= 1, "one word at most is hidden in part"
+        for chosen in partly:
+            assert chosen == sorted(chosen, reverse=True), "and of that one the beginning"
+        in_part += len(partly)
+    assert in_part > 1000
+
+
+def test_words_are_chosen_whatever_their_length() -> None:
+    row = make_rows(1)
+    row[0, 1:-1] = [6, 9, 10, 12, 13, 16, 18, 19, 22, 25] * 6 + [27, 30]
+    rows = np.repeat(row, 20_000, axis=0)
+    places = whole_words().batch(rows, seed=0, step=0)["masked_positions"]
+    words = words_of(row[0])
+    firsts = [word[0] for word in words]
+    counts = np.bincount(places.ravel(), minlength=64)[firsts]
+    # A short word that comes last is as likely as a long one: the cut shows its first token.
+    assert counts == pytest.approx(np.full(len(firsts), counts.mean()), rel=0.06)
+
+
+def test_whole_words_need_no_word_starts_after_a_border() -> None:
+    """The rest of a word that the row's border or a special token cuts off is a word."""
+    row = np.array([[7, 8, 2, 7, 8, 2, 6, 7]], np.int32)
+    rows = np.repeat(row, 2000, axis=0)
+    places = whole_words(8, 0.25).batch(rows, seed=0, step=0)["masked_positions"]
+    assert {tuple(pair) for pair in places.tolist()} == {(0, 1), (3, 4), (6, 7)}
+
+
+def padded(row_length: int = 64, probability: float = 0.15) -> MaskedLanguageModel:
+    return replace(objective(row_length, probability), pad_id=3)
+
+
+@pytest.mark.parametrize(
+    "task", [padded(), replace(padded(), word_starts=whole_words().word_starts)]
+)
+def test_a_line_has_its_share_hidden_and_padding_is_left_alone(task: MaskedLanguageModel) -> None:
+    rows = make_rows(64 * 50)
+    lengths = np.arange(1, 65).repeat(50)
+    rows[np.arange(64) >= lengths[:, None]] = 3
+    batch = task.batch(rows, seed=0, step=0)
+    assert np.array_equal(batch["attention_mask"], np.arange(64) < lengths[:, None])
+    assert batch["attention_mask"].dtype == np.int32
+    for row, shown, length, places, labels, weights in zip(
+        rows, batch["input_ids"], lengths.tolist(), batch["masked_positions"], batch["labels"],
+        batch["label_weights"], strict=True,
+    ):  # fmt: skip
+        real = weights > 0
+        maskable = [place for place in range(length) if row[place] not in SPECIAL]
+        assert real.sum() == min(len(maskable), max(1, round(0.15 * length)))
+        assert set(places[real].tolist()) <= set(maskable)
+        assert (shown[length:] == 3).all()
+        restored = shown.copy()
+        restored[places[real]] = labels[real]
+        assert np.array_equal(restored, row)
+
+
+def test_full_rows_are_masked_the_same_with_and_without_padding() -> None:
+    rows = make_rows(500)
+    with_padding, without = (task.batch(rows, 1, 2) for task in (padded(), objective()))
+    assert all(np.array_equal(with_padding[name], values) for name, values in without.items())
+    assert set(with_padding) - set(without) == {"attention_mask"}
+
+
+def test_the_arrays_stay_what_they_were() -> None:
+    """Runs go on, and validation losses compare, only as long as the same masks are drawn."""
+    rows = np.random.default_rng(0).integers(0, 1000, (33, 64)).astype(np.int32)
+    rows[3] = 0
+    task = MaskedLanguageModel(64, 0.15, 4, 1000, np.arange(6, dtype=np.int32))
+    batch = task.batch(rows, 4, 7, first_row=4)
+    digest = sha256(b"".join(values.tobytes() for values in batch.values())).hexdigest()
+    assert list(batch) == ["input_ids", "masked_positions", "labels", "label_weights"]
+    assert digest[:16] == "a5a4dd3c3b6ab4aa"
+
+
+def test_rows_of_another_length_are_refused() -> None:
+    with pytest.raises(ShardError, match=r"64 tokens in a row.*128"):
+        objective().batch(make_rows(2, 128), seed=0, step=0)

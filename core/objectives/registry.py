@@ -1,0 +1,66 @@
+"""The objectives by name."""
+
+from __future__ import annotations
+
+from core.errors import ConfigError
+from core.objectives.clm import CausalLanguageModel
+from core.objectives.denoising import Denoising
+from core.objectives.mlm import MaskedLanguageModel
+from core.objectives.objective import Objective, ObjectiveSettings, Vocabulary
+from core.objectives.span_corruption import SpanCorruption
+
+ObjectiveClass = (
+    type[MaskedLanguageModel] | type[CausalLanguageModel] | type[SpanCorruption] | type[Denoising]
+)
+
+OBJECTIVES: dict[str, ObjectiveClass] = {
+    "mlm": MaskedLanguageModel,
+    "clm": CausalLanguageModel,
+    "span_corruption": SpanCorruption,
+    "denoising": Denoising,
+}
+
+
+def stored_row_length(name: str, settings: ObjectiveSettings) -> int:
+    """Returns the tokens that a stored row has for an objective.
+
+    Args:
+        name: A key of `OBJECTIVES`.
+        settings: How it is meant to be.
+
+    Raises:
+        ConfigError: There is no such objective, or a setting is out of range.
+    """
+    return _find(name).stored_row_length(settings)
+
+
+def create_objective(name: str, settings: ObjectiveSettings, vocabulary: Vocabulary) -> Objective:
+    """Makes an objective.
+
+    Args:
+        name: A key of `OBJECTIVES`.
+        settings: How it is meant to be.
+        vocabulary: Of the tokenizer that the rows were made with.
+
+    Raises:
+        ConfigError: There is no such objective, a setting is out of range, or the tokenizer lacks
+            a token that the objective needs.
+    """
+    return _find(name).create(settings, vocabulary)
+
+
+def objectives_of_family(family: str) -> tuple[str, ...]:
+    """Returns the names of the objectives that fit a model family, the usual one first."""
+    return tuple(name for name, kind in OBJECTIVES.items() if family in kind.families)
+
+
+def _find(name: str) -> ObjectiveClass:
+    if name not in OBJECTIVES:
+        raise ConfigError(
+            f"There is no objective {name!r}",
+            expected=", ".join(OBJECTIVES),
+            received=name,
+            fix="choose one of these",
+            field="objective",
+        )
+    return OBJECTIVES[name]

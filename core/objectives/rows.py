@@ -1,0 +1,63 @@
+"""What is checked and known of rows of tokens before an objective works on them."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from core.errors import ShardError
+
+
+def check_rows(rows: NDArray[np.int32], row_length: int, vocab_size: int) -> None:
+    """Refuses rows that an objective wasn't made for.
+
+    Raises:
+        ShardError: They have another length, or a token that isn't in the vocabulary.
+    """
+    if rows.shape[1] != row_length:
+        raise ShardError(
+            "The rows have another length than the objective needs",
+            expected=f"{row_length} tokens in a row",
+            received=f"{rows.shape[1]}",
+            fix="build the shards again for this objective and max_seq_length",
+        )
+    if rows.size and not 0 <= int(rows.min()) <= int(rows.max()) < vocab_size:
+        raise ShardError(
+            "A row holds a token that the vocabulary doesn't have",
+            expected=f"ids from 0 to {vocab_size - 1}",
+            received=f"ids from {rows.min()} to {rows.max()}",
+            fix="build the shards again with this tokenizer",
+        )
+
+
+def trailing_padding(rows: NDArray[np.int32], pad_id: int) -> NDArray[np.bool_]:
+    """Tells which tokens fill a row up: the padding that nothing else follows, bool (B, L)."""
+    backwards = np.logical_and.accumulate(rows[:, ::-1] == pad_id, axis=1)
+    return backwards[:, ::-1]
+
+
+def pack_left(
+    rows: NDArray[np.int32], kept: NDArray[np.bool_], fill: int
+) -> tuple[NDArray[np.int32], NDArray[np.bool_]]:
+    """Moves the kept tokens of each row to its left end, in order.
+
+    Args:
+        rows: Token ids, int32 (B, L).
+        kept: Which to keep, bool (B, L).
+        fill: What stands in the places that are left.
+
+    Returns:
+        The rows, int32 (B, L), and which of their places hold a token, bool (B, L).
+    """
+    real = np.arange(rows.shape[1]) < kept.sum(axis=1)[:, None]
+    packed = np.full_like(rows, fill)
+    packed[real] = rows[kept]
+    return packed, real
+
+
+def shift_right(labels: NDArray[np.int32], decoder_start_id: int) -> NDArray[np.int32]:
+    """Returns what the decoder sees: the labels one place later, int32 (B, T)."""
+    shifted = np.empty_like(labels)
+    shifted[:, :1] = decoder_start_id
+    shifted[:, 1:] = labels[:, :-1]
+    return shifted

@@ -1,0 +1,85 @@
+"""A vocabulary of ordinary and special tokens, rows of it, and checks that all objectives pass."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from core.objectives import Objective, Vocabulary
+
+Batch = dict[str, NDArray]
+
+PAD, BOS, EOS, UNK, MASK = range(5)
+FIRST_ORDINARY, SENTINELS = 5, 100
+VOCAB_SIZE = 1000
+# As in T5's own vocabulary: <extra_id_0> has the highest id.
+SENTINEL_IDS = np.arange(VOCAB_SIZE - 1, VOCAB_SIZE - 1 - SENTINELS, -1, dtype=np.int32)
+LAST_ORDINARY = VOCAB_SIZE - SENTINELS - 1
+SPECIAL_IDS = np.array([PAD, BOS, EOS, UNK, MASK, *SENTINEL_IDS], np.int32)
+
+
+def vocabulary() -> Vocabulary:
+    """Every third ordinary token begins a word."""
+    starts = np.arange(VOCAB_SIZE) % 3 == 0
+    starts[SPECIAL_IDS] = True
+    return Vocabulary(
+        size=VOCAB_SIZE,
+        special_ids=SPECIAL_IDS,
+        pad_id=PAD,
+        bos_id=BOS,
+        eos_id=EOS,
+        mask_id=MASK,
+        sentinel_ids=SENTINEL_IDS,
+        word_starts=starts,
+    )
+
+
+def ordinary_rows(count: int, length: int, seed: int = 0) -> NDArray[np.int32]:
+    generator = np.random.default_rng(seed)
+    return generator.integers(FIRST_ORDINARY, LAST_ORDINARY + 1, (count, length), np.int32)
+
+
+def marked_rows(count: int, length: int, seed: int = 0) -> NDArray[np.int32]:
+    """Documents of some sentences, each sentence with a padding token after it, cut into rows."""
+    generator = np.random.default_rng(seed)
+    rows = ordinary_rows(count, length, seed)
+    draws = generator.random(rows.shape)
+    rows[draws < 0.1] = PAD
+    ends = np.flatnonzero((draws > 0.985).reshape(-1)[:-1])
+    rows.reshape(-1)[ends] = EOS
+    rows.reshape(-1)[ends + 1] = BOS
+    return rows
+
+
+def assert_a_batch_is_a_pure_function(task: Objective, rows: NDArray[np.int32]) -> None:
+    """Whole or in slices, again and again: the same rows, seed and step give the same arrays."""
+    before = rows.copy()
+    whole = task.batch(rows, seed=2, step=9)
+    assert np.array_equal(rows, before)
+    for size in (len(rows), len(rows) // 2, 1):
+        parts = [
+            task.batch(rows[start : start + size], seed=2, step=9, first_row=start)
+            for start in range(0, len(rows), size)
+        ]
+        for name, values in whole.items():
+            assert np.array_equal(values, np.concatenate([part[name] for part in parts])), name
+
+
+def assert_seed_step_and_row_matter(task: Objective, row: NDArray[np.int32]) -> None:
+    """Equal rows are treated apart, and anew at another seed or step."""
+    rows = np.repeat(row[None], 20, axis=0)
+    first = task.batch(rows, seed=2, step=9)["input_ids"]
+    assert len({values.tobytes() for values in first}) > 15
+    for seed, step in ((3, 9), (2, 10)):
+        assert not np.array_equal(task.batch(rows, seed, step)["input_ids"], first)
+
+
+def assert_shapes(task: Objective, batch: Batch, shapes: dict[str, Sequence[int]]) -> None:
+    """The arrays are those that the objective names, with labels and weights, and no others."""
+    assert set(batch) == {*task.input_names, "labels", "label_weights"}
+    assert {name: values.shape for name, values in batch.items()} == shapes
+    for name, values in batch.items():
+        assert values.dtype == (np.float32 if name == "label_weights" else np.int32), name
+    assert batch["labels"].shape[1] == task.predictions_per_row
