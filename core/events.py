@@ -123,8 +123,8 @@ class EventLog:
 
 
 def is_disk_full(error: BaseException) -> bool:
-    """Tells whether an error says that there is no room left."""
-    return isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
+    """Tells whether an error says that there is no room left, or not for this account or file."""
+    return isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 @contextmanager

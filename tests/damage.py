@@ -1,8 +1,12 @@
-"""What may befall a file: a byte that flips, an end that is cut off, the whole of it gone."""
+"""What may befall files: a byte that flips, an end that is cut off, no room on the disk."""
 
 from __future__ import annotations
 
+import resource
+import shutil
+import subprocess
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -34,3 +38,46 @@ def leave(path: Path, content: bytes | None) -> None:
         path.unlink()
     else:
         path.write_bytes(content)
+
+
+def with_a_small_disk(folder: Path) -> list[str]:
+    """Returns what to put before a command so that it sees a disk of 4 MB at the folder.
+
+    Nothing, where this machine doesn't allow to mount one: then files are limited in their size.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    mount = 'mount -t tmpfs -o size=4m tmpfs "$0" && exec "$@"'
+    prefix = ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c", mount, str(folder)]
+    if shutil.which("unshare") is None:
+        return []
+    tried = subprocess.run([*prefix, "true"], capture_output=True, check=False)
+    return prefix if tried.returncode == 0 else []
+
+
+def fill_disk(folder: Path, *pids: int, limit_bytes: int = 16_384) -> None:
+    """Fills the small disk at a folder; where there is none, files of the processes may not grow.
+
+    Args:
+        folder: Where the small disk is mounted.
+        *pids: The processes to limit; 0 is this one.
+        limit_bytes: How large their files may grow.
+    """
+    if not folder.is_mount():
+        _limit_files(limit_bytes, pids)
+        return
+    with suppress(OSError), (folder / "filler").open("wb", buffering=0) as file:
+        while file.write(bytes(4096)):
+            pass
+
+
+def make_room(folder: Path, *pids: int) -> None:
+    """Undoes `fill_disk`."""
+    if folder.is_mount():
+        (folder / "filler").unlink()
+    else:
+        _limit_files(resource.RLIM_INFINITY, pids)
+
+
+def _limit_files(size: int, pids: tuple[int, ...]) -> None:
+    for pid in pids:
+        resource.prlimit(pid, resource.RLIMIT_FSIZE, (size, resource.RLIM_INFINITY))

@@ -148,14 +148,12 @@ def ensure_worker(workspace: Workspace) -> None:
 def refresh(workspace: Workspace) -> None:
     """Brings the database up to date where no worker has been running."""
     store = Store.open(workspace)
-    waiting = store.pending_requests() or store.list_runs(
+    is_work = store.pending_requests() or store.list_runs(
         states=(*ACTIVE_STATES, "queued"), limit=1
     )
-    if waiting and not is_worker_running(workspace):
-        start_worker(workspace)
-        _wait_until(lambda: not store.pending_requests())
-        time.sleep(2 * _POLL_SECONDS)
     store.close()
+    if is_work and not is_worker_running(workspace):
+        _ask(workspace, "look", {})
 
 
 def read_log_tail(workspace: Workspace, run_id: str, lines: int = 200) -> str:

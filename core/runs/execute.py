@@ -75,7 +75,7 @@ def describe_failure(error: BaseException) -> dict[str, Any]:
         return {"reason": error.reason or type(error).__name__, "error": describe_error(error)}
     for reason, is_known in _KNOWN.items():
         if is_known(error):
-            advice = StudioError(_PROBLEMS[reason], received=_short(error), fix=_ADVICE[reason])
+            advice = StudioError(_PROBLEMS[reason], received=_short(error), fix=ADVICE[reason])
             return {"reason": reason, "error": describe_error(advice)}
     unknown = StudioError(
         f"The stage failed with {type(error).__name__}",
@@ -118,7 +118,7 @@ _PROBLEMS = {
     "out_of_memory": "There was not enough memory",
     "data_missing": "A file that this run reads is gone",
 }
-_ADVICE = {
+ADVICE = {
     "disk_full": "make room (delete artifacts or runs that aren't needed), then resume the run",
     "out_of_memory": "use a smaller batch, shorter rows or a smaller model",
     "data_missing": "bring the file back, or name one that is there, then resume the run",

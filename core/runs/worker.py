@@ -26,6 +26,7 @@ import core
 from core.errors import RunError, StudioError
 from core.events import StopMode, read_events, read_last_events
 from core.housekeeping import delete_artifact
+from core.runs.execute import ADVICE
 from core.runs.folder import RunFolder, RunRecord
 from core.store import ACTIVE_STATES, RequestRow, RunRow, Store
 from core.workspace import Workspace, file_lock
@@ -40,7 +41,8 @@ _KEPT_WARNINGS = 20
 _LOCK_PATIENCE_SECONDS = 0.5
 _LOCK_POLL_SECONDS = 0.02
 _RETRY_SECONDS = 1.0
-_LOG_LINES_OF_AN_ERROR = 3
+_LAST_LINES = 3
+_LONGEST_LAST_WORDS = 600
 
 
 class Worker:
@@ -60,8 +62,7 @@ class Worker:
         """Does one round; tells whether there is anything under way or waiting."""
         for request in self.store.pending_requests():
             self._handle(request)
-        for row in self.store.list_runs(states=ACTIVE_STATES, limit=1000):
-            self._follow(row)
+        self._look({})
         self._start_queued()
         return bool(self.store.list_runs(states=(*ACTIVE_STATES, "queued"), limit=1))
 
@@ -75,6 +76,7 @@ class Worker:
             "resume": self._resume,
             "delete": self._delete,
             "delete_artifact": self._delete_artifact,
+            "look": self._look,
         }
         try:
             handlers[request.kind](request.payload)
@@ -148,6 +150,11 @@ class Worker:
         delete_artifact(self.workspace, self.store, artifact)
 
     # What runs report.
+
+    def _look(self, _: dict[str, Any]) -> None:
+        """Takes in what the runs have reported; as a request, so that somebody can wait for it."""
+        for row in self.store.list_runs(states=ACTIVE_STATES, limit=1000):
+            self._follow(row)
 
     def _follow(self, row: RunRow) -> None:
         folder = RunFolder.of(self.workspace, row.id)
@@ -387,23 +394,35 @@ def _ending(
         }
     if exited is None:
         return {**process, "state": "lost", "reason": "", "error": _LOST}
-    reason, advice = _SIGNALS.get(number or 0, ("error", "read the end of the log"))
+    words = _last_words(folder)
+    reason, advice = _known_cause(number, words)
     error = {
         "problem": "The run's process ended without saying why",
         "expected": "a report of how it went",
-        "received": _last_words(code, number, folder),
+        "received": _how_it_ended(code, number, words),
         "fix": advice,
         "field": "",
     }
     return {**process, "state": "failed", "reason": reason, "error": error}
 
 
-def _last_words(code: int | None, number: int | None, folder: RunFolder) -> str:
-    """Returns how a process ended and what it had printed last."""
-    end = f"signal {number} ({_signal_name(number)})" if number else f"exit code {code}"
+def _last_words(folder: RunFolder) -> str:
+    """Returns what a run had printed last."""
     lines = [line.strip() for line in folder.log_tail().splitlines() if line.strip()]
-    last = " / ".join(lines[-_LOG_LINES_OF_AN_ERROR:])
-    return f"{end}; the log ends: {last[-_LONGEST_LAST_WORDS:]}" if last else end
+    return " / ".join(lines[-_LAST_LINES:])[-_LONGEST_LAST_WORDS:]
+
+
+def _known_cause(number: int | None, words: str) -> tuple[str, str]:
+    """Returns reason and advice: by what the log says, else by the signal."""
+    for signs, reason in _SIGNS.items():
+        if any(sign in words for sign in signs):
+            return reason, ADVICE[reason]
+    return _SIGNALS.get(number or 0, ("error", "read the end of the log"))
+
+
+def _how_it_ended(code: int | None, number: int | None, words: str) -> str:
+    end = f"signal {number} ({_signal_name(number)})" if number else f"exit code {code}"
+    return f"{end}; the log ends: {words}" if words else end
 
 
 def _signal_name(number: int) -> str:
@@ -413,7 +432,11 @@ def _signal_name(number: int) -> str:
         return "unknown"
 
 
-_LONGEST_LAST_WORDS = 600
+# What libraries print before they give up without an exception that could be reported.
+_SIGNS = {
+    ("MemoryError", "memory allocation of", "bad_alloc", "RESOURCE_EXHAUSTED"): "out_of_memory",
+    ("No space left on device", "Disk quota exceeded"): "disk_full",
+}
 
 # Linux's out-of-memory killer sends SIGKILL; nothing in the studio does, an abort apart.
 _SIGNALS: dict[int, tuple[str, str]] = {

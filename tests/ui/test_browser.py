@@ -8,6 +8,7 @@ import pytest
 
 from core.store import RunRow, Store
 from core.workspace import Workspace
+from tests.core.runs.support import metrics_in_events, metrics_in_table
 from tests.texts import write_sentences
 from tests.ui.browser import Visitor, find_chromium, running_app, visiting
 
@@ -161,6 +162,7 @@ def test_a_run_goes_on_when_its_page_is_closed(
             row = wait_for_run(visitor, store, run, "stopped")
             visitor.page.locator(".ps-detail").get_by_text("stopped").first.wait_for()
     assert row.done > seen
+    assert metrics_in_table(workspace, run) == metrics_in_events(workspace, run) != []
 
 
 def steps_of(store: Store, run: str) -> float:

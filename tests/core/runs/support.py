@@ -8,6 +8,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from core.events import read_events
+from core.runs.folder import RunFolder
 from core.runs.process import ProcessIdentity
 from core.runs.worker import is_worker_running
 from core.store import RunRow, Store
@@ -57,3 +59,22 @@ def command_line(pid: int) -> bytes:
         return Path(f"/proc/{pid}/cmdline").read_bytes()
     except OSError:
         return b""
+
+
+def metrics_in_events(workspace: Workspace, run_id: str) -> list[tuple[str, int, float]]:
+    """Returns what a run has measured; what it measured again after a resumption counts."""
+    found: list[tuple[str, int, float]] = []
+    for event in read_events(RunFolder.of(workspace, run_id).events)[0]:
+        if event["kind"] == "resumed":
+            found = [one for one in found if one[1] <= event["step"]]
+        if event["kind"] == "metrics":
+            found += [(name, event["step"], value) for name, value in event["values"].items()]
+    return sorted(found)
+
+
+def metrics_in_table(workspace: Workspace, run_id: str) -> list[tuple[str, int, float]]:
+    """Returns what the database has of a run."""
+    store = Store.open(workspace)
+    rows = store.metrics_since(run_id, limit=1_000_000)
+    store.close()
+    return sorted((row.name, row.step, row.value) for row in rows)

@@ -8,11 +8,9 @@ does several.
 from __future__ import annotations
 
 import json
-import resource
 import shutil
 import sys
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -28,6 +26,7 @@ from core.training.batches import EVAL_SEED
 from core.training.checkpoint import Checkpoints, verify
 from core.training.trainer import train
 from core.workspace import Artifact, Workspace
+from tests.damage import fill_disk, make_room
 
 STEPS = 12
 STOP_AT = 7
@@ -261,8 +260,7 @@ def full_disk(engine: str, workspace: Workspace) -> dict[str, Any]:
     """
     name = f"full-{engine}"
     folder = workspace.runs / name
-    is_own_disk = folder.is_mount()
-    found: dict[str, Any] = {"way": "small disk" if is_own_disk else "file-size limit"}
+    found: dict[str, Any] = {}
 
     class Filler(StoppingReporter):
         is_full = False
@@ -270,13 +268,13 @@ def full_disk(engine: str, workspace: Workspace) -> dict[str, Any]:
         def progress(self, done: float, *arguments: Any, **more: Any) -> None:
             if done == 6 and not self.is_full:
                 self.is_full = True
-                (_fill if is_own_disk else _limit_files)(folder)
-                self.note("x" * 10_000 if is_own_disk else "x")
+                fill_disk(folder, 0)
+                self.note("x" * 20_000)
             if done == 7 and self.is_full:
                 self.is_full = False
                 found["steps_then"] = Checkpoints(folder / "checkpoints").steps()
                 verify(folder / "checkpoints" / "step-00000003")
-                (_empty if is_own_disk else _unlimit_files)(folder)
+                make_room(folder, 0)
             super().progress(done, *arguments, **more)
 
     reporter = Filler(folder)
@@ -290,24 +288,6 @@ def full_disk(engine: str, workspace: Workspace) -> dict[str, Any]:
         "num_train_steps": artifact.manifest.counts["num_train_steps"],
         "numbers": [event["n"] for event in events],
     }
-
-
-def _fill(folder: Path) -> None:
-    with suppress(OSError), (folder / "filler").open("wb", buffering=0) as file:
-        while file.write(bytes(4096)):
-            pass
-
-
-def _empty(folder: Path) -> None:
-    (folder / "filler").unlink()
-
-
-def _limit_files(_: Path) -> None:
-    resource.setrlimit(resource.RLIMIT_FSIZE, (16_384, resource.RLIM_INFINITY))
-
-
-def _unlimit_files(_: Path) -> None:
-    resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
 
 
 def diverged(engine: str, workspace: Workspace) -> dict[str, str]:

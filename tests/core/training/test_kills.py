@@ -8,12 +8,14 @@ import signal
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from hashlib import sha256
 from pathlib import Path
 
 import pytest
 
-from core.events import read_events
+from core.events import read_events, read_last_events
+from core.training.checkpoint import verify
 from core.workspace import Workspace
 from tests.core.training.test_trainer import make_inputs
 from tests.engines import ENGINES
@@ -22,38 +24,33 @@ ROOT = Path(__file__).parents[3]
 STEPS = 120
 KILLS = 10
 
-# Trains in a run folder. Told to, it kills itself at the n-th commit of a checkpoint: before the
-# files are synced ("save"), or when only the rename is missing ("rename").
+# Trains in a run folder. Told to, it kills itself while it saves a checkpoint for the n-th time:
+# when the weights are written and the state isn't ("save"), or when all is synced and only the
+# rename is missing ("rename"). Python tells an audit hook what it is about to do.
 SCRIPT = """
-import os, signal, sys
+import os, re, signal, sys
 from core import TrainConfig, Workspace
 from core.events import FolderReporter
-from core.training import checkpoint
 from core.training.trainer import train
-from pathlib import Path
 
 name, engine, where, count = sys.argv[2], sys.argv[3], sys.argv[4], int(sys.argv[5])
 calls = 0
 
-def die_in_time():
+def is_there(event, arguments):
+    if where == "save" and event == "open" and arguments[1] == "w":
+        return str(arguments[0]).endswith(".draft/training_state.json")
+    if where == "rename" and event == "os.rename":
+        return re.fullmatch("step-[0-9]{8}", os.path.basename(arguments[1]))
+    return False
+
+def die_there(event, arguments):
     global calls
-    calls += 1
-    if calls == count:
-        os.kill(os.getpid(), signal.SIGKILL)
+    if is_there(event, arguments):
+        calls += 1
+        if calls == count:
+            os.kill(os.getpid(), signal.SIGKILL)
 
-commit, rename = checkpoint.commit_folder, Path.rename
-if where == "save":
-    def commit_or_die(draft, final):
-        die_in_time()
-        commit(draft, final)
-    checkpoint.commit_folder = commit_or_die
-if where == "rename":
-    def rename_or_die(self, target):
-        if Path(target).name.startswith("step-"):
-            die_in_time()
-        return rename(self, target)
-    Path.rename = rename_or_die
-
+sys.addaudithook(die_there)
 workspace = Workspace(sys.argv[1])
 reporter = FolderReporter(workspace.runs / name, echo=False, min_progress_seconds=0.0)
 config = TrainConfig(
@@ -113,24 +110,56 @@ def kill_at(workspace: Workspace, name: str, engine: str, step: int) -> int:
     return seen
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("engine", ENGINES)
-def test_killed_ten_times_it_ends_with_the_same_weights(workspace: Workspace, engine: str) -> None:
-    whole = finish(workspace, f"whole-{engine}", engine)
-    targets = sorted(random.Random(engine).sample(range(3, STEPS - 25), KILLS))
-    for target in targets:
+def die_in_a_save(workspace: Workspace, name: str, engine: str, where: str, count: int) -> None:
+    """Starts the run and sees it die in its n-th save, at that very place."""
+    checkpoints = workspace.runs / name / "checkpoints"
+    assert start(workspace, name, engine, where, count).wait(300) == -signal.SIGKILL
+    last = read_last_events(workspace.runs / name / "events.jsonl")[-1]
+    assert (last["kind"], last["note"]) == ("progress", "saving")
+    (draft,) = checkpoints.glob(".step-*.draft")
+    assert draft.name == f".step-{last['done']:08d}.draft"
+    assert not (checkpoints / f"step-{last['done']:08d}").exists()
+    files = {path.name for path in draft.iterdir()}
+    assert {"model.safetensors", "training_state.safetensors"} <= files
+    assert ("training_state.json" in files) == (where == "rename")
+    if where == "rename":
+        verify(draft)
+
+
+def play(workspace: Workspace, engine: str) -> dict[str, str]:
+    """Trains once undisturbed, once killed at ten steps, once killed in saves."""
+    weights = {"whole": finish(workspace, f"whole-{engine}", engine)}
+    for target in sorted(random.Random(engine).sample(range(3, STEPS - 25), KILLS)):
         assert kill_at(workspace, f"killed-{engine}", engine, target) < STEPS
-    assert finish(workspace, f"killed-{engine}", engine) == whole
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("where", ["save", "rename"])
-def test_killed_in_a_save_it_ends_with_the_same_weights(workspace: Workspace, where: str) -> None:
-    engine = "jax"
-    whole = finish(workspace, f"alone-{where}", engine)
-    name = f"killed-in-{where}"
-    for count in (1, 2, 4):
-        assert start(workspace, name, engine, where, count).wait(300) == -signal.SIGKILL
-    assert finish(workspace, name, engine) == whole
+    weights["killed"] = finish(workspace, f"killed-{engine}", engine)
+    name = f"killed-in-saves-{engine}"
+    for where, count in (("save", 1), ("rename", 1), ("save", 3), ("rename", 2)):
+        die_in_a_save(workspace, name, engine, where, count)
+    weights["killed in saves"] = finish(workspace, name, engine)
     checkpoints = workspace.runs / name / "checkpoints"
     assert not [path for path in checkpoints.iterdir() if path.name.startswith(".")]
+    return weights
+
+
+@pytest.fixture(scope="module")
+def weights(workspace: Workspace) -> dict[str, dict[str, str]]:
+    """What each run came to, by engine; both engines go at once."""
+    with ThreadPoolExecutor() as pool:
+        found = pool.map(lambda engine: play(workspace, engine), ENGINES)
+        return dict(zip(ENGINES, found, strict=True))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("engine", ENGINES)
+def test_killed_ten_times_it_ends_with_the_same_weights(
+    weights: dict[str, dict[str, str]], engine: str
+) -> None:
+    assert weights[engine]["killed"] == weights[engine]["whole"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("engine", ENGINES)
+def test_killed_in_saves_it_ends_with_the_same_weights(
+    weights: dict[str, dict[str, str]], engine: str
+) -> None:
+    assert weights[engine]["killed in saves"] == weights[engine]["whole"]

@@ -22,10 +22,10 @@ from core.shards.build import build
 from core.tokenizer import train as train_tokenizer
 from core.training.checkpoint import Checkpoints, EvalResults, verify
 from core.training.trainer import train
-from core.workspace import Workspace
+from core.workspace import Workspace, read_manifest
 from tests.core.training.scenarios import STEPS
 from tests.core.training.test_checkpoint import Listener
-from tests.damage import damages_of, leave
+from tests.damage import damages_of, leave, with_a_small_disk
 from tests.engines import ENGINES, run_on
 from tests.texts import write_sentences
 
@@ -100,7 +100,7 @@ def one(request: pytest.FixtureRequest, results: dict[str, Results]) -> Results:
 def _play(engine: str, workspace: Workspace, *scenarios: str) -> Results:
     command = [sys.executable, "-m", "tests.core.training.scenarios", engine, workspace.root]
     done = subprocess.run(
-        [*_with_a_small_disk(workspace.runs / f"full-{engine}"), *map(str, command), *scenarios],
+        [*with_a_small_disk(workspace.runs / f"full-{engine}"), *map(str, command), *scenarios],
         cwd=_ROOT,
         env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", **_compiled_once(workspace)},
         capture_output=True,
@@ -110,20 +110,6 @@ def _play(engine: str, workspace: Workspace, *scenarios: str) -> Results:
     )
     assert done.returncode == 0, done.stderr[-4000:]
     return json.loads(done.stdout.splitlines()[-1])
-
-
-def _with_a_small_disk(folder: Path) -> list[str]:
-    """Returns what to put before a command so that it sees a disk of 4 MB at the folder.
-
-    Nothing, where this machine doesn't allow to mount one: then files are limited in their size.
-    """
-    folder.mkdir(parents=True, exist_ok=True)
-    mount = 'mount -t tmpfs -o size=4m tmpfs "$0" && exec "$@"'
-    prefix = ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c", mount, str(folder)]
-    if shutil.which("unshare") is None:
-        return []
-    tried = subprocess.run([*prefix, "true"], capture_output=True, check=False)
-    return prefix if tried.returncode == 0 else []
 
 
 def _compiled_once(workspace: Workspace) -> dict[str, str]:
@@ -293,6 +279,8 @@ def test_a_checkpoint_is_measured_as_the_run_measured_it(one: Results) -> None:
     measured, whole = one["weights_taken_over"], one["whole"]
     assert measured["measured_path"] == whole["path"]
     assert measured["measured"]["eval_loss"] == pytest.approx(whole["counts"]["eval_loss"])
+    assert "tokens" not in measured["measured"], "these are the figures of another run"
+    assert read_manifest(Path(whole["path"])).counts == whole["counts"]
 
 
 @pytest.mark.slow
@@ -418,7 +406,7 @@ def test_a_refusal_costs_no_import_of_an_engine(workspace: Workspace) -> None:
         from core.config import TrainConfig
         from core.errors import ConfigError
         from core.training.trainer import train
-        from core.workspace import Workspace
+        from core.workspace import Workspace, read_manifest
         try:
             train(TrainConfig(shards="rows", tokenizer="others"), Workspace(sys.argv[1]))
         except ConfigError:
