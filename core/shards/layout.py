@@ -56,3 +56,31 @@ def cut_rows(tokens: np.ndarray, row_length: int) -> tuple[np.ndarray, np.ndarra
     """
     whole = len(tokens) // row_length * row_length
     return tokens[:whole].reshape(-1, row_length), tokens[whole:]
+
+
+def line_rows(
+    tokens: np.ndarray, lengths: np.ndarray, row_length: int, pad_id: int, suffix_length: int = 0
+) -> tuple[np.ndarray, int]:
+    """Makes each line a row of its own, filled up with padding.
+
+    Args:
+        tokens: The ids of lines, one after the other, with their special tokens, shape (n,).
+        lengths: The number of ids of each line, shape (lines,); they add up to n.
+        row_length: Tokens in a row. A longer line is cut.
+        pad_id: What fills rows up.
+        suffix_length: How many special tokens end a line; one that is cut keeps them.
+
+    Returns:
+        The rows (lines, row_length), of the ids' type, and the number of tokens cut off.
+
+    Source: https://github.com/huggingface/transformers/blob/v4.57.0/examples/flax/language-modeling/run_mlm_flax.py
+        (line_by_line)
+    """
+    kept = np.minimum(lengths, row_length)
+    columns = np.arange(row_length)
+    places = (np.cumsum(lengths) - lengths)[:, None] + columns
+    places += (columns >= (kept - suffix_length)[:, None]) * (lengths - kept)[:, None]
+    rows = np.full(places.shape, pad_id, tokens.dtype)
+    real = columns < kept[:, None]
+    rows[real] = tokens[places[real]]
+    return rows, int((lengths - kept).sum())

@@ -124,6 +124,11 @@ def test_each_hidden_span_is_one_mask_where_it_stood() -> None:
         assert rebuilt == text
 
 
+def test_a_span_across_sentences_is_one_mask() -> None:
+    shown = task_of().batch(marked_rows(2000, LENGTH), seed=0, step=0)["input_ids"]
+    assert not ((shown[:, 1:] == MASK) & (shown[:, :-1] == MASK)).any()
+
+
 def test_spans_are_as_long_as_poisson_without_zero_says() -> None:
     rows = distinct_rows(10_000)
     batch = task_of(permute_sentence_ratio=0.0).batch(rows, seed=0, step=0)

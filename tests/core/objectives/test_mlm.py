@@ -16,6 +16,7 @@ from core.objectives.mlm import MaskedLanguageModel, frequency_baseline
 VOCAB_SIZE, MASK = 1000, 4
 SPECIAL = np.array([0, 1, 2, 3, 4, 999], np.int32)
 ORDINARY = np.setdiff1d(np.arange(VOCAB_SIZE), SPECIAL).astype(np.int32)
+WORD_STARTS = np.arange(VOCAB_SIZE) % 3 == 0
 Batch = dict[str, NDArray]
 
 
@@ -183,7 +184,7 @@ def test_masking_takes_a_small_part_of_a_step(rows: int, row_length: int) -> Non
 
 def whole_words(row_length: int = 64, probability: float = 0.15) -> MaskedLanguageModel:
     """With a vocabulary in which every third token begins a word."""
-    return replace(objective(row_length, probability), word_starts=np.arange(VOCAB_SIZE) % 3 == 0)
+    return replace(objective(row_length, probability), word_starts=WORD_STARTS)
 
 
 def words_of(row: NDArray[np.int32]) -> list[list[int]]:
@@ -201,23 +202,22 @@ def words_of(row: NDArray[np.int32]) -> list[list[int]]:
     return words
 
 
+def words_hidden_in_part(row: NDArray[np.int32], places: list[int]) -> list[list[bool]]:
+    """Of each such word, which of its tokens are hidden."""
+    words = [[place in places for place in word] for word in words_of(row)]
+    return [word for word in words if any(word) and not all(word)]
+
+
 def test_whole_words_are_hidden_but_for_the_last_which_is_cut() -> None:
     rows = make_rows(10_000)
     batch = whole_words().batch(rows, seed=0, step=0)
     assert (batch["label_weights"] == 1).all() and batch["labels"].shape == (10_000, 10)
     assert np.array_equal(at_places(rows, batch), batch["labels"])
-    in_part = 0
-    for row, places in zip(rows, batch["masked_positions"], strict=True):
-        hidden, partly = set(places.tolist()), []
-        for word in words_of(row):
-            chosen = [place in hidden for place in word]
-            if any(chosen) and not all(chosen):
-                partly.append(chosen)
-        assert len(partly) <= 1, "one word at most is hidden in part"
-        for chosen in partly:
-            assert chosen == sorted(chosen, reverse=True), "and of that one the beginning"
-        in_part += len(partly)
-    assert in_part > 1000
+    places = batch["masked_positions"]
+    cut = [words_hidden_in_part(*row) for row in zip(rows, places.tolist(), strict=True)]
+    assert sum(map(len, cut)) > 1000
+    assert max(map(len, cut)) == 1
+    assert all(chosen == sorted(chosen, reverse=True) for words in cut for chosen in words)
 
 
 def test_words_are_chosen_whatever_their_length() -> None:
@@ -244,9 +244,7 @@ def padded(row_length: int = 64, probability: float = 0.15) -> MaskedLanguageMod
     return replace(objective(row_length, probability), pad_id=3)
 
 
-@pytest.mark.parametrize(
-    "task", [padded(), replace(padded(), word_starts=whole_words().word_starts)]
-)
+@pytest.mark.parametrize("task", [padded(), replace(padded(), word_starts=WORD_STARTS)])
 def test_a_line_has_its_share_hidden_and_padding_is_left_alone(task: MaskedLanguageModel) -> None:
     rows = make_rows(64 * 50)
     lengths = np.arange(1, 65).repeat(50)
@@ -262,10 +260,22 @@ def test_a_line_has_its_share_hidden_and_padding_is_left_alone(task: MaskedLangu
         maskable = [place for place in range(length) if row[place] not in SPECIAL]
         assert real.sum() == min(len(maskable), max(1, round(0.15 * length)))
         assert set(places[real].tolist()) <= set(maskable)
+        if task.word_starts is not None:
+            assert len(words_hidden_in_part(row, places[real].tolist())) <= 1
         assert (shown[length:] == 3).all()
         restored = shown.copy()
         restored[places[real]] = labels[real]
         assert np.array_equal(restored, row)
+
+
+def test_long_lines_have_whole_words_hidden() -> None:
+    rows = make_rows(500, 512)
+    rows[:, 300:] = 3
+    task = replace(padded(512), word_starts=WORD_STARTS)
+    batch = task.batch(rows, seed=0, step=0)
+    assert (batch["label_weights"].sum(axis=1) == 45).all()
+    for row, places in zip(rows, batch["masked_positions"][:, :45].tolist(), strict=True):
+        assert len(words_hidden_in_part(row, places)) <= 1
 
 
 def test_full_rows_are_masked_the_same_with_and_without_padding() -> None:

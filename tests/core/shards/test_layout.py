@@ -1,0 +1,45 @@
+"""How text is laid out in rows."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from core.shards.layout import line_rows
+
+PAD, BOS, EOS = 0, 1, 2
+
+
+def test_each_line_is_a_row_filled_up_with_padding() -> None:
+    lines = [[BOS, 11, 12, EOS], [BOS, EOS], [BOS, 21, 22, 23, 24, EOS], [31]]
+    tokens = np.concatenate(lines).astype("<u2")
+    lengths = np.array([len(line) for line in lines])
+    rows, cut = line_rows(tokens, lengths, 6, PAD, suffix_length=1)
+    assert rows.dtype == tokens.dtype and cut == 0
+    assert rows.tolist() == [line + [PAD] * (6 - len(line)) for line in lines]
+
+
+def test_a_longer_line_is_cut_and_keeps_what_ends_it() -> None:
+    tokens = np.array([BOS, *range(10, 20), EOS, BOS, 30, EOS], "<u4")
+    rows, cut = line_rows(tokens, np.array([12, 3]), 5, PAD, suffix_length=1)
+    assert rows.tolist() == [[BOS, 10, 11, 12, EOS], [BOS, 30, EOS, PAD, PAD]]
+    assert cut == 7
+    bare, _ = line_rows(tokens, np.array([12, 3]), 5, PAD)
+    assert bare[0].tolist() == [BOS, 10, 11, 12, 13]
+
+
+def test_every_token_is_in_a_row_or_counted_as_cut() -> None:
+    generator = np.random.default_rng(0)
+    lengths = generator.integers(1, 40, 1000)
+    tokens = np.arange(1, lengths.sum() + 1, dtype=np.uint32)
+    rows, cut = line_rows(tokens, lengths, 24, PAD, suffix_length=2)
+    ends = np.cumsum(lengths)
+    for row, start, end in zip(rows, ends - lengths, ends, strict=True):
+        line = tokens[start:end].tolist()
+        expected = line if len(line) <= 24 else line[:22] + line[-2:]
+        assert row[row != PAD].tolist() == expected
+    assert np.count_nonzero(rows) + cut == len(tokens)
+
+
+def test_no_lines_give_no_rows() -> None:
+    rows, cut = line_rows(np.empty(0, np.uint16), np.empty(0, np.int64), 8, PAD, 1)
+    assert rows.shape == (0, 8) and cut == 0
