@@ -11,6 +11,7 @@ import pytest
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 
 from core.config import TokenizerConfig
+from core.corpus.sentences import mark_sentences
 from core.errors import ConfigError, HubError, TokenizerError
 from core.tokenizer import StudioTokenizer, load, pieces, scorecard, train
 from core.tokenizer.vocabulary import vocabulary_of
@@ -142,6 +143,19 @@ def test_what_objectives_know_of_a_tokenizer(uni: StudioTokenizer) -> None:
         known.word_starts is not None and known.word_starts.tolist() == uni.word_starts().tolist()
     )
     assert known.sentinel_ids.shape == (0,)
+
+
+def test_sentence_marks_leave_the_other_tokens_as_they_are(
+    uni: StudioTokenizer, bpe: StudioTokenizer
+) -> None:
+    for tokenizer in (uni, bpe):
+        assert tokenizer.pad_token is not None
+        for start in range(0, 40, 4):
+            text = " ".join(sentences(40)[start : start + 4])
+            marked = tokenizer.encode(mark_sentences(text, tokenizer.pad_token))
+            is_mark = marked == tokenizer.pad_id
+            assert is_mark.sum() == 4 and is_mark[-2]
+            np.testing.assert_array_equal(marked[~is_mark], tokenizer.encode(text))
 
 
 def test_a_folder_without_a_tokenizer_is_refused(tmp_path: Path) -> None:
