@@ -26,6 +26,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import metadata
 from importlib.util import find_spec
+from typing import Any
 
 import numpy as np
 
@@ -165,25 +166,31 @@ def prepare_ours(shapes: Shapes) -> Callable[[int], None]:
         attention_probs_dropout_prob=shapes.dropout,
         dtype_policy=shapes.dtype,
     )
-    select_engine(config)
+    devices = select_engine(config)
 
     from core.models.registry import create_model, resolve_architecture
     from core.training.engine import create_engine
-    from core.training.optimizers import create_optimizer
+    from core.training.optimizers import build_optimizer, create_optimizer
     from core.training.recipe import LearningRateSchedule
 
     architecture = resolve_architecture(
         config, vocab_size=shapes.vocab_size, row_length=shapes.length, pad_id=PAD_ID
     )
-    model = create_model(architecture, seed=0, dtype_policy=shapes.dtype)
     schedule = LearningRateSchedule("linear", config.learning_rate, 100, 10_000)
-    engine = create_engine(shapes.engine, model, create_optimizer(config, schedule, model))
+
+    def build() -> Any:
+        model = create_model(architecture, seed=0, dtype_policy=shapes.dtype)
+        optimizer = create_optimizer(config, schedule)
+        build_optimizer(optimizer, model)
+        return model, optimizer
+
+    engine = create_engine(devices, build)
     special = np.arange(SPECIAL_IDS, dtype=np.int32)
     objective = MaskedLanguageModel(shapes.length, 0.15, MASK_ID, shapes.vocab_size, special)
     rows = make_rows(shapes)
 
     def step(number: int) -> None:
-        batch = engine.put(objective.batch(rows, seed=0, step=number))
+        batch = engine.put(objective.batch(rows, seed=0, step=number), number)
         engine.fetch([engine.train_step(batch)])
 
     return step

@@ -270,6 +270,17 @@ class TrainConfig(StageConfig):
             "engine",
             "device",
             "damaged_records",
+            "gradient_accumulation_steps",
+            "steps_per_execution",
+            "remat",
+            "sharding",
+            "num_devices",
+            "tpu_name",
+            "tpu_zone",
+            "gcp_project",
+            "coordinator_address",
+            "num_processes",
+            "process_id",
         }
     )
     presets: ClassVar[dict[str, dict[str, Any]]] = {
@@ -393,6 +404,14 @@ class TrainConfig(StageConfig):
         basic=True,
         ge=1,
         le=1 << 20,
+    )
+    gradient_accumulation_steps: int = knob(
+        1,
+        "Batches to add the gradients of before the weights are updated: a step sees so many times "
+        "more rows, in the memory of one batch.",
+        group="Batch",
+        ge=1,
+        le=1 << 16,
     )
     num_train_epochs: float = knob(
         1.0,
@@ -521,6 +540,72 @@ class TrainConfig(StageConfig):
     device: Literal["auto", "cpu", "gpu", "tpu"] = knob(
         "auto", "auto takes the fastest that is there.", group="Device"
     )
+    num_devices: int | None = knob(
+        None,
+        "Devices of this machine that share a step. Empty: all TPUs or GPUs that are there, one "
+        "CPU. Several on a CPU are simulated.",
+        group="Device",
+        ge=1,
+        le=4096,
+    )
+    sharding: Literal["data", "fsdp"] = knob(
+        "data",
+        "data: every device holds all weights; fsdp: each holds a part of weights and optimizer, "
+        "for models that are too large for one (JAX only).",
+        group="Device",
+    )
+    remat: bool = knob(
+        False,
+        "Keep only each layer's inputs for the gradient and compute the rest twice: less memory, "
+        "about a third more work.",
+        title="Rematerialise",
+        group="Device",
+    )
+    steps_per_execution: int = knob(
+        1,
+        "Steps that the device does in one go. More than one helps where a step takes less than a "
+        "few milliseconds.",
+        group="Device",
+        ge=1,
+        le=1024,
+    )
+    tpu_name: str = knob(
+        "local",
+        "TensorFlow on TPU only: the TPU's name or address; local is the one of this machine.",
+        title="TPU name",
+        group="Device",
+    )
+    tpu_zone: str = knob(
+        "",
+        "TensorFlow on TPU only: the Google Cloud zone of a TPU that is named.",
+        title="TPU zone",
+        group="Device",
+    )
+    gcp_project: str = knob(
+        "",
+        "TensorFlow on TPU only: the Google Cloud project of a TPU that is named.",
+        title="Google Cloud project",
+        group="Device",
+    )
+    num_processes: int | None = knob(
+        None,
+        "Processes that share the run, one on each host of a TPU pod slice or GPU cluster (JAX "
+        "only). Empty: one.",
+        group="Several hosts",
+        ge=1,
+        le=65_536,
+    )
+    process_id: int | None = knob(
+        None,
+        "The number of this process, from 0. Empty: found out, on a TPU pod.",
+        group="Several hosts",
+        ge=0,
+    )
+    coordinator_address: str = knob(
+        "",
+        "Where process 0 is reached by the others, host:port. Empty: found out, on a TPU pod.",
+        group="Several hosts",
+    )
     dtype_policy: Literal["float32", "mixed_bfloat16"] = knob(
         "float32",
         "mixed_bfloat16 computes in bfloat16 and keeps weights in float32.",
@@ -531,6 +616,14 @@ class TrainConfig(StageConfig):
     seed: int = knob(
         0, "Decides the first weights, the order, the masks.", group="General", ge=0, lt=1 << 31
     )
+
+    @model_validator(mode="after")
+    def _check_engine(self) -> TrainConfig:
+        if self.engine == "tensorflow" and self.sharding == "fsdp":
+            raise _needs_jax("sharding", "fsdp", "data")
+        if self.engine == "tensorflow" and (self.num_processes or 1) > 1:
+            raise _needs_jax("num_processes", str(self.num_processes), "1")
+        return self
 
 
 class QuickstartConfig(StageConfig):
@@ -664,6 +757,16 @@ def config_error(model: type[StageConfig], error: ValidationError) -> ConfigErro
         expected=first["msg"].removeprefix("Input should be "),
         received=repr(first["input"]),
         fix=f"set {where} to such a value",
+        field=name,
+    )
+
+
+def _needs_jax(name: str, value: str, other: str) -> ConfigError:
+    return ConfigError(
+        f"TensorFlow can't do {name}={value}",
+        expected=f"engine jax (or auto) with {name}={value}",
+        received=f"engine tensorflow with {name}={value}",
+        fix=f"set engine to auto or jax, or {name} to {other}",
         field=name,
     )
 

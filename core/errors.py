@@ -88,6 +88,12 @@ class LossNotFiniteError(RunError):
     reason = "loss_not_finite"
 
 
+class ProcessLostError(RunError):
+    """Another process of the same run is gone, or can't be reached."""
+
+    reason = "process_lost"
+
+
 class CheckpointError(StudioError):
     """A checkpoint is missing, damaged, or doesn't fit."""
 

@@ -293,7 +293,7 @@ def _compile_tensorflow(
 ) -> Callable[[Mapping[str, NDArray]], NDArray[np.float32]]:
     import tensorflow as tf
 
-    compiled = tf.function(lambda inputs: model(inputs, training=False), autograph=False)
+    compiled = tf.function(model, autograph=False)
 
     def predict(inputs: Mapping[str, NDArray]) -> NDArray[np.float32]:
         tensors = {name: tf.convert_to_tensor(values) for name, values in inputs.items()}
@@ -310,7 +310,7 @@ def _compile_jax(model: keras.Model) -> Callable[[Mapping[str, NDArray]], NDArra
     others = [variable.value for variable in model.non_trainable_variables]
 
     def logits(weights: list[Any], others: list[Any], inputs: Mapping[str, Any]) -> Any:
-        return model.stateless_call(weights, others, inputs, training=False)[0]
+        return model.stateless_call(weights, others, inputs)[0]
 
     compiled = jax.jit(logits)
     return lambda inputs: np.asarray(compiled(weights, others, inputs))

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+# The mesh axis that both the rows of a batch and the weights are spread along. A mesh without it
+# spreads the rows only.
+SPREAD_AXIS = "fsdp"
+
 # Of the GELU: Φ(x) = (1 + erf(x √½)) / 2, and Φ'(x) = exp(-x²/2) / √(2π).
 SQRT_HALF = 0.7071067811865476
 INVERSE_SQRT_2_PI = 0.3989422804014327

@@ -23,8 +23,30 @@ def dense(inputs: Tensor, kernel: Tensor, bias: Tensor) -> Tensor:
     """Returns `inputs @ kernel + bias` over the last axis: (…, I) and (I, O) to (…, O)."""
     kernel, bias = ops.convert_to_tensor(kernel), ops.convert_to_tensor(bias)
     # Two axes, or TensorFlow sums one kernel gradient per row of the batch.
-    outputs = engine.dense(_flat(inputs), kernel, bias)
+    outputs = engine.dense(_flat(inputs), whole(kernel), bias)
     return ops.reshape(outputs, (*ops.shape(inputs)[:-1], kernel.shape[-1]))
+
+
+def whole(weight: Tensor) -> Tensor:
+    """Returns a weight for use: where devices hold a part each, the parts are put together.
+
+    The gradient is given back in parts, so that no device ever holds more than the weight at hand.
+
+    Source: Rajbhandari et al., "ZeRO", https://arxiv.org/abs/1910.02054, section 5.
+    """
+    return engine.whole(ops.convert_to_tensor(weight))
+
+
+def recomputed_layer(layer: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """Returns a layer that keeps only its inputs for the gradient, and computes the rest twice.
+
+    Args:
+        layer: Takes tensors or None, by position. It must change no state.
+
+    Source: Chen et al., "Training Deep Nets with Sublinear Memory Cost",
+        https://arxiv.org/abs/1604.06174.
+    """
+    return engine.recomputed_layer(layer)
 
 
 def layer_norm(inputs: Tensor, scale: Tensor, bias: Tensor, epsilon: float) -> Tensor:

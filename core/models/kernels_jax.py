@@ -8,11 +8,13 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.sharding import PartitionSpec
 
 from core.models.constants import (
     INVERSE_SQRT_2_PI,
     LAST_SHIFT,
     MIXING,
+    SPREAD_AXIS,
     SQRT_HALF,
     drop_below,
 )
@@ -45,6 +47,49 @@ def recomputed(function: Callable) -> Callable:
     Attention weights are the largest arrays of a training step, and cheap to compute again.
     """
     return jax.checkpoint(function)
+
+
+def recomputed_layer(layer: Callable) -> Callable:
+    """Returns a layer that keeps only its inputs for the gradient."""
+    return jax.checkpoint(layer)
+
+
+def whole(weight: Tensor) -> Tensor:
+    """Puts the parts of a weight together, where the mesh in force spreads weights."""
+    axes = jax.sharding.get_abstract_mesh()
+    if SPREAD_AXIS not in axes.axis_names:
+        return weight
+    return _gathered(weight, part_of(weight.shape, axes.shape[SPREAD_AXIS]))
+
+
+def part_of(shape: tuple[int, ...], devices: int) -> PartitionSpec:
+    """Returns how a weight is spread: along the longest axis that the devices divide.
+
+    Args:
+        shape: The weight's.
+        devices: How many share it.
+
+    Returns:
+        The specification, empty where each device holds all of it: weights of one axis, and those
+        of which no axis can be divided.
+    """
+    fitting = [(size, -axis) for axis, size in enumerate(shape) if size % devices == 0]
+    if len(shape) < 2 or not fitting:
+        return PartitionSpec()
+    axis = -max(fitting)[1]
+    return PartitionSpec(*[SPREAD_AXIS if one == axis else None for one in range(len(shape))])
+
+
+def _gather(weight: Tensor, part: PartitionSpec) -> Tensor:
+    return jax.lax.with_sharding_constraint(weight, PartitionSpec())
+
+
+def _gather_forward(weight: Tensor, part: PartitionSpec) -> Any:
+    return _gather(weight, part), None
+
+
+def _gather_backward(part: PartitionSpec, _: Any, upstream: Tensor) -> Any:
+    return (jax.lax.with_sharding_constraint(upstream, part),)
 
 
 def gather_positions(hidden: Tensor, positions: Tensor) -> Tensor:
@@ -143,6 +188,8 @@ def _normal_cdf(values: Tensor) -> Tensor:
     return 0.5 * (1.0 + jax.lax.erf(values * SQRT_HALF))
 
 
+_gathered = jax.custom_vjp(_gather, nondiff_argnums=(1,))
+_gathered.defvjp(_gather_forward, _gather_backward)
 layer_norm = jax.custom_vjp(_layer_norm, nondiff_argnums=(3,))
 layer_norm.defvjp(_layer_norm_forward, _layer_norm_backward)
 gelu = jax.custom_vjp(_gelu)

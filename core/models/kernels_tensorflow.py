@@ -88,6 +88,26 @@ def recomputed(function: Callable) -> Callable:
     return function
 
 
+def recomputed_layer(layer: Callable) -> Callable:
+    """Returns a layer that keeps only its inputs for the gradient."""
+
+    def call(*inputs: Tensor | None) -> Tensor:
+        given = [one is not None for one in inputs]
+
+        def apply(*tensors: Tensor) -> Tensor:
+            remaining = iter(tensors)
+            return layer(*(next(remaining) if one else None for one in given))
+
+        return tf.recompute_grad(apply)(*(one for one in inputs if one is not None))
+
+    return call
+
+
+def whole(weight: Tensor) -> Tensor:
+    """Returns the weight as it is: here every device holds all of it."""
+    return weight
+
+
 def gather_positions(hidden: Tensor, positions: Tensor) -> Tensor:
     """Returns the states at some positions: (B, L, H) and (B, K) to (B, K, H)."""
     return tf.gather(hidden, positions, batch_dims=1)

@@ -114,28 +114,34 @@ class LayerNorm(keras.layers.Layer):
 class Dropout(keras.layers.Layer):
     """Sets a share of the inputs to zero in training and scales the others up.
 
+    It keeps no state: what it drops follows from the step's seed and from a number of its own.
+
     Args:
         rate: That share, 0 to 1.
-        weights: Where the seed comes from.
+        weights: Where its own number comes from.
     """
 
     def __init__(self, rate: float, weights: FirstWeights, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.rate = rate
-        self._seed = weights.dropout_seed()
+        self._number = weights.dropout_seed()
 
     def build(self, input_shape: Any = None) -> None:
-        # Made here and not above, so that its path lies below this layer's.
-        if self.rate:
-            self.seed_generator = keras.random.SeedGenerator(self._seed, name="seed")
+        self.built = True
 
-    def call(self, inputs: Tensor, training: bool = False) -> Tensor:
-        seed = self.next_seed(training)
+    def call(self, inputs: Tensor, dropout_seed: Tensor | None = None) -> Tensor:
+        seed = self.seed_of(dropout_seed)
         return inputs if seed is None else kernels.dropout(inputs, self.rate, seed)
 
-    def next_seed(self, training: bool) -> Tensor | None:
-        """Returns the seed of another use; None where nothing is to be dropped."""
-        return self.seed_generator.next() if training and self.rate else None
+    def seed_of(self, dropout_seed: Tensor | None) -> Tensor | None:
+        """Returns this layer's seed in a step, int32 (2,); None where nothing is to be dropped.
+
+        Args:
+            dropout_seed: The step's, int32 (2,); None drops nothing.
+        """
+        if dropout_seed is None or not self.rate:
+            return None
+        return ops.bitwise_xor(dropout_seed, np.array([self._number, 0], np.int32))
 
 
 class Embedding(keras.layers.Layer):
@@ -172,15 +178,17 @@ class Embedding(keras.layers.Layer):
         )
 
     def call(self, ids: Tensor) -> Tensor:
-        return ops.cast(ops.take(self.table, ids, axis=0), self.compute_dtype)
+        table = kernels.whole(self.table)
+        return ops.cast(ops.take(table, ids, axis=0), self.compute_dtype)
 
     def first(self, count: int, *, start: int = 0) -> Tensor:
         """Returns `count` rows from `start` on, (count, H)."""
-        return ops.cast(self.table[start : start + count], self.compute_dtype)
+        table = kernels.whole(self.table)
+        return ops.cast(table[start : start + count], self.compute_dtype)
 
     def decode(self, hidden: Tensor, bias: Tensor) -> Tensor:
         """Returns the logits of tied weights, float32 (…, rows)."""
-        table = ops.cast(self.table, self.compute_dtype)
+        table = kernels.whole(ops.cast(self.table, self.compute_dtype))
         return kernels.tied_logits(hidden, table, bias)
 
 
@@ -210,17 +218,19 @@ class Attention(keras.layers.Layer):
         self.dropout.build()
         self.output_dense.build(input_shape)
 
-    def call(self, inputs: Tensor, bias: Tensor | None = None, training: bool = False) -> Tensor:
+    def call(
+        self, inputs: Tensor, bias: Tensor | None = None, dropout_seed: Tensor | None = None
+    ) -> Tensor:
         """Attends.
 
         Args:
             inputs: Hidden states (B, L, H).
             bias: Added to the attention logits, float32, broadcast to (B, N, L, L): a large
                 negative number hides a key. None adds nothing.
-            training: Whether to apply dropout.
+            dropout_seed: The step's, int32 (2,); None drops nothing.
         """
         query, key, value = kernels.split_heads(self.qkv(inputs), self.heads)  # (B, L, N, D)
-        rate, seed = self.dropout.rate, self.dropout.next_seed(training)
+        rate, seed = self.dropout.rate, self.dropout.seed_of(dropout_seed)
         mixed = kernels.attention(query, key, value, bias, rate, seed)  # (B, L, H)
         return self.output_dense(mixed)
 

@@ -99,7 +99,7 @@ def count_parameters(architecture: Architecture) -> int:
 
 
 def create_model(
-    architecture: Architecture, *, seed: int, dtype_policy: str = "float32"
+    architecture: Architecture, *, seed: int, dtype_policy: str = "float32", remat: bool = False
 ) -> keras.Model:
     """Builds a model with its first weights.
 
@@ -107,13 +107,14 @@ def create_model(
         architecture: Its dimensions.
         seed: Decides the first weights (equal on all engines) and the dropout.
         dtype_policy: float32, mixed_bfloat16 or bfloat16.
+        remat: Keep only each layer's inputs for the gradient, and compute the rest twice.
 
     Returns:
         A built `keras.Model`; `core.models.roberta` says what it takes and returns.
     """
     from core.models.roberta import RobertaForMaskedLM
 
-    return RobertaForMaskedLM(architecture, seed=seed, dtype=dtype_policy)
+    return RobertaForMaskedLM(architecture, seed=seed, dtype=dtype_policy, remat=remat)
 
 
 def _from_size(config: TrainConfig) -> Architecture:

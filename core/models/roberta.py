@@ -36,11 +36,20 @@ class RobertaForMaskedLM(keras.Model):
         architecture: Its dimensions.
         seed: Decides the first weights and the dropout.
         dtype: Precision policy: float32, mixed_bfloat16 or bfloat16.
+        remat: Keep only each layer's inputs for the gradient, and compute the rest twice.
     """
 
-    def __init__(self, architecture: Architecture, *, seed: int, dtype: str = "float32") -> None:
+    def __init__(
+        self,
+        architecture: Architecture,
+        *,
+        seed: int,
+        dtype: str = "float32",
+        remat: bool = False,
+    ) -> None:
         super().__init__(name="roberta", dtype=dtype)
         self.architecture = architecture
+        self.remat = remat
         weights = FirstWeights(seed, architecture.initializer_range)
         self.embeddings = RobertaEmbeddings(
             architecture, weights, name="embeddings", dtype=self.dtype_policy
@@ -59,14 +68,14 @@ class RobertaForMaskedLM(keras.Model):
             layer.build(shape)
         self.built = True
 
-    def call(self, inputs: Mapping[str, Tensor], training: bool = False) -> Tensor:
+    def call(self, inputs: Mapping[str, Tensor]) -> Tensor:
         """Returns the logits.
 
         Args:
             inputs: `input_ids` int32 (B, L). Optional: `attention_mask` (B, L), 1 for tokens and 0
                 for padding; without it nothing is padding. Optional: `masked_positions` int32
-                (B, K).
-            training: Whether to apply dropout.
+                (B, K). Optional: `dropout_seed` int32 (2,), other ones for each step; without it
+                nothing is dropped.
 
         Returns:
             float32 (B, K, V) at the masked positions, or (B, L, V) where none are given.
@@ -77,9 +86,11 @@ class RobertaForMaskedLM(keras.Model):
         _check_length(inputs["input_ids"], self.architecture)
         mask = inputs.get("attention_mask")
         bias = None if mask is None else padding_bias(mask)
-        hidden = self.embeddings(inputs["input_ids"], padded=mask is not None, training=training)
+        seed = inputs.get("dropout_seed")
+        hidden = self.embeddings(inputs["input_ids"], padded=mask is not None, dropout_seed=seed)
         for layer in self.layer_stack:
-            hidden = layer(hidden, bias=bias, training=training)  # (B, L, H)
+            apply = kernels.recomputed_layer(layer) if self.remat else layer
+            hidden = apply(hidden, bias, seed)  # (B, L, H)
         if "masked_positions" in inputs:
             hidden = kernels.gather_positions(hidden, inputs["masked_positions"])  # (B, K, H)
         return self.embeddings.words.decode(self.lm_head(hidden), self.lm_head.bias)
@@ -116,10 +127,10 @@ class RobertaEmbeddings(keras.layers.Layer):
         for layer in (self.words, self.positions, self.segments, self.norm, self.dropout):
             layer.build(input_shape)
 
-    def call(self, ids: Tensor, padded: bool = False, training: bool = False) -> Tensor:
+    def call(self, ids: Tensor, padded: bool = False, dropout_seed: Tensor | None = None) -> Tensor:
         places = self._padded_positions(ids) if padded else self._positions(ids)
         hidden = self.words(ids) + (places + self.segments.first(1))
-        return self.dropout(self.norm(hidden), training=training)
+        return self.dropout(self.norm(hidden), dropout_seed)
 
     def _positions(self, ids: Tensor) -> Tensor:
         """Returns the vectors of rows without padding, (L, H)."""
@@ -172,11 +183,13 @@ class RobertaLayer(keras.layers.Layer):
         ):
             layer.build(input_shape)
 
-    def call(self, inputs: Tensor, bias: Tensor | None = None, training: bool = False) -> Tensor:
-        attended = self.attention(inputs, bias=bias, training=training)
-        attended = self.attention_dropout(attended, training=training)
+    def call(
+        self, inputs: Tensor, bias: Tensor | None = None, dropout_seed: Tensor | None = None
+    ) -> Tensor:
+        attended = self.attention(inputs, bias, dropout_seed)
+        attended = self.attention_dropout(attended, dropout_seed)
         hidden = self.attention_norm(inputs + attended)
-        transformed = self.output_dropout(self.feed_forward(hidden), training=training)
+        transformed = self.output_dropout(self.feed_forward(hidden), dropout_seed)
         return self.output_norm(hidden + transformed)
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal
@@ -26,6 +26,13 @@ _GPU_GLOBS = ("/proc/driver/nvidia/gpus/*", "/dev/nvidia[0-9]*", "/dev/kfd")
 _TPU_GLOBS = ("/dev/accel[0-9]*", "/dev/vfio/[0-9]*")
 _KERAS_BACKEND = "KERAS_BACKEND"
 
+# The name that TensorFlow has for the TPU of the machine it runs on.
+LOCAL_TPU = "local"
+
+# How long the processes of a run wait for each other to begin, and for a sign of life later.
+_JOIN_SECONDS = 300
+_HEARTBEAT_SECONDS = 30
+
 
 @dataclass(frozen=True)
 class Devices:
@@ -34,10 +41,13 @@ class Devices:
     Attributes:
         engine: tensorflow or jax.
         kind: cpu, gpu or tpu.
-        count: Devices that share a step.
+        count: Devices that share a step, over all processes.
         name: What the device calls itself.
         memory_bytes: Memory of one device; None where the engine doesn't say.
         reason: Why these were chosen.
+        processes: Processes that share a step, one on each host.
+        process: The number of this one; the first writes what is to be kept.
+        strategy: TensorFlow's, where several devices share a step.
     """
 
     engine: EngineName
@@ -46,12 +56,24 @@ class Devices:
     name: str
     memory_bytes: int | None
     reason: str
+    processes: int = 1
+    process: int = 0
+    strategy: Any = field(default=None, compare=False, repr=False)
+
+    @property
+    def is_first(self) -> bool:
+        """Whether this process is the one that writes."""
+        return self.process == 0
 
     def describe(self) -> str:
         """Returns one line for the log and the page."""
         memory = f", {self.memory_bytes / 2**30:.1f} GiB each" if self.memory_bytes else ""
         label = {"tensorflow": "TensorFlow", "jax": "JAX"}[self.engine]
-        return f"{label} on {self.count} {self.kind.upper()} ({self.name}{memory}): {self.reason}"
+        hosts = f" of {self.processes} processes" if self.processes > 1 else ""
+        return (
+            f"{label} on {self.count} {self.kind.upper()}{hosts} ({self.name}{memory}): "
+            f"{self.reason}"
+        )
 
 
 @dataclass(frozen=True)
@@ -117,10 +139,12 @@ def select_engine(config: TrainConfig) -> Devices:
     refuse_other_backend(choice.engine)
     os.environ[_KERAS_BACKEND] = choice.engine
     if choice.engine == "jax":
-        return _start_jax(choice)
+        return _start_jax(choice, config)
+    if choice.kind == "tpu":
+        return _start_tensorflow_on_tpu(choice, config)
     if choice.kind == "cpu":
-        return _start_tensorflow_on_cpu(choice, hide_gpus=bool(hardware.gpus))
-    return _start_tensorflow_on_gpu(choice)
+        return _start_tensorflow_on_cpu(choice, config, hide_gpus=bool(hardware.gpus))
+    return _start_tensorflow_on_gpu(choice, config)
 
 
 def refuse_other_backend(engine: EngineName) -> None:
@@ -143,7 +167,17 @@ def refuse_other_backend(engine: EngineName) -> None:
 
 
 def _engine(config: TrainConfig, default: EngineName) -> EngineName:
-    return default if config.engine == "auto" else config.engine
+    if config.engine != "auto":
+        return config.engine
+    return "jax" if _needs_jax(config) else default
+
+
+def _needs_jax(config: TrainConfig) -> bool:
+    return config.sharding == "fsdp" or _joins_processes(config)
+
+
+def _joins_processes(config: TrainConfig) -> bool:
+    return (config.num_processes or 1) > 1 or bool(config.coordinator_address)
 
 
 def _choose_gpu(config: TrainConfig, hardware: Hardware) -> Choice:
@@ -156,19 +190,13 @@ def _choose_gpu(config: TrainConfig, hardware: Hardware) -> Choice:
 
 
 def _choose_tpu(config: TrainConfig, hardware: Hardware) -> Choice:
-    if config.engine == "tensorflow":
-        raise DeviceError(
-            "TensorFlow can't be used on a TPU here",
-            expected="engine jax (or auto) with device tpu",
-            received="engine tensorflow with device tpu",
-            fix="set engine to auto",
-            field="engine",
-        )
+    if config.engine == "tensorflow" and config.tpu_name != LOCAL_TPU:
+        return Choice("tensorflow", "tpu", f"asked for by the name {config.tpu_name}")
     if not hardware.tpus:
         raise _no_tpu("no TPU driver on this machine")
     if not hardware.jax_tpu:
         raise _no_tpu(f"a TPU ({hardware.tpus[0]}), but the package libtpu isn't installed")
-    return Choice("jax", "tpu", "asked for")
+    return Choice(_engine(config, "jax"), "tpu", "asked for")
 
 
 def _choose_any(config: TrainConfig, hardware: Hardware) -> Choice:
@@ -197,30 +225,97 @@ def _package(kind: str) -> str:
     return '"jax[tpu]"' if kind == "TPU" else '"jax[cuda12]"'
 
 
-def _start_jax(choice: Choice) -> Devices:
+def _start_jax(choice: Choice, config: TrainConfig) -> Devices:
     import jax
 
-    if choice.kind == "cpu":
-        jax.config.update("jax_platforms", "cpu")
     try:
-        found = jax.devices()
+        if choice.kind == "cpu":
+            jax.config.update("jax_platforms", "cpu")
+            if config.num_devices and jax.config.jax_num_cpu_devices != config.num_devices:
+                jax.config.update("jax_num_cpu_devices", config.num_devices)
+        _join_processes(choice, config)
+        found = jax.local_devices()
     except RuntimeError as error:
         raise _not_started(choice, str(error)) from error
     kind = "gpu" if found[0].platform in ("gpu", "cuda", "rocm") else found[0].platform
     if kind != choice.kind:
         raise _not_started(choice, f"JAX found {len(found)} {kind.upper()}")
     statistics = {} if kind == "cpu" else found[0].memory_stats() or {}
+    used = _number_to_use(choice, config, len(found))
     return Devices(
         engine="jax",
         kind=choice.kind,
-        count=1,
+        count=used * jax.process_count(),
         name=_cpu_name() if kind == "cpu" else found[0].device_kind,
         memory_bytes=statistics.get("bytes_limit") or _host_memory_bytes(kind),
-        reason=choice.reason + _others(len(found)),
+        reason=choice.reason + _others(len(found) - used),
+        processes=jax.process_count(),
+        process=jax.process_index(),
     )
 
 
-def _start_tensorflow_on_gpu(choice: Choice) -> Devices:
+def _join_processes(choice: Choice, config: TrainConfig) -> None:
+    """Joins the processes of all hosts, once; on a TPU pod their addresses are found out.
+
+    Raises:
+        DeviceError: They didn't come together.
+    """
+    import jax
+
+    if not _joins_processes(config) or jax.distributed.is_initialized():
+        return
+    try:
+        jax.distributed.initialize(
+            coordinator_address=config.coordinator_address or None,
+            num_processes=config.num_processes,
+            process_id=config.process_id,
+            initialization_timeout=_JOIN_SECONDS,
+            heartbeat_timeout_seconds=_HEARTBEAT_SECONDS,
+        )
+    except (RuntimeError, ValueError) as error:
+        raise DeviceError(
+            "The processes of this run didn't come together",
+            expected=f"{config.num_processes or 'all'} processes within {_JOIN_SECONDS} seconds, "
+            f"at {config.coordinator_address or 'the address that the TPU pod tells'}",
+            received=str(error).splitlines()[0],
+            fix="start the same command on every host, each with its own process_id and all with "
+            "the same coordinator_address and num_processes"
+            + ("" if choice.kind != "tpu" else "; on a TPU pod num_processes alone is enough"),
+            field="coordinator_address",
+        ) from error
+
+
+def resolver_arguments(config: TrainConfig) -> dict[str, str | None]:
+    """Returns what TensorFlow's `TPUClusterResolver` is given."""
+    return {
+        "tpu": config.tpu_name,
+        "zone": config.tpu_zone or None,
+        "project": config.gcp_project or None,
+    }
+
+
+def _start_tensorflow_on_tpu(choice: Choice, config: TrainConfig) -> Devices:
+    tf = _import_tensorflow()
+    try:
+        resolver = tf.distribute.cluster_resolver.TPUClusterResolver(**resolver_arguments(config))
+        if config.tpu_name != LOCAL_TPU:
+            tf.config.experimental_connect_to_cluster(resolver)
+        tf.tpu.experimental.initialize_tpu_system(resolver)
+        strategy = tf.distribute.TPUStrategy(resolver)
+    except Exception as error:
+        raise _not_started(choice, _first_line(error)) from error
+    return Devices(
+        engine="tensorflow",
+        kind="tpu",
+        count=strategy.num_replicas_in_sync,
+        name=config.tpu_name,
+        memory_bytes=None,
+        reason=choice.reason,
+        strategy=strategy,
+    )
+
+
+def _start_tensorflow_on_gpu(choice: Choice, config: TrainConfig) -> Devices:
     tf = _import_tensorflow()
     gpus = tf.config.list_physical_devices("GPU")
     if not gpus:
@@ -228,31 +323,65 @@ def _start_tensorflow_on_gpu(choice: Choice) -> Devices:
     for gpu in gpus:
         tf.config.experimental.set_memory_growth(gpu, True)
     details = tf.config.experimental.get_device_details(gpus[0])
+    used = _number_to_use(choice, config, len(gpus))
     return Devices(
         engine="tensorflow",
         kind="gpu",
-        count=1,
+        count=used,
         name=details.get("device_name", "GPU"),
         memory_bytes=None,
-        reason=choice.reason + _others(len(gpus)),
+        reason=choice.reason + _others(len(gpus) - used),
+        strategy=_mirrored(tf, "GPU", used),
     )
 
 
-def _start_tensorflow_on_cpu(choice: Choice, *, hide_gpus: bool) -> Devices:
+def _start_tensorflow_on_cpu(choice: Choice, config: TrainConfig, *, hide_gpus: bool) -> Devices:
     tf = _import_tensorflow()
-    if hide_gpus:
-        try:
+    used = config.num_devices or 1
+    try:
+        if hide_gpus:
             tf.config.set_visible_devices([], "GPU")
-        except RuntimeError as error:
-            raise _not_started(choice, str(error)) from error
+        if used > 1:
+            parts = [tf.config.LogicalDeviceConfiguration() for _ in range(used)]
+            tf.config.set_logical_device_configuration(
+                tf.config.list_physical_devices("CPU")[0], parts
+            )
+    except RuntimeError as error:
+        raise _not_started(choice, str(error)) from error
     return Devices(
         engine="tensorflow",
         kind="cpu",
-        count=1,
+        count=used,
         name=_cpu_name(),
         memory_bytes=_host_memory_bytes("cpu"),
         reason=choice.reason,
+        strategy=_mirrored(tf, "CPU", used),
     )
+
+
+def _mirrored(tf: Any, kind: str, count: int) -> Any:
+    """Returns the strategy of several devices that each hold all weights; None for one."""
+    if count == 1:
+        return None
+    return tf.distribute.MirroredStrategy([f"{kind}:{number}" for number in range(count)])
+
+
+def _number_to_use(choice: Choice, config: TrainConfig, found: int) -> int:
+    """Returns how many of this machine's devices are used.
+
+    Raises:
+        DeviceError: More were asked for than are there.
+    """
+    wanted = config.num_devices or found
+    if wanted > found:
+        raise DeviceError(
+            f"There are fewer {choice.kind.upper()}s than asked for",
+            expected=f"{wanted}",
+            received=f"{found}",
+            fix="lower num_devices, or leave it empty to use all that are there",
+            field="num_devices",
+        )
+    return wanted
 
 
 def _import_tensorflow() -> Any:
@@ -262,8 +391,12 @@ def _import_tensorflow() -> Any:
     return tf
 
 
-def _others(found: int) -> str:
-    return f"; {found - 1} more of the kind are not used" if found > 1 else ""
+def _others(unused: int) -> str:
+    return f"; {unused} more of the kind are not used" if unused else ""
+
+
+def _first_line(error: BaseException) -> str:
+    return next(iter(str(error).splitlines()), type(error).__name__)
 
 
 def _first_found(globs: Sequence[str]) -> tuple[str, ...]:

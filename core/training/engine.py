@@ -6,35 +6,74 @@ that the host never waits between two log lines.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from core.errors import CheckpointError
+from core.config import TrainConfig
+from core.errors import CheckpointError, ConfigError
 from core.training.batches import Batch
+from core.training.devices import Devices
 
 if TYPE_CHECKING:
     import keras
 
 DeviceValue = Any
 
+# Returns a built model, and the optimizer built for it where something is to be trained.
+Build = Callable[[], "tuple[keras.Model, keras.optimizers.Optimizer | None]"]
+
 # A model sees these arrays of a batch; the labels are for the loss.
-INPUT_NAMES = ("input_ids", "attention_mask", "masked_positions")
+INPUT_NAMES = ("input_ids", "attention_mask", "masked_positions", "dropout_seed")
+
+# Spreads the numbers of replicas over the integers, so that each drops something else.
+_REPLICA_SALT = 0x9E3779B1
+
+
+@dataclass(frozen=True)
+class EngineOptions:
+    """How a step is carried out; what it computes is the same but for rounding.
+
+    Attributes:
+        sharding: data: each device holds all weights; fsdp: each holds a part of them.
+        gradient_accumulation_steps: Parts that a batch is worked through in.
+    """
+
+    sharding: str = "data"
+    gradient_accumulation_steps: int = 1
+
+    @classmethod
+    def of(cls, config: TrainConfig) -> EngineOptions:
+        """Returns the options of a training config."""
+        return cls(config.sharding, config.gradient_accumulation_steps)
 
 
 class Engine(Protocol):
-    """One training step and one validation step, compiled for the device."""
+    """One training step and one validation step, compiled for the devices."""
 
     model: keras.Model
-    optimizer: keras.optimizers.Optimizer
+    optimizer: keras.optimizers.Optimizer | None
 
-    def put(self, batch: Batch) -> dict[str, DeviceValue]:
-        """Moves a batch to the device. May be called from another thread."""
+    def part(self, batch_size: int) -> slice:
+        """Returns the rows of a global batch that this process has to `put`."""
+
+    def put(self, batch: Batch, number: int | None = None) -> dict[str, DeviceValue]:
+        """Moves this process's part of a batch to its devices. May be called from a thread.
+
+        Args:
+            batch: Its arrays.
+            number: Of the training batch: decides what dropout drops. None: the batch is for
+                validation, or nothing is dropped.
+        """
 
     def train_step(self, batch: Mapping[str, DeviceValue]) -> DeviceValue:
         """Updates the weights and returns the batch's loss, a scalar on the device."""
+
+    def train_steps(self, batches: Sequence[Mapping[str, DeviceValue]]) -> DeviceValue:
+        """Does several steps in one execution and returns their losses, (steps,)."""
 
     def evaluate_step(self, batch: Mapping[str, DeviceValue]) -> DeviceValue:
         """Returns the sums of losses, of right predictions, and of weights, (3,) on the device."""
@@ -42,42 +81,73 @@ class Engine(Protocol):
     def fetch(self, values: Sequence[DeviceValue]) -> NDArray[np.float32]:
         """Waits for values of equal shape and returns them stacked."""
 
-    def read_state(self) -> dict[str, NDArray]:
-        """Returns every weight, seed state and optimizer slot by path.
+    def agree(self, flag: int) -> int:
+        """Returns the largest flag that any process gave some steps ago.
 
-        Afterwards the model's own variables hold the present values too.
+        To be called by all processes equally often. A process by itself gets its flag at once.
         """
 
+    def read_state(self) -> dict[str, NDArray]:
+        """Returns every weight and optimizer slot by path. All processes have to call it."""
+
     def write_state(self, state: Mapping[str, NDArray]) -> None:
-        """Sets every weight, seed state and optimizer slot.
+        """Sets every weight and optimizer slot.
 
         Raises:
             CheckpointError: A value is missing, unknown, or of another shape.
         """
 
 
-def create_engine(
-    name: str, model: keras.Model, optimizer: keras.optimizers.Optimizer | None = None
-) -> Engine:
-    """Returns the engine of that name for a built model.
+def create_engine(devices: Devices, build: Build, options: EngineOptions | None = None) -> Engine:
+    """Returns the engine that was selected, with the model that `build` makes.
 
     Args:
-        name: tensorflow or jax; the one that Keras runs on.
-        model: A built model.
-        optimizer: Built for the model; None where nothing is trained.
+        devices: What `select_engine` found.
+        build: Makes the model and its optimizer where the engine wants them.
+        options: How a step is carried out.
     """
-    if name == "jax":
+    options = options or EngineOptions()
+    if devices.engine == "jax":
         from core.training.engine_jax import JaxEngine
 
-        return JaxEngine(model, optimizer)
+        return JaxEngine(build, devices, options)
     from core.training.engine_tensorflow import TensorFlowEngine
 
-    return TensorFlowEngine(model, optimizer)
+    return TensorFlowEngine(build, devices, options)
 
 
 def model_inputs(batch: Mapping[str, DeviceValue]) -> dict[str, DeviceValue]:
     """Returns what the model sees of a batch."""
     return {name: batch[name] for name in INPUT_NAMES if name in batch}
+
+
+def dropout_seeds(number: int, parts: int, replica: int = 0) -> NDArray[np.int32]:
+    """Returns the seeds of a batch's parts, int32 (parts, 2).
+
+    Args:
+        number: Of the batch.
+        parts: That it is worked through in.
+        replica: Of the device, where each numbers its own elements from 0.
+    """
+    salt = (replica * _REPLICA_SALT) & 0x7FFFFFFF
+    counts = (number * parts + np.arange(parts)) & 0x7FFFFFFF
+    return np.stack([np.full(parts, salt), counts], axis=1).astype(np.int32)
+
+
+def check_divisible(batch_size: int, devices: int, parts: int) -> None:
+    """Refuses a batch that can't be shared out evenly.
+
+    Raises:
+        ConfigError: With the two numbers.
+    """
+    if batch_size % (devices * parts):
+        raise ConfigError(
+            "The batch can't be shared out evenly",
+            expected=f"a multiple of {devices} devices x {parts} accumulation steps",
+            received=f"{batch_size} rows a step, as the run was planned",
+            fix="use a number of devices and of gradient_accumulation_steps that divide it",
+            field="gradient_accumulation_steps" if parts > 1 else "num_devices",
+        )
 
 
 def variables_by_path(

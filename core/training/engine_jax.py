@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from typing import Any, NamedTuple
 
 import jax
@@ -16,12 +17,25 @@ import numpy as np
 from numpy.typing import NDArray
 
 from core.training.batches import Batch
-from core.training.engine import check_state, model_inputs, variables_by_path
+from core.training.devices import Devices
+from core.training.engine import (
+    Build,
+    EngineOptions,
+    check_divisible,
+    check_state,
+    dropout_seeds,
+    model_inputs,
+    variables_by_path,
+)
+from core.training.mesh import DeviceMesh, to_devices, to_host
 
 Array = Any
+TrainStep = Callable[["TrainState", Mapping[str, Array]], "tuple[TrainState, Array]"]
 
 # Steps that may be on their way to the device before the host waits for the oldest.
 _STEPS_IN_FLIGHT = 16
+# Steps after which the processes have heard of each other: as far as one may run ahead of another.
+_STEPS_TO_AGREE = 2
 
 
 class TrainState(NamedTuple):
@@ -33,33 +47,50 @@ class TrainState(NamedTuple):
 
 
 class JaxEngine:
-    """Trains a model on one device.
+    """Trains a model on one device or on many, in one process or in several.
 
     Args:
-        model: A built model. Between `read_state` calls its own variables are out of date.
-        optimizer: Built for the model; None where nothing is trained.
+        build: Makes the model and its optimizer. From then on their own variables are out of date.
+        devices: What was selected.
+        options: How a step is carried out.
     """
 
-    def __init__(
-        self, model: keras.Model, optimizer: keras.optimizers.Optimizer | None = None
-    ) -> None:
-        self.model = model
-        self.optimizer = optimizer
+    def __init__(self, build: Build, devices: Devices, options: EngineOptions) -> None:
+        self._devices = devices
+        self._parts = options.gradient_accumulation_steps
+        self._mesh = _mesh_of(devices, options)
+        # Shared by many, the first weights are made on the host: one device may be too small.
+        host = jax.local_devices(backend="cpu")[0] if self._mesh else None
+        with jax.default_device(host) if host else nullcontext():
+            self.model, self.optimizer = build()
         self._state = self._take_state()
         self._in_flight: deque[Array] = deque()
-        if optimizer is not None:
-            self._train = jax.jit(make_train_step(model, optimizer), donate_argnums=0)
-        self._evaluate = jax.jit(make_evaluate_step(model))
+        self._flags: deque[Array] = deque()
+        self._compile()
 
-    def put(self, batch: Batch) -> dict[str, Array]:
-        """Moves a batch to the device."""
-        return {name: jax.device_put(values) for name, values in batch.items()}
+    def part(self, batch_size: int) -> slice:
+        """Returns the rows of a global batch that this process has to `put`."""
+        rows = batch_size // self._devices.processes
+        return slice(rows * self._devices.process, rows * (self._devices.process + 1))
+
+    def put(self, batch: Batch, number: int | None = None) -> dict[str, Array]:
+        """Moves this process's part of a batch to its devices."""
+        parts = 1 if number is None else self._parts
+        arrays = {name: self._put_rows(values, parts) for name, values in batch.items()}
+        if number is not None:
+            seeds = dropout_seeds(number, parts)
+            arrays["dropout_seed"] = self._put_whole(seeds if parts > 1 else seeds[0])
+        return arrays
 
     def train_step(self, batch: Mapping[str, Array]) -> Array:
         """Updates the weights and returns the batch's loss."""
-        self._state, loss = self._train(self._state, batch)
-        self._wait_for_room(loss)
-        return loss
+        return self.train_steps([batch])[0]
+
+    def train_steps(self, batches: Sequence[Mapping[str, Array]]) -> Array:
+        """Does several steps in one execution and returns their losses, (steps,)."""
+        self._state, losses = self._train(self._state, list(batches))
+        self._wait_for_room(losses)
+        return losses
 
     def evaluate_step(self, batch: Mapping[str, Array]) -> Array:
         """Returns the sums of losses, of right predictions, and of weights, (3,)."""
@@ -69,35 +100,96 @@ class JaxEngine:
 
     def fetch(self, values: Sequence[Array]) -> NDArray[np.float32]:
         """Waits for values of equal shape and returns them stacked."""
-        return np.stack([np.asarray(value) for value in values])
+        return np.stack([to_host(value) for value in values])
+
+    def agree(self, flag: int) -> int:
+        """Returns the largest flag that any process gave some steps ago."""
+        if self._devices.processes == 1:
+            return flag
+        assert self._mesh is not None
+        mine = np.full(self._devices.count // self._devices.processes, flag, np.int32)
+        rows = jax.make_array_from_process_local_data(self._mesh.rows(), mine)
+        self._flags.append(self._largest(rows))
+        if len(self._flags) <= _STEPS_TO_AGREE:
+            return 0
+        return int(to_host(self._flags.popleft()))
 
     def read_state(self) -> dict[str, NDArray]:
-        """Returns every weight, seed state and optimizer slot by path."""
-        self._give_state_back()
-        variables = variables_by_path(self.model, self.optimizer)
+        """Returns every weight and optimizer slot by path."""
         # Copies: the next step is given these very buffers to write to.
-        return {path: np.array(variable.value) for path, variable in variables.items()}
+        return {
+            variable.path: to_host(value)
+            for variables, values in zip(self._variables(), self._state, strict=True)
+            for variable, value in zip(variables, values, strict=True)
+        }
 
     def write_state(self, state: Mapping[str, NDArray]) -> None:
-        """Sets every weight, seed state and optimizer slot."""
-        variables = variables_by_path(self.model, self.optimizer)
-        check_state(variables, state)
-        for path, variable in variables.items():
-            variable.assign(jnp.asarray(state[path].astype(variable.dtype)))
-        self._state = self._take_state()
+        """Sets every weight and optimizer slot."""
+        check_state(variables_by_path(self.model, self.optimizer), state)
+        self._state = TrainState(
+            *(
+                [self._put_weight(state[one.path].astype(one.dtype)) for one in variables]
+                for variables in self._variables()
+            )
+        )
+
+    def weight_bytes_per_device(self) -> int:
+        """Returns what weights and slots take of the first device's memory."""
+        arrays = [array for values in self._state for array in values]
+        return sum(array.addressable_shards[0].data.nbytes for array in arrays)
+
+    def _compile(self) -> None:
+        within = self._mesh.within if self._mesh else lambda function: function
+        shardings = None if self._mesh is None else self._shardings()
+        if self.optimizer is not None:
+            step = make_train_step(self.model, self.optimizer, self._parts)
+            self._train = jax.jit(
+                within(make_train_steps(step)), donate_argnums=0, out_shardings=shardings
+            )
+        whole = None if self._mesh is None else self._mesh.whole()
+        self._evaluate = jax.jit(within(make_evaluate_step(self.model)), out_shardings=whole)
+        self._largest = jax.jit(jnp.max, out_shardings=whole)
+
+    def _shardings(self) -> tuple[TrainState, Any]:
+        """Returns how a step leaves its state and its losses behind: as it found them."""
+        assert self._mesh is not None
+        state = [[array.sharding for array in values] for values in self._state]
+        return TrainState(*state), self._mesh.whole()
+
+    def _variables(self) -> list[list[keras.Variable]]:
+        return [
+            self.model.trainable_variables,
+            self.model.non_trainable_variables,
+            self.optimizer.variables if self.optimizer else [],
+        ]
 
     def _take_state(self) -> TrainState:
         return TrainState(
-            trainable=_values(self.model.trainable_variables),
-            non_trainable=_values(self.model.non_trainable_variables),
-            optimizer=_values(self.optimizer.variables) if self.optimizer else [],
+            *([self._placed(one.value) for one in variables] for variables in self._variables())
         )
 
-    def _give_state_back(self) -> None:
-        _assign(self.model.trainable_variables, self._state.trainable)
-        _assign(self.model.non_trainable_variables, self._state.non_trainable)
-        if self.optimizer:
-            _assign(self.optimizer.variables, self._state.optimizer)
+    def _placed(self, value: Array) -> Array:
+        return value if self._mesh is None else self._put_weight(np.asarray(value))
+
+    def _put_weight(self, array: NDArray) -> Array:
+        if self._mesh is None:
+            return jnp.asarray(array)
+        return to_devices(array, self._mesh.weight(array.shape))
+
+    def _put_whole(self, array: NDArray) -> Array:
+        return (
+            jax.device_put(array) if self._mesh is None else to_devices(array, self._mesh.whole())
+        )
+
+    def _put_rows(self, values: NDArray, parts: int) -> Array:
+        """Returns rows (B, …) on the devices; in parts they are (parts, B / parts, …)."""
+        if self._mesh is None:
+            check_divisible(len(values), 1, parts)
+            return jax.device_put(_in_parts(values, 1, parts))
+        local = self._devices.count // self._devices.processes
+        check_divisible(len(values) * self._devices.processes, self._devices.count, parts)
+        rows = self._mesh.rows(axis=0 if parts == 1 else 1)
+        return jax.make_array_from_process_local_data(rows, _in_parts(values, local, parts))
 
     def _wait_for_room(self, result: Array) -> None:
         self._in_flight.append(result)
@@ -105,22 +197,63 @@ class JaxEngine:
             self._in_flight.popleft().block_until_ready()
 
 
+def make_train_steps(step: TrainStep) -> Callable[..., tuple[TrainState, Array]]:
+    """Returns several steps as one: a state and a list of batches to the next state and losses."""
+
+    def train_steps(
+        state: TrainState, batches: list[Mapping[str, Array]]
+    ) -> tuple[TrainState, Array]:
+        if len(batches) == 1:
+            state, loss = step(state, batches[0])
+            return state, loss[None]
+        stacked = jax.tree.map(lambda *arrays: jnp.stack(arrays), *batches)
+        return jax.lax.scan(step, state, stacked)
+
+    return train_steps
+
+
 def make_train_step(
-    model: keras.Model, optimizer: keras.optimizers.Optimizer
-) -> Callable[[TrainState, Mapping[str, Array]], tuple[TrainState, Array]]:
-    """Returns the training step: state and batch to the next state and the loss."""
+    model: keras.Model, optimizer: keras.optimizers.Optimizer, parts: int = 1
+) -> TrainStep:
+    """Returns the training step: state and batch to the next state and the loss.
+
+    Args:
+        model: Gives the logits.
+        optimizer: Built for the model.
+        parts: Above 1 the batch's arrays are (parts, B, …): the gradient is summed part by part,
+            so that only one part's activations are held at a time.
+    """
 
     def loss_of(
-        trainable: list[Array], non_trainable: list[Array], batch: Mapping[str, Array]
+        trainable: list[Array],
+        non_trainable: list[Array],
+        batch: Mapping[str, Array],
+        weight: Array,
     ) -> tuple[Array, list[Array]]:
-        logits, non_trainable = model.stateless_call(
-            trainable, non_trainable, model_inputs(batch), training=True
-        )
-        return token_losses(logits, batch).sum() / _total_weight(batch), non_trainable
+        logits, non_trainable = model.stateless_call(trainable, non_trainable, model_inputs(batch))
+        return token_losses(logits, batch).sum() / weight, non_trainable
+
+    gradient = jax.value_and_grad(loss_of, has_aux=True)
+
+    def accumulate(
+        state: TrainState, batch: Mapping[str, Array], weight: Array
+    ) -> tuple[Array, list[Array]]:
+        def add(sums: Any, part: Mapping[str, Array]) -> tuple[Any, None]:
+            (loss, _), gradients = gradient(state.trainable, state.non_trainable, part, weight)
+            return jax.tree.map(jnp.add, sums, (loss, gradients)), None
+
+        zeros = (jnp.zeros(()), [jnp.zeros_like(one) for one in state.trainable])
+        return jax.lax.scan(add, zeros, batch)[0]
 
     def train_step(state: TrainState, batch: Mapping[str, Array]) -> tuple[TrainState, Array]:
-        gradient = jax.value_and_grad(loss_of, has_aux=True)
-        (loss, non_trainable), gradients = gradient(state.trainable, state.non_trainable, batch)
+        weight = _total_weight(batch)
+        if parts > 1:
+            non_trainable = state.non_trainable
+            loss, gradients = accumulate(state, batch, weight)
+        else:
+            (loss, non_trainable), gradients = gradient(
+                state.trainable, state.non_trainable, batch, weight
+            )
         trainable, slots = optimizer.stateless_apply(state.optimizer, gradients, state.trainable)
         return TrainState(trainable, non_trainable, slots), loss
 
@@ -135,9 +268,7 @@ def make_evaluate_step(
     def evaluate_step(
         trainable: list[Array], non_trainable: list[Array], batch: Mapping[str, Array]
     ) -> Array:
-        logits, _ = model.stateless_call(
-            trainable, non_trainable, model_inputs(batch), training=False
-        )
+        logits, _ = model.stateless_call(trainable, non_trainable, model_inputs(batch))
         right = (jnp.argmax(logits, axis=-1) == batch["labels"]).astype(jnp.float32)
         weights = batch["label_weights"]
         losses = token_losses(logits, batch)
@@ -158,10 +289,22 @@ def _total_weight(batch: Mapping[str, Array]) -> Array:
     return jnp.maximum(batch["label_weights"].sum(), 1.0)
 
 
-def _values(variables: Sequence[keras.Variable]) -> list[Array]:
-    return [variable.value for variable in variables]
+def _mesh_of(devices: Devices, options: EngineOptions) -> DeviceMesh | None:
+    """Returns the mesh of the selected devices; None where there is but one."""
+    if devices.count == 1:
+        return None
+    per_process = devices.count // devices.processes
+    chosen = [
+        device
+        for process in range(devices.processes)
+        for device in [one for one in jax.devices() if one.process_index == process][:per_process]
+    ]
+    return DeviceMesh(chosen, options.sharding)
 
 
-def _assign(variables: Sequence[keras.Variable], values: Sequence[Array]) -> None:
-    for variable, value in zip(variables, values, strict=True):
-        variable.assign(value)
+def _in_parts(values: NDArray, devices: int, parts: int) -> NDArray:
+    """Returns rows (B, …) as (parts, B / parts, …), in which each device keeps its own rows."""
+    if parts == 1:
+        return values
+    rows = values.reshape(devices, parts, -1, *values.shape[1:])
+    return np.swapaxes(rows, 0, 1).reshape(parts, -1, *values.shape[1:])

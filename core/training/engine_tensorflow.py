@@ -1,45 +1,82 @@
-"""The training step as a TensorFlow graph."""
+"""The training step as a TensorFlow graph, on one device or under a distribution strategy."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-import keras
 import numpy as np
 import tensorflow as tf
 from numpy.typing import NDArray
 
 from core.training.batches import Batch
-from core.training.engine import check_state, model_inputs, variables_by_path
+from core.training.devices import Devices
+from core.training.engine import (
+    Build,
+    EngineOptions,
+    check_divisible,
+    check_state,
+    dropout_seeds,
+    model_inputs,
+    variables_by_path,
+)
 
 Tensor = Any
 
 
 class TensorFlowEngine:
-    """Trains a model on one device.
+    """Trains a model on one device, or on several that each hold all of it.
 
     Args:
-        model: A built model.
-        optimizer: Built for the model; None where nothing is trained.
+        build: Makes the model and its optimizer.
+        devices: What was selected, with the strategy where there are several.
+        options: How a step is carried out.
     """
 
-    def __init__(
-        self, model: keras.Model, optimizer: keras.optimizers.Optimizer | None = None
-    ) -> None:
-        self.model = model
-        self.optimizer = optimizer
+    def __init__(self, build: Build, devices: Devices, options: EngineOptions) -> None:
+        self._parts = options.gradient_accumulation_steps
+        self._replicas = devices.count
+        self._strategy = devices.strategy or tf.distribute.get_strategy()
+        with self._strategy.scope():
+            self.model, self.optimizer = build()
         # On CPU the graph is as fast as XLA at small sizes, and ready in half the time.
-        self._train = tf.function(self._train_step, autograph=False, jit_compile=False)
-        self._evaluate = tf.function(self._evaluate_step, autograph=False, jit_compile=False)
+        self._train = tf.function(self._train_all, autograph=False, jit_compile=False)
+        self._evaluate = tf.function(self._evaluate_all, autograph=False, jit_compile=False)
 
-    def put(self, batch: Batch) -> dict[str, Tensor]:
-        """Moves a batch to the device."""
-        return {name: tf.convert_to_tensor(values) for name, values in batch.items()}
+    def part(self, batch_size: int) -> slice:
+        """Returns the rows of a global batch that this process has to `put`: all."""
+        return slice(batch_size)
+
+    def put(self, batch: Batch, number: int | None = None) -> dict[str, Tensor]:
+        """Moves a batch to the devices."""
+        parts = 1 if number is None else self._parts
+        rows = len(next(iter(batch.values())))
+        check_divisible(rows, self._replicas, parts)
+
+        def share(replica: int) -> dict[str, Tensor]:
+            first, count = rows // self._replicas * replica, rows // self._replicas
+            arrays = {
+                name: _in_parts(values[first : first + count], parts)
+                for name, values in batch.items()
+            }
+            if number is not None:
+                seeds = dropout_seeds(number, parts, replica)
+                arrays["dropout_seed"] = seeds if parts > 1 else seeds[0]
+            return {name: tf.convert_to_tensor(values) for name, values in arrays.items()}
+
+        if self._replicas == 1:
+            return share(0)
+        return self._strategy.experimental_distribute_values_from_function(
+            lambda context: share(context.replica_id_in_sync_group)
+        )
 
     def train_step(self, batch: Mapping[str, Tensor]) -> Tensor:
         """Updates the weights and returns the batch's loss."""
-        return self._train(batch)
+        return self.train_steps([batch])[0]
+
+    def train_steps(self, batches: Sequence[Mapping[str, Tensor]]) -> Tensor:
+        """Does several steps in one execution and returns their losses, (steps,)."""
+        return self._train(list(batches))
 
     def evaluate_step(self, batch: Mapping[str, Tensor]) -> Tensor:
         """Returns the sums of losses, of right predictions, and of weights, (3,)."""
@@ -49,43 +86,96 @@ class TensorFlowEngine:
         """Waits for values of equal shape and returns them stacked."""
         return np.stack([value.numpy() for value in values])
 
+    def agree(self, flag: int) -> int:
+        """Returns the flag: there is one process."""
+        return flag
+
     def read_state(self) -> dict[str, NDArray]:
-        """Returns every weight, seed state and optimizer slot by path."""
+        """Returns every weight and optimizer slot by path."""
         variables = variables_by_path(self.model, self.optimizer)
         return {path: np.asarray(variable.numpy()) for path, variable in variables.items()}
 
     def write_state(self, state: Mapping[str, NDArray]) -> None:
-        """Sets every weight, seed state and optimizer slot."""
+        """Sets every weight and optimizer slot."""
         variables = variables_by_path(self.model, self.optimizer)
         check_state(variables, state)
         for path, variable in variables.items():
             variable.assign(state[path].astype(variable.dtype))
 
+    def _train_all(self, batches: list[Mapping[str, Tensor]]) -> Tensor:
+        return tf.stack([self._on_all(self._train_step, batch) for batch in batches])
+
+    def _evaluate_all(self, batch: Mapping[str, Tensor]) -> Tensor:
+        return self._on_all(self._evaluate_step, batch)
+
+    def _on_all(self, step: Callable[..., Tensor], batch: Mapping[str, Tensor]) -> Tensor:
+        """Runs a step on each device, and returns what the first one says: they say the same."""
+        if self._replicas == 1:
+            return step(batch)
+        return self._strategy.experimental_local_results(self._strategy.run(step, (batch,)))[0]
+
+    def _sum(self, value: Tensor) -> Tensor:
+        """Adds up what the devices have."""
+        if self._replicas == 1:
+            return value
+        return tf.distribute.get_replica_context().all_reduce("sum", value)
+
     def _train_step(self, batch: Mapping[str, Tensor]) -> Tensor:
         assert self.optimizer is not None
-        variables = self.model.trainable_variables
+        weight = tf.maximum(self._sum(tf.reduce_sum(batch["label_weights"])), 1.0)
+        loss, gradients = self._gradients(batch, weight)
+        gradients = [tf.convert_to_tensor(gradient) for gradient in gradients]
+        self.optimizer.apply(
+            gradients if self._replicas == 1 else self._sum(gradients),
+            self.model.trainable_variables,
+        )
+        return self._sum(loss)
+
+    def _gradients(self, batch: Mapping[str, Tensor], weight: Tensor) -> tuple[Tensor, list[Any]]:
+        """Returns the loss of this device's rows and its gradients."""
+        if self._parts == 1:
+            return self._part_gradients(batch, weight)
+
+        def add(part: Tensor, loss: Tensor, sums: list[Tensor]) -> Any:
+            rows = {name: values[part] for name, values in batch.items()}
+            more, gradients = self._part_gradients(rows, weight)
+            pairs = zip(sums, gradients, strict=True)
+            return part + 1, loss + more, [one + tf.convert_to_tensor(two) for one, two in pairs]
+
+        zeros = [tf.zeros(one.shape, one.dtype) for one in self.model.trainable_variables]
+        _, loss, sums = tf.while_loop(
+            lambda part, *_: part < self._parts,
+            add,
+            (tf.constant(0), tf.constant(0.0), zeros),
+            parallel_iterations=1,
+        )
+        return loss, sums
+
+    def _part_gradients(
+        self, batch: Mapping[str, Tensor], weight: Tensor
+    ) -> tuple[Tensor, list[Any]]:
         with tf.GradientTape() as tape:
-            losses = token_losses(self.model(model_inputs(batch), training=True), batch)
-            loss = tf.reduce_sum(losses) / _total_weight(batch)
+            losses = token_losses(self.model(model_inputs(batch)), batch)
+            loss = tf.reduce_sum(losses) / weight
         gradients = tape.gradient(
             loss,
-            [variable.value for variable in variables],
+            [variable.value for variable in self.model.trainable_variables],
             unconnected_gradients=tf.UnconnectedGradients.ZERO,
         )
-        self.optimizer.apply(gradients, variables)
-        return loss
+        return loss, gradients
 
     def _evaluate_step(self, batch: Mapping[str, Tensor]) -> Tensor:
-        logits = self.model(model_inputs(batch), training=False)
+        logits = self.model(model_inputs(batch))
         right = tf.equal(tf.argmax(logits, axis=-1, output_type=tf.int32), batch["labels"])
         weights = batch["label_weights"]
-        return tf.stack(
+        sums = tf.stack(
             [
                 tf.reduce_sum(token_losses(logits, batch)),
                 tf.reduce_sum(tf.cast(right, tf.float32) * weights),
                 tf.reduce_sum(weights),
             ]
         )
+        return self._sum(sums)
 
 
 def token_losses(logits: Tensor, batch: Mapping[str, Tensor]) -> Tensor:
@@ -96,6 +186,6 @@ def token_losses(logits: Tensor, batch: Mapping[str, Tensor]) -> Tensor:
     return losses * batch["label_weights"]
 
 
-def _total_weight(batch: Mapping[str, Tensor]) -> Tensor:
-    """Returns the sum of the weights, at least 1: a batch without predictions has loss 0."""
-    return tf.maximum(tf.reduce_sum(batch["label_weights"]), 1.0)
+def _in_parts(values: NDArray, parts: int) -> NDArray:
+    """Returns rows (B, …) as (parts, B / parts, …)."""
+    return values if parts == 1 else values.reshape(parts, -1, *values.shape[1:])

@@ -84,7 +84,8 @@ class Evaluation:
         batch = self._batches(number)
         if self._baseline is None:
             self._count_labels(batch)
-        return self._engine.put(batch)
+        mine = self._engine.part(self._batches.batch_size)
+        return self._engine.put({name: values[mine] for name, values in batch.items()})
 
     def _count_labels(self, batch: Batch) -> None:
         labels = batch["labels"][batch["label_weights"] > 0]

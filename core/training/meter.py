@@ -39,10 +39,10 @@ class Meter:
         """Whether `start` was called."""
         return self._started is not None
 
-    def count_step(self) -> None:
-        """Counts a step that was given to the device."""
+    def count_steps(self, steps: int) -> None:
+        """Counts steps that were given to the device."""
         if self.running:
-            self._window_steps += 1
+            self._window_steps += steps
 
     def read_window(self, waited_seconds: float) -> dict[str, float]:
         """Returns speed and waiting since the last call, to be called when the device is done.

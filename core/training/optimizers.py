@@ -35,15 +35,14 @@ class KerasSchedule(keras.optimizers.schedules.LearningRateSchedule):
 class AdamW(keras.optimizers.AdamW):
     """AdamW as Keras has it, with two repairs for TensorFlow.
 
-    The gradient of an embedding lookup is a list of rows there, in which an id that occurs twice
-    stands twice; AdamW would square each by itself instead of their sum. And a dozen passes over
-    every weight are done in one kernel, with the same formula.
+    A dozen passes over every weight are done in one kernel, with the same formula. And gradients
+    are expected to be summed over the devices already, before they are clipped.
 
     Source: https://arxiv.org/abs/1711.05101, algorithm 2.
     """
 
-    def apply(self, grads: Sequence[Tensor], trainable_variables: Any = None) -> None:
-        super().apply([_dense(gradient) for gradient in grads], trainable_variables)
+    def _all_reduce_sum_gradients(self, grads_and_vars: Sequence[Any]) -> list[Any]:
+        return list(grads_and_vars)
 
     def update_step(self, gradient: Tensor, variable: Tensor, learning_rate: Tensor) -> None:
         if keras.backend.backend() == "tensorflow":
@@ -150,12 +149,9 @@ def orthogonalise(matrices: Tensor) -> Tensor:
 
 
 def create_optimizer(
-    config: TrainConfig, schedule: LearningRateSchedule, model: keras.Model
+    config: TrainConfig, schedule: LearningRateSchedule
 ) -> keras.optimizers.Optimizer:
-    """Returns the optimizer of a config, built for a model.
-
-    Norms and biases, which are the weights of rank 1, take no weight decay.
-    """
+    """Returns the optimizer of a config, not yet built for a model."""
     settings: dict[str, Any] = {
         "learning_rate": KerasSchedule(schedule),
         "weight_decay": config.weight_decay,
@@ -165,23 +161,18 @@ def create_optimizer(
         "global_clipnorm": config.max_grad_norm,
         "name": config.optimizer,
     }
-    optimizer = (
-        AdamW(**settings)
-        if config.optimizer == "adamw"
-        else Muon(
-            momentum=config.muon_momentum, adam_ratio=config.adam_learning_rate_ratio, **settings
-        )
+    if config.optimizer == "adamw":
+        return AdamW(**settings)
+    return Muon(
+        momentum=config.muon_momentum, adam_ratio=config.adam_learning_rate_ratio, **settings
     )
+
+
+def build_optimizer(optimizer: keras.optimizers.Optimizer, model: keras.Model) -> None:
+    """Makes the optimizer's slots for a model's weights.
+
+    Norms and biases, which are the weights of rank 1, take no weight decay.
+    """
     undecayed = [variable for variable in model.trainable_variables if len(variable.shape) < 2]
     optimizer.exclude_from_weight_decay(var_list=undecayed)
     optimizer.build(model.trainable_variables)
-    return optimizer
-
-
-def _dense(gradient: Tensor) -> Tensor:
-    """Sums the rows of a TensorFlow `IndexedSlices`; any other gradient is left as it is."""
-    if keras.backend.backend() != "tensorflow":
-        return gradient
-    import tensorflow as tf
-
-    return tf.convert_to_tensor(gradient)

@@ -140,7 +140,7 @@ def plan(
         ConfigError: There are fewer rows than a step takes.
     """
     rows = min(train_rows, config.max_train_examples or train_rows)
-    batch = config.per_replica_batch_size * replicas
+    batch = config.per_replica_batch_size * replicas * config.gradient_accumulation_steps
     _check_batch_fits(rows, batch, config, replicas)
     steps = config.num_train_steps or max(1, int(config.num_train_epochs * rows / batch))
     eval_steps = config.eval_steps or max(

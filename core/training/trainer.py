@@ -21,8 +21,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from core.config import TrainConfig
-from core.errors import LossNotFiniteError
-from core.events import Reporter, RunStopped
+from core.errors import LossNotFiniteError, ProcessLostError, StudioError
+from core.events import Reporter, RunStopped, StopMode
 from core.models import hf
 from core.models.registry import count_parameters, create_model
 from core.training import recipe
@@ -37,19 +37,28 @@ from core.training.checkpoint import (
     write_eval_results,
 )
 from core.training.devices import Devices, select_engine
-from core.training.engine import Engine, create_engine
+from core.training.engine import (
+    Engine,
+    EngineOptions,
+    check_divisible,
+    create_engine,
+    variables_by_path,
+)
 from core.training.evaluation import Evaluation, eval_figures
 from core.training.export import check_destination, check_room, evaluated_artifact, export_model
 from core.training.inputs import TrainingInputs, open_inputs
 from core.training.meter import Meter
+from core.training.processes import share, share_arrays
 from core.training.resume import check_nothing_is_lost, check_same_run, resumed_plan
 from core.training.tensorboard import FOLDER as TENSORBOARD_FOLDER
 from core.training.tensorboard import ScalarWriter
-from core.workspace import Artifact, Workspace
+from core.workspace import Artifact, Manifest, Workspace
 
 CHECKPOINTS_FOLDER = "checkpoints"
 _BEFORE_THE_FIRST_STEP = -1
 _MOST_ROLLBACKS = 3
+# What a run can be asked, from the least to the most urgent.
+_STOP_MODES: tuple[StopMode | None, ...] = (None, "save", "abort")
 
 
 def train(config: TrainConfig, workspace: Workspace, reporter: Reporter | None = None) -> Artifact:
@@ -79,19 +88,29 @@ def train(config: TrainConfig, workspace: Workspace, reporter: Reporter | None =
             return _evaluate_only(config, inputs, folder, reporter)
         check_destination(config, workspace, folder.name)
         check_room(config, inputs.architecture, folder)
+        devices = select_engine(config)
+        reporter.note(devices.describe())
         plan = recipe.plan(
             config,
             len(inputs.train_rows),
             inputs.shards.row_length,
+            replicas=devices.count,
             validation_rows=len(inputs.validation_rows),
         )
-        devices = select_engine(config)
-        reporter.note(devices.describe())
-        run = TrainingRun(config, inputs, plan, devices, folder, reporter)
-        best = run.finish()
-        return export_model(
-            config, workspace, inputs, checkpoint=best, counts=run.summary(), run=folder.name
-        )
+        with _telling_a_lost_process(devices):
+            run = TrainingRun(config, inputs, plan, devices, folder, reporter)
+            best = run.finish()
+            model = None
+            if devices.is_first:
+                model = export_model(
+                    config,
+                    workspace,
+                    inputs,
+                    checkpoint=best,
+                    counts=run.summary(),
+                    run=folder.name,
+                )
+            return _artifact_of_all(model, devices)
 
 
 class TrainingRun:
@@ -122,21 +141,43 @@ class TrainingRun:
         self._checkpoints = Checkpoints(folder / CHECKPOINTS_FOLDER)
         self._folder = folder
         self._first_plan = plan
-        found = self._checkpoints.newest_good(reporter)
-        if found is None:
-            check_nothing_is_lost(folder)
+        found, state = self._find_state()
         if found is None and (folder / TENSORBOARD_FOLDER).exists():
             reporter.note("Starting over: this run was ended before anything was saved")
             reporter.event("resumed", step=_BEFORE_THE_FIRST_STEP)
         self._scalars = ScalarWriter(folder / TENSORBOARD_FOLDER)
         self._loss_alarm = LossAlarm(reporter)
         self._stall_alarm = StallAlarm(reporter)
-        self._go_on_from(found)
+        self._go_on_from(found, state)
 
-    def _go_on_from(self, found: Path | None) -> None:
-        """Sets the run to the state of a checkpoint, or to its first."""
-        state = self._stopped_state(found) if found else self._first_state(self._first_plan)
+    def _find_state(self) -> tuple[Path | None, TrainingState]:
+        """Returns the newest whole checkpoint's folder and state, or None and the first state."""
+        found, text = None, None
+        if self._devices.is_first:
+            found = self._checkpoints.newest_good(self._reporter)
+            if found:
+                state = replace(read_state(found), best=self._checkpoints.best())
+            else:
+                check_nothing_is_lost(self._folder)
+                state = self._first_state()
+            text = [bool(found), self._checkpoints.skip_again(state).to_json()]
+        resumed, values = share(text, self._devices)
+        place = self._checkpoints.path(values["step"]) if resumed else None
+        return found or place, TrainingState.from_json(values)
+
+    def _go_on_from(self, found: Path | None, state: TrainingState) -> None:
+        """Sets the run to a checkpoint and its state, or to the first state."""
+        if found:
+            check_same_run(state, self._config, self._inputs.fingerprints)
+            self._reporter.note(f"Going on from step {state.step}", step=state.step)
+            self._reporter.event("resumed", step=state.step)
+        state = replace(state, engine=self._devices.engine)
         self._plan = resumed_plan(self._config, recipe.Plan(**state.plan), state.step)
+        check_divisible(
+            self._plan.global_batch_size,
+            self._devices.count,
+            self._config.gradient_accumulation_steps,
+        )
         self._state = replace(state, plan=asdict(self._plan))
         self._saved = state if found else None
         self._batches = TrainBatches(
@@ -148,7 +189,7 @@ class TrainingRun:
         self._engine = self._create_engine(found)
         rows = self._tolerant(self._inputs.validation_rows)
         self._evaluation = _evaluation(
-            self._config, self._inputs, self._engine, self._reporter, rows
+            self._config, self._inputs, self._engine, self._devices, self._reporter, rows
         )
         self._evaluation.resume(self._state.evaluated)
         self._meter = Meter(self._plan.tokens_per_step)
@@ -214,15 +255,10 @@ class TrainingRun:
                 received=error.received,
                 fix=error.fix,
             ) from error
-        found = self._checkpoints.newest_good(self._reporter)
-        checkpoints = self._checkpoints
-        start = (
-            checkpoints.skip_again(read_state(found))
-            if found
-            else self._first_state(self._first_plan)
-        )
+        _, start = self._find_state()
         window = [start.step, start.next_batch, broken.next_batch]
-        self._checkpoints.remember_skipped([*broken.skipped, window])
+        if self._devices.is_first:
+            self._checkpoints.remember_skipped([*broken.skipped, window])
         self._reporter.warn(
             f"{error.problem}: going back to step {start.step} and leaving out the batches "
             f"{window[1]} to {window[2] - 1}",
@@ -230,7 +266,8 @@ class TrainingRun:
             step=broken.step,
         )
         self._stall_alarm.rest()
-        self._go_on_from(found)
+        found, state = self._find_state()
+        self._go_on_from(found, state)
         if not found:
             self._reporter.event("resumed", step=_BEFORE_THE_FIRST_STEP)
 
@@ -254,7 +291,7 @@ class TrainingRun:
             with self._meter.pause("eval", feeder.waited_seconds):
                 self._evaluate()
         due = self._state.step > 0 and self._is_due(self._plan.save_steps)
-        mode = self._reporter.stop_requested()
+        mode = self._agreed_stop()
         if mode == "abort":
             raise RunStopped("abort")
         if (due or mode == "save") and not self._is_saved():
@@ -266,11 +303,12 @@ class TrainingRun:
     def _step(self, feeder: Feeder) -> None:
         if not self._meter.running:
             self._report_progress("compiling the training step")
-        self._losses.append(self._engine.train_step(feeder.next()))
+        steps = self._steps_in_one_go()
+        self._losses.append(self._engine.train_steps([feeder.next() for _ in range(steps)]))
         self._state = replace(
-            self._state, step=self._state.step + 1, next_batch=self._state.next_batch + 1
+            self._state, step=self._state.step + steps, next_batch=self._state.next_batch + steps
         )
-        self._meter.count_step()
+        self._meter.count_steps(steps)
         if not self._meter.running:
             self._engine.fetch(self._losses[-1:])
             self._meter.start(feeder.waited_seconds)
@@ -278,8 +316,21 @@ class TrainingRun:
             self._log(feeder)
         self._report_progress("training")
 
+    def _agreed_stop(self) -> StopMode | None:
+        """Returns how to stop: what any of the processes was asked, heard by all at one step."""
+        asked = _STOP_MODES.index(self._reporter.stop_requested())
+        return _STOP_MODES[self._engine.agree(asked)]
+
+    def _steps_in_one_go(self) -> int:
+        """Returns how many steps to do at once: as many as set, where nothing is due before."""
+        step, wanted = self._state.step, self._config.steps_per_execution
+        every = (self._plan.eval_steps, self._plan.save_steps, self._plan.logging_steps)
+        room = min(*(one - step % one for one in every), self._plan.num_train_steps - step)
+        return wanted if wanted <= room else 1
+
     def _prepare(self, number: int) -> Any:
-        return self._engine.put(self._batches(number))
+        part = self._engine.part(self._plan.global_batch_size)
+        return self._engine.put(self._batches(number, part), number)
 
     def _log(self, feeder: Feeder) -> None:
         loss = self._mean_loss()
@@ -312,6 +363,8 @@ class TrainingRun:
         if not math.isfinite(results.eval_loss):
             raise _not_finite("The validation loss", results.step, results.eval_loss)
         self._state = replace(self._state, evaluated=results)
+        if not self._devices.is_first:
+            return
         with self._tolerating_a_full_disk("the validation's results"):
             write_eval_results(self._checkpoints.folder, results)
 
@@ -329,7 +382,8 @@ class TrainingRun:
             self._write(state)
             self._losses = []
             self._state = self._saved = state
-            self._checkpoints.prune(self._config.save_total_limit, best.step if best else None)
+            if self._devices.is_first:
+                self._checkpoints.prune(self._config.save_total_limit, best.step if best else None)
 
     @contextmanager
     def _tolerating_a_full_disk(self, what: str) -> Iterator[None]:
@@ -345,6 +399,8 @@ class TrainingRun:
     def _write(self, state: TrainingState) -> None:
         values = self._engine.read_state()
         _check_finite(values, state.step)
+        if not self._devices.is_first:
+            return
         weights = {tie.path for tie in hf.ties(self._inputs.architecture)}
 
         def write_model(folder: Path) -> None:
@@ -355,49 +411,51 @@ class TrainingRun:
         path = self._checkpoints.write(state, rest, write_model)
         self._reporter.event("checkpoint", step=state.step, path=str(path))
 
-    def _first_state(self, plan: recipe.Plan) -> TrainingState:
-        first = TrainingState(
+    def _first_state(self) -> TrainingState:
+        return TrainingState(
             step=0,
             next_batch=0,
             seconds=0.0,
             seed=self._config.seed,
             config=self._config.model_dump(mode="json"),
-            plan=asdict(plan),
+            plan=asdict(self._first_plan),
             fingerprints=self._inputs.fingerprints,
             engine=self._devices.engine,
         )
-        return self._checkpoints.skip_again(first)
-
-    def _stopped_state(self, found: Path) -> TrainingState:
-        state = read_state(found)
-        check_same_run(state, self._config, self._inputs.fingerprints)
-        self._reporter.note(f"Going on from step {state.step}", step=state.step)
-        self._reporter.event("resumed", step=state.step)
-        state = replace(state, engine=self._devices.engine, best=self._checkpoints.best())
-        return self._checkpoints.skip_again(state)
 
     def _create_engine(self, found: Path | None) -> Engine:
-        from core.training.optimizers import create_optimizer
+        engine = create_engine(
+            self._devices, lambda: self._build(found), EngineOptions.of(self._config)
+        )
+        if found:
+            mine = self._devices.is_first
+            values = {**read_arrays(found), **_read_weights(self._inputs, found)} if mine else {}
+            variables = variables_by_path(engine.model, engine.optimizer)
+            engine.write_state(share_arrays(values, variables, self._devices))
+        return engine
+
+    def _build(self, found: Path | None) -> Any:
+        """Returns the model with its first weights, and the optimizer built for it."""
+        from core.training.optimizers import build_optimizer, create_optimizer
 
         model = create_model(
             self._inputs.architecture,
             seed=self._config.seed,
             dtype_policy=self._config.dtype_policy,
+            remat=self._config.remat,
         )
         if self._inputs.checkpoint and not found:
             hf.assign_weights(model, _read_weights(self._inputs, self._inputs.checkpoint))
         schedule = recipe.learning_rate_schedule(self._config, self._plan)
-        optimizer = create_optimizer(self._config, schedule, model)
-        engine = create_engine(self._devices.engine, model, optimizer)
-        if found:
-            engine.write_state({**read_arrays(found), **_read_weights(self._inputs, found)})
-        return engine
+        optimizer = create_optimizer(self._config, schedule)
+        build_optimizer(optimizer, model)
+        return model, optimizer
 
     def _mean_loss(self) -> float:
         return float(np.mean([*self._state.pending_losses, *self._fetch_losses()]))
 
     def _fetch_losses(self) -> list[float]:
-        return [float(loss) for loss in self._engine.fetch(self._losses)] if self._losses else []
+        return [float(loss) for some in self._losses for loss in self._engine.fetch([some])[0]]
 
     def _learning_rate(self) -> float:
         """Returns the rate of the step just done."""
@@ -465,12 +523,19 @@ def _evaluate_only(
     assert inputs.checkpoint is not None
     devices = select_engine(config)
     reporter.note(devices.describe())
-    model = create_model(inputs.architecture, seed=0, dtype_policy=config.dtype_policy)
-    hf.assign_weights(model, _read_weights(inputs, inputs.checkpoint))
-    engine = create_engine(devices.engine, model)
-    results = _evaluation(config, inputs, engine, reporter, inputs.validation_rows).run(
-        0, lambda done, of: reporter.progress(done, of, "batches", "validating")
-    )
+    weights = _read_weights(inputs, inputs.checkpoint)
+
+    def build() -> Any:
+        model = create_model(inputs.architecture, seed=0, dtype_policy=config.dtype_policy)
+        hf.assign_weights(model, weights)
+        return model, None
+
+    engine = create_engine(devices, build, EngineOptions.of(config))
+    rows = inputs.validation_rows
+    with _telling_a_lost_process(devices):
+        results = _evaluation(config, inputs, engine, devices, reporter, rows).run(
+            0, lambda done, of: reporter.progress(done, of, "batches", "validating")
+        )
     if results is None:
         raise RunStopped(reporter.stop_requested() or "abort")
     reporter.metrics(0, eval_figures(results))
@@ -482,12 +547,42 @@ def _evaluation(
     config: TrainConfig,
     inputs: TrainingInputs,
     engine: Engine,
+    devices: Devices,
     reporter: Reporter,
     rows: RowSource,
 ) -> Evaluation:
     wanted = config.per_replica_eval_batch_size or config.per_replica_batch_size
-    batches = EvalBatches(rows, inputs.eval_objective, min(wanted, len(rows)))
-    return Evaluation(engine, batches, inputs.token_counts, reporter)
+    per_device = min(wanted, -(-len(rows) // devices.count))
+    batches = EvalBatches(rows, inputs.eval_objective, per_device * devices.count)
+    # Processes that share a run could not all stop at the same batch.
+    listener = reporter if devices.processes == 1 else Reporter()
+    return Evaluation(engine, batches, inputs.token_counts, listener)
+
+
+def _artifact_of_all(model: Artifact | None, devices: Devices) -> Artifact:
+    """Returns the model that the first process has made, in its workspace."""
+    mine = [str(model.path), asdict(model.manifest)] if model else None
+    path, manifest = share(mine, devices)
+    return model or Artifact(Path(path), Manifest(**manifest))
+
+
+@contextmanager
+def _telling_a_lost_process(devices: Devices) -> Iterator[None]:
+    """Turns what an engine says when another process of the run is gone into that reason."""
+    try:
+        yield
+    except (StudioError, RunStopped):
+        raise
+    except Exception as error:
+        if devices.processes == 1 or "JaxRuntimeError" not in type(error).__name__:
+            raise
+        raise ProcessLostError(
+            "Another process of this run is gone, or can't be reached",
+            expected=f"{devices.processes} processes that go step by step together",
+            received=str(error).splitlines()[0][:300],
+            fix="look at the other hosts' logs; then start the run again on all of them, or on "
+            "another number of hosts: it goes on from its last checkpoint",
+        ) from error
 
 
 def _read_weights(inputs: TrainingInputs, folder: Path) -> dict[str, NDArray[np.float32]]:

@@ -20,7 +20,7 @@ class Clock:
 def _train(meter: Meter, clock: Clock, steps: int, seconds_per_step: float) -> None:
     for _ in range(steps):
         clock.now += seconds_per_step
-        meter.count_step()
+        meter.count_steps(1)
 
 
 def test_compilation_does_not_count() -> None:

@@ -1,0 +1,77 @@
+"""How JAX's devices share a step: rows of the batch on each, and weights whole or in parts.
+
+Source: https://docs.jax.dev/en/latest/sharded-computation.html; for weights in parts Rajbhandari et
+al., "ZeRO: Memory Optimizations Toward Training Trillion Parameter Models",
+https://arxiv.org/abs/1910.02054, stage 3, called fully sharded data parallel (fsdp) elsewhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import wraps
+from typing import Any
+
+import jax
+import numpy as np
+from jax.experimental import multihost_utils
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from numpy.typing import NDArray
+
+from core.models.constants import SPREAD_AXIS
+from core.models.kernels_jax import part_of
+
+Array = Any
+
+_DATA_AXIS = "data"
+
+
+class DeviceMesh:
+    """A line of devices.
+
+    Args:
+        devices: They; those of a process stand side by side.
+        sharding: data or fsdp.
+    """
+
+    def __init__(self, devices: Sequence[Any], sharding: str) -> None:
+        self.size = len(devices)
+        self._axis = SPREAD_AXIS if sharding == "fsdp" else _DATA_AXIS
+        self._mesh = Mesh(np.array(devices), (self._axis,))
+
+    def rows(self, *, axis: int = 0) -> NamedSharding:
+        """Returns the sharding of an array whose rows are shared out along `axis`."""
+        return NamedSharding(self._mesh, PartitionSpec(*[None] * axis, self._axis))
+
+    def whole(self) -> NamedSharding:
+        """Returns the sharding of an array that each device has all of."""
+        return NamedSharding(self._mesh, PartitionSpec())
+
+    def weight(self, shape: Sequence[int]) -> NamedSharding:
+        """Returns the sharding of a weight, or of an optimizer's slot."""
+        if self._axis == _DATA_AXIS:
+            return self.whole()
+        return NamedSharding(self._mesh, part_of(tuple(shape), self.size))
+
+    def within(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """Returns a function that is traced with this mesh in force."""
+
+        @wraps(function)
+        def call(*arguments: Any) -> Any:
+            with jax.sharding.use_abstract_mesh(self._mesh.abstract_mesh):
+                return function(*arguments)
+
+        return call
+
+
+def to_devices(array: NDArray, sharding: NamedSharding) -> Array:
+    """Returns an array, which every process has all of, as the devices are to hold it."""
+    return jax.make_array_from_callback(array.shape, sharding, lambda index: array[index])
+
+
+def to_host(array: Array) -> NDArray:
+    """Returns a copy of all of an array, whichever devices and processes hold it."""
+    if array.is_fully_addressable:
+        return np.array(array)
+    if array.is_fully_replicated:
+        return np.array(array.addressable_data(0))
+    return np.array(multihost_utils.process_allgather(array, tiled=True))

@@ -1,0 +1,58 @@
+"""What the processes of one run tell each other: the first one's word holds.
+
+Only the first process keeps checkpoints; the others hear from it where the run stands. With one
+process nothing is sent. Every function here has to be called by all processes.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from core.training.devices import Devices
+
+
+def share(value: Any, devices: Devices) -> Any:
+    """Returns the first process's value, which has to be what JSON can hold.
+
+    Args:
+        value: Looked at in the first process only.
+        devices: What was selected.
+    """
+    if devices.processes == 1:
+        return value
+    text = json.dumps(value).encode("utf-8") if devices.is_first else b""
+    length = int(_broadcast(np.array(len(text), np.int32)))
+    room = np.zeros(length, np.uint8)
+    if devices.is_first:
+        room[:] = np.frombuffer(text, np.uint8)
+    return json.loads(np.asarray(_broadcast(room)).tobytes().decode("utf-8"))
+
+
+def share_arrays(
+    arrays: Mapping[str, NDArray], like: Mapping[str, Any], devices: Devices
+) -> Mapping[str, NDArray]:
+    """Returns the first process's arrays.
+
+    Args:
+        arrays: Looked at in the first process only.
+        like: What has the arrays' shapes and dtypes, by the same names.
+        devices: What was selected.
+    """
+    if devices.processes == 1:
+        return arrays
+    shared = {}
+    for name, one in like.items():
+        mine = arrays[name] if devices.is_first else np.zeros(one.shape, one.dtype)
+        shared[name] = np.asarray(_broadcast(np.asarray(mine, one.dtype)))
+    return shared
+
+
+def _broadcast(array: NDArray) -> Any:
+    from jax.experimental import multihost_utils
+
+    return multihost_utils.broadcast_one_to_all(array)

@@ -1,0 +1,190 @@
+"""Processes that share a run, as the hosts of a TPU pod slice do: here all on the loopback."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from core.events import read_events
+from core.workspace import Workspace
+from tests.core.training.test_trainer import make_inputs
+
+ROOT = Path(__file__).parents[3]
+STEPS = 40
+
+# One process of a run: each host has a workspace of its own with the same shards.
+SCRIPT = """
+import json, sys
+from core import TrainConfig, Workspace
+from core.errors import StudioError
+from core.events import FolderReporter, RunStopped
+from core.training.trainer import train
+
+class Stopping(FolderReporter):
+    step = 0
+    def progress(self, done, *arguments, **more):
+        self.step = int(done)
+        super().progress(done, *arguments, **more)
+    def stop_requested(self):
+        return "save" if stop_at and self.step >= stop_at else None
+
+values = json.loads(sys.argv[2])
+stop_at = values.pop("stop_at", 0)
+workspace = Workspace(sys.argv[1])
+reporter = Stopping(workspace.runs / "run", echo=False, min_progress_seconds=0.0)
+config = TrainConfig(
+    preset="custom", shards="rows", engine="jax", device="cpu", hidden_size=16,
+    num_hidden_layers=1, num_attention_heads=2, learning_rate=3e-3, eval_steps=20, save_steps=10,
+    logging_steps=1, hidden_dropout_prob=0.1, attention_probs_dropout_prob=0.1, name="model",
+    **values)
+try:
+    artifact = train(config, workspace, reporter)
+    print(json.dumps({"path": str(artifact.path), "counts": artifact.manifest.counts}))
+except RunStopped:
+    print(json.dumps({"stopped": reporter.step}))
+except StudioError as error:
+    print(json.dumps({"reason": error.reason, "error": str(error)}))
+finally:
+    reporter.close()
+"""
+
+
+@pytest.fixture(scope="module")
+def hosts(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the workspace that each host begins with."""
+    folder = tmp_path_factory.mktemp("hosts")
+    make_inputs(folder / "fresh")
+    return folder
+
+
+def workspaces(hosts: Path, name: str, count: int) -> list[Workspace]:
+    """Gives each host of a run its own workspace."""
+    folders = [hosts / f"{name}-{process}" for process in range(count)]
+    for folder in folders:
+        if not folder.exists():
+            shutil.copytree(hosts / "fresh", folder)
+    return [Workspace(folder) for folder in folders]
+
+
+def start(places: list[Workspace], **values: Any) -> list[subprocess.Popen[str]]:
+    """Starts a process in each workspace; together they are one run."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{free.getsockname()[1]}"
+    common = {"num_train_steps": STEPS, "per_replica_batch_size": 16 // len(places), **values}
+    if len(places) > 1:
+        common |= {"num_processes": len(places), "coordinator_address": address}
+    return [
+        subprocess.Popen(
+            [sys.executable, "-c", SCRIPT, str(place.root), json.dumps(own)],
+            cwd=ROOT,
+            env={**os.environ, "JAX_PLATFORMS": "cpu", "TF_CPP_MIN_LOG_LEVEL": "3"},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for number, place in enumerate(places)
+        for own in [common if len(places) == 1 else {**common, "process_id": number}]
+    ]
+
+
+def finish(processes: list[subprocess.Popen[str]]) -> list[dict[str, Any]]:
+    """Waits for the processes and returns what each said last."""
+    said = [process.communicate(timeout=300) for process in processes]
+    for process, (_, errors) in zip(processes, said, strict=True):
+        assert process.returncode == 0, errors[-3000:]
+    return [json.loads(out.splitlines()[-1]) for out, _ in said]
+
+
+def events_of(place: Workspace) -> list[dict[str, Any]]:
+    return read_events(place.runs / "run" / "events.jsonl")[0]
+
+
+def losses_of(place: Workspace) -> dict[int, float]:
+    """Returns the training losses by step, the last word on each."""
+    events = [one for one in events_of(place) if one["kind"] == "metrics"]
+    return {int(one["step"]): one["values"]["loss"] for one in events if "loss" in one["values"]}
+
+
+def checkpoints_of(place: Workspace) -> list[str]:
+    folder = place.runs / "run" / "checkpoints"
+    return sorted(path.name for path in folder.glob("step-*")) if folder.exists() else []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("count", "values"), [(2, {"sharding": "fsdp"}), (4, {})])
+def test_processes_have_the_losses_of_one_and_the_first_one_saves(
+    hosts: Path, count: int, values: dict[str, Any]
+) -> None:
+    one, *_ = workspaces(hosts, "one", 1)
+    if not (one.runs / "run").exists():
+        finish(start([one]))
+    whole = losses_of(one)
+    assert len(set(whole.values())) == STEPS
+    places = workspaces(hosts, f"{count}-{'-'.join(values) or 'data'}", count)
+    said = finish(start(places, **values))
+    for place in places:
+        losses = losses_of(place)
+        assert list(losses) == list(whole)
+        assert np.allclose(list(losses.values()), list(whole.values()), rtol=0, atol=1e-4)
+    assert [bool(checkpoints_of(place)) for place in places] == [True] + [False] * (count - 1)
+    assert all(one["path"] == str(places[0].folder("model") / "model") for one in said)
+    assert all(one["counts"] == said[0]["counts"] for one in said)
+
+
+@pytest.mark.slow
+def test_one_asked_to_stop_stops_all_at_the_same_step(hosts: Path) -> None:
+    places = workspaces(hosts, "stopped", 2)
+    processes = start(places[:1] + places[1:], stop_at=12)
+    said = finish(processes)
+    assert said[0]["stopped"] == said[1]["stopped"] <= 16
+    assert checkpoints_of(places[0])[-1] == f"step-{said[0]['stopped']:08d}"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("count", "victim"), [(2, 0), (4, 1)])
+def test_one_killed_ends_the_run_with_that_reason_and_another_number_goes_on(
+    hosts: Path, count: int, victim: int
+) -> None:
+    one, *_ = workspaces(hosts, "one", 1)
+    if not (one.runs / "run").exists():
+        finish(start([one]))
+    whole = losses_of(one)
+    places = workspaces(hosts, f"killed-{count}", count)
+    processes = start(places)
+    deadline = time.monotonic() + 240
+    while not checkpoints_of(places[0]):
+        assert all(process.poll() is None for process in processes), processes[0].communicate()
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+    processes[victim].send_signal(signal.SIGKILL)
+    said = [process.communicate(timeout=240) for process in processes]
+    assert processes[victim].returncode == -signal.SIGKILL
+    for number, (out, errors) in enumerate(said):
+        if number == victim:
+            continue
+        # Where it was the first one, JAX ends the others before they can say so themselves.
+        if processes[number].returncode == -signal.SIGABRT:
+            assert "another task died" in errors
+        else:
+            assert processes[number].returncode == 0, errors[-3000:]
+            assert json.loads(out.splitlines()[-1])["reason"] == "process_lost"
+
+    rest = places[: 3 - count // 2]
+    finish(start(rest, per_replica_batch_size=16 // count))
+    for place in rest:
+        losses = losses_of(place)
+        seen = [step for step in losses if step > 10]
+        assert seen[-1] == STEPS
+        assert np.allclose([losses[n] for n in seen], [whole[n] for n in seen], rtol=0, atol=1e-4)

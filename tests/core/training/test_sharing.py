@@ -1,0 +1,120 @@
+"""A step that eight simulated devices share is the step that one device does."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.engines import ENGINES, run_on
+
+# Trains twenty steps without dropout; the first argument says on what.
+_SCRIPT = """
+import json, sys
+import numpy as np
+from core.config import TrainConfig
+from core.models.architecture import Architecture
+from core.models.registry import create_model
+from core.objectives.mlm import MaskedLanguageModel
+from core.training import recipe
+from core.training.batches import EvalBatches, TrainBatches
+from core.training.devices import select_engine
+from core.training.engine import EngineOptions, create_engine
+from core.training.optimizers import build_optimizer, create_optimizer
+
+values = json.loads(sys.argv[1])
+import os
+config = TrainConfig(
+    preset="custom", num_train_steps=40, learning_rate=3e-3, weight_decay=0.1, warmup_steps=5,
+    max_grad_norm=0.5, engine=os.environ["KERAS_BACKEND"], device="cpu", **values)
+
+class Rows:
+    row_length = 16
+    values = np.random.default_rng(0).integers(5, 64, (320, 16)).astype(np.int32)
+    def __len__(self): return len(self.values)
+    def take(self, indices): return self.values[indices]
+
+objective = MaskedLanguageModel(16, 0.25, 4, 64, np.arange(5, dtype=np.int32))
+batches = TrainBatches(Rows(), objective, 16, seed=3)
+devices = select_engine(config)
+architecture = Architecture(
+    64, 32, 2, 2, 64, 24, 3, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
+
+def build():
+    model = create_model(architecture, seed=1, remat=config.remat)
+    schedule = recipe.learning_rate_schedule(config, recipe.plan(config, 320, 16))
+    optimizer = create_optimizer(config, schedule)
+    build_optimizer(optimizer, model)
+    return model, optimizer
+
+engine = create_engine(devices, build, EngineOptions.of(config))
+losses = [engine.train_step(engine.put(batches(n), n)) for n in range(20)]
+sums = engine.evaluate_step(engine.put(EvalBatches(Rows(), objective, 16)(0)))
+held = engine.weight_bytes_per_device() if hasattr(engine, "weight_bytes_per_device") else 0
+state = engine.read_state()
+again = engine.train_step(engine.put(batches(20), 20))
+engine.write_state(state)
+print(json.dumps({
+    "count": devices.count,
+    "losses": engine.fetch(losses).tolist(),
+    "sums": engine.fetch([sums])[0].tolist(),
+    "held": held,
+    "state": {path: float(np.abs(values).sum()) for path, values in state.items()},
+    "restored": engine.fetch([again, engine.train_step(engine.put(batches(20), 20))]).tolist(),
+}))
+"""
+
+
+@cache
+def _said(engine: str, **values: Any) -> dict[str, Any]:
+    import json
+
+    return run_on(engine, _SCRIPT, json.dumps(values))
+
+
+ON_EIGHT = [
+    ("tensorflow", {}),
+    ("tensorflow", {"gradient_accumulation_steps": 2}),
+    ("tensorflow", {"optimizer": "muon"}),
+    ("jax", {}),
+    ("jax", {"gradient_accumulation_steps": 2}),
+    ("jax", {"sharding": "fsdp"}),
+    ("jax", {"sharding": "fsdp", "remat": True, "gradient_accumulation_steps": 2}),
+    ("jax", {"sharding": "fsdp", "optimizer": "muon"}),
+]
+
+
+@pytest.mark.parametrize(("engine", "values"), ON_EIGHT)
+def test_eight_devices_have_the_losses_of_one(engine: str, values: dict[str, Any]) -> None:
+    optimizer = {name: value for name, value in values.items() if name == "optimizer"}
+    one, eight = _said(engine, **optimizer), _said(engine, num_devices=8, **values)
+    assert (one["count"], eight["count"]) == (1, 8)
+    assert len(set(one["losses"])) == 20
+    assert np.allclose(eight["losses"], one["losses"], rtol=0, atol=1e-4)
+    assert np.allclose(eight["sums"], one["sums"], rtol=1e-4)
+
+
+@pytest.mark.parametrize(("engine", "values"), ON_EIGHT)
+def test_what_eight_devices_hold_is_read_and_written_whole(
+    engine: str, values: dict[str, Any]
+) -> None:
+    optimizer = {name: value for name, value in values.items() if name == "optimizer"}
+    one, eight = _said(engine, **optimizer), _said(engine, num_devices=8, **values)
+    assert list(eight["state"]) == list(one["state"])
+    assert np.allclose(list(eight["state"].values()), list(one["state"].values()), rtol=1e-3)
+    before, after = eight["restored"]
+    assert before == after
+
+
+def test_fsdp_leaves_each_device_about_an_eighth_of_weights_and_slots() -> None:
+    whole, parts = _said("jax", num_devices=8), _said("jax", num_devices=8, sharding="fsdp")
+    assert whole["held"] > 100_000
+    assert whole["held"] / 9 < parts["held"] < whole["held"] / 6
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_batch_that_the_devices_cannot_share_evenly_is_refused(engine: str) -> None:
+    with pytest.raises(AssertionError, match="can't be shared out evenly"):
+        _said(engine, num_devices=3)
