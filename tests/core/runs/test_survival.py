@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from core import TrainConfig, Workspace
-from core.events import read_events
+from core.events import read_events, read_last_events
 from core.runs.client import submit
 from core.runs.folder import RunFolder
 from core.runs.process import ProcessIdentity
@@ -63,8 +63,8 @@ def start_training(workspace: Workspace, steps: int) -> tuple[str, ProcessIdenti
 
 def step_of(workspace: Workspace, run_id: str) -> int:
     """Returns the step that a run has reported last."""
-    found = metrics_in_events(workspace, run_id)
-    return max((step for _, step, _ in found), default=0)
+    events = read_last_events(RunFolder.of(workspace, run_id).events)
+    return max((event["step"] for event in events if event["kind"] == "metrics"), default=0)
 
 
 def see_it_go_on(workspace: Workspace, run_id: str, process: ProcessIdentity) -> None:
