@@ -81,10 +81,18 @@ def _run_stage(options: argparse.Namespace) -> int:
         _config_values(options, STAGE_CONFIGS[options.stage])
     )
     workspace = _workspace(options)
-    run_id = submit(workspace, options.stage, config)
+    run_id = submit(workspace, options.stage, config, after=_awaited(options))
     if options.detach:
         return _print_detached(options, [run_id])
     return _follow(workspace, run_id, as_json=options.json)
+
+
+def _awaited(options: argparse.Namespace) -> list[str]:
+    """Returns the ids of the runs to wait for, which may be given by their beginnings."""
+    if not options.after:
+        return []
+    store = _fresh_store(options)
+    return [store.find_run(run).id for run in options.after]
 
 
 def _run_quickstart(options: argparse.Namespace) -> int:
@@ -340,6 +348,9 @@ def _add_stage(
     parser = _add_command(commands, common, stage, _ABOUT[stage], _run_stage)
     parser.set_defaults(stage=stage)
     _add_run_options(parser)
+    parser.add_argument(
+        "--after", metavar="RUN", action="append", default=[], help="wait until this run is done"
+    )
     _add_fields(parser, model)
 
 

@@ -1,28 +1,91 @@
-"""What artifacts take on the disk, what needs them, and how they are deleted."""
+"""What artifacts and runs take on the disk, what needs them, and how they are deleted."""
 
 from __future__ import annotations
 
+import os
 import shutil
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 from core.errors import RunError
 from core.runs.folder import RunFolder
 from core.store import ACTIVE_STATES, RunRow, Store
-from core.workspace import Artifact, Workspace
+from core.workspace import KINDS, Artifact, Workspace
 
 # The config fields in which a run names artifacts, by the artifact's kind.
 _NAMING_FIELDS = {"tokenizer": ("tokenizer",), "shards": ("shards",), "model": ("checkpoint",)}
 _RESUMABLE_STATES = ("stopped", "failed", "lost")
+_MOST_RUNS = 100_000
+
+
+@dataclass(frozen=True)
+class ArtifactUse:
+    """An artifact, what it takes, and how it hangs together with the others.
+
+    Attributes:
+        artifact: The artifact.
+        bytes: What its folder takes on the disk.
+        made_from: The artifacts in this workspace that it was made from.
+        turned_into: The artifacts in this workspace that were made from it.
+        needed_by: The runs that its loss would break; as long as there are any, it stays.
+    """
+
+    artifact: Artifact
+    bytes: int
+    made_from: list[Artifact]
+    turned_into: list[Artifact]
+    needed_by: list[RunRow]
+
+
+@dataclass(frozen=True)
+class DiskUse:
+    """What a workspace takes on its disk.
+
+    Attributes:
+        parts: Bytes by part: tokenizer, shards, model, runs, other. What is linked twice counts
+            where it comes first.
+        free_bytes: What is left on that disk.
+    """
+
+    parts: dict[str, int]
+    free_bytes: int
+
+    @property
+    def total_bytes(self) -> int:
+        return sum(self.parts.values())
 
 
 def disk_use_bytes(folder: Path) -> int:
     """Returns the bytes that a folder's files take; a file linked twice counts once."""
-    seen: dict[tuple[int, int], int] = {}
-    for path in folder.rglob("*"):
-        if path.is_file() and not path.is_symlink():
-            status = path.stat()
-            seen[(status.st_dev, status.st_ino)] = status.st_blocks * 512
-    return sum(seen.values())
+    return _unseen_bytes(folder, set())
+
+
+def measure_disk_use(workspace: Workspace) -> DiskUse:
+    """Returns what a workspace takes on its disk, and what is left there."""
+    seen: set[tuple[int, int]] = set()
+    parts = {kind: _unseen_bytes(workspace.folder(kind), seen) for kind in KINDS}
+    parts["runs"] = _unseen_bytes(workspace.runs, seen)
+    parts["other"] = _unseen_bytes(workspace.root, seen)
+    place = next(path for path in (workspace.root, *workspace.root.parents) if path.exists())
+    return DiskUse(parts, shutil.disk_usage(place).free)
+
+
+def list_artifact_uses(workspace: Workspace, store: Store) -> list[ArtifactUse]:
+    """Returns all artifacts with what they take and what needs them, the newest first."""
+    found = [artifact for kind in KINDS for artifact in workspace.list(kind)]
+    rows = _rows_that_may_need(store)
+    return [
+        ArtifactUse(
+            artifact,
+            disk_use_bytes(artifact.path),
+            made_from=[one for one in found if _is_made_from(artifact, one)],
+            turned_into=[one for one in found if _is_made_from(one, artifact)],
+            needed_by=_needing(workspace, rows, artifact),
+        )
+        for artifact in sorted(found, key=lambda one: -one.manifest.created)
+    ]
 
 
 def runs_that_need(workspace: Workspace, store: Store, artifact: Artifact) -> list[RunRow]:
@@ -32,12 +95,7 @@ def runs_that_need(workspace: Workspace, store: Store, artifact: Artifact) -> li
     early and can be resumed. What has been made from it stands on its own: shards keep a copy of
     their tokenizer, and a model needs nothing.
     """
-    rows = store.list_runs(states=("queued", *ACTIVE_STATES, *_RESUMABLE_STATES), limit=100_000)
-    return [
-        row
-        for row in rows
-        if _names(row, artifact) and (not row.ended_for_good or _can_resume(workspace, row))
-    ]
+    return _needing(workspace, _rows_that_may_need(store), artifact)
 
 
 def delete_artifact(workspace: Workspace, store: Store, artifact: Artifact) -> None:
@@ -59,6 +117,36 @@ def delete_artifact(workspace: Workspace, store: Store, artifact: Artifact) -> N
     artifact.path.rename(doomed)
     shutil.rmtree(doomed, ignore_errors=True)
     store.remove_artifact(str(artifact.path))
+
+
+def _unseen_bytes(folder: Path, seen: set[tuple[int, int]]) -> int:
+    """Returns what a folder's files take, those apart that were `seen`; a run may delete some."""
+    total = 0
+    for place, _, names in os.walk(folder):
+        for name in names:
+            with suppress(FileNotFoundError):
+                status = os.lstat(os.path.join(place, name))
+                if (status.st_dev, status.st_ino) not in seen:
+                    seen.add((status.st_dev, status.st_ino))
+                    total += status.st_blocks * 512
+    return total
+
+
+def _is_made_from(made: Artifact, source: Artifact) -> bool:
+    return made.manifest.inputs.get(source.kind) == source.fingerprint
+
+
+def _rows_that_may_need(store: Store) -> list[RunRow]:
+    states = ("queued", *ACTIVE_STATES, *_RESUMABLE_STATES)
+    return store.list_runs(states=states, limit=_MOST_RUNS)
+
+
+def _needing(workspace: Workspace, rows: Sequence[RunRow], artifact: Artifact) -> list[RunRow]:
+    return [
+        row
+        for row in rows
+        if _names(row, artifact) and (not row.ended_for_good or _can_resume(workspace, row))
+    ]
 
 
 def _names(row: RunRow, artifact: Artifact) -> bool:

@@ -140,7 +140,7 @@ class ArtifactRow(_Base):
 
 
 class RequestRow(_Base):
-    """What somebody asks of the worker: `submit`, `register`, `stop`, `resume` or `delete`."""
+    """What somebody asks of the worker, such as `submit`, `stop`, `resume` or `delete`."""
 
     __tablename__ = "requests"
 
@@ -153,7 +153,7 @@ class RequestRow(_Base):
 
 
 class SettingRow(_Base):
-    """What the database says of itself, such as whose it is."""
+    """What holds for the whole workspace: whose it is, how many runs may run at once."""
 
     __tablename__ = "settings"
 
@@ -358,7 +358,17 @@ class Store:
         with self.session() as session:
             return list(session.scalars(query))
 
+    def get_setting(self, name: str) -> str:
+        """Returns a setting of the workspace, or an empty text."""
+        with self.session() as session:
+            return session.scalar(select(SettingRow.value).where(SettingRow.name == name)) or ""
+
     # What only the worker may do.
+
+    def set_setting(self, name: str, value: str) -> None:
+        """Sets a setting of the workspace."""
+        with self.session.begin() as session:
+            session.merge(SettingRow(name=name, value=value))
 
     def add_run(self, row: RunRow) -> bool:
         """Adds a run at the end of the queue; False if it is there already."""

@@ -25,7 +25,7 @@ import re
 import shutil
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from hashlib import sha256
@@ -165,9 +165,9 @@ class Workspace:
             field=kind,
         )
 
-    def free_name(self, kind: str, wanted: str) -> str:
-        """Returns `wanted`, with a number behind it where that name is taken."""
-        taken = {path.name for path in self.folder(kind).glob("*")}
+    def free_name(self, kind: str, wanted: str, promised: Collection[str] = ()) -> str:
+        """Returns `wanted`, with a number behind it where that name is taken or `promised`."""
+        taken = {*promised, *(path.name for path in self.folder(kind).glob("*"))}
         candidates = [wanted, *(f"{wanted}-{number}" for number in range(2, 10_000))]
         return next(name for name in candidates if name not in taken)
 

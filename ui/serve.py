@@ -9,6 +9,7 @@ from pathlib import Path
 
 from core.errors import ConfigError, StudioError
 from core.runs.client import refresh, submit_quickstart
+from core.runs.slots import default_slots
 from core.store import Store
 from core.workspace import ALLOWED_PATHS_VARIABLE, Workspace, only_one
 from ui.parts.doors import OwnPagesOnly, is_local
@@ -35,12 +36,13 @@ def serve(
         quickstart: Submit the quickstart if nothing was ever run here.
 
     Raises:
-        StudioError: The port is taken, another app works here, a folder isn't there, or anyone
-            could come in.
+        StudioError: The port is taken, another app works here, a folder isn't there, anyone could
+            come in, or the environment holds what can't be used.
     """
     login = _login(host)
     _check_port(host, port)
     _allow(allow)
+    default_slots()
     with only_one(workspace.root / "app.lock", "app"):
         _serve(workspace, host, port, login, quickstart)
 

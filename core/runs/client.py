@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import time
 from collections.abc import Sequence
@@ -33,7 +34,7 @@ def submit(workspace: Workspace, stage: str, config: StageConfig, after: Sequenc
         ConfigError: The name it asks for is taken.
         RunError: The worker couldn't queue it.
     """
-    _check_name_is_free(workspace, stage, config)
+    check_name_is_free(workspace, stage, config)
     record = RunRecord(
         id=new_run_id(stage),
         stage=stage,
@@ -43,8 +44,7 @@ def submit(workspace: Workspace, stage: str, config: StageConfig, after: Sequenc
         cwd=os.getcwd(),
         environment=carried_environment(os.environ),
     )
-    if error := _ask(workspace, "submit", vars(record)):
-        raise RunError(error)
+    _ask(workspace, "submit", vars(record))
     return record.id
 
 
@@ -93,11 +93,11 @@ def resume_run(workspace: Workspace, run_id: str, *, num_train_steps: int | None
             received="a run that is done",
             fix="extend it with --num-train-steps, or start a new one",
         )
-    changes = {"num_train_steps": num_train_steps} if num_train_steps else {}
-    if changes:
+    changes = {} if num_train_steps is None else {"num_train_steps": num_train_steps}
+    if num_train_steps is not None:
         parse_stage_config(row.stage, {**row.config, **changes})
-    if error := _ask(workspace, "resume", {"run": row.id, "changes": changes}):
-        raise RunError(error)
+        _check_more_steps(row, num_train_steps)
+    _ask(workspace, "resume", {"run": row.id, "changes": changes})
     return row.id
 
 
@@ -108,8 +108,7 @@ def delete_run(workspace: Workspace, run_id: str) -> str:
         RunError: There is no such run, or it hasn't ended.
     """
     row = _open_and_find(workspace, run_id)
-    if error := _ask(workspace, "delete", {"run": row.id}):
-        raise RunError(error)
+    _ask(workspace, "delete", {"run": row.id})
     return row.id
 
 
@@ -121,8 +120,16 @@ def delete_artifact(workspace: Workspace, kind: str, name: str) -> None:
         RunError: A run needs it.
     """
     workspace.find(kind, name)
-    if error := _ask(workspace, "delete_artifact", {"kind": kind, "name": name}):
-        raise RunError(error)
+    _ask(workspace, "delete_artifact", {"kind": kind, "name": name})
+
+
+def choose_slots(workspace: Workspace, slots: int) -> None:
+    """Sets how many runs of a workspace may run at once. What runs already runs on.
+
+    Raises:
+        RunError: It isn't from 1 to 64.
+    """
+    _ask(workspace, "set_slots", {"slots": slots})
 
 
 def rebuild_database(workspace: Workspace) -> int:
@@ -174,15 +181,20 @@ def _open_and_find(workspace: Workspace, run_id: str) -> RunRow:
         store.close()
 
 
-def _ask(workspace: Workspace, kind: str, payload: dict[str, Any]) -> str:
-    """Makes a request and waits a little for it to be handled; returns what went wrong."""
+def _ask(workspace: Workspace, kind: str, payload: dict[str, Any]) -> None:
+    """Makes a request and waits a little for it to be handled.
+
+    Raises:
+        RunError: The worker refused it.
+    """
     store = Store.open(workspace)
     number = store.add_request(kind, payload)
     ensure_worker(workspace)
     _wait_until(lambda: _is_handled(store, number))
     request = store.get_request(number)
     store.close()
-    return request.error if request else ""
+    if request and request.error:
+        raise RunError(**json.loads(request.error))
 
 
 def _is_handled(store: Store, number: int) -> bool:
@@ -196,7 +208,25 @@ def _wait_until(condition: Any) -> None:
         time.sleep(_POLL_SECONDS)
 
 
-def _check_name_is_free(workspace: Workspace, stage: str, config: StageConfig) -> None:
+def _check_more_steps(row: RunRow, num_train_steps: int) -> None:
+    planned = int(row.total or 0)
+    least = planned + 1 if row.state == "done" else planned
+    if num_train_steps < least:
+        raise RunError(
+            "A run can be given more steps, not fewer",
+            expected=f"{least:,} steps in all, or more",
+            received=f"{num_train_steps:,}",
+            fix="the best checkpoint is kept, so a run can be stopped where it has learned enough",
+            field="num_train_steps",
+        )
+
+
+def check_name_is_free(workspace: Workspace, stage: str, config: StageConfig) -> None:
+    """Refuses a name that an artifact has, or that a run which hasn't ended will give to one.
+
+    Raises:
+        ConfigError: With `field="name"`.
+    """
     name = getattr(config, "name", "")
     if not name:
         return

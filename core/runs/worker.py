@@ -8,6 +8,7 @@ they have reported meanwhile. It ends by itself when there has been nothing to d
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import shutil
 import signal
@@ -26,15 +27,15 @@ import core
 from core.errors import RunError, StudioError
 from core.events import StopMode, read_events, read_last_events
 from core.housekeeping import delete_artifact
-from core.runs.execute import ADVICE
+from core.runs.execute import ADVICE, describe_error
 from core.runs.folder import RunFolder, RunRecord
+from core.runs.slots import default_slots, get_slots, set_slots
 from core.store import ACTIVE_STATES, RequestRow, RunRow, Store
 from core.workspace import Workspace, file_lock
 
 POLL_SECONDS = 0.2
 IDLE_SECONDS = 60.0
 STARTING_GRACE_SECONDS = 20.0
-SLOTS_VARIABLE = "STUDIO_SLOTS"
 _LOCK_FILE = "worker.lock"
 _LOG_FILE = "worker.log"
 _KEPT_WARNINGS = 20
@@ -50,7 +51,7 @@ class Worker:
 
     Args:
         workspace: Whose runs.
-        slots: How many runs may run at once.
+        slots: How many runs may run at once, where the workspace has no setting of its own.
     """
 
     def __init__(self, workspace: Workspace, slots: int = 1) -> None:
@@ -76,15 +77,17 @@ class Worker:
             "resume": self._resume,
             "delete": self._delete,
             "delete_artifact": self._delete_artifact,
+            "set_slots": self._set_slots,
             "look": self._look,
         }
         try:
             handlers[request.kind](request.payload)
         except StudioError as error:
-            self.store.finish_request(request.id, str(error))
+            self.store.finish_request(request.id, json.dumps(describe_error(error)))
         except Exception as error:  # noqa: BLE001 -- one bad request must not end the worker
             traceback.print_exc()
-            self.store.finish_request(request.id, f"{type(error).__name__}: {error}")
+            unforeseen = StudioError(f"The worker failed with {type(error).__name__}: {error}")
+            self.store.finish_request(request.id, json.dumps(describe_error(unforeseen)))
         else:
             self.store.finish_request(request.id)
 
@@ -149,6 +152,9 @@ class Worker:
         artifact = self.workspace.find(payload["kind"], payload["name"])
         delete_artifact(self.workspace, self.store, artifact)
 
+    def _set_slots(self, payload: dict[str, Any]) -> None:
+        set_slots(self.store, int(payload["slots"]))
+
     # What runs report.
 
     def _look(self, _: dict[str, Any]) -> None:
@@ -207,7 +213,9 @@ class Worker:
 
     def _start_queued(self) -> None:
         queued = sorted(self.store.list_runs(states=("queued",), limit=10_000), key=_by_position)
-        free = self.slots - len(self.store.list_runs(states=ACTIVE_STATES, limit=1000))
+        free = get_slots(self.store, self.slots) - len(
+            self.store.list_runs(states=ACTIVE_STATES, limit=1000)
+        )
         for row in queued:
             awaited = [self.store.get_run(run_id) for run_id in row.after]
             failed = [one for one in awaited if one is None or _is_ended_badly(one)]
@@ -281,7 +289,10 @@ class _Intake:
             )
 
     def _on_warning(self, event: dict[str, Any]) -> None:
-        self._warnings.append({"time": event["t"], "message": event["message"]})
+        alert, number = event.get("alert", ""), event["n"]
+        self._warnings.append(
+            {"time": event["t"], "message": event["message"], "alert": alert, "number": number}
+        )
         self.values["warnings"] = self._warnings[-_KEPT_WARNINGS:]
 
     def _on_artifact(self, event: dict[str, Any]) -> None:
@@ -515,12 +526,12 @@ def main(arguments: list[str] | None = None) -> int:
     """Parses the arguments and works."""
     parser = argparse.ArgumentParser(prog="python -m core.runs.worker", description=__doc__)
     parser.add_argument("--workspace", required=True)
-    parser.add_argument("--slots", type=int, default=int(os.environ.get(SLOTS_VARIABLE, "1")))
+    parser.add_argument("--slots", type=int, default=default_slots())
     parser.add_argument("--idle-seconds", type=float, default=IDLE_SECONDS)
     options = parser.parse_args(arguments)
     run_worker(
         Workspace(options.workspace),
-        slots=max(1, options.slots),
+        slots=options.slots,
         idle_seconds=options.idle_seconds,
     )
     return 0

@@ -68,7 +68,7 @@ def build(config: ShardConfig, workspace: Workspace, reporter: Reporter | None =
     layout = layout_for(config)
     if config.name:
         workspace.check_new_name("shards", config.name)
-    name = config.name or _name_for(config)
+    name = config.name or derive_name(config)
     tokenizer = _load_tokenizer(config, layout, workspace)
     with new_destination(config.output_dir, workspace) as destination:
         corpus = open_corpus(config.corpus, workspace, reporter)
@@ -84,7 +84,8 @@ def build(config: ShardConfig, workspace: Workspace, reporter: Reporter | None =
     return draft.artifact
 
 
-def _name_for(config: ShardConfig) -> str:
+def derive_name(config: ShardConfig) -> str:
+    """Returns the name of shards that nobody has named: docs-words-512."""
     tokenizer = re.sub(r"[^A-Za-z0-9._-]+", "-", Path(config.tokenizer).name).strip("-.")
     return f"{config.corpus.source}-{tokenizer[:60]}-{config.max_seq_length}"
 

@@ -46,7 +46,7 @@ def train(
     reporter = reporter or Reporter()
     if config.name:
         workspace.check_new_name("tokenizer", config.name)
-    name = config.name or _name_for(config)
+    name = config.name or derive_name(config)
     corpus = open_corpus(config.corpus, workspace, reporter)
     backend = _train_backend(config, corpus, reporter)
     _check_size(config, backend)
@@ -66,7 +66,8 @@ def train(
     return draft.artifact
 
 
-def _name_for(config: TokenizerConfig) -> str:
+def derive_name(config: TokenizerConfig) -> str:
+    """Returns the name of a tokenizer that nobody has named: docs-unigram-10048."""
     return f"{config.corpus.source}-{config.algorithm}-{config.vocab_size}"
 
 

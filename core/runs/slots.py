@@ -1,0 +1,49 @@
+"""How many runs may run at once: a setting of the workspace, else STUDIO_SLOTS, else one."""
+
+from __future__ import annotations
+
+import os
+
+from core.errors import ConfigError
+from core.store import Store
+
+SLOTS_VARIABLE = "STUDIO_SLOTS"
+MOST_SLOTS = 64
+_SETTING = "slots"
+
+
+def default_slots() -> int:
+    """Returns the number that holds where nobody has set one for the workspace.
+
+    Raises:
+        ConfigError: The environment names something that isn't such a number.
+    """
+    text = os.environ.get(SLOTS_VARIABLE) or "1"
+    return _checked(int(text) if text.isdecimal() else text, SLOTS_VARIABLE)
+
+
+def get_slots(store: Store, default: int | None = None) -> int:
+    """Returns how many runs may run at once in a store's workspace."""
+    if found := store.get_setting(_SETTING):
+        return int(found)
+    return default_slots() if default is None else default
+
+
+def set_slots(store: Store, slots: int) -> None:
+    """Sets how many runs may run at once. Only the worker may; others ask it.
+
+    Raises:
+        ConfigError: It isn't from 1 to 64.
+    """
+    store.set_setting(_SETTING, str(_checked(slots, "slots")))
+
+
+def _checked(slots: int | str, name: str) -> int:
+    if isinstance(slots, int) and 1 <= slots <= MOST_SLOTS:
+        return slots
+    raise ConfigError(
+        "That many runs can't run at once",
+        expected=f"a whole number from 1 to {MOST_SLOTS}",
+        received=f"{name}={slots}",
+        fix=f"choose such a number; {SLOTS_VARIABLE} is the default of every workspace",
+    )

@@ -1,0 +1,174 @@
+"""Stages that are queued in one go, and how many runs may run at once."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from core import CorpusConfig, ShardConfig, TokenizerConfig, TrainConfig, Workspace
+from core.__main__ import main
+from core.errors import ConfigError, RunError
+from core.events import FolderReporter
+from core.runs.chain import link_stages, submit_chain
+from core.runs.client import choose_slots, ensure_worker, request_stop, resume_run, submit
+from core.runs.folder import RunFolder, RunRecord
+from core.runs.slots import SLOTS_VARIABLE, default_slots, get_slots, set_slots
+from core.store import RunRow, Store
+from tests.core.runs.support import stop_worker, wait_for, wait_until_ended
+from tests.texts import write_sentences
+
+
+@pytest.fixture
+def workspace(tmp_path: Path) -> Iterator[Workspace]:
+    workspace = Workspace(tmp_path / "workspace")
+    yield workspace
+    stop_worker(workspace)
+
+
+@pytest.fixture
+def store(workspace: Workspace) -> Iterator[Store]:
+    store = Store.open(workspace)
+    yield store
+    store.close()
+
+
+def corpus_in(folder: Path, lines: int = 400) -> CorpusConfig:
+    return CorpusConfig(source="files", path=str(write_sentences(folder / f"{lines}.txt", lines)))
+
+
+def add_run(store: Store, run: str, state: str, **config: object) -> None:
+    values = {**TokenizerConfig(vocab_size=80).model_dump(mode="json"), **config}
+    row = RunRow(
+        id=run, stage="tokenizer", name="", state=state, config=values, after=[], created=1.0,
+        warnings=[], results={},
+    )  # fmt: skip
+    store.add_run(row)
+
+
+def test_each_stage_is_told_what_the_one_before_it_makes(workspace: Workspace) -> None:
+    stages = [
+        ("tokenizer", TokenizerConfig(vocab_size=80)),
+        ("shards", ShardConfig(name="mine", max_seq_length=16)),
+        ("train", TrainConfig()),
+    ]
+    tokenizer, shards, training = (config for _, config in link_stages(workspace, stages))
+    assert tokenizer.name == "docs-unigram-80"
+    assert (shards.tokenizer, shards.name) == ("docs-unigram-80", "mine")
+    assert (training.shards, training.name) == ("mine", "")
+
+
+def test_a_name_that_a_waiting_run_will_take_is_left_to_it(
+    workspace: Workspace, store: Store
+) -> None:
+    add_run(store, "unnamed", "queued")
+    add_run(store, "named", "running", name="docs-unigram-80-2")
+    add_run(store, "over", "failed", name="docs-unigram-80-3")
+    stages = [("tokenizer", TokenizerConfig(vocab_size=80)), ("shards", ShardConfig())]
+    [(_, tokenizer), _] = link_stages(workspace, stages)
+    assert tokenizer.name == "docs-unigram-80-3"
+
+
+def test_a_taken_name_stops_all_of_them(workspace: Workspace, store: Store) -> None:
+    add_run(store, "earlier", "queued", name="words")
+    stages = [("tokenizer", TokenizerConfig(name="words")), ("shards", ShardConfig())]
+    with pytest.raises(ConfigError, match=r"Tokenizer: .*'words' is taken") as error:
+        submit_chain(workspace, stages)
+    assert error.value.field == ""
+    assert [row.id for row in store.list_runs()] == ["earlier"]
+
+
+def test_stages_queued_in_one_go_run_one_after_the_other(
+    workspace: Workspace, store: Store, tmp_path: Path
+) -> None:
+    corpus = corpus_in(tmp_path)
+    stages = [
+        ("tokenizer", TokenizerConfig(corpus=corpus, vocab_size=80)),
+        ("shards", ShardConfig(corpus=corpus, max_seq_length=16)),
+    ]
+    first, second = submit_chain(workspace, stages)
+    assert store.find_run(second).after == [first]
+    assert wait_until_ended(workspace, second).state == "done"
+    [tokenizer], [shards] = workspace.list("tokenizer"), workspace.list("shards")
+    assert shards.manifest.inputs["tokenizer"] == tokenizer.fingerprint
+
+
+def test_the_shell_can_name_a_run_to_wait_for(
+    workspace: Workspace, store: Store, tmp_path: Path
+) -> None:
+    corpus = corpus_in(tmp_path, 200_000)
+    first = submit(workspace, "tokenizer", TokenizerConfig(corpus=corpus, vocab_size=80))
+    arguments = ["shards", "--tokenizer", "words", "--workspace", str(workspace.root), "--detach"]
+    assert main([*arguments, "--after", first[:-2]]) == 0
+    [second] = store.list_runs(limit=1)
+    assert (second.state, second.after) == ("queued", [first])
+    assert main([*arguments, "--after", "nobody"]) == 1
+    for run in (second.id, first):
+        request_stop(workspace, run, "abort")
+
+
+def test_slots_hold_for_the_workspace(
+    workspace: Workspace, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(SLOTS_VARIABLE, "3")
+    assert get_slots(store) == 3
+    set_slots(store, 2)
+    assert get_slots(store, default=5) == 2
+    with pytest.raises(ConfigError, match="from 1 to 64"):
+        set_slots(store, 0)
+
+
+@pytest.mark.parametrize("text", ["0", "many", "-1", "65"])
+def test_a_default_that_is_no_number_of_runs_is_named(
+    text: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(SLOTS_VARIABLE, text)
+    with pytest.raises(ConfigError, match=SLOTS_VARIABLE):
+        default_slots()
+
+
+def test_more_slots_start_what_waits(workspace: Workspace, store: Store, tmp_path: Path) -> None:
+    config = TokenizerConfig(corpus=corpus_in(tmp_path, 400_000), vocab_size=80)
+    runs = [submit(workspace, "tokenizer", config) for _ in range(2)]
+    wait_for(lambda: store.find_run(runs[0]).state == "running")
+    assert store.find_run(runs[1]).state == "queued"
+    choose_slots(workspace, 2)
+    wait_for(lambda: [store.find_run(run).state for run in runs] == ["running"] * 2, 20)
+    with pytest.raises(RunError) as error:
+        choose_slots(workspace, 99)
+    assert error.value.expected == "a whole number from 1 to 64"
+    for run in runs:
+        request_stop(workspace, run, "abort")
+        wait_until_ended(workspace, run)
+
+
+def test_a_run_is_not_given_fewer_steps(workspace: Workspace, store: Store) -> None:
+    config = TrainConfig(shards="rows").model_dump(mode="json")
+    row = RunRow(
+        id="done", stage="train", name="m", state="done", config=config, after=[], created=1.0,
+        warnings=[], results={}, done=100, total=100, unit="steps",
+    )  # fmt: skip
+    store.add_run(row)
+    for steps in (0, 50, 100):
+        with pytest.raises((RunError, ConfigError)) as error:
+            resume_run(workspace, "done", num_train_steps=steps)
+        assert error.value.field == "num_train_steps"
+    assert store.find_run("done").state == "done"
+
+
+def test_an_alert_keeps_its_kind(workspace: Workspace, store: Store) -> None:
+    folder = RunFolder.of(workspace, "run")
+    config = TokenizerConfig().model_dump(mode="json")
+    folder.write_record(RunRecord(id="run", stage="tokenizer", config=config))
+    reporter = FolderReporter(folder.path, echo=False)
+    reporter.warn("The loss jumped", alert="loss_spike", step=3)
+    reporter.warn("A word on the side")
+    reporter.close()
+    folder.write_exit(None, signal.SIGKILL)
+    store.add_request("register", {"run": "run"})
+    ensure_worker(workspace)
+    wait_for(lambda: store.get_run("run"))
+    row = wait_until_ended(workspace, "run")
+    assert [(one["alert"], one["number"]) for one in row.warnings] == [("loss_spike", 1), ("", 2)]

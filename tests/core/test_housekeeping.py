@@ -1,0 +1,72 @@
+"""What is on the disk, and what hangs together there."""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from core.config import ShardConfig
+from core.housekeeping import disk_use_bytes, list_artifact_uses, measure_disk_use
+from core.store import RunRow, Store
+from core.workspace import Workspace
+
+
+@pytest.fixture
+def workspace(tmp_path: Path) -> Workspace:
+    workspace = Workspace(tmp_path)
+    with workspace.new_artifact("tokenizer", "words") as draft:
+        (draft.folder / "tokenizer.json").write_bytes(b"x" * 10_000)
+        draft.fingerprint = "t1"
+    with workspace.new_artifact("shards", "rows") as draft:
+        (draft.folder / "rows.tfrecord").write_bytes(b"x" * 200_000)
+        draft.inputs = {"tokenizer": "t1", "corpus": "c1"}
+    return workspace
+
+
+@pytest.fixture
+def store(workspace: Workspace) -> Iterator[Store]:
+    store = Store.open(workspace)
+    yield store
+    store.close()
+
+
+def test_artifacts_tell_what_they_come_from_and_what_came_of_them(
+    workspace: Workspace, store: Store
+) -> None:
+    shards, tokenizer = list_artifact_uses(workspace, store)
+    assert [one.name for one in tokenizer.turned_into] == ["rows"]
+    assert [one.name for one in shards.made_from] == ["words"]
+    assert (tokenizer.made_from, shards.turned_into, tokenizer.needed_by) == ([], [], [])
+    assert shards.bytes > 200_000 > tokenizer.bytes > 10_000
+
+
+def test_a_waiting_run_is_named_as_what_needs_an_artifact(
+    workspace: Workspace, store: Store
+) -> None:
+    config = ShardConfig(tokenizer="words").model_dump(mode="json")
+    row = RunRow(
+        id="waiting", stage="shards", name="", state="queued", config=config, after=[],
+        created=1.0, warnings=[], results={},
+    )  # fmt: skip
+    store.add_run(row)
+    shards, tokenizer = list_artifact_uses(workspace, store)
+    assert [one.id for one in tokenizer.needed_by] == ["waiting"]
+    assert shards.needed_by == []
+
+
+def test_what_is_linked_twice_counts_once(workspace: Workspace, store: Store) -> None:
+    before = measure_disk_use(workspace)
+    source = workspace.folder("shards") / "rows" / "rows.tfrecord"
+    workspace.runs.mkdir()
+    os.link(source, workspace.runs / "copy")
+    os.link(source, source.with_name("again"))
+    after = measure_disk_use(workspace)
+    assert after.parts == before.parts
+    assert after.total_bytes >= 200_000
+    assert after.free_bytes > 0
+    assert disk_use_bytes(workspace.folder("tokenizer")) == after.parts["tokenizer"]
+
+
+def test_a_workspace_that_is_not_there_yet_takes_nothing(tmp_path: Path) -> None:
+    assert measure_disk_use(Workspace(tmp_path / "nowhere")).total_bytes == 0
