@@ -139,9 +139,17 @@ class Form(Generic[ConfigT]):
         Raises:
             StudioError: With the field it concerns.
         """
+        self.check_nested(config)
+        self._check(config)
+
+    def check_nested(self, config: ConfigT) -> None:
+        """Refuses what would fail in the nested forms.
+
+        Raises:
+            StudioError: With the field it concerns.
+        """
         for name, form in self.nested.items():
             form.check(getattr(config, name))
-        self._check(config)
 
     def updates(self, config: StageConfig) -> dict[Component, Any]:
         """Returns updates that make the form show a config (nested forms as well)."""
@@ -214,6 +222,7 @@ class Form(Generic[ConfigT]):
         handler: Callable[..., dict[Any, Any]],
         outputs: Sequence[Any],
         otherwise: Mapping[Any, Any],
+        also: Sequence[Any] = (),
     ) -> None:
         """Calls a handler with the values of `inputs` on load and whenever one of them changes.
 
@@ -221,11 +230,12 @@ class Form(Generic[ConfigT]):
             handler: Returns updates by component.
             outputs: The components it may update.
             otherwise: The updates to make while a value is not right.
+            also: More components whose values the handler takes.
         """
         gr.on(
             None,
             self.guarded(handler, live=True, otherwise=otherwise),
-            inputs=self.inputs,
+            inputs=[*self.inputs, *also],
             outputs=[*outputs, *self.problem_outputs],
             trigger_mode="always_last",
             show_progress="hidden",
@@ -235,6 +245,11 @@ class Form(Generic[ConfigT]):
     def beside_field(self, error: StudioError) -> dict[gr.HTML, Any]:
         """Returns updates that show an error beside the field it concerns, if it concerns one."""
         return self._shown(self._beside(error), reveal=True)
+
+    def place_of(self, error: StudioError) -> str:
+        """Returns the id of the form, this or a nested one, that an error concerns, if any."""
+        forms = {"": self, **self.nested}
+        return next((forms[name].id for name in self._beside(error)), "")
 
     def _shown(self, beside: dict[str, Problems], *, reveal: bool = False) -> dict[gr.HTML, Any]:
         forms = {"": self, **self.nested}

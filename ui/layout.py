@@ -10,6 +10,7 @@ import gradio as gr
 from core.store import Store
 from core.workspace import Workspace
 from ui import corpus, playground, runs, shards, strip, tokenizer, train
+from ui.parts import disk
 from ui.parts.markup import heading
 from ui.present import escape
 
@@ -38,14 +39,15 @@ def build_page(workspace: Workspace) -> gr.Blocks:
                 pieces = tokenizer.render(workspace, text, line)
             with _tab("shards", "The text as rows of tokens, in TFRecord files that train fast."):
                 corpus.render_line(text)
-                rows = shards.render(workspace, text, line)
+                rows = shards.render(workspace, text, pieces, line)
             with _tab("train", "A model from scratch, on your shards, by a published recipe."):
-                recipe = train.render(workspace, line)
+                recipe = train.render(workspace, rows, line)
             with _tab("runs", "What is queued, what is running, and what came of it."):
-                runs.render(workspace, store)
+                runs.render(workspace, store, [pieces, rows, recipe])
+                disk.render(workspace, store)
             with _tab("playground", "Hide a word, and see what the model would put there."):
                 playground.render(workspace, line)
-        for form in (text, pieces, rows, recipe):
+        for form in (text, pieces.form, rows.form, recipe.form):
             form.remember(page)
     return page
 

@@ -2,27 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Mapping, Sequence
 from hashlib import sha256
 from typing import Any
 
 import gradio as gr
 
 from core.config import StageConfig, field_extra, title_of
-from core.errors import StudioError
-from core.runs.client import delete_run, read_log_tail, request_stop, resume_run
+from core.errors import ConfigError, StudioError
+from core.runs.client import (
+    choose_slots,
+    delete_run,
+    read_log_tail,
+    request_stop,
+    resume_run,
+)
 from core.runs.commands import python_lines, shell_line
+from core.runs.slots import get_slots
 from core.stages import parse_stage_config
 from core.store import RunRow, Store
 from core.workspace import Workspace
 from ui import charts
 from ui.assets import script
 from ui.parts import markup
-from ui.parts.run_rows import summarize
-from ui.present import answering
+from ui.parts.run_rows import BAD_ENDINGS, describe_alert, ending_of, summarize
+from ui.parts.stage import Launcher
+from ui.present import answering, escape, guarded
 
 _FIRST_RUNS = 100
 _LOG_LINES = 200
+_LINES_OF_A_BAD_END = 12
 
 _TEMPLATE = f"""
 <div class="ps-runs">
@@ -38,6 +48,7 @@ _TEMPLATE = f"""
 }
   </div>
   <div class="ps-runs-board" hidden>
+    <div class="ps-queue"><span></span><label>Runs at a time <select></select></label></div>
     <table class="ps-table ps-run-table" aria-label="Runs, the newest first">
       <thead><tr><th scope="col">Run</th><th scope="col">State</th><th scope="col">Progress</th>
       <th scope="col">Time</th><th scope="col">Queued</th></tr></thead>
@@ -49,9 +60,15 @@ _TEMPLATE = f"""
 """
 
 
-def render(workspace: Workspace, store: Store) -> None:
-    """Makes the tab."""
-    gr.HTML(
+def render(workspace: Workspace, store: Store, launchers: Sequence[Launcher] = ()) -> None:
+    """Makes the tab.
+
+    Args:
+        workspace: Whose runs.
+        store: Where they are listed.
+        launchers: The stages' forms, into which the settings of a run can be put.
+    """
+    board = gr.HTML(
         html_template=_TEMPLATE,
         js_on_load=script("chart.js", "runs.js"),
         server_functions=[
@@ -60,8 +77,34 @@ def render(workspace: Workspace, store: Store) -> None:
             _points_function(store),
             _log_function(workspace, store),
             _action_function(workspace),
+            _slots_function(workspace),
         ],
     )
+    by_stage = {launcher.stage: launcher for launcher in launchers}
+
+    def clone(event: gr.EventData) -> dict[Any, Any]:
+        return _clone(str(event._data["run"]), store, by_stage)
+
+    outputs = [component for launcher in launchers for component in launcher.outputs]
+    board.clone(
+        guarded(clone),
+        None,
+        list(dict.fromkeys(outputs)),
+        show_progress="hidden",
+        api_visibility="private",
+    )
+
+
+def _clone(run: str, store: Store, launchers: Mapping[str, Launcher]) -> dict[Any, Any]:
+    """Returns updates that put a run's settings into its stage's form, without the name.
+
+    Raises:
+        StudioError: There is no such run, or its settings are another version's.
+    """
+    row = store.find_run(run)
+    config = parse_stage_config(row.stage, row.config)
+    gr.Info(f"The settings of {escape(row.id)} are in the form; the name is left to be chosen.")
+    return launchers[row.stage].updates(config.model_copy(update={"name": ""}))
 
 
 Answer = Callable[..., dict[str, Any]]
@@ -77,7 +120,7 @@ def _list_function(store: Store) -> Answer:
         rows = {
             row.id: row for row in [*listed, *changed] if row and _is_news(row, newest, changed)
         }
-        return {"runs": [summarize(row) for row in rows.values()]}
+        return {"runs": [summarize(row) for row in rows.values()], "slots": get_slots(store)}
 
     return list_runs
 
@@ -93,7 +136,9 @@ def _detail_function(workspace: Workspace, store: Store) -> Answer:
         row = store.find_run(str(question["run"]))
         return {
             "error": row.error,
-            "warnings": row.warnings,
+            "ending": ending_of(row),
+            "log_end": _log_end(workspace, row),
+            "warnings": [_warning(one) for one in reversed(row.warnings)],
             "settings": _settings(row),
             "commands": _commands(row, workspace),
         }
@@ -125,16 +170,51 @@ def _action_function(workspace: Workspace) -> Answer:
     @answering
     def act_on_run(question: dict[str, Any]) -> dict[str, Any]:
         run, action = str(question["run"]), question["action"]
-        actions = {
+        actions: dict[Any, Callable[[], object]] = {
             "save": lambda: request_stop(workspace, run, "save"),
             "abort": lambda: request_stop(workspace, run, "abort"),
             "resume": lambda: resume_run(workspace, run),
+            "extend": lambda: _extend(workspace, run, str(question.get("steps", ""))),
             "delete": lambda: delete_run(workspace, run),
         }
         actions[action]()
         return {}
 
     return act_on_run
+
+
+def _slots_function(workspace: Workspace) -> Answer:
+    @answering
+    def set_run_slots(question: dict[str, Any]) -> dict[str, Any]:
+        choose_slots(workspace, int(question["slots"]))
+        return {}
+
+    return set_run_slots
+
+
+def _extend(workspace: Workspace, run: str, steps: str) -> None:
+    digits = re.sub(r"[\s,_]", "", steps)
+    if not digits.isdecimal():
+        raise ConfigError(
+            "That is not a number of steps",
+            expected="a whole number: the steps in all, those that are done included",
+            received=steps or "nothing",
+            field="num_train_steps",
+        )
+    resume_run(workspace, run, num_train_steps=int(digits))
+
+
+def _log_end(workspace: Workspace, row: RunRow) -> str:
+    """Returns what a run that went wrong had printed last."""
+    if row.state not in BAD_ENDINGS:
+        return ""
+    return read_log_tail(workspace, row.id, lines=_LINES_OF_A_BAD_END)
+
+
+def _warning(warning: dict[str, Any]) -> dict[str, Any]:
+    """Returns a warning as the page shows it; what is worth an alert has a kind."""
+    kind = describe_alert(warning.get("alert", ""))
+    return {"kind": kind, "message": warning["message"], "time": warning["time"]}
 
 
 def _settings(row: RunRow) -> list[tuple[str, str]]:

@@ -14,7 +14,7 @@ from core.workspace import Artifact, Workspace
 from ui import present
 from ui.forms import Form
 from ui.parts import artifacts, markup
-from ui.parts.stage import Forecast, Launcher
+from ui.parts.stage import Earlier, Forecast, Launcher
 from ui.parts.tokens import mark_masked
 
 if TYPE_CHECKING:
@@ -25,23 +25,20 @@ if TYPE_CHECKING:
 
 _MASKING = 0.15
 _HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
-_NO_TOKENIZER = markup.empty_state(
-    "No tokenizer chosen",
-    "A tokenizer cuts the text into tokens. Train one, and it appears in the menu above.",
-    tab="tokenizer",
-    link="Train a tokenizer",
-)
 _NONE_YET = markup.empty_state(
     "No shards yet", "What you build appears here, with its counts and a look into its rows."
 )
 
 
-def render(workspace: Workspace, text: Form[CorpusConfig], line: gr.HTML) -> Form[ShardConfig]:
-    """Makes the tab and returns its form.
+def render(
+    workspace: Workspace, text: Form[CorpusConfig], pieces: Launcher, line: gr.HTML
+) -> Launcher:
+    """Makes the tab and returns what starts its runs.
 
     Args:
         workspace: Where tokenizers are found and the shards go.
         text: The corpus form.
+        pieces: What trains a tokenizer where there is none.
         line: The status line, whose `artifacts` event tells of what is new.
     """
     form = Form(
@@ -51,14 +48,15 @@ def render(workspace: Workspace, text: Form[CorpusConfig], line: gr.HTML) -> For
         nested={"corpus": text},
         check=lambda config: _check_tokenizer(config, workspace),
     )
-    launcher = Launcher("shards", form, workspace, _forecast)
+    earlier = Earlier(pieces, "tokenizer", "Train a new tokenizer first")
+    launcher = Launcher("shards", form, workspace, _forecast, _summarize, earlier)
     with gr.Column(elem_classes=["ps-card"]):
         form.render()
         launcher.render_facts()
         launcher.render_start("Build shards")
     form.follow_artifacts(line)
     _render_list(workspace, line)
-    return form
+    return launcher
 
 
 def _check_tokenizer(config: ShardConfig, workspace: Workspace) -> None:
@@ -70,10 +68,11 @@ def _check_tokenizer(config: ShardConfig, workspace: Workspace) -> None:
 
 
 def _forecast(config: ShardConfig) -> Forecast:
-    if not config.tokenizer:
-        return Forecast("Build shards", _NO_TOKENIZER)
-    rows = f"rows of {markup.count(config.max_seq_length)} tokens"
-    return Forecast(f"Build shards with {rows}")
+    return Forecast(_summarize(config))
+
+
+def _summarize(config: ShardConfig) -> str:
+    return f"Build shards with rows of {markup.count(config.max_seq_length)} tokens"
 
 
 def _render_list(workspace: Workspace, line: gr.HTML) -> None:

@@ -1,4 +1,4 @@
-"""The line above the tabs: what is running, how far it is, what comes next."""
+"""The line above the tabs: what is running, how far it is, what comes next; and the alerts."""
 
 from __future__ import annotations
 
@@ -16,20 +16,27 @@ from core.store import ACTIVE_STATES, ENDED_STATES, Store
 from core.workspace import Workspace
 from ui.assets import script
 from ui.parts import artifacts
-from ui.parts.run_rows import summarize
+from ui.parts.run_rows import notices_of, summarize
 from ui.present import answering
 
 _WORKER_CHECK_SECONDS = 5.0
+# So many of the runs that ended last are looked at for something to tell of.
+_LOOKED_BACK = 10
+_TEMPLATE = """
+<a class="ps-strip" href="#runs" data-go="runs"></a>
+<div class="ps-toasts" role="log" aria-label="Alerts"></div>
+"""
 
 
 def render(page: gr.Blocks, workspace: Workspace, store: Store, tabs: list[str]) -> gr.HTML:
     """Makes the line. Its `artifacts` event fires when an artifact has come or gone."""
     return gr.HTML(
-        html_template='<a class="ps-strip" href="#runs" data-go="runs"></a>',
+        html_template=_TEMPLATE,
         js_on_load=script("strip.js"),
         server_functions=[_status_function(page, workspace, store)],
         elem_classes=["ps-strip-host"],
         tabs=tabs,
+        workspace=fingerprint_of(str(workspace.root)),
     )
 
 
@@ -48,13 +55,14 @@ def _status_function(
     def studio_status(_: dict[str, Any]) -> dict[str, Any]:
         running = store.list_runs(states=ACTIVE_STATES, limit=8)
         queued = store.list_runs(states=("queued",), limit=1000)
-        ended = store.list_runs(states=ENDED_STATES, limit=1)
+        ended = store.list_runs(states=ENDED_STATES, limit=_LOOKED_BACK)
         if running or queued:
             keep_worker()
         return {
             "running": [summarize(row) for row in running],
             "queued": len(queued),
             "last": summarize(ended[0]) if ended else None,
+            "notices": [one for row in [*running, *ended] for one in notices_of(row)],
             "artifacts": artifacts.revision(workspace),
             "page": page_fingerprint(),
         }

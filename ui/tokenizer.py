@@ -27,8 +27,8 @@ _NONE_YET = markup.empty_state(
 )
 
 
-def render(workspace: Workspace, text: Form[CorpusConfig], line: gr.HTML) -> Form[TokenizerConfig]:
-    """Makes the tab and returns its form.
+def render(workspace: Workspace, text: Form[CorpusConfig], line: gr.HTML) -> Launcher:
+    """Makes the tab and returns what starts its runs.
 
     Args:
         workspace: Where tokenizers live.
@@ -36,18 +36,22 @@ def render(workspace: Workspace, text: Form[CorpusConfig], line: gr.HTML) -> For
         line: The status line, whose `artifacts` event tells of new tokenizers.
     """
     form = Form(TokenizerConfig, "tokenizer", workspace, nested={"corpus": text})
-    launcher = Launcher("tokenizer", form, workspace, _forecast)
+    launcher = Launcher("tokenizer", form, workspace, _forecast, _summarize)
     with gr.Column(elem_classes=["ps-card"]):
         form.render()
         launcher.render_facts()
         launcher.render_start("Train a tokenizer")
     _render_list(workspace, line)
-    return form
+    return launcher
 
 
 def _forecast(config: TokenizerConfig) -> Forecast:
+    return Forecast(_summarize(config))
+
+
+def _summarize(config: TokenizerConfig) -> str:
     algorithm = _ALGORITHMS.get(config.algorithm, config.algorithm)
-    return Forecast(f"Train a {algorithm} tokenizer of {markup.count(config.vocab_size)} tokens")
+    return f"Train a {algorithm} tokenizer of {markup.count(config.vocab_size)} tokens"
 
 
 def _render_list(workspace: Workspace, line: gr.HTML) -> None:

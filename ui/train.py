@@ -11,22 +11,15 @@ from core.training.inputs import TrainingInputs, open_inputs
 from core.workspace import Workspace
 from ui.forms import Form
 from ui.parts import markup
-from ui.parts.stage import Forecast, Launcher
-
-_NO_SHARDS = markup.empty_state(
-    "No shards chosen",
-    "Shards are the rows of tokens that a model is trained on. Build some, and they appear in the "
-    "menu above.",
-    tab="shards",
-    link="Build shards",
-)
+from ui.parts.stage import Earlier, Forecast, Launcher
 
 
-def render(workspace: Workspace, line: gr.HTML) -> Form[TrainConfig]:
-    """Makes the tab and returns its form.
+def render(workspace: Workspace, rows: Launcher, line: gr.HTML) -> Launcher:
+    """Makes the tab and returns what starts its runs.
 
     Args:
         workspace: Where shards are found and the run goes.
+        rows: What builds shards where there are none.
         line: The status line, whose `artifacts` event tells of new shards.
     """
     form = Form(
@@ -37,18 +30,18 @@ def render(workspace: Workspace, line: gr.HTML) -> Form[TrainConfig]:
         form,
         workspace,
         forecast=lambda config: _forecast(config, workspace),
+        summarize=_summarize,
+        earlier=Earlier(rows, "shards", "Make new shards first, from the text"),
     )
     with gr.Column(elem_classes=["ps-card"]):
         form.render()
         launcher.render_facts()
         launcher.render_start("Train")
     form.follow_artifacts(line)
-    return form
+    return launcher
 
 
 def _forecast(config: TrainConfig, workspace: Workspace) -> Forecast:
-    if not config.shards:
-        return Forecast("Train", _NO_SHARDS)
     inputs = open_inputs(config, workspace)
     if config.evaluate_only:
         rows = markup.count(len(inputs.validation_rows))
@@ -60,6 +53,19 @@ def _forecast(config: TrainConfig, workspace: Workspace) -> Forecast:
         f"{markup.count(plan.num_train_steps)} steps",
         _facts(config, inputs, plan, parameters),
     )
+
+
+def _summarize(config: TrainConfig) -> str:
+    if config.evaluate_only:
+        return f"Evaluate {config.checkpoint}"
+    return f"Train {config.family} {_size(config)} for {_length(config)}"
+
+
+def _length(config: TrainConfig) -> str:
+    if config.num_train_steps:
+        return f"{markup.count(config.num_train_steps)} steps"
+    epochs = config.num_train_epochs
+    return f"{epochs:g} epoch{'' if epochs == 1 else 's'}"
 
 
 def _size(config: TrainConfig) -> str:

@@ -216,7 +216,7 @@ def _check_more_steps(row: RunRow, num_train_steps: int) -> None:
             "A run can be given more steps, not fewer",
             expected=f"{least:,} steps in all, or more",
             received=f"{num_train_steps:,}",
-            fix="the best checkpoint is kept, so a run can be stopped where it has learned enough",
+            fix="choose a larger number; to end a run early, stop it: its best checkpoint is kept",
             field="num_train_steps",
         )
 

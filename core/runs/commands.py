@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
+from collections.abc import Sequence
 from typing import Any
 
 from core.config import StageConfig, changed_values, flag_of
@@ -27,19 +28,18 @@ def shell_line(stage: str, config: StageConfig, workspace: str = "") -> str:
 
 def python_lines(stage: str, config: StageConfig, workspace: str = "") -> str:
     """Returns a script that does what a config says."""
-    call = _call(config)
-    names = sorted(
-        {_FUNCTIONS[stage], *_config_names(config), *(["Workspace"] if workspace else [])}
-    )
+    return python_script([(stage, config)], workspace)
+
+
+def python_script(stages: Sequence[tuple[str, StageConfig]], workspace: str = "") -> str:
+    """Returns a script that does stages one after the other."""
+    names = {"Workspace"} if workspace else set()
+    for stage, config in stages:
+        names |= {_FUNCTIONS[stage], *_config_names(config)}
     place = f", Workspace({_literal(workspace)})" if workspace else ""
-    return "\n".join(
-        [
-            f"from core import {', '.join(names)}",
-            "",
-            f"artifact = {_FUNCTIONS[stage]}({call}{place})",
-            "print(artifact.path)",
-        ]
-    )
+    *firsts, last = [f"{_FUNCTIONS[stage]}({_call(config)}{place})" for stage, config in stages]
+    imports = f"from core import {', '.join(sorted(names))}"
+    return "\n".join([imports, "", *firsts, f"artifact = {last}", "print(artifact.path)"])
 
 
 def _flags(config: StageConfig) -> list[str]:

@@ -92,7 +92,7 @@ class Visitor:
     Attributes:
         page: Playwright's page.
         outside: Addresses asked for that aren't this machine's.
-        errors: Scripts' errors.
+        errors: Scripts' errors, and what the console names as one.
     """
 
     def __init__(self, context: Any, url: str) -> None:
@@ -100,9 +100,14 @@ class Visitor:
         self.outside: list[str] = []
         self.errors: list[str] = []
         self.page.on("request", self._see_request)
+        self.page.on("console", self._see_message)
         self.page.on("pageerror", lambda error: self.errors.append(str(error)))
         self.page.goto(url)
         self.page.wait_for_selector(".ps-strip b, .ps-strip-text")
+
+    def _see_message(self, message: Any) -> None:
+        if message.type == "error":
+            self.errors.append(message.text)
 
     def _see_request(self, request: Any) -> None:
         if not re.match(r"(http://127\.0\.0\.1:|data:|blob:)", request.url):

@@ -1,11 +1,18 @@
 """The page in a real browser: the whole way once, and a run that outlives its visitor."""
 
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from core.config import TrainConfig
+from core.events import FolderReporter
+from core.runs.client import ensure_worker
+from core.runs.folder import RunFolder, RunRecord
+from core.runs.process import ProcessIdentity
+from core.runs.slots import get_slots
 from core.store import RunRow, Store
 from core.workspace import Workspace
 from tests.core.runs.support import metrics_in_events, metrics_in_table
@@ -177,6 +184,150 @@ def see_it_run(visitor: Visitor, run: str) -> None:
     visitor.wait_for(loss.is_visible, 60, "the curve")
     before = loss.get_attribute("aria-label")
     visitor.wait_for(lambda: loss.get_attribute("aria-label") != before, 60, "a grown curve")
+
+
+def test_all_in_one_go_then_on_then_cleared_up(
+    workspace: Workspace, store: Store, tmp_path: Path
+) -> None:
+    text = write_sentences(tmp_path / "sentences.txt", 600)
+    with (
+        running_app(workspace.root, "--allow", str(tmp_path)) as url,
+        visiting(url) as visit,
+    ):
+        visitor = visit()
+        runs = queue_all_in_one_go(visitor, text)
+        for run, awaited in pairwise(reversed(runs)):
+            assert store.find_run(run).after == [awaited]
+        wait_for_run(visitor, store, runs[-1], "done")
+        extend(visitor, store, runs[-1], steps=15)
+        clone(visitor, runs[0])
+        clear_up(visitor, workspace, "files-words-16")
+        assert visitor.errors == []
+
+
+def queue_all_in_one_go(visitor: Visitor, text: Path) -> list[str]:
+    """Fills in the forms while there is nothing yet, presses the last button, returns the runs."""
+    visitor.open("Corpus")
+    visitor.pick("corpus-source", "files")
+    visitor.type("corpus-path", str(text))
+    visitor.open("Tokenizer")
+    visitor.type("tokenizer-name", "words")
+    visitor.type("tokenizer-vocab_size", "3")
+    visitor.open("Shards")
+    visitor.type("shards-max_seq_length", "16")
+    visitor.open("Train")
+    visitor.page.locator("#tab-train").get_by_text("In the Tokenizer tab").wait_for()
+    visitor.open("Tokenizer")
+    visitor.type("tokenizer-vocab_size", "150")
+    visitor.open("Train")
+    visitor.choose("train-size", "tiny")
+    visitor.type("train-num_train_steps", "10")
+    visitor.page.locator("#tab-train .ps-plan").get_by_text("tokenizer of 150 tokens").wait_for()
+    button = visitor.page.locator("#train-start")
+    visitor.wait_for(lambda: "tokenizer and the shards" in button.inner_text(), 20, "it says so")
+    visitor.start("train")
+    codes: list[str] = visitor.page.locator("#tab-train .ps-started code").all_inner_texts()
+    assert [code.split("-")[0] for code in codes] == ["tokenizer", "shards", "train"]
+    return codes
+
+
+def extend(visitor: Visitor, store: Store, run: str, steps: int) -> None:
+    visitor.open("Runs")
+    detail = visitor.page.locator(".ps-detail")
+    visitor.page.get_by_role("button", name=run).click()
+    detail.get_by_role("button", name="Extend").click()
+    field = detail.get_by_label("Steps in all")
+    assert field.input_value() == "10"
+    detail.get_by_role("button", name="Train on").click()
+    detail.get_by_text("more steps, not fewer").wait_for()
+    field.fill(str(steps))
+    detail.get_by_role("button", name="Train on").click()
+    visitor.wait_for(lambda: steps_of(store, run) == steps, A_STAGE_SECONDS, "more steps")
+    wait_for_run(visitor, store, run, "done")
+
+
+def clone(visitor: Visitor, run: str) -> None:
+    visitor.open("Tokenizer")
+    visitor.type("tokenizer-vocab_size", "999")
+    visitor.open("Runs")
+    visitor.page.get_by_role("button", name=run).click()
+    visitor.page.locator(".ps-detail").get_by_role("button", name="Clone").click()
+    size = visitor.field("tokenizer-vocab_size")
+    visitor.wait_for(lambda: size.input_value() == "150", 20, "the run's settings in the form")
+    assert size.is_visible()
+    assert visitor.field("tokenizer-name").input_value() == ""
+
+
+def clear_up(visitor: Visitor, workspace: Workspace, name: str) -> None:
+    visitor.open("Runs")
+    disk = visitor.page.get_by_role("region", name="On the disk")
+    disk.get_by_text("are free").wait_for()
+    disk.get_by_role("button", name=f"Delete: Shards {name}").click()
+    assert workspace.list("shards")
+    disk.get_by_role("button", name=f"Delete it: Shards {name}").click()
+    visitor.wait_for(lambda: not workspace.list("shards"), 20, "the shards are gone")
+    disk.get_by_text(name, exact=True).wait_for(state="detached")
+
+
+def test_an_alert_is_seen_wherever_one_is_and_once(workspace: Workspace, store: Store) -> None:
+    folder, reporter = begin_run(workspace, store, "train-by-hand")
+    ensure_worker(workspace)
+    with running_app(workspace.root) as url, visiting(url, width=390, height=844) as visit:
+        visitor = visit("/#corpus")
+        toast = visitor.page.locator(".ps-toast")
+        reporter.warn("The loss jumped to 9.9", alert="loss_spike", step=3)
+        toast.get_by_text("The loss jumped").wait_for()
+        assert visitor.page.evaluate("document.documentElement.scrollWidth") <= 390
+        toast.get_by_role("button", name="Close").click()
+        visitor.page.reload()
+        visitor.page.wait_for_selector(".ps-strip b")
+        visitor.page.wait_for_timeout(1500)
+        assert toast.count() == 0
+        folder.log.write_text("Traceback\nlast words of the run\n")
+        folder.write_exit(3, None)
+        reporter.close()
+        folder.write_processes()
+        toast.get_by_text("failed").wait_for()
+        toast.get_by_text("See the run").click()
+        toast.wait_for(state="detached")
+        row = visitor.page.locator(".ps-run-table .state")
+        assert "loss spike" in row.inner_text()
+        detail = visitor.page.locator(".ps-detail")
+        for words in ("The loss jumped to 9.9", "exit code 3", "last words of the run"):
+            detail.get_by_text(words).first.wait_for()
+        assert visitor.errors == []
+
+
+def begin_run(workspace: Workspace, store: Store, run: str) -> tuple[RunFolder, FolderReporter]:
+    """Begins a run whose process is this one."""
+    folder = RunFolder.of(workspace, run)
+    config = TrainConfig(name="speaker", shards="rows").model_dump(mode="json")
+    folder.write_record(RunRecord(id=run, stage="train", config=config))
+    here = ProcessIdentity.of_this()
+    folder.write_processes(run=here)
+    reporter = FolderReporter(folder.path, echo=False)
+    reporter.event("started", stage="train", process=here.to_json())
+    store.add_request("register", {"run": run})
+    return folder, reporter
+
+
+def test_the_number_of_runs_at_a_time_is_set_in_the_page(
+    workspace: Workspace, store: Store
+) -> None:
+    config = TrainConfig(shards="rows").model_dump(mode="json")
+    row = RunRow(
+        id="run", stage="train", name="speaker", state="done", config=config, after=[],
+        created=1.0, warnings=[], results={},
+    )  # fmt: skip
+    store.add_run(row)
+    with running_app(workspace.root) as url, visiting(url) as visit:
+        visitor = visit("/#runs")
+        slots = visitor.page.get_by_label("Runs at a time")
+        visitor.wait_for(lambda: slots.input_value() == "1", 20, "one, as long as nobody chose")
+        slots.select_option("3")
+        visitor.wait_for(lambda: get_slots(store) == 3, 20, "three")
+        visitor.page.reload()
+        visitor.wait_for(lambda: slots.input_value() == "3", 20, "three, still")
 
 
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])

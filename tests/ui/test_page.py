@@ -12,9 +12,13 @@ import gradio as gr
 import pytest
 
 from core.config import TokenizerConfig
+from core.errors import StudioError
+from core.runs.folder import RunFolder
 from core.store import RunRow, Store
 from core.workspace import Workspace
 from ui import layout, runs
+from ui.parts import disk
+from ui.parts.run_rows import alert_kinds, ending_of, notices_of
 
 ROOT = Path(__file__).parent.parent.parent
 TABS = ("corpus", "tokenizer", "shards", "train", "runs", "playground")
@@ -87,9 +91,9 @@ def test_nothing_in_the_page_comes_from_elsewhere() -> None:
         assert not re.search(r"https?://|@import|url\(", asset.read_text("utf-8")), asset
 
 
-def answers(workspace: Workspace, store: Store) -> dict[str, Any]:
+def answers(workspace: Workspace, store: Store, part: Any = runs) -> dict[str, Any]:
     with gr.Blocks() as blocks:
-        runs.render(workspace, store)
+        part.render(workspace, store)
     [component] = [b for b in blocks.blocks.values() if getattr(b, "server_fns", None)]
     return {function.__name__: function for function in component.server_fns}
 
@@ -137,3 +141,100 @@ def test_an_unknown_run_is_an_answer_not_a_crash(tmp_path: Path, store: Store) -
     functions = answers(Workspace(tmp_path), store)
     for name in ("run_detail", "run_log"):
         assert "no run" in functions[name]({"run": "../../etc"})["problem"]["problem"]
+
+
+def test_a_run_that_went_wrong_says_how_and_with_which_last_words(
+    tmp_path: Path, store: Store
+) -> None:
+    workspace = Workspace(tmp_path)
+    add_run(store, "run", "failed", signal=9, reason="killed", error={"problem": "It ended"})
+    folder = RunFolder.of(workspace, "run")
+    folder.path.mkdir(parents=True)
+    folder.log.write_text("first\nlast words\n")
+    detail = answers(workspace, store)["run_detail"]({"run": "run"})
+    assert detail["ending"] == "ended by signal 9 (SIGKILL)"
+    assert detail["log_end"].endswith("last words")
+    assert detail["error"]["problem"] == "It ended"
+
+
+@pytest.mark.parametrize(
+    ("state", "values", "words"),
+    [
+        ("failed", {"exit_code": 1}, "ended with exit code 1"),
+        ("lost", {}, "nobody saw its process end"),
+        ("failed", {"reason": "dependency"}, ""),
+        ("done", {"exit_code": 0}, ""),
+    ],
+)
+def test_the_end_of_a_process_is_named(
+    store: Store, state: str, values: dict[str, Any], words: str
+) -> None:
+    add_run(store, "run", state, **{"reason": "", **values})
+    assert ending_of(store.find_run("run")) == words
+
+
+def test_alerts_are_told_by_kind_and_number(store: Store) -> None:
+    warnings = [
+        {"time": 1.0, "message": "a word on the side"},
+        {"time": 2.0, "message": "jumped", "alert": "loss_spike", "number": 7},
+        {"time": 3.0, "message": "left out", "alert": "damaged_record", "number": 9},
+    ]
+    add_run(store, "run", "failed", warnings=warnings, error={"problem": "It ended", "fix": "wait"})
+    row = store.find_run("run")
+    assert alert_kinds(row) == ["damaged record", "loss spike"]
+    told = [(one["kind"], one["number"], one["bad"]) for one in notices_of(row)]
+    assert told == [("loss spike", 7, False), ("damaged record", 9, False), ("failed", 1, True)]
+
+
+def test_a_run_that_only_waited_in_vain_is_not_told_of(store: Store) -> None:
+    add_run(store, "run", "failed", reason="dependency", error={"problem": "It waited"})
+    assert notices_of(store.find_run("run")) == []
+
+
+def test_steps_that_are_no_number_are_refused_in_place(tmp_path: Path, store: Store) -> None:
+    add_run(store, "run")
+    act = answers(Workspace(tmp_path), store)["act_on_run"]
+    for steps in ("", "many", "-5", "1.5"):
+        answer = act({"run": "run", "action": "extend", "steps": steps})
+        assert "number of steps" in answer["problem"]["problem"]
+
+
+def test_the_settings_of_another_version_are_not_put_into_a_form(store: Store) -> None:
+    add_run(store, "run", config={"gone": 1})
+    with pytest.raises(StudioError):
+        runs._clone("run", store, {})
+
+
+def test_what_is_on_the_disk_is_told_once(tmp_path: Path, store: Store) -> None:
+    workspace = Workspace(tmp_path)
+    with workspace.new_artifact("tokenizer", "words") as draft:
+        (draft.folder / "tokenizer.json").write_text("{}")
+        draft.fingerprint = "t1"
+    with workspace.new_artifact("shards", "rows") as draft:
+        draft.inputs = {"tokenizer": "t1"}
+    ask = answers(workspace, store, disk)["disk_use"]
+    listed = ask({})
+    assert [one["name"] for one in listed["artifacts"]] == ["rows", "words"]
+    assert [one["made_from"] for one in listed["artifacts"]] == ["words", ""]
+    assert listed["artifacts"][1]["turned_into"] == "rows"
+    assert "free" in listed["total"]
+    assert ask({"seen": listed["seen"]}) == {}
+
+
+def test_deleting_what_is_not_there_is_an_answer(tmp_path: Path, store: Store) -> None:
+    delete = answers(Workspace(tmp_path), store, disk)["delete_one"]
+    answer = delete({"kind": "tokenizer", "name": "words"})
+    assert "no tokenizer" in answer["problem"]["problem"]
+
+
+def test_only_what_lies_in_the_workspace_can_be_deleted(tmp_path: Path, store: Store) -> None:
+    elsewhere = Workspace(tmp_path / "elsewhere")
+    with elsewhere.new_artifact("tokenizer", "words") as draft:
+        (draft.folder / "tokenizer.json").write_text("{}")
+    folder = elsewhere.find("tokenizer", "words").path
+    delete = answers(Workspace(tmp_path), store, disk)["delete_one"]
+    for name in (str(folder), "../elsewhere/tokenizers/words"):
+        assert (
+            "can't be a name" in delete({"kind": "tokenizer", "name": name})["problem"]["problem"]
+        )
+    assert folder.exists()

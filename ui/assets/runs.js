@@ -4,6 +4,8 @@ const body = element.querySelector("tbody");
 const empty = element.querySelector(".ps-runs-empty");
 const board = element.querySelector(".ps-runs-board");
 const detail = element.querySelector(".ps-detail");
+const queue = element.querySelector(".ps-queue");
+const slots = queue.querySelector("select");
 const ENDED = ["stopped", "done", "failed", "lost"];
 
 const rows = new Map(); // id -> {run, cells}
@@ -27,6 +29,13 @@ const makeRow = (run) => {
 
 const badge = (run) => h("span", { class: `ps-badge ${run.state}` }, run.label);
 
+// What a run has raised an alert for: the newest by name, the others by number.
+const alertBadges = (run) => {
+  if (!run.alerts.length) return [];
+  const more = run.alerts.length - 1;
+  return [" ", h("span", { class: "ps-badge alert", title: run.alerts.join(", ") }, run.alerts[0], more ? ` +${more}` : "")];
+};
+
 const shareOf = (run) => (run.state === "done" ? 1 : run.total ? Math.min(1, run.done / run.total) : null);
 
 const bar = (run) => {
@@ -39,7 +48,7 @@ const bar = (run) => {
 const titleOf = (id) => rows.get(id)?.run.title ?? id;
 
 const spent = (run) => {
-  if (run.state === "queued") return run.after.length ? `after ${run.after.map(titleOf).join(", ")}` : "waiting for its turn";
+  if (run.state === "queued") return run.after.length ? `waits for ${run.after.map(titleOf).join(", ")}` : "waiting for its turn";
   if (run.state === "running" && run.eta_seconds >= 1) return `${duration(run.eta_seconds)} left`;
   if (!run.started) return "";
   const until = run.ended ?? Date.now() / 1000;
@@ -48,7 +57,7 @@ const spent = (run) => {
 
 const fillRow = ({ run, cells }) => {
   cells.name.replaceChildren(h("b", {}, run.title), h("small", {}, run.id));
-  cells.state.replaceChildren(badge(run));
+  cells.state.replaceChildren(badge(run), ...alertBadges(run));
   const active = run.state === "running" || run.state === "stopping";
   cells.progress.replaceChildren(...(active || run.done ? [bar(run)] : []), h("small", {}, run.progress));
   cells.time.textContent = spent(run);
@@ -79,6 +88,25 @@ const forget = (id) => {
   byHand = false;
   history.replaceState(null, "", "#runs");
 };
+
+// The queue: what waits, and how many runs there may be at once.
+
+const drawQueue = (allowed) => {
+  const count = (...states) => [...rows.values()].filter(({ run }) => states.includes(run.state)).length;
+  const [running, waiting] = [count("running", "stopping"), count("queued")];
+  const parts = [running && `${number(running)} running`, waiting && `${number(waiting)} waiting`].filter(Boolean);
+  queue.querySelector("span").textContent = parts.join(" · ") || "Nothing is running";
+  if (document.activeElement === slots || slots.value === String(allowed)) return;
+  const choices = [...new Set([1, 2, 3, 4, 6, 8, allowed])].sort((a, b) => a - b);
+  slots.replaceChildren(...choices.map((one) => h("option", { value: one, selected: one === allowed }, String(one))));
+};
+
+slots.addEventListener("change", async () => {
+  const answer = await studio.ask(server.set_run_slots, { slots: Number(slots.value) });
+  if (answer.problem && view) showProblem(view, answer.problem);
+  slots.blur();
+  refresh();
+});
 
 // The chosen run.
 
@@ -115,7 +143,7 @@ const makeView = (id) => {
   const part = (name, tag = "div") => h(tag, { class: name });
   const view = {
     id, after: 0, logSeen: "", stateSeen: "", latest: {}, confirming: "",
-    head: part("ps-detail-head"), problem: part("ps-detail-problem"), warnings: part("ps-detail-warnings"),
+    head: part("ps-detail-head"), problem: part("ps-detail-problem"), ending: part("ps-detail-ending"), warnings: part("ps-detail-warnings"),
     tiles: part("ps-tiles"), verdict: part("ps-verdict", "p"), chartsBox: part("ps-charts"), facts: part("ps-detail-facts"),
     log: h("code", {}, ""),
   };
@@ -128,7 +156,7 @@ const makeView = (id) => {
   view.scale = h("label", { class: "ps-log-scale" }, h("input", { type: "checkbox", onchange: (event) => setLogarithmic(view, event.target.checked) }), "Logarithmic steps");
   view.scale.hidden = true;
   view.logBox = h("details", { class: "ps-log" }, h("summary", {}, "Log"), h("pre", { tabindex: "0", "aria-label": "The end of the run's log" }, view.log));
-  view.root = h("div", {}, view.head, view.problem, view.warnings, view.verdict, view.tiles, view.scale, view.chartsBox, view.logBox, view.facts);
+  view.root = h("div", {}, view.head, view.problem, view.ending, view.warnings, view.verdict, view.tiles, view.scale, view.chartsBox, view.logBox, view.facts);
   view.logBox.addEventListener("toggle", () => view.logBox.open && refreshLog(view));
   return view;
 };
@@ -141,35 +169,70 @@ const setLogarithmic = (view, on) =>
 
 // Only redrawn when something in it changes, so that a focused button keeps the focus.
 const drawHead = (view, run) => {
-  const text = JSON.stringify([run.state, run.label, run.title, view.confirming]);
+  const text = JSON.stringify([run.state, run.label, run.title, run.alerts, run.extendable, view.confirming]);
   if (view.headSeen === text) return;
   view.headSeen = text;
   view.head.replaceChildren(
-    h("div", {}, h("h3", {}, run.title, " ", badge(run)), h("small", {}, run.id)),
+    h("div", {}, h("h3", {}, run.title, " ", badge(run), ...alertBadges(run)), h("small", {}, run.id), ...awaited(run)),
     h("div", { class: "ps-actions" }, ...actions(view, run)),
   );
 };
 
+const awaited = (run) =>
+  run.state === "queued" && run.after.length
+    ? [h("small", {}, " · waits for ", ...run.after.flatMap((id, index) => [index ? ", " : "", h("a", { href: "#runs", "data-go": `runs/${id}` }, titleOf(id))]))]
+    : [];
+
 const actions = (view, run) => {
+  if (view.confirming === "extend") return extension(view, run);
   if (view.confirming) return confirmation(view, run);
   const button = (label, kind, onclick) => h("button", { type: "button", class: `ps-button ${kind}`, onclick }, label);
   const ask = (what) => () => {
     view.confirming = what;
     drawHead(view, run);
-    view.head.querySelector(".ps-button")?.focus();
+    view.head.querySelector("input, .ps-button")?.focus();
+    view.head.querySelector("input")?.select();
   };
-  if (run.state === "running" && run.saves) return [button("Stop and save", "", () => act("save")), button("Abort", "danger", ask("abort"))];
-  if (run.state === "running") return [button("Stop", "danger", ask("abort"))];
-  if (run.state === "stopping") return [button("Abort now", "danger", ask("abort"))];
-  if (run.state === "queued") return [button("Take out of the queue", "", () => act("abort"))];
+  const clone = button("Clone", "", () => cloneRun(run));
+  clone.title = "Put these settings into the form, for another run";
+  if (run.state === "running" && run.saves) return [button("Stop and save", "", () => act("save")), button("Abort", "danger", ask("abort")), clone];
+  if (run.state === "running") return [button("Stop", "danger", ask("abort")), clone];
+  if (run.state === "stopping") return [button("Abort now", "danger", ask("abort")), clone];
+  if (run.state === "queued") return [button("Take out of the queue", "", () => act("abort")), clone];
   const open = run.model && run.state === "done" && h("a", { class: "ps-button primary", href: "#playground", "data-go": `playground/${run.model}` }, "Try it in the Playground");
   const again = run.state !== "done" && button(run.saves ? "Resume" : "Run again", "", () => act("resume"));
-  return [open, again, button("Delete", "", ask("delete"))].filter(Boolean);
+  const extend = run.extendable && button("Extend", "", ask("extend"));
+  return [open, again, extend, clone, button("Delete", "", ask("delete"))].filter(Boolean);
 };
 
 const CONFIRM = {
   abort: ["Stop without saving what was done since the last save?", "Stop now"],
-  delete: ["Delete this run's log and curves? What it made stays.", "Delete"],
+  delete: ["Delete this run with its log, curves and checkpoints? What it made stays.", "Delete"],
+};
+
+// Its form opens first, for what is in a tab isn't there until the tab is opened.
+const cloneRun = (run) => {
+  studio.go(run.stage);
+  setTimeout(() => trigger("clone", { run: run.id }), 150);
+};
+
+// A run that has ended goes on to more steps than it was planned for.
+const extension = (view, run) => {
+  const steps = h("input", { type: "text", inputmode: "numeric", value: String(run.total), "aria-label": "Steps in all" });
+  const close = () => {
+    view.confirming = "";
+    drawHead(view, run);
+  };
+  const send = (event) => {
+    event.preventDefault();
+    act("extend", { steps: steps.value });
+  };
+  return [
+    h("form", { class: "ps-extend", onsubmit: send },
+      h("label", {}, "Steps in all ", steps),
+      h("button", { type: "submit", class: "ps-button primary" }, "Train on"),
+      h("button", { type: "button", class: "ps-button", onclick: close }, "Leave it")),
+  ];
 };
 
 const confirmation = (view, run) => {
@@ -185,31 +248,48 @@ const confirmation = (view, run) => {
   ];
 };
 
-const act = async (what) => {
+const act = async (what, more = {}) => {
   const id = selected;
-  view.confirming = "";
-  const answer = await studio.ask(server.act_on_run, { run: id, action: what });
+  const answer = await studio.ask(server.act_on_run, { run: id, action: what, ...more });
+  view.problem.replaceChildren();
   if (answer.problem) return showProblem(view, answer.problem);
+  view.confirming = "";
   if (what === "delete") forget(id);
   return refresh();
 };
 
-const showProblem = (view, problem) => view.problem.replaceChildren(problemCard(problem));
-
-const problemCard = (error) =>
-  h("div", { class: "ps-error", role: "alert" },
-    h("strong", {}, error.problem),
-    ...[["Expected", error.expected], ["Received", error.received], ["What to do", error.fix]]
-      .filter(([, text]) => text)
-      .map(([name, text]) => h("p", {}, h("b", {}, `${name}: `), text)));
+const showProblem = (view, problem) => view.problem.replaceChildren(studio.problemCard(problem));
 
 const drawDetail = (view, run, known) => {
-  view.problem.replaceChildren(...(known.error ? [problemCard(known.error)] : []));
-  view.warnings.replaceChildren(...known.warnings.map((warning) => h("p", { class: "ps-warning" }, warning.message)));
+  view.problem.replaceChildren();
+  view.ending.replaceChildren(...ending(run, known));
+  view.warnings.replaceChildren(...warnings(known.warnings));
   view.facts.replaceChildren(...facts(known));
-  const hasNothingElse = !run.saves && !ENDED.includes(run.state);
-  if (hasNothingElse || ["failed", "lost"].includes(run.state)) view.logBox.open = true;
+  if (!run.saves && !ENDED.includes(run.state)) view.logBox.open = true;
 };
+
+// What became of a run that went wrong: what happened, how its process ended, its last words.
+const ending = (run, known) => {
+  if (!known.error) return [];
+  const when = run.ended && new Date(run.ended * 1000).toLocaleString("en", { dateStyle: "medium", timeStyle: "short" });
+  const facts = [run.label, known.ending, run.progress && `at ${run.progress}`, when].filter(Boolean).join(" · ");
+  const log = known.log_end && [h("p", {}, h("b", {}, "The log ends:")), h("pre", { tabindex: "0", "aria-label": "The end of the log" }, known.log_end)];
+  return [studio.problemCard(known.error, h("p", { class: "ps-ending" }, facts), ...(log || []))];
+};
+
+const SHOWN_WARNINGS = 3;
+
+// The newest of each kind; what a run keeps repeating is there, but folded.
+const warnings = (all) => {
+  const isFirst = (one, index) => !one.kind || all.findIndex((other) => other.kind === one.kind) === index;
+  const first = all.filter(isFirst).slice(0, SHOWN_WARNINGS);
+  const rest = all.filter((one) => !first.includes(one));
+  const earlier = rest.length && h("details", { class: "ps-earlier" }, h("summary", {}, `${rest.length} earlier`), ...rest.map(warningLine));
+  return [...first.map(warningLine), ...(earlier ? [earlier] : [])];
+};
+
+const warningLine = ({ kind, message, time }) =>
+  h("p", { class: kind ? "ps-warning alert" : "ps-warning" }, kind && h("b", {}, `${kind[0].toUpperCase()}${kind.slice(1)}. `), message, h("time", {}, ` ${ago(time)}`));
 
 const facts = (known) => {
   const commands = known.commands.map(([label, text]) =>
@@ -267,7 +347,7 @@ const refreshView = async (view) => {
   const run = rows.get(view.id)?.run;
   if (!run) return;
   drawHead(view, run);
-  const state = `${run.state} ${run.warnings}`;
+  const state = `${run.state} ${run.warning}`;
   if (view.stateSeen !== state) {
     drawDetail(view, run, await studio.ask(server.run_detail, { run: view.id }));
     view.stateSeen = state;
@@ -293,10 +373,14 @@ const wantedRun = () => {
 };
 
 const ask = async () => {
+  studio.viewing = studio.isShown(element) ? selected : "";
   if (!studio.isShown(element)) return;
   const open = [...rows.values()].map(({ run }) => run).filter((run) => !ENDED.includes(run.state) || run.id === selected).map((run) => run.id);
   const newest = Math.max(0, ...[...rows.values()].map(({ run }) => run.position));
-  takeRows((await studio.ask(server.list_runs, { newest, open })).runs);
+  const answer = await studio.ask(server.list_runs, { newest, open });
+  if (answer.problem) throw new Error(answer.problem.problem);
+  takeRows(answer.runs);
+  drawQueue(answer.slots);
   const wanted = wantedRun();
   if (!wanted) detail.replaceChildren();
   else if (wanted !== selected || !view) select(wanted);

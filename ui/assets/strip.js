@@ -43,6 +43,69 @@ const draw = (status) => {
   link.replaceChildren(...nodes.filter(Boolean));
 };
 
+// Alerts: each is shown once, wherever in the page somebody is. What ended badly stays until closed.
+
+const toasts = element.querySelector(".ps-toasts");
+const MOST_TOASTS = 3;
+const QUIET_SECONDS = 600;
+const MOST_REMEMBERED = 200;
+const memory = `studio-alerts-${props.workspace}`;
+const OPEN_SECONDS = 60;
+const open = new Map(); // what it is about -> its element
+
+const recall = () => {
+  try {
+    return JSON.parse(localStorage.getItem(memory));
+  } catch {
+    return null;
+  }
+};
+const remember = (shown) => {
+  const newest = Object.entries(shown).sort(([, a], [, b]) => b.time - a.time).slice(0, MOST_REMEMBERED);
+  try {
+    localStorage.setItem(memory, JSON.stringify(Object.fromEntries(newest)));
+  } catch {
+    // A browser that keeps nothing shows them again after a reload.
+  }
+};
+
+// A kind that a run keeps reporting is told again only after a while. Who comes for the first time
+// isn't told of what is over.
+const takeNotices = (notices) => {
+  const before = recall();
+  const shown = before ?? {};
+  const now = Date.now() / 1000;
+  for (const notice of notices) {
+    const about = `${notice.run} ${notice.kind}`;
+    const last = shown[about];
+    if (last && notice.number <= last.number) continue;
+    const isNew = before ? !last || now - last.time > QUIET_SECONDS : !notice.over;
+    if ((isNew || open.has(about)) && notice.run !== studio.viewing) toast(about, notice);
+    shown[about] = { number: notice.number, time: isNew || !last ? now : last.time };
+  }
+  if (notices.length || !before) remember(shown);
+};
+
+const close = (about) => {
+  open.get(about)?.remove();
+  open.delete(about);
+};
+
+// Who looks at the run sees there what it says.
+const closeSeen = () => [...open.keys()].filter((about) => about.startsWith(`${studio.viewing} `)).forEach(close);
+
+const toast = (about, notice) => {
+  close(about);
+  const see = h("a", { href: "#runs", "data-go": `runs/${notice.run}`, onclick: () => close(about) }, "See the run →");
+  const shut = h("button", { type: "button", "aria-label": "Close", onclick: () => close(about) }, "✕");
+  const node = h("div", { class: notice.bad ? "ps-toast bad" : "ps-toast", role: "alert" },
+    shut, h("b", {}, notice.title), h("span", { class: "kind" }, notice.kind), h("p", {}, notice.message), see);
+  open.set(about, node);
+  toasts.append(node);
+  if (!notice.bad) setTimeout(() => open.get(about) === node && close(about), 1000 * OPEN_SECONDS);
+  while (open.size > MOST_TOASTS) close([...open.keys()][0]);
+};
+
 const tabButton = (name) => document.getElementById(`tab-${name}-button`);
 
 const openPlace = () => {
@@ -79,6 +142,8 @@ studio.poll(element, 1000, async () => {
   if (page !== null && page !== status.page) return location.reload();
   page = status.page;
   draw(status);
+  closeSeen();
+  takeNotices(status.notices);
   if (!opened) openFirstPlace(status);
   if (artifacts !== status.artifacts) trigger("artifacts");
   artifacts = status.artifacts;

@@ -133,6 +133,15 @@ window.studio ??= (() => {
   };
   const repaint = () => painted.forEach((problems, form) => paint(form, problems, false));
 
+  // An error as a card, for the place where it happened.
+  const problemCard = (error, ...more) =>
+    h("div", { class: "ps-error", role: "alert" },
+      h("strong", {}, error.problem),
+      ...[["Expected", error.expected], ["Received", error.received], ["What to do", error.fix]]
+        .filter(([, text]) => text)
+        .map(([name, text]) => h("p", {}, h("b", {}, `${name}: `), text)),
+      ...more);
+
   // One listener for the whole page: links to places, copy buttons, phone keyboards.
   const onClick = (event) => {
     const link = event.target.closest?.("[data-go]");
@@ -166,5 +175,5 @@ window.studio ??= (() => {
   document.addEventListener("click", onClick);
   document.addEventListener("focusin", onFocus);
 
-  return { h, ask, poll, isShown, number, compact, duration, ago, place, go, paint, repaint };
+  return { h, ask, poll, isShown, number, compact, duration, ago, place, go, paint, repaint, problemCard, viewing: "" };
 })();

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from typing import Any
 
 from core.stages import ARTIFACT_KINDS
@@ -9,6 +10,7 @@ from core.store import RunRow
 from ui.parts.markup import count
 
 _TITLES = {"tokenizer": "Tokenizer", "shards": "Shards", "train": "Training"}
+BAD_ENDINGS = ("failed", "lost")
 # Stages that can save what they have done so far when they are stopped.
 _SAVING = ("train",)
 
@@ -30,8 +32,10 @@ def summarize(row: RunRow) -> dict[str, Any]:
         "started": row.started,
         "ended": row.ended,
         "after": row.after,
-        "warnings": len(row.warnings),
+        "warning": _number_of(row.warnings[-1]) if row.warnings else 0,
+        "alerts": alert_kinds(row),
         "saves": row.stage in _SAVING,
+        "extendable": is_extendable(row),
         "model": model_of(row),
     }
 
@@ -48,6 +52,51 @@ def label_of(row: RunRow) -> str:
     return f"{row.state}: {reason}" if reason else row.state
 
 
+def ending_of(row: RunRow) -> str:
+    """Returns how the process of a run that went wrong ended: exit code 1, signal 9 (SIGKILL)."""
+    if row.state not in BAD_ENDINGS or row.reason == "dependency":
+        return ""
+    if row.signal is not None:
+        return f"ended by signal {row.signal} ({_signal_name(row.signal)})"
+    if row.exit_code is not None:
+        return f"ended with exit code {row.exit_code}"
+    return "nobody saw its process end"
+
+
+def alert_kinds(row: RunRow) -> list[str]:
+    """Returns what a run has raised alerts for, each once, the newest first: loss spike."""
+    kinds = [describe_alert(one["alert"]) for one in row.warnings if one.get("alert")]
+    return list(dict.fromkeys(reversed(kinds)))
+
+
+def describe_alert(alert: str) -> str:
+    """Returns an alert's name as people read it."""
+    return alert.replace("_", " ")
+
+
+def notices_of(row: RunRow) -> list[dict[str, Any]]:
+    """Returns what a person should hear of a run at once, wherever in the page they are.
+
+    `number` grows with every notice of a kind, so that each can be shown once.
+    """
+    notices = [
+        _notice(row, describe_alert(one["alert"]), _number_of(one), one["message"])
+        for one in row.warnings
+        if one.get("alert")
+    ]
+    if row.state in BAD_ENDINGS and row.reason != "dependency":
+        error = row.error or {}
+        message = ". ".join(filter(None, (error.get("problem"), error.get("fix"))))
+        notices.append({**_notice(row, label_of(row), row.attempt, message), "bad": True})
+    return notices
+
+
+def is_extendable(row: RunRow) -> bool:
+    """Tells whether a run can be given more steps than it was planned for."""
+    trains = row.stage in _SAVING and not row.config.get("evaluate_only")
+    return trains and row.state in ("done", "stopped") and bool(row.total)
+
+
 def progress_of(row: RunRow) -> str:
     """Returns how far a run is: 1,180 of 2,750 steps, and what it is doing."""
     if row.state == "queued":
@@ -59,6 +108,29 @@ def progress_of(row: RunRow) -> str:
 def model_of(row: RunRow) -> str:
     """Returns the name of the model that a run has made, or an empty text."""
     return row.name if row.artifact and ARTIFACT_KINDS.get(row.stage) == "model" else ""
+
+
+def _notice(row: RunRow, kind: str, number: int, message: str) -> dict[str, Any]:
+    return {
+        "run": row.id,
+        "title": title_of(row),
+        "kind": kind,
+        "number": number,
+        "message": message,
+        "bad": False,
+        "over": row.ended_for_good,
+    }
+
+
+def _number_of(warning: dict[str, Any]) -> int:
+    return int(warning.get("number", 1))
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return "unknown"
 
 
 def _amount(row: RunRow) -> str:

@@ -1,22 +1,34 @@
-"""What the tabs that start a run have in common: what will happen, the button, the command."""
+"""What the tabs that start a run have in common: what will happen, the button, the command.
+
+A stage needs what an earlier one makes. Where that isn't there yet, or is to be made anew, the
+stages are queued in one go, each with the settings of its own tab.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import gradio as gr
 
 from core.config import StageConfig
-from core.runs.client import submit
-from core.runs.commands import python_lines, shell_line
+from core.errors import ConfigError, StudioError
+from core.runs.chain import link_stages, submit_chain
+from core.runs.commands import python_script, shell_line
 from core.workspace import Workspace
 from ui.forms import Form
 from ui.parts import markup
-from ui.present import escape
+from ui.present import error_card, escape
 
+_IN_ONE_GO = (
+    '<p class="ps-note">Queued in one go, each waiting for the one before it, with the settings '
+    "of its tab:</p>"
+)
 _UNSETTLED = '<p class="ps-note">First mend the settings that are marked.</p>'
+
+Stages = Sequence[tuple["Launcher", StageConfig]]
 
 
 @dataclass(frozen=True)
@@ -32,6 +44,21 @@ class Forecast:
     facts: str = ""
 
 
+@dataclass(frozen=True)
+class Earlier:
+    """The stage that makes what another one needs.
+
+    Attributes:
+        launcher: The stage.
+        field: The field in which the later stage names what this one makes.
+        choice: What the box says with which people ask for a new one.
+    """
+
+    launcher: Launcher
+    field: str
+    choice: str
+
+
 class Launcher:
     """The lower part of a stage's form.
 
@@ -40,6 +67,8 @@ class Launcher:
         form: Its form.
         workspace: Where the run goes.
         forecast: Tells what a config comes to; a StudioError is shown beside its field.
+        summarize: Says what a config does, without looking at what it needs.
+        earlier: The stage that makes what this one needs, if any does.
     """
 
     def __init__(
@@ -48,14 +77,32 @@ class Launcher:
         form: Form[Any],
         workspace: Workspace,
         forecast: Callable[[Any], Forecast],
+        summarize: Callable[[Any], str],
+        earlier: Earlier | None = None,
     ) -> None:
         self.stage = stage
-        self._form = form
+        self.form = form
         self._workspace = workspace
         self._forecast = forecast
+        self.summarize = summarize
+        self._earlier = earlier
+        self._choice: gr.Checkbox | None = None
+
+    @property
+    def inputs(self) -> list[Any]:
+        """Returns the components that handlers take: the form's, then those of earlier stages."""
+        return [*self.form.inputs, *self._earlier_inputs]
 
     def render_facts(self) -> None:
-        """Makes the place for the derived numbers."""
+        """Makes the place for the derived numbers, and the box that asks for a new beginning."""
+        if self._earlier:
+            self._choice = gr.Checkbox(
+                False,
+                label=self._earlier.choice,
+                visible=False,
+                elem_id=f"{self.stage}-anew",
+                elem_classes=["ps-anew"],
+            )
         self._facts = gr.HTML(elem_classes=["ps-facts"])
 
     def render_start(self, button: str) -> None:
@@ -65,45 +112,145 @@ class Launcher:
         with gr.Accordion("Show the command", open=False, elem_classes=["ps-command"]):
             self._command = gr.HTML()
         unsettled = {self._facts: "", self._command: _UNSETTLED}
-        self._form.on_change(
-            self._foresee, [self._facts, self._start, self._command], otherwise=unsettled
-        )
+        shown = [self._facts, self._start, self._command, *self._choices]
+        self.form.on_change(self._foresee, shown, otherwise=unsettled, also=self._earlier_inputs)
         self._start.click(
-            self._form.guarded(self._submit),
-            inputs=self._form.inputs,
-            outputs=[self._answer, *self._form.problem_outputs],
+            self.form.guarded(self._submit),
+            inputs=self.inputs,
+            outputs=[self._answer, *self.form.problem_outputs],
             show_progress="hidden",
             api_visibility="private",
         )
 
+    def updates(self, config: StageConfig) -> dict[Any, Any]:
+        """Returns updates that make the form show a config and nothing be made before it."""
+        return {**self.form.updates(config), **dict.fromkeys(self._choices, False)}
+
+    @property
+    def outputs(self) -> list[Any]:
+        """Returns the components that `updates` may change."""
+        return [*self.form.inputs, *self._choices]
+
+    @property
+    def _choices(self) -> list[Any]:
+        return [self._choice] if self._choice else []
+
+    @property
+    def _earlier_inputs(self) -> list[Any]:
+        return [*self._choices, *self._earlier.launcher.inputs] if self._earlier else []
+
+    def _stages(self, raw: Sequence[Any], *, check: bool = False) -> Stages:
+        """Returns the stages that these values ask for, this one last.
+
+        Args:
+            raw: The values of `inputs`.
+            check: Whether to refuse what would fail as soon as it is started.
+        """
+        own, rest = raw[: len(self.form.inputs)], raw[len(self.form.inputs) :]
+        config = self.form.parse(*own)
+        if self._earlier is None or not self._is_asked_for(config, rest):
+            if check:
+                self.form.check(config)
+            return [(self, config)]
+        with _in_its_tab(self._earlier.launcher.form):
+            before = self._earlier.launcher._stages(rest[1:], check=check)
+        if check:
+            self.form.check_nested(config)
+        return [*before, (self, config)]
+
+    def _is_asked_for(self, config: StageConfig, rest: Sequence[Any]) -> bool:
+        assert self._earlier is not None
+        return bool(rest[0]) or not getattr(config, self._earlier.field)
+
     def _foresee(self, *raw: Any) -> dict[Any, Any]:
-        config = self._form.parse(*raw)
-        forecast = self._forecast(config)
+        config = self.form.parse(*raw[: len(self.form.inputs)])
+        choices = self._choice_updates(config)
+        try:
+            stages = self._stages(raw)
+        except StudioError as error:
+            return {**choices, self._facts: error_card(error), self._command: _UNSETTLED}
+        forecast = self._forecast(config) if len(stages) == 1 else _forecast_of_all(stages)
         return {
+            **choices,
             self._facts: forecast.facts,
             self._start: gr.update(value=forecast.button),
-            self._command: self._commands(config),
+            self._command: self._commands(_configs(stages)),
         }
 
-    def _submit(self, *raw: Any) -> dict[Any, Any]:
-        config = self._form.parse(*raw)
-        self._form.check(config)
-        run = submit(self._workspace, self.stage, config)
-        gr.Info("The run is queued. It goes on when this page is closed.")
-        return {self._answer: _started(run)}
+    def _choice_updates(self, config: StageConfig) -> dict[Any, Any]:
+        """Returns updates that show the box only where there is something to choose."""
+        if self._earlier is None:
+            return {}
+        there_is_one = bool(getattr(config, self._earlier.field))
+        return {choice: gr.update(visible=there_is_one) for choice in self._choices}
 
-    def _commands(self, config: StageConfig) -> str:
+    def _submit(self, *raw: Any) -> dict[Any, Any]:
+        stages = self._stages(raw, check=True)
+        runs = submit_chain(self._workspace, _configs(stages))
+        gr.Info(
+            "The run is queued. It goes on when this page is closed."
+            if len(runs) == 1
+            else "The runs are queued, each waiting for the one before it. They go on when this "
+            "page is closed."
+        )
+        return {self._answer: _started(runs)}
+
+    def _commands(self, stages: list[tuple[str, StageConfig]]) -> str:
         place = "" if self._workspace.root == Workspace().root else str(self._workspace.root)
+        linked = link_stages(self._workspace, stages) if len(stages) > 1 else stages
         return markup.code_blocks(
             [
-                ("In a shell", shell_line(self.stage, config, place)),
-                ("In Python", python_lines(self.stage, config, place)),
+                ("In a shell", " &&\n".join(shell_line(*one, place) for one in linked)),
+                ("In Python", python_script(linked, place)),
             ]
         )
 
+    def describe(self, config: StageConfig) -> str:
+        """Says what a config does, with the tab in which that is settled."""
+        words = escape(self.summarize(config))
+        return f'{words} <a href="#{self.stage}" data-go="{self.stage}">Change</a>'
 
-def _started(run: str) -> str:
+
+@contextmanager
+def _in_its_tab(form: Form[Any]) -> Iterator[None]:
+    """Says of a problem in which tab it is; its field stands in that tab, not in this one."""
+    try:
+        yield
+    except StudioError as error:
+        place = form.place_of(error)
+        if not place:
+            raise
+        raise ConfigError(
+            f"In the {place.capitalize()} tab: {error.problem}",
+            expected=error.expected,
+            received=error.received,
+            fix=error.fix,
+        ) from None
+
+
+def _configs(stages: Stages) -> list[tuple[str, StageConfig]]:
+    return [(launcher.stage, config) for launcher, config in stages]
+
+
+def _forecast_of_all(stages: Stages) -> Forecast:
+    *firsts, (last, config) = stages
+    names = " and ".join(f"the {launcher.stage}" for launcher, _ in firsts)
+    steps = [launcher.describe(one) for launcher, one in firsts]
+    words = last.summarize(config)
+    listed = "".join(f"<li>{step}</li>" for step in [*steps, escape(words)])
+    button = f"Make {names}, then {_lowered(words)}"
+    return Forecast(button, f'{_IN_ONE_GO}<ol class="ps-plan">{listed}</ol>')
+
+
+def _lowered(words: str) -> str:
+    return words[:1].lower() + words[1:]
+
+
+def _started(runs: Sequence[str]) -> str:
+    names = ", then ".join(f"<code>{escape(run)}</code>" for run in runs)
+    go = f"runs/{escape(runs[0])}"
     return (
-        f'<p class="ps-started" role="status">Queued as <code>{escape(run)}</code>. '
-        f'<a href="#runs" data-go="runs/{escape(run)}">Watch it in Runs →</a></p>'
+        f'<p class="ps-started" role="status">Queued as {names}. '
+        f'<a href="#runs" data-go="{go}">Watch {"it" if len(runs) == 1 else "them"} in Runs →</a>'
+        "</p>"
     )

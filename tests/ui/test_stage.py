@@ -1,0 +1,92 @@
+"""What a stage's button will do: one run, or several where something has to be made first."""
+
+from pathlib import Path
+from typing import Any
+
+import gradio as gr
+import pytest
+
+from core.config import CorpusConfig, ShardConfig, TokenizerConfig
+from core.errors import StudioError
+from core.workspace import Workspace
+from ui.forms import Form
+from ui.parts.stage import Earlier, Forecast, Launcher
+
+CHOICE = "Train a new tokenizer first"
+
+
+def summarize(config: Any) -> str:
+    return f"Do {type(config).__name__}"
+
+
+@pytest.fixture
+def shards(tmp_path: Path) -> Launcher:
+    """A launcher of shards behind one of tokenizers, each with its form."""
+    workspace = Workspace(tmp_path)
+    with gr.Blocks():
+        line = gr.HTML(js_on_load="trigger('artifacts')")
+        text = Form(CorpusConfig, "corpus", workspace)
+        text.render()
+        launchers: list[Launcher] = []
+        for stage, model in (("tokenizer", TokenizerConfig), ("shards", ShardConfig)):
+            form: Form[Any] = Form(model, stage, workspace, nested={"corpus": text})
+            earlier = Earlier(launchers[0], "tokenizer", CHOICE) if launchers else None
+            one = Launcher(stage, form, workspace, forecast, summarize, earlier)
+            form.render()
+            one.render_facts()
+            one.render_start("Start")
+            form.follow_artifacts(line)
+            launchers.append(one)
+    return launchers[1]
+
+
+def forecast(config: Any) -> Forecast:
+    return Forecast("Alone", "facts")
+
+
+def values(launcher: Launcher, **changed: Any) -> list[Any]:
+    """Returns what the components hold, with some of them changed by their id or label."""
+    raw = []
+    for component in launcher.inputs:
+        name = component.elem_id or component.label
+        raw.append(changed.get(name.replace("-", "_"), component.value))
+    return raw
+
+
+def words_of(updates: dict[Any, Any]) -> str:
+    return " ".join(str(update) for update in updates.values())
+
+
+def test_a_stage_that_has_what_it_needs_runs_alone(shards: Launcher) -> None:
+    seen = words_of(shards._foresee(*values(shards, shards_tokenizer="words")))
+    assert "Alone" in seen
+    assert "'visible': True" in seen
+    assert "core tokenizer" not in seen
+
+
+@pytest.mark.parametrize(
+    "changed", [{}, {"shards_tokenizer": "words", "shards_anew": True}], ids=["missing", "asked"]
+)
+def test_what_is_missing_or_asked_for_is_made_first(
+    shards: Launcher, changed: dict[str, Any]
+) -> None:
+    seen = words_of(shards._foresee(*values(shards, tokenizer_vocab_size="300", **changed)))
+    assert "Make the tokenizer, then do ShardConfig" in seen
+    assert "python -m core tokenizer --name docs-unigram-300 --vocab-size 300" in seen
+    assert "--tokenizer docs-unigram-300" in seen
+
+
+def test_a_wrong_setting_in_another_tab_is_named_with_that_tab(shards: Launcher) -> None:
+    raw = values(shards, tokenizer_vocab_size="3")
+    with pytest.raises(StudioError, match="In the Tokenizer tab: ") as error:
+        shards._stages(raw, check=True)
+    assert error.value.field == ""
+    assert "In the Tokenizer tab" in words_of(shards._foresee(*raw))
+
+
+def test_showing_a_config_makes_nothing_before_it(shards: Launcher) -> None:
+    updates = shards.updates(ShardConfig(tokenizer="words", max_seq_length=64))
+    assert set(updates) == set(shards.outputs)
+    shown = {component.elem_id: update for component, update in updates.items()}
+    assert shown["shards-anew"] is False
+    assert shown["shards-max_seq_length"]["value"] == "64"

@@ -1,0 +1,114 @@
+"""What the workspace takes on the disk, artifact by artifact, and how it is cleared up."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import gradio as gr
+
+from core.config import fingerprint_of
+from core.housekeeping import ArtifactUse, DiskUse, list_artifact_uses, measure_disk_use
+from core.runs.client import delete_artifact
+from core.store import Store
+from core.workspace import Workspace, check_name
+from ui.assets import script
+from ui.parts.markup import byte_count, count
+from ui.present import answering
+
+_TITLES = {"tokenizer": "Tokenizers", "shards": "Shards", "model": "Models", "runs": "Runs"}
+_ONE = {"tokenizer": "Tokenizer", "shards": "Shards", "model": "Model"}
+_OTHER = "Database, cache, uploads"
+_MOST_NAMES = 4
+_TEMPLATE = """
+<section class="ps-disk" aria-label="On the disk" hidden>
+  <h3 class="ps-subheading">On the disk</h3>
+  <p class="ps-note ps-disk-total"></p>
+  <div class="ps-disk-parts" aria-hidden="true"></div>
+  <ul class="ps-disk-legend"></ul>
+  <div class="ps-disk-problem" aria-live="polite"></div>
+  <table class="ps-table ps-disk-table" aria-label="Artifacts, the newest first">
+    <thead><tr><th scope="col">Artifact</th><th scope="col">Size</th>
+    <th scope="col">Made</th><th scope="col">Links</th>
+    <th scope="col"><span class="ps-spoken">Delete</span></th></tr></thead>
+    <tbody></tbody>
+  </table>
+</section>
+"""
+
+
+def render(workspace: Workspace, store: Store) -> None:
+    """Makes the section."""
+    gr.HTML(
+        html_template=_TEMPLATE,
+        js_on_load=script("disk.js"),
+        server_functions=[_list_function(workspace, store), _delete_function(workspace)],
+    )
+
+
+def _list_function(workspace: Workspace, store: Store) -> Callable[..., dict[str, Any]]:
+    @answering
+    def disk_use(question: dict[str, Any]) -> dict[str, Any]:
+        """Returns what there is, or nothing where it is still what was `seen`."""
+        makers = {(row.kind, row.name): row.run_id for row in reversed(store.list_artifacts())}
+        listed = {
+            "artifacts": [
+                _describe(use, store, makers.get((use.artifact.kind, use.artifact.name), ""))
+                for use in list_artifact_uses(workspace, store)
+            ],
+            **_totals(measure_disk_use(workspace)),
+        }
+        seen = fingerprint_of(listed)
+        return {} if seen == question.get("seen") else {**listed, "seen": seen}
+
+    return disk_use
+
+
+def _delete_function(workspace: Workspace) -> Callable[..., dict[str, Any]]:
+    @answering
+    def delete_one(question: dict[str, Any]) -> dict[str, Any]:
+        kind, name = str(question["kind"]), str(question["name"])
+        # A folder would do as well elsewhere; what the page deletes lies in this workspace.
+        check_name(name)
+        delete_artifact(workspace, kind, name)
+        return {}
+
+    return delete_one
+
+
+def _totals(use: DiskUse) -> dict[str, Any]:
+    parts = [
+        {
+            "part": part,
+            "title": _TITLES.get(part, _OTHER),
+            "bytes": taken,
+            "size": byte_count(taken),
+        }
+        for part, taken in use.parts.items()
+        if taken
+    ]
+    total, free = byte_count(use.total_bytes), byte_count(use.free_bytes)
+    return {"parts": parts, "total": f"This workspace takes {total}; {free} are free."}
+
+
+def _describe(use: ArtifactUse, store: Store, maker: str) -> dict[str, Any]:
+    artifact, run = use.artifact, store.get_run(maker)
+    return {
+        "kind": artifact.kind,
+        "name": artifact.name,
+        "title": _ONE[artifact.kind],
+        "size": byte_count(use.bytes),
+        "location": artifact.manifest.location,
+        "created": artifact.manifest.created,
+        "run": run.id if run else "",
+        "made_from": _listed([one.name for one in use.made_from]),
+        "turned_into": _listed([one.name for one in use.turned_into]),
+        "needed_by": _listed([f"{row.id} ({row.state})" for row in use.needed_by]),
+    }
+
+
+def _listed(names: list[str]) -> str:
+    """Returns names in a line: a, b, c, d and 3 more."""
+    more = len(names) - _MOST_NAMES
+    shown = ", ".join(names[:_MOST_NAMES])
+    return f"{shown} and {count(more)} more" if more > 0 else shown
