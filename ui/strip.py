@@ -12,6 +12,7 @@ import gradio as gr
 
 from core.config import fingerprint_of
 from core.runs.client import ensure_worker
+from core.runs.slots import MOST_SLOTS
 from core.store import ACTIVE_STATES, ENDED_STATES, Store
 from core.workspace import Workspace
 from ui.assets import script
@@ -53,7 +54,7 @@ def _status_function(
 
     @answering
     def studio_status(_: dict[str, Any]) -> dict[str, Any]:
-        running = store.list_runs(states=ACTIVE_STATES, limit=8)
+        running = store.list_runs(states=ACTIVE_STATES, limit=MOST_SLOTS)
         queued = store.list_runs(states=("queued",), limit=1000)
         ended = store.list_runs(states=ENDED_STATES, limit=_LOOKED_BACK)
         if running or queued:
