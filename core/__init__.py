@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from core.config import (
         CorpusConfig,
+        PreflightConfig,
         QuickstartConfig,
         ShardConfig,
         TokenizerConfig,
@@ -18,12 +19,13 @@ if TYPE_CHECKING:
     )
     from core.errors import StudioError
     from core.inference import fill_mask
-    from core.stages import build_shards, quickstart, train, train_tokenizer
+    from core.stages import build_shards, preflight, quickstart, train, train_tokenizer
     from core.workspace import Artifact, Workspace
 
 _HOMES = {
     "Artifact": "core.workspace",
     "CorpusConfig": "core.config",
+    "PreflightConfig": "core.config",
     "QuickstartConfig": "core.config",
     "ShardConfig": "core.config",
     "StudioError": "core.errors",
@@ -32,6 +34,7 @@ _HOMES = {
     "Workspace": "core.workspace",
     "build_shards": "core.stages",
     "fill_mask": "core.inference",
+    "preflight": "core.stages",
     "quickstart": "core.stages",
     "train": "core.stages",
     "train_tokenizer": "core.stages",
@@ -40,6 +43,7 @@ _HOMES = {
 __all__ = [
     "Artifact",
     "CorpusConfig",
+    "PreflightConfig",
     "QuickstartConfig",
     "ShardConfig",
     "StudioError",
@@ -48,6 +52,7 @@ __all__ = [
     "Workspace",
     "build_shards",
     "fill_mask",
+    "preflight",
     "quickstart",
     "train",
     "train_tokenizer",

@@ -37,6 +37,7 @@ _ABOUT = {
     "tokenizer": "Train a tokenizer on a corpus.",
     "shards": "Tokenise a corpus and pack it into TFRecord shards.",
     "train": "Train a model on shards.",
+    "preflight": "Work out what a training run would need and cost on a TPU.",
 }
 
 
@@ -313,11 +314,12 @@ def run_summary(row: RunRow) -> dict[str, Any]:
 
 
 def _stage_result(row: RunRow) -> dict[str, Any]:
+    figures = row.results if row.stage == "preflight" else {"metrics": row.results}
     return {
+        **(figures or {}),
         "run": row.id,
         "state": row.state,
         "artifact": row.artifact or None,
-        "metrics": row.results,
         **({"error": row.error} if row.error else {}),
     }
 

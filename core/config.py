@@ -19,9 +19,11 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from pydantic.fields import FieldInfo
 
 from core.errors import ConfigError
+from core.training.topologies import TOPOLOGIES
 
 Preset = Literal["classic", "flax", "custom"]
 Size = Literal["tiny", "mini", "small", "medium", "base", "large"]
+Family = Literal["roberta", "bert", "modernbert", "gpt2", "t5", "bart"]
 
 # Vocabulary that fits in one unsigned 32-bit id; far above any tokenizer in use.
 _MAX_VOCAB_SIZE = 1 << 24
@@ -346,11 +348,12 @@ class TrainConfig(StageConfig):
         artifact="model",
     )
 
-    family: Literal["roberta"] = knob("roberta", "The architecture.", group="Model", basic=True)
+    family: Family = knob("roberta", "The architecture.", group="Model", basic=True)
     size: Size = knob(
         "mini",
         "BERT's published miniatures: tiny 2 layers x 128, mini 4x256, small 4x512, medium 8x512, "
-        "base 12x768, large 24x1024.",
+        "base 12x768, large 24x1024. Other families have their published sizes, as gpt2-medium "
+        "24x1024 or T5 v1.1 small 8x512, and miniatures in proportion.",
         group="Model",
         basic=True,
     )
@@ -626,6 +629,46 @@ class TrainConfig(StageConfig):
         return self
 
 
+class PreflightConfig(TrainConfig):
+    """What a training run would need and cost on a TPU that need not be there."""
+
+    topology: str = knob(
+        "v5e-8",
+        "The TPU: v2-8, v3-8, v3-32, v4-8, v4-16, v4-32, v5e-1, -4, -8, -16, -32, v5p-8, v5p-16, "
+        "v6e-1, -4, -8 or -16.",
+        group="Preflight",
+        basic=True,
+        choices=tuple(TOPOLOGIES),
+    )
+    price_per_chip_hour: float | None = knob(
+        None,
+        "What an hour of one chip costs you, in any currency. Empty: no cost is worked out.",
+        group="Preflight",
+        basic=True,
+        gt=0,
+    )
+    largest_batch: bool = knob(
+        True,
+        "Also look for the largest batch that fits, which takes a few more compilations.",
+        group="Preflight",
+    )
+    vocab_size: int | None = knob(
+        None,
+        "Number of tokens, where there are no shards yet.",
+        group="Preflight",
+        ge=16,
+        le=1 << 22,
+    )
+    max_seq_length: int | None = knob(
+        None,
+        "Tokens in a row, where there are no shards yet.",
+        title="Row length",
+        group="Preflight",
+        ge=8,
+        le=1 << 20,
+    )
+
+
 class QuickstartConfig(StageConfig):
     """The whole way once on the built-in corpus, within minutes on two CPU cores."""
 
@@ -642,6 +685,7 @@ STAGE_CONFIGS: dict[str, type[StageConfig]] = {
     "tokenizer": TokenizerConfig,
     "shards": ShardConfig,
     "train": TrainConfig,
+    "preflight": PreflightConfig,
 }
 
 

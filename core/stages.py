@@ -13,6 +13,7 @@ from typing import Any
 from core.config import (
     STAGE_CONFIGS,
     CorpusConfig,
+    PreflightConfig,
     QuickstartConfig,
     ShardConfig,
     StageConfig,
@@ -30,8 +31,14 @@ _STAGE_FUNCTIONS = {
     "tokenizer": ("core.tokenizer", "train"),
     "shards": ("core.shards.build", "build"),
     "train": ("core.training.trainer", "train"),
+    "preflight": ("core.training.preflight", "run"),
 }
-ARTIFACT_KINDS = {"tokenizer": "tokenizer", "shards": "shards", "train": "model"}
+ARTIFACT_KINDS = {
+    "tokenizer": "tokenizer",
+    "shards": "shards",
+    "train": "model",
+    "preflight": "preflight",
+}
 
 
 def stage_function(stage: str) -> StageFunction:
@@ -71,6 +78,15 @@ def train(config: TrainConfig, workspace: Workspace | None = None) -> Artifact:
     The engine is chosen at the first call; one process can't use two.
     """
     return _run_here("train", config, workspace)
+
+
+def preflight(config: PreflightConfig, workspace: Workspace | None = None) -> Artifact:
+    """Works out in this process what a training run would need and cost on a TPU.
+
+    Returns:
+        The report; its figures are `manifest.counts` (`core.training.preflight.report.Report`).
+    """
+    return _run_here("preflight", config, workspace)
 
 
 def quickstart(

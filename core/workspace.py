@@ -35,12 +35,17 @@ from typing import Any, Literal
 
 from core.errors import ConfigError, StudioError
 
-ArtifactKind = Literal["tokenizer", "shards", "model"]
+ArtifactKind = Literal["tokenizer", "shards", "model", "preflight"]
 
 MANIFEST_FILE = "manifest.json"
 ALLOWED_PATHS_VARIABLE = "STUDIO_ALLOWED_PATHS"
-KINDS = ("tokenizer", "shards", "model")
-_FOLDERS: dict[str, str] = {"tokenizer": "tokenizers", "shards": "shards", "model": "models"}
+KINDS = ("tokenizer", "shards", "model", "preflight")
+_FOLDERS: dict[str, str] = {
+    "tokenizer": "tokenizers",
+    "shards": "shards",
+    "model": "models",
+    "preflight": "preflights",
+}
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,95}")
 # The last line of a manifest: a hash of the bytes before it.
 _SEAL = re.compile(rb',\n  "seal": "([0-9a-f]{64})"\n\}\n\Z')

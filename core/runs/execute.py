@@ -42,8 +42,10 @@ def execute_stage(
     except BaseException as error:
         reporter.event("finished", state="failed", **describe_failure(error))
         raise
-    made = not getattr(config, "evaluate_only", False)
-    reporter.event("artifact", made=made, **describe_artifact(artifact))
+    # What a run of several hosts has made lies on the first of them.
+    if artifact.path.exists():
+        made = not getattr(config, "evaluate_only", False)
+        reporter.event("artifact", made=made, **describe_artifact(artifact))
     reporter.event("finished", state="done", reason="", results=artifact.manifest.counts)
     return artifact
 
@@ -122,6 +124,8 @@ ADVICE = {
     "disk_full": "make room (delete artifacts or runs that aren't needed), then resume the run",
     "out_of_memory": "use a smaller batch, shorter rows or a smaller model",
     "data_missing": "bring the file back, or name one that is there, then resume the run",
+    "process_lost": "look at the other hosts' logs, then start the run again on all of them, or on "
+    "another number of hosts: it goes on from its last checkpoint",
 }
 
 

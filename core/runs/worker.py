@@ -43,6 +43,8 @@ _LOCK_PATIENCE_SECONDS = 0.5
 _LOCK_POLL_SECONDS = 0.02
 _RETRY_SECONDS = 1.0
 _LAST_LINES = 3
+# A library's last words can be followed by a list of addresses.
+_SIGN_LINES = 40
 _LONGEST_LAST_WORDS = 600
 
 
@@ -406,7 +408,7 @@ def _ending(
     if exited is None:
         return {**process, "state": "lost", "reason": "", "error": _LOST}
     words = _last_words(folder)
-    reason, advice = _known_cause(number, words)
+    reason, advice = _known_cause(number, folder.log_tail(_SIGN_LINES))
     error = {
         "problem": "The run's process ended without saying why",
         "expected": "a report of how it went",
@@ -423,10 +425,10 @@ def _last_words(folder: RunFolder) -> str:
     return " / ".join(lines[-_LAST_LINES:])[-_LONGEST_LAST_WORDS:]
 
 
-def _known_cause(number: int | None, words: str) -> tuple[str, str]:
-    """Returns reason and advice: by what the log says, else by the signal."""
+def _known_cause(number: int | None, log: str) -> tuple[str, str]:
+    """Returns reason and advice: by what the end of the log says, else by the signal."""
     for signs, reason in _SIGNS.items():
-        if any(sign in words for sign in signs):
+        if any(sign in log for sign in signs):
             return reason, ADVICE[reason]
     return _SIGNALS.get(number or 0, ("error", "read the end of the log"))
 
@@ -447,6 +449,7 @@ def _signal_name(number: int) -> str:
 _SIGNS = {
     ("MemoryError", "memory allocation of", "bad_alloc", "RESOURCE_EXHAUSTED"): "out_of_memory",
     ("No space left on device", "Disk quota exceeded"): "disk_full",
+    ("another task died", "JAX distributed service detected fatal errors"): "process_lost",
 }
 
 # Linux's out-of-memory killer sends SIGKILL; nothing in the studio does, an abort apart.

@@ -283,6 +283,7 @@ class Checkpoints:
             reporter.warn(
                 f"The checkpoint of step {step} is damaged ({problem}); going on from step {good}",
                 path=str(self.path(step)),
+                alert="damaged_checkpoint",
             )
             aside = self.folder / f"{_DAMAGED_PREFIX}{self.path(step).name}"
             shutil.rmtree(aside, ignore_errors=True)

@@ -13,7 +13,7 @@ from pathlib import Path
 from core.config import TrainConfig
 from core.errors import ConfigError, RunError, StudioError
 from core.models.architecture import Architecture
-from core.models.registry import SIZES, count_parameters
+from core.models.registry import count_parameters, size_of
 from core.training.checkpoint import ARRAYS_FILE, STATE_FILE, verify
 from core.training.inputs import TrainingInputs
 from core.workspace import (
@@ -108,7 +108,7 @@ def check_room(config: TrainConfig, architecture: Architecture, folder: Path) ->
     """
     parameters = count_parameters(architecture)
     checkpoint = parameters * 4 * (1 + _SLOTS)
-    needed = checkpoint * (config.save_total_limit + 2) + parameters * 4
+    needed = checkpoint_disk_bytes(config, parameters)
     existing = next(path for path in (folder, *folder.absolute().parents) if path.exists())
     free = shutil.disk_usage(existing).free
     if needed > free:
@@ -120,6 +120,12 @@ def check_room(config: TrainConfig, architecture: Architecture, folder: Path) ->
             fix="delete runs or artifacts that aren't needed, lower save_total_limit, or use a "
             "workspace on another disk",
         )
+
+
+def checkpoint_disk_bytes(config: TrainConfig, parameters: int) -> int:
+    """Returns what a run's checkpoints and the model made of the best take at once."""
+    checkpoint = parameters * 4 * (1 + _SLOTS)
+    return checkpoint * (config.save_total_limit + 2) + parameters * 4
 
 
 def evaluated_artifact(checkpoint: Path, figures: Mapping[str, float]) -> Artifact:
@@ -146,8 +152,7 @@ def _wanted_name(config: TrainConfig, inputs: TrainingInputs) -> str:
 def _derived_name(inputs: TrainingInputs) -> str:
     """Returns a name like roberta-mini-wikitext, or roberta-3x192-wikitext off the usual sizes."""
     layers, width = inputs.architecture.num_hidden_layers, inputs.architecture.hidden_size
-    sizes = {dimensions: size for size, dimensions in SIZES.items()}
-    size = sizes.get((layers, width), f"{layers}x{width}")
+    size = size_of(inputs.architecture) or f"{layers}x{width}"
     name = f"{inputs.architecture.model_type}-{size}-{inputs.shards.path.name}"
     return re.sub(r"[^A-Za-z0-9._-]+", "-", name)[:_LONGEST_NAME]
 

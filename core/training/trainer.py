@@ -393,7 +393,8 @@ class TrainingRun:
         except OSError as error:
             self._reporter.warn(
                 f"Step {self._state.step}: {what} could not be saved ({error.strerror}); "
-                "training goes on, and what was saved before is untouched"
+                "training goes on, and what was saved before is untouched",
+                alert="save_failed",
             )
 
     def _write(self, state: TrainingState) -> None:

@@ -56,6 +56,7 @@ def ending_of(folder: RunFolder) -> RunRow:
         (None, 11, "", "crashed", "signal 11 (SIGSEGV)", "read the end of the log"),
         (None, 7, "", "data_missing", "signal 7 (SIGBUS)", "restore the shards"),
         (None, 6, "memory allocation of 99 bytes failed", "out_of_memory", "99 b", OUT_OF_MEMORY),
+        (None, 6, "another task died" + 20 * "\n@ 0x7", "process_lost", "SIGABRT", "other hosts"),
         (1, None, "MemoryError", "out_of_memory", "exit code 1", OUT_OF_MEMORY),
         (1, None, "OSError: No space left on device", "disk_full", "No space", NO_ROOM),
         (3, None, "one\n\ntwo\nthree\nfour", "error", "3; the log ends: two / three / four", "log"),

@@ -1,0 +1,202 @@
+"""Compiles the training step for a TPU that isn't there, and reads what the compiler says of it.
+
+It is the step of `core.training.engine_jax`, with the same shardings. Imports JAX and Keras: to be
+imported only after the engine was chosen.
+
+Source: https://docs.jax.dev/en/latest/aot.html.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from dataclasses import asdict, dataclass
+from importlib import metadata
+from typing import Any
+
+import jax
+import keras
+import numpy as np
+
+from core.config import PreflightConfig, fingerprint_of
+from core.models.registry import create_model
+from core.training.engine import dropout_seeds
+from core.training.engine_jax import TrainState, make_train_step
+from core.training.mesh import DeviceMesh
+from core.training.optimizers import build_optimizer, create_optimizer
+from core.training.preflight.subject import Subject
+from core.training.recipe import LearningRateSchedule
+from core.training.topologies import Topology
+
+_UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
+_SIZE = r"([\d.]+)([KMGT]?)"
+# What the compiler says of a program that is too large, in either of its two ways.
+_REFUSALS = (
+    re.compile(rf"Used {_SIZE} of {_SIZE} hbm"),
+    re.compile(rf"\({_SIZE}\) exceeds available HBM \({_SIZE}\)"),
+    re.compile(rf"{_SIZE} exceeds {_SIZE}"),
+)
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """What the compiler says of a step.
+
+    Attributes:
+        fits: Whether it fits into the device's memory.
+        bytes_per_core: That a device needs for it.
+        bytes_available_per_core: That a device has, in the compiler's words where it refuses.
+        flops_per_step_per_core: Operations of a step; None where it doesn't fit.
+        bytes_accessed_per_step_per_core: Read and written in its memory; likewise.
+        compile_seconds: How long it took.
+        message: The compiler's own words where it doesn't fit.
+    """
+
+    fits: bool
+    bytes_per_core: float
+    bytes_available_per_core: float
+    flops_per_step_per_core: float | None
+    bytes_accessed_per_step_per_core: float | None
+    compile_seconds: float
+    message: str = ""
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns plain values."""
+        return asdict(self)
+
+
+class Lowered:
+    """A training step as the compiler takes it.
+
+    Args:
+        config: Batch, optimizer, precision, sharding.
+        subject: Model and objective.
+        topology: The TPU.
+        batch_size: Rows a device takes at once.
+    """
+
+    def __init__(
+        self, config: PreflightConfig, subject: Subject, topology: Topology, batch_size: int
+    ) -> None:
+        self._topology = topology
+        self._parts = config.gradient_accumulation_steps
+        mesh = DeviceMesh(describe_devices(topology), config.sharding)
+        schedule = LearningRateSchedule("linear", config.learning_rate, 100, 10_000)
+        optimizer = create_optimizer(config, schedule)
+        # Nothing is drawn or stored: the shapes are enough.
+        with keras.StatelessScope(initialize_variables=False):
+            model = create_model(
+                subject.architecture, seed=0, dtype_policy=config.dtype_policy, remat=config.remat
+            )
+            build_optimizer(optimizer, model)
+        state = TrainState(
+            _shapes(model.trainable_variables, mesh),
+            _shapes(model.non_trainable_variables, mesh),
+            _shapes(optimizer.variables, mesh),
+        )
+        left = TrainState(*[[one.sharding for one in values] for values in state])
+        self.state_bytes_per_core = sum(_bytes_per_device(one) for one in jax.tree.leaves(state))
+        step = jax.jit(
+            mesh.within(make_train_step(model, optimizer, self._parts)),
+            donate_argnums=0,
+            out_shardings=(left, mesh.whole()),
+        )
+        batch = _batch_shapes(subject, mesh, batch_size, self._parts)
+        self._lowered = step.lower(state, batch)
+
+    @property
+    def fingerprint(self) -> str:
+        """Names the program, the TPU and the compiler: they give the same answer again."""
+        program = self._lowered.as_text()
+        return fingerprint_of([program, self._topology.name, jax.__version__, libtpu_version()])
+
+    def compile(self) -> Compiled:
+        """Compiles it. Takes minutes for a model of base size."""
+        started = time.perf_counter()
+        try:
+            compiled = self._lowered.compile()
+        except jax.errors.JaxRuntimeError as error:
+            return self._refused(error, time.perf_counter() - started)
+        memory, costs = compiled.memory_analysis(), compiled.cost_analysis() or {}
+        return Compiled(
+            fits=True,
+            bytes_per_core=float(
+                memory.argument_size_in_bytes
+                + memory.output_size_in_bytes
+                + memory.temp_size_in_bytes
+                - memory.alias_size_in_bytes
+            ),
+            bytes_available_per_core=self._topology.chip.memory_bytes_per_core,
+            # A loop's body is counted once.
+            flops_per_step_per_core=float(costs.get("flops", 0.0)) * self._parts,
+            bytes_accessed_per_step_per_core=float(costs.get("bytes accessed", 0.0)) * self._parts,
+            compile_seconds=time.perf_counter() - started,
+        )
+
+    def _refused(self, error: Exception, seconds: float) -> Compiled:
+        message = str(error)
+        sizes = next((found for one in _REFUSALS if (found := one.search(message))), None)
+        if sizes is None:
+            raise error
+        used, unit, available, other_unit = sizes.groups()
+        return Compiled(
+            fits=False,
+            bytes_per_core=float(used) * _UNITS[unit],
+            bytes_available_per_core=float(available) * _UNITS[other_unit],
+            flops_per_step_per_core=None,
+            bytes_accessed_per_step_per_core=None,
+            compile_seconds=seconds,
+            message=message.splitlines()[0],
+        )
+
+
+def libtpu_version() -> str | None:
+    """Returns the version of the TPU's compiler, or None where it isn't installed."""
+    try:
+        return metadata.version("libtpu")
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def describe_devices(topology: Topology) -> list[Any]:
+    """Returns the devices of a TPU that isn't there, as the compiler takes them."""
+    os.environ.update(
+        ALLOW_MULTIPLE_LIBTPU_LOAD="1",
+        TPU_SKIP_MDS_QUERY="1",
+        TPU_ACCELERATOR_TYPE=topology.accelerator_type,
+        TPU_WORKER_HOSTNAMES="localhost",
+    )
+    from jax.experimental import topologies
+
+    found = topologies.get_topology_desc(
+        platform="tpu", topology_name=topology.shape, **topology.options
+    )
+    return list(found.devices)
+
+
+def _shapes(variables: list[keras.Variable], mesh: DeviceMesh) -> list[jax.ShapeDtypeStruct]:
+    return [
+        jax.ShapeDtypeStruct(tuple(one.shape), one.dtype, sharding=mesh.weight(one.shape))
+        for one in variables
+    ]
+
+
+def _batch_shapes(
+    subject: Subject, mesh: DeviceMesh, batch_size: int, parts: int
+) -> dict[str, jax.ShapeDtypeStruct]:
+    rows, front = batch_size * mesh.size, () if parts == 1 else (parts,)
+    sharding = mesh.rows(axis=len(front))
+    shapes = {
+        name: jax.ShapeDtypeStruct(
+            (*front, rows, *values.shape[1:]), values.dtype, sharding=sharding
+        )
+        for name, values in subject.example(1).items()
+    }
+    seeds = dropout_seeds(0, parts)
+    shapes["dropout_seed"] = jax.ShapeDtypeStruct((*front, 2), seeds.dtype, sharding=mesh.whole())
+    return shapes
+
+
+def _bytes_per_device(shape: jax.ShapeDtypeStruct) -> int:
+    return int(np.prod(shape.sharding.shard_shape(shape.shape)) * shape.dtype.itemsize)

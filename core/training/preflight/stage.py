@@ -1,0 +1,396 @@
+"""The preflight as a stage: compile, find the largest batch, time the input, take five steps."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from core.config import PreflightConfig
+from core.errors import ConfigError
+from core.events import Reporter, RunStopped
+from core.models.registry import count_parameters
+from core.training import recipe
+from core.training.batches import TrainBatches
+from core.training.devices import Devices, select_engine
+from core.training.export import checkpoint_disk_bytes
+from core.training.preflight.report import (
+    INSTALL_LIBTPU,
+    UTILISATION,
+    Report,
+    estimate_bytes_per_core,
+    estimate_flops_per_core,
+    step_seconds,
+)
+from core.training.preflight.subject import Subject, open_subject
+from core.training.topologies import Topology, find_topology
+from core.workspace import Artifact, Workspace, write_atomically
+
+if TYPE_CHECKING:
+    from core.training.preflight.compiler import Compiled
+
+REPORT_FILE = "preflight.json"
+
+_PARTS = ("compiling", "largest batch", "input", "trial")
+_POLL_SECONDS = 0.5
+_MOST_PROBES = 4
+_BATCHES_COME_IN = 8
+# Of the memory: what a guess leaves free, so that it is not refused for a trifle; and what may be
+# left free for a size to be called the largest.
+_MARGIN = 0.01
+_WELL_FILLED = 0.95
+_INPUT_SECONDS = 2.0
+
+
+def run(
+    config: PreflightConfig, workspace: Workspace, reporter: Reporter | None = None
+) -> Artifact:
+    """Works out what a training run would need and cost on a TPU, and tries it here.
+
+    Args:
+        config: The training config, the topology and the price.
+        workspace: Where the shards are and the report goes.
+        reporter: What hears of progress and says when to stop.
+
+    Returns:
+        The report, its figures as counts: those of `Report`, with `input` and `trial`.
+
+    Raises:
+        ConfigError: Something is missing or contradicts something else.
+        LossNotFiniteError: The first steps' loss is not a finite number.
+        RunStopped: The reporter asked for it.
+    """
+    reporter = reporter or Reporter()
+    topology = find_topology(config.topology)
+    if config.engine == "tensorflow":
+        raise ConfigError(
+            "TensorFlow's step can't be compiled for a TPU that isn't there",
+            expected="engine jax or auto",
+            received="engine tensorflow",
+            fix="set engine to auto: on a TPU it takes JAX anyway",
+            field="engine",
+        )
+    subject = open_subject(config, workspace, reporter)
+    devices = select_engine(_on_this_machine(config))
+    report = _Preflight(config, workspace, reporter, topology, subject, devices).carry_out()
+    return _write(config, workspace, reporter, report)
+
+
+def _on_this_machine(config: PreflightConfig) -> PreflightConfig:
+    """Returns the settings for one CPU, in one process."""
+    here = {
+        "engine": "jax",
+        "device": "cpu",
+        "sharding": "data",
+        "num_devices": None,
+        "num_processes": None,
+        "coordinator_address": "",
+    }
+    return config.model_copy(update=here)
+
+
+class _Preflight:
+    """One preflight.
+
+    Args:
+        config: The settings.
+        workspace: Where answers are kept.
+        reporter: What hears of progress and says when to stop.
+        topology: The TPU.
+        subject: Model, objective and rows.
+        devices: This machine's, for the trial.
+    """
+
+    def __init__(
+        self,
+        config: PreflightConfig,
+        workspace: Workspace,
+        reporter: Reporter,
+        topology: Topology,
+        subject: Subject,
+        devices: Devices,
+    ) -> None:
+        self._config = config
+        self._cache = workspace.cache / "preflight"
+        self._reporter = reporter
+        self._topology = topology
+        self._subject = subject
+        self._devices = devices
+        self._part = 0
+        self._cached = True
+
+    def carry_out(self) -> dict[str, Any]:
+        """Does all parts and returns the report."""
+        self._advance("reading the settings", 0)
+        wanted, tried = self._compile_wanted()
+        self._advance("looking for the largest batch", 1)
+        largest = self._find_largest(tried) if self._config.largest_batch and tried else None
+        report = self._report(wanted, tried, largest)
+        self._say(report)
+        self._advance("timing the input", 2)
+        values = {**report.to_json(), "input": self._time_input(report)}
+        self._advance("trying it on this machine", 3)
+        values["trial"] = self._try()
+        self._advance("done", len(_PARTS))
+        return values
+
+    def _compile_wanted(self) -> tuple[Compiled | None, dict[int, Compiled]]:
+        """Compiles the batch that is asked for; nothing where there is no compiler."""
+        from core.training.preflight.compiler import libtpu_version
+
+        if libtpu_version() is None:
+            self._reporter.warn(
+                "libtpu isn't installed: memory and time are estimated by formulas. "
+                f"For the compiler's own figures: {INSTALL_LIBTPU}"
+            )
+            return None, {}
+        wanted = self._compile(self._config.per_replica_batch_size)
+        return wanted, {self._config.per_replica_batch_size: wanted}
+
+    def _compile(self, batch_size: int) -> Compiled:
+        from core.training.preflight.compiler import Compiled, Lowered
+
+        what = f"{self._config.family} for {self._topology.name}, {batch_size} rows a device"
+        lowered = self._watch(
+            lambda: Lowered(self._config, self._subject, self._topology, batch_size),
+            f"tracing {what}",
+        )
+        self._state_bytes = lowered.state_bytes_per_core
+        path = self._cache / f"{lowered.fingerprint}.json"
+        if path.is_file():
+            return Compiled(**json.loads(path.read_text("utf-8")))
+        self._cached = False
+        compiled: Compiled = self._watch(lowered.compile, f"compiling {what}")
+        self._cache.mkdir(parents=True, exist_ok=True)
+        write_atomically(path, json.dumps(compiled.to_json()) + "\n")
+        return compiled
+
+    def _find_largest(self, tried: dict[int, Compiled]) -> int | None:
+        """Returns the largest batch that fits, by straight lines through what was compiled."""
+        for _ in range(_MOST_PROBES):
+            guess = next_guess(
+                {size: (one.bytes_per_core, one.fits) for size, one in tried.items()},
+                self._state_bytes,
+                next(iter(tried.values())).bytes_available_per_core,
+            )
+            if guess is None:
+                break
+            tried[guess] = self._compile(guess)
+        return max((size for size, one in tried.items() if one.fits), default=None)
+
+    def _report(
+        self, wanted: Compiled | None, tried: dict[int, Compiled], largest: int | None
+    ) -> Report:
+        config, topology, subject = self._config, self._topology, self._subject
+        architecture, length = subject.architecture, subject.rows.row_length
+        predictions = subject.example(1)["labels"].shape[1]
+        parameters = count_parameters(architecture)
+        cores = topology.cores
+        if wanted:
+            needed, available = wanted.bytes_per_core, wanted.bytes_available_per_core
+            flops, accessed = (
+                wanted.flops_per_step_per_core,
+                wanted.bytes_accessed_per_step_per_core,
+            )
+        else:
+            available, accessed = topology.chip.memory_bytes_per_core, None
+            needed = estimate_bytes_per_core(architecture, config, length, cores)
+            flops = estimate_flops_per_core(architecture, config, length, predictions)
+        fits = wanted.fits if wanted else needed <= available
+        rows = config.per_replica_batch_size * cores * config.gradient_accumulation_steps
+        seconds = step_seconds(topology, flops, accessed)
+        steps, epochs = self._length(rows)
+        hours = [one * steps / 3600 for one in seconds] if seconds and steps else None
+        chip_hours = [one * topology.chips for one in hours] if hours else None
+        price = config.price_per_chip_hour
+        return Report(
+            topology=topology.name,
+            chips=topology.chips,
+            cores=cores,
+            estimated=wanted is None,
+            advice=self._advice(fits, wanted is None, largest),
+            fits=fits,
+            bytes_per_core=needed,
+            bytes_available_per_core=available,
+            bytes_missing_per_core=max(0.0, needed - available),
+            compiler_message=wanted.message if wanted else "",
+            largest_per_replica_batch_size=largest,
+            tried_batch_sizes=[
+                {"batch_size": size, "fits": one.fits, "bytes_per_core": one.bytes_per_core}
+                for size, one in sorted(tried.items())
+            ],
+            parameters=parameters,
+            per_replica_batch_size=config.per_replica_batch_size,
+            global_batch_size=rows,
+            tokens_per_step=rows * length,
+            flops_per_step_per_core=flops,
+            bytes_accessed_per_step_per_core=accessed,
+            utilisation=list(UTILISATION),
+            step_seconds=seconds,
+            tokens_per_second=[rows * length / one for one in reversed(seconds)]
+            if seconds
+            else None,
+            num_train_steps=steps,
+            num_train_epochs=epochs,
+            tokens_per_parameter=steps * rows * length / parameters if steps else None,
+            hours=hours,
+            chip_hours=chip_hours,
+            cost=[one * price for one in chip_hours] if chip_hours and price else None,
+            price_per_chip_hour=price,
+            checkpoint_disk_bytes=checkpoint_disk_bytes(config, parameters),
+            compile_seconds=sum(one.compile_seconds for one in tried.values()),
+            cached=bool(tried) and self._cached,
+        )
+
+    def _length(self, rows_per_step: int) -> tuple[int | None, float | None]:
+        """Returns steps and epochs of the run, as far as they are known."""
+        if self._subject.train_rows is None:
+            return self._config.num_train_steps, None
+        plan = recipe.plan(
+            self._config,
+            self._subject.train_rows,
+            self._subject.rows.row_length,
+            replicas=self._topology.cores,
+            validation_rows=self._subject.validation_rows,
+        )
+        assert plan.global_batch_size == rows_per_step
+        return plan.num_train_steps, plan.num_train_epochs
+
+    def _advice(self, fits: bool, estimated: bool, largest: int | None) -> str:
+        if estimated:
+            return f"For the compiler's own figures: {INSTALL_LIBTPU}"
+        if fits:
+            return ""
+        if largest:
+            return f"Set per_replica_batch_size to {largest}, which fits, or set remat"
+        spread = "" if self._config.sharding == "fsdp" else "set sharding to fsdp, "
+        return f"Not even small batches were found to fit: {spread}set remat, or take more chips"
+
+    def _say(self, report: Report) -> None:
+        about = "by estimate" if report.estimated else "says the compiler"
+        verdict = "It fits" if report.fits else "It does not fit"
+        self._reporter.note(
+            f"{verdict}, {about}: {report.bytes_per_core / 2**30:.2f} of "
+            f"{report.bytes_available_per_core / 2**30:.2f} GiB a core on {report.topology}"
+            + (f". {report.advice}" if report.advice else "")
+        )
+
+    def _time_input(self, report: Report) -> dict[str, Any]:
+        """Returns the rows a second that the reader makes here, beside what the step needs."""
+        rows_per_host = report.global_batch_size // self._topology.hosts
+        batches = TrainBatches(self._subject.rows, self._subject.objective, rows_per_host, 0)
+        batches(0)
+        done, started = 0, time.perf_counter()
+        while not done or time.perf_counter() - started < _INPUT_SECONDS:
+            done += 1
+            batches(done)
+            self._check_stop()
+        rows = done * rows_per_host / (time.perf_counter() - started)
+        needed = [rows_per_host / one for one in reversed(report.step_seconds or [])] or None
+        return {
+            "measured_on_shards": self._subject.train_rows is not None,
+            "rows_per_second": rows,
+            "needed_rows_per_second_per_host": needed,
+            "keeps_up": rows >= needed[1] if needed else None,
+        }
+
+    def _try(self) -> dict[str, Any]:
+        from core.training.preflight.trial import try_steps
+
+        def report(note: str) -> None:
+            self._check_stop()
+            self._advance(note, 3)
+
+        trial = try_steps(self._config, self._subject, self._devices, report)
+        cut = "" if trial.layers == trial.of_layers else f" (of {trial.of_layers})"
+        self._reporter.note(
+            f"{len(trial.losses)} steps of {trial.layers}{cut} layers on this machine: loss "
+            f"{trial.losses[0]:.3f} to {trial.losses[-1]:.3f}; saved, and read back bit for bit"
+        )
+        return trial.to_json()
+
+    def _watch(self, work: Callable[[], Any], note: str) -> Any:
+        """Does what takes long in a thread, and says how long it has taken.
+
+        Raises:
+            RunStopped: The reporter asked for it; the work is left to itself.
+        """
+        answers: list[Any] = []
+        errors: list[BaseException] = []
+
+        def do() -> None:
+            try:
+                answers.append(work())
+            except BaseException as error:  # noqa: BLE001  it is raised where it is waited for
+                errors.append(error)
+
+        thread = threading.Thread(target=do, daemon=True, name="preflight")
+        started = time.monotonic()
+        thread.start()
+        while thread.is_alive():
+            self._check_stop()
+            self._advance(f"{note}, {time.monotonic() - started:.0f} s so far", self._part)
+            thread.join(_POLL_SECONDS)
+        if errors:
+            raise errors[0]
+        return answers[0]
+
+    def _advance(self, note: str, part: int) -> None:
+        self._part = part
+        self._reporter.progress(part, len(_PARTS), "parts", note)
+
+    def _check_stop(self) -> None:
+        if self._reporter.stop_requested():
+            raise RunStopped("abort")
+
+
+def next_guess(
+    tried: dict[int, tuple[float, bool]], fixed_bytes: float, available_bytes: float
+) -> int | None:
+    """Returns the batch size to compile next in search of the largest that fits.
+
+    Memory is taken to be a fixed part and a part for each row. Above 8 rows only multiples of 8 are
+    looked at.
+
+    Args:
+        tried: Bytes and whether it fits, by batch size.
+        fixed_bytes: Of weights and slots, which is what a batch of nothing would take.
+        available_bytes: On a device.
+
+    Returns:
+        The size, or None where the largest is known well enough.
+    """
+    fitting = max((size for size, (_, fits) in tried.items() if fits), default=0)
+    too_large = min((size for size, (_, fits) in tried.items() if not fits), default=None)
+    step = 1 if fitting < _BATCHES_COME_IN else _BATCHES_COME_IN
+    if too_large is not None and too_large - fitting <= step:
+        return None
+    if fitting and tried[fitting][0] >= _WELL_FILLED * available_bytes:
+        return None
+    nearest = max(tried) if too_large is None else too_large
+    slope = max(1.0, (tried[nearest][0] - fixed_bytes) / nearest)
+    guess = int((available_bytes * (1 - _MARGIN) - fixed_bytes) / slope)
+    guess = max(
+        1, guess if guess < _BATCHES_COME_IN else guess // _BATCHES_COME_IN * _BATCHES_COME_IN
+    )
+    if too_large is not None and guess >= too_large:
+        guess = max(1, (fitting + too_large) // 2)
+    return None if guess in tried or guess < fitting else guess
+
+
+def _write(
+    config: PreflightConfig, workspace: Workspace, reporter: Reporter, report: dict[str, Any]
+) -> Artifact:
+    model = "model" if config.model_config_path else config.size
+    name = config.name or f"{config.family}-{model}-{report['topology']}"
+    with workspace.new_artifact("preflight", name, exact=False) as draft:
+        text = json.dumps(report, indent=2, ensure_ascii=False)
+        (draft.folder / REPORT_FILE).write_text(text + "\n", "utf-8")
+        draft.config = config.model_dump(mode="json")
+        draft.counts = report
+        draft.run = reporter.folder.name if reporter.folder else ""
+    artifact = draft.artifact
+    assert artifact is not None
+    return artifact

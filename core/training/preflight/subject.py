@@ -1,0 +1,103 @@
+"""What a preflight looks at: a model, an objective and rows, with shards or from numbers alone."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from core.config import PreflightConfig
+from core.errors import ConfigError
+from core.events import Reporter
+from core.models.architecture import Architecture
+from core.models.registry import resolve_architecture
+from core.objectives.mlm import MaskedLanguageModel
+from core.training.batches import Batch, Objective, RowSource
+from core.training.inputs import open_inputs
+from core.workspace import Workspace
+
+# Where there is no tokenizer: as many special tokens as the studio's own begin with.
+_SPECIAL_IDS = 5
+_PAD_ID, _MASK_ID = 3, 4
+_RANDOM_ROWS = 4096
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A model and what it would be trained on.
+
+    Attributes:
+        architecture: The model's dimensions.
+        objective: What is learned.
+        rows: Training rows.
+        train_rows: How many there are; None where no shards were named.
+        validation_rows: The same of the validation rows.
+    """
+
+    architecture: Architecture
+    objective: Objective
+    rows: RowSource
+    train_rows: int | None
+    validation_rows: int
+
+    def example(self, rows: int) -> Batch:
+        """Returns a batch of so many rows, for its shapes and for a trial."""
+        return self.objective.batch(self.rows.take(np.zeros(rows, np.int64)), 0, 0)
+
+
+class RandomRows:
+    """Rows of random ids, for where there are no shards yet."""
+
+    def __init__(self, row_length: int, vocab_size: int) -> None:
+        self.row_length = row_length
+        self._vocab_size = vocab_size
+
+    def __len__(self) -> int:
+        return _RANDOM_ROWS
+
+    def take(self, indices: NDArray[np.int64]) -> NDArray[np.int32]:
+        """Returns rows, int32 (n, row_length)."""
+        generator = np.random.Generator(np.random.Philox(key=int(indices[0])))
+        shape = (len(indices), self.row_length)
+        return generator.integers(_SPECIAL_IDS, self._vocab_size, shape, np.int32)
+
+
+def open_subject(config: PreflightConfig, workspace: Workspace, reporter: Reporter) -> Subject:
+    """Opens the shards that a config names, or makes do with its numbers.
+
+    Raises:
+        ConfigError: There are neither shards nor a vocabulary size and a row length.
+    """
+    if config.shards:
+        inputs = open_inputs(config, workspace, reporter)
+        return Subject(
+            inputs.architecture,
+            inputs.objective,
+            inputs.train_rows,
+            len(inputs.train_rows),
+            len(inputs.validation_rows),
+        )
+    if config.vocab_size is None or config.max_seq_length is None:
+        raise ConfigError(
+            "There is nothing to work out a run from",
+            expected="shards, or vocab_size and max_seq_length where there are none yet",
+            received="neither",
+            fix="set shards, or both of the others",
+            field="shards",
+        )
+    return _without_shards(config, config.vocab_size, config.max_seq_length)
+
+
+def _without_shards(config: PreflightConfig, vocab_size: int, row_length: int) -> Subject:
+    architecture = resolve_architecture(
+        config, vocab_size=vocab_size, row_length=row_length, pad_id=_PAD_ID
+    )
+    objective = MaskedLanguageModel(
+        row_length=row_length,
+        mlm_probability=config.mlm_probability,
+        mask_id=_MASK_ID,
+        vocab_size=vocab_size,
+        special_ids=np.arange(_SPECIAL_IDS, dtype=np.int32),
+    )
+    return Subject(architecture, objective, RandomRows(row_length, vocab_size), None, 0)

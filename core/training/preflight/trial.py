@@ -1,0 +1,148 @@
+"""Five real steps on this machine: the loss is finite, what is saved is read back bit for bit."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psutil
+from numpy.typing import NDArray
+from safetensors.numpy import load_file, save_file
+
+from core.config import PreflightConfig
+from core.errors import LossNotFiniteError, RunError
+from core.models import hf
+from core.models.architecture import Architecture
+from core.models.registry import count_parameters, create_model
+from core.training.batches import TrainBatches
+from core.training.devices import Devices
+from core.training.engine import Engine, EngineOptions, create_engine
+from core.training.optimizers import build_optimizer, create_optimizer
+from core.training.preflight.subject import Subject
+from core.training.recipe import LearningRateSchedule, estimate_memory_bytes
+
+STEPS = 5
+_ROWS = 2
+_SHARE_OF_MEMORY = 0.3
+# Weights and slots three times more: as they are read, as they are read back, and for comparison.
+_COPIES_BYTES_PER_PARAMETER = 3 * 12
+
+
+@dataclass(frozen=True)
+class Trial:
+    """What the five steps showed.
+
+    Attributes:
+        layers: Layers of the model that was tried.
+        of_layers: Layers of the model that was asked for.
+        rows: In a step.
+        losses: Of the steps, in nats.
+        parameters: Of the model that was tried.
+    """
+
+    layers: int
+    of_layers: int
+    rows: int
+    losses: list[float]
+    parameters: int
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns plain values."""
+        return asdict(self)
+
+
+def try_steps(
+    config: PreflightConfig, subject: Subject, devices: Devices, report: Callable[[str], None]
+) -> Trial:
+    """Does five steps with few rows, saves, reads back, and exports.
+
+    Layers are left out until it takes less than a third of this machine's free memory.
+
+    Raises:
+        LossNotFiniteError: The loss isn't a finite number.
+        RunError: What was read back isn't what was saved.
+    """
+    architecture = _cut(config, subject)
+    engine = _engine(config, architecture, devices)
+    batches = TrainBatches(subject.rows, subject.objective, _ROWS * config_parts(config), 0)
+    losses: list[float] = []
+    for number in range(STEPS):
+        report(f"step {number + 1} of {STEPS} on this machine")
+        loss = engine.train_step(engine.put(batches(number), number))
+        losses.append(float(engine.fetch([loss])[0]))
+    if not np.isfinite(losses).all():
+        raise LossNotFiniteError(
+            "The loss of the first steps is not a finite number",
+            expected="finite numbers",
+            received=", ".join(map(str, losses)),
+            fix="lower learning_rate, or lengthen the warm-up",
+        )
+    report("saving and reading back")
+    with tempfile.TemporaryDirectory() as folder:
+        _check_saving(engine, architecture, Path(folder))
+    return Trial(
+        layers=architecture.num_hidden_layers,
+        of_layers=subject.architecture.num_hidden_layers,
+        rows=batches.batch_size,
+        losses=losses,
+        parameters=count_parameters(architecture),
+    )
+
+
+def config_parts(config: PreflightConfig) -> int:
+    """Returns the parts that a trial's batch is worked through in: the real ones, or two."""
+    return min(config.gradient_accumulation_steps, 2)
+
+
+def _cut(config: PreflightConfig, subject: Subject) -> Architecture:
+    room = psutil.virtual_memory().available * _SHARE_OF_MEMORY
+    small = config.model_copy(update={"per_replica_batch_size": _ROWS})
+    architecture = subject.architecture
+    for layers in range(architecture.num_hidden_layers, 0, -1):
+        architecture = replace(subject.architecture, num_hidden_layers=layers)
+        parameters = count_parameters(architecture)
+        needed = estimate_memory_bytes(architecture, parameters, small, subject.rows.row_length)
+        if needed + parameters * _COPIES_BYTES_PER_PARAMETER <= room:
+            return architecture
+    return architecture
+
+
+def _engine(config: PreflightConfig, architecture: Architecture, devices: Devices) -> Engine:
+    def build() -> Any:
+        model = create_model(
+            architecture, seed=config.seed, dtype_policy=config.dtype_policy, remat=config.remat
+        )
+        schedule = LearningRateSchedule("linear", config.learning_rate, STEPS, 2 * STEPS)
+        optimizer = create_optimizer(config, schedule)
+        build_optimizer(optimizer, model)
+        return model, optimizer
+
+    return create_engine(devices, build, EngineOptions("data", config_parts(config)))
+
+
+def _check_saving(engine: Engine, architecture: Architecture, folder: Path) -> None:
+    """Writes a state as checkpoints do, sets the engine to what is read back, and compares."""
+    state = engine.read_state()
+    weights = {tie.path for tie in hf.ties(architecture)}
+    rest = {path: array for path, array in state.items() if path not in weights}
+    save_file(rest, folder / "slots.safetensors")
+    hf.write_weights(folder, state, architecture)
+    engine.write_state(
+        {**load_file(folder / "slots.safetensors"), **hf.read_weights(folder, architecture)}
+    )
+    _check_equal(state, engine.read_state())
+
+
+def _check_equal(saved: dict[str, NDArray], restored: dict[str, NDArray]) -> None:
+    different = [path for path in saved if not np.array_equal(saved[path], restored[path])]
+    if different:
+        raise RunError(
+            "What was saved is not what was read back",
+            expected="the same numbers, bit for bit",
+            received=f"other ones in {different[0]} (and {len(different) - 1} more)",
+            fix="don't train on this: please report it with the model's settings",
+        )

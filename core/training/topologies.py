@@ -1,0 +1,110 @@
+"""The TPUs that people rent, by the names they know, with what is published of their chips.
+
+Sources: https://cloud.google.com/tpu/docs/v2, /v3, /v4, /v5e, /v5p and /v6e (peak bfloat16 FLOP/s,
+memory and its bandwidth a chip); https://cloud.google.com/tpu/docs/supported-tpu-configurations
+(topologies). The memory that a program may use is what the compiler of libtpu 0.0.51 names when a
+program is too large. No engine is imported here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from core.errors import ConfigError
+
+_GIB = 2**30
+
+
+@dataclass(frozen=True)
+class Chip:
+    """What is published of a chip.
+
+    Attributes:
+        flops_per_second: Peak in bfloat16.
+        memory_bytes_per_second: Peak of its memory.
+        cores: Devices that JAX sees a chip as.
+        memory_bytes_per_core: What a program may use of a device's memory.
+    """
+
+    flops_per_second: float
+    memory_bytes_per_second: float
+    cores: int
+    memory_bytes_per_core: float
+
+
+@dataclass(frozen=True)
+class Topology:
+    """A TPU slice.
+
+    Attributes:
+        name: As people call it, like v5e-8.
+        accelerator_type: As `gcloud` calls it.
+        shape: As libtpu's compiler calls it.
+        chips: In the slice.
+        hosts: Virtual machines it is attached to.
+        chip: What is published of its chips.
+        options: What libtpu is told besides.
+    """
+
+    name: str
+    accelerator_type: str
+    shape: str
+    chips: int
+    hosts: int
+    chip: Chip
+    options: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def cores(self) -> int:
+        """Devices that share a step."""
+        return self.chips * self.chip.cores
+
+
+_V2 = Chip(45e12, 700e9, 2, 7.48 * _GIB)
+_V3 = Chip(123e12, 900e9, 2, 15.48 * _GIB)
+# The two cores of a v4 or v5p chip work as one device.
+_V4 = Chip(275e12, 1228e9, 1, 30.75 * _GIB)
+_V5E = Chip(197e12, 819e9, 1, 15.75 * _GIB)
+_V5P = Chip(459e12, 2765e9, 1, 95.73 * _GIB)
+_V6E = Chip(918e12, 1638e9, 1, 31.24 * _GIB)
+_MEGACORE = {"chip_config_name": "megacore"}
+
+_ALL = (
+    Topology("v2-8", "v2-8", "v2:2x2", 4, 1, _V2),
+    Topology("v3-8", "v3-8", "v3:2x2", 4, 1, _V3),
+    Topology("v3-32", "v3-32", "v3:4x4", 16, 4, _V3),
+    Topology("v4-8", "v4-8", "v4:2x2x1", 4, 1, _V4, _MEGACORE),
+    Topology("v4-16", "v4-16", "v4:2x2x2", 8, 2, _V4, _MEGACORE),
+    Topology("v4-32", "v4-32", "v4:2x2x4", 16, 4, _V4, _MEGACORE),
+    Topology("v5e-1", "v5litepod-1", "v5e:1x1", 1, 1, _V5E),
+    Topology("v5e-4", "v5litepod-4", "v5e:2x2", 4, 1, _V5E),
+    Topology("v5e-8", "v5litepod-8", "v5e:2x4", 8, 1, _V5E),
+    Topology("v5e-16", "v5litepod-16", "v5e:4x4", 16, 4, _V5E),
+    Topology("v5e-32", "v5litepod-32", "v5e:4x8", 32, 8, _V5E),
+    Topology("v5p-8", "v5p-8", "v5p:2x2x1", 4, 1, _V5P),
+    Topology("v5p-16", "v5p-16", "v5p:2x2x2", 8, 2, _V5P),
+    Topology("v6e-1", "v6e-1", "v6e:1x1", 1, 1, _V6E),
+    Topology("v6e-4", "v6e-4", "v6e:2x2", 4, 1, _V6E),
+    Topology("v6e-8", "v6e-8", "v6e:2x4", 8, 1, _V6E),
+    Topology("v6e-16", "v6e-16", "v6e:4x4", 16, 4, _V6E),
+)
+TOPOLOGIES = {one.name: one for one in _ALL}
+
+
+def find_topology(name: str) -> Topology:
+    """Returns the topology of a name, `gcloud`'s names among them.
+
+    Raises:
+        ConfigError: There is none of that name.
+    """
+    found = TOPOLOGIES.get(name) or next((t for t in _ALL if t.accelerator_type == name), None)
+    if found is None:
+        raise ConfigError(
+            f"There is no TPU topology {name!r} in the table",
+            expected="one of " + ", ".join(TOPOLOGIES),
+            received=name or "nothing",
+            fix="choose the nearest one: memory a core is the same in all slices of a generation",
+            field="topology",
+        )
+    return found

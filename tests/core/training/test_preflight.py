@@ -1,0 +1,230 @@
+"""What a run would need on a TPU that isn't there, said by the TPU's own compiler."""
+
+from __future__ import annotations
+
+import json
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from core.config import PreflightConfig
+from core.errors import ConfigError
+from core.training.preflight.report import UTILISATION, step_seconds
+from core.training.preflight.stage import next_guess
+from core.training.topologies import TOPOLOGIES, find_topology
+from core.workspace import Workspace
+from tests.core.training.test_trainer import make_inputs
+from tests.engines import run_on
+
+needs_libtpu = pytest.mark.skipif(
+    not find_spec("libtpu"),
+    reason="libtpu is not installed: pip install -r requirements-preflight.txt",
+)
+
+# Each preflight is a stage in this process; the first argument is the workspace.
+_SCRIPT = """
+import json, sys
+from core import PreflightConfig, Workspace, preflight
+from core.errors import StudioError
+
+workspace = Workspace(sys.argv[1])
+common = dict(
+    preset="custom", hidden_size=32, num_hidden_layers=2, num_attention_heads=2,
+    num_train_steps=100, topology="v5e-4", largest_batch=False, dtype_policy="mixed_bfloat16")
+said = []
+for values in json.loads(sys.argv[2]):
+    artifact = preflight(PreflightConfig(**{**common, **values}), workspace)
+    said.append({**artifact.manifest.counts, "path": str(artifact.path)})
+print(json.dumps(said))
+"""
+_WITHOUT_LIBTPU = """
+from importlib import metadata
+version = metadata.version
+def hide(name):
+    if name == "libtpu":
+        raise metadata.PackageNotFoundError(name)
+    return version(name)
+metadata.version = hide
+"""
+_NUMBERS = {"vocab_size": 512, "max_seq_length": 64}
+
+
+def say(folder: Path, *settings: dict[str, Any], before: str = "") -> list[dict[str, Any]]:
+    return run_on("jax", before + _SCRIPT, folder, json.dumps(settings))
+
+
+@pytest.fixture(scope="module")
+def compiled(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
+    """On real shards; the same again; spread; and with a batch that can't fit."""
+    folder = tmp_path_factory.mktemp("preflight")
+    make_inputs(folder)
+    on_shards = {"shards": "rows", "price_per_chip_hour": 2.0}
+    wide = {**_NUMBERS, "hidden_size": 256, "num_hidden_layers": 1, "vocab_size": 4096}
+    return say(
+        folder,
+        on_shards,
+        on_shards,
+        {**wide, "sharding": "fsdp", "remat": True, "gradient_accumulation_steps": 2},
+        {**wide, "per_replica_batch_size": 1 << 17},
+    )
+
+
+@needs_libtpu
+@pytest.mark.slow
+def test_the_compiler_says_what_a_step_needs(compiled: list[dict[str, Any]]) -> None:
+    report = compiled[0]
+    assert report["fits"] and not report["estimated"] and not report["cached"]
+    assert (report["chips"], report["cores"], report["global_batch_size"]) == (4, 4, 32)
+    # Weights and two slots of the model are the least that a device holds.
+    assert report["parameters"] * 12 < report["bytes_per_core"] < report["parameters"] * 400
+    assert report["bytes_available_per_core"] == pytest.approx(15.75 * 2**30)
+    assert report["bytes_missing_per_core"] == 0
+    assert report["flops_per_step_per_core"] > 6 * report["tokens_per_step"] / 4
+    best, worst = report["step_seconds"]
+    assert 0 < best < worst
+    assert report["hours"] == pytest.approx([best * 100 / 3600, worst * 100 / 3600])
+    assert report["cost"] == pytest.approx([one * 4 * 2.0 for one in report["hours"]])
+    assert report["num_train_epochs"] > 0
+    assert report["checkpoint_disk_bytes"] > report["parameters"] * 12
+
+
+@needs_libtpu
+@pytest.mark.slow
+def test_the_real_reader_and_five_real_steps_are_tried_here(
+    compiled: list[dict[str, Any]],
+) -> None:
+    report = compiled[0]
+    assert report["input"]["measured_on_shards"]
+    assert report["input"]["rows_per_second"] > 0
+    assert report["input"]["keeps_up"] == (
+        report["input"]["rows_per_second"] >= report["input"]["needed_rows_per_second_per_host"][1]
+    )
+    trial = report["trial"]
+    assert trial["layers"] == trial["of_layers"] == 2
+    assert len(set(trial["losses"])) == 5
+    assert np.isfinite(trial["losses"]).all()
+
+
+@needs_libtpu
+@pytest.mark.slow
+def test_the_same_program_is_not_compiled_again(compiled: list[dict[str, Any]]) -> None:
+    first, again = compiled[:2]
+    assert again["cached"]
+    assert again["compile_seconds"] == first["compile_seconds"]
+    assert again["bytes_per_core"] == first["bytes_per_core"]
+    assert again["path"] != first["path"]
+    assert json.loads(Path(again["path"], "preflight.json").read_text())["cached"]
+
+
+@needs_libtpu
+@pytest.mark.slow
+def test_spread_weights_in_parts_compile_too(compiled: list[dict[str, Any]]) -> None:
+    spread = compiled[2]
+    assert spread["fits"]
+    # Less than weights and slots whole: each device holds about a quarter of them.
+    assert spread["bytes_per_core"] < spread["parameters"] * 12
+    assert spread["global_batch_size"] == 8 * 4 * 2
+    assert not spread["input"]["measured_on_shards"]
+
+
+@needs_libtpu
+@pytest.mark.slow
+def test_a_batch_that_does_not_fit_is_refused_with_the_compilers_figure(
+    compiled: list[dict[str, Any]],
+) -> None:
+    refused = compiled[3]
+    assert not refused["fits"]
+    assert refused["bytes_per_core"] > refused["bytes_available_per_core"]
+    assert refused["bytes_missing_per_core"] > 0
+    assert "15.75G" in refused["compiler_message"]
+    assert refused["step_seconds"] is None
+    assert refused["advice"]
+
+
+def test_without_the_compiler_figures_are_estimated_and_said_to_be(tmp_path: Path) -> None:
+    (report,) = say(tmp_path, {**_NUMBERS, "topology": "v3-8"}, before=_WITHOUT_LIBTPU)
+    assert report["estimated"]
+    assert "requirements-preflight.txt" in report["advice"]
+    assert report["fits"] and report["bytes_per_core"] > report["parameters"] * 12
+    assert report["step_seconds"] and report["trial"]["losses"]
+    assert report["largest_per_replica_batch_size"] is None
+
+
+def test_an_estimate_says_too_that_something_does_not_fit(tmp_path: Path) -> None:
+    large = {"hidden_size": 64, "per_replica_batch_size": 1 << 16}
+    values = {**_NUMBERS, **large, "max_seq_length": 512}
+    (report,) = say(tmp_path, values, before=_WITHOUT_LIBTPU)
+    assert not report["fits"]
+    assert report["bytes_missing_per_core"] > 0
+
+
+def test_neither_shards_nor_numbers_is_an_error(tmp_path: Path) -> None:
+    from core.events import Reporter
+    from core.training.preflight.subject import open_subject
+
+    with pytest.raises(ConfigError, match="nothing to work out") as raised:
+        open_subject(PreflightConfig(vocab_size=100), Workspace(tmp_path), Reporter())
+    assert raised.value.field == "shards"
+
+
+def test_topologies_are_found_by_both_their_names() -> None:
+    assert find_topology("v5e-8") is find_topology("v5litepod-8")
+    assert [find_topology(name).cores for name in ("v3-8", "v4-8", "v5p-8")] == [8, 4, 4]
+    with pytest.raises(ConfigError, match="v9-8") as raised:
+        find_topology("v9-8")
+    assert raised.value.field == "topology"
+
+
+@needs_libtpu
+@pytest.mark.slow
+def test_the_table_has_the_devices_that_the_compiler_has() -> None:
+    code = """
+        import json, sys
+        import jax
+        jax.config.update("jax_platforms", "cpu")
+        from core.training.preflight.compiler import describe_devices
+        from core.training.topologies import find_topology
+        topology = find_topology(sys.argv[1])
+        print(json.dumps([len(describe_devices(topology)), topology.cores]))
+    """
+    for generation in ("v3-8", "v4-8", "v5e-16", "v5p-8", "v6e-4"):
+        found, tabulated = run_on("jax", code, generation)
+        assert found == tabulated
+
+
+def test_every_name_the_form_offers_is_in_the_table() -> None:
+    for name in TOPOLOGIES:
+        assert PreflightConfig(topology=name).topology == name
+
+
+def test_the_time_is_what_operations_take_and_not_less_than_what_bytes_take() -> None:
+    chip = find_topology("v5e-1").chip
+    flops = chip.flops_per_second
+    best, worst = step_seconds(find_topology("v5e-1"), flops, None) or []
+    assert (best, worst) == pytest.approx((1 / UTILISATION[1], 1 / UTILISATION[0]))
+    best, worst = step_seconds(find_topology("v5e-1"), 1.0, chip.memory_bytes_per_second) or []
+    assert best == pytest.approx(1.0)
+    assert worst > best
+    assert step_seconds(find_topology("v5e-1"), None, 1.0) is None
+
+
+@pytest.mark.parametrize("per_row", [1.0, 7.3, 40.0])
+@pytest.mark.parametrize("start", [1, 8, 1000])
+def test_the_largest_batch_is_found_in_a_few_guesses(per_row: float, start: int) -> None:
+    fixed, available = 100.0, 1000.0
+    tried: dict[int, tuple[float, bool]] = {}
+    guess: int | None = start
+    while guess is not None:
+        needed = fixed + per_row * guess
+        tried[guess] = (needed, needed <= available)
+        guess = next_guess(tried, fixed, available)
+        assert len(tried) < 10
+    largest = max(size for size, (_, fits) in tried.items() if fits)
+    assert largest >= 0.85 * (available - fixed) / per_row - 8
+
+
+def test_where_not_even_one_row_fits_the_search_ends() -> None:
+    assert next_guess({1: (2000.0, False)}, 1500.0, 1000.0) is None
