@@ -26,6 +26,7 @@ from core.config import (
     plain_type,
 )
 from core.errors import ConfigError, StudioError
+from core.inference import DTYPES
 from core.store import ENDED_STATES, RunRow, Store
 from core.workspace import KINDS, Workspace
 
@@ -122,7 +123,11 @@ def _run_fill_mask(options: argparse.Namespace) -> int:
         )
     stay_on_cpu()
     predictions = fill_mask(
-        options.model, options.text, options.top_k, workspace=_workspace(options)
+        options.model,
+        options.text,
+        options.top_k,
+        workspace=_workspace(options),
+        dtype=options.dtype,
     )
     if options.json:
         print(json.dumps(predictions, ensure_ascii=False))
@@ -370,6 +375,9 @@ def _add_fill_mask(commands: Any, common: argparse.ArgumentParser) -> None:
     parser.add_argument("--model", default="", help="a model's name, or a checkpoint folder")
     parser.add_argument("--text", default="", help="a text with one or several mask tokens")
     parser.add_argument("--top-k", "--top_k", type=int, default=5, help="predictions per mask")
+    parser.add_argument(
+        "--dtype", choices=DTYPES, default=DTYPES[0], help="precision to compute in"
+    )
 
 
 class _ModelAndText(argparse.Action):

@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from core.tokenizer import StudioTokenizer
 
 Dtype = Literal["float32", "mixed_bfloat16", "bfloat16"]
+DTYPES: tuple[Dtype, ...] = get_args(Dtype)
 Prediction = dict[str, Any]
 
 # Lengths, batches and masks are padded to powers of two, so that few shapes are ever compiled.
@@ -61,7 +62,7 @@ def fill_mask(
         text: A text with one or several mask tokens, or a list of such texts.
         top_k: Predictions for each mask, at least 1.
         workspace: Where names are looked up.
-        dtype: Precision to compute in.
+        dtype: Precision to compute in: bfloat16 also keeps the weights in it, in half the memory.
 
     Returns:
         For one mask a list of dictionaries, the most probable first: `score` (a probability),

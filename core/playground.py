@@ -32,7 +32,7 @@ from typing import Any
 
 import core.errors
 from core.errors import ConfigError, RunError, StudioError
-from core.inference import fill_mask, find_model, stay_on_cpu
+from core.inference import Dtype, fill_mask, find_model, stay_on_cpu
 from core.runs.process import ProcessIdentity
 from core.workspace import Workspace
 
@@ -83,7 +83,9 @@ class PlaygroundClient:
         process = self._process
         return process.pid if process is not None and process.poll() is None else None
 
-    def fill_mask(self, model: str, text: str, top_k: int = 5) -> list[Any]:
+    def fill_mask(
+        self, model: str, text: str, top_k: int = 5, dtype: Dtype = "float32"
+    ) -> list[Any]:
         """Fills a text's masks; see `core.inference.fill_mask`.
 
         The model must lie in the workspace, in a folder that the page may read, or on the Hub.
@@ -91,7 +93,8 @@ class PlaygroundClient:
         Raises:
             StudioError: What `core.inference.fill_mask` raises; RunError if the process failed.
         """
-        return self._call("fill_mask", {"model": model, "text": text, "top_k": top_k})
+        params = {"model": model, "text": text, "top_k": top_k, "dtype": dtype}
+        return self._call("fill_mask", params)
 
     def close(self) -> None:
         """Ends the process."""
@@ -286,11 +289,11 @@ def answer_request(line: bytes, methods: Mapping[str, Method]) -> dict[str, Any]
 def fill_mask_within(workspace: Workspace) -> Method:
     """Returns `fill_mask` for models of the workspace, of allowed folders, and of the Hub."""
 
-    def answer(model: str, text: str, top_k: int = 5) -> list[Any]:
+    def answer(model: str, text: str, top_k: int = 5, dtype: Dtype = "float32") -> list[Any]:
         folders = (workspace.folder("model") / model, Path(model).expanduser())
         if model and any(folder.is_dir() for folder in folders):
             workspace.confine(str(find_model(model, workspace)), field="model")
-        return fill_mask(model, text, top_k, workspace=workspace)
+        return fill_mask(model, text, top_k, workspace=workspace, dtype=dtype)
 
     return answer
 

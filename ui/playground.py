@@ -8,6 +8,7 @@ import gradio as gr
 from gradio.events import api
 
 from core.errors import StudioError
+from core.inference import DTYPES, Dtype
 from core.playground import PlaygroundClient
 from core.workspace import Workspace
 from ui import present
@@ -72,6 +73,13 @@ def render(workspace: Workspace, line: gr.HTML) -> None:
                 label="Predictions for each mask",
                 elem_id="playground-top-k",
             )
+            dtype = gr.Dropdown(
+                list(DTYPES),
+                value=DTYPES[0],
+                label="Precision",
+                elem_id="playground-dtype",
+                interactive=True,
+            )
             ask = gr.Button("Fill the mask", variant="primary", elem_id="playground-ask", scale=0)
     answer = gr.HTML(_NOTHING_ASKED, elem_id="playground-answer")
     known = gr.State([])
@@ -90,9 +98,9 @@ def render(workspace: Workspace, line: gr.HTML) -> None:
     def suggest(name: str | None) -> list[str]:
         return _examples(name, workspace)
 
-    def fill(name: str | None, sentence: str, count: float) -> str:
+    def fill(name: str | None, sentence: str, count: float, precision: Dtype) -> str:
         try:
-            return _answer(client.fill_mask(name or "", sentence, int(count)))
+            return _answer(client.fill_mask(name or "", sentence, int(count), precision))
         except StudioError as error:
             return present.error_card(error)
 
@@ -107,9 +115,9 @@ def render(workspace: Workspace, line: gr.HTML) -> None:
         present.guarded(suggest), model, examples, show_progress="hidden", api_visibility="private"
     )
     gr.on(
-        [ask.click, text.submit, top_k.release],
+        [ask.click, text.submit, top_k.release, dtype.input],
         present.guarded(fill),
-        [model, text, top_k],
+        [model, text, top_k, dtype],
         answer,
         api_visibility="private",
     )
@@ -126,7 +134,7 @@ def render(workspace: Workspace, line: gr.HTML) -> None:
         api_visibility="private",
     )
     examples.pick(_picked, None, text, show_progress="hidden", api_visibility="private").then(
-        present.guarded(fill), [model, text, top_k], answer, api_visibility="private"
+        present.guarded(fill), [model, text, top_k, dtype], answer, api_visibility="private"
     )
 
     def fill_mask(model: str, text: str, top_k: int = 5) -> list[Any]:

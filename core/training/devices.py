@@ -272,12 +272,12 @@ def _join_processes(choice: Choice, config: TrainConfig) -> None:
             initialization_timeout=_JOIN_SECONDS,
             heartbeat_timeout_seconds=_HEARTBEAT_SECONDS,
         )
-    except (RuntimeError, ValueError) as error:
+    except (RuntimeError, ValueError, IndexError) as error:
         raise DeviceError(
             "The processes of this run didn't come together",
             expected=f"{config.num_processes or 'all'} processes within {_JOIN_SECONDS} seconds, "
             f"at {config.coordinator_address or 'the address that the TPU pod tells'}",
-            received=str(error).splitlines()[0],
+            received=_first_line(error),
             fix="start the same command on every host, each with its own process_id and all with "
             "the same coordinator_address and num_processes"
             + ("" if choice.kind != "tpu" else "; on a TPU pod num_processes alone is enough"),

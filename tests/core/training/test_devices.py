@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from core.config import TrainConfig
-from core.errors import DeviceError
-from core.training.devices import Choice, Hardware, choose, find_hardware
+from core.errors import ConfigError, DeviceError
+from core.training.devices import Choice, Hardware, choose, find_hardware, resolver_arguments
 from tests.engines import run_on
 
 _NOTHING = Hardware(gpus=(), tpus=(), jax_gpu=False, jax_tpu=False)
@@ -58,6 +58,88 @@ def test_an_accelerator_that_is_not_there_is_an_error_that_says_where_it_was_loo
 def test_a_gpu_asked_for_without_its_package_is_an_error() -> None:
     with pytest.raises(DeviceError, match="isn't installed"):
         _choose(_BARE_GPU, device="gpu")
+
+
+def test_a_tpu_can_be_used_with_tensorflow_by_its_name_or_as_the_local_one() -> None:
+    named = {"engine": "tensorflow", "device": "tpu", "tpu_name": "grpc://10.0.0.2:8470"}
+    for hardware, values in ((_NOTHING, named), (_TPU, {**named, "tpu_name": "local"})):
+        choice = _choose(hardware, **values)
+        assert (choice.engine, choice.kind) == ("tensorflow", "tpu")
+    with pytest.raises(DeviceError, match="no TPU"):
+        _choose(_NOTHING, **{**named, "tpu_name": "local"})
+
+
+def test_the_resolver_is_given_what_the_original_example_gives_it() -> None:
+    assert resolver_arguments(TrainConfig()) == {"tpu": "local", "zone": None, "project": None}
+    config = TrainConfig(tpu_name="node", tpu_zone="europe-west4-a", gcp_project="mine")
+    assert resolver_arguments(config) == {
+        "tpu": "node",
+        "zone": "europe-west4-a",
+        "project": "mine",
+    }
+
+
+def test_tensorflows_resolver_takes_these_arguments() -> None:
+    address = run_on(
+        "tensorflow",
+        """
+        import json
+        import tensorflow as tf
+        from core.config import TrainConfig
+        from core.training.devices import resolver_arguments
+        arguments = resolver_arguments(TrainConfig(tpu_name="grpc://10.0.0.2:8470"))
+        resolver = tf.distribute.cluster_resolver.TPUClusterResolver(**arguments)
+        print(json.dumps(resolver.master()))
+        """,
+    )
+    assert address == "grpc://10.0.0.2:8470"
+
+
+def test_weights_in_parts_and_several_hosts_take_jax() -> None:
+    assert _choose(_NOTHING, sharding="fsdp").engine == "jax"
+    assert _choose(_NOTHING, coordinator_address="10.0.0.1:1234", num_processes="2").engine == "jax"
+    for values in ({"sharding": "fsdp"}, {"num_processes": "2"}):
+        with pytest.raises(ConfigError, match="TensorFlow can't do") as raised:
+            TrainConfig(engine="tensorflow", **values)
+        assert raised.value.field in values
+
+
+@pytest.mark.parametrize("engine", ["tensorflow", "jax"])
+def test_simulated_devices_are_as_many_as_asked_for(engine: str) -> None:
+    count, line = run_on(
+        engine,
+        """
+        import json, os
+        from core.config import TrainConfig
+        from core.training.devices import select_engine
+        config = TrainConfig(device="cpu", engine=os.environ["KERAS_BACKEND"], num_devices=4)
+        devices = select_engine(config)
+        print(json.dumps([devices.count, devices.describe()]))
+        """,
+    )
+    assert count == 4
+    assert "4 CPU" in line
+
+
+def test_processes_that_do_not_come_together_are_an_error_that_says_how() -> None:
+    said = run_on(
+        "jax",
+        """
+        import json
+        from core.config import TrainConfig
+        from core.errors import DeviceError
+        from core.training import devices
+        devices._JOIN_SECONDS = 2
+        config = TrainConfig(
+            device="cpu", num_processes=2, process_id=0, coordinator_address="not an address")
+        try:
+            devices.select_engine(config)
+        except DeviceError as error:
+            print(json.dumps([error.field, str(error)]))
+        """,
+    )
+    assert said[0] == "coordinator_address"
+    assert "same command on every host" in said[1]
 
 
 def test_hidden_gpus_are_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
