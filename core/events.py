@@ -169,6 +169,15 @@ def read_last_events(path: Path) -> list[dict[str, Any]]:
     return [event for line in lines if (event := _parse(line))]
 
 
+def read_notes(path: Path) -> list[str]:
+    """Returns the messages of a log's notes, the oldest first; other events are passed over."""
+    if not path.exists():
+        return []
+    with path.open("rb") as file:
+        events = [_parse(line) for line in file if b'"kind":"note"' in line]
+    return [str(event["message"]) for event in events if event and "message" in event]
+
+
 class Reporter:
     """What a stage is given to report with and to hear of a stop.
 

@@ -15,7 +15,12 @@ from core.store import ACTIVE_STATES, RunRow, Store
 from core.workspace import KINDS, Artifact, Workspace
 
 # The config fields in which a run names artifacts, by the artifact's kind.
-_NAMING_FIELDS = {"tokenizer": ("tokenizer",), "shards": ("shards",), "model": ("checkpoint",)}
+_NAMING_FIELDS: dict[str, tuple[str, ...]] = {
+    "tokenizer": ("tokenizer",),
+    "shards": ("shards",),
+    "model": ("checkpoint",),
+    "preflight": (),
+}
 _RESUMABLE_STATES = ("stopped", "failed", "lost")
 _MOST_RUNS = 100_000
 
@@ -44,7 +49,7 @@ class DiskUse:
     """What a workspace takes on its disk.
 
     Attributes:
-        parts: Bytes by part: tokenizer, shards, model, runs, other. What is linked twice counts
+        parts: Bytes by part: tokenizer, shards, model, preflight, runs, other. What is linked twice counts
             where it comes first.
         free_bytes: What is left on that disk.
     """

@@ -9,7 +9,12 @@ from typing import Any
 
 from core.config import StageConfig, changed_values, flag_of
 
-_FUNCTIONS = {"tokenizer": "train_tokenizer", "shards": "build_shards", "train": "train"}
+_FUNCTIONS = {
+    "tokenizer": "train_tokenizer",
+    "shards": "build_shards",
+    "train": "train",
+    "preflight": "preflight",
+}
 
 
 def shell_line(stage: str, config: StageConfig, workspace: str = "") -> str:

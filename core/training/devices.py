@@ -8,6 +8,7 @@ and asked what it sees. What was asked for and isn't there is an error, never a 
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -25,6 +26,9 @@ _JAX_GPU_PLUGINS = ("jax_cuda12_plugin", "jax_cuda13_plugin", "jax_rocm7_plugin"
 _GPU_GLOBS = ("/proc/driver/nvidia/gpus/*", "/dev/nvidia[0-9]*", "/dev/kfd")
 _TPU_GLOBS = ("/dev/accel[0-9]*", "/dev/vfio/[0-9]*")
 _KERAS_BACKEND = "KERAS_BACKEND"
+
+# How `Devices.describe` begins.
+_DESCRIPTION = re.compile(r"(TensorFlow|JAX) on \d+ (CPU|GPU|TPU)\b")
 
 # The name that TensorFlow has for the TPU of the machine it runs on.
 LOCAL_TPU = "local"
@@ -92,6 +96,14 @@ class Hardware:
     jax_gpu: bool
     jax_tpu: bool
 
+    def describe(self) -> str:
+        """Returns what there is in a few words: 16 CPU cores, 64.0 GiB of memory, 1 GPU, no TPU."""
+        memory = _host_memory_bytes("cpu") or 0
+        return (
+            f"{os.cpu_count()} CPU cores, {memory / 2**30:.1f} GiB of memory, "
+            f"{_how_many(self.gpus, 'GPU')}, {_how_many(self.tpus, 'TPU chip')}"
+        )
+
 
 @dataclass(frozen=True)
 class Choice:
@@ -126,6 +138,11 @@ def choose(config: TrainConfig, hardware: Hardware) -> Choice:
     if config.device == "tpu":
         return _choose_tpu(config, hardware)
     return _choose_any(config, hardware)
+
+
+def is_description(note: str) -> bool:
+    """Tells whether a run's note is the one that `Devices.describe` makes."""
+    return _DESCRIPTION.match(note) is not None
 
 
 def select_engine(config: TrainConfig) -> Devices:
@@ -406,6 +423,11 @@ def _first_found(globs: Sequence[str]) -> tuple[str, ...]:
         if paths:
             return tuple(paths)
     return ()
+
+
+def _how_many(found: Sequence[str], what: str) -> str:
+    number = str(len(found)) if found else "no"
+    return f"{number} {what}{'s' if len(found) > 1 else ''}"
 
 
 def _cpu_name() -> str:

@@ -1,5 +1,5 @@
 """What a run would need and cost, before anyone pays. `run` is the stage."""
 
-from core.training.preflight.stage import run
+from core.training.preflight.stage import check, run
 
-__all__ = ["run"]
+__all__ = ["check", "run"]

@@ -63,6 +63,20 @@ def run(
         RunStopped: The reporter asked for it.
     """
     reporter = reporter or Reporter()
+    topology, subject = check(config, workspace, reporter)
+    devices = select_engine(_on_this_machine(config))
+    report = _Preflight(config, workspace, reporter, topology, subject, devices).carry_out()
+    return _write(config, workspace, reporter, report)
+
+
+def check(
+    config: PreflightConfig, workspace: Workspace, reporter: Reporter | None = None
+) -> tuple[Topology, Subject]:
+    """Refuses what can't be looked into, before an engine is imported.
+
+    Raises:
+        ConfigError: Something is missing or contradicts something else.
+    """
     topology = find_topology(config.topology)
     if config.engine == "tensorflow":
         raise ConfigError(
@@ -72,10 +86,7 @@ def run(
             fix="set engine to auto: on a TPU it takes JAX anyway",
             field="engine",
         )
-    subject = open_subject(config, workspace, reporter)
-    devices = select_engine(_on_this_machine(config))
-    report = _Preflight(config, workspace, reporter, topology, subject, devices).carry_out()
-    return _write(config, workspace, reporter, report)
+    return topology, open_subject(config, workspace, reporter or Reporter())
 
 
 def _on_this_machine(config: PreflightConfig) -> PreflightConfig:

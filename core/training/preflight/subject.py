@@ -84,7 +84,7 @@ def open_subject(config: PreflightConfig, workspace: Workspace, reporter: Report
             expected="shards, or vocab_size and max_seq_length where there are none yet",
             received="neither",
             fix="set shards, or both of the others",
-            field="shards",
+            field="max_seq_length" if config.vocab_size else "vocab_size",
         )
     return _without_shards(config, config.vocab_size, config.max_seq_length)
 
