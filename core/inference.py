@@ -155,6 +155,13 @@ class FillMask:
 
     def __init__(self, folder: Path, dtype: Dtype = "float32") -> None:
         self.architecture = hf.read_architecture(folder)
+        if self.architecture.kind != "encoder":
+            raise CheckpointError(
+                f"The model in {folder} fills no masks",
+                expected="an encoder, as BERT, RoBERTa and ModernBERT are",
+                received=self.architecture.model_type,
+                fix="use a model that was trained for masked language modelling",
+            )
         self.tokenizer = _load_tokenizer(folder, self.architecture.vocab_size)
         self._folder = folder
         self._dtype = dtype

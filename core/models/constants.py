@@ -10,6 +10,10 @@ SPREAD_AXIS = "fsdp"
 SQRT_HALF = 0.7071067811865476
 INVERSE_SQRT_2_PI = 0.3989422804014327
 
+# Of its approximation: (1 + tanh(√(2/π) (x + a·x³))) / 2 in place of Φ(x).
+SQRT_2_BY_PI = 0.7978845608028654
+GELU_CUBE = 0.044715
+
 # Of the hash that numbers become random bits by: (shift, factor) of each round, and a last shift.
 # Source: https://github.com/skeeto/hash-prospector, "lowbias32" with the lowest bias found.
 MIXING = ((16, 0x21F0AAAD), (15, 0x735A2D97))

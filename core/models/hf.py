@@ -1,7 +1,7 @@
-"""Names and formats of Hugging Face: `config.json` and `model.safetensors`.
+"""Files of Hugging Face: `config.json` and `model.safetensors`.
 
-Files are read and written without an engine; only `load_model` builds a model. Pickles are never
-loaded.
+What stands in them is said by `core.models.configs` and `core.models.names`. Files are read and
+written without an engine; only `load_model` builds a model. Pickles are never loaded.
 """
 
 from __future__ import annotations
@@ -9,73 +9,44 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from core.errors import CheckpointError, ConfigError
+from core.errors import CheckpointError
 from core.models.architecture import Architecture
+from core.models.configs import class_name, config_values, parse_config
+from core.models.names import Tie, ties
 
 if TYPE_CHECKING:
     import keras
+
+__all__ = [
+    "Tie",
+    "assign_weights",
+    "config_values",
+    "load_model",
+    "parse_config",
+    "read_architecture",
+    "read_weights",
+    "ties",
+    "write_config",
+    "write_model",
+    "write_weights",
+]
 
 CONFIG_FILE = "config.json"
 WEIGHTS_FILE = "model.safetensors"
 INDEX_FILE = "model.safetensors.index.json"
 PICKLE_FILE = "pytorch_model.bin"
-MODEL_TYPES = ("roberta",)
-
-# Fields of transformers' RobertaConfig and their defaults there.
-_DEFAULTS: dict[str, int | float] = {
-    "vocab_size": 50_265,
-    "hidden_size": 768,
-    "num_hidden_layers": 12,
-    "num_attention_heads": 12,
-    "intermediate_size": 3072,
-    "max_position_embeddings": 512,
-    "type_vocab_size": 2,
-    "pad_token_id": 1,
-    "hidden_dropout_prob": 0.1,
-    "attention_probs_dropout_prob": 0.1,
-    "layer_norm_eps": 1e-12,
-    "initializer_range": 0.02,
-}
-# Fields that choose arithmetic: what can be built here, and transformers' default.
-_REQUIRED: dict[str, tuple[tuple[Any, ...], Any]] = {
-    "hidden_act": (("gelu",), "gelu"),
-    "position_embedding_type": (("absolute", None), "absolute"),
-    "is_decoder": ((False, None), False),
-    "add_cross_attention": ((False, None), False),
-    "tie_word_embeddings": ((True, None), True),
-}
-
-
-@dataclass(frozen=True)
-class Tie:
-    """Where one of our weights is found in a Hugging Face file.
-
-    Attributes:
-        path: Our variable's path.
-        shape: Our variable's shape.
-        names: The tensors there; several are parts along our last axis (query, key, value).
-        transposed: Whether theirs are transposed, as the kernels of `torch.nn.Linear` are.
-        alias: The name of a copy that a file may hold instead.
-    """
-
-    path: str
-    shape: tuple[int, ...]
-    names: tuple[str, ...]
-    transposed: bool = False
-    alias: str = ""
-
-    @property
-    def their_shape(self) -> tuple[int, ...]:
-        """The shape of each tensor there."""
-        part = (*self.shape[:-1], self.shape[-1] // len(self.names))
-        return part[::-1] if self.transposed else part
+# What transformers calls the part of a model that is beside its head: files of that part alone
+# don't name it, as in "wte.weight".
+_BODIES = ("bert.", "roberta.", "transformer.", "model.")
+# A buffer of BART's that transformers wants to find; nothing was ever learned there.
+_ZEROS = "final_logits_bias"
 
 
 def write_model(folder: Path, model: keras.Model, architecture: Architecture) -> None:
@@ -102,6 +73,8 @@ def write_weights(
         for tie in ties(architecture)
         for name, part in zip(tie.names, _to_theirs(tie, weights[tie.path]), strict=True)
     }
+    if architecture.model_type == "bart":
+        tensors[_ZEROS] = np.zeros((1, architecture.vocab_size), np.float32)
     save_file(tensors, folder / WEIGHTS_FILE, metadata={"format": "pt"})
 
 
@@ -109,18 +82,6 @@ def write_config(folder: Path, architecture: Architecture) -> None:
     """Writes `config.json`, readable by transformers 4 and 5."""
     text = json.dumps(config_values(architecture), indent=2) + "\n"
     (folder / CONFIG_FILE).write_text(text, "utf-8")
-
-
-def config_values(architecture: Architecture) -> dict[str, Any]:
-    """Returns the values of a `config.json`."""
-    return {
-        "architectures": ["RobertaForMaskedLM"],
-        **asdict(architecture),
-        "tie_word_embeddings": True,
-        "position_embedding_type": "absolute",
-        "dtype": "float32",
-        "torch_dtype": "float32",  # What `dtype` was called before transformers 4.56.
-    }
 
 
 def read_architecture(path: str | Path) -> Architecture:
@@ -154,37 +115,6 @@ def read_architecture(path: str | Path) -> Architecture:
     return parse_config(values, str(file))
 
 
-def parse_config(values: Any, source: str) -> Architecture:
-    """Makes an architecture from the values of a `config.json`.
-
-    What isn't there has the default of transformers' `RobertaConfig`.
-
-    Args:
-        values: The parsed JSON.
-        source: Where it came from, for error messages.
-
-    Raises:
-        ConfigError: It describes a model that can't be built here.
-    """
-    if not isinstance(values, dict) or values.get("model_type") not in MODEL_TYPES:
-        found = values.get("model_type") if isinstance(values, dict) else type(values).__name__
-        raise _unsupported(source, "model_type", " or ".join(MODEL_TYPES), found)
-    for name, (wanted, default) in _REQUIRED.items():
-        if values.get(name, default) not in wanted:
-            raise _unsupported(source, name, " or ".join(map(repr, wanted)), values[name])
-    fields = {
-        name: _checked(values.get(name, default), name, type(default), source)
-        for name, default in _DEFAULTS.items()
-    }
-    return Architecture(
-        **fields,
-        model_type=values["model_type"],
-        hidden_act=values.get("hidden_act", "gelu"),
-        bos_token_id=_optional_id(values, "bos_token_id", 0),
-        eos_token_id=_optional_id(values, "eos_token_id", 2),
-    )
-
-
 def read_weights(
     folder: str | Path, architecture: Architecture | None = None
 ) -> dict[str, NDArray[np.float32]]:
@@ -203,7 +133,8 @@ def read_weights(
     """
     folder = Path(folder).expanduser()
     architecture = architecture or read_architecture(folder)
-    with _TensorFiles(folder) as files:
+    with _TensorFiles(folder, class_name(architecture)) as files:
+        files.check_zeros(_ZEROS)
         return {
             tie.path: _to_ours(tie, [files.read(name, tie) for name in tie.names])
             for tie in ties(architecture)
@@ -249,58 +180,6 @@ def assign_weights(model: keras.Model, weights: dict[str, NDArray[np.float32]]) 
         variable.assign(value)
 
 
-def ties(architecture: Architecture) -> Iterator[Tie]:
-    """Yields the tensors of a RoBERTa, ours and Hugging Face's."""
-    width, inner = architecture.hidden_size, architecture.intermediate_size
-    vocabulary, theirs = architecture.vocab_size, "roberta.embeddings"
-    yield Tie(
-        "roberta/embeddings/words/table",
-        (vocabulary, width),
-        (f"{theirs}.word_embeddings.weight",),
-        alias="lm_head.decoder.weight",
-    )
-    yield Tie(
-        "roberta/embeddings/positions/table",
-        (architecture.max_position_embeddings, width),
-        (f"{theirs}.position_embeddings.weight",),
-    )
-    yield Tie(
-        "roberta/embeddings/segments/table",
-        (architecture.type_vocab_size, width),
-        (f"{theirs}.token_type_embeddings.weight",),
-    )
-    yield from _norm("roberta/embeddings/norm", f"{theirs}.LayerNorm", width)
-    for index in range(architecture.num_hidden_layers):
-        yield from _layer(f"roberta/layer_{index}", f"roberta.encoder.layer.{index}", width, inner)
-    yield from _dense("roberta/lm_head/dense", ("lm_head.dense",), width, width)
-    yield from _norm("roberta/lm_head/norm", "lm_head.layer_norm", width)
-    yield Tie(
-        "roberta/lm_head/bias", (vocabulary,), ("lm_head.bias",), alias="lm_head.decoder.bias"
-    )
-
-
-def _layer(ours: str, theirs: str, width: int, inner: int) -> Iterator[Tie]:
-    attention = f"{theirs}.attention"
-    parts = tuple(f"{attention}.self.{part}" for part in ("query", "key", "value"))
-    yield from _dense(f"{ours}/attention/qkv", parts, width, 3 * width)
-    yield from _dense(f"{ours}/attention/output", (f"{attention}.output.dense",), width, width)
-    yield from _norm(f"{ours}/attention_norm", f"{attention}.output.LayerNorm", width)
-    yield from _dense(f"{ours}/feed_forward/up", (f"{theirs}.intermediate.dense",), width, inner)
-    yield from _dense(f"{ours}/feed_forward/down", (f"{theirs}.output.dense",), inner, width)
-    yield from _norm(f"{ours}/output_norm", f"{theirs}.output.LayerNorm", width)
-
-
-def _dense(ours: str, theirs: tuple[str, ...], inputs: int, outputs: int) -> Iterator[Tie]:
-    kernels = tuple(f"{name}.weight" for name in theirs)
-    yield Tie(f"{ours}/kernel", (inputs, outputs), kernels, transposed=True)
-    yield Tie(f"{ours}/bias", (outputs,), tuple(f"{name}.bias" for name in theirs))
-
-
-def _norm(ours: str, theirs: str, width: int) -> Iterator[Tie]:
-    yield Tie(f"{ours}/scale", (width,), (f"{theirs}.weight",))
-    yield Tie(f"{ours}/bias", (width,), (f"{theirs}.bias",))
-
-
 def _to_theirs(tie: Tie, value: NDArray[np.float32]) -> list[NDArray[np.float32]]:
     parts = np.split(value.astype(np.float32, copy=False), len(tie.names), axis=-1)
     return [np.ascontiguousarray(part.T if tie.transposed else part) for part in parts]
@@ -314,8 +193,9 @@ def _to_ours(tie: Tie, parts: list[NDArray[np.float32]]) -> NDArray[np.float32]:
 class _TensorFiles:
     """The tensors of a checkpoint by name, in one file or in several, read one at a time."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, kind: str) -> None:
         self._folder = folder
+        self._kind = kind
         self._stack = ExitStack()
         self._files: dict[str, Any] = {}
 
@@ -330,14 +210,14 @@ class _TensorFiles:
 
     def read(self, name: str, tie: Tie) -> NDArray[np.float32]:
         """Returns a tensor in float32, checked against the shape that the model needs."""
-        found = name if name in self._files else tie.alias
-        if found not in self._files:
+        found = next((one for one in _spellings(name, tie.alias) if one in self._files), None)
+        if found is None:
             raise CheckpointError(
                 f"The checkpoint {self._folder} has no tensor {name}",
                 expected=f"{name} of shape {tie.their_shape}",
                 received=f"{len(self._files)} tensors, among them "
                 + ", ".join(sorted(self._files)[:3]),
-                fix="use a checkpoint of a RobertaForMaskedLM",
+                fix=f"use a checkpoint of a {self._kind}",
             )
         value = self._files[found].get_tensor(found)
         if value.shape != tie.their_shape:
@@ -348,6 +228,30 @@ class _TensorFiles:
                 fix="use the config.json that was written with these weights",
             )
         return value.astype(np.float32, copy=False)
+
+    def check_zeros(self, name: str) -> None:
+        """Refuses a checkpoint where something was put that has no place here."""
+        if name in self._files and np.any(self._files[name].get_tensor(name)):
+            raise CheckpointError(
+                f"The tensor {name} in {self._folder} has no place in the model",
+                expected="zeros, as in every published BART",
+                received="other numbers",
+                fix="use a checkpoint without it",
+            )
+
+
+def _spellings(name: str, alias: str) -> Iterator[str]:
+    """Yields what a tensor may be called, as published files differ."""
+    for one in (name, alias) if alias else (name,):
+        yield one
+        for body in _BODIES:
+            if one.startswith(body):
+                yield one.removeprefix(body)
+    for norm in ("LayerNorm.", "layer_norm."):  # As TensorFlow's first BERTs have it.
+        if norm in name:
+            yield name.replace(f"{norm}weight", f"{norm}gamma").replace(
+                f"{norm}bias", f"{norm}beta"
+            )
 
 
 def _open_weights(path: Path) -> Any:
@@ -419,28 +323,3 @@ def _listing(folder: Path) -> str:
         return "no such folder"
     names = sorted(path.name for path in folder.iterdir())
     return ", ".join(names[:8]) if names else "an empty folder"
-
-
-def _checked(value: Any, name: str, kind: type, source: str) -> Any:
-    """Returns a number of the right kind: sizes at least 1, ids and shares at least 0."""
-    number = isinstance(value, (int, float) if kind is float else int)
-    least = 0 if kind is float or name.endswith("_id") else 1
-    if not number or isinstance(value, bool) or value < least:
-        wanted = f"a {'number' if kind is float else 'whole number'} of at least {least}"
-        raise _unsupported(source, name, wanted, value)
-    return kind(value)
-
-
-def _optional_id(values: dict[str, Any], name: str, default: int) -> int | None:
-    value = values.get(name, default)
-    return value if isinstance(value, int) else None
-
-
-def _unsupported(source: str, name: str, wanted: str, found: Any) -> ConfigError:
-    return ConfigError(
-        f"{source} describes a model that can't be built here",
-        expected=f"{name}: {wanted}",
-        received=repr(found),
-        fix="take another config, or set the dimensions one by one",
-        field="model_config_path",
-    )

@@ -19,11 +19,14 @@ Tensor = Any
 engine: Any = import_module(f"core.models.kernels_{keras.config.backend()}")
 
 
-def dense(inputs: Tensor, kernel: Tensor, bias: Tensor) -> Tensor:
+def dense(inputs: Tensor, kernel: Tensor, bias: Tensor | None = None) -> Tensor:
     """Returns `inputs @ kernel + bias` over the last axis: (…, I) and (I, O) to (…, O)."""
-    kernel, bias = ops.convert_to_tensor(kernel), ops.convert_to_tensor(bias)
+    kernel = ops.convert_to_tensor(kernel)
     # Two axes, or TensorFlow sums one kernel gradient per row of the batch.
-    outputs = engine.dense(_flat(inputs), whole(kernel), bias)
+    if bias is None:
+        outputs = ops.matmul(_flat(inputs), whole(kernel))
+    else:
+        outputs = engine.dense(_flat(inputs), whole(kernel), ops.convert_to_tensor(bias))
     return ops.reshape(outputs, (*ops.shape(inputs)[:-1], kernel.shape[-1]))
 
 
@@ -49,13 +52,23 @@ def recomputed_layer(layer: Callable[..., Tensor]) -> Callable[..., Tensor]:
     return engine.recomputed_layer(layer)
 
 
-def layer_norm(inputs: Tensor, scale: Tensor, bias: Tensor, epsilon: float) -> Tensor:
+def layer_norm(inputs: Tensor, scale: Tensor, bias: Tensor | None, epsilon: float) -> Tensor:
     """Normalises the last axis, in float32, and returns the dtype of the inputs.
 
     Source: https://arxiv.org/abs/1607.06450.
     """
-    scale, bias = ops.convert_to_tensor(scale), ops.convert_to_tensor(bias)
+    scale = ops.convert_to_tensor(scale)
+    bias = ops.zeros_like(scale) if bias is None else ops.convert_to_tensor(bias)
     outputs = engine.layer_norm(_flat(inputs), scale, bias, epsilon)
+    return ops.reshape(outputs, ops.shape(inputs))
+
+
+def rms_norm(inputs: Tensor, scale: Tensor, epsilon: float) -> Tensor:
+    """Scales the last axis to a mean square of 1, in float32, and returns the inputs' dtype.
+
+    Source: https://arxiv.org/abs/1910.07467.
+    """
+    outputs = engine.rms_norm(_flat(inputs), ops.convert_to_tensor(scale), epsilon)
     return ops.reshape(outputs, ops.shape(inputs))
 
 
@@ -65,6 +78,14 @@ def gelu(inputs: Tensor) -> Tensor:
     Source: https://arxiv.org/abs/1606.08415.
     """
     return engine.gelu(inputs)
+
+
+def gelu_tanh(inputs: Tensor) -> Tensor:
+    """The GELU by its approximation with tanh, as GPT-2 and T5 have it.
+
+    Source: https://arxiv.org/abs/1606.08415, section 2.
+    """
+    return engine.gelu_tanh(inputs)
 
 
 def dropout(inputs: Tensor, rate: float, seed: Tensor) -> Tensor:
@@ -81,17 +102,60 @@ def dropout(inputs: Tensor, rate: float, seed: Tensor) -> Tensor:
     return engine.dropout(inputs, rate, seed)
 
 
-def split_heads(qkv: Tensor, heads: int) -> list[Tensor]:
-    """Splits (B, L, 3H) into query, key and value, each (B, L, N, D)."""
-    batch, length = ops.shape(qkv)[:2]
-    shape = (batch, length, heads, qkv.shape[-1] // (3 * heads))
-    return [ops.reshape(part, shape) for part in ops.split(qkv, 3, axis=-1)]
+def split_heads(fused: Tensor, heads: int, parts: int = 3) -> list[Tensor]:
+    """Splits (B, L, parts·N·D), as of query, key and value, into parts of (B, L, N, D)."""
+    batch, length = ops.shape(fused)[:2]
+    shape = (batch, length, heads, fused.shape[-1] // (parts * heads))
+    return [ops.reshape(part, shape) for part in ops.split(fused, parts, axis=-1)]
+
+
+def rotate(heads: Tensor, rotation: Tensor) -> Tensor:
+    """Turns queries or keys by their positions, in float32.
+
+    Source: https://arxiv.org/abs/2104.09864, section 3.4.2.
+
+    Args:
+        heads: (B, L, N, D).
+        rotation: The cosines and sines of the angles, float32 (2, L, D).
+    """
+    wide = ops.cast(heads, "float32")
+    first, second = ops.split(wide, 2, axis=-1)
+    crossed = ops.concatenate([-second, first], axis=-1)
+    cosines, sines = rotation[0][:, None, :], rotation[1][:, None, :]  # (L, 1, D)
+    return ops.cast(wide * cosines + crossed * sines, heads.dtype)
+
+
+def write_slots(cached: Tensor, new: Tensor, positions: Tensor) -> Tensor:
+    """Puts new keys or values into a cache, each row's from a place of its own on.
+
+    Args:
+        cached: (B, M, N, D).
+        new: (B, S, N, D), S at most M.
+        positions: The slot of each row's first, int32 (B,).
+
+    Returns:
+        The cache (B, M, N, D). What would stand behind its end is left out.
+    """
+    places = ops.arange(cached.shape[1])[None, :] - positions[:, None]  # (B, M)
+    chosen = gather_positions(
+        ops.reshape(new, (*ops.shape(new)[:2], new.shape[2] * new.shape[3])),
+        ops.clip(places, 0, new.shape[1] - 1),
+    )
+    written = ops.logical_and(places >= 0, places < new.shape[1])[:, :, None, None]
+    return ops.where(written, ops.reshape(chosen, ops.shape(cached)), cached)
 
 
 def attention(
-    query: Tensor, key: Tensor, value: Tensor, bias: Tensor | None, rate: float, seed: Tensor | None
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    bias: Tensor | None,
+    rate: float,
+    seed: Tensor | None,
+    *,
+    scaled: bool = True,
 ) -> Tensor:
-    """Returns softmax(q·k / √D + bias) · v, (B, L, H).
+    """Returns softmax(q·k / √D + bias) · v, (B, L, N·D).
 
     Source: https://arxiv.org/abs/1706.03762, section 3.2.1.
 
@@ -102,11 +166,12 @@ def attention(
         bias: Added to the logits, float32, broadcast to (B, N, L, M); None adds nothing.
         rate: Share of the weights to drop.
         seed: See `dropout`; None drops nothing.
+        scaled: Whether products are divided by √D.
     """
 
     def attend(query: Tensor, key: Tensor, value: Tensor, bias: Any, seed: Any) -> Tensor:
-        scaled = query * (query.shape[-1] ** -0.5)
-        logits = ops.cast(ops.einsum("blnd,bmnd->bnlm", scaled, key), "float32")
+        query = query * (query.shape[-1] ** -0.5) if scaled else query
+        logits = ops.cast(ops.einsum("blnd,bmnd->bnlm", query, key), "float32")
         weights = ops.softmax(logits if bias is None else logits + bias)
         weights = ops.cast(weights, value.dtype)
         weights = weights if seed is None else dropout(weights, rate, seed)
@@ -122,15 +187,15 @@ def gather_positions(hidden: Tensor, positions: Tensor) -> Tensor:
     return engine.gather_positions(hidden, positions)
 
 
-def tied_logits(hidden: Tensor, table: Tensor, bias: Tensor) -> Tensor:
+def tied_logits(hidden: Tensor, table: Tensor, bias: Tensor | None = None) -> Tensor:
     """Returns `hidden @ table.T + bias`, float32 (…, rows of the table)."""
     logits = ops.cast(ops.matmul(_flat(hidden), ops.transpose(table)), "float32")
-    return ops.reshape(
-        logits + ops.cast(bias, "float32"), (*ops.shape(hidden)[:-1], table.shape[0])
-    )
+    logits = logits if bias is None else logits + ops.cast(bias, "float32")
+    return ops.reshape(logits, (*ops.shape(hidden)[:-1], table.shape[0]))
 
 
-ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"gelu": gelu}
+# By their names in Hugging Face's configs.
+ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"gelu": gelu, "gelu_new": gelu_tanh}
 
 
 def _flat(inputs: Tensor) -> Tensor:

@@ -11,10 +11,12 @@ import numpy as np
 from jax.sharding import PartitionSpec
 
 from core.models.constants import (
+    GELU_CUBE,
     INVERSE_SQRT_2_PI,
     LAST_SHIFT,
     MIXING,
     SPREAD_AXIS,
+    SQRT_2_BY_PI,
     SQRT_HALF,
     drop_below,
 )
@@ -126,6 +128,27 @@ def _layer_norm_backward(epsilon: float, saved: Any, upstream: Tensor) -> Any:
     return inputs_gradient.astype(inputs.dtype), _column_sum(product), _column_sum(upstream)
 
 
+def _rms_norm(inputs: Tensor, scale: Tensor, epsilon: float) -> Tensor:
+    """Scales the last axis of (T, H) to a mean square of 1."""
+    return _rms_norm_forward(inputs, scale, epsilon)[0]
+
+
+def _rms_norm_forward(inputs: Tensor, scale: Tensor, epsilon: float) -> Any:
+    wide = inputs.astype(jnp.float32)
+    inverse = jax.lax.rsqrt(_row_mean(jnp.square(wide)) + epsilon)
+    return (wide * inverse * scale).astype(inputs.dtype), (inputs, scale, inverse)
+
+
+def _rms_norm_backward(epsilon: float, saved: Any, upstream: Tensor) -> Any:
+    inputs, scale, inverse = saved
+    normal = inputs.astype(jnp.float32) * inverse
+    upstream = upstream.astype(jnp.float32)
+    product = upstream * normal
+    pull = normal * _row_mean(product * scale)
+    inputs_gradient = (upstream * scale - pull) * inverse
+    return inputs_gradient.astype(inputs.dtype), _column_sum(product)
+
+
 def _gelu(inputs: Tensor) -> Tensor:
     """The exact GELU."""
     wide = inputs.astype(jnp.float32)
@@ -141,6 +164,30 @@ def _gelu_backward(inputs: Tensor, upstream: Tensor) -> Any:
     density = INVERSE_SQRT_2_PI * jnp.exp(-0.5 * jnp.square(wide))
     slope = _normal_cdf(wide) + wide * density
     return ((upstream.astype(jnp.float32) * slope).astype(inputs.dtype),)
+
+
+def _gelu_tanh(inputs: Tensor) -> Tensor:
+    """The GELU by its approximation with tanh."""
+    wide = inputs.astype(jnp.float32)
+    return (0.5 * wide * (1.0 + _tanh_argument(wide)[0])).astype(inputs.dtype)
+
+
+def _gelu_tanh_forward(inputs: Tensor) -> Any:
+    return _gelu_tanh(inputs), inputs
+
+
+def _gelu_tanh_backward(inputs: Tensor, upstream: Tensor) -> Any:
+    wide = inputs.astype(jnp.float32)
+    tanh, slope = _tanh_argument(wide)
+    total = 0.5 * (1.0 + tanh) + 0.5 * wide * (1.0 - jnp.square(tanh)) * slope
+    return ((upstream.astype(jnp.float32) * total).astype(inputs.dtype),)
+
+
+def _tanh_argument(values: Tensor) -> tuple[Tensor, Tensor]:
+    """Returns tanh(u) for u = √(2/π) (x + a·x³), and the slope of u."""
+    squares = jnp.square(values)
+    argument = SQRT_2_BY_PI * values * (1.0 + GELU_CUBE * squares)
+    return jnp.tanh(argument), SQRT_2_BY_PI * (1.0 + 3.0 * GELU_CUBE * squares)
 
 
 def _dropout(inputs: Tensor, rate: float, seed: Tensor) -> Tensor:
@@ -192,7 +239,11 @@ _gathered = jax.custom_vjp(_gather, nondiff_argnums=(1,))
 _gathered.defvjp(_gather_forward, _gather_backward)
 layer_norm = jax.custom_vjp(_layer_norm, nondiff_argnums=(3,))
 layer_norm.defvjp(_layer_norm_forward, _layer_norm_backward)
+rms_norm = jax.custom_vjp(_rms_norm, nondiff_argnums=(2,))
+rms_norm.defvjp(_rms_norm_forward, _rms_norm_backward)
 gelu = jax.custom_vjp(_gelu)
 gelu.defvjp(_gelu_forward, _gelu_backward)
+gelu_tanh = jax.custom_vjp(_gelu_tanh)
+gelu_tanh.defvjp(_gelu_tanh_forward, _gelu_tanh_backward)
 dropout = jax.custom_vjp(_dropout, nondiff_argnums=(1,))
 dropout.defvjp(_dropout_forward, _dropout_backward)

@@ -14,9 +14,11 @@ from typing import Any
 import tensorflow as tf
 
 from core.models.constants import (
+    GELU_CUBE,
     INVERSE_SQRT_2_PI,
     LAST_SHIFT,
     MIXING,
+    SQRT_2_BY_PI,
     SQRT_HALF,
     drop_below,
 )
@@ -65,11 +67,30 @@ def layer_norm(inputs: Tensor, scale: Tensor, bias: Tensor, epsilon: float) -> T
     return tf.custom_gradient(normalise)(inputs, scale, bias)
 
 
+def rms_norm(inputs: Tensor, scale: Tensor, epsilon: float) -> Tensor:
+    """Scales the last axis of (T, H) to a mean square of 1."""
+
+    def normalise(inputs: Tensor, scale: Tensor) -> Any:
+        outputs, inverse = _rms_norm_forward(inputs, scale, epsilon)
+        return outputs, lambda upstream: _rms_norm_backward(inputs, scale, inverse, upstream)
+
+    return tf.custom_gradient(normalise)(inputs, tf.convert_to_tensor(scale))
+
+
 def gelu(inputs: Tensor) -> Tensor:
     """The exact GELU."""
 
     def activate(inputs: Tensor) -> Any:
         return _gelu_forward(inputs), lambda upstream: _gelu_backward(inputs, upstream)
+
+    return tf.custom_gradient(activate)(inputs)
+
+
+def gelu_tanh(inputs: Tensor) -> Tensor:
+    """The GELU by its approximation with tanh."""
+
+    def activate(inputs: Tensor) -> Any:
+        return _gelu_tanh_forward(inputs), lambda upstream: _gelu_tanh_backward(inputs, upstream)
 
     return tf.custom_gradient(activate)(inputs)
 
@@ -155,6 +176,23 @@ def _layer_norm_backward(
     return inputs_gradient, _column_sum(product), _column_sum(upstream)
 
 
+@_compiled
+def _rms_norm_forward(inputs: Tensor, scale: Tensor, epsilon: float) -> Any:
+    wide = tf.cast(inputs, tf.float32)
+    inverse = tf.math.rsqrt(_row_mean(tf.square(wide)) + epsilon)
+    return tf.cast(wide * inverse * tf.cast(scale, tf.float32), inputs.dtype), inverse
+
+
+@_compiled
+def _rms_norm_backward(inputs: Tensor, scale: Tensor, inverse: Tensor, upstream: Tensor) -> Any:
+    normal = tf.cast(inputs, tf.float32) * inverse
+    upstream = tf.cast(upstream, tf.float32)
+    product = upstream * normal
+    scale = tf.cast(scale, tf.float32)
+    pull = normal * _row_mean(product * scale)
+    return tf.cast((upstream * scale - pull) * inverse, inputs.dtype), _column_sum(product)
+
+
 def _row_mean(values: Tensor) -> Tensor:
     """Returns the means of rows, (T, 1)."""
     if _is_there("GPU") or _is_there("TPU"):
@@ -182,6 +220,27 @@ def _gelu_backward(inputs: Tensor, upstream: Tensor) -> Tensor:
     density = INVERSE_SQRT_2_PI * tf.exp(-0.5 * tf.square(wide))
     slope = _normal_cdf(wide) + wide * density
     return tf.cast(tf.cast(upstream, tf.float32) * slope, inputs.dtype)
+
+
+@_compiled
+def _gelu_tanh_forward(inputs: Tensor) -> Tensor:
+    wide = tf.cast(inputs, tf.float32)
+    return tf.cast(0.5 * wide * (1.0 + _tanh_argument(wide)[0]), inputs.dtype)
+
+
+@_compiled
+def _gelu_tanh_backward(inputs: Tensor, upstream: Tensor) -> Tensor:
+    wide = tf.cast(inputs, tf.float32)
+    tanh, slope = _tanh_argument(wide)
+    total = 0.5 * (1.0 + tanh) + 0.5 * wide * (1.0 - tf.square(tanh)) * slope
+    return tf.cast(tf.cast(upstream, tf.float32) * total, inputs.dtype)
+
+
+def _tanh_argument(values: Tensor) -> tuple[Tensor, Tensor]:
+    """Returns tanh(u) for u = √(2/π) (x + a·x³), and the slope of u."""
+    squares = tf.square(values)
+    argument = SQRT_2_BY_PI * values * (1.0 + GELU_CUBE * squares)
+    return tf.tanh(argument), SQRT_2_BY_PI * (1.0 + 3.0 * GELU_CUBE * squares)
 
 
 def _normal_cdf(values: Tensor) -> Tensor:

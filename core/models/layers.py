@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Literal
 
 import keras
 import numpy as np
@@ -21,6 +22,96 @@ from keras import ops
 from core.models import kernels
 
 Tensor = Any
+Cache = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class FirstScales:
+    """Standard deviations of first weights, as multiples of the family's.
+
+    Attributes:
+        query: Of queries' kernels.
+        key: Of keys' kernels.
+        value: Of values' kernels.
+        mixed: Of what attention's heads are brought together by.
+        up: Of the feed-forward layer's first kernel.
+        down: Of its last.
+    """
+
+    query: float = 1.0
+    key: float = 1.0
+    value: float = 1.0
+    mixed: float = 1.0
+    up: float = 1.0
+    down: float = 1.0
+
+
+@dataclass(frozen=True)
+class BlockOptions:
+    """How a family builds its blocks.
+
+    Attributes:
+        width: Of the hidden states, H.
+        heads: Number of heads, N.
+        head_size: Width of a head, D.
+        units: Width within the feed-forward layer, I.
+        activation: Its name in Hugging Face's configs.
+        dropout: Of what is added to the hidden states.
+        attention_dropout: Of attention weights.
+        epsilon: Of the norms.
+        inner_dropout: Within the feed-forward layer; None: there is none.
+        norm: layer; plain: a layer norm without a bias; rms: without a mean either.
+        norm_first: Normalise what goes into attention and feed-forward, and not the sum.
+        use_bias: Whether dense layers have biases.
+        gated: Multiply the activation by a second projection.
+        scaled: Whether products of queries and keys are divided by √D.
+        scales: Of the first weights.
+    """
+
+    width: int
+    heads: int
+    head_size: int
+    units: int
+    activation: str
+    dropout: float
+    attention_dropout: float
+    epsilon: float
+    inner_dropout: float | None = None
+    norm: Literal["layer", "plain", "rms"] = "layer"
+    norm_first: bool = False
+    use_bias: bool = True
+    gated: bool = False
+    scaled: bool = True
+    scales: FirstScales = FirstScales()
+
+
+@dataclass(frozen=True)
+class EmbeddingOptions:
+    """What a family adds to its words.
+
+    Attributes:
+        rows: Number of ids.
+        width: Of the hidden states, H.
+        dropout: Of the sum.
+        zero_row: The word that begins as zero.
+        positions: Rows of the position table; 0: there is none.
+        first_position: Where a row's first token is found there.
+        zero_position: The position that begins as zero.
+        segments: Rows of the segment table, of which the first is used; 0: there is none.
+        norm: Of the sum, as in `BlockOptions`; None: it isn't normalised.
+        epsilon: Of the norm.
+    """
+
+    rows: int
+    width: int
+    dropout: float
+    zero_row: int | None = None
+    positions: int = 0
+    first_position: int = 0
+    zero_position: int | None = None
+    segments: int = 0
+    norm: Literal["layer", "plain", "rms"] | None = None
+    epsilon: float = 0.0
 
 
 class FirstWeights:
@@ -29,20 +120,27 @@ class FirstWeights:
     Args:
         seed: Decides all of them, together with the order in which layers are made.
         stddev: Standard deviation of the normal distribution.
+        cutoff: Where the distribution is cut off, in standard deviations; None: nowhere.
     """
 
-    def __init__(self, seed: int, stddev: float) -> None:
+    def __init__(self, seed: int, stddev: float, cutoff: float | None = None) -> None:
         self._seed = seed
         self._stddev = stddev
+        self._cutoff = cutoff
         self._numbers = itertools.count()
 
-    def normal(self, *, zero_row: int | None = None) -> NormalWeights:
+    def normal(
+        self, scale: float | tuple[float, ...] = 1.0, *, zero_row: int | None = None
+    ) -> NormalWeights:
         """Returns the next weight's initialiser.
 
         Args:
+            scale: Multiplies the standard deviation; several for kernels that stand side by side.
             zero_row: This row of a table is zero, as padding is in Hugging Face's models.
         """
-        return NormalWeights(self._seed, next(self._numbers), self._stddev, zero_row)
+        scales = scale if isinstance(scale, tuple) else (scale,)
+        stddevs = tuple(self._stddev * one for one in scales)
+        return NormalWeights(self._seed, next(self._numbers), stddevs, zero_row, self._cutoff)
 
     def dropout_seed(self) -> int:
         """Returns the next dropout layer's seed, below 2**31."""
@@ -53,61 +151,107 @@ class FirstWeights:
 class NormalWeights(keras.initializers.Initializer):
     """Draws one weight from a normal distribution. Calling it again gives the same numbers."""
 
-    def __init__(self, seed: int, number: int, stddev: float, zero_row: int | None = None) -> None:
+    def __init__(
+        self,
+        seed: int,
+        number: int,
+        stddevs: tuple[float, ...],
+        zero_row: int | None = None,
+        cutoff: float | None = None,
+    ) -> None:
         self.seed = seed
         self.number = number
-        self.stddev = stddev
+        self.stddevs = stddevs
         self.zero_row = zero_row
+        self.cutoff = cutoff
 
     def __call__(self, shape: Sequence[int], dtype: Any = None) -> Tensor:
-        if not self.stddev:
+        if not any(self.stddevs):
             return ops.zeros(shape, dtype=dtype)
-        key = np.array([self.seed, self.number], np.uint64)
-        generator = np.random.Generator(np.random.Philox(key=key))
-        values = generator.standard_normal(tuple(shape), np.float32) * np.float32(self.stddev)
+        stddevs = np.array(self.stddevs, np.float32)
+        values = self._draw(tuple(shape)) * np.repeat(stddevs, shape[-1] // len(stddevs))
         if self.zero_row is not None:
             values[self.zero_row] = 0
         return ops.convert_to_tensor(values, dtype=dtype)
+
+    def _draw(self, shape: tuple[int, ...]) -> Any:
+        key = np.array([self.seed, self.number], np.uint64)
+        generator = np.random.Generator(np.random.Philox(key=key))
+        values = generator.standard_normal(shape, np.float32)
+        while self.cutoff is not None and (outside := np.abs(values) > self.cutoff).any():
+            values[outside] = generator.standard_normal(int(outside.sum()), np.float32)
+        return values
 
     def get_config(self) -> dict[str, Any]:
         return {
             "seed": self.seed,
             "number": self.number,
-            "stddev": self.stddev,
+            "stddevs": self.stddevs,
             "zero_row": self.zero_row,
+            "cutoff": self.cutoff,
         }
 
 
 class Dense(keras.layers.Layer):
-    """`x @ kernel + bias` over the last axis."""
+    """`x @ kernel + bias` over the last axis.
 
-    def __init__(self, units: int, weights: FirstWeights, **kwargs: Any) -> None:
+    Args:
+        units: Width of what comes out.
+        weights: Where the first values come from.
+        scale: Multiplies their standard deviation; several for kernels that stand side by side.
+        use_bias: Whether a bias is added.
+    """
+
+    def __init__(
+        self,
+        units: int,
+        weights: FirstWeights,
+        *,
+        scale: float | tuple[float, ...] = 1.0,
+        use_bias: bool = True,
+        **kwargs: Any,
+    ) -> None:
         super().__init__(**kwargs)
         self.units = units
-        self._initial_kernel = weights.normal()
+        self.use_bias = use_bias
+        self._initial_kernel = weights.normal(scale)
 
     def build(self, input_shape: Sequence[int | None]) -> None:
         shape = (input_shape[-1], self.units)
         self.kernel = self.add_weight(shape=shape, initializer=self._initial_kernel, name="kernel")
-        self.bias = self.add_weight(shape=(self.units,), initializer="zeros", name="bias")
+        self.bias = None
+        if self.use_bias:
+            self.bias = self.add_weight(shape=(self.units,), initializer="zeros", name="bias")
 
     def call(self, inputs: Tensor) -> Tensor:
         return kernels.dense(inputs, self.kernel, self.bias)
 
 
-class LayerNorm(keras.layers.Layer):
-    """Layer normalisation over the last axis, computed in float32."""
+class Norm(keras.layers.Layer):
+    """Normalisation over the last axis, computed in float32.
 
-    def __init__(self, epsilon: float, **kwargs: Any) -> None:
+    Args:
+        kind: layer; plain: without a bias; rms: without a mean either.
+        epsilon: Added to the variance.
+    """
+
+    def __init__(self, kind: str, epsilon: float, **kwargs: Any) -> None:
         super().__init__(**kwargs)
+        self.kind = kind
         self.epsilon = epsilon
 
     def build(self, input_shape: Sequence[int | None]) -> None:
         shape = (input_shape[-1],)
         self.scale = self.add_weight(shape=shape, initializer="ones", name="scale", autocast=False)
-        self.bias = self.add_weight(shape=shape, initializer="zeros", name="bias", autocast=False)
+        self.bias = None
+        if self.kind == "layer":
+            self.bias = self.add_weight(
+                shape=shape, initializer="zeros", name="bias", autocast=False
+            )
 
     def call(self, inputs: Tensor) -> Tensor:
+        if self.kind == "rms":
+            return kernels.rms_norm(inputs, self.scale, self.epsilon)
         return kernels.layer_norm(inputs, self.scale, self.bias, self.epsilon)
 
 
@@ -151,6 +295,7 @@ class Embedding(keras.layers.Layer):
         rows: Number of ids.
         width: Length of a vector, H.
         weights: Where the first values come from.
+        scale: Multiplies their standard deviation.
         zero_row: The row that begins as zero.
     """
 
@@ -160,13 +305,14 @@ class Embedding(keras.layers.Layer):
         width: int,
         weights: FirstWeights,
         *,
+        scale: float = 1.0,
         zero_row: int | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
         self.rows = rows
         self.width = width
-        self._initial_table = weights.normal(zero_row=zero_row)
+        self._initial_table = weights.normal(scale, zero_row=zero_row)
 
     def build(self, input_shape: Any = None) -> None:
         # Not cast by itself: a lookup needs some rows in the compute dtype, not the whole table.
@@ -178,87 +324,380 @@ class Embedding(keras.layers.Layer):
         )
 
     def call(self, ids: Tensor) -> Tensor:
-        table = kernels.whole(self.table)
-        return ops.cast(ops.take(table, ids, axis=0), self.compute_dtype)
+        return ops.cast(self.look_up(ids), self.compute_dtype)
+
+    def look_up(self, ids: Tensor) -> Tensor:
+        """Returns vectors as they are stored, (…, H)."""
+        return ops.take(kernels.whole(self.table), ids, axis=0)
 
     def first(self, count: int, *, start: int = 0) -> Tensor:
         """Returns `count` rows from `start` on, (count, H)."""
         table = kernels.whole(self.table)
         return ops.cast(table[start : start + count], self.compute_dtype)
 
-    def decode(self, hidden: Tensor, bias: Tensor) -> Tensor:
-        """Returns the logits of tied weights, float32 (…, rows)."""
+    def decode(self, hidden: Tensor, bias: Tensor | None = None) -> Tensor:
+        """Returns `hidden @ table.T + bias`, float32 (…, rows)."""
         table = kernels.whole(ops.cast(self.table, self.compute_dtype))
-        return kernels.tied_logits(hidden, table, bias)
+        return kernels.tied_logits(ops.cast(hidden, self.compute_dtype), table, bias)
 
 
-class Attention(keras.layers.Layer):
-    """Multi-head self-attention with one fused kernel for query, key and value.
+class Embeddings(keras.layers.Layer):
+    """Words with what a family adds to them, normalised where it does that.
 
     Args:
-        width: Of the hidden states, H.
-        heads: Number of heads N; they divide the width.
-        dropout: Dropout on the attention weights.
+        options: Of the family.
         weights: Where the first values come from.
+        words: A table that is used elsewhere too; None: one of its own.
     """
 
     def __init__(
-        self, width: int, heads: int, dropout: float, weights: FirstWeights, **kwargs: Any
+        self,
+        options: EmbeddingOptions,
+        weights: FirstWeights,
+        words: Embedding | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.options = options
+        rows, width, policy = options.rows, options.width, self.dtype_policy
+        self.words = words or Embedding(
+            rows, width, weights, zero_row=options.zero_row, name="words", dtype=policy
+        )
+        self.positions: Any = None
+        self.segments: Any = None
+        self.norm: Any = None
+        if options.positions:
+            self.positions = Embedding(
+                options.positions, width, weights, zero_row=options.zero_position,
+                name="positions", dtype=policy,
+            )  # fmt: skip
+        if options.segments:
+            self.segments = Embedding(
+                options.segments, width, weights, name="segments", dtype=policy
+            )
+        if options.norm:
+            self.norm = Norm(options.norm, options.epsilon, name="norm", dtype=policy)
+        self.dropout = Dropout(options.dropout, weights, name="dropout", dtype=policy)
+
+    def build(self, input_shape: Any) -> None:
+        parts = (self.words, self.positions, self.segments, self.norm, self.dropout)
+        build_all([part for part in parts if part is not None], input_shape)
+
+    def call(
+        self, ids: Tensor, dropout_seed: Tensor | None = None, places: Tensor | None = None
+    ) -> Tensor:
+        """Returns hidden states (B, L, H).
+
+        Args:
+            ids: int32 (B, L).
+            dropout_seed: The step's, int32 (2,); None drops nothing.
+            places: Each token's row of the position table, int32 (B, L). None: one after the
+                other from the first on.
+        """
+        hidden = self.words(ids)
+        if self.positions is not None:
+            hidden = hidden + self._added(ids.shape[1], places)
+        hidden = hidden if self.norm is None else self.norm(hidden)
+        return self.dropout(hidden, dropout_seed)
+
+    def _added(self, length: int, places: Tensor | None) -> Tensor:
+        if places is None:
+            added = self.positions.first(length, start=self.options.first_position)
+        else:
+            added = self.positions(places)
+        return added if self.segments is None else added + self.segments.first(1)
+
+
+class Attention(keras.layers.Layer):
+    """Multi-head attention, of the hidden states to themselves or to those of an encoder.
+
+    Query, key and value have one fused kernel; to an encoder, key and value have.
+
+    Args:
+        options: Of the family.
+        weights: Where the first values come from.
+        cross: Whether keys and values come from an encoder.
+    """
+
+    def __init__(
+        self, options: BlockOptions, weights: FirstWeights, *, cross: bool = False, **kwargs: Any
     ) -> None:
         # Left alone, so that the bias on the logits stays in float32.
         super().__init__(autocast=False, **kwargs)
-        self.heads = heads
-        policy = self.dtype_policy
-        self.qkv = Dense(3 * width, weights, name="qkv", dtype=policy)
-        self.dropout = Dropout(dropout, weights, name="dropout", dtype=policy)
-        self.output_dense = Dense(width, weights, name="output", dtype=policy)
+        self.options = options
+        self.cross = cross
+        scales, inner = options.scales, options.heads * options.head_size
+        settings = {"use_bias": options.use_bias, "dtype": self.dtype_policy}
+        if cross:
+            self.query = Dense(inner, weights, scale=scales.query, name="query", **settings)
+            pair = (scales.key, scales.value)
+            self.kv = Dense(2 * inner, weights, scale=pair, name="kv", **settings)
+        else:
+            triple = (scales.query, scales.key, scales.value)
+            self.qkv = Dense(3 * inner, weights, scale=triple, name="qkv", **settings)
+        self.dropout = Dropout(
+            options.attention_dropout, weights, name="dropout", dtype=self.dtype_policy
+        )
+        self.output_dense = Dense(
+            options.width, weights, scale=scales.mixed, name="output", **settings
+        )
 
     def build(self, input_shape: Sequence[int | None]) -> None:
-        self.qkv.build(input_shape)
+        build_all([self.query, self.kv] if self.cross else [self.qkv], input_shape)
         self.dropout.build()
-        self.output_dense.build(input_shape)
+        inner = self.options.heads * self.options.head_size
+        self.output_dense.build((*input_shape[:-1], inner))
 
     def call(
-        self, inputs: Tensor, bias: Tensor | None = None, dropout_seed: Tensor | None = None
+        self,
+        inputs: Tensor,
+        bias: Tensor | None = None,
+        dropout_seed: Tensor | None = None,
+        rotation: Tensor | None = None,
+        memory: Tensor | None = None,
     ) -> Tensor:
         """Attends.
 
         Args:
             inputs: Hidden states (B, L, H).
-            bias: Added to the attention logits, float32, broadcast to (B, N, L, L): a large
+            bias: Added to the attention logits, float32, broadcast to (B, N, L, M): a large
                 negative number hides a key. None adds nothing.
             dropout_seed: The step's, int32 (2,); None drops nothing.
+            rotation: Rotary positions, see `kernels.rotate`; None: there are none.
+            memory: The encoder's hidden states (B, M, H), where keys and values come from those.
         """
-        query, key, value = kernels.split_heads(self.qkv(inputs), self.heads)  # (B, L, N, D)
-        rate, seed = self.dropout.rate, self.dropout.seed_of(dropout_seed)
-        mixed = kernels.attention(query, key, value, bias, rate, seed)  # (B, L, H)
+        if self.cross:
+            query, (key, value) = self.queries(inputs), self.keys_and_values(memory)
+        else:
+            query, key, value = self.project(inputs)
+        if rotation is not None:
+            query, key = kernels.rotate(query, rotation), kernels.rotate(key, rotation)
+        return self.attend(query, key, value, bias, dropout_seed)
+
+    def project(self, inputs: Tensor) -> list[Tensor]:
+        """Returns query, key and value of hidden states, each (B, L, N, D)."""
+        return kernels.split_heads(self.qkv(inputs), self.options.heads)
+
+    def queries(self, inputs: Tensor) -> Tensor:
+        """Returns what hidden states ask an encoder, (B, L, N, D)."""
+        return kernels.split_heads(self.query(inputs), self.options.heads, 1)[0]
+
+    def keys_and_values(self, memory: Tensor) -> list[Tensor]:
+        """Returns key and value of an encoder's hidden states, each (B, M, N, D)."""
+        return kernels.split_heads(self.kv(memory), self.options.heads, 2)
+
+    def attend(
+        self, query: Tensor, key: Tensor, value: Tensor, bias: Tensor | None, seed: Tensor | None
+    ) -> Tensor:
+        """Returns what the queries find, (B, L, H)."""
+        rate, own_seed = self.dropout.rate, self.dropout.seed_of(seed)
+        scaled = self.options.scaled
+        mixed = kernels.attention(query, key, value, bias, rate, own_seed, scaled=scaled)
         return self.output_dense(mixed)
 
 
 class FeedForward(keras.layers.Layer):
-    """Two dense layers with an activation between them.
+    """Two dense layers with an activation between them, which may be gated.
+
+    Source: of the gate, https://arxiv.org/abs/2002.05202.
 
     Args:
-        width: Of the hidden states, H.
-        units: Width between the two, I.
-        activation: Its name in Hugging Face's configs.
+        options: Of the family.
         weights: Where the first values come from.
     """
 
-    def __init__(
-        self, width: int, units: int, activation: str, weights: FirstWeights, **kwargs: Any
-    ) -> None:
+    def __init__(self, options: BlockOptions, weights: FirstWeights, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        self.activation = kernels.ACTIVATIONS[activation]
-        self.up = Dense(units, weights, name="up", dtype=self.dtype_policy)
-        self.down = Dense(width, weights, name="down", dtype=self.dtype_policy)
+        self.activation = kernels.ACTIVATIONS[options.activation]
+        self.gated = options.gated
+        self.units = options.units
+        scales = options.scales
+        settings = {"use_bias": options.use_bias, "dtype": self.dtype_policy}
+        name, wide = ("gated_up", 2 * options.units) if self.gated else ("up", options.units)
+        self.up = Dense(wide, weights, scale=scales.up, name=name, **settings)
+        self.dropout = None
+        if options.inner_dropout is not None:
+            self.dropout = Dropout(
+                options.inner_dropout, weights, name="dropout", dtype=self.dtype_policy
+            )
+        self.down = Dense(options.width, weights, scale=scales.down, name="down", **settings)
 
     def build(self, input_shape: Sequence[int | None]) -> None:
         self.up.build(input_shape)
-        self.down.build((*input_shape[:-1], self.up.units))
+        if self.dropout is not None:
+            self.dropout.build()
+        self.down.build((*input_shape[:-1], self.units))
 
-    def call(self, inputs: Tensor) -> Tensor:
-        return self.down(self.activation(self.up(inputs)))
+    def call(self, inputs: Tensor, dropout_seed: Tensor | None = None) -> Tensor:
+        hidden = self.up(inputs)
+        if self.gated:
+            gate, linear = ops.split(hidden, 2, axis=-1)
+            hidden = self.activation(gate) * linear
+        else:
+            hidden = self.activation(hidden)
+        if self.dropout is not None:
+            hidden = self.dropout(hidden, dropout_seed)
+        return self.down(hidden)
+
+
+class Block(keras.layers.Layer):
+    """Attention, in some decoders attention to an encoder, and feed-forward.
+
+    Each is added to its input. The sum is normalised, or, where the norm comes first, what goes in.
+
+    Args:
+        options: Of the family.
+        weights: Where the first values come from.
+        cross: Whether there is attention to an encoder.
+        attention_norm: Whether attention has a norm.
+    """
+
+    def __init__(
+        self,
+        options: BlockOptions,
+        weights: FirstWeights,
+        *,
+        cross: bool = False,
+        attention_norm: bool = True,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(autocast=False, **kwargs)  # As the attention within.
+        self.norm_first = options.norm_first
+        self.cross_attention: Any = None
+        policy = self.dtype_policy
+
+        def dropout(name: str) -> Dropout:
+            return Dropout(options.dropout, weights, name=name, dtype=policy)
+
+        def norm(name: str) -> Norm:
+            return Norm(options.norm, options.epsilon, name=name, dtype=policy)
+
+        self.attention = Attention(options, weights, name="attention", dtype=policy)
+        self.attention_dropout = dropout("attention_dropout")
+        self.attention_norm = norm("attention_norm") if attention_norm else None
+        if cross:
+            self.cross_attention = Attention(
+                options, weights, cross=True, name="cross_attention", dtype=policy
+            )
+            self.cross_attention_dropout = dropout("cross_attention_dropout")
+            self.cross_attention_norm = norm("cross_attention_norm")
+        self.feed_forward = FeedForward(options, weights, name="feed_forward", dtype=policy)
+        self.output_dropout = dropout("output_dropout")
+        self.output_norm = norm("output_norm")
+
+    def build(self, input_shape: Any) -> None:
+        first = [self.attention, self.attention_dropout, self.attention_norm]
+        last = [self.feed_forward, self.output_dropout, self.output_norm]
+        middle: list[Any] = []
+        if self.cross_attention is not None:
+            middle = [
+                self.cross_attention,
+                self.cross_attention_dropout,
+                self.cross_attention_norm,
+            ]
+        build_all([part for part in (*first, *middle, *last) if part is not None], input_shape)
+
+    def call(
+        self,
+        inputs: Tensor,
+        bias: Tensor | None = None,
+        dropout_seed: Tensor | None = None,
+        rotation: Tensor | None = None,
+        memory: Tensor | None = None,
+        memory_bias: Tensor | None = None,
+    ) -> Tensor:
+        """Returns hidden states (B, L, H); for the arguments see `Attention.call`."""
+
+        def attend(hidden: Tensor) -> Tensor:
+            return self.attention(hidden, bias, dropout_seed, rotation)
+
+        def look_at_memory(hidden: Tensor) -> Tensor:
+            return self.cross_attention(hidden, memory_bias, dropout_seed, None, memory)
+
+        return self._run(inputs, attend, look_at_memory, dropout_seed)
+
+    def step(
+        self, inputs: Tensor, cache: Cache, positions: Tensor, bias: Tensor, memory_bias: Any
+    ) -> tuple[Tensor, Cache]:
+        """Does the same for tokens whose predecessors are in a cache.
+
+        Args:
+            inputs: Hidden states of the tokens (B, S, H).
+            cache: `key` and `value` (B, M, N, D), and of the encoder `memory_key` and
+                `memory_value`.
+            positions: How many tokens of each row are in the cache, int32 (B,).
+            bias: Hides what comes later, float32, broadcast to (B, N, S, M).
+            memory_bias: Hides the encoder's padding, or None.
+
+        Returns:
+            Hidden states (B, S, H), and the cache with these tokens in it.
+        """
+        changed = dict(cache)
+
+        def attend(hidden: Tensor) -> Tensor:
+            query, key, value = self.attention.project(hidden)
+            changed["key"] = kernels.write_slots(cache["key"], key, positions)
+            changed["value"] = kernels.write_slots(cache["value"], value, positions)
+            return self.attention.attend(query, changed["key"], changed["value"], bias, None)
+
+        def look_at_memory(hidden: Tensor) -> Tensor:
+            query = self.cross_attention.queries(hidden)
+            found = (cache["memory_key"], cache["memory_value"])
+            return self.cross_attention.attend(query, *found, memory_bias, None)
+
+        return self._run(inputs, attend, look_at_memory, None), changed
+
+    def start_cache(self, batch_size: int, length: int, memory: Tensor | None) -> Cache:
+        """Returns an empty cache for `length` tokens, with what the encoder says in it."""
+        options = self.attention.options
+        shape = (batch_size, length, options.heads, options.head_size)
+        names = ["key", "value"]
+        cache = {name: ops.zeros(shape, self.compute_dtype) for name in names}
+        if self.cross_attention is not None:
+            found = self.cross_attention.keys_and_values(memory)
+            cache.update(zip(("memory_key", "memory_value"), found, strict=True))
+        return cache
+
+    def _run(self, hidden: Tensor, attend: Any, look_at_memory: Any, seed: Tensor | None) -> Tensor:
+        def feed_forward(hidden: Tensor) -> Tensor:
+            return self.feed_forward(hidden, seed)
+
+        hidden = self._add(hidden, attend, self.attention_norm, self.attention_dropout, seed)
+        if self.cross_attention is not None:
+            norm, dropout = self.cross_attention_norm, self.cross_attention_dropout
+            hidden = self._add(hidden, look_at_memory, norm, dropout, seed)
+        return self._add(hidden, feed_forward, self.output_norm, self.output_dropout, seed)
+
+    def _add(
+        self, hidden: Tensor, part: Any, norm: Norm | None, dropout: Dropout, seed: Tensor | None
+    ) -> Tensor:
+        if norm is None:
+            return hidden + dropout(part(hidden), seed)
+        if self.norm_first:
+            return hidden + dropout(part(norm(hidden)), seed)
+        return norm(hidden + dropout(part(hidden), seed))
+
+
+def run_blocks(blocks: Sequence[Block], remat: bool, hidden: Tensor, *arguments: Any) -> Tensor:
+    """Runs blocks one after the other, (B, L, H).
+
+    Args:
+        blocks: Of a model.
+        remat: Keep only each block's inputs for the gradient, and compute the rest twice.
+        hidden: What goes into the first, (B, L, H).
+        *arguments: For all of them alike; see `Block.call`.
+    """
+    for block in blocks:
+        apply = kernels.recomputed_layer(block) if remat else block
+        hidden = apply(hidden, *arguments)
+    return hidden
+
+
+def build_all(layers: Sequence[keras.layers.Layer], input_shape: Any) -> None:
+    """Builds layers that are not built yet."""
+    for layer in layers:
+        if not layer.built:
+            layer.build(input_shape)
 
 
 def padding_bias(attention_mask: Tensor) -> Tensor:
@@ -268,4 +707,53 @@ def padding_bias(attention_mask: Tensor) -> Tensor:
         attention_mask: 1 for tokens and 0 for padding, (B, L).
     """
     hidden = 1.0 - ops.cast(attention_mask, "float32")
-    return (hidden * float(np.finfo(np.float32).min))[:, None, None, :]
+    return (hidden * _HIDE)[:, None, None, :]
+
+
+def causal_bias(length: int) -> Tensor:
+    """Returns what hides later tokens from attention, float32 (1, 1, L, L)."""
+    places = ops.arange(length)
+    return _hide(places[None, :] > places[:, None])[None, None]
+
+
+def local_bias(length: int, reach: int) -> Tensor:
+    """Returns what hides tokens further away than `reach`, float32 (1, 1, L, L)."""
+    places = ops.arange(length)
+    return _hide(ops.abs(places[None, :] - places[:, None]) > reach)[None, None]
+
+
+def step_bias(positions: Tensor, count: int, length: int) -> Tensor:
+    """Returns what hides the rest of a cache, float32 (B, 1, S, M).
+
+    Args:
+        positions: Where each row's new tokens begin, int32 (B,).
+        count: New tokens in each row, S.
+        length: Slots of the cache, M.
+    """
+    last = positions[:, None] + ops.arange(count)[None, :]  # (B, S)
+    return _hide(ops.arange(length)[None, None, :] > last[:, :, None])[:, None]
+
+
+def both_biases(one: Tensor | None, other: Tensor | None) -> Tensor | None:
+    """Returns what hides all that either hides."""
+    if one is None or other is None:
+        return other if one is None else one
+    return ops.minimum(one, other)
+
+
+def rotation(length: int, size: int, theta: float) -> Tensor:
+    """Returns the angles of rotary positions 0 to L - 1 for `kernels.rotate`, float32 (2, L, D).
+
+    Source: https://arxiv.org/abs/2104.09864, section 3.2.2.
+    """
+    frequencies = 1.0 / theta ** (np.arange(0, size, 2, dtype=np.float32) / np.float32(size))
+    angles = np.outer(np.arange(length, dtype=np.float32), frequencies.astype(np.float32))
+    angles = np.concatenate([angles, angles], axis=1)
+    return ops.convert_to_tensor(np.stack([np.cos(angles), np.sin(angles)]), "float32")
+
+
+_HIDE = float(np.finfo(np.float32).min)
+
+
+def _hide(hidden: Tensor) -> Tensor:
+    return ops.where(hidden, np.float32(_HIDE), np.float32(0))

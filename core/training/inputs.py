@@ -15,6 +15,7 @@ from core.events import Reporter
 from core.models.architecture import Architecture
 from core.models.hf import CONFIG_FILE, read_architecture
 from core.models.registry import resolve_architecture
+from core.objectives import OBJECTIVES
 from core.objectives.mlm import MaskedLanguageModel
 from core.training.batches import RowSource, limit_rows
 from core.training.recipe import EVAL_MLM_PROBABILITY
@@ -193,15 +194,30 @@ def _architecture(
     config: TrainConfig, shards: Shards, tokenizer: StudioTokenizer, checkpoint: Path | None
 ) -> Architecture:
     if checkpoint is not None:
-        return _checkpoint_architecture(config, shards, tokenizer, checkpoint)
-    return resolve_architecture(
-        config,
-        vocab_size=tokenizer.vocab_size,
-        row_length=shards.row_length,
-        pad_id=tokenizer.pad_id,
-        bos_id=tokenizer.cls_id,
-        eos_id=tokenizer.sep_id,
-    )
+        found = _checkpoint_architecture(config, shards, tokenizer, checkpoint)
+    else:
+        found = resolve_architecture(
+            config,
+            vocab_size=tokenizer.vocab_size,
+            row_length=shards.row_length,
+            pad_id=tokenizer.pad_id,
+            bos_id=tokenizer.cls_id,
+            eos_id=tokenizer.sep_id,
+        )
+    _check_objective(config, found)
+    return found
+
+
+def _check_objective(config: TrainConfig, architecture: Architecture) -> None:
+    families = OBJECTIVES[config.objective].families
+    if architecture.model_type not in families:
+        raise ConfigError(
+            f"The objective {config.objective} is not for a {architecture.model_type}",
+            expected=" or ".join(families),
+            received=architecture.model_type,
+            fix="choose one of these families, or the objective of this one",
+            field="family",
+        )
 
 
 def _checkpoint_architecture(

@@ -118,7 +118,7 @@ def _is_kernel(variable: keras.Variable) -> bool:
 
 
 # Kernels that hold several matrices side by side, and how many.
-_FUSED_KERNELS = {"qkv": 3}
+_FUSED_KERNELS = {"qkv": 3, "kv": 2, "gated_up": 2}
 
 # The quintic iteration's coefficients, and how often it is done.
 # Source: https://kellerjordan.github.io/posts/muon/

@@ -231,13 +231,18 @@ def estimate_memory_bytes(
         at 16 bits.
     """
     width, heads = architecture.hidden_size, architecture.num_attention_heads
+    # A layer that looks at an encoder as well has half as much again to keep.
+    depth = architecture.num_hidden_layers + getattr(architecture, "num_decoder_layers", 0) * 1.5
     tokens = config.per_replica_batch_size * row_length
     per_token = 34 * width + 5 * heads * row_length
     scale = 2 if config.dtype_policy == "float32" else 1
-    layers = architecture.num_hidden_layers * tokens * per_token * scale
-    predictions = config.per_replica_batch_size * predictions_per_row(
-        config.mlm_probability, row_length
-    )
+    layers = round(depth * tokens * per_token * scale)
+    # Decoders predict every token.
+    predictions = tokens
+    if architecture.kind == "encoder":
+        predictions = config.per_replica_batch_size * predictions_per_row(
+            config.mlm_probability, row_length
+        )
     # Logits, their gradient, and the softmax between them, in float32.
     logits = predictions * architecture.vocab_size * 4 * 3
     return parameters * _BYTES_PER_PARAMETER + layers + logits

@@ -9,8 +9,15 @@ import pytest
 
 from core.config import TrainConfig
 from core.errors import ConfigError
-from core.models.architecture import Architecture
-from core.models.registry import SIZES, count_parameters, resolve_architecture
+from core.models.architecture import Architecture, BartArchitecture, ModernBertArchitecture
+from core.models.registry import (
+    FAMILY_SIZES,
+    SIZES,
+    count_parameters,
+    resolve_architecture,
+    size_of,
+)
+from core.training.recipe import estimate_memory_bytes
 from tests.engines import run_on
 
 ROBERTA_BASE = {
@@ -173,6 +180,129 @@ def test_a_config_file_that_is_none_is_refused(tmp_path: Path, content: str | No
 def test_parameters_are_counted_without_an_engine() -> None:
     base = replace(resolve(row_length=512, size="base"), vocab_size=50265)
     assert count_parameters(base) == 124_697_433  # As transformers counts roberta-base.
+
+
+@pytest.mark.parametrize(
+    ("family", "size", "vocab_size", "positions", "parameters"),
+    [
+        # As transformers counts the published models; BERT and ModernBERT with their heads.
+        ("bert", "base", 30_522, 512, 109_514_298),
+        ("gpt2", "base", 50_257, 1024, 124_439_808),
+        ("gpt2", "medium", 50_257, 1024, 354_823_168),
+        ("gpt2", "large", 50_257, 1024, 774_030_080),
+        ("t5", "small", 32_128, 512, 76_961_152),
+        ("t5", "base", 32_128, 512, 247_577_856),
+        ("t5", "large", 32_128, 512, 783_150_080),
+        ("bart", "base", 50_265, 1024, 139_420_416),
+        ("bart", "large", 50_265, 1024, 406_291_456),
+        ("modernbert", "base", 50_368, 8192, 149_655_232),
+        ("modernbert", "large", 50_368, 8192, 395_881_664),
+    ],
+)
+def test_published_sizes_have_the_published_parameters(
+    family: Any, size: Any, vocab_size: int, positions: int, parameters: int
+) -> None:
+    found = resolve(row_length=positions, family=family, size=size)
+    assert count_parameters(replace(found, vocab_size=vocab_size)) == parameters
+    assert size_of(found) == size
+
+
+@pytest.mark.parametrize("family", FAMILY_SIZES)
+def test_every_family_knows_its_sizes(family: Any) -> None:
+    counts = {}
+    for size in FAMILY_SIZES[family]:
+        found = resolve(family=family, size=size)
+        assert (found.model_type, found.max_seq_length >= 64) == (family, True)
+        config, parameters = TrainConfig(family=family, size=size), count_parameters(found)
+        memory = estimate_memory_bytes(found, parameters, config, 64)
+        assert memory > 16 * parameters
+        counts[size] = (parameters, memory)
+    assert {"tiny", "mini", "small", "base", "large"} <= counts.keys()
+    assert sorted(counts.values()) == sorted(counts.values(), key=lambda one: one[1])
+
+
+def test_a_size_that_a_family_lacks_is_refused() -> None:
+    with pytest.raises(ConfigError, match="no t5 of size medium") as caught:
+        resolve(family="t5", size="medium")
+    assert caught.value.field == "size"
+    assert "small, base" in caught.value.expected
+
+
+def test_a_config_file_of_another_family_is_refused(tmp_path: Path) -> None:
+    path = write_config(tmp_path)
+    with pytest.raises(ConfigError, match="of another family") as caught:
+        resolve(family="gpt2", model_config_path=path)
+    assert caught.value.field == "family"
+
+
+def test_halves_have_as_many_layers_where_that_is_set() -> None:
+    found = resolve(family="bart", num_hidden_layers=5, hidden_size=96)
+    assert isinstance(found, BartArchitecture)
+    assert (found.num_hidden_layers, found.num_decoder_layers) == (5, 5)
+    assert (found.intermediate_size, found.num_attention_heads) == (384, 1)
+
+
+def test_gpt2_needs_no_padding_token() -> None:
+    assert resolve(pad_id=None, family="gpt2").pad_token_id == 2
+
+
+@pytest.mark.parametrize("family", ["bert", "modernbert", "t5", "bart"])
+def test_the_others_do(family: Any) -> None:
+    with pytest.raises(ConfigError, match="no padding token"):
+        resolve(pad_id=None, family=family)
+
+
+@pytest.mark.parametrize("family", ["t5", "bart"])
+def test_halves_need_a_token_that_ends_a_text(family: Any) -> None:
+    config = TrainConfig(family=family)
+    with pytest.raises(ConfigError, match="no token that ends a text"):
+        resolve_architecture(config, vocab_size=99, row_length=64, pad_id=1)
+
+
+def test_special_tokens_outside_the_vocabulary_are_refused() -> None:
+    with pytest.raises(ConfigError, match="isn't in the vocabulary") as caught:
+        resolve(pad_id=99)
+    assert (caught.value.expected, caught.value.received) == ("pad_token_id below 99", "99")
+
+
+@pytest.mark.parametrize(
+    ("values", "named"),
+    [
+        ({"model_type": "t5", "feed_forward_proj": "relu"}, "feed_forward_proj"),
+        ({"model_type": "t5", "feed_forward_proj": "gated-gelu"}, "tie_word_embeddings"),
+        ({"model_type": "bart", "decoder_attention_heads": 3}, "decoder_attention_heads"),
+        ({"model_type": "bart", "scale_embedding": True}, "scale_embedding"),
+        ({"model_type": "gpt2", "scale_attn_by_inverse_layer_idx": True}, "inverse_layer_idx"),
+        ({"model_type": "modernbert", "mlp_bias": True}, "mlp_bias"),
+        (
+            {"model_type": "modernbert", "layer_types": ["full_attention", "full_attention",
+                                                          "sliding_attention"]},
+            "layers_are_regular",
+        ),
+    ],
+)  # fmt: skip
+def test_what_a_family_cant_do_here_is_named(
+    tmp_path: Path, values: dict[str, Any], named: str
+) -> None:
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(values))
+    with pytest.raises(ConfigError, match=named):
+        resolve(model_config_path=str(path))
+
+
+@pytest.mark.parametrize("layers", [7, 3, 2])
+def test_modernberts_of_transformers_5_are_read(tmp_path: Path, layers: int) -> None:
+    kinds = ["full_attention" if index % 2 == 0 else "sliding_attention" for index in range(layers)]
+    rope = {"full_attention": {"rope_theta": 5e4}, "sliding_attention": {"rope_theta": 3e3}}
+    values = {"model_type": "modernbert", "num_hidden_layers": layers}
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps({**values, "layer_types": kinds, "rope_parameters": rope}))
+    found = resolve(model_config_path=str(path))
+    assert isinstance(found, ModernBertArchitecture)
+    assert [found.is_global(index) for index in range(layers)] == [
+        kind == "full_attention" for kind in kinds
+    ]
+    assert (found.global_rope_theta, found.local_rope_theta) == (5e4, 3e3)
 
 
 def test_the_count_equals_that_of_the_built_model() -> None:

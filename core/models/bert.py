@@ -1,0 +1,44 @@
+"""BERT: a post-norm encoder with positions and segments.
+
+Source: https://arxiv.org/abs/1810.04805. First weights are normal with a standard deviation of
+0.02, biases zero (https://github.com/google-research/bert, modeling.py, `initializer_range`). The
+arithmetic is that of `BertForMaskedLM` in transformers.
+"""
+
+from __future__ import annotations
+
+from core.models.encoder import EncoderForMaskedLM
+from core.models.layers import BlockOptions, EmbeddingOptions
+
+
+class BertForMaskedLM(EncoderForMaskedLM):
+    """A BERT with a language-model head tied to its word embedding."""
+
+    def block_options(self) -> BlockOptions:
+        """Returns BERT's blocks."""
+        found = self.architecture
+        return BlockOptions(
+            width=found.hidden_size,
+            heads=found.num_attention_heads,
+            head_size=found.head_size,
+            units=found.intermediate_size,
+            activation=found.hidden_act,
+            dropout=found.hidden_dropout_prob,
+            attention_dropout=found.attention_probs_dropout_prob,
+            epsilon=found.layer_norm_eps,
+        )
+
+    def embedding_options(self) -> EmbeddingOptions:
+        """Returns words, positions and the one segment, summed and normalised."""
+        found = self.architecture
+        return EmbeddingOptions(
+            rows=found.vocab_size,
+            width=found.hidden_size,
+            dropout=found.hidden_dropout_prob,
+            zero_row=found.pad_token_id,
+            positions=found.max_position_embeddings,
+            first_position=found.first_position,
+            segments=found.type_vocab_size,
+            norm="layer",
+            epsilon=found.layer_norm_eps,
+        )

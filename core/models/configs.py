@@ -1,0 +1,405 @@
+"""How each family's `config.json` is written, for transformers 4 and 5, and read.
+
+No engine is needed, and no file is touched here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, cast
+
+from core.errors import ConfigError
+from core.models.architecture import (
+    ARCHITECTURES,
+    Architecture,
+    BartArchitecture,
+    ModernBertArchitecture,
+)
+
+Values = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Field:
+    """A number in a `config.json`.
+
+    Attributes:
+        default: What it is where it isn't said.
+        name: What transformers calls it; empty: as we do.
+        copies: Fields that say the same. Where they are sizes, files have to agree.
+    """
+
+    default: int | float
+    name: str = ""
+    copies: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class ConfigFormat:
+    """What a family's `config.json` looks like.
+
+    Attributes:
+        class_name: Of the model in transformers.
+        fields: Numbers by our names.
+        required: Fields that choose arithmetic: what can be built here, and transformers' default.
+        activation: The field of the activation, what can be built here, and the default.
+        bos: Default of `bos_token_id`.
+        eos: Default of `eos_token_id`.
+        constants: What is written besides.
+        extra: What is written besides, by architecture.
+        plain: Brings other spellings into this one.
+    """
+
+    class_name: str
+    fields: Mapping[str, Field]
+    required: Mapping[str, tuple[tuple[Any, ...], Any]]
+    activation: tuple[str, tuple[str, ...], str] | None = ("hidden_act", ("gelu",), "gelu")
+    bos: int | None = None
+    eos: int | None = None
+    constants: Mapping[str, Any] | None = None
+    extra: Callable[[Architecture], Values] = lambda architecture: {}
+    plain: Callable[[Values], Values] = lambda values: values
+
+
+def class_name(architecture: Architecture) -> str:
+    """Returns what transformers calls the model's class."""
+    return _FORMATS[architecture.model_type].class_name
+
+
+def config_values(architecture: Architecture) -> Values:
+    """Returns the values of a `config.json`."""
+    form = _FORMATS[architecture.model_type]
+    numbers = {
+        name: getattr(architecture, ours)
+        for ours, field in form.fields.items()
+        for name in (field.name or ours, *field.copies)
+    }
+    activation = {form.activation[0]: architecture.hidden_act} if form.activation else {}
+    return {
+        "architectures": [form.class_name],
+        "model_type": architecture.model_type,
+        **numbers,
+        **activation,
+        "bos_token_id": architecture.bos_token_id,
+        "eos_token_id": architecture.eos_token_id,
+        "tie_word_embeddings": True,
+        **(form.constants or {}),
+        **form.extra(architecture),
+        "dtype": "float32",
+        "torch_dtype": "float32",  # What `dtype` was called before transformers 4.56.
+    }
+
+
+def parse_config(values: Any, source: str) -> Architecture:
+    """Makes an architecture from the values of a `config.json`.
+
+    What isn't there has the default of the family's config class in transformers.
+
+    Args:
+        values: The parsed JSON.
+        source: Where it came from, for error messages.
+
+    Raises:
+        ConfigError: It describes a model that can't be built here.
+    """
+    if not isinstance(values, dict) or values.get("model_type") not in _FORMATS:
+        found = values.get("model_type") if isinstance(values, dict) else type(values).__name__
+        raise _unsupported(source, "model_type", " or ".join(_FORMATS), found)
+    family = values["model_type"]
+    form = _FORMATS[family]
+    values = form.plain(values)
+    _check_arithmetic(values, form, source)
+    numbers = {
+        ours: _read_number(values, ours, field, source) for ours, field in form.fields.items()
+    }
+    ids: Values = {
+        "bos_token_id": _optional_id(values, "bos_token_id", form.bos),
+        "eos_token_id": _optional_id(values, "eos_token_id", form.eos),
+    }
+    if form.activation:
+        ids["hidden_act"] = values.get(form.activation[0], form.activation[2])
+    return ARCHITECTURES[family](**numbers, **ids)
+
+
+def _check_arithmetic(values: Values, form: ConfigFormat, source: str) -> None:
+    required = dict(form.required)
+    if form.activation:
+        name, wanted, default = form.activation
+        required[name] = (wanted, default)
+    for name, (wanted, default) in required.items():
+        if values.get(name, default) not in wanted:
+            raise _unsupported(source, name, " or ".join(map(repr, wanted)), values.get(name))
+
+
+def _read_number(values: Values, ours: str, field: Field, source: str) -> Any:
+    name = field.name or ours
+    kind = type(field.default)
+    number = _checked(values.get(name, field.default), name, kind, source)
+    for copy in field.copies:
+        if kind is int and values.get(copy, number) != number:
+            raise _unsupported(source, copy, f"{number}, as {name}", values[copy])
+    return number
+
+
+def _checked(value: Any, name: str, kind: type, source: str) -> Any:
+    """Returns a number of the right kind: sizes at least 1, ids and shares at least 0."""
+    number = isinstance(value, (int, float) if kind is float else int)
+    least = 0 if kind is float or name.endswith("_id") else 1
+    if not number or isinstance(value, bool) or value < least:
+        wanted = f"a {'number' if kind is float else 'whole number'} of at least {least}"
+        raise _unsupported(source, name, wanted, value)
+    return kind(value)
+
+
+def _optional_id(values: Values, name: str, default: int | None) -> int | None:
+    value = values.get(name, default)
+    return value if isinstance(value, int) else None
+
+
+def _unsupported(source: str, name: str, wanted: str, found: Any) -> ConfigError:
+    return ConfigError(
+        f"{source} describes a model that can't be built here",
+        expected=f"{name}: {wanted}",
+        received=repr(found),
+        fix="take another config, or set the dimensions one by one",
+        field="model_config_path",
+    )
+
+
+def _modernbert_extra(architecture: Architecture) -> Values:
+    """Says again what transformers 5 spells in another way than 4 does."""
+    modern = cast(ModernBertArchitecture, architecture)
+    kinds = ("sliding_attention", "full_attention")
+    thetas = (modern.local_rope_theta, modern.global_rope_theta)
+    return {
+        "cls_token_id": modern.bos_token_id,
+        "sep_token_id": modern.eos_token_id,
+        "layer_types": [
+            kinds[modern.is_global(index)] for index in range(modern.num_hidden_layers)
+        ],
+        "rope_parameters": {
+            kind: {"rope_type": "default", "rope_theta": theta}
+            for kind, theta in zip(kinds, thetas, strict=True)
+        },
+    }
+
+
+def _plain_modernbert(values: Values) -> Values:
+    """Reads what transformers 5 wrote as if 4 had written it."""
+    found = dict(values)
+    rope = values.get("rope_parameters") or {}
+    for kind, name in (("full_attention", "global"), ("sliding_attention", "local")):
+        theta = (rope.get(kind) or {}).get("rope_theta")
+        if theta is not None:
+            found[f"{name}_rope_theta"] = theta
+        found[f"{name}_rope_type"] = (rope.get(kind) or {}).get("rope_type", "default")
+    if types := values.get("layer_types"):
+        places = [index for index, kind in enumerate(types) if kind == "full_attention"]
+        every = places[1] if len(places) > 1 else len(types)
+        found["global_attn_every_n_layers"] = every
+        found["layers_are_regular"] = places == list(range(0, len(types), every))
+    return found
+
+
+def _plain_t5(values: Values) -> Values:
+    """Transformers 5 ties in any case, and says by `scale_decoder_outputs` what v1.1 is."""
+    found = dict(values)
+    if "scale_decoder_outputs" in values:
+        found["tie_word_embeddings"] = values["scale_decoder_outputs"]
+    layers = values.get("num_layers", 6)
+    found["num_decoder_layers"] = values.get("num_decoder_layers") or layers
+    found.setdefault("decoder_start_token_id", values.get("pad_token_id", 0))
+    return found
+
+
+def _plain_bart(values: Values) -> Values:
+    found = dict(values)
+    if found.get("decoder_start_token_id") is None:
+        found["decoder_start_token_id"] = values.get("eos_token_id", 2)
+    return found
+
+
+def _plain_gpt2(values: Values) -> Values:
+    """GPT-2 has no padding token; what ends a text stands in for it, as nothing looks at it."""
+    found = dict(values)
+    if found.get("n_inner") is None:
+        found["n_inner"] = 4 * values.get("n_embd", 768)
+    if found.get("pad_token_id") is None:
+        eos = values.get("eos_token_id", 50_256)
+        found["pad_token_id"] = eos if isinstance(eos, int) else 0
+    return found
+
+
+def _bart_extra(architecture: Architecture) -> Values:
+    # What `generate` ends a text with that has become too long.
+    return {"forced_eos_token_id": cast(BartArchitecture, architecture).eos_token_id}
+
+
+# Fields of transformers' RobertaConfig and their defaults there.
+_ROBERTA_FIELDS = {
+    "vocab_size": Field(50_265),
+    "hidden_size": Field(768),
+    "num_hidden_layers": Field(12),
+    "num_attention_heads": Field(12),
+    "intermediate_size": Field(3072),
+    "max_position_embeddings": Field(512),
+    "type_vocab_size": Field(2),
+    "pad_token_id": Field(1),
+    "hidden_dropout_prob": Field(0.1),
+    "attention_probs_dropout_prob": Field(0.1),
+    "layer_norm_eps": Field(1e-12),
+    "initializer_range": Field(0.02),
+}
+_ENCODER_ONLY: dict[str, tuple[tuple[Any, ...], Any]] = {
+    "position_embedding_type": (("absolute", None), "absolute"),
+    "is_decoder": ((False, None), False),
+    "add_cross_attention": ((False, None), False),
+    "tie_word_embeddings": ((True, None), True),
+}
+_NO = ((False, None), False)
+
+_FORMATS = {
+    "roberta": ConfigFormat(
+        class_name="RobertaForMaskedLM",
+        fields=_ROBERTA_FIELDS,
+        required=_ENCODER_ONLY,
+        bos=0,
+        eos=2,
+        constants={"position_embedding_type": "absolute"},
+    ),
+    "bert": ConfigFormat(
+        class_name="BertForMaskedLM",
+        fields={**_ROBERTA_FIELDS, "vocab_size": Field(30_522), "pad_token_id": Field(0)},
+        required=_ENCODER_ONLY,
+        constants={"position_embedding_type": "absolute"},
+    ),
+    "modernbert": ConfigFormat(
+        class_name="ModernBertForMaskedLM",
+        fields={
+            "vocab_size": Field(50_368),
+            "hidden_size": Field(768),
+            "num_hidden_layers": Field(22),
+            "num_attention_heads": Field(12),
+            "intermediate_size": Field(1152),
+            "max_position_embeddings": Field(8192),
+            "pad_token_id": Field(50_283),
+            "hidden_dropout_prob": Field(0.0, "mlp_dropout", ("embedding_dropout",)),
+            "attention_probs_dropout_prob": Field(0.0, "attention_dropout"),
+            "layer_norm_eps": Field(1e-5, "norm_eps"),
+            "initializer_range": Field(0.02),
+            "initializer_cutoff_factor": Field(2.0),
+            "global_attn_every_n_layers": Field(3),
+            "local_attention": Field(128),
+            "global_rope_theta": Field(160_000.0),
+            "local_rope_theta": Field(10_000.0),
+        },
+        required={
+            "norm_bias": _NO,
+            "attention_bias": _NO,
+            "mlp_bias": _NO,
+            "classifier_bias": _NO,
+            "decoder_bias": ((True,), True),
+            "classifier_activation": (("gelu",), "gelu"),
+            "tie_word_embeddings": ((True, None), True),
+            "layers_are_regular": ((True,), True),
+            "global_rope_type": (("default",), "default"),
+            "local_rope_type": (("default",), "default"),
+        },
+        activation=("hidden_activation", ("gelu",), "gelu"),
+        bos=50_281,
+        eos=50_282,
+        constants={"norm_bias": False, "attention_bias": False, "mlp_bias": False,
+                   "classifier_bias": False, "decoder_bias": True, "classifier_activation": "gelu"},
+        extra=_modernbert_extra,
+        plain=_plain_modernbert,
+    ),
+    "gpt2": ConfigFormat(
+        class_name="GPT2LMHeadModel",
+        fields={
+            "vocab_size": Field(50_257),
+            "hidden_size": Field(768, "n_embd"),
+            "num_hidden_layers": Field(12, "n_layer"),
+            "num_attention_heads": Field(12, "n_head"),
+            "intermediate_size": Field(3072, "n_inner"),
+            "max_position_embeddings": Field(1024, "n_positions"),
+            "pad_token_id": Field(0),
+            "hidden_dropout_prob": Field(0.1, "resid_pdrop", ("embd_pdrop",)),
+            "attention_probs_dropout_prob": Field(0.1, "attn_pdrop"),
+            "layer_norm_eps": Field(1e-5, "layer_norm_epsilon"),
+            "initializer_range": Field(0.02),
+        },
+        required={
+            "scale_attn_weights": ((True,), True),
+            "scale_attn_by_inverse_layer_idx": _NO,
+            "add_cross_attention": _NO,
+            "tie_word_embeddings": ((True, None), True),
+        },
+        activation=("activation_function", ("gelu_new", "gelu"), "gelu_new"),
+        bos=50_256,
+        eos=50_256,
+        plain=_plain_gpt2,
+    ),
+    "t5": ConfigFormat(
+        class_name="T5ForConditionalGeneration",
+        fields={
+            "vocab_size": Field(32_128),
+            "hidden_size": Field(512, "d_model"),
+            "num_hidden_layers": Field(6, "num_layers"),
+            "num_decoder_layers": Field(6),
+            "num_attention_heads": Field(8, "num_heads"),
+            "intermediate_size": Field(2048, "d_ff"),
+            "d_kv": Field(64),
+            "max_position_embeddings": Field(512, "n_positions"),
+            "relative_attention_num_buckets": Field(32),
+            "relative_attention_max_distance": Field(128),
+            "pad_token_id": Field(0),
+            "decoder_start_token_id": Field(0),
+            # One number there; what stands last is written.
+            "attention_probs_dropout_prob": Field(0.1, "dropout_rate"),
+            "hidden_dropout_prob": Field(0.1, "dropout_rate"),
+            "layer_norm_eps": Field(1e-6, "layer_norm_epsilon"),
+            "initializer_range": Field(1.0, "initializer_factor"),
+        },
+        required={
+            "feed_forward_proj": (("gated-gelu",), "relu"),
+            "tie_word_embeddings": ((False,), True),
+            "is_decoder": _NO,
+        },
+        activation=None,
+        eos=1,
+        constants={"feed_forward_proj": "gated-gelu", "is_encoder_decoder": True,
+                   "tie_word_embeddings": False},
+        plain=_plain_t5,
+    ),
+    "bart": ConfigFormat(
+        class_name="BartForConditionalGeneration",
+        fields={
+            "vocab_size": Field(50_265),
+            "hidden_size": Field(1024, "d_model"),
+            "num_hidden_layers": Field(12, "encoder_layers"),
+            "num_decoder_layers": Field(12, "decoder_layers"),
+            "num_attention_heads": Field(16, "encoder_attention_heads",
+                                         ("decoder_attention_heads",)),
+            "intermediate_size": Field(4096, "encoder_ffn_dim", ("decoder_ffn_dim",)),
+            "max_position_embeddings": Field(1024),
+            "pad_token_id": Field(1),
+            "decoder_start_token_id": Field(2),
+            "hidden_dropout_prob": Field(0.1, "dropout"),
+            "attention_probs_dropout_prob": Field(0.0, "attention_dropout"),
+            "initializer_range": Field(0.02, "init_std"),
+        },
+        required={
+            "scale_embedding": _NO,
+            "tie_word_embeddings": ((True, None), True),
+            "normalize_before": _NO,
+            "add_final_layer_norm": _NO,
+        },
+        activation=("activation_function", ("gelu",), "gelu"),
+        bos=0,
+        eos=2,
+        constants={"activation_dropout": 0.0, "scale_embedding": False, "is_encoder_decoder": True},
+        extra=_bart_extra,
+        plain=_plain_bart,
+    ),
+}  # fmt: skip

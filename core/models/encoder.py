@@ -1,0 +1,173 @@
+"""What the encoders have in common: BERT, RoBERTa and ModernBERT are short files beside it.
+
+Not here: the pooler, which the language-model head has no use for, and segments but the first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import keras
+
+from core.errors import ConfigError
+from core.models import kernels
+from core.models.architecture import Architecture
+from core.models.layers import (
+    Block,
+    BlockOptions,
+    Dense,
+    EmbeddingOptions,
+    Embeddings,
+    FirstWeights,
+    Norm,
+    Tensor,
+    build_all,
+    padding_bias,
+)
+
+
+class EncoderForMaskedLM(keras.Model):
+    """An encoder with a language-model head tied to its word embedding.
+
+    Args:
+        architecture: Its dimensions.
+        seed: Decides the first weights and the dropout.
+        dtype: Precision policy: float32, mixed_bfloat16 or bfloat16.
+        remat: Keep only each layer's inputs for the gradient, and compute the rest twice.
+    """
+
+    def __init__(
+        self,
+        architecture: Any,
+        *,
+        seed: int,
+        dtype: str = "float32",
+        remat: bool = False,
+    ) -> None:
+        super().__init__(name=architecture.model_type, dtype=dtype)
+        self.architecture = architecture
+        self.remat = remat
+        policy = self.dtype_policy
+        weights, options = self.first_weights(seed), self.block_options()
+        self.embeddings = Embeddings(
+            self.embedding_options(), weights, name="embeddings", dtype=policy
+        )
+        self.layer_stack = [
+            Block(
+                options,
+                weights,
+                attention_norm=index > 0 or not options.norm_first,
+                name=f"layer_{index}",
+                dtype=policy,
+            )
+            for index in range(architecture.num_hidden_layers)
+        ]
+        self.final_norm = None
+        if options.norm_first:
+            self.final_norm = Norm(options.norm, options.epsilon, name="final_norm", dtype=policy)
+        self.lm_head = MaskedHead(
+            architecture.vocab_size, options, weights, name="lm_head", dtype=policy
+        )
+        self.build()
+
+    def first_weights(self, seed: int) -> FirstWeights:
+        """Returns where the first weights come from."""
+        return FirstWeights(seed, self.architecture.initializer_range)
+
+    def block_options(self) -> BlockOptions:
+        """Returns how the family builds its blocks."""
+        raise NotImplementedError
+
+    def embedding_options(self) -> EmbeddingOptions:
+        """Returns what the family adds to its words."""
+        raise NotImplementedError
+
+    def places(self, ids: Tensor) -> Tensor | None:
+        """Returns the positions of padded rows, int32 (B, L), where they aren't 0 to L - 1."""
+        return None
+
+    def layer_inputs(self, length: int, bias: Tensor | None) -> list[tuple[Any, Any]]:
+        """Returns for each layer what is added to its attention logits, and its rotation."""
+        return [(bias, None)] * len(self.layer_stack)
+
+    def build(self, input_shape: Any = None) -> None:
+        layers = [self.embeddings, *self.layer_stack, self.final_norm, self.lm_head]
+        shape = (None, None, self.architecture.hidden_size)
+        build_all([layer for layer in layers if layer is not None], shape)
+        self.built = True
+
+    def call(self, inputs: Mapping[str, Tensor]) -> Tensor:
+        """Returns the logits.
+
+        Args:
+            inputs: `input_ids` int32 (B, L). Optional: `attention_mask` (B, L), 1 for tokens and 0
+                for padding; without it nothing is padding. Optional: `masked_positions` int32
+                (B, K). Optional: `dropout_seed` int32 (2,), other ones for each step; without it
+                nothing is dropped.
+
+        Returns:
+            float32 (B, K, V) at the masked positions, or (B, L, V) where none are given.
+
+        Raises:
+            ConfigError: The rows are longer than the model's positions.
+        """
+        ids, seed = inputs["input_ids"], inputs.get("dropout_seed")
+        check_length(ids.shape[1], self.architecture)
+        mask = inputs.get("attention_mask")
+        bias = None if mask is None else padding_bias(mask)
+        hidden = self.embeddings(ids, seed, None if mask is None else self.places(ids))
+        for layer, (own_bias, rotation) in zip(
+            self.layer_stack, self.layer_inputs(ids.shape[1], bias), strict=True
+        ):
+            apply = kernels.recomputed_layer(layer) if self.remat else layer
+            hidden = apply(hidden, own_bias, seed, rotation)  # (B, L, H)
+        if "masked_positions" in inputs:
+            hidden = kernels.gather_positions(hidden, inputs["masked_positions"])  # (B, K, H)
+        hidden = hidden if self.final_norm is None else self.final_norm(hidden)
+        return self.embeddings.words.decode(self.lm_head(hidden), self.lm_head.bias)
+
+
+class MaskedHead(keras.layers.Layer):
+    """The language-model head up to the tied decoder, whose bias it holds."""
+
+    def __init__(
+        self, vocab_size: int, options: BlockOptions, weights: FirstWeights, **kwargs: Any
+    ) -> None:
+        super().__init__(**kwargs)
+        self.vocab_size = vocab_size
+        policy = self.dtype_policy
+        self.dense = Dense(
+            options.width,
+            weights,
+            scale=options.scales.mixed,
+            use_bias=options.use_bias,
+            name="dense",
+            dtype=policy,
+        )
+        self.norm = Norm(options.norm, options.epsilon, name="norm", dtype=policy)
+
+    def build(self, input_shape: Any) -> None:
+        self.dense.build(input_shape)
+        self.norm.build(input_shape)
+        self.bias = self.add_weight(
+            shape=(self.vocab_size,), initializer="zeros", name="bias", autocast=False
+        )
+
+    def call(self, hidden: Tensor) -> Tensor:
+        return self.norm(kernels.gelu(self.dense(hidden)))
+
+
+def check_length(length: int, architecture: Architecture) -> None:
+    """Refuses rows that the model has no positions for.
+
+    Raises:
+        ConfigError: With the two lengths.
+    """
+    if length > architecture.max_seq_length:
+        raise ConfigError(
+            "The rows are longer than the model's positions",
+            expected=f"at most {architecture.max_seq_length} tokens",
+            received=f"{length}",
+            fix="build the model with a larger max_position_embeddings, or cut the rows",
+        )

@@ -1,0 +1,140 @@
+"""GPT-2: a decoder that normalises first, with positions, its head tied to the words.
+
+Source: Radford et al., "Language Models are Unsupervised Multitask Learners", section 2.3. First
+weights are normal with a standard deviation of 0.02, and in kernels whose outputs are added to the
+hidden states smaller by √(2 · layers). The arithmetic is that of `GPT2LMHeadModel` in transformers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import keras
+from keras import ops
+
+from core.models.architecture import Gpt2Architecture
+from core.models.encoder import check_length
+from core.models.layers import (
+    BlockOptions,
+    Cache,
+    EmbeddingOptions,
+    FirstScales,
+    FirstWeights,
+    Tensor,
+    both_biases,
+    causal_bias,
+    padding_bias,
+    step_bias,
+)
+from core.models.stack import Stack
+
+
+class Gpt2LMHeadModel(keras.Model):
+    """A GPT-2 with a language-model head.
+
+    Args:
+        architecture: Its dimensions.
+        seed: Decides the first weights and the dropout.
+        dtype: Precision policy: float32, mixed_bfloat16 or bfloat16.
+        remat: Keep only each layer's inputs for the gradient, and compute the rest twice.
+    """
+
+    def __init__(
+        self,
+        architecture: Gpt2Architecture,
+        *,
+        seed: int,
+        dtype: str = "float32",
+        remat: bool = False,
+    ) -> None:
+        super().__init__(name=architecture.model_type, dtype=dtype)
+        self.architecture = architecture
+        self.decoder = Stack(
+            architecture.num_hidden_layers,
+            _embedding_options(architecture),
+            _block_options(architecture),
+            FirstWeights(seed, architecture.initializer_range),
+            remat=remat,
+            name="decoder",
+            dtype=self.dtype_policy,
+        )
+        self.build()
+
+    def build(self, input_shape: Any = None) -> None:
+        self.decoder.build()
+        self.built = True
+
+    def call(self, inputs: Mapping[str, Tensor]) -> Tensor:
+        """Returns the logits of the token after each, float32 (B, L, V).
+
+        Args:
+            inputs: `input_ids` int32 (B, L). Optional: `attention_mask` (B, L), 1 for tokens and 0
+                for padding; padding behind a text needs none. Optional: `dropout_seed` int32 (2,),
+                other ones for each step; without it nothing is dropped.
+
+        Raises:
+            ConfigError: The rows are longer than the model's positions.
+        """
+        ids, mask = inputs["input_ids"], inputs.get("attention_mask")
+        check_length(ids.shape[1], self.architecture)
+        bias = both_biases(causal_bias(ids.shape[1]), None if mask is None else padding_bias(mask))
+        return self._decode(self.decoder(ids, bias, inputs.get("dropout_seed")))
+
+    def start_cache(self, inputs: Mapping[str, Tensor], length: int) -> Cache:
+        """Returns an empty cache.
+
+        Args:
+            inputs: `input_ids` int32 (B, L), of which only B matters.
+            length: Slots: tokens of the prompt and of what is to be generated.
+
+        Raises:
+            ConfigError: The model has fewer positions.
+        """
+        check_length(length, self.architecture)
+        size = inputs["input_ids"].shape[0]
+        return {
+            "positions": ops.zeros((size,), "int32"),
+            "layers": self.decoder.start_cache(size, length),
+        }
+
+    def decode_step(self, ids: Tensor, cache: Cache) -> tuple[Tensor, Cache]:
+        """Returns the logits of the token after each, float32 (B, S, V), and the cache with them.
+
+        Args:
+            ids: The next tokens, int32 (B, S): a prompt, or one token of each row.
+            cache: What `start_cache` or this returned. Its `positions` int32 (B,) say how many
+                tokens of each row are in it: set them back behind a prompt that was padded.
+        """
+        positions, layers = cache["positions"], cache["layers"]
+        bias = step_bias(positions, ids.shape[1], layers[0]["key"].shape[1])
+        hidden, layers = self.decoder.step(ids, layers, positions, bias)
+        return self._decode(hidden), {"positions": positions + ids.shape[1], "layers": layers}
+
+    def _decode(self, hidden: Tensor) -> Tensor:
+        return self.decoder.embeddings.words.decode(hidden)
+
+
+def _block_options(found: Gpt2Architecture) -> BlockOptions:
+    added = (2 * found.num_hidden_layers) ** -0.5
+    return BlockOptions(
+        width=found.hidden_size,
+        heads=found.num_attention_heads,
+        head_size=found.head_size,
+        units=found.intermediate_size,
+        activation=found.hidden_act,
+        dropout=found.hidden_dropout_prob,
+        attention_dropout=found.attention_probs_dropout_prob,
+        epsilon=found.layer_norm_eps,
+        norm_first=True,
+        scales=FirstScales(mixed=added, down=added),
+    )
+
+
+def _embedding_options(found: Gpt2Architecture) -> EmbeddingOptions:
+    return EmbeddingOptions(
+        rows=found.vocab_size,
+        width=found.hidden_size,
+        dropout=found.hidden_dropout_prob,
+        positions=found.max_position_embeddings,
+    )

@@ -1,0 +1,128 @@
+"""Embeddings, blocks and a last norm: a GPT-2, or one half of a T5 or BART."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import keras
+
+from core.models.layers import (
+    Block,
+    BlockOptions,
+    Cache,
+    Dropout,
+    Embedding,
+    EmbeddingOptions,
+    Embeddings,
+    FirstWeights,
+    Norm,
+    Tensor,
+    build_all,
+    run_blocks,
+)
+
+
+class Stack(keras.layers.Layer):
+    """Embeddings and blocks, normalised at the end where the norms come first.
+
+    Args:
+        count: Number of blocks.
+        embedding_options: What is added to the words.
+        options: How blocks are built.
+        weights: Where the first values come from.
+        words: A table that is used elsewhere too; None: one of its own.
+        cross: Whether blocks look at an encoder.
+        final_dropout: After the last norm.
+        remat: Keep only each block's inputs for the gradient, and compute the rest twice.
+    """
+
+    def __init__(
+        self,
+        count: int,
+        embedding_options: EmbeddingOptions,
+        options: BlockOptions,
+        weights: FirstWeights,
+        *,
+        words: Embedding | None = None,
+        cross: bool = False,
+        final_dropout: float = 0.0,
+        remat: bool = False,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(autocast=False, **kwargs)
+        self.width = options.width
+        self.remat = remat
+        policy = self.dtype_policy
+        self.embeddings = Embeddings(
+            embedding_options, weights, words, name="embeddings", dtype=policy
+        )
+        self.blocks = [
+            Block(options, weights, cross=cross, name=f"layer_{index}", dtype=policy)
+            for index in range(count)
+        ]
+        self.final_norm = None
+        if options.norm_first:
+            self.final_norm = Norm(options.norm, options.epsilon, name="final_norm", dtype=policy)
+        self.final_dropout = Dropout(final_dropout, weights, name="final_dropout", dtype=policy)
+
+    def build(self, input_shape: Any = None) -> None:
+        layers = [self.embeddings, *self.blocks, self.final_norm, self.final_dropout]
+        build_all([one for one in layers if one is not None], (None, None, self.width))
+        self.built = True
+
+    def call(
+        self,
+        ids: Tensor,
+        bias: Tensor | None = None,
+        dropout_seed: Tensor | None = None,
+        memory: Tensor | None = None,
+        memory_bias: Tensor | None = None,
+    ) -> Tensor:
+        """Returns hidden states (B, L, H).
+
+        Args:
+            ids: int32 (B, L).
+            bias: Added to attention logits, float32, broadcast to (B, N, L, L).
+            dropout_seed: The step's, int32 (2,); None drops nothing.
+            memory: The encoder's hidden states (B, M, H).
+            memory_bias: Added to the logits of attention to it, broadcast to (B, N, L, M).
+        """
+        hidden = self.embeddings(ids, dropout_seed)
+        arguments = (bias, dropout_seed, None, memory, memory_bias)
+        hidden = run_blocks(self.blocks, self.remat, hidden, *arguments)
+        return self._finish(hidden, dropout_seed)
+
+    def start_cache(
+        self, batch_size: int, length: int, memory: Tensor | None = None
+    ) -> list[Cache]:
+        """Returns each block's empty cache for `length` tokens."""
+        return [block.start_cache(batch_size, length, memory) for block in self.blocks]
+
+    def step(
+        self,
+        ids: Tensor,
+        caches: list[Cache],
+        positions: Tensor,
+        bias: Tensor,
+        memory_bias: Tensor | None = None,
+    ) -> tuple[Tensor, list[Cache]]:
+        """Returns the hidden states of new tokens (B, S, H), and the caches with them.
+
+        Args:
+            ids: The new tokens, int32 (B, S).
+            caches: Of what came before.
+            positions: How many tokens of each row that is, int32 (B,).
+            bias: Hides the rest of the cache, float32, broadcast to (B, N, S, M).
+            memory_bias: See `call`.
+        """
+        first = self.embeddings.options.first_position
+        places = positions[:, None] + keras.ops.arange(ids.shape[1])[None, :] + first
+        hidden, changed = self.embeddings(ids, None, places), []
+        for block, cache in zip(self.blocks, caches, strict=True):
+            hidden, one = block.step(hidden, cache, positions, bias, memory_bias)
+            changed.append(one)
+        return self._finish(hidden, None), changed
+
+    def _finish(self, hidden: Tensor, seed: Tensor | None) -> Tensor:
+        hidden = hidden if self.final_norm is None else self.final_norm(hidden)
+        return self.final_dropout(hidden, seed)

@@ -1,0 +1,38 @@
+"""Small models of all families, as the tests of their arithmetic build them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from core.config import TrainConfig
+from core.models.architecture import Architecture
+from core.models.registry import resolve_architecture
+
+FAMILIES = ("roberta", "bert", "modernbert", "gpt2", "t5", "bart")
+ENCODERS = ("roberta", "bert", "modernbert")
+GENERATORS = ("gpt2", "t5", "bart")
+VOCAB_SIZE, LENGTH, PAD, BOS, EOS = 61, 16, 3, 0, 2
+
+# Local attention and rare distances are to matter at the length that is tried.
+_CHANGES: dict[str, dict[str, Any]] = {
+    "modernbert": {"local_attention": 8, "global_rope_theta": 100.0},
+    "t5": {"relative_attention_num_buckets": 8, "relative_attention_max_distance": 12, "d_kv": 12},
+    "bart": {"num_decoder_layers": 3},
+}
+
+
+def small_architecture(family: str) -> Architecture:
+    """Returns a model of a few layers, with dropout."""
+    config = TrainConfig(
+        family=family,  # type: ignore[arg-type]
+        size="mini",
+        num_hidden_layers=4 if family == "modernbert" else 2,
+        hidden_size=32,
+        num_attention_heads=4,
+        intermediate_size=40,
+    )
+    found = resolve_architecture(
+        config, vocab_size=VOCAB_SIZE, row_length=LENGTH, pad_id=PAD, bos_id=BOS, eos_id=EOS
+    )
+    return replace(found, **_CHANGES.get(family, {}))
