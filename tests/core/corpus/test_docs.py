@@ -91,6 +91,13 @@ def test_texts_are_distinct_and_come_in_the_same_order_from_the_cache(tmp_path: 
 
 
 @pytest.mark.usefixtures("two_packages")
+def test_a_limit_leaves_most_of_what_it_allows_for_training(tmp_path: Path) -> None:
+    config = CorpusConfig(limit=100, validation_percent=10)
+    documents = list(open_corpus(config, Workspace(tmp_path)).documents("train"))
+    assert 75 <= len(documents) <= 98
+
+
+@pytest.mark.usefixtures("two_packages")
 def test_reading_can_be_stopped_and_leaves_nothing(tmp_path: Path) -> None:
     with pytest.raises(RunStopped):
         DocsSource(Workspace(tmp_path), Stopped())
