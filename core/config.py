@@ -439,10 +439,11 @@ class TrainConfig(StageConfig):
         None, "Use only this many validation rows.", group="Evaluation", ge=1
     )
 
-    optimizer: Literal["adamw", "muon"] = knob(
+    optimizer: Literal["adamw", "muon", "adafactor"] = knob(
         "adamw",
-        "adamw: as all the published examples have it; muon: orthogonalised momentum for the "
-        "matrices, AdamW for the rest, which learns more from a step.",
+        "adamw: as most published examples have it; muon: orthogonalised momentum for the "
+        "matrices, AdamW for the rest, which learns more from a step; adafactor: as T5's example "
+        "has it, with little memory, no weight decay, and a learning rate relative to the weights.",
         group="Optimizer",
         basic=True,
     )

@@ -98,7 +98,7 @@ class Muon(AdamW):
         rest = [variable for variable in variables if not _is_kernel(variable)]
         velocities = iter(self.add_optimizer_variables(rest, "velocity"))
         self._velocities = [None if _is_kernel(one) else next(velocities) for one in variables]
-        self._parts = [_FUSED_KERNELS.get(one.path.split("/")[-2], 1) for one in variables]
+        self._parts = [_parts_of(one) for one in variables]
 
     def update_step(self, gradient: Tensor, variable: Tensor, learning_rate: Tensor) -> None:
         index = self._get_variable_index(variable)
@@ -113,8 +113,101 @@ class Muon(AdamW):
         self.assign_sub(variable, ops.cast(learning_rate, variable.dtype) * update)
 
 
+class Adafactor(keras.optimizers.Optimizer):
+    """Adam's second moments as a row and a column for each matrix, and no momentum.
+
+    A step is as large as the weight is: the learning rate is a share of its root mean square.
+    Matrices that stand side by side in a fused kernel count by themselves. The arithmetic is that
+    of `optax.adafactor(learning_rate)`, which the Flax example of T5 uses; there is no weight
+    decay.
+
+    Source: Shazeer & Stern, https://arxiv.org/abs/1804.04235, algorithms 4 and 5.
+    """
+
+    def build(self, variables: list[keras.Variable]) -> None:
+        if self.built:
+            return
+        super().build(variables)
+        self._parts = [_parts_of(one) for one in variables]
+        self._moments = [
+            self._make_moments(one, parts)
+            for one, parts in zip(variables, self._parts, strict=True)
+        ]
+
+    def update_step(self, gradient: Tensor, variable: Tensor, learning_rate: Tensor) -> None:
+        index = self._get_variable_index(variable)
+        parts = self._parts[index]
+        gradient = _split_parts(ops.cast(gradient, variable.dtype), parts)
+        update = gradient * self._inverse_roots(ops.square(gradient), self._moments[index])
+        update = update / ops.maximum(_root_mean_square(update) / _LARGEST_UPDATE, 1.0)
+        size = ops.maximum(_root_mean_square(_split_parts(variable, parts)), _SMALLEST_WEIGHT)
+        step = update * size * ops.cast(learning_rate, variable.dtype)
+        self.assign_sub(variable, _join_parts(step, variable.shape))
+
+    def _all_reduce_sum_gradients(self, grads_and_vars: Sequence[Any]) -> list[Any]:
+        return list(grads_and_vars)  # They are summed over the devices already.
+
+    def _make_moments(self, variable: keras.Variable, parts: int) -> list[keras.Variable]:
+        shape = (parts, *variable.shape[:-1], variable.shape[-1] // parts)
+        shapes = {"moment": shape}
+        if len(shape) == 3 and min(shape[1:]) >= _SMALLEST_FACTORED:
+            shapes = {"row": shape[:2], "column": (shape[0], shape[2])}
+        path = variable.path.replace("/", "_")
+        return [
+            self.add_variable(shape=one, initializer="zeros", name=f"{path}_{name}")
+            for name, one in shapes.items()
+        ]
+
+    def _inverse_roots(self, squares: Tensor, moments: list[keras.Variable]) -> Tensor:
+        """Returns 1 / √(mean square of the gradients so far), for each element."""
+        squares = squares + _SMALLEST_SQUARE
+        if len(moments) == 1:
+            return ops.rsqrt(self._renew(moments[0], squares))
+        row = self._renew(moments[0], ops.mean(squares, axis=-1))
+        column = self._renew(moments[1], ops.mean(squares, axis=-2))
+        row = row / ops.mean(row, axis=-1, keepdims=True)
+        return ops.rsqrt(row)[..., None] * ops.rsqrt(column)[..., None, :]
+
+    def _renew(self, moment: keras.Variable, new: Tensor) -> Tensor:
+        kept = 1.0 - ops.power(ops.cast(self.iterations + 1, moment.dtype), -_DECAY_POWER)
+        value = moment * kept + new * (1.0 - kept)
+        self.assign(moment, value)
+        return value
+
+
+# Adafactor's constants. Source: the paper's section 9, and the defaults of `optax.adafactor`.
+_SMALLEST_SQUARE = 1e-30
+_SMALLEST_WEIGHT = 1e-3
+_LARGEST_UPDATE = 1.0
+_DECAY_POWER = 0.8
+_SMALLEST_FACTORED = 128
+
+
+def _split_parts(values: Tensor, parts: int) -> Tensor:
+    """Returns what stands side by side, (…, parts·n), one after the other, (parts, …, n)."""
+    values = ops.convert_to_tensor(values)
+    shape = tuple(values.shape)
+    apart = ops.reshape(values, (*shape[:-1], parts, shape[-1] // parts))
+    return ops.moveaxis(apart, -2, 0)
+
+
+def _join_parts(values: Tensor, shape: Sequence[int]) -> Tensor:
+    return ops.reshape(ops.moveaxis(values, 0, -2), tuple(shape))
+
+
+def _root_mean_square(parts: Tensor) -> Tensor:
+    """Returns each part's, broadcast to (parts, …, n)."""
+    axes = tuple(range(1, len(parts.shape)))
+    return ops.sqrt(ops.mean(ops.square(parts), axis=axes, keepdims=True))
+
+
 def _is_kernel(variable: keras.Variable) -> bool:
     return bool(variable.path.endswith("/kernel"))
+
+
+def _parts_of(variable: keras.Variable) -> int:
+    """Returns how many matrices, or biases, stand side by side in a weight."""
+    return _FUSED_KERNELS.get(variable.path.split("/")[-2], 1)
 
 
 # Kernels that hold several matrices side by side, and how many.
@@ -163,6 +256,9 @@ def create_optimizer(
     }
     if config.optimizer == "adamw":
         return AdamW(**settings)
+    if config.optimizer == "adafactor":
+        names = ("learning_rate", "global_clipnorm", "name")
+        return Adafactor(**{name: settings[name] for name in names})
     return Muon(
         momentum=config.muon_momentum, adam_ratio=config.adam_learning_rate_ratio, **settings
     )
