@@ -43,6 +43,8 @@ _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 _HUB_FILES = ("config.json", "*.safetensors", "*.safetensors.index.json", "tokenizer*.json",
               "special_tokens_map.json")  # fmt: skip
 
+_FILES = ("*.json", "*.safetensors", "*.h5", "*.msgpack")
+
 _kept: OrderedDict[tuple[object, ...], FillMask] = OrderedDict()
 _kept_lock = threading.Lock()
 
@@ -382,7 +384,7 @@ def _top(probabilities: NDArray[np.float32], count: int) -> list[int]:
 
 def _identity(folder: Path) -> tuple[object, ...]:
     """Returns what changes when a checkpoint is written anew."""
-    names = sorted(path for pattern in ("*.json", "*.safetensors") for path in folder.glob(pattern))
+    names = sorted(path for pattern in _FILES for path in folder.glob(pattern))
     stats = [(path.name, path.stat()) for path in names]
     return (
         str(folder.resolve()),

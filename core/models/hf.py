@@ -7,7 +7,7 @@ written without an engine; only `load_model` builds a model. Pickles are never l
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from core.errors import CheckpointError
 from core.models.architecture import Architecture
 from core.models.configs import class_name, config_values, parse_config
+from core.models.interop import find_foreign, read_foreign
 from core.models.names import Tie, ties
 
 if TYPE_CHECKING:
@@ -122,7 +123,7 @@ def read_weights(
 
     Args:
         folder: Holds `config.json` and `model.safetensors`, in one file or in several with an
-            index.
+            index; or what transformers 4 wrote from Flax or TensorFlow.
         architecture: What the weights have to fit; by default what `config.json` says.
 
     Returns:
@@ -197,12 +198,17 @@ class _TensorFiles:
         self._folder = folder
         self._kind = kind
         self._stack = ExitStack()
-        self._files: dict[str, Any] = {}
+        self._files: dict[str, Callable[[str], NDArray]] = {}
 
     def __enter__(self) -> _TensorFiles:
+        foreign = None if _has_safetensors(self._folder) else find_foreign(self._folder)
+        if foreign is not None:
+            tensors = read_foreign(foreign)
+            self._files = dict.fromkeys(tensors, tensors.__getitem__)
+            return self
         for path in _weight_files(self._folder):
             file = self._stack.enter_context(_open_weights(path))
-            self._files.update(dict.fromkeys(file.keys(), file))
+            self._files.update(dict.fromkeys(file.keys(), file.get_tensor))
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -219,7 +225,9 @@ class _TensorFiles:
                 + ", ".join(sorted(self._files)[:3]),
                 fix=f"use a checkpoint of a {self._kind}",
             )
-        value = self._files[found].get_tensor(found)
+        value = self._files[found](found)
+        if value.shape == (1, *tie.their_shape):  # As TensorFlow's GPT-2 has its biases.
+            value = value[0]
         if value.shape != tie.their_shape:
             raise CheckpointError(
                 f"The tensor {found} in {self._folder} has another shape than config.json says",
@@ -231,7 +239,7 @@ class _TensorFiles:
 
     def check_zeros(self, name: str) -> None:
         """Refuses a checkpoint where something was put that has no place here."""
-        if name in self._files and np.any(self._files[name].get_tensor(name)):
+        if name in self._files and np.any(self._files[name](name)):
             raise CheckpointError(
                 f"The tensor {name} in {self._folder} has no place in the model",
                 expected="zeros, as in every published BART",
@@ -266,6 +274,10 @@ def _open_weights(path: Path) -> Any:
             received=str(error),
             fix="copy or download the file again, or use an earlier checkpoint",
         ) from error
+
+
+def _has_safetensors(folder: Path) -> bool:
+    return any((folder / name).is_file() for name in (WEIGHTS_FILE, INDEX_FILE))
 
 
 def _weight_files(folder: Path) -> list[Path]:
