@@ -29,6 +29,11 @@ pairs = {
                    (random(3, 5, 8), random(8), random(8))),
     "gelu": (kernels.gelu, lambda x: 0.5 * x * (1 + ops.erf(x / np.sqrt(2).astype(np.float32))),
              (random(4, 50),)),
+    "gelu_tanh": (kernels.gelu_tanh, lambda x: 0.5 * x * (1 + ops.tanh(
+        np.float32(np.sqrt(2 / np.pi)) * (x + 0.044715 * x * x * x))), (random(4, 50),)),
+    "rms_norm": (lambda x, s: kernels.rms_norm(x, s, 1e-6),
+                 lambda x, s: x / ops.sqrt(ops.mean(ops.square(x), -1, keepdims=True) + 1e-6) * s,
+                 (random(3, 5, 8), random(8))),
 }
 
 def gradients(function, arguments):
