@@ -49,8 +49,8 @@ class DiskUse:
     """What a workspace takes on its disk.
 
     Attributes:
-        parts: Bytes by part: tokenizer, shards, model, preflight, runs, other. What is linked twice counts
-            where it comes first.
+        parts: Bytes by part: tokenizer, shards, model, preflight, runs, other. What is linked twice
+            counts where it comes first.
         free_bytes: What is left on that disk.
     """
 

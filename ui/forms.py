@@ -39,6 +39,8 @@ _MOST_BUTTONS = 4
 _YES_OR_NO = [("Automatic", ""), ("Yes", "yes"), ("No", "no")]
 _GROUPED_DIGITS = re.compile(r"-?\d{1,3}(?:[ ,_\u00a0\u202f]\d{3})+")
 _UNSET = "not set"
+# What the form that this one extends is called among the forms beside it.
+_BASE = "(base)"
 # Problems are numbered, so that the same one shown twice is a change.
 _numbers = itertools.count(1)
 
@@ -60,6 +62,8 @@ class Form(Generic[ConfigT]):
         id: The beginning of the components' ids in the page.
         workspace: Its artifacts are suggested; paths are confined to what it may read.
         nested: Forms, rendered elsewhere, of the fields that are configs themselves.
+        base: The form, rendered elsewhere in the same tab, of the config model that this one
+            extends. What it has isn't shown again; its name stays with it.
         check: Refuses, with a StudioError, what would fail as soon as it is started.
     """
 
@@ -70,11 +74,13 @@ class Form(Generic[ConfigT]):
         workspace: Workspace,
         *,
         nested: Mapping[str, Form[Any]] | None = None,
+        base: Form[Any] | None = None,
         check: Callable[[ConfigT], object] = lambda config: None,
     ) -> None:
         self.model = model
         self.id = id
         self.nested = dict(nested or {})
+        self.base = base
         # Gradio adds the listeners (`change`, `input`) to its classes where types can't see them.
         self.components: dict[str, Any] = {}
         self.problems: gr.HTML
@@ -83,20 +89,21 @@ class Form(Generic[ConfigT]):
 
     @property
     def inputs(self) -> list[Any]:
-        """Returns the components that handlers take: this form's, then the nested ones'."""
+        """Returns the components that handlers take: this form's, then the other ones'."""
         return [
             *self.components.values(),
             *(c for form in self.nested.values() for c in form.inputs),
+            *(self.base.inputs if self.base else []),
         ]
 
     @property
     def problem_outputs(self) -> list[gr.HTML]:
         """Returns the components through which problems are shown beside fields."""
-        return [self.problems, *(form.problems for form in self.nested.values())]
+        return [form.problems for form in self._forms().values()]
 
     def render(self) -> None:
         """Makes the components, in the Blocks context that is open."""
-        fields = {n: f for n, f in self.model.model_fields.items() if not _is_config(f)}
+        fields = {n: f for n, f in self._own_fields().items() if not _is_config(f)}
         defaults = self.model()
         with gr.Column(elem_id=self.id, elem_classes=["ps-form"]):
             if any(not field_extra(field)["basic"] for field in fields.values()):
@@ -129,7 +136,7 @@ class Form(Generic[ConfigT]):
         for name, form in self.nested.items():
             values[name] = form.parse(*rest[: len(form.inputs)])
             rest = rest[len(form.inputs) :]
-        config = self.model.parse(values)
+        config = self.model.parse({**self._inherited(rest), **values})
         self._confine(config)
         return config
 
@@ -159,8 +166,10 @@ class Form(Generic[ConfigT]):
             )
             for name, component in self.components.items()
         }
-        nested = [form.updates(getattr(config, name)) for name, form in self.nested.items()]
-        return functools.reduce(lambda left, right: {**left, **right}, nested, own)
+        others = [form.updates(getattr(config, name)) for name, form in self.nested.items()]
+        if self.base:
+            others.append(self.base.updates(config))
+        return functools.reduce(lambda left, right: {**left, **right}, others, own)
 
     def follow_artifacts(self, line: gr.HTML) -> None:
         """Keeps the menus that name artifacts up to date.
@@ -201,15 +210,15 @@ class Form(Generic[ConfigT]):
         @functools.wraps(handler)
         def wrapper(*raw: Any) -> dict[Any, Any]:
             try:
-                return {**self._shown({}), **handler(*raw)}
+                return {**self._shown({}, live=live), **handler(*raw)}
             except StudioError as error:
                 beside = self._beside(error)
                 if not live and not beside:
                     raise present.notice(error) from error
-                if not live and not beside.get(""):
+                if not live and beside.keys() & self.nested.keys():
                     place = next(iter(beside)).capitalize()
                     gr.Warning(present.escape(f"In {place}: {error.problem}"))
-                return {**self._shown(beside, reveal=not live), **otherwise}
+                return {**self._shown(beside, reveal=not live, live=live), **otherwise}
             except gr.Error:
                 raise
             except Exception as error:
@@ -248,11 +257,28 @@ class Form(Generic[ConfigT]):
 
     def place_of(self, error: StudioError) -> str:
         """Returns the id of the form, this or a nested one, that an error concerns, if any."""
-        forms = {"": self, **self.nested}
+        forms = self._forms()
         return next((forms[name].id for name in self._beside(error)), "")
 
-    def _shown(self, beside: dict[str, Problems], *, reveal: bool = False) -> dict[gr.HTML, Any]:
-        forms = {"": self, **self.nested}
+    def _forms(self) -> dict[str, Form[Any]]:
+        """Returns all forms whose values make the config: "" is this one."""
+        return {"": self, **self.nested, **({_BASE: self.base} if self.base else {})}
+
+    def _own_fields(self) -> dict[str, FieldInfo]:
+        inherited = self.base.model.model_fields if self.base else {}
+        return {n: f for n, f in self.model.model_fields.items() if n not in inherited}
+
+    def _inherited(self, raw: Sequence[Any]) -> dict[str, Any]:
+        """Returns the values that the base form's components come to."""
+        if self.base is None:
+            return {}
+        return self.base.parse(*raw).model_dump(exclude={"name"})
+
+    def _shown(
+        self, beside: dict[str, Problems], *, reveal: bool = False, live: bool = False
+    ) -> dict[gr.HTML, Any]:
+        """Returns updates that show problems; as one types, a base form shows its own by itself."""
+        forms = {name: form for name, form in self._forms().items() if name != _BASE or not live}
         return {
             form.problems: {
                 "form": form.id,
@@ -265,8 +291,7 @@ class Form(Generic[ConfigT]):
 
     def _beside(self, error: StudioError) -> dict[str, Problems]:
         """Sorts an error to the fields it concerns, by form: "" is this one."""
-        forms = {"": self, **self.nested}
-        found = {name: form._own_problems(error) for name, form in forms.items()}
+        found = {name: form._own_problems(error) for name, form in self._forms().items()}
         first = next((name for name, problems in found.items() if problems), None)
         return {} if first is None else {first: found[first]}
 

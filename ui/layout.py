@@ -41,13 +41,13 @@ def build_page(workspace: Workspace) -> gr.Blocks:
                 corpus.render_line(text)
                 rows = shards.render(workspace, text, pieces, line)
             with _tab("train", "A model from scratch, on your shards, by a published recipe."):
-                recipe = train.render(workspace, rows, line)
+                recipe, check = train.render(workspace, store, rows, line)
             with _tab("runs", "What is queued, what is running, and what came of it."):
-                runs.render(workspace, store, [pieces, rows, recipe])
+                runs.render(workspace, store, [pieces, rows, recipe, check])
                 disk.render(workspace, store)
             with _tab("playground", "Hide a word, and see what the model would put there."):
                 playground.render(workspace, line)
-        for form in (text, pieces.form, rows.form, recipe.form):
+        for form in (text, pieces.form, rows.form, recipe.form, check.form):
             form.remember(page)
     return page
 

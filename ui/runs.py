@@ -11,6 +11,7 @@ import gradio as gr
 
 from core.config import StageConfig, field_extra, title_of
 from core.errors import ConfigError, StudioError
+from core.events import read_notes
 from core.runs.client import (
     choose_slots,
     delete_run,
@@ -19,13 +20,16 @@ from core.runs.client import (
     resume_run,
 )
 from core.runs.commands import python_lines, shell_line
+from core.runs.folder import RunFolder
 from core.runs.slots import get_slots
 from core.stages import parse_stage_config
 from core.store import RunRow, Store
+from core.training.devices import is_description
 from core.workspace import Workspace
 from ui import charts
 from ui.assets import script
 from ui.parts import markup
+from ui.parts.preflight import describe_report, is_report, take_batch_size
 from ui.parts.run_rows import BAD_ENDINGS, describe_alert, ending_of, summarize
 from ui.parts.stage import Launcher
 from ui.present import answering, escape, guarded
@@ -70,7 +74,7 @@ def render(workspace: Workspace, store: Store, launchers: Sequence[Launcher] = (
     """
     board = gr.HTML(
         html_template=_TEMPLATE,
-        js_on_load=script("chart.js", "runs.js"),
+        js_on_load=script("chart.js", "preflight_card.js", "runs.js"),
         server_functions=[
             _list_function(store),
             _detail_function(workspace, store),
@@ -93,6 +97,8 @@ def render(workspace: Workspace, store: Store, launchers: Sequence[Launcher] = (
         show_progress="hidden",
         api_visibility="private",
     )
+    if "train" in by_stage:
+        take_batch_size(board, by_stage["train"].form)
 
 
 def _clone(run: str, store: Store, launchers: Mapping[str, Launcher]) -> dict[Any, Any]:
@@ -139,6 +145,8 @@ def _detail_function(workspace: Workspace, store: Store) -> Answer:
             "ending": ending_of(row),
             "log_end": _log_end(workspace, row),
             "warnings": [_warning(one) for one in reversed(row.warnings)],
+            "devices": _devices(workspace, row),
+            "preflight": _preflight(row),
             "settings": _settings(row),
             "commands": _commands(row, workspace),
         }
@@ -209,6 +217,19 @@ def _log_end(workspace: Workspace, row: RunRow) -> str:
     if row.state not in BAD_ENDINGS:
         return ""
     return read_log_tail(workspace, row.id, lines=_LINES_OF_A_BAD_END)
+
+
+def _devices(workspace: Workspace, row: RunRow) -> str:
+    """Returns what a run computes on and why, in the words of its newest attempt."""
+    notes = read_notes(RunFolder.of(workspace, row.id).events)
+    return next(filter(is_description, reversed(notes)), "")
+
+
+def _preflight(row: RunRow) -> dict[str, Any] | None:
+    """Returns the report that a preflight has made."""
+    if not is_report(row.results):
+        return None
+    return describe_report(row.results, row.config, row.config.get("price_per_chip_hour"))
 
 
 def _warning(warning: dict[str, Any]) -> dict[str, Any]:

@@ -1,30 +1,50 @@
-"""The Train tab: the model and its recipe, with what they come to worked out as one types."""
+"""The Train tab: the model and its recipe, with what they come to worked out as one types.
+
+Below it the preflight: the same settings on a TPU that need not be there.
+"""
 
 from __future__ import annotations
 
 import gradio as gr
 
-from core.config import TrainConfig
+from core.config import PreflightConfig, TrainConfig
+from core.errors import StudioError
 from core.models.registry import count_parameters
-from core.training import recipe
+from core.store import Store
+from core.training import preflight, recipe
+from core.training.devices import choose, find_hardware
 from core.training.inputs import TrainingInputs, open_inputs
 from core.workspace import Workspace
 from ui.forms import Form
 from ui.parts import markup
+from ui.parts.preflight import render_report
 from ui.parts.stage import Earlier, Forecast, Launcher
+from ui.present import escape
+
+_CHECK = """
+<h3 class="ps-subheading">Before you pay for a TPU</h3>
+<p class="ps-note">Compiles the training step with the settings above for a TPU that isn't here, and
+says whether it fits, how long the run takes and what it costs. It runs on this machine; nothing is
+booked.</p>
+"""
+_NO_SHARDS = """
+<p class="ps-note ps-without-shards">No shards are chosen above, so say what they would be like: the
+size of the vocabulary, and the tokens in a row.</p>
+"""
 
 
-def render(workspace: Workspace, rows: Launcher, line: gr.HTML) -> Launcher:
-    """Makes the tab and returns what starts its runs.
+def render(
+    workspace: Workspace, store: Store, rows: Launcher, line: gr.HTML
+) -> tuple[Launcher, Launcher]:
+    """Makes the tab and returns what starts its trainings, and what starts its preflights.
 
     Args:
         workspace: Where shards are found and the run goes.
+        store: Where runs are listed.
         rows: What builds shards where there are none.
         line: The status line, whose `artifacts` event tells of new shards.
     """
-    form = Form(
-        TrainConfig, "train", workspace, check=lambda config: open_inputs(config, workspace)
-    )
+    form = Form(TrainConfig, "train", workspace, check=lambda config: _check(config, workspace))
     launcher = Launcher(
         "train",
         form,
@@ -36,9 +56,81 @@ def render(workspace: Workspace, rows: Launcher, line: gr.HTML) -> Launcher:
     with gr.Column(elem_classes=["ps-card"]):
         form.render()
         launcher.render_facts()
+        _render_hardware(form)
         launcher.render_start("Train")
     form.follow_artifacts(line)
+    return launcher, _render_preflight(workspace, store, form)
+
+
+def _check(config: TrainConfig, workspace: Workspace) -> None:
+    """Refuses what would fail as soon as it is started, on the devices of this machine."""
+    choose(config, find_hardware())
+    open_inputs(config, workspace)
+
+
+def _render_hardware(form: Form[TrainConfig]) -> None:
+    """Makes the line that says what this machine has, and what a run would take of it."""
+    shown = gr.HTML(elem_id="train-hardware")
+
+    def look(*raw: str) -> str:
+        try:
+            return _hardware(form.parse(*raw))
+        except StudioError:
+            return _hardware(None)
+
+    gr.on(
+        None,
+        look,
+        inputs=form.inputs,
+        outputs=shown,
+        trigger_mode="always_last",
+        show_progress="hidden",
+        api_visibility="private",
+    )
+
+
+def _hardware(config: TrainConfig | None) -> str:
+    """Says what this machine has, and what a run with these settings would take of it."""
+    hardware = find_hardware()
+    has = f"This machine: {escape(hardware.describe())}."
+    if config is None:
+        return f'<p class="ps-note">{has}</p>'
+    try:
+        choice = choose(config, hardware)
+    except StudioError as error:
+        words = f"{escape(error.problem)}: {escape(error.received)}. {escape(error.fix)}."
+        return f'<p class="ps-note">{has}</p><p class="ps-warning">{words}</p>'
+    engine = {"tensorflow": "TensorFlow", "jax": "JAX"}[choice.engine]
+    return (
+        f'<p class="ps-note">{has} The run takes <b>{engine} on the {choice.kind.upper()}</b>: '
+        f"{escape(choice.reason)}.</p>"
+    )
+
+
+def _render_preflight(workspace: Workspace, store: Store, base: Form[TrainConfig]) -> Launcher:
+    form = Form(
+        PreflightConfig,
+        "preflight",
+        workspace,
+        base=base,
+        check=lambda config: preflight.check(config, workspace),
+    )
+    launcher = Launcher("preflight", form, workspace, _foresee_check, _summarize_check)
+    with gr.Column(elem_classes=["ps-card", "ps-preflight-form"]):
+        gr.HTML(_CHECK)
+        form.render()
+        launcher.render_facts()
+        launcher.render_start("Check on a TPU", "secondary")
+        render_report(workspace, store, form)
     return launcher
+
+
+def _foresee_check(config: PreflightConfig) -> Forecast:
+    return Forecast(_summarize_check(config), "" if config.shards else _NO_SHARDS)
+
+
+def _summarize_check(config: PreflightConfig) -> str:
+    return f"Check on a TPU {config.topology}"
 
 
 def _forecast(config: TrainConfig, workspace: Workspace) -> Forecast:

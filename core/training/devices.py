@@ -101,7 +101,7 @@ class Hardware:
         memory = _host_memory_bytes("cpu") or 0
         return (
             f"{os.cpu_count()} CPU cores, {memory / 2**30:.1f} GiB of memory, "
-            f"{_how_many(self.gpus, 'GPU')}, {_how_many(self.tpus, 'TPU chip')}"
+            f"{_how_many(self.gpus, 'GPU')}, {_how_many(self.tpus, 'TPU')}"
         )
 
 

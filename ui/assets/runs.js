@@ -144,7 +144,7 @@ const makeView = (id) => {
   const view = {
     id, after: 0, logSeen: "", stateSeen: "", latest: {}, confirming: "",
     head: part("ps-detail-head"), problem: part("ps-detail-problem"), ending: part("ps-detail-ending"), warnings: part("ps-detail-warnings"),
-    tiles: part("ps-tiles"), verdict: part("ps-verdict", "p"), chartsBox: part("ps-charts"), facts: part("ps-detail-facts"),
+    tiles: part("ps-tiles"), verdict: part("ps-verdict", "p"), devices: part("ps-note", "p"), report: part("ps-detail-report"), chartsBox: part("ps-charts"), facts: part("ps-detail-facts"),
     log: h("code", {}, ""),
   };
   view.charts = CHARTS.map((chart) => {
@@ -156,7 +156,7 @@ const makeView = (id) => {
   view.scale = h("label", { class: "ps-log-scale" }, h("input", { type: "checkbox", onchange: (event) => setLogarithmic(view, event.target.checked) }), "Logarithmic steps");
   view.scale.hidden = true;
   view.logBox = h("details", { class: "ps-log" }, h("summary", {}, "Log"), h("pre", { tabindex: "0", "aria-label": "The end of the run's log" }, view.log));
-  view.root = h("div", {}, view.head, view.problem, view.ending, view.warnings, view.verdict, view.tiles, view.scale, view.chartsBox, view.logBox, view.facts);
+  view.root = h("div", {}, view.head, view.problem, view.ending, view.warnings, view.devices, view.report, view.verdict, view.tiles, view.scale, view.chartsBox, view.logBox, view.facts);
   view.logBox.addEventListener("toggle", () => view.logBox.open && refreshLog(view));
   return view;
 };
@@ -212,8 +212,14 @@ const CONFIRM = {
 
 // Its form opens first, for what is in a tab isn't there until the tab is opened.
 const cloneRun = (run) => {
-  studio.go(run.stage);
+  studio.go(run.tab);
   setTimeout(() => trigger("clone", { run: run.id }), 150);
+};
+
+// The largest batch that a check found goes into the form, which opens first as well.
+const useBatch = (batch_size) => {
+  studio.go("train");
+  setTimeout(() => trigger("use", { batch_size }), 150);
 };
 
 // A run that has ended goes on to more steps than it was planned for.
@@ -264,6 +270,8 @@ const drawDetail = (view, run, known) => {
   view.problem.replaceChildren();
   view.ending.replaceChildren(...ending(run, known));
   view.warnings.replaceChildren(...warnings(known.warnings));
+  view.devices.textContent = known.devices;
+  view.report.replaceChildren(...(known.preflight ? [studio.preflightCard(known.preflight, { use: useBatch })] : []));
   view.facts.replaceChildren(...facts(known));
   if (!run.saves && !ENDED.includes(run.state)) view.logBox.open = true;
 };
@@ -347,7 +355,7 @@ const refreshView = async (view) => {
   const run = rows.get(view.id)?.run;
   if (!run) return;
   drawHead(view, run);
-  const state = `${run.state} ${run.warning}`;
+  const state = `${run.state} ${run.warning} ${run.done > 0}`;
   if (view.stateSeen !== state) {
     drawDetail(view, run, await studio.ask(server.run_detail, { run: view.id }));
     view.stateSeen = state;

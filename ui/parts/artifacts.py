@@ -10,6 +10,7 @@ from core.workspace import MANIFEST_FILE, Artifact, Workspace, read_manifest
 
 logger = logging.getLogger("studio.page")
 
+# Those that other stages take.
 KINDS = ("tokenizer", "shards", "model")
 
 
@@ -23,10 +24,10 @@ def list_names(workspace: Workspace, kind: str) -> list[str]:
     return [artifact.name for artifact in list_artifacts(workspace, kind)]
 
 
-def revision(workspace: Workspace) -> str:
-    """Returns a text that changes when an artifact comes or goes; it costs three system calls."""
+def revision(workspace: Workspace, *kinds: str) -> str:
+    """Returns a text that changes when an artifact comes or goes; it costs a system call a kind."""
     times = []
-    for kind in KINDS:
+    for kind in kinds or KINDS:
         try:
             times.append(str(workspace.folder(kind).stat().st_mtime_ns))
         except FileNotFoundError:

@@ -16,8 +16,14 @@ from ui.assets import script
 from ui.parts.markup import byte_count, count
 from ui.present import answering
 
-_TITLES = {"tokenizer": "Tokenizers", "shards": "Shards", "model": "Models", "runs": "Runs"}
-_ONE = {"tokenizer": "Tokenizer", "shards": "Shards", "model": "Model"}
+_TITLES = {
+    "tokenizer": "Tokenizers",
+    "shards": "Shards",
+    "model": "Models",
+    "preflight": "TPU checks",
+    "runs": "Runs",
+}
+_ONE = {"tokenizer": "Tokenizer", "shards": "Shards", "model": "Model", "preflight": "TPU check"}
 _OTHER = "Database, cache, uploads"
 _MOST_NAMES = 4
 _TEMPLATE = """

@@ -9,7 +9,14 @@ from core.stages import ARTIFACT_KINDS
 from core.store import RunRow
 from ui.parts.markup import count
 
-_TITLES = {"tokenizer": "Tokenizer", "shards": "Shards", "train": "Training"}
+_TITLES = {
+    "tokenizer": "Tokenizer",
+    "shards": "Shards",
+    "train": "Training",
+    "preflight": "TPU check",
+}
+# The tab that holds a stage's form, where it isn't called like the stage.
+_TABS = {"preflight": "train"}
 BAD_ENDINGS = ("failed", "lost")
 # Stages that can save what they have done so far when they are stopped.
 _SAVING = ("train",)
@@ -21,10 +28,12 @@ def summarize(row: RunRow) -> dict[str, Any]:
         "id": row.id,
         "position": row.position,
         "stage": row.stage,
+        "tab": _TABS.get(row.stage, row.stage),
         "title": title_of(row),
         "state": row.state,
         "label": label_of(row),
         "progress": progress_of(row),
+        "note": row.note,
         "done": row.done,
         "total": row.total,
         "eta_seconds": row.eta_seconds,

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import gradio as gr
 
@@ -105,9 +105,11 @@ class Launcher:
             )
         self._facts = gr.HTML(elem_classes=["ps-facts"])
 
-    def render_start(self, button: str) -> None:
+    def render_start(
+        self, button: str, variant: Literal["primary", "secondary"] = "primary"
+    ) -> None:
         """Makes the start button, what it answers, and the command; then ties all together."""
-        self._start = gr.Button(button, variant="primary", elem_id=f"{self.stage}-start")
+        self._start = gr.Button(button, variant=variant, elem_id=f"{self.stage}-start")
         self._answer = gr.HTML(elem_classes=["ps-answer"])
         with gr.Accordion("Show the command", open=False, elem_classes=["ps-command"]):
             self._command = gr.HTML()

@@ -1,0 +1,425 @@
+"""The preflight's report as the page shows it: in words, for the scripts that draw the card.
+
+The Train tab shows the report that belongs to the form, the Runs tab the one that a run has made.
+Nothing is worked out here but the cost at another price.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import gradio as gr
+
+from core.config import PreflightConfig, fingerprint_of, title_of
+from core.errors import StudioError
+from core.store import ACTIVE_STATES, ENDED_STATES, RunRow, Store
+from core.training.preflight.report import INSTALL_LIBTPU, Report
+from core.training.topologies import TOPOLOGIES
+from core.workspace import Artifact, Workspace
+from ui.assets import script
+from ui.forms import Form
+from ui.parts import artifacts
+from ui.parts.markup import byte_count, count, short_count
+from ui.parts.run_rows import BAD_ENDINGS, summarize
+from ui.present import answering
+
+# What a report doesn't depend on. The price is left out because the card works out the cost anew.
+_WITHOUT_EFFECT = frozenset(
+    {
+        *("name", "output", "preset", "price_per_chip_hour", "device", "num_devices", "engine"),
+        *("eval_steps", "logging_steps", "save_steps", "per_replica_eval_batch_size"),
+        *("tpu_name", "tpu_zone", "gcp_project", "damaged_records", "steps_per_execution"),
+        *("num_processes", "process_id", "coordinator_address", "max_eval_examples"),
+    }
+)
+# What shards already say.
+_WITHOUT_SHARDS = ("vocab_size", "max_seq_length")
+_GIB = 2**30
+_NO_BREAK = "\u00a0"
+_MOST_LISTED = 8
+_MOST_DIFFERENCES = 4
+_LOOKED_BACK = 20
+_TEMPLATE = '<section class="ps-preflight" aria-label="What the check found" hidden></section>'
+
+Settings = dict[str, Any]
+
+
+def render_report(workspace: Workspace, store: Store, form: Form[PreflightConfig]) -> None:
+    """Makes the place where a check's progress and its report are shown.
+
+    Args:
+        workspace: Where the reports are.
+        store: Where the runs that make them are listed.
+        form: The settings; the report for these very ones is shown, else the newest there is.
+    """
+    board = gr.HTML(
+        html_template=_TEMPLATE,
+        js_on_load=script("preflight_card.js", "preflight.js"),
+        server_functions=[_state_function(workspace, store)],
+        elem_id="preflight-report",
+    )
+
+    def follow(*raw: Any) -> Any:
+        try:
+            config = form.parse(*raw)
+        except StudioError:
+            return gr.skip()
+        return {"settings": settings_of(config), "price": config.price_per_chip_hour}
+
+    gr.on(
+        None,
+        follow,
+        inputs=form.inputs,
+        outputs=board,
+        trigger_mode="always_last",
+        show_progress="hidden",
+        api_visibility="private",
+    )
+    assert form.base is not None
+    take_batch_size(board, form.base)
+
+
+def take_batch_size(board: gr.HTML, form: Form[Any]) -> None:
+    """Lets the card on a board put the largest batch that fits into the Train form."""
+
+    def use(event: gr.EventData) -> Any:
+        return gr.update(value=str(int(event._data["batch_size"])))
+
+    board.use(
+        use,
+        None,
+        form.components["per_replica_batch_size"],
+        show_progress="hidden",
+        api_visibility="private",
+    )
+
+
+def settings_of(config: PreflightConfig) -> Settings:
+    """Returns the settings that a report depends on."""
+    left_out = {*_WITHOUT_EFFECT, *(_WITHOUT_SHARDS if config.shards else ())}
+    return config.model_dump(mode="json", exclude=left_out)
+
+
+def describe_differences(settings: Settings, present: Settings) -> list[str]:
+    """Says in which settings a report differs from those of now: Topology v3-8, now v5e-8."""
+    fields = PreflightConfig.model_fields
+    different = [
+        f"{title_of(name, field)} {_plain(settings.get(name))}, now {_plain(present.get(name))}"
+        for name, field in fields.items()
+        if settings.get(name) != present.get(name)
+    ]
+    more = len(different) - _MOST_DIFFERENCES
+    return [*different[:_MOST_DIFFERENCES], *([f"and {more} more"] if more > 0 else [])]
+
+
+def is_report(values: Mapping[str, Any]) -> bool:
+    """Tells whether these are the figures of a report, and not of another version's."""
+    return {*Report.__annotations__, "input", "trial"} <= values.keys()
+
+
+def describe_report(
+    report: Mapping[str, Any], config: Mapping[str, Any], price: float | None = None
+) -> dict[str, Any]:
+    """Returns a report in words, as the scripts draw it.
+
+    Args:
+        report: The figures, for which `is_report` holds.
+        config: The settings that it was made with.
+        price: Of a chip-hour, for the cost.
+    """
+    return {
+        "fits": report["fits"],
+        "estimated": report["estimated"],
+        "verdict": f"{'Fits' if report['fits'] else 'Does not fit'} on a {report['topology']}",
+        "about": _about(report, config),
+        "memory": _memory(report),
+        "compiler_message": report["compiler_message"],
+        "install": INSTALL_LIBTPU if report["estimated"] else "",
+        "largest": report["largest_per_replica_batch_size"],
+        "advice": _advice(report, config),
+        "tiles": _named(_tiles(report, price)),
+        "figures": _named(_figures(report, price)),
+        "checks": [_input(report), *([_trial(report["trial"])] if report["trial"] else [])],
+        "small_print": _small_print(report, price),
+    }
+
+
+def _about(report: Mapping[str, Any], config: Mapping[str, Any]) -> str:
+    size = "from a config.json" if config.get("model_config_path") else config.get("size", "")
+    length, cores = report["tokens_per_step"] // report["global_batch_size"], report["cores"]
+    parts_of_step = report["global_batch_size"] // (cores * report["per_replica_batch_size"])
+    parts = [
+        f"{config.get('family', '')} {size}, {short_count(report['parameters'])} parameters",
+        f"{_number(report['per_replica_batch_size'], 'row')} of {count(length)} tokens a core",
+        f"gradients of {parts_of_step} batches added up" if parts_of_step > 1 else "",
+        _number(report["chips"], "chip")
+        + (f" with {cores} cores" if cores != report["chips"] else ""),
+        str(config.get("dtype_policy", "")).replace("_", " "),
+        "weights in parts (fsdp)" if config.get("sharding") == "fsdp" else "",
+        "rematerialised" if config.get("remat") else "",
+    ]
+    return " · ".join(part for part in parts if part.strip())
+
+
+def _memory(report: Mapping[str, Any]) -> dict[str, Any]:
+    needed, available = report["bytes_per_core"], report["bytes_available_per_core"]
+    missing = report["bytes_missing_per_core"]
+    whole = max(needed, available)
+    return {
+        "used_percent": 100 * min(needed, available) / whole,
+        "missing_percent": 100 * missing / whole,
+        "needed": f"{_gib(needed)} GiB a core",
+        "available": f"of {_gib(available)} GiB",
+        "missing": f"{_gib(missing)} GiB too much" if missing else "",
+    }
+
+
+def _advice(report: Mapping[str, Any], config: Mapping[str, Any]) -> str:
+    """Returns what to do where it doesn't fit, beside taking the largest batch that does."""
+    if report["fits"] or report["estimated"]:
+        return ""
+    if report["largest_per_replica_batch_size"]:
+        return "" if config.get("remat") else "Rematerialising makes room for more."
+    return f"{report['advice']}."
+
+
+def _tiles(report: Mapping[str, Any], price: float | None) -> Iterator[tuple[str, str]]:
+    """Gives what people ask for first."""
+    if not report["step_seconds"]:
+        return
+    if report["hours"]:
+        yield "for the whole run", _time_span([3600 * one for one in report["hours"]])
+    if report["chip_hours"] and price:
+        cost = [one * price for one in report["chip_hours"]]
+        yield f"cost, at {price:,.10g} a chip-hour", _span(cost)
+    elif report["chip_hours"]:
+        yield "chip-hours", _span(report["chip_hours"])
+    yield "tokens a second", _scaled_span(report["tokens_per_second"])
+    yield "a step", _time_span(report["step_seconds"])
+
+
+def _figures(report: Mapping[str, Any], price: float | None) -> Iterator[tuple[str, str]]:
+    flops, accessed = report["flops_per_step_per_core"], report["bytes_accessed_per_step_per_core"]
+    steps, epochs = report["num_train_steps"], report["num_train_epochs"]
+    ratio = report["tokens_per_parameter"]
+    yield "Operations a step and core", _flops(flops) if flops else ""
+    yield "Memory traffic a step and core", byte_count(accessed) if accessed else ""
+    yield "Chip-hours", _span(report["chip_hours"]) if report["chip_hours"] and price else ""
+    yield "Tokens a step", count(report["tokens_per_step"])
+    yield "Steps", count(steps) if steps else ""
+    yield "Epochs", f"{epochs:.3g}" if epochs else ""
+    yield "Tokens per parameter", f"{ratio:.3g}" if ratio else ""
+    yield "Disk for checkpoints", byte_count(report["checkpoint_disk_bytes"])
+
+
+def _named(figures: Iterator[tuple[str, str]]) -> list[tuple[str, str]]:
+    """Returns the figures that are known; numbers stay with their units."""
+    return [(name, value.replace(" ", _NO_BREAK)) for name, value in figures if value]
+
+
+def _input(report: Mapping[str, Any]) -> dict[str, Any]:
+    """Says whether rows are made as fast as a step takes them."""
+    timed = report["input"]
+    rows = f"{_scaled_span([timed['rows_per_second']] * 2)} rows a second"
+    source = "these shards" if timed["measured_on_shards"] else "made-up rows"
+    if timed["keeps_up"] is None:
+        return {"good": None, "text": f"Reading {source} on this machine gives {rows}."}
+    needed = _scaled_span(timed["needed_rows_per_second_per_host"])
+    verdict = "The input keeps up" if timed["keeps_up"] else "The input may not keep up"
+    return {
+        "good": timed["keeps_up"],
+        "text": f"{verdict}: reading {source} on this machine gives {rows}, and a host of the "
+        f"TPU needs {needed}.",
+    }
+
+
+def _trial(trial: Mapping[str, Any]) -> dict[str, Any]:
+    layers, whole, losses = trial["layers"], trial["of_layers"], trial["losses"]
+    cut = (
+        "the whole model"
+        if layers == whole
+        else f"only {layers} of its {whole} layers, which is what this machine's memory holds"
+    )
+    return {
+        "good": True,
+        "text": f"{len(losses)} real steps on this machine, with {cut}: loss {losses[0]:.3f} to "
+        f"{losses[-1]:.3f}. What was saved was read back bit for bit, and exported.",
+    }
+
+
+def _small_print(report: Mapping[str, Any], price: float | None) -> str:
+    parts = []
+    if report["step_seconds"]:
+        worst, best = report["utilisation"]
+        peak = TOPOLOGIES[report["topology"]].chip.flops_per_second / 1e12
+        parts.append(
+            f"Times assume that {100 * worst:.0f} to {100 * best:.0f} % of the chip's published "
+            f"peak ({peak:,.0f} TFLOP/s in bfloat16) is used, and leave out validation and saving."
+        )
+    if report["chip_hours"] and not price:
+        parts.append("With a price per chip-hour there is a cost as well.")
+    if report["compile_seconds"]:
+        known = "known from an earlier check, where it" if report["cached"] else "which"
+        parts.append(
+            f"Memory and operations are the TPU compiler's, {known} took "
+            f"{report['compile_seconds']:.0f} s. No TPU was used."
+        )
+    return " ".join(parts)
+
+
+# What the Train tab shows.
+
+
+def _state_function(workspace: Workspace, store: Store) -> Callable[..., dict[str, Any]]:
+    reports = _Reports(workspace)
+
+    @answering
+    def preflight_state(question: dict[str, Any]) -> dict[str, Any]:
+        """Returns what there is to show, or nothing where it is still what was `seen`."""
+        present, price = question.get("settings") or {}, question.get("price")
+        found = reports()
+        chosen = _choose(found, present, str(question.get("report", "")))
+        run = _newest(store, ("queued", *ACTIVE_STATES))
+        state = {
+            "run": summarize(run) if run else None,
+            "failure": None if run else _failure(store, chosen, present),
+            "report": _shown(chosen, present, price) if chosen else None,
+            "listed": [_line(one) for one in found[:_MOST_LISTED]],
+        }
+        seen = fingerprint_of(state)
+        return {} if seen == question.get("seen") else {**state, "seen": seen}
+
+    return preflight_state
+
+
+class _Reports:
+    """The reports in a workspace, the newest first; read again only when one comes or goes."""
+
+    def __init__(self, workspace: Workspace) -> None:
+        self._workspace = workspace
+        self._revision: str | None = None
+        self._found: list[Artifact] = []
+
+    def __call__(self) -> list[Artifact]:
+        revision = artifacts.revision(self._workspace, "preflight")
+        if revision != self._revision:
+            found = artifacts.list_artifacts(self._workspace, "preflight")
+            self._found = [one for one in found if is_report(one.manifest.counts)]
+            self._revision = revision
+        return self._found
+
+
+def _choose(found: Sequence[Artifact], present: Settings, name: str) -> Artifact | None:
+    """Returns the report that was asked for, else the newest for these settings, else of any."""
+    asked_for = (one for one in found if one.name == name)
+    fitting = (one for one in found if _settings_in(one) == present)
+    return next(asked_for, None) or next(fitting, None) or next(iter(found), None)
+
+
+def _settings_in(artifact: Artifact) -> Settings:
+    return _settings_of_values(artifact.manifest.config)
+
+
+def _settings_of_values(values: Mapping[str, Any]) -> Settings:
+    try:
+        return settings_of(PreflightConfig.parse(dict(values)))
+    except StudioError:  # Another version's.
+        return dict(values)
+
+
+def _shown(artifact: Artifact, present: Settings, price: float | None) -> dict[str, Any]:
+    manifest, settings = artifact.manifest, _settings_in(artifact)
+    return {
+        "name": artifact.name,
+        "created": manifest.created,
+        "run": manifest.run,
+        "card": describe_report(manifest.counts, manifest.config, price),
+        "differences": describe_differences(settings, present) if present else [],
+        "used": manifest.counts["largest_per_replica_batch_size"]
+        == present.get("per_replica_batch_size"),
+    }
+
+
+def _line(artifact: Artifact) -> dict[str, Any]:
+    report, config = artifact.manifest.counts, artifact.manifest.config
+    return {
+        "name": artifact.name,
+        "created": artifact.manifest.created,
+        "fits": report["fits"],
+        "text": f"{report['topology']} · {_about(report, config)}",
+    }
+
+
+def _failure(store: Store, shown: Artifact | None, present: Settings) -> dict[str, Any] | None:
+    """Returns how the newest check went wrong, if it did and was of these settings."""
+    row = _newest(store, ENDED_STATES)
+    if row is None or row.state not in BAD_ENDINGS or _settings_of_values(row.config) != present:
+        return None
+    if shown and shown.manifest.created > (row.ended or row.created):
+        return None
+    return {"run": row.id, "error": row.error}
+
+
+def _newest(store: Store, states: Sequence[str]) -> RunRow | None:
+    rows = store.list_runs(states=states, limit=_LOOKED_BACK)
+    return next((row for row in rows if row.stage == "preflight"), None)
+
+
+# Numbers.
+
+
+def _number(value: int, what: str) -> str:
+    return f"{count(value)} {what}{'' if value == 1 else 's'}"
+
+
+def _plain(value: Any) -> str:
+    if value is None or value == "":
+        return "not set"
+    return {True: "yes", False: "no"}[value] if isinstance(value, bool) else str(value)
+
+
+def _gib(value: float) -> str:
+    return f"{value / _GIB:.2f}"
+
+
+def _flops(value: float) -> str:
+    for unit, divisor in (("PFLOP", 1e15), ("TFLOP", 1e12), ("GFLOP", 1e9)):
+        if value >= divisor:
+            return f"{value / divisor:.3g} {unit}"
+    return f"{value / 1e6:.3g} MFLOP"
+
+
+def _time_span(seconds: Sequence[float]) -> str:
+    """Returns a range of times in the unit that suits the longer one: 1.2 to 3.4 h."""
+    longest = seconds[-1]
+    for unit, divisor, from_seconds in (
+        ("days", 86_400.0, 259_200.0),
+        ("h", 3600.0, 5400.0),
+        ("min", 60.0, 90.0),
+        ("s", 1.0, 0.5),
+    ):
+        if longest >= from_seconds:
+            return f"{_span([one / divisor for one in seconds])} {unit}"
+    return f"{_span([1000 * one for one in seconds])} ms"
+
+
+def _scaled_span(values: Sequence[float]) -> str:
+    for unit, divisor in (("M", 1e6), ("k", 1e3)):
+        if values[-1] >= divisor:
+            return f"{_span([one / divisor for one in values])} {unit}"
+    return _span(values)
+
+
+def _span(values: Sequence[float]) -> str:
+    low, high = (_rough(one) for one in values)
+    return low if low == high else f"{low} – {high}"
+
+
+def _rough(value: float) -> str:
+    """Returns a number in two significant digits, or in whole ones: 0.0042, 1.3, 113, 12,400."""
+    if value <= 0:
+        return "0"
+    digits = max(0, 1 - math.floor(math.log10(value)))
+    return f"{value:,.{digits}f}"
