@@ -644,6 +644,7 @@ class PreflightConfig(TrainConfig):
     price_per_chip_hour: float | None = knob(
         None,
         "What an hour of one chip costs you, in any currency. Empty: no cost is worked out.",
+        title="Price per chip-hour",
         group="Preflight",
         basic=True,
         gt=0,
@@ -653,9 +654,15 @@ class PreflightConfig(TrainConfig):
         "Also look for the largest batch that fits, which takes a few more compilations.",
         group="Preflight",
     )
+    trial: bool = knob(
+        True,
+        "Also take five real steps with few rows on this machine, save, and read back.",
+        group="Preflight",
+    )
     vocab_size: int | None = knob(
         None,
         "Number of tokens, where there are no shards yet.",
+        title="Vocabulary size",
         group="Preflight",
         ge=16,
         le=1 << 22,

@@ -103,7 +103,9 @@ class Lowered:
             out_shardings=(left, mesh.whole()),
         )
         batch = _batch_shapes(subject, mesh, batch_size, self._parts)
-        self._lowered = step.lower(state, batch)
+        # Within a scope again, or the first one that the step opens would draw all weights.
+        with keras.StatelessScope(initialize_variables=False):
+            self._lowered = step.lower(state, batch)
 
     @property
     def fingerprint(self) -> str:

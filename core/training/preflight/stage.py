@@ -143,7 +143,7 @@ class _Preflight:
         self._advance("timing the input", 2)
         values = {**report.to_json(), "input": self._time_input(report)}
         self._advance("trying it on this machine", 3)
-        values["trial"] = self._try()
+        values["trial"] = self._try() if self._config.trial else None
         self._advance("done", len(_PARTS))
         return values
 
@@ -277,7 +277,10 @@ class _Preflight:
         if largest:
             return f"Set per_replica_batch_size to {largest}, which fits, or set remat"
         spread = "" if self._config.sharding == "fsdp" else "set sharding to fsdp, "
-        return f"Not even small batches were found to fit: {spread}set remat, or take more chips"
+        smaller = "" if self._config.largest_batch else "lower per_replica_batch_size, "
+        found = "No batch was found that fits: " if self._config.largest_batch else ""
+        advice = f"{found}{smaller}{spread}set remat, or take a TPU with more memory"
+        return advice[0].upper() + advice[1:]
 
     def _say(self, report: Report) -> None:
         about = "by estimate" if report.estimated else "says the compiler"
