@@ -15,21 +15,28 @@ from pathlib import Path
 
 import pytest
 
+from core.__main__ import build_parser
 from core.config import STAGE_CONFIGS, flag_of
 from core.runs.worker import child_environment
 from core.store import Store
+from core.training.topologies import TOPOLOGIES, find_topology
 from core.workspace import Workspace
 from tests.texts import write_sentences
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text("utf-8")
 FLAGS = (ROOT / "docs" / "flags.md").read_text("utf-8")
+ACCELERATORS = "".join((ROOT / "docs" / f"{name}.md").read_text("utf-8") for name in ("tpu", "gpu"))
 
 # What makes a command of the README small enough for a test.
 SMALLER = {
     "quickstart": ["--limit", "3000", "--num-train-steps", "20"],
     "tokenizer": ["--vocab-size", "80"],
     "shards": ["--max-seq-length", "32"],
+    "preflight": shlex.split(
+        "--vocab-size 512 --max-seq-length 32 --num-hidden-layers 1 --hidden-size 32"
+        " --num-attention-heads 2 --topology v5e-1 --no-largest-batch"
+    ),
     "train": shlex.split(
         "--num-train-steps 10 --num-hidden-layers 2 --hidden-size 16 --num-attention-heads 2"
         " --intermediate-size 32"
@@ -74,6 +81,7 @@ def test_every_stage_command_of_the_readme_works(tmp_path: Path) -> None:
         "tokenizer",
         "shards",
         "train",
+        "preflight",
     }
     for command in others:
         result = run_core(command, tmp_path)
@@ -205,6 +213,70 @@ def test_every_flag_that_the_docs_name_exists() -> None:
     for row in rows:
         for flag in re.findall(r"--([a-z][a-z0-9-]*)", row[2]):
             assert flag in known, flag
+
+
+def core_commands_in(page: str) -> list[list[str]]:
+    """Returns the arguments of all `python -m core` lines, those within other commands included."""
+    text = page.replace("\\\n", " ")
+    return [shlex.split(line) for line in re.findall(r"python -m core ([^\n`\"&;]+)", text)]
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/tpu.md", "docs/gpu.md", "docs/flags.md"])
+def test_every_core_command_in_the_docs_is_one(page: str) -> None:
+    """Only ours can be tried: the gcloud lines need an account, and a TPU that costs money."""
+    commands = core_commands_in((ROOT / page).read_text("utf-8"))
+    assert commands
+    for command in commands:
+        options = build_parser().parse_args(command)
+        if hasattr(options, "topology"):
+            find_topology(options.topology)
+
+
+def test_the_docs_of_accelerators_show_the_ways_there_are() -> None:
+    words = [word for command in core_commands_in(ACCELERATORS) for word in command]
+    for flag in (
+        *(
+            "--topology",
+            "--price-per-chip-hour",
+            "--num-processes",
+            "--process-id",
+            "--num-devices",
+        ),
+        *("--coordinator-address", "--sharding", "--remat", "--dtype-policy", "--device"),
+        *("--engine", "--tpu-name", "--tpu-zone", "--gcp-project", "--output-dir"),
+    ):
+        assert flag in words, flag
+
+
+def test_every_requirements_file_that_the_docs_name_exists() -> None:
+    named = set(re.findall(r"requirements[\w-]*\.txt", README + ACCELERATORS))
+    assert {"requirements-tpu.txt", "requirements-gpu.txt", "requirements-preflight.txt"} <= named
+    for file in named:
+        assert (ROOT / file).exists(), file
+
+
+def test_the_table_of_tpus_is_that_of_the_topologies() -> None:
+    rows = [line.split("|") for line in ACCELERATORS.splitlines() if re.match(r"\| v\d", line)]
+    table = {
+        topology: (accelerator, hosts)
+        for row in rows
+        for topology, accelerator, hosts in zip(
+            row[1].strip().split(", "), _accelerators(row), _hosts(row), strict=True
+        )
+    }
+    assert table == {t.name: (t.accelerator_type, t.hosts) for t in TOPOLOGIES.values()}
+
+
+def _accelerators(row: list[str]) -> list[str]:
+    if row[2].strip() == "the same":
+        return row[1].strip().split(", ")
+    first, *others = re.findall(r"`([\w-]+)`", row[2])
+    return [first, *(first.rsplit("-", 1)[0] + other for other in others)]
+
+
+def _hosts(row: list[str]) -> list[int]:
+    hosts = [int(number) for number in row[4].split(",")]
+    return hosts if len(hosts) > 1 else hosts * len(row[1].split(","))
 
 
 def test_every_test_that_the_docs_name_exists() -> None:
