@@ -196,10 +196,12 @@ class TokenizerConfig(StageConfig):
         basic=True,
     )
     corpus: CorpusConfig = knob(CorpusConfig(), "The text to train on.")
-    algorithm: Literal["unigram", "byte_level_bpe"] = knob(
+    algorithm: Literal["unigram", "sentencepiece_unigram", "byte_level_bpe", "wordpiece"] = knob(
         "unigram",
-        "unigram: picks the most probable pieces, as in the TPU example; byte_level_bpe: merges "
-        "bytes, knows no unknown, as in RoBERTa and GPT-2.",
+        "unigram: picks the most probable pieces, as in the TPU example; sentencepiece_unigram: "
+        "the same as T5 has it, with sentinels and no mask; byte_level_bpe: merges bytes, knows "
+        "no unknown, as in RoBERTa, GPT-2 and BART; wordpiece: merges characters within words, as "
+        "in BERT.",
         basic=True,
     )
     vocab_size: int = knob(
@@ -211,7 +213,23 @@ class TokenizerConfig(StageConfig):
         le=_MAX_VOCAB_SIZE,
     )
     min_frequency: int = knob(
-        2, "A pair of symbols seen less often is never merged (byte_level_bpe).", ge=1
+        2,
+        "A pair of symbols seen less often is never merged (byte_level_bpe and wordpiece).",
+        ge=1,
+    )
+    lowercase: bool = knob(
+        False, "Upper case counts as lower case (wordpiece and sentencepiece_unigram)."
+    )
+    strip_accents: bool | None = knob(
+        None,
+        "Take accents off letters (wordpiece). Empty: as BERT does it, where text is lower-cased.",
+    )
+    sentinels: int = knob(
+        100,
+        "How many tokens <extra_id_0>, <extra_id_1> and so on stand for hidden spans; T5 has 100 "
+        "(sentencepiece_unigram).",
+        ge=0,
+        le=10_000,
     )
 
 
@@ -298,7 +316,7 @@ class TrainConfig(StageConfig):
             "adam_epsilon": 1e-8,
             "warmup_ratio": 0.05,
             "warmup_steps": None,
-            "mlm_probability": 0.15,
+            "mlm_probability": None,
             "hidden_dropout_prob": 0.1,
             "attention_probs_dropout_prob": 0.1,
         },
@@ -314,7 +332,7 @@ class TrainConfig(StageConfig):
             "adam_epsilon": 1e-8,
             "warmup_ratio": 0.0,
             "warmup_steps": 1000,
-            "mlm_probability": 0.15,
+            "mlm_probability": None,
             "hidden_dropout_prob": 0.1,
             "attention_probs_dropout_prob": 0.1,
         },
@@ -337,7 +355,12 @@ class TrainConfig(StageConfig):
         "The tokenizer the shards were made with. Empty: the copy kept beside the shards.",
         artifact="tokenizer",
     )
-    objective: Literal["mlm"] = knob("mlm", "What the model learns to predict.")
+    objective: Literal["auto", "mlm", "clm", "span_corruption", "denoising"] = knob(
+        "auto",
+        "What the model learns to predict: hidden words (mlm), the next word (clm), hidden spans "
+        "(span_corruption), the text from a damaged copy (denoising). auto: the family's own.",
+        group="Objective",
+    )
     evaluate_only: bool = knob(
         False, "Only measure `checkpoint` on the validation rows; train nothing."
     )
@@ -493,13 +516,30 @@ class TrainConfig(StageConfig):
         group="Optimizer",
         gt=0,
     )
-    mlm_probability: float = knob(
-        0.15,
-        "Share of the tokens to predict. Validation is always at 0.15.",
+    mlm_probability: float | None = knob(
+        None,
+        "Share of the tokens to hide. Empty: as published, 0.15, and 0.3 for denoising. Validation "
+        "is always at that.",
         title="Masking probability",
         group="Objective",
         gt=0,
         le=0.9,
+    )
+    whole_word_mask: bool = knob(
+        False, "Hide whole words and not single tokens (mlm).", group="Objective"
+    )
+    mean_noise_span_length: float = knob(
+        3.0, "Mean tokens in a hidden span (span_corruption).", group="Objective", ge=1, le=100
+    )
+    poisson_lambda: float = knob(
+        3.0, "Mean tokens in a hidden span (denoising).", group="Objective", gt=0, le=100
+    )
+    permute_sentence_ratio: float = knob(
+        1.0,
+        "Share of the sentences that change places (denoising).",
+        group="Objective",
+        ge=0,
+        le=1,
     )
 
     eval_steps: int | None = knob(

@@ -27,7 +27,13 @@ DeviceValue = Any
 Build = Callable[[], "tuple[keras.Model, keras.optimizers.Optimizer | None]"]
 
 # A model sees these arrays of a batch; the labels are for the loss.
-INPUT_NAMES = ("input_ids", "attention_mask", "masked_positions", "dropout_seed")
+INPUT_NAMES = (
+    "input_ids",
+    "attention_mask",
+    "masked_positions",
+    "decoder_input_ids",
+    "dropout_seed",
+)
 
 # Spreads the numbers of replicas over the integers, so that each drops something else.
 _REPLICA_SALT = 0x9E3779B1

@@ -15,11 +15,18 @@ from core.events import Reporter
 from core.models.architecture import Architecture
 from core.models.hf import CONFIG_FILE, read_architecture
 from core.models.registry import resolve_architecture
-from core.objectives import OBJECTIVES
-from core.objectives.mlm import MaskedLanguageModel
+from core.objectives import (
+    OBJECTIVES,
+    Objective,
+    ObjectiveSettings,
+    create_objective,
+    objectives_of_family,
+)
 from core.training.batches import RowSource, limit_rows
-from core.training.recipe import EVAL_MLM_PROBABILITY
 from core.workspace import Workspace
+
+# Objectives that read the same rows.
+_LAID_OUT_ALIKE = ("mlm", "clm")
 
 if TYPE_CHECKING:
     from core.shards.read import Shards
@@ -37,7 +44,7 @@ class TrainingInputs:
         train_rows: Training rows, at most `max_train_examples`.
         validation_rows: Validation rows, at most `max_eval_examples`.
         objective: What is learned.
-        eval_objective: The same at 15 %.
+        eval_objective: The same with what is published, so that runs can be compared.
         checkpoint: The folder whose weights to start from, or None.
     """
 
@@ -46,8 +53,8 @@ class TrainingInputs:
     architecture: Architecture
     train_rows: RowSource
     validation_rows: RowSource
-    objective: MaskedLanguageModel
-    eval_objective: MaskedLanguageModel
+    objective: Objective
+    eval_objective: Objective
     checkpoint: Path | None
 
     @property
@@ -81,7 +88,6 @@ def open_inputs(
 
     shards = open_shards(config.shards, workspace, reporter)
     tokenizer = _open_tokenizer(config, shards, workspace)
-    mask_id = _mask_id(tokenizer)
     _check_vocabulary(shards, tokenizer)
     _check_validation(shards)
     checkpoint = find_checkpoint(config.checkpoint, workspace) if config.checkpoint else None
@@ -93,21 +99,16 @@ def open_inputs(
             fix="set checkpoint",
             field="checkpoint",
         )
-    objective = MaskedLanguageModel(
-        row_length=shards.row_length,
-        mlm_probability=config.mlm_probability,
-        mask_id=mask_id,
-        vocab_size=tokenizer.vocab_size,
-        special_ids=tokenizer.special_ids,
-    )
+    architecture = _architecture(config, shards, tokenizer, checkpoint)
+    objective, eval_objective = _objectives(config, shards, tokenizer, architecture.model_type)
     return TrainingInputs(
         shards=shards,
         tokenizer=tokenizer,
-        architecture=_architecture(config, shards, tokenizer, checkpoint),
+        architecture=architecture,
         train_rows=limit_rows(shards.train, config.max_train_examples),
         validation_rows=limit_rows(shards.validation, config.max_eval_examples),
         objective=objective,
-        eval_objective=replace(objective, mlm_probability=EVAL_MLM_PROBABILITY),
+        eval_objective=eval_objective,
         checkpoint=checkpoint,
     )
 
@@ -146,7 +147,7 @@ def _open_tokenizer(config: TrainConfig, shards: Shards, workspace: Workspace) -
     return load(config.tokenizer or str(shards.tokenizer_folder), workspace)
 
 
-def _mask_id(tokenizer: StudioTokenizer) -> int:
+def _check_mask(tokenizer: StudioTokenizer) -> None:
     if tokenizer.mask_id is None:
         raise ConfigError(
             f"The tokenizer {tokenizer.reference} has no mask token",
@@ -155,7 +156,6 @@ def _mask_id(tokenizer: StudioTokenizer) -> int:
             fix="train a tokenizer here, or add a mask token and build the shards again",
             field="tokenizer",
         )
-    return tokenizer.mask_id
 
 
 def _check_vocabulary(shards: Shards, tokenizer: StudioTokenizer) -> None:
@@ -204,19 +204,85 @@ def _architecture(
             bos_id=tokenizer.cls_id,
             eos_id=tokenizer.sep_id,
         )
-    _check_objective(config, found)
     return found
 
 
-def _check_objective(config: TrainConfig, architecture: Architecture) -> None:
-    families = OBJECTIVES[config.objective].families
-    if architecture.model_type not in families:
+def objective_name(config: TrainConfig, family: str) -> str:
+    """Returns what a model of a family is to learn.
+
+    Raises:
+        ConfigError: The objective that is asked for is not for that family.
+    """
+    own = objectives_of_family(family)
+    if config.objective == "auto":
+        return own[0]
+    if config.objective not in own:
         raise ConfigError(
-            f"The objective {config.objective} is not for a {architecture.model_type}",
-            expected=" or ".join(families),
-            received=architecture.model_type,
-            fix="choose one of these families, or the objective of this one",
-            field="family",
+            f"The objective {config.objective} is not for a {family}",
+            expected=f"{' or '.join(own)} with a {family}, or one of the families "
+            + ", ".join(OBJECTIVES[config.objective].families),
+            received=f"{config.objective} with a {family}",
+            fix="set objective to auto, or choose another family",
+            field="objective",
+        )
+    return config.objective
+
+
+def objective_settings(config: TrainConfig, max_seq_length: int) -> ObjectiveSettings:
+    """Returns what a config says of its objective."""
+    return ObjectiveSettings(
+        max_seq_length=max_seq_length,
+        mlm_probability=config.mlm_probability,
+        whole_word_mask=config.whole_word_mask,
+        mean_noise_span_length=config.mean_noise_span_length,
+        poisson_lambda=config.poisson_lambda,
+        permute_sentence_ratio=config.permute_sentence_ratio,
+    )
+
+
+def _objectives(
+    config: TrainConfig, shards: Shards, tokenizer: StudioTokenizer, family: str
+) -> tuple[Objective, Objective]:
+    """Returns what is learned, and what is measured in validation."""
+    from core.tokenizer.vocabulary import vocabulary_of
+
+    name = objective_name(config, family)
+    _check_layout(name, shards)
+    if name == "mlm":
+        _check_mask(tokenizer)
+    made_with = shards.manifest.config
+    settings = replace(
+        objective_settings(config, int(made_with.get("max_seq_length", shards.row_length))),
+        line_by_line=bool(made_with.get("line_by_line", False)),
+    )
+    if name in _LAID_OUT_ALIKE:
+        settings = replace(settings, max_seq_length=shards.row_length)
+    published = replace(
+        settings,
+        mlm_probability=None,
+        whole_word_mask=False,
+        mean_noise_span_length=3.0,
+        poisson_lambda=3.0,
+        permute_sentence_ratio=1.0,
+    )
+    vocabulary = vocabulary_of(tokenizer)
+    return (
+        create_objective(name, settings, vocabulary),
+        create_objective(name, published, vocabulary),
+    )
+
+
+def _check_layout(name: str, shards: Shards) -> None:
+    """Refuses rows that were laid out for another objective."""
+    made_for = str(shards.manifest.config.get("objective", "mlm"))
+    alike = _LAID_OUT_ALIKE if name in _LAID_OUT_ALIKE else (name,)
+    if made_for not in alike:
+        raise ConfigError(
+            f"The shards {shards.path.name} are laid out for another objective",
+            expected=f"shards built with objective {name}",
+            received=f"shards built with objective {made_for}",
+            fix=f"build shards with objective {name}, or choose a family for {made_for}",
+            field="shards",
         )
 
 

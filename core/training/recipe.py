@@ -207,9 +207,10 @@ def _affordable_eval_steps(config: TrainConfig, validation_rows: int) -> int:
     return -(-rows * 10 // (3 * batch))
 
 
-def predictions_per_row(mlm_probability: float, row_length: int) -> int:
-    """Returns how many tokens of a row are predicted."""
-    return max(1, round(mlm_probability * row_length))
+def predictions_per_row(mlm_probability: float | None, row_length: int) -> int:
+    """Returns how many tokens of a row an encoder predicts; None is as published."""
+    chosen = EVAL_MLM_PROBABILITY if mlm_probability is None else mlm_probability
+    return max(1, round(chosen * row_length))
 
 
 def estimate_memory_bytes(

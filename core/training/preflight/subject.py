@@ -12,14 +12,15 @@ from core.errors import ConfigError
 from core.events import Reporter
 from core.models.architecture import Architecture
 from core.models.registry import resolve_architecture
-from core.objectives.mlm import MaskedLanguageModel
+from core.objectives import Vocabulary, create_objective, stored_row_length
 from core.training.batches import Batch, Objective, RowSource
-from core.training.inputs import open_inputs
+from core.training.inputs import objective_name, objective_settings, open_inputs
 from core.workspace import Workspace
 
 # Where there is no tokenizer: as many special tokens as the studio's own begin with.
 _SPECIAL_IDS = 5
-_PAD_ID, _MASK_ID = 3, 4
+_BOS_ID, _EOS_ID, _PAD_ID, _MASK_ID = 1, 2, 3, 4
+_SENTINELS = 100
 _RANDOM_ROWS = 4096
 
 
@@ -89,15 +90,26 @@ def open_subject(config: PreflightConfig, workspace: Workspace, reporter: Report
     return _without_shards(config, config.vocab_size, config.max_seq_length)
 
 
-def _without_shards(config: PreflightConfig, vocab_size: int, row_length: int) -> Subject:
+def _without_shards(config: PreflightConfig, vocab_size: int, max_seq_length: int) -> Subject:
+    settings = objective_settings(config, max_seq_length)
+    name = objective_name(config, config.family)
+    row_length = stored_row_length(name, settings)
     architecture = resolve_architecture(
-        config, vocab_size=vocab_size, row_length=row_length, pad_id=_PAD_ID
-    )
-    objective = MaskedLanguageModel(
-        row_length=row_length,
-        mlm_probability=config.mlm_probability,
-        mask_id=_MASK_ID,
+        config,
         vocab_size=vocab_size,
-        special_ids=np.arange(_SPECIAL_IDS, dtype=np.int32),
+        row_length=row_length,
+        pad_id=_PAD_ID,
+        bos_id=_BOS_ID,
+        eos_id=_EOS_ID,
     )
+    vocabulary = Vocabulary(
+        size=vocab_size,
+        special_ids=np.arange(_SPECIAL_IDS, dtype=np.int32),
+        pad_id=_PAD_ID,
+        bos_id=_BOS_ID,
+        eos_id=_EOS_ID,
+        mask_id=_MASK_ID,
+        sentinel_ids=np.arange(vocab_size - 1, vocab_size - 1 - _SENTINELS, -1, dtype=np.int32),
+    )
+    objective = create_objective(name, settings, vocabulary)
     return Subject(architecture, objective, RandomRows(row_length, vocab_size), None, 0)

@@ -1,0 +1,90 @@
+"""Every family learns its objective, and what it has learned is a checkpoint like any other."""
+
+from __future__ import annotations
+
+import json
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from core.config import TrainConfig
+from core.errors import ConfigError
+from core.training.inputs import open_inputs
+from core.workspace import Workspace
+from tests.core.training.test_trainer import make_inputs
+from tests.engines import ENGINES, run_on
+
+# Trains each family in one process; the arguments are the workspace and the settings by name.
+_SCRIPT = """
+import json, os, sys
+from core import TrainConfig, Workspace, train
+from core.models import hf
+
+workspace = Workspace(sys.argv[1])
+engine = os.environ["KERAS_BACKEND"]
+said = {}
+for name, values in json.loads(sys.argv[2]).items():
+    config = TrainConfig(**{
+        "preset": "custom", "shards": "rows", "engine": engine, "device": "cpu",
+        "hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2,
+        "per_replica_batch_size": 16, "num_train_steps": 250, "eval_steps": 250,
+        "optimizer": "muon", "learning_rate": 2e-2, "hidden_dropout_prob": 0.0,
+        "attention_probs_dropout_prob": 0.0, "name": f"{name}-{engine}", **values})
+    artifact = train(config, workspace)
+    weights = hf.read_weights(artifact.path)
+    said[name] = {**artifact.manifest.counts, "path": str(artifact.path), "weights": len(weights)}
+print(json.dumps(said))
+"""
+_TRAINED: dict[str, dict[str, Any]] = {
+    "bert": {"family": "bert", "learning_rate": 5e-3},
+    "modernbert": {"family": "modernbert"},
+    "gpt2": {"family": "gpt2"},
+}
+
+
+@pytest.fixture(scope="module")
+def workspace(tmp_path_factory: pytest.TempPathFactory) -> Workspace:
+    return make_inputs(tmp_path_factory.mktemp("families"))
+
+
+@cache
+def _trained(engine: str, root: Path) -> dict[str, Any]:
+    return run_on(engine, _SCRIPT, root, json.dumps(_TRAINED))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", _TRAINED)
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_family_learns_more_than_word_counts_say(
+    engine: str, name: str, workspace: Workspace
+) -> None:
+    counts = _trained(engine, workspace.root)[name]
+    assert counts["eval_loss"] < counts["frequency_baseline_loss"] - 0.1
+    assert counts["weights"] > 5
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", _TRAINED)
+def test_the_engines_agree_on_what_was_learned(name: str, workspace: Workspace) -> None:
+    tensorflow, jax = (_trained(engine, workspace.root)[name] for engine in ENGINES)
+    assert tensorflow["frequency_baseline_loss"] == jax["frequency_baseline_loss"]
+    assert tensorflow["eval_loss"] == pytest.approx(jax["eval_loss"], abs=0.02)
+
+
+@pytest.mark.parametrize(
+    ("values", "field", "message"),
+    [
+        ({"family": "gpt2", "objective": "mlm"}, "objective", "not for a gpt2"),
+        ({"family": "roberta", "objective": "clm"}, "objective", "not for a roberta"),
+        ({"family": "t5"}, "shards", "laid out for another objective"),
+        ({"family": "bart"}, "shards", "laid out for another objective"),
+    ],
+)
+def test_what_does_not_fit_together_is_refused_before_anything_starts(
+    values: dict[str, str], field: str, message: str, workspace: Workspace
+) -> None:
+    with pytest.raises(ConfigError, match=message) as raised:
+        open_inputs(TrainConfig(preset="custom", shards="rows", size="tiny", **values), workspace)
+    assert raised.value.field == field
