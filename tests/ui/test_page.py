@@ -215,8 +215,8 @@ def test_what_is_on_the_disk_is_told_once(tmp_path: Path, store: Store) -> None:
     ask = answers(workspace, store, disk)["disk_use"]
     listed = ask({})
     assert [one["name"] for one in listed["artifacts"]] == ["rows", "words"]
-    assert [one["made_from"] for one in listed["artifacts"]] == ["words", ""]
-    assert listed["artifacts"][1]["turned_into"] == "rows"
+    assert [one["made_from"] for one in listed["artifacts"]] == ["tokenizer words", ""]
+    assert listed["artifacts"][1]["turned_into"] == "shards rows"
     assert "free" in listed["total"]
     assert ask({"seen": listed["seen"]}) == {}
 

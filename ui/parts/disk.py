@@ -11,7 +11,7 @@ from core.config import fingerprint_of
 from core.housekeeping import ArtifactUse, DiskUse, list_artifact_uses, measure_disk_use
 from core.runs.client import delete_artifact
 from core.store import Store
-from core.workspace import Workspace, check_name
+from core.workspace import Artifact, Workspace, check_name
 from ui.assets import script
 from ui.parts.markup import byte_count, count
 from ui.present import answering
@@ -107,10 +107,15 @@ def _describe(use: ArtifactUse, store: Store, maker: str) -> dict[str, Any]:
         "location": artifact.manifest.location,
         "created": artifact.manifest.created,
         "run": run.id if run else "",
-        "made_from": _listed([one.name for one in use.made_from]),
-        "turned_into": _listed([one.name for one in use.turned_into]),
+        "made_from": _listed([_called(one) for one in use.made_from]),
+        "turned_into": _listed([_called(one) for one in use.turned_into]),
         "needed_by": _listed([f"{row.id} ({row.state})" for row in use.needed_by]),
     }
+
+
+def _called(artifact: Artifact) -> str:
+    """Returns an artifact's name with its kind, as one name may be that of several kinds."""
+    return f"{_ONE[artifact.kind].lower()} {artifact.name}"
 
 
 def _listed(names: list[str]) -> str:
