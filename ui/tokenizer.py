@@ -18,7 +18,12 @@ from ui.parts.tokens import colour_tokens, list_tokens
 if TYPE_CHECKING:
     from core.tokenizer import StudioTokenizer
 
-_ALGORITHMS = {"unigram": "Unigram", "byte_level_bpe": "byte-level BPE"}
+_ALGORITHMS = {
+    "unigram": "Unigram",
+    "sentencepiece_unigram": "SentencePiece-style Unigram",
+    "byte_level_bpe": "byte-level BPE",
+    "wordpiece": "WordPiece",
+}
 _SENTENCE = "Tokenization splits uncommon words into smaller, more frequent pieces."
 _MOST_CHARACTERS = 5000
 _NONE_YET = markup.empty_state(

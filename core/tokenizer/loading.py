@@ -164,6 +164,9 @@ class StudioTokenizer:
             return token or ""
         if self._is_byte_level:
             return _bytes_of(token).decode("utf-8", "backslashreplace")
+        if self._prefix:
+            inner = token.removeprefix(self._prefix)
+            return inner if inner != token else f" {token}"
         return token.replace(_METASPACE, " ")
 
     def copy_to(self, folder: Path) -> None:
@@ -180,12 +183,16 @@ class StudioTokenizer:
     def _is_byte_level(self) -> bool:
         return "ByteLevel" in _decoder_kinds(self._specification.get("decoder"))
 
+    @cached_property
+    def _prefix(self) -> str:
+        """What tokens begin with that go on within a word, in WordPiece; mostly empty."""
+        return str(self._specification["model"].get("continuing_subword_prefix") or "")
+
     def _word_rule(self) -> Callable[[str], bool]:
-        model = self._specification["model"]
         if self._is_byte_level:
             return lambda token: token[:1] in _BYTE_LEVEL_WHITESPACE
-        if model.get("continuing_subword_prefix"):
-            return lambda token: not token.startswith(model["continuing_subword_prefix"])
+        if self._prefix:
+            return lambda token: not token.startswith(self._prefix)
         if any(token.startswith(_METASPACE) for token in self._ids):
             return lambda token: token[:1] == _METASPACE or token[:1].isspace()
         return lambda token: True

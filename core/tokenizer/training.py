@@ -9,7 +9,7 @@ from core.config import TokenizerConfig
 from core.corpus import Corpus, open_corpus
 from core.errors import CorpusError, TokenizerError
 from core.events import Reporter
-from core.tokenizer import bpe, unigram
+from core.tokenizer import bpe, sentencepiece, unigram, wordpiece
 from core.tokenizer.loading import StudioTokenizer
 from core.tokenizer.roles import write_files
 from core.tokenizer.scoring import scorecard
@@ -18,7 +18,13 @@ from core.workspace import Artifact, Workspace
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
-_ROLES = {"unigram": unigram.ROLES, "byte_level_bpe": bpe.ROLES}
+_ROLES = {
+    "unigram": unigram.ROLES,
+    "sentencepiece_unigram": sentencepiece.ROLES,
+    "byte_level_bpe": bpe.ROLES,
+    "wordpiece": wordpiece.ROLES,
+}
+_MERGING = ("byte_level_bpe", "wordpiece")
 _SCORED_CHARACTERS = 2_000_000
 _REPORTED_SCORES = ("tokens_per_word", "tokens_per_byte", "unknown_share")
 
@@ -76,13 +82,23 @@ def _train_backend(config: TokenizerConfig, corpus: Corpus, reporter: Reporter) 
     total = corpus.counts.get("train_documents")
     if config.algorithm == "unigram":
         return unigram.train_unigram(texts, config.vocab_size, reporter, total)
+    if config.algorithm == "sentencepiece_unigram":
+        return sentencepiece.train_sentencepiece(
+            texts, config.vocab_size, reporter, total,
+            sentinels=config.sentinels, lowercase=config.lowercase,
+        )  # fmt: skip
+    if config.algorithm == "wordpiece":
+        return wordpiece.train_wordpiece(
+            texts, config.vocab_size, config.min_frequency, reporter, total,
+            lowercase=config.lowercase, strip_accents=config.strip_accents,
+        )  # fmt: skip
     return bpe.train_byte_level_bpe(texts, config.vocab_size, config.min_frequency, reporter, total)
 
 
 def _check_size(config: TokenizerConfig, backend: Tokenizer) -> None:
     possible = backend.get_vocab_size(with_added_tokens=True)
     if possible < config.vocab_size:
-        rarer = config.algorithm == "byte_level_bpe" and config.min_frequency > 1
+        rarer = config.algorithm in _MERGING and config.min_frequency > 1
         raise TokenizerError(
             f"The text is too small for a vocabulary of {config.vocab_size:,}",
             expected=f"at most {possible:,} tokens, which is what it supports",

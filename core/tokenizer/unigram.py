@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +22,7 @@ from core.errors import TokenizerError
 from core.events import Reporter
 from core.tokenizer.em import ChosenPieces, choose_pieces
 from core.tokenizer.roles import Roles, parts_between
+from core.tokenizer.words import rare_characters, reported
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -39,8 +40,6 @@ _COUNTED = rf"{_SPACE}{{1,32}}(?={_SPACE})|{_SPACE}?[^{_SPACE}\n]{{1,31}}|{_SPAC
 _DISTINCT_WORDS_KEPT = 1_500_000
 _SAMPLED_CHARACTERS = 1_000_000
 _SAMPLED_CHARACTERS_PER_TOKEN = 60
-_DOCUMENTS_BETWEEN_REPORTS = 500
-_COVERED_SHARE = 0.9995
 _SCORE_DECIMALS = 4  # beyond these, scores differ between processors
 
 
@@ -63,18 +62,32 @@ def train_unigram(
         RunStopped: The reporter was asked to stop.
     """
     count = vocab_size - len(SPECIAL_TOKENS)
-    words = count_words(_reported(texts, total, reporter))
+    words = count_words(reported(texts, total, reporter))
     rare = rare_characters(words, count // 2)
     if rare:
         words = without_characters(words, rare)
         reporter.warn(f"{len(rare):,} rare characters have no token and will read as <unk>")
     _check_room(vocab_size, len(_characters(words)))
+    return _assembled(choose_from(words, count, vocab_size, reporter))
+
+
+def choose_from(
+    words: Mapping[str, int], count: int, vocab_size: int, reporter: Reporter
+) -> ChosenPieces:
+    """Chooses pieces from a sample of words, or from all where the sample doesn't support so many.
+
+    Args:
+        words: Words and how often each comes.
+        count: How many pieces to choose.
+        vocab_size: Decides how large the sample is.
+        reporter: Hears how far it is; may stop it.
+    """
     budget = max(_SAMPLED_CHARACTERS, vocab_size * _SAMPLED_CHARACTERS_PER_TOKEN)
     sample = sample_words(words, budget)
     chosen = choose_pieces(sample, count, _Steps(reporter))
     if chosen.possible < count and len(sample) < len(words):
         chosen = choose_pieces(words, count, _Steps(reporter))
-    return _assembled(chosen)
+    return chosen
 
 
 def count_words(texts: Iterable[str]) -> Counter[str]:
@@ -91,26 +104,6 @@ def count_words(texts: Iterable[str]) -> Counter[str]:
         if len(words) > _DISTINCT_WORDS_KEPT:
             words = _without_rarest(words)
     return words
-
-
-def rare_characters(words: Mapping[str, int], most: int) -> set[str]:
-    """Returns the rarest characters beyond so many, as far as the text can do without them.
-
-    What stays covers at least 99.95 % of the text, as by default in SentencePiece.
-    """
-    counts: Counter[str] = Counter()
-    for word, count in words.items():
-        for character in word:
-            counts[character] += count
-    excess = len(counts) - most
-    allowed = sum(counts.values()) * (1 - _COVERED_SHARE)
-    rare: set[str] = set()
-    for character, count in sorted(counts.items(), key=lambda entry: (entry[1], entry[0])):
-        allowed -= count
-        if len(rare) >= excess or allowed < 0:
-            break
-        rare.add(character)
-    return rare
 
 
 def without_characters(words: Mapping[str, int], characters: set[str]) -> Counter[str]:
@@ -190,16 +183,6 @@ def _normalised(text: str) -> str:
     return text.replace(" ", _SPACE)
 
 
-def _reported(texts: Iterable[str], total: int | None, reporter: Reporter) -> Iterator[str]:
-    number = 0
-    for number, text in enumerate(texts, start=1):
-        if number % _DOCUMENTS_BETWEEN_REPORTS == 0:
-            reporter.raise_if_stopped()
-            reporter.progress(number, total, "documents", "counting words")
-        yield text
-    reporter.progress(number, number, "documents", "counting words")
-
-
 class _Steps:
     """Passes the steps of choosing pieces on to a reporter."""
 
@@ -240,7 +223,8 @@ def _assembled(chosen: ChosenPieces) -> Tokenizer:
         processors,
     )
 
-    backend = Tokenizer(models.Unigram(_vocabulary(chosen), SPECIAL_TOKENS.index("<unk>")))
+    vocabulary = [*((token, 0.0) for token in SPECIAL_TOKENS), *rounded_scores(chosen)]
+    backend = Tokenizer(models.Unigram(vocabulary, SPECIAL_TOKENS.index("<unk>")))
     backend.add_special_tokens(
         [
             AddedToken(token, lstrip=token == ROLES.mask, normalized=False, special=True)
@@ -270,11 +254,11 @@ def _assembled(chosen: ChosenPieces) -> Tokenizer:
     return backend
 
 
-def _vocabulary(chosen: ChosenPieces) -> list[tuple[str, float]]:
-    """Returns the special tokens and then the pieces, the most probable first."""
+def rounded_scores(chosen: ChosenPieces) -> list[tuple[str, float]]:
+    """Returns pieces with their scores, the most probable first; processors agree on them."""
     rounded: list[Any] = [
         (piece, round(score, _SCORE_DECIMALS))
         for piece, score in zip(chosen.pieces, chosen.scores, strict=True)
     ]
     rounded.sort(key=lambda entry: (-entry[1], entry[0]))
-    return [*((token, 0.0) for token in SPECIAL_TOKENS), *rounded]
+    return rounded

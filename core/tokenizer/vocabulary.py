@@ -1,9 +1,24 @@
-"""What an objective knows of a tokenizer: ids and flags, no text."""
+"""What objectives and model families know of a tokenizer: ids and flags, no text."""
 
 from __future__ import annotations
 
+from core.errors import TokenizerError
 from core.objectives.objective import Vocabulary
 from core.tokenizer.loading import StudioTokenizer
+
+_MASK = "a mask token, such as <mask> or [MASK]"
+_PAD = "a padding token, such as <pad> or [PAD]"
+_END = "a token that ends a text, such as </s> or [SEP]"
+_SENTINELS = "sentinels, <extra_id_0> and so on"
+# What the families can't do without.
+_NEEDS = {
+    "roberta": (_MASK, _PAD),
+    "bert": (_MASK, _PAD),
+    "modernbert": (_MASK, _PAD),
+    "gpt2": (_END,),
+    "t5": (_SENTINELS, _PAD, _END),
+    "bart": (_MASK, _PAD, _END),
+}
 
 
 def vocabulary_of(tokenizer: StudioTokenizer) -> Vocabulary:
@@ -18,3 +33,36 @@ def vocabulary_of(tokenizer: StudioTokenizer) -> Vocabulary:
         sentinel_ids=tokenizer.sentinel_ids(),
         word_starts=tokenizer.word_starts(),
     )
+
+
+def families_of(tokenizer: StudioTokenizer) -> tuple[str, ...]:
+    """Returns the model families that a tokenizer suits, as transformers calls them."""
+    return tuple(family for family in _NEEDS if not missing_for(tokenizer, family))
+
+
+def missing_for(tokenizer: StudioTokenizer, family: str) -> str:
+    """Returns what a tokenizer lacks for a model family; empty where it suits it."""
+    has = {
+        _MASK: tokenizer.mask_id is not None,
+        _PAD: tokenizer.pad_id is not None,
+        _END: tokenizer.sep_id is not None,
+        _SENTINELS: len(tokenizer.sentinel_ids()) > 0,
+    }
+    return ", and ".join(need for need in _NEEDS[family] if not has[need])
+
+
+def check_family(tokenizer: StudioTokenizer, family: str) -> None:
+    """Refuses a tokenizer that doesn't suit a model family.
+
+    Raises:
+        TokenizerError: It lacks a special token.
+    """
+    if missing := missing_for(tokenizer, family):
+        suited = families_of(tokenizer)
+        raise TokenizerError(
+            f"The tokenizer {tokenizer.reference} doesn't suit the family {family}",
+            expected=missing,
+            received=f"a tokenizer for {', '.join(suited)}" if suited else "none of these",
+            fix="choose a family that it suits, or train another tokenizer",
+            field="tokenizer",
+        )

@@ -14,7 +14,7 @@ from core.config import TokenizerConfig
 from core.corpus.sentences import mark_sentences
 from core.errors import ConfigError, HubError, TokenizerError
 from core.tokenizer import StudioTokenizer, load, pieces, scorecard, train
-from core.tokenizer.vocabulary import vocabulary_of
+from core.tokenizer.vocabulary import check_family, families_of, missing_for, vocabulary_of
 from core.workspace import Workspace
 from tests.hub_server import HubServer
 from tests.texts import sentences, write_sentences
@@ -124,7 +124,9 @@ def test_wordpiece_words_begin_without_its_prefix(tmp_path: Path) -> None:
     backend = Tokenizer(models.WordPiece(vocabulary, unk_token="[UNK]"))
     backend.decoder = decoders.WordPiece()
     backend.save(str(tmp_path / "tokenizer.json"))
-    assert load(str(tmp_path)).word_starts().tolist() == [True, True, False]
+    tokenizer = load(str(tmp_path))
+    assert tokenizer.word_starts().tolist() == [True, True, False]
+    assert [tokenizer.readable(number) for number in (1, 2)] == [" run", "s"]
 
 
 def test_sentinels_are_found_in_their_order(tmp_path: Path) -> None:
@@ -143,6 +145,34 @@ def test_what_objectives_know_of_a_tokenizer(uni: StudioTokenizer) -> None:
         known.word_starts is not None and known.word_starts.tolist() == uni.word_starts().tolist()
     )
     assert known.sentinel_ids.shape == (0,)
+
+
+def tokenizer_with(folder: Path, *special_tokens: str) -> StudioTokenizer:
+    vocabulary = {text: number for number, text in enumerate(("a", *special_tokens))}
+    Tokenizer(models.WordLevel(vocabulary, unk_token="a")).save(str(folder / "tokenizer.json"))
+    return load(str(folder))
+
+
+def test_the_special_tokens_decide_which_families_a_tokenizer_suits(
+    tmp_path: Path, uni: StudioTokenizer, bpe: StudioTokenizer
+) -> None:
+    masked = ("roberta", "bert", "modernbert", "gpt2", "bart")
+    assert families_of(uni) == families_of(bpe) == masked
+    assert families_of(tokenizer_with(tmp_path, "</s>")) == ("gpt2",)
+    assert families_of(tokenizer_with(tmp_path, "[MASK]", "[PAD]")) == masked[:3]
+    assert families_of(tokenizer_with(tmp_path, "<pad>", "</s>", "<extra_id_0>")) == ("gpt2", "t5")
+    assert families_of(tokenizer_with(tmp_path)) == ()
+    assert missing_for(uni, "t5") == "sentinels, <extra_id_0> and so on"
+    assert missing_for(uni, "bert") == ""
+
+
+def test_a_family_that_a_tokenizer_does_not_suit_is_refused_with_the_reason(
+    uni: StudioTokenizer,
+) -> None:
+    check_family(uni, "bart")
+    with pytest.raises(TokenizerError, match="doesn't suit the family t5") as caught:
+        check_family(uni, "t5")
+    assert "sentinels" in caught.value.expected and "roberta" in caught.value.received
 
 
 def test_sentence_marks_leave_the_other_tokens_as_they_are(

@@ -149,7 +149,7 @@ def test_progress_and_scores_are_reported(tmp_path: Path, algorithm: str) -> Non
 def test_training_can_be_stopped_and_leaves_nothing(
     tmp_path: Path, algorithm: str, stop_at: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("core.tokenizer.unigram._DOCUMENTS_BETWEEN_REPORTS", 10)
+    monkeypatch.setattr("core.tokenizer.words._DOCUMENTS_BETWEEN_REPORTS", 10)
     monkeypatch.setattr("core.tokenizer.bpe._TEXTS_AT_ONCE", 10)
     with pytest.raises(RunStopped):
         train_on(tmp_path, Recording(stop_at), algorithm=algorithm, vocab_size=300)
@@ -164,3 +164,43 @@ def test_text_of_every_script_can_be_trained_on(tmp_path: Path) -> None:
         artifact = train(config, Workspace(tmp_path / "workspace"))
         tokenizer = load(str(artifact.path))
         assert [tokenizer.decode(tokenizer.encode(line)) for line in lines] == lines
+
+
+LANGUAGES = {
+    "english": "The ferry left at half past nine; nobody waved. Was it the 14th already?",
+    "norwegian": "Båten gikk klokka halv ti, og ingen vinket. Æsj, så kald sjøen er på våren!",
+    "korean": "배는 아홉 시 반에 떠났다. 아무도 손을 흔들지 않았어요… 바다가 정말 차갑네!",
+}
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"algorithm": "wordpiece"},
+        {"algorithm": "wordpiece", "lowercase": True},
+        {"algorithm": "sentencepiece_unigram"},
+        {"algorithm": "sentencepiece_unigram", "lowercase": True},
+    ],
+    ids=lambda settings: "-".join(map(str, settings.values())),
+)
+def test_transformers_gives_the_same_ids_in_three_languages(
+    tmp_path: Path, settings: dict[str, Any]
+) -> None:
+    transformers = pytest.importorskip("transformers")
+    numbered = [f"{line} {number}" for number in range(20) for line in LANGUAGES.values()]
+    (tmp_path / "a.txt").write_text("\n".join(numbered), "utf-8")
+    config = config_of(tmp_path / "a.txt", vocab_size=220, **settings)
+    artifact = train(config, Workspace(tmp_path / "workspace"))
+    ours = load(str(artifact.path))
+    theirs = transformers.AutoTokenizer.from_pretrained(artifact.path)
+    assert isinstance(theirs, transformers.PreTrainedTokenizerFast)
+    assert len(theirs) == ours.vocab_size == config.vocab_size
+    for role in ("sep", "unk", "pad", "mask"):
+        assert getattr(theirs, f"{role}_token_id") == getattr(ours, f"{role}_id")
+    assert theirs.eos_token_id == ours.sep_id
+    for text in (*LANGUAGES.values(), "  two\n three  ", "", "a <extra_id_0> b [MASK]."):
+        ids = ours.encode(text)
+        assert theirs(text)["input_ids"] == ids.tolist()
+        assert theirs.decode(ids, skip_special_tokens=True) == ours.decode(ids)
+        if text in LANGUAGES.values():
+            assert ours.unk_id not in ids

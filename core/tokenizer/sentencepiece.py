@@ -1,0 +1,145 @@
+"""Training a Unigram tokenizer in the manner of SentencePiece, as the Flax example has it for T5.
+
+From `t5_tokenizer_model.py`: NMT and NFKC normalisers, runs of spaces as one, lower case if asked
+for; each word with the space before it, each digit and each punctuation mark by itself; `<pad>`,
+`</s>` and `<unk>` first, and `</s>` after each text. As in T5's own vocabulary, the sentinels come
+last and descend: `<extra_id_0>` has the highest id. The pieces are chosen by `core.tokenizer.em`.
+
+Source: https://github.com/huggingface/transformers/blob/v4.57.0/examples/flax/language-modeling/
+t5_tokenizer_model.py
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING
+
+from core.errors import TokenizerError
+from core.events import Reporter
+from core.tokenizer.em import ChosenPieces
+from core.tokenizer.roles import Roles
+from core.tokenizer.unigram import choose_from, rounded_scores, without_characters
+from core.tokenizer.words import count_words, rare_characters, reported
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
+
+ROLES = Roles(sep="</s>", unk="<unk>", pad="<pad>")
+SPECIAL_TOKENS = ("<pad>", "</s>", "<unk>")
+
+_SPACE = "▁"
+_LONGEST_WORD = 32
+
+
+def train_sentencepiece(
+    texts: Iterable[str],
+    vocab_size: int,
+    reporter: Reporter,
+    total: int | None = None,
+    *,
+    sentinels: int = 100,
+    lowercase: bool = False,
+) -> Tokenizer:
+    """Trains a Unigram tokenizer for T5. The same texts give the same tokenizer.
+
+    Args:
+        texts: Documents; they are read once.
+        vocab_size: Tokens to end with, special ones and sentinels included.
+        reporter: Hears how far it is; may stop it.
+        total: How many documents there are, if known.
+        sentinels: How many `<extra_id_0>`, `<extra_id_1>` and so on there are.
+        lowercase: Whether upper case counts as lower case.
+
+    Returns:
+        The tokenizer; it has fewer tokens where the text doesn't support more.
+
+    Raises:
+        TokenizerError: The vocabulary has no room for the text's characters and the sentinels.
+        RunStopped: The reporter was asked to stop.
+    """
+    backend = _frame(lowercase)
+    names = sentinel_names(sentinels)
+    count = vocab_size - len(SPECIAL_TOKENS) - sentinels
+    counted = count_words(reported(texts, total, reporter), backend, (*SPECIAL_TOKENS, *names))
+    words = _in_parts(counted)
+    words[_SPACE] += 1  # it may come in no word, but between two texts
+    rare = rare_characters(words, count // 2)
+    if rare:
+        words = without_characters(words, rare)
+        reporter.warn(f"{len(rare):,} rare characters have no token and will read as <unk>")
+    _check_room(vocab_size, sentinels, len({character for word in words for character in word}))
+    return _assembled(backend, choose_from(words, count, vocab_size, reporter), names)
+
+
+def sentinel_names(count: int) -> list[str]:
+    """Returns so many sentinels in the order of their ids: `<extra_id_0>` comes last."""
+    return [f"<extra_id_{number}>" for number in reversed(range(count))]
+
+
+def _frame(lowercase: bool) -> Tokenizer:
+    """Returns the example's tokenizer without a vocabulary."""
+    from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers
+
+    backend = Tokenizer(models.Unigram())
+    backend.normalizer = normalizers.Sequence(
+        [
+            normalizers.Nmt(),
+            normalizers.NFKC(),
+            normalizers.Replace(Regex(" {2,}"), " "),
+            *([normalizers.Lowercase()] if lowercase else []),
+        ]
+    )
+    backend.pre_tokenizer = pre_tokenizers.Sequence(
+        [
+            pre_tokenizers.Metaspace(_SPACE, prepend_scheme="always"),
+            pre_tokenizers.Digits(individual_digits=True),
+            pre_tokenizers.Punctuation(),
+        ]
+    )
+    backend.decoder = decoders.Metaspace(_SPACE, prepend_scheme="always")
+    return backend
+
+
+def _in_parts(words: Mapping[str, int]) -> Counter[str]:
+    """Cuts very long words, as of text without spaces, into parts to count."""
+    parts: Counter[str] = Counter()
+    for word, count in words.items():
+        for start in range(0, len(word), _LONGEST_WORD):
+            parts[word[start : start + _LONGEST_WORD]] += count
+    return parts
+
+
+def _check_room(vocab_size: int, sentinels: int, characters: int) -> None:
+    needed = characters + len(SPECIAL_TOKENS) + sentinels
+    if vocab_size < needed:
+        raise TokenizerError(
+            f"A vocabulary of {vocab_size:,} has no room for the text's characters",
+            expected=f"at least {needed:,} tokens: the text has {characters:,} different "
+            f"characters, and there are {len(SPECIAL_TOKENS)} special tokens and {sentinels} "
+            "sentinels",
+            received=f"vocab_size={vocab_size}",
+            fix=f"raise vocab_size well above {needed:,}, or lower sentinels",
+            field="vocab_size",
+        )
+
+
+def _assembled(backend: Tokenizer, chosen: ChosenPieces, sentinels: list[str]) -> Tokenizer:
+    """Puts pieces into the tokenizer they are for."""
+    from tokenizers import AddedToken, models, processors
+
+    vocabulary = [*((token, 0.0) for token in SPECIAL_TOKENS), *rounded_scores(chosen)]
+    backend.model = models.Unigram(vocabulary, SPECIAL_TOKENS.index("<unk>"))
+    backend.add_special_tokens(
+        [AddedToken(token, normalized=False, special=True) for token in SPECIAL_TOKENS]
+    )
+    # Each takes the space before it, as the pieces that it stands for did.
+    backend.add_special_tokens(
+        [AddedToken(token, lstrip=True, normalized=False, special=True) for token in sentinels]
+    )
+    backend.post_processor = processors.TemplateProcessing(
+        single="$A:0 </s>:0",
+        pair="$A:0 </s>:0 $B:0 </s>:0",
+        special_tokens=[("</s>", SPECIAL_TOKENS.index("</s>"))],
+    )
+    return backend

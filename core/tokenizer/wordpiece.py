@@ -1,0 +1,176 @@
+"""Training a WordPiece tokenizer, as BERT has it.
+
+BERT's normaliser, its cutting at white space and punctuation, its special tokens, and `##` before
+what goes on within a word. As in all public trainers, pieces are merged by how often they come
+together. White space is not kept, and a word with a character that the vocabulary lacks is
+unknown as a whole.
+
+The trainer of `tokenizers` numbers the characters in the order of a hash table, another one in each
+process, and ties are broken by number. So words are counted here, and the characters are given to
+the trainer in their order: the same text gives the same tokenizer.
+
+Source: Devlin et al., https://arxiv.org/abs/1810.04805;
+    https://github.com/google-research/bert/blob/master/tokenization.py
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Iterator, Mapping
+from functools import partial
+from typing import TYPE_CHECKING
+
+from core.errors import TokenizerError
+from core.events import Reporter
+from core.tokenizer.native import run_watched
+from core.tokenizer.roles import Roles
+from core.tokenizer.words import count_words, rare_characters, reported
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
+
+ROLES = Roles(cls="[CLS]", sep="[SEP]", unk="[UNK]", pad="[PAD]", mask="[MASK]")
+SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
+
+_PREFIX = "##"
+_LONGEST_WORD = 100  # beyond it the model says unknown, as BERT's
+# Each character takes up to two tokens, one with the prefix; half of the rest is for pieces.
+_SHARE_OF_CHARACTERS = 4
+_WORDS_AT_ONCE = 10_000
+
+
+def train_wordpiece(
+    texts: Iterable[str],
+    vocab_size: int,
+    min_frequency: int,
+    reporter: Reporter,
+    total: int | None = None,
+    *,
+    lowercase: bool = False,
+    strip_accents: bool | None = None,
+) -> Tokenizer:
+    """Trains a WordPiece tokenizer. The same texts give the same tokenizer.
+
+    Args:
+        texts: Documents; they are read once.
+        vocab_size: Tokens to end with, special ones included.
+        min_frequency: Pairs seen less often are not merged.
+        reporter: Hears how far it is; may stop it.
+        total: How many documents there are, if known.
+        lowercase: Whether upper case counts as lower case.
+        strip_accents: Whether accents are taken off. None: as BERT, where text is lower-cased.
+
+    Returns:
+        The tokenizer; it has fewer tokens where the text doesn't support more.
+
+    Raises:
+        TokenizerError: The text has more different characters than that.
+        RunStopped: The reporter was asked to stop.
+    """
+    backend = _frame(lowercase, strip_accents)
+    words = count_words(reported(texts, total, reporter), backend, SPECIAL_TOKENS)
+    rare = rare_characters(words, vocab_size // _SHARE_OF_CHARACTERS)
+    if rare:
+        reporter.warn(f"Words with {len(rare):,} rare characters will read as [UNK]")
+    known = {
+        word: count
+        for word, count in words.items()
+        if len(word) <= _LONGEST_WORD and rare.isdisjoint(word)
+    }
+    characters = _character_tokens(known)
+    _check_room(vocab_size, len(characters))
+    return _assembled(backend, _merged(known, characters, vocab_size, min_frequency, reporter))
+
+
+def _frame(lowercase: bool, strip_accents: bool | None) -> Tokenizer:
+    """Returns BERT's tokenizer without a vocabulary."""
+    from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers
+
+    backend = Tokenizer(models.WordPiece(unk_token=ROLES.unk))
+    backend.normalizer = normalizers.BertNormalizer(
+        lowercase=lowercase, strip_accents=strip_accents
+    )
+    backend.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    backend.decoder = decoders.WordPiece(_PREFIX)
+    return backend
+
+
+def _character_tokens(words: Iterable[str]) -> list[str]:
+    """Returns a token for each character that begins a word, or goes on in one."""
+    first = {character for word in words for character in word}
+    inner = {_PREFIX + character for word in words for character in word[1:]}
+    return sorted(first) + sorted(inner)
+
+
+def _merged(
+    words: Mapping[str, int],
+    characters: list[str],
+    vocab_size: int,
+    min_frequency: int,
+    reporter: Reporter,
+) -> dict[str, int]:
+    """Returns the vocabulary that merging gives, the special tokens and characters first."""
+    from tokenizers import Tokenizer, models, pre_tokenizers
+    from tokenizers.trainers import WordPieceTrainer
+
+    backend = Tokenizer(models.WordPiece(unk_token=ROLES.unk))
+    backend.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    trainer = WordPieceTrainer(
+        vocab_size=vocab_size,
+        min_frequency=min_frequency,
+        # What is given as special gets its number first.
+        special_tokens=[*SPECIAL_TOKENS, *characters],
+        continuing_subword_prefix=_PREFIX,
+        show_progress=False,
+    )
+    all_read = threading.Event()
+    repeated = _repeated(words, all_read)
+    run = partial(backend.train_from_iterator, repeated, trainer=trainer)
+    run_watched(run, reporter, f"merging up to {vocab_size:,} tokens", begun=all_read.is_set)
+    return backend.get_vocab(with_added_tokens=False)
+
+
+def _repeated(words: Mapping[str, int], all_read: threading.Event) -> Iterator[str]:
+    """Yields each word as often as it comes: the trainer takes texts, not counts."""
+    for word, count in words.items():
+        for start in range(0, count, _WORDS_AT_ONCE):
+            yield f"{word} " * min(_WORDS_AT_ONCE, count - start)
+    all_read.set()
+
+
+def _check_room(vocab_size: int, characters: int) -> None:
+    needed = characters + len(SPECIAL_TOKENS)
+    if vocab_size < needed:
+        raise TokenizerError(
+            f"A vocabulary of {vocab_size:,} has no room for the text's characters",
+            expected=f"at least {needed:,} tokens: {characters:,} for characters at the beginning "
+            f"of words and within, and {len(SPECIAL_TOKENS)} special tokens",
+            received=f"vocab_size={vocab_size}",
+            fix=f"raise vocab_size well above {needed:,}, or choose byte_level_bpe, which needs "
+            "no token for a character",
+            field="vocab_size",
+        )
+
+
+def _assembled(backend: Tokenizer, vocabulary: dict[str, int]) -> Tokenizer:
+    """Puts a vocabulary into the tokenizer that it is for."""
+    from tokenizers import AddedToken, models, processors
+
+    backend.model = models.WordPiece(
+        vocabulary,
+        unk_token=ROLES.unk,
+        continuing_subword_prefix=_PREFIX,
+        max_input_chars_per_word=_LONGEST_WORD,
+    )
+    backend.add_special_tokens(
+        [
+            AddedToken(token, lstrip=token == ROLES.mask, normalized=False, special=True)
+            for token in SPECIAL_TOKENS
+        ]
+    )
+    backend.post_processor = processors.TemplateProcessing(
+        single="[CLS]:0 $A:0 [SEP]:0",
+        pair="[CLS]:0 $A:0 [SEP]:0 $B:1 [SEP]:1",
+        special_tokens=[(token, vocabulary[token]) for token in ("[CLS]", "[SEP]")],
+    )
+    return backend

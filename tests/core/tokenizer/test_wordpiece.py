@@ -1,0 +1,81 @@
+import subprocess
+import sys
+from hashlib import sha256
+
+import pytest
+from tokenizers import Tokenizer
+
+from core.errors import TokenizerError
+from core.events import Reporter
+from core.tokenizer import wordpiece
+from tests.texts import sentences
+
+TEXTS = [*sentences(300), "[MASK] [PAD]", "Café crème, déjà vu! " * 3]
+
+
+@pytest.fixture(scope="module")
+def backend() -> Tokenizer:
+    return wordpiece.train_wordpiece(TEXTS, 150, 2, Reporter())
+
+
+def test_the_special_tokens_are_berts(backend: Tokenizer) -> None:
+    added = backend.get_added_tokens_decoder()
+    assert [added[number].content for number in range(5)] == list(wordpiece.SPECIAL_TOKENS)
+    assert len(added) == 5 and added[4].lstrip and not added[4].rstrip
+    assert backend.encode("the house").tokens[0] == "[CLS]"
+    assert backend.encode("the", "a").tokens[-1] == "[SEP]"
+    ids = backend.encode("the [MASK].").ids
+    tokens = [backend.id_to_token(number) for number in ids]
+    assert tokens == ["[CLS]", "the", "[MASK]", ".", "[SEP]"]
+
+
+def test_the_vocabulary_has_the_size_asked_for(backend: Tokenizer) -> None:
+    assert sorted(backend.get_vocab().values()) == list(range(150))
+
+
+def test_pieces_within_a_word_carry_the_prefix_and_come_back(backend: Tokenizer) -> None:
+    tokens = backend.encode("the xylographer", add_special_tokens=False).tokens
+    assert tokens[0] == "the"
+    text = "The small river runs behind the loud mountain."
+    encoding = backend.encode(text)
+    assert any(token.startswith("##") for token in encoding.tokens)
+    assert backend.decode(encoding.ids) == text
+
+
+def test_a_word_with_an_unknown_character_is_unknown(backend: Tokenizer) -> None:
+    tokens = backend.encode("the ☃n h", add_special_tokens=False).tokens
+    assert tokens[:3] == ["the", "[UNK]", "h"]
+
+
+def test_lower_casing_takes_accents_off_unless_they_are_to_stay() -> None:
+    small = wordpiece.train_wordpiece(TEXTS, 150, 2, Reporter(), lowercase=True)
+    assert small.decode(small.encode("CAFÉ").ids) == "cafe"
+    kept = wordpiece.train_wordpiece(TEXTS, 150, 2, Reporter(), lowercase=True, strip_accents=False)
+    assert kept.decode(kept.encode("CAFÉ").ids) == "café"
+
+
+def test_the_same_texts_give_the_same_tokenizer_in_any_process(backend: Tokenizer) -> None:
+    code = (
+        "from hashlib import sha256\n"
+        "from core.events import Reporter\n"
+        "from core.tokenizer import wordpiece\n"
+        "from tests.core.tokenizer.test_wordpiece import TEXTS\n"
+        "made = wordpiece.train_wordpiece(TEXTS, 150, 2, Reporter())\n"
+        "print(sha256(made.to_str().encode()).hexdigest())\n"
+    )
+    expected = sha256(backend.to_str().encode()).hexdigest()
+    for _ in range(2):
+        found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+        assert found.stdout.strip() == expected, found.stderr
+
+
+def test_a_vocabulary_without_room_for_the_characters_is_refused() -> None:
+    with pytest.raises(TokenizerError, match="no room for the text's characters") as caught:
+        wordpiece.train_wordpiece(TEXTS, 40, 2, Reporter())
+    assert caught.value.field == "vocab_size"
+
+
+def test_words_with_rare_characters_are_left_out_where_they_take_too_much() -> None:
+    texts = [*sentences(3000), "".join(map(chr, range(0xAC00, 0xAC28)))]
+    made = wordpiece.train_wordpiece(texts, 160, 2, Reporter())
+    assert not any(chr(0xAC00) in token for token in made.get_vocab())
