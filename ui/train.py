@@ -98,7 +98,9 @@ def _hardware(config: TrainConfig | None) -> str:
     try:
         choice = choose(config, hardware)
     except StudioError as error:
-        words = f"{escape(error.problem)}: {escape(error.received)}. {escape(error.fix)}."
+        words = (
+            f"{escape(error.problem)}: {escape(error.received)}. What to do: {escape(error.fix)}."
+        )
         return f'<p class="ps-note">{has}</p><p class="ps-warning">{words}</p>'
     engine = {"tensorflow": "TensorFlow", "jax": "JAX"}[choice.engine]
     return (

@@ -12,12 +12,13 @@ import gradio as gr
 import pytest
 
 from core.config import PreflightConfig, TrainConfig
+from core.errors import DeviceError
 from core.events import EventLog
 from core.housekeeping import list_artifact_uses
 from core.runs.commands import python_lines
 from core.runs.folder import RunFolder
 from core.store import RunRow, Store
-from core.training.devices import Devices, is_description
+from core.training.devices import Devices, Hardware, is_description
 from core.training.preflight.report import Report
 from core.workspace import Artifact, Workspace
 from tests.ui.browser import Visitor, find_chromium, running_app, visiting
@@ -298,6 +299,18 @@ def test_the_form_says_what_this_machine_has_and_what_a_run_takes() -> None:
     assert "GiB of memory" in words
     assert "TensorFlow on the CPU" in words
     assert "This machine: " in train._hardware(None)
+
+
+def test_a_device_that_is_not_there_is_told_before_the_start(
+    workspace: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nothing = Hardware(gpus=(), tpus=(), jax_gpu=False, jax_tpu=False)
+    monkeypatch.setattr(train, "find_hardware", lambda: nothing)
+    config = TrainConfig(device="tpu")
+    assert "There is no TPU to train on" in train._hardware(config)
+    with pytest.raises(DeviceError) as error:
+        train._check(config, workspace)
+    assert error.value.field == "device"
 
 
 def test_the_page_offers_the_check_and_its_clone(workspace: Workspace) -> None:

@@ -53,6 +53,7 @@ const draw = ({ run, failure: failed, report, listed }) => {
     parts.push(...otherwise(report), studio.preflightCard(report.card, { used: report.used, use }), ...list(listed, report.name, open));
   }
   section.hidden = parts.length === 0;
+  section.classList.toggle("busy", Boolean(run));
   section.replaceChildren(...parts);
 };
 

@@ -36,7 +36,6 @@ _WITHOUT_EFFECT = frozenset(
 )
 # What shards already say.
 _WITHOUT_SHARDS = ("vocab_size", "max_seq_length")
-_GIB = 2**30
 _NO_BREAK = "\u00a0"
 _MOST_LISTED = 8
 _MOST_DIFFERENCES = 4
@@ -170,9 +169,9 @@ def _memory(report: Mapping[str, Any]) -> dict[str, Any]:
     return {
         "used_percent": 100 * min(needed, available) / whole,
         "missing_percent": 100 * missing / whole,
-        "needed": f"{_gib(needed)} GiB a core",
-        "available": f"of {_gib(available)} GiB",
-        "missing": f"{_gib(missing)} GiB too much" if missing else "",
+        "needed": f"{_binary(needed)} a core",
+        "available": f"of {_binary(available)}",
+        "missing": f"{_binary(missing)} too much" if missing else "",
     }
 
 
@@ -380,8 +379,9 @@ def _plain(value: Any) -> str:
     return {True: "yes", False: "no"}[value] if isinstance(value, bool) else str(value)
 
 
-def _gib(value: float) -> str:
-    return f"{value / _GIB:.2f}"
+def _binary(value: float) -> str:
+    """Returns bytes in the units that compilers count in: 4.40 GiB, 15 MiB."""
+    return f"{value / 2**30:.2f} GiB" if value >= 2**29 else f"{value / 2**20:.0f} MiB"
 
 
 def _flops(value: float) -> str:
