@@ -244,7 +244,7 @@ class Worker:
     def _start(self, row: RunRow) -> None:
         # Said before it is done: a run that is said to run and doesn't is queued again, while one
         # that runs unsaid would be started twice.
-        self.store.update_run(row.id, state="running", started=time.time())
+        self.store.update_run(row.id, state="running", reason="", started=time.time())
         folder = RunFolder.of(self.workspace, row.id)
         _start_in_own_session(["core.runs.supervisor", str(folder.path)], folder.log)
 
