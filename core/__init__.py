@@ -18,7 +18,7 @@ if TYPE_CHECKING:
         TrainConfig,
     )
     from core.errors import StudioError
-    from core.inference import fill_mask
+    from core.inference import fill_mask, generate, generate_stream
     from core.stages import build_shards, preflight, quickstart, train, train_tokenizer
     from core.workspace import Artifact, Workspace
 
@@ -34,6 +34,8 @@ _HOMES = {
     "Workspace": "core.workspace",
     "build_shards": "core.stages",
     "fill_mask": "core.inference",
+    "generate": "core.inference",
+    "generate_stream": "core.inference",
     "preflight": "core.stages",
     "quickstart": "core.stages",
     "train": "core.stages",
@@ -52,6 +54,8 @@ __all__ = [
     "Workspace",
     "build_shards",
     "fill_mask",
+    "generate",
+    "generate_stream",
     "preflight",
     "quickstart",
     "train",

@@ -1,4 +1,4 @@
-"""The shell: `python -m core tokenizer|shards|train|quickstart|fill-mask|runs`.
+"""The shell: `python -m core tokenizer|shards|train|quickstart|fill-mask|generate|runs`.
 
 Flags are made from the config models, with dashes or underscores. A stage is submitted to the
 workspace's worker, followed, and its own exit code returned: 0 done, 1 failed, 2 wrong usage. With
@@ -11,7 +11,7 @@ import argparse
 import json
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from typing import Any
 
 from pydantic.fields import FieldInfo
@@ -68,6 +68,7 @@ def build_parser() -> argparse.ArgumentParser:
         _add_stage(commands, common, stage, model)
     _add_quickstart(commands, common)
     _add_fill_mask(commands, common)
+    _add_generate(commands, common)
     _add_runs(commands, common)
     _add_artifacts(commands, common)
     return parser
@@ -139,6 +140,34 @@ def _run_fill_mask(options: argparse.Namespace) -> int:
         for one in group:
             print(f"{one['score']:8.4f}  {one['token_str']!r:16}  {one['sequence']}")
     return EXIT_DONE
+
+
+def _run_generate(options: argparse.Namespace) -> int:
+    from core.inference import generate_stream, stay_on_cpu
+
+    stay_on_cpu()
+    names = ("max_new_tokens", "temperature", "top_k", "top_p", "seed", "dtype")
+    stream = generate_stream(
+        options.model,
+        options.text,
+        workspace=_workspace(options),
+        **{name: getattr(options, name) for name in names},
+    )
+    result = _print_as_it_comes(stream, silent=options.json)
+    if options.json:
+        print(json.dumps(result, ensure_ascii=False))
+    return EXIT_DONE
+
+
+def _print_as_it_comes(stream: Generator[str, None, dict[str, Any]], *, silent: bool) -> Any:
+    """Prints pieces of text, in the end a line end, and returns the stream's own value."""
+    while True:
+        try:
+            piece = next(stream)
+        except StopIteration as end:
+            print("" if silent else "\n", end="", flush=True)
+            return end.value
+        print("" if silent else piece, end="", flush=True)
 
 
 def _list_runs(options: argparse.Namespace) -> int:
@@ -375,6 +404,29 @@ def _add_fill_mask(commands: Any, common: argparse.ArgumentParser) -> None:
     parser.add_argument("--model", default="", help="a model's name, or a checkpoint folder")
     parser.add_argument("--text", default="", help="a text with one or several mask tokens")
     parser.add_argument("--top-k", "--top_k", type=int, default=5, help="predictions per mask")
+    _add_dtype(parser)
+
+
+def _add_generate(commands: Any, common: argparse.ArgumentParser) -> None:
+    about = "Go on with a text, or say what is missing in one."
+    parser = _add_command(commands, common, "generate", about, _run_generate)
+    parser.add_argument("model_and_text", nargs="*", metavar="MODEL PROMPT", action=_ModelAndText)
+    parser.add_argument("--model", default="", help="a model's name, or a checkpoint folder")
+    parser.add_argument("--prompt", "--text", dest="text", default="", help="what to begin with")
+    for name, kind, default, text in (
+        ("max-new-tokens", int, 50, "tokens to write at most"),
+        ("temperature", float, 1.0, "0 takes the most probable token each time"),
+        ("top-k", int, 0, "draw from so many of the most probable tokens; 0: from all"),
+        ("top-p", float, 1.0, "draw from the most probable tokens that come to this together"),
+        ("seed", int, 0, "of the draws: the same one gives the same text"),
+    ):
+        spellings = dict.fromkeys([f"--{name}", f"--{name.replace('-', '_')}"])
+        shown = f"{text} (default: {default})"
+        parser.add_argument(*spellings, type=kind, default=default, help=shown)
+    _add_dtype(parser)
+
+
+def _add_dtype(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--dtype", choices=DTYPES, default=DTYPES[0], help="precision to compute in"
     )

@@ -7,6 +7,9 @@ time. It serves lines of JSON over a Unix socket in a folder that only its owner
     {"id": 1, "method": "fill_mask", "params": {"model": "mini", "text": "...", "top_k": 5}}
     {"id": 1, "result": [...]}   or   {"id": 1, "error": {"kind": "ConfigError", "problem": ...}}
 
+A model that writes answers with a line for each piece of text, `{"id": 1, "part": "..."}`, before
+the last one, which has a `result` or an `error`. It stops when whoever asked has gone.
+
 It ends by itself when nobody has asked for a while, and when the process that started it is gone.
 """
 
@@ -25,14 +28,14 @@ import tempfile
 import threading
 import time
 import traceback
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Generator, Iterator, Mapping
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
 import core.errors
 from core.errors import ConfigError, RunError, StudioError
-from core.inference import Dtype, fill_mask, find_model, stay_on_cpu
+from core.inference import Dtype, fill_mask, find_model, generate_stream, stay_on_cpu
 from core.runs.process import ProcessIdentity
 from core.workspace import Workspace
 
@@ -96,6 +99,27 @@ class PlaygroundClient:
         params = {"model": model, "text": text, "top_k": top_k, "dtype": dtype}
         return self._call("fill_mask", params)
 
+    def generate(self, model: str, prompt: str, **options: Any) -> Generator[str, None, Any]:
+        """Lets a model write; see `core.inference.generate_stream`.
+
+        Args:
+            model: In the workspace, in a folder that the page may read, or on the Hub.
+            prompt: What it begins with.
+            **options: `max_new_tokens`, `temperature`, `top_k`, `top_p`, `seed`, `dtype`.
+
+        Returns:
+            A generator of pieces of text, whose own value is what `core.inference.generate`
+            returns. Closing it ends the writing.
+
+        Raises:
+            StudioError: What that raises, with the first piece; RunError if the process failed.
+        """
+        for answer in self._ask("generate", {"model": model, "prompt": prompt, **options}):
+            if "part" not in answer:
+                return _result_of(answer)
+            yield answer["part"]
+        raise AssertionError("the last answer isn't a part")
+
     def close(self) -> None:
         """Ends the process."""
         with self._lock:
@@ -105,22 +129,33 @@ class PlaygroundClient:
             self._forget()
 
     def _call(self, method: str, params: Mapping[str, Any]) -> Any:
+        with closing(self._ask(method, params)) as answers:
+            return _result_of(next(answers))
+
+    def _ask(self, method: str, params: Mapping[str, Any]) -> Generator[dict[str, Any], None, None]:
+        """Sends a request and yields the answers; an idle process that just ended is replaced."""
         request = json.dumps({"id": 1, "method": method, "params": params}).encode() + b"\n"
         if len(request) > _LONGEST_LINE_BYTES:
             raise ConfigError(
                 "The text is too long",
                 expected=f"less than {_LONGEST_LINE_BYTES >> 10} KiB",
                 received=f"{len(request) >> 10} KiB",
-                fix="shorten the text around the mask",
+                fix="shorten it",
                 field="text",
             )
-        answer = self._exchange(request) or self._exchange(request)
-        if not answer:
-            raise self._failed("ended before it answered")
-        return _result_of(json.loads(answer))
+        answered = False
+        for _ in range(2):
+            for answer in self._exchange(request):
+                answered = True
+                yield answer
+                if "part" not in answer:
+                    return
+            if answered:
+                break
+        raise self._failed("ended before it had answered")
 
-    def _exchange(self, request: bytes) -> bytes:
-        """Sends a request and returns the answer; nothing where an idle process just ended."""
+    def _exchange(self, request: bytes) -> Iterator[dict[str, Any]]:
+        """Sends a request and yields the answers; none where an idle process just ended."""
         process, path = self._running()
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
             connection.settimeout(self._answer_seconds)
@@ -128,16 +163,14 @@ class PlaygroundClient:
                 connection.connect(str(path))
                 connection.sendall(request)
                 with connection.makefile("rb") as answers:
-                    answer = answers.readline()
+                    while (answer := answers.readline()).endswith(b"\n"):
+                        yield json.loads(answer)
             except TimeoutError as error:
                 raise self._failed(f"gave no answer for {self._answer_seconds:g} s") from error
             except (ConnectionError, FileNotFoundError):
-                answer = b""
-        if answer.endswith(b"\n"):
-            return answer
+                pass
         if _exit_code(process) not in (0, None):
             raise self._failed(_describe_exit(process.returncode))
-        return b""
 
     def _running(self) -> tuple[subprocess.Popen[bytes], Path]:
         with self._lock:
@@ -226,17 +259,18 @@ class PlaygroundServer(socketserver.ThreadingMixIn, socketserver.UnixStreamServe
         self._last_request = time.monotonic()
         super().__init__(str(path), _Connection)
 
-    def answer(self, line: bytes) -> bytes:
-        """Returns the answer to one request, as a line."""
+    def answers(self, line: bytes) -> Generator[bytes, None, None]:
+        """Yields the answers to one request, as lines."""
         with self._activity:
             self._open_requests += 1
         try:
-            answer = answer_request(line, self.methods)
+            with closing(answer_request(line, self.methods)) as answers:
+                for answer in answers:
+                    yield json.dumps(answer, ensure_ascii=False).encode() + b"\n"
         finally:
             with self._activity:
                 self._open_requests -= 1
                 self._last_request = time.monotonic()
-        return json.dumps(answer, ensure_ascii=False).encode() + b"\n"
 
     def service_actions(self) -> None:
         """Looks, between connections, whether there is a reason to go on."""
@@ -255,13 +289,17 @@ class _Connection(socketserver.StreamRequestHandler):
     def handle(self) -> None:
         try:
             while line := self.rfile.readline(_LONGEST_LINE_BYTES + 1):
-                self.wfile.write(self.server.answer(line))
+                with closing(self.server.answers(line)) as answers:
+                    for answer in answers:
+                        self.wfile.write(answer)
         except ConnectionError:
             return  # Whoever asked has gone.
 
 
-def answer_request(line: bytes, methods: Mapping[str, Method]) -> dict[str, Any]:
-    """Returns the answer to one request: with `result` or with `error`."""
+def answer_request(
+    line: bytes, methods: Mapping[str, Method]
+) -> Generator[dict[str, Any], None, None]:
+    """Yields the answers to one request: perhaps some with a `part`, then a `result` or `error`."""
     number: Any = None
     try:
         request = _parse(line)
@@ -273,9 +311,12 @@ def answer_request(line: bytes, methods: Mapping[str, Method]) -> dict[str, Any]
                 expected="one of " + ", ".join(methods),
                 received=repr(request.get("method")),
             )
-        return {"id": number, "result": method(**request.get("params", {}))}
+        result = method(**request.get("params", {}))
+        if isinstance(result, Generator):
+            result = yield from _parts(number, result)
+        yield {"id": number, "result": result}
     except StudioError as error:
-        return {"id": number, "error": _describe(error)}
+        yield {"id": number, "error": _describe(error)}
     except Exception as error:  # noqa: BLE001 -- one bad request must not end the process
         traceback.print_exc()
         unexpected = RunError(
@@ -283,19 +324,37 @@ def answer_request(line: bytes, methods: Mapping[str, Method]) -> dict[str, Any]
             received=f"{type(error).__name__}: {error}",
             fix=f"{LOG_FILE} in the workspace holds the traceback",
         )
-        return {"id": number, "error": _describe(unexpected)}
+        yield {"id": number, "error": _describe(unexpected)}
 
 
-def fill_mask_within(workspace: Workspace) -> Method:
-    """Returns `fill_mask` for models of the workspace, of allowed folders, and of the Hub."""
+def _parts(number: Any, pieces: Generator[Any, None, Any]) -> Generator[dict[str, Any], None, Any]:
+    """Yields a generator's pieces as answers, and returns its own value."""
+    with closing(pieces):
+        while True:
+            try:
+                piece = next(pieces)
+            except StopIteration as end:
+                return end.value
+            yield {"id": number, "part": piece}
 
-    def answer(model: str, text: str, top_k: int = 5, dtype: Dtype = "float32") -> list[Any]:
+
+def methods_within(workspace: Workspace) -> dict[str, Method]:
+    """Returns what may be asked of models of the workspace, of allowed folders, and of the Hub."""
+
+    def check(model: str) -> None:
         folders = (workspace.folder("model") / model, Path(model).expanduser())
         if model and any(folder.is_dir() for folder in folders):
             workspace.confine(str(find_model(model, workspace)), field="model")
-        return fill_mask(model, text, top_k, workspace=workspace, dtype=dtype)
 
-    return answer
+    def answer_fill_mask(model: str, **options: Any) -> list[Any]:
+        check(model)
+        return fill_mask(model, workspace=workspace, **options)
+
+    def answer_generate(model: str, **options: Any) -> Generator[str, None, dict[str, Any]]:
+        check(model)
+        return generate_stream(model, workspace=workspace, **options)
+
+    return {"fill_mask": answer_fill_mask, "generate": answer_generate}
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -317,7 +376,7 @@ def _serve(
     workspace: Workspace, path: Path, parent: ProcessIdentity | None, idle_seconds: float
 ) -> None:
     os.umask(0o077)
-    methods = {"fill_mask": fill_mask_within(workspace)}
+    methods = methods_within(workspace)
     # Listens under another name first: where the path exists, somebody answers.
     draft = path.with_suffix(".draft")
     try:

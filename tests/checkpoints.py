@@ -6,10 +6,11 @@ from pathlib import Path
 from typing import Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 from core.config import CorpusConfig, TokenizerConfig
 from core.models import hf
-from core.models.architecture import Architecture
+from core.models.architecture import ARCHITECTURES, Architecture
 from core.tokenizer import StudioTokenizer, load, train
 from core.workspace import Workspace
 from tests.texts import write_sentences
@@ -30,8 +31,6 @@ def make_tokenizer(
 
 def write_checkpoint(folder: Path, tokenizer: StudioTokenizer, seed: int = 0) -> Path:
     """Writes a RoBERTa of two layers, with weights large enough for clear preferences."""
-    folder.mkdir(parents=True, exist_ok=True)
-    tokenizer.copy_to(folder)
     pad = tokenizer.pad_id or 0
     architecture = Architecture(
         vocab_size=tokenizer.vocab_size,
@@ -44,10 +43,46 @@ def write_checkpoint(folder: Path, tokenizer: StudioTokenizer, seed: int = 0) ->
         bos_token_id=tokenizer.cls_id,
         eos_token_id=tokenizer.sep_id,
     )
+    return _write(folder, tokenizer, architecture, seed)
+
+
+def write_writer(folder: Path, tokenizer: StudioTokenizer, family: str, seed: int = 0) -> Path:
+    """Writes a GPT-2, T5 or BART of two layers, with weights large enough for clear preferences."""
+    halves = {"num_decoder_layers": 2, "decoder_start_token_id": tokenizer.cls_id}
+    architecture = ARCHITECTURES[family](
+        vocab_size=tokenizer.vocab_size,
+        hidden_size=32,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        intermediate_size=64,
+        max_position_embeddings=LENGTH,
+        pad_token_id=tokenizer.pad_id or 0,
+        bos_token_id=tokenizer.cls_id,
+        eos_token_id=tokenizer.sep_id,
+        **({} if family == "gpt2" else halves),
+        **({"d_kv": 16} if family == "t5" else {}),
+    )
+    return _write(folder, tokenizer, architecture, seed)
+
+
+def _write(folder: Path, tokenizer: StudioTokenizer, architecture: Architecture, seed: int) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    tokenizer.copy_to(folder)
     generator = np.random.default_rng(seed)
+    size = 0.12 if architecture.model_type == "bart" else 0.3
     weights = {
-        tie.path: generator.normal(tie.path.endswith("scale"), 0.3, tie.shape).astype(np.float32)
+        tie.path: generator.normal(tie.path.endswith("scale"), size, tie.shape).astype(np.float32)
         for tie in hf.ties(architecture)
     }
+    if architecture.model_type == "bart":
+        _make_eloquent(weights)
     hf.write_weights(folder, weights, architecture)
     return folder
+
+
+def _make_eloquent(weights: dict[str, NDArray[np.float32]]) -> None:
+    """Gives words one length, and places some of them, or one word would always win."""
+    words = 0.2 * np.sign(weights["bart/words/table"])
+    weights["bart/words/table"] = words
+    places = weights["bart/decoder/embeddings/positions/table"]
+    weights["bart/decoder/embeddings/positions/table"] = 1.5 * words[-places.shape[0] :]

@@ -14,6 +14,7 @@ LIGHT = (
     "core.config",
     "core.corpus",
     "core.inference",
+    "core.inference.generation",
     "core.models.registry",
     "core.objectives.mlm",
     "core.runs.client",

@@ -111,6 +111,13 @@ class Gpt2LMHeadModel(keras.Model):
         hidden, layers = self.decoder.step(ids, layers, positions, bias)
         return self._decode(hidden), {"positions": positions + ids.shape[1], "layers": layers}
 
+    def fill_cache(self, ids: Tensor, cache: Cache) -> Cache:
+        """Returns the cache with new tokens, as `decode_step` does, without saying anything.
+
+        A prompt's logits are most of its cost where the vocabulary is large.
+        """
+        return self.decode_step(ids, cache)[1]
+
     def _decode(self, hidden: Tensor) -> Tensor:
         return self.decoder.embeddings.words.decode(hidden)
 

@@ -9,9 +9,10 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -19,7 +20,7 @@ import pytest
 from core.errors import ConfigError, RunError
 from core.playground import LOG_FILE, PlaygroundClient, answer_request
 from core.workspace import Workspace
-from tests.checkpoints import make_tokenizer, write_checkpoint
+from tests.checkpoints import LENGTH, make_tokenizer, write_checkpoint, write_writer
 
 TEXT = "the small [MASK] runs"
 ROOT = Path(__file__).parent.parent.parent
@@ -31,6 +32,8 @@ def workspace(tmp_path_factory: pytest.TempPathFactory) -> Workspace:
     tokenizer = make_tokenizer(workspace, "unigram")
     with workspace.new_artifact("model", "small") as draft:
         write_checkpoint(draft.folder, tokenizer)
+    with workspace.new_artifact("model", "writer") as draft:
+        write_writer(draft.folder, tokenizer, "gpt2")
     return workspace
 
 
@@ -61,6 +64,65 @@ def test_a_model_answers(client: PlaygroundClient) -> None:
     assert set(predictions[0]) == {"score", "token", "token_str", "sequence"}
     nested = client.fill_mask("small", f"{TEXT} [MASK]")
     assert [len(one) for one in nested] == [5, 5]
+
+
+def read_out(stream: Generator[str, None, Any]) -> tuple[list[str], Any]:
+    pieces = []
+    while True:
+        try:
+            pieces.append(next(stream))
+        except StopIteration as end:
+            return pieces, end.value
+
+
+def test_a_model_writes_piece_by_piece(client: PlaygroundClient) -> None:
+    pieces, result = read_out(client.generate("writer", "the small", max_new_tokens=10, seed=1))
+    assert len(pieces) > 3
+    assert "".join(pieces) == result["text"]
+    again = read_out(client.generate("writer", "the small", max_new_tokens=10, seed=1))
+    assert again == (pieces, result)
+    assert client.fill_mask("small", TEXT)
+
+
+def test_what_a_model_cannot_do_comes_with_what_it_can(client: PlaygroundClient) -> None:
+    with pytest.raises(ConfigError, match="fill_mask"):
+        next(client.generate("small", "the small"))
+    with pytest.raises(ConfigError, match="generate"):
+        client.fill_mask("writer", TEXT)
+    with pytest.raises(ConfigError) as caught:
+        next(client.generate("writer", "the small", top_p=2))
+    assert caught.value.field == "top_p"
+
+
+def test_a_model_stops_writing_when_nobody_listens() -> None:
+    written: list[str] = []
+    ended: list[bool] = []
+
+    def write() -> Generator[str, None, str]:
+        try:
+            for number in range(100):
+                written.append(str(number))
+                yield written[-1]
+            return "all"
+        finally:
+            ended.append(True)
+
+    answers = answer_request(b'{"id": 3, "method": "write"}', {"write": write})
+    assert next(answers) == {"id": 3, "part": "0"}
+    answers.close()
+    assert (written, ended) == (["0"], [True])
+    *parts, last = answer_request(b'{"id": 3, "method": "write"}', {"write": write})
+    assert len(parts) == 100
+    assert last == {"id": 3, "result": "all"}
+
+
+def test_a_closed_stream_leaves_the_process_ready(client: PlaygroundClient) -> None:
+    stream = client.generate("writer", "the small", max_new_tokens=LENGTH)
+    next(stream)
+    pid = client.pid
+    stream.close()
+    assert client.fill_mask("small", TEXT)
+    assert client.pid == pid
 
 
 def test_importing_and_asking_import_no_engine_here(client: PlaygroundClient) -> None:
@@ -227,7 +289,7 @@ def test_a_workspace_with_a_long_path_works(tmp_path: Path) -> None:
     "line", [b"", b"{", b"[]", b"{}", b'{"id": 1, "method": "open"}', b'{"params": []}', b"\xff"]
 )
 def test_a_request_of_no_use_gets_an_error(line: bytes) -> None:
-    answer = answer_request(line, {"fill_mask": list})
+    (answer,) = answer_request(line, {"fill_mask": list})
     assert answer["error"]["kind"] == "ConfigError"
 
 
@@ -235,7 +297,7 @@ def test_an_unexpected_failure_is_logged_and_told(capfd: pytest.CaptureFixture[s
     def fail() -> None:
         raise ZeroDivisionError("on purpose")
 
-    answer = answer_request(b'{"id": 7, "method": "fail"}', {"fail": fail})
+    (answer,) = answer_request(b'{"id": 7, "method": "fail"}', {"fail": fail})
     assert answer["id"] == 7
     assert "ZeroDivisionError: on purpose" in answer["error"]["received"]
     assert "Traceback" in capfd.readouterr().err

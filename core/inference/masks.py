@@ -6,47 +6,37 @@ loaded again when its files change. The answers are those of transformers' `pipe
 
 from __future__ import annotations
 
-import os
-import re
-import sys
 import threading
-from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from core.config import TrainConfig
-from core.errors import CheckpointError, ConfigError, HubError, TokenizerError
+from core.errors import ConfigError, TokenizerError
+from core.inference.models import (
+    Dtype,
+    bucket_size,
+    choose_engine,
+    find_model,
+    keep,
+    load_tokenizer,
+    read_suitable,
+)
 from core.models import hf
-from core.training.devices import choose, find_hardware
 from core.workspace import Workspace
 
 if TYPE_CHECKING:
     import keras
 
-    from core.tokenizer import StudioTokenizer
-
-Dtype = Literal["float32", "mixed_bfloat16", "bfloat16"]
-DTYPES: tuple[Dtype, ...] = get_args(Dtype)
 Prediction = dict[str, Any]
 
 # Lengths, batches and masks are padded to powers of two, so that few shapes are ever compiled.
 _SHORTEST_BUCKET = 16
 _LARGEST_BATCH = 32
-_MODELS_KEPT = 2
-_HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
-_HUB_FILES = ("config.json", "*.safetensors", "*.safetensors.index.json", "tokenizer*.json",
-              "special_tokens_map.json")  # fmt: skip
-
-_FILES = ("*.json", "*.safetensors", "*.h5", "*.msgpack")
-
-_kept: OrderedDict[tuple[object, ...], FillMask] = OrderedDict()
-_kept_lock = threading.Lock()
 
 
 def fill_mask(
@@ -72,75 +62,17 @@ def fill_mask(
         list of such lists. For a list of texts a list with one of these for each text.
 
     Raises:
-        ConfigError: There is no such model, a text has no mask or is too long, or `top_k` is out of
-            bounds.
-        CheckpointError: The checkpoint is missing, damaged or of another kind.
+        ConfigError: There is no such model, it isn't an encoder, a text has no mask or is too long,
+            or `top_k` is out of bounds.
+        CheckpointError: The checkpoint is missing or damaged.
         TokenizerError: The checkpoint has no tokenizer, or one without a mask token.
         HubError: The Hub has no such model, or can't be reached.
     """
     folder = find_model(model, workspace or Workspace())
-    filler = load_filler(folder, dtype)
+    filler: FillMask = keep(folder, dtype, FillMask)
     if isinstance(text, str):
         return filler([text], top_k)[0]
     return filler(list(text), top_k)
-
-
-def stay_on_cpu() -> None:
-    """Prepares a process that does nothing but answer: before an engine is imported.
-
-    Accelerators are left to runs. On the CPU, JAX starts faster than TensorFlow and answers a
-    single text sooner.
-    """
-    os.environ["CUDA_VISIBLE_DEVICES"] = "-1"
-    os.environ["JAX_PLATFORMS"] = "cpu"
-    os.environ.setdefault("KERAS_BACKEND", "jax")
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-
-
-def find_model(reference: str | Path, workspace: Workspace) -> Path:
-    """Finds a checkpoint's folder.
-
-    Args:
-        reference: A model's name in the workspace, a folder, or an id on the Hub, whose files are
-            downloaded where they aren't cached.
-        workspace: Where names are looked up.
-
-    Raises:
-        ConfigError: There is none.
-        HubError: The Hub has no such model, or can't be reached.
-    """
-    name = str(reference)
-    for folder in (workspace.folder("model") / name, Path(name).expanduser()):
-        if name and folder.is_dir():
-            return folder.absolute()
-    if isinstance(reference, str) and _HUB_ID.fullmatch(name):
-        return _download(name)
-    known = ", ".join(artifact.name for artifact in workspace.list("model")[:10])
-    raise ConfigError(
-        f"There is no model called {name!r}" if name else "No model is named",
-        expected=f"a model in the workspace ({known or 'there are none yet'}), a folder with "
-        f"{hf.CONFIG_FILE} and {hf.WEIGHTS_FILE}, or an id on the Hub like user/name",
-        received=name or "nothing",
-        fix="name one of these, or train a model first",
-        field="model",
-    )
-
-
-def load_filler(folder: Path, dtype: Dtype = "float32") -> FillMask:
-    """Returns the model of a folder, from memory unless its files have changed.
-
-    Raises:
-        CheckpointError: There is none.
-        TokenizerError: See `FillMask`.
-    """
-    key = (*_identity(folder), dtype)
-    with _kept_lock:
-        if key not in _kept:
-            _kept[key] = FillMask(folder, dtype)
-            while len(_kept) > _MODELS_KEPT:
-                _kept.popitem(last=False)
-        _kept.move_to_end(key)
-        return _kept[key]
 
 
 class FillMask:
@@ -151,20 +83,21 @@ class FillMask:
         dtype: Precision to compute in.
 
     Raises:
-        CheckpointError: The checkpoint is missing, damaged or of another kind.
+        CheckpointError: The checkpoint is missing or damaged.
+        ConfigError: The model isn't an encoder.
         TokenizerError: There is no tokenizer beside it, or one without a mask token.
     """
 
     def __init__(self, folder: Path, dtype: Dtype = "float32") -> None:
-        self.architecture = hf.read_architecture(folder)
-        if self.architecture.kind != "encoder":
-            raise CheckpointError(
-                f"The model in {folder} fills no masks",
-                expected="an encoder, as BERT, RoBERTa and ModernBERT are",
-                received=self.architecture.model_type,
+        self.architecture = read_suitable(folder, ("encoder",), "fills no masks")
+        self.tokenizer = load_tokenizer(folder, self.architecture.vocab_size)
+        if self.tokenizer.mask_id is None:
+            raise TokenizerError(
+                f"The tokenizer in {folder} has no mask token",
+                expected="one, such as <mask> or [MASK]",
+                received="none",
                 fix="use a model that was trained for masked language modelling",
             )
-        self.tokenizer = _load_tokenizer(folder, self.architecture.vocab_size)
         self._folder = folder
         self._dtype = dtype
         self._lock = threading.Lock()
@@ -183,7 +116,7 @@ class FillMask:
     @cached_property
     def _predict(self) -> Callable[[Mapping[str, NDArray]], NDArray[np.float32]]:
         """The model; loaded when it is needed, so that a bad question gets its answer at once."""
-        _choose_engine()
+        choose_engine()
         return _compile(hf.load_model(self._folder, self._dtype))
 
     def _check_top_k(self, top_k: int) -> None:
@@ -263,34 +196,6 @@ class FillMask:
         }
 
 
-def _load_tokenizer(folder: Path, vocab_size: int) -> StudioTokenizer:
-    from core.tokenizer import load
-
-    tokenizer = load(str(folder))
-    if tokenizer.mask_id is None:
-        raise TokenizerError(
-            f"The tokenizer in {folder} has no mask token",
-            expected="one, such as <mask> or [MASK]",
-            received="none",
-            fix="use a model that was trained for masked language modelling",
-        )
-    if tokenizer.vocab_size > vocab_size:
-        raise CheckpointError(
-            f"The tokenizer in {folder} doesn't fit the model",
-            expected=f"ids below {vocab_size}, the model's vocabulary",
-            received=f"ids up to {tokenizer.vocab_size - 1}",
-            fix="put the tokenizer there that the model was trained with",
-        )
-    return tokenizer
-
-
-def _choose_engine() -> None:
-    """Takes the engine that training would take here, unless there is one already."""
-    if "keras" not in sys.modules and "KERAS_BACKEND" not in os.environ:
-        os.environ["KERAS_BACKEND"] = choose(TrainConfig(), find_hardware()).engine
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-
-
 def _compile(model: keras.Model) -> Callable[[Mapping[str, NDArray]], NDArray[np.float32]]:
     """Returns the model as a function of arrays, compiled once for each shape."""
     import keras
@@ -330,7 +235,7 @@ def _batches(encoded: Sequence[NDArray[np.int32]], longest: int) -> list[list[in
     """Returns the texts' numbers in groups of one bucket of length, at most 32 together."""
 
     def bucket(index: int) -> int:
-        return _bucket(len(encoded[index]), _SHORTEST_BUCKET, longest)
+        return bucket_size(len(encoded[index]), _SHORTEST_BUCKET, longest)
 
     groups = groupby(sorted(range(len(encoded)), key=bucket), key=bucket)
     return [
@@ -344,10 +249,10 @@ def _pad(
     batch: Sequence[NDArray[np.int32]], places: Sequence[NDArray[np.intp]], architecture: Any
 ) -> dict[str, NDArray[np.int32]]:
     """Returns the model's inputs, padded to a bucket in each dimension."""
-    rows = _bucket(len(batch), 1, _LARGEST_BATCH)
+    rows = bucket_size(len(batch), 1, _LARGEST_BATCH)
     longest = max(map(len, batch))
-    length = _bucket(longest, _SHORTEST_BUCKET, architecture.max_seq_length)
-    masks = _bucket(max(map(len, places)), 1, length)
+    length = bucket_size(longest, _SHORTEST_BUCKET, architecture.max_seq_length)
+    masks = bucket_size(max(map(len, places)), 1, length)
     input_ids = np.full((rows, length), architecture.pad_token_id, np.int32)
     attention_mask = np.zeros((rows, length), np.int32)
     masked_positions = np.zeros((rows, masks), np.int32)
@@ -364,12 +269,6 @@ def _pad(
     }
 
 
-def _bucket(size: int, smallest: int, largest: int) -> int:
-    """Returns the next power of two, within bounds that hold `size`."""
-    power = 1 << max(0, size - 1).bit_length()
-    return min(max(power, smallest), largest)
-
-
 def _softmax(logits: NDArray[np.float32]) -> NDArray[np.float32]:
     exponentials = np.exp(logits - logits.max(axis=-1, keepdims=True))
     return exponentials / exponentials.sum(axis=-1, keepdims=True)
@@ -380,31 +279,3 @@ def _top(probabilities: NDArray[np.float32], count: int) -> list[int]:
     best = np.argpartition(-probabilities, count - 1)[:count]
     order = np.lexsort((best, -probabilities[best]))
     return [int(token) for token in best[order]]
-
-
-def _identity(folder: Path) -> tuple[object, ...]:
-    """Returns what changes when a checkpoint is written anew."""
-    names = sorted(path for pattern in _FILES for path in folder.glob(pattern))
-    stats = [(path.name, path.stat()) for path in names]
-    return (
-        str(folder.resolve()),
-        *((name, stat.st_mtime_ns, stat.st_size) for name, stat in stats),
-    )
-
-
-def _download(name: str) -> Path:
-    """Downloads a checkpoint from the Hub into the Hub's own cache."""
-    from huggingface_hub import snapshot_download
-    from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
-
-    try:
-        return Path(snapshot_download(name, allow_patterns=list(_HUB_FILES)))
-    except (HfHubHTTPError, LocalEntryNotFoundError, OSError) as error:
-        reason = str(error).strip().splitlines()[0] if str(error).strip() else repr(error)
-        raise HubError(
-            f"{name} is no model in the workspace and no folder, and the Hub didn't give it",
-            expected="a model's name, a folder, or the id of a repository that can be read",
-            received=reason,
-            fix="check the name; for a private repository log in with `hf auth login`",
-            field="model",
-        ) from error

@@ -1,0 +1,19 @@
+"""Models that were trained are asked: what is hidden here, how does this go on?
+
+Importing this imports no engine.
+"""
+
+from core.inference.generation import generate, generate_stream
+from core.inference.masks import FillMask, fill_mask
+from core.inference.models import DTYPES, Dtype, find_model, stay_on_cpu
+
+__all__ = [
+    "DTYPES",
+    "Dtype",
+    "FillMask",
+    "fill_mask",
+    "find_model",
+    "generate",
+    "generate_stream",
+    "stay_on_cpu",
+]

@@ -1,0 +1,333 @@
+"""Let a trained model write: go on with a text, or say what is missing in one.
+
+GPT-2 goes on with the prompt. T5 and BART read it with their encoder and write with their decoder.
+Tokens come one at a time, with a key-value cache. Importing this imports no engine; the first call
+does. Taking the most probable token each time gives what transformers' `generate` gives.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Generator, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from core.errors import CheckpointError, ConfigError
+from core.inference.models import (
+    Dtype,
+    bucket_size,
+    choose_engine,
+    find_model,
+    keep,
+    load_tokenizer,
+    read_suitable,
+)
+from core.inference.sampling import Sampler, Sampling, check_whole_number
+from core.models import hf
+from core.workspace import Workspace
+
+# Prompts and caches are padded to powers of two, so that few shapes are ever compiled.
+_SHORTEST_PROMPT = 16
+_SHORTEST_CACHE = 64
+MOST_NEW_TOKENS = 4096
+_UNFINISHED_CHARACTER = "\N{REPLACEMENT CHARACTER}"
+
+TextStream = Generator[str, None, dict[str, Any]]
+
+
+def generate(
+    model: str | Path,
+    prompt: str,
+    *,
+    max_new_tokens: int = 50,
+    do_sample: bool = True,
+    temperature: float = 1.0,
+    top_k: int | None = 0,
+    top_p: float = 1.0,
+    seed: int = 0,
+    workspace: Workspace | None = None,
+    dtype: Dtype = "float32",
+) -> dict[str, Any]:
+    """Lets a model write.
+
+    Args:
+        model: A model's name in the workspace, a checkpoint's folder, or an id on the Hub.
+        prompt: What GPT-2 goes on with, and what T5 and BART read.
+        max_new_tokens: Tokens to write at most, from 1 to 4096; positions may end before.
+        do_sample: Whether to draw; otherwise the most probable token is taken each time.
+        temperature: Logits are divided by it, from 0 to 100; 0 takes the most probable token.
+        top_k: Draw from so many of the most probable tokens; 0 or None: from all.
+        top_p: Draw from the fewest most probable tokens that have this probability together, above
+            0 and up to 1.
+        seed: Of the draws: the same one gives the same text.
+        workspace: Where names are looked up.
+        dtype: Precision to compute in: bfloat16 also keeps the weights in it, in half the memory.
+
+    Returns:
+        `text` (what was written), `generated_text` (of GPT-2 the prompt and that),
+        `token_ids` (of what was written, the end token included), `num_prompt_tokens`,
+        `num_new_tokens`, and `finish_reason`: `eos` (the end token came), `length`
+        (`max_new_tokens` are written) or `positions` (the model has no more of them).
+
+    Raises:
+        ConfigError: There is no such model, it doesn't write, the prompt is empty or too long, or
+            a number is out of bounds.
+        CheckpointError: The checkpoint is missing or damaged.
+        TokenizerError: The checkpoint has no tokenizer.
+        HubError: The Hub has no such model, or can't be reached.
+    """
+    stream = generate_stream(
+        model,
+        prompt,
+        max_new_tokens=max_new_tokens,
+        do_sample=do_sample,
+        temperature=temperature,
+        top_k=top_k,
+        top_p=top_p,
+        seed=seed,
+        workspace=workspace,
+        dtype=dtype,
+    )
+    while True:
+        try:
+            next(stream)
+        except StopIteration as end:
+            return dict(end.value)
+
+
+def generate_stream(
+    model: str | Path,
+    prompt: str,
+    *,
+    max_new_tokens: int = 50,
+    do_sample: bool = True,
+    temperature: float = 1.0,
+    top_k: int | None = 0,
+    top_p: float = 1.0,
+    seed: int = 0,
+    workspace: Workspace | None = None,
+    dtype: Dtype = "float32",
+) -> TextStream:
+    """Lets a model write and yields the text as it comes; for the arguments see `generate`.
+
+    Returns:
+        A generator of pieces of text, one for each token or few tokens. They joined are the
+        `text`. Its own value is what `generate` returns. Closing it ends the writing.
+
+    Raises:
+        StudioError: See `generate`; at once, before the first piece.
+    """
+    sampling = Sampling(do_sample, temperature, top_k, top_p, seed)
+    folder = find_model(model, workspace or Workspace())
+    writer: Writer = keep(folder, dtype, Writer)
+    return writer.write(prompt, max_new_tokens, sampling)
+
+
+class Writer:
+    """A model that writes, with its tokenizer. May be called from several threads.
+
+    Args:
+        folder: The checkpoint.
+        dtype: Precision to compute in.
+
+    Raises:
+        CheckpointError: The checkpoint is missing or damaged.
+        ConfigError: The model doesn't write.
+        TokenizerError: There is no tokenizer beside it.
+    """
+
+    def __init__(self, folder: Path, dtype: Dtype = "float32") -> None:
+        kinds = ("decoder", "encoder-decoder")
+        self.architecture = read_suitable(folder, kinds, "doesn't write")
+        self.tokenizer = load_tokenizer(folder, self.architecture.vocab_size)
+        self._folder = folder
+        self._dtype = dtype
+        self._lock = threading.Lock()
+
+    def write(self, prompt: str, max_new_tokens: int, sampling: Sampling) -> TextStream:
+        """Checks what is asked and returns the stream; see `generate_stream`."""
+        check_whole_number("max_new_tokens", max_new_tokens, 1, MOST_NEW_TOKENS, "50, say")
+        ids = self._encode(prompt)
+        return self._stream(prompt, ids, max_new_tokens, Sampler(sampling))
+
+    @property
+    def _continues(self) -> bool:
+        """Whether it goes on with the prompt, and doesn't read it with a half of its own."""
+        return self.architecture.kind == "decoder"
+
+    def _encode(self, prompt: str) -> NDArray[np.int32]:
+        """Returns a prompt's ids; what ends a text is left out where it is to go on."""
+        if not isinstance(prompt, str) or not prompt.strip():
+            raise ConfigError(
+                "There is no prompt",
+                expected="some text to begin with",
+                received=repr(prompt) if isinstance(prompt, str) else type(prompt).__name__,
+                fix="write a few words",
+                field="prompt",
+            )
+        ids = self.tokenizer.encode(prompt)
+        if self._continues:
+            ids = _without_end(ids, self.tokenizer.encode(prompt, special=False))
+        longest = self.architecture.max_seq_length - int(self._continues)
+        if not 0 < len(ids) <= longest:
+            raise ConfigError(
+                "The prompt is too long for this model" if len(ids) else "The prompt has no token",
+                expected=f"from 1 to {longest} tokens",
+                received=f"{len(ids)} tokens",
+                fix="shorten it" if len(ids) else "write some words that the model knows",
+                field="prompt",
+            )
+        return ids
+
+    def _stream(
+        self, prompt: str, ids: NDArray[np.int32], max_new_tokens: int, sampler: Sampler
+    ) -> TextStream:
+        before = ids.tolist() if self._continues else []
+        text, new_ids, reason = _GrowingText(self._decode, before), [], "length"
+        for token in self._tokens(ids, max_new_tokens, sampler):
+            new_ids.append(token)
+            if token == self.architecture.eos_token_id:
+                reason = "eos"
+                break
+            if piece := text.add(token):
+                yield piece
+        else:
+            reason = "length" if len(new_ids) == max_new_tokens else "positions"
+        if piece := text.finish():
+            yield piece
+        return {
+            "generated_text": prompt + text.shown if self._continues else text.shown,
+            "text": text.shown,
+            "token_ids": new_ids,
+            "num_prompt_tokens": len(ids),
+            "num_new_tokens": len(new_ids),
+            "finish_reason": reason,
+        }
+
+    def _tokens(
+        self, ids: NDArray[np.int32], max_new_tokens: int, sampler: Sampler
+    ) -> Generator[int, None, None]:
+        """Yields tokens until there are enough, or no more positions."""
+        done = len(ids) if self._continues else 1
+        count = min(max_new_tokens, self.architecture.max_seq_length - done)
+        # The last token is never looked at.
+        slots = bucket_size(done + count - 1, _SHORTEST_CACHE, self.architecture.max_seq_length)
+        cache, token = self._start(ids, slots)
+        for _ in range(count):
+            with self._lock:
+                logits, cache = self._step(np.array([[token]], np.int32), cache)
+            token = sampler.choose(self._checked(np.asarray(logits)[0, -1]))
+            yield token
+
+    def _start(self, ids: NDArray[np.int32], slots: int) -> tuple[Any, int]:
+        """Returns a cache, and the token that is to be looked at next."""
+        with self._lock:
+            if not self._continues:
+                return self._start_cache(self._padded(ids), slots), self._first_token
+            cache = self._start_cache({"input_ids": np.zeros((1, 1), np.int32)}, slots)
+            if len(ids) > 1:
+                cache = self._fill(self._padded(ids[:-1])["input_ids"], cache)
+                # What was padding is written over, one token after the other.
+                cache = {**cache, "positions": np.array([len(ids) - 1], np.int32)}
+            return cache, int(ids[-1])
+
+    def _padded(self, ids: NDArray[np.int32]) -> dict[str, NDArray[np.int32]]:
+        """Returns one row of ids and its mask, as long as a bucket."""
+        length = bucket_size(len(ids), _SHORTEST_PROMPT, self.architecture.max_seq_length)
+        row = np.full((1, length), self.architecture.pad_token_id, np.int32)
+        row[0, : len(ids)] = ids
+        mask = (np.arange(length) < len(ids)).astype(np.int32)[None, :]
+        return {"input_ids": row, "attention_mask": mask}
+
+    @property
+    def _first_token(self) -> int:
+        return int(getattr(self.architecture, "decoder_start_token_id", 0))
+
+    @cached_property
+    def _model(self) -> Any:
+        """The model; loaded when it is needed, so that a bad question gets its answer at once."""
+        choose_engine()
+        return hf.load_model(self._folder, self._dtype)
+
+    @cached_property
+    def _start_cache(self) -> Callable[..., Any]:
+        return self._compiled("start_cache")
+
+    @cached_property
+    def _fill(self) -> Callable[..., Any]:
+        return self._compiled("fill_cache")
+
+    @cached_property
+    def _step(self) -> Callable[..., Any]:
+        return self._compiled("decode_step")
+
+    def _compiled(self, method: str) -> Callable[..., Any]:
+        model = self._model
+        from core.models.decoding import compile_method
+
+        return compile_method(model, method)
+
+    def _checked(self, logits: NDArray[np.float32]) -> NDArray[np.float32]:
+        if np.isfinite(logits).all():
+            return logits
+        raise CheckpointError(
+            f"The model in {self._folder} says nothing that can be used",
+            expected="finite logits",
+            received="infinity, or no number at all",
+            fix="use an earlier checkpoint: the weights were damaged in training, it seems",
+        )
+
+    def _decode(self, ids: Sequence[int]) -> str:
+        """Returns the text of some ids: without special tokens, but with T5's sentinels."""
+        kept = [token for token in ids if token not in self._unseen]
+        return self.tokenizer.decode(kept, skip_special=False)
+
+    @cached_property
+    def _unseen(self) -> frozenset[int]:
+        special, sentinels = self.tokenizer.special_ids, self.tokenizer.sentinel_ids()
+        return frozenset(special.tolist()) - frozenset(sentinels.tolist())
+
+
+class _GrowingText:
+    """Turns tokens into text as they come, keeping back bytes that aren't a character yet."""
+
+    def __init__(self, decode: Callable[[Sequence[int]], str], before: list[int]) -> None:
+        self._decode = decode
+        self._ids = list(before)
+        self._start = len(decode(before)) if before else 0
+        self.shown = ""
+
+    def add(self, token: int) -> str:
+        """Returns the text that a token adds; nothing while a character isn't whole."""
+        self._ids.append(token)
+        return self._show(self._text().rstrip(_UNFINISHED_CHARACTER))
+
+    def finish(self) -> str:
+        """Returns what was kept back."""
+        return self._show(self._text())
+
+    def _text(self) -> str:
+        return self._decode(self._ids)[self._start :]
+
+    def _show(self, text: str) -> str:
+        piece = text[len(self.shown) :]
+        self.shown += piece
+        return piece
+
+
+def _without_end(ids: NDArray[np.int32], bare: NDArray[np.int32]) -> NDArray[np.int32]:
+    """Cuts off the special tokens behind a text, and keeps those before it.
+
+    Args:
+        ids: With the special tokens around it.
+        bare: Without them.
+    """
+    for start in range(len(ids) - len(bare) + 1):
+        end = start + len(bare)
+        if np.array_equal(ids[start:end], bare):
+            return ids[:end]
+    return bare

@@ -1,0 +1,187 @@
+"""Models that answer: found by what they are called, kept in memory, on the engine there is.
+
+Importing this imports no engine. What is asked of a model is not known here.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+import threading
+from collections import OrderedDict
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, get_args
+
+from core.config import TrainConfig
+from core.errors import CheckpointError, ConfigError, HubError
+from core.models import hf
+from core.models.architecture import Architecture
+from core.training.devices import choose, find_hardware
+from core.workspace import Workspace
+
+if TYPE_CHECKING:
+    from core.tokenizer import StudioTokenizer
+
+Dtype = Literal["float32", "mixed_bfloat16", "bfloat16"]
+DTYPES: tuple[Dtype, ...] = get_args(Dtype)
+
+_MODELS_KEPT = 2
+_HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
+_HUB_FILES = ("config.json", "*.safetensors", "*.safetensors.index.json", "tokenizer*.json",
+              "special_tokens_map.json")  # fmt: skip
+_FILES = ("*.json", "*.safetensors", "*.h5", "*.msgpack")
+# What a model of each kind is there for, and who asks it.
+_TALENTS = {
+    "encoder": "which fills masks: ask it with fill_mask",
+    "decoder": "which goes on with a text: ask it with generate",
+    "encoder-decoder": "which writes what is missing in a text: ask it with generate",
+}
+
+_kept: OrderedDict[tuple[object, ...], Any] = OrderedDict()
+_kept_lock = threading.Lock()
+
+
+def stay_on_cpu() -> None:
+    """Prepares a process that does nothing but answer: before an engine is imported.
+
+    Accelerators are left to runs. On the CPU, JAX starts faster than TensorFlow and answers a
+    single text sooner.
+    """
+    os.environ["CUDA_VISIBLE_DEVICES"] = "-1"
+    os.environ["JAX_PLATFORMS"] = "cpu"
+    os.environ.setdefault("KERAS_BACKEND", "jax")
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+
+
+def find_model(reference: str | Path, workspace: Workspace) -> Path:
+    """Finds a checkpoint's folder.
+
+    Args:
+        reference: A model's name in the workspace, a folder, or an id on the Hub, whose files are
+            downloaded where they aren't cached.
+        workspace: Where names are looked up.
+
+    Raises:
+        ConfigError: There is none.
+        HubError: The Hub has no such model, or can't be reached.
+    """
+    name = str(reference)
+    for folder in (workspace.folder("model") / name, Path(name).expanduser()):
+        if name and folder.is_dir():
+            return folder.absolute()
+    if isinstance(reference, str) and _HUB_ID.fullmatch(name):
+        return _download(name)
+    known = ", ".join(artifact.name for artifact in workspace.list("model")[:10])
+    raise ConfigError(
+        f"There is no model called {name!r}" if name else "No model is named",
+        expected=f"a model in the workspace ({known or 'there are none yet'}), a folder with "
+        f"{hf.CONFIG_FILE} and {hf.WEIGHTS_FILE}, or an id on the Hub like user/name",
+        received=name or "nothing",
+        fix="name one of these, or train a model first",
+        field="model",
+    )
+
+
+def keep(folder: Path, dtype: Dtype, load: Callable[[Path, Dtype], Any]) -> Any:
+    """Returns what answers for a folder, from memory unless the folder's files have changed.
+
+    Args:
+        folder: The checkpoint.
+        dtype: Precision to compute in.
+        load: What makes it.
+    """
+    key = (load, *_identity(folder), dtype)
+    with _kept_lock:
+        if key not in _kept:
+            _kept[key] = load(folder, dtype)
+            while len(_kept) > _MODELS_KEPT:
+                _kept.popitem(last=False)
+        _kept.move_to_end(key)
+        return _kept[key]
+
+
+def read_suitable(folder: Path, kinds: tuple[str, ...], lack: str) -> Architecture:
+    """Reads the dimensions of a model that has to be of some kind.
+
+    Args:
+        folder: The checkpoint.
+        kinds: Of these: encoder, decoder, encoder-decoder.
+        lack: What the others don't do, as in "fills no masks".
+
+    Raises:
+        CheckpointError: The checkpoint is missing or damaged.
+        ConfigError: The model is of another kind.
+    """
+    architecture = hf.read_architecture(folder)
+    if architecture.kind not in kinds:
+        raise ConfigError(
+            f"The model in {folder} {lack}",
+            expected=" or ".join(kinds),
+            received=f"{architecture.model_type}, {_TALENTS[architecture.kind]}",
+            fix="use another model, or ask this one for what it can do",
+            field="model",
+        )
+    return architecture
+
+
+def load_tokenizer(folder: Path, vocab_size: int) -> StudioTokenizer:
+    """Loads the tokenizer beside a model.
+
+    Raises:
+        TokenizerError: There is none.
+        CheckpointError: It has more tokens than the model.
+    """
+    from core.tokenizer import load
+
+    tokenizer = load(str(folder))
+    if tokenizer.vocab_size > vocab_size:
+        raise CheckpointError(
+            f"The tokenizer in {folder} doesn't fit the model",
+            expected=f"ids below {vocab_size}, the model's vocabulary",
+            received=f"ids up to {tokenizer.vocab_size - 1}",
+            fix="put the tokenizer there that the model was trained with",
+        )
+    return tokenizer
+
+
+def choose_engine() -> None:
+    """Takes the engine that training would take here, unless there is one already."""
+    if "keras" not in sys.modules and "KERAS_BACKEND" not in os.environ:
+        os.environ["KERAS_BACKEND"] = choose(TrainConfig(), find_hardware()).engine
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+
+
+def bucket_size(size: int, smallest: int, largest: int) -> int:
+    """Returns the next power of two, within bounds that hold `size`."""
+    power = 1 << max(0, size - 1).bit_length()
+    return min(max(power, smallest), largest)
+
+
+def _identity(folder: Path) -> tuple[object, ...]:
+    """Returns what changes when a checkpoint is written anew."""
+    names = sorted(path for pattern in _FILES for path in folder.glob(pattern))
+    stats = [(path.name, path.stat()) for path in names]
+    return (
+        str(folder.resolve()),
+        *((name, stat.st_mtime_ns, stat.st_size) for name, stat in stats),
+    )
+
+
+def _download(name: str) -> Path:
+    """Downloads a checkpoint from the Hub into the Hub's own cache."""
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
+
+    try:
+        return Path(snapshot_download(name, allow_patterns=list(_HUB_FILES)))
+    except (HfHubHTTPError, LocalEntryNotFoundError, OSError) as error:
+        reason = str(error).strip().splitlines()[0] if str(error).strip() else repr(error)
+        raise HubError(
+            f"{name} is no model in the workspace and no folder, and the Hub didn't give it",
+            expected="a model's name, a folder, or the id of a repository that can be read",
+            received=reason,
+            fix="check the name; for a private repository log in with `hf auth login`",
+            field="model",
+        ) from error

@@ -1,0 +1,144 @@
+"""Which token comes next: from logits to one id, in numpy.
+
+The order is that of transformers' `generate`: temperature, then top-k, then top-p. No model and no
+tokenizer is known here.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from core.errors import ConfigError
+
+HIGHEST_TEMPERATURE = 100.0
+_MOST_SEEDS = 1 << 63
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """How tokens are chosen.
+
+    Attributes:
+        do_sample: Whether to draw at all; otherwise the most probable token is taken.
+        temperature: Logits are divided by it, from 0 to 100; 0 takes the most probable token.
+        top_k: Draw from so many of the most probable tokens; 0 or None: from all.
+        top_p: Draw from the fewest most probable tokens that have this probability together, above
+            0 and up to 1.
+        seed: Of the draws, at least 0.
+
+    Raises:
+        ConfigError: A number is out of bounds.
+    """
+
+    do_sample: bool = True
+    temperature: float = 1.0
+    top_k: int | None = 0
+    top_p: float = 1.0
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        check_number("temperature", self.temperature, 0, HIGHEST_TEMPERATURE, "0.8, say")
+        if self.top_k is not None:
+            check_whole_number("top_k", self.top_k, 0, None, "50, or 0 to draw from all tokens")
+        check_number("top_p", self.top_p, 0, 1, "0.95, or 1 to draw from all tokens", above=True)
+        check_whole_number("seed", self.seed, 0, _MOST_SEEDS - 1, "0, say")
+
+    @property
+    def is_greedy(self) -> bool:
+        """Whether the most probable token is taken, whatever the seed."""
+        return not self.do_sample or self.temperature == 0
+
+
+class Sampler:
+    """Chooses one token after the other, the same ones for the same seed.
+
+    Args:
+        sampling: How.
+    """
+
+    def __init__(self, sampling: Sampling) -> None:
+        self._sampling = sampling
+        self._generator = np.random.default_rng(sampling.seed)
+
+    def choose(self, logits: NDArray[np.float32]) -> int:
+        """Returns the next token's id.
+
+        Args:
+            logits: float (V,).
+        """
+        if self._sampling.is_greedy:
+            return int(logits.argmax())
+        cumulative = np.cumsum(probabilities(logits, self._sampling))
+        drawn = self._generator.random() * cumulative[-1]
+        return int(np.searchsorted(cumulative, drawn, side="right"))
+
+
+def probabilities(logits: NDArray[np.float32], sampling: Sampling) -> NDArray[np.float64]:
+    """Returns what tokens are drawn with, float64 (V,), 0 for those that are left out.
+
+    Args:
+        logits: float (V,).
+        sampling: How; the temperature is above 0.
+
+    Source: TopKLogitsWarper and TopPLogitsWarper in transformers; Holtzman et al., "The Curious
+        Case of Neural Text Degeneration".
+    """
+    scores = logits.astype(np.float64)
+    scores = (scores - scores.max()) / sampling.temperature
+    if sampling.top_k and sampling.top_k < scores.size:
+        least = np.partition(scores, -sampling.top_k)[-sampling.top_k]
+        scores = np.where(scores < least, -np.inf, scores)
+    found = np.exp(scores)
+    found /= found.sum()
+    if sampling.top_p < 1:
+        order = np.argsort(-found, kind="stable")
+        before = np.cumsum(found[order]) - found[order]
+        found[order[1:][before[1:] >= sampling.top_p]] = 0
+        found /= found.sum()
+    return found
+
+
+def check_number(
+    name: str, value: Any, least: float, most: float, advice: str, *, above: bool = False
+) -> None:
+    """Refuses what isn't a number within bounds.
+
+    Args:
+        name: The field.
+        value: What it was given.
+        least: The smallest value.
+        most: The largest value.
+        advice: What to try instead.
+        above: Whether the smallest value itself is too small.
+    """
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not is_number or not math.isfinite(value) or not least <= value <= most:
+        fits = False
+    else:
+        fits = not above or value > least
+    if not fits:
+        bounds = f"above {least:g} and up to" if above else f"from {least:g} to"
+        raise _out_of_bounds(name, value, f"a number {bounds} {most:g}", advice)
+
+
+def check_whole_number(name: str, value: Any, least: int, most: int | None, advice: str) -> None:
+    """Refuses what isn't a whole number within bounds; see `check_number`."""
+    is_whole = isinstance(value, int) and not isinstance(value, bool)
+    if not is_whole or value < least or (most is not None and value > most):
+        bounds = f"of at least {least}" if most is None else f"from {least} to {most}"
+        raise _out_of_bounds(name, value, f"a whole number {bounds}", advice)
+
+
+def _out_of_bounds(name: str, value: Any, expected: str, advice: str) -> ConfigError:
+    return ConfigError(
+        f"{name} is out of bounds",
+        expected=expected,
+        received=repr(value),
+        fix=f"take {advice}",
+        field=name,
+    )

@@ -1,0 +1,233 @@
+"""Written texts, beside those of transformers' `generate`; draws, beside its warpers."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from core.inference.sampling import Sampler, Sampling, probabilities
+from core.workspace import Workspace
+from tests.checkpoints import LENGTH, make_tokenizer, write_checkpoint, write_writer
+from tests.engines import ENGINES, run_on
+
+FAMILIES = ("gpt2", "t5", "bart")
+PROMPTS = ("The small house", "t", "The old ship never sleeps", "Ünïcode 한 🙂")
+NEW_TOKENS = 12
+FIRST_TOKENS = 8
+
+# Asks for many texts; an answer is what `generate` returned, the pieces of the stream, or an error.
+ASK = """
+import json, sys
+from core import Workspace, fill_mask, generate, generate_stream
+from core.errors import StudioError
+workspace = Workspace(sys.argv[1])
+
+def pieces_and_end(stream):
+    pieces = []
+    while True:
+        try:
+            pieces.append(next(stream))
+        except StopIteration as end:
+            return [pieces, end.value]
+
+def answer(function, arguments, options):
+    try:
+        if function == "stream":
+            return pieces_and_end(generate_stream(*arguments, workspace=workspace, **options))
+        asked = {"generate": generate, "fill_mask": fill_mask}[function]
+        return asked(*arguments, workspace=workspace, **options)
+    except StudioError as error:
+        return [type(error).__name__, error.field, str(error)]
+
+print(json.dumps([answer(*call) for call in json.loads(sys.argv[2])]))
+"""
+
+Call = tuple[str, list[Any], dict[str, Any]]
+
+
+@pytest.fixture(scope="module")
+def workspace(tmp_path_factory: pytest.TempPathFactory) -> Workspace:
+    """A workspace with one model of each family, called as that, and one that ends early."""
+    workspace = Workspace(tmp_path_factory.mktemp("workspace"))
+    tokenizer = make_tokenizer(workspace, "byte_level_bpe")
+    for family in FAMILIES:
+        with workspace.new_artifact("model", family) as draft:
+            write_writer(draft.folder, tokenizer, family)
+    with workspace.new_artifact("model", "roberta") as draft:
+        write_checkpoint(draft.folder, tokenizer)
+    return workspace
+
+
+def ask(engine: str, workspace: Workspace, calls: list[Call]) -> list[Any]:
+    found: list[Any] = run_on(engine, ASK, workspace.root, json.dumps(calls))
+    assert len(found) == len(calls)
+    return found
+
+
+def judge(folder: Path, family: str, prompt: str, new_tokens: int = NEW_TOKENS) -> list[int]:
+    """Returns the ids that transformers writes greedily."""
+    torch = pytest.importorskip("torch", reason="pip install torch==2.13.0 (PyTorch is the judge)")
+    import transformers
+
+    kind = {
+        "gpt2": transformers.GPT2LMHeadModel,
+        "t5": transformers.T5ForConditionalGeneration,
+        "bart": transformers.BartForConditionalGeneration,
+    }[family]
+    ids = transformers.AutoTokenizer.from_pretrained(folder)(prompt).input_ids
+    if family == "gpt2":
+        ids = ids[:-1]
+    given = torch.tensor([ids])
+    settings = {"max_new_tokens": new_tokens, "do_sample": False, "forced_eos_token_id": None}
+    model = kind.from_pretrained(folder).eval()
+    written = model.generate(given, attention_mask=torch.ones_like(given), **settings)[0]
+    return written[len(ids) if family == "gpt2" else 1 :].tolist()
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_greedy_texts_are_those_of_transformers(engine: str, workspace: Workspace) -> None:
+    calls: list[Call] = [
+        ("generate", [family, prompt], {"max_new_tokens": NEW_TOKENS, "do_sample": False})
+        for family in FAMILIES
+        for prompt in PROMPTS
+    ]
+    for (_, (family, prompt), _), said in zip(calls, ask(engine, workspace, calls), strict=True):
+        theirs = judge(workspace.folder("model") / family, family, prompt)
+        assert len(set(theirs)) > 1
+        assert said["token_ids"] == theirs, (family, prompt)
+        assert said["num_new_tokens"] == len(theirs)
+        assert said["generated_text"] == (prompt if family == "gpt2" else "") + said["text"]
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_an_end_token_ends_the_text(engine: str, workspace: Workspace, tmp_path: Path) -> None:
+    folder = workspace.folder("model") / "gpt2"
+    wanted = judge(folder, "gpt2", PROMPTS[0])
+    place = next(at for at in range(3, NEW_TOKENS) if wanted[at] not in wanted[:at])
+    ending = write_writer(tmp_path / "ending", load_tokenizer(workspace), "gpt2")
+    config = json.loads((ending / "config.json").read_text("utf-8"))
+    config["eos_token_id"] = wanted[place]
+    (ending / "config.json").write_text(json.dumps(config), "utf-8")
+    greedy = {"max_new_tokens": NEW_TOKENS, "temperature": 0}
+    (said,) = ask(engine, workspace, [("generate", [str(ending), PROMPTS[0]], greedy)])
+    assert said["token_ids"] == wanted[: place + 1] == judge(ending, "gpt2", PROMPTS[0])
+    assert said["finish_reason"] == "eos"
+    assert said["text"] == load_tokenizer(workspace).decode(wanted[:place])
+
+
+def load_tokenizer(workspace: Workspace) -> Any:
+    from core.tokenizer import load
+
+    return load("byte_level_bpe", workspace)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_what_is_asked_for_is_what_is_drawn(engine: str, workspace: Workspace) -> None:
+    prompt, drawn = PROMPTS[0], {"max_new_tokens": 20, "seed": 5, "top_k": 40, "top_p": 0.9}
+    calls: list[Call] = [
+        ("generate", ["gpt2", prompt], drawn),
+        ("stream", ["gpt2", prompt], drawn),
+        ("generate", ["gpt2", prompt], {**drawn, "seed": 6}),
+        ("generate", ["gpt2", prompt], {"max_new_tokens": 20, "top_k": 1, "seed": 7}),
+        ("generate", ["gpt2", prompt], {"max_new_tokens": 20, "top_p": 1e-9, "seed": 8}),
+        ("generate", ["gpt2", prompt], {"max_new_tokens": 20, "temperature": 0, "seed": 9}),
+        ("generate", ["gpt2", prompt], {"max_new_tokens": 20, "top_k": None, "dtype": "bfloat16"}),
+        ("stream", ["t5", prompt], {"max_new_tokens": 20}),
+        ("generate", ["gpt2", prompt], {"max_new_tokens": LENGTH, "temperature": 0}),
+    ]
+    one, (pieces, end), other, *greedy, rough, (t5_pieces, t5_end), full = ask(
+        engine, workspace, calls
+    )
+    assert one == end
+    assert other["text"] != one["text"]
+    assert len(pieces) > 3
+    assert "".join(pieces) == one["text"]
+    assert "".join(t5_pieces) == t5_end["text"] == t5_end["generated_text"]
+    assert greedy[0] == greedy[1] == greedy[2]
+    assert rough["num_new_tokens"] == 20 or rough["finish_reason"] == "eos"
+    assert one["text"] == load_tokenizer(workspace).decode(one["token_ids"])
+    # The positions end: the last token that was written is never looked at.
+    assert full["finish_reason"] == "positions"
+    assert full["num_prompt_tokens"] + full["num_new_tokens"] == LENGTH
+    assert full["token_ids"][:20] == greedy[0]["token_ids"]
+
+
+def test_bad_input_gets_a_sentence(workspace: Workspace) -> None:
+    text = PROMPTS[0]
+    wrong: list[tuple[str, list[Any], dict[str, Any], list[str]]] = [
+        ("generate", ["roberta", text], {}, ["ConfigError", "model", "fill_mask"]),
+        ("fill_mask", ["gpt2", "a <mask>"], {}, ["ConfigError", "model", "generate"]),
+        ("fill_mask", ["t5", "a <mask>"], {}, ["ConfigError", "model", "generate"]),
+        ("generate", ["nowhere", text], {}, ["ConfigError", "model", "nowhere"]),
+        ("generate", ["gpt2", ""], {}, ["ConfigError", "prompt", "There is no prompt"]),
+        ("generate", ["gpt2", " \n"], {}, ["ConfigError", "prompt", "There is no prompt"]),
+        ("generate", ["gpt2", 5], {}, ["ConfigError", "prompt", "int"]),
+        ("stream", ["gpt2", "x" * 99], {}, ["ConfigError", "prompt", f"to {LENGTH - 1} tokens"]),
+        ("generate", ["bart", "x" * 99], {}, ["ConfigError", "prompt", f"to {LENGTH} tokens"]),
+    ]
+    numbers: list[tuple[str, list[Any]]] = [
+        ("max_new_tokens", [0, -1, 2.0, True, 4097, None]),
+        ("temperature", [-0.1, 101, float("nan"), float("inf"), "1", None, True]),
+        ("top_k", [-1, 1.5, "5", True]),
+        ("top_p", [0, -1, 1.01, float("nan"), None]),
+        ("seed", [-1, 1.5, 1 << 63, None]),
+    ]
+    for name, values in numbers:
+        for value in values:
+            options = {"max_new_tokens": 5, name: value}
+            wrong.append(("generate", ["gpt2", text], options, ["ConfigError", name, repr(value)]))
+    found = ask("jax", workspace, [call[:3] for call in wrong])
+    for (*call, (kind, field, words)), refusal in zip(wrong, found, strict=True):
+        assert refusal[:2] == [kind, field], (call, refusal)
+        assert words in refusal[2], (call, refusal)
+
+
+def test_only_likely_tokens_are_drawn() -> None:
+    generator = np.random.default_rng(0)
+    for trial in range(200):
+        logits = generator.normal(0, generator.uniform(0.1, 5), 50).astype(np.float32)
+        top_k, top_p = int(generator.integers(0, 60)), float(generator.uniform(0.01, 1))
+        temperature = float(generator.uniform(0.1, 3))
+        sampling = Sampling(temperature=temperature, top_k=top_k, top_p=top_p, seed=trial)
+        shares = np.exp((logits - logits.max()).astype(np.float64) / temperature)
+        order = np.argsort(-shares)[: top_k or None]
+        mass = np.cumsum(shares[order]) / shares[order].sum()
+        allowed = order[: int(np.searchsorted(mass, top_p)) + 1]
+        sampler = Sampler(sampling)
+        drawn = {sampler.choose(logits) for _ in range(50)}
+        assert drawn <= set(allowed.tolist())
+        assert set(np.flatnonzero(probabilities(logits, sampling))) == set(allowed.tolist())
+
+
+def test_probabilities_are_those_of_the_warpers_of_transformers() -> None:
+    torch = pytest.importorskip("torch", reason="pip install torch==2.13.0 (PyTorch is the judge)")
+    from transformers import TemperatureLogitsWarper, TopKLogitsWarper, TopPLogitsWarper
+
+    generator = np.random.default_rng(1)
+    for _ in range(100):
+        logits = generator.normal(0, 2, 64).astype(np.float32)
+        sampling = Sampling(
+            temperature=float(generator.uniform(0.2, 2)),
+            top_k=int(generator.integers(1, 70)),
+            top_p=float(generator.uniform(0.05, 0.99)),
+        )
+        scores = torch.tensor(logits)[None].double()
+        for warper in (
+            TemperatureLogitsWarper(sampling.temperature),
+            TopKLogitsWarper(sampling.top_k),
+            TopPLogitsWarper(sampling.top_p),
+        ):
+            scores = warper(None, scores)
+        theirs = scores.softmax(-1)[0].numpy()
+        assert np.abs(probabilities(logits, sampling) - theirs).max() < 1e-9
+
+
+def test_tokens_are_drawn_as_often_as_they_are_likely() -> None:
+    logits = np.log(np.array([0.5, 0.3, 0.15, 0.05], np.float32))
+    sampler = Sampler(Sampling(seed=3))
+    counts = np.bincount([sampler.choose(logits) for _ in range(20_000)], minlength=4)
+    assert np.abs(counts / 20_000 - [0.5, 0.3, 0.15, 0.05]).max() < 0.015
