@@ -253,11 +253,19 @@ class ShardConfig(StageConfig):
         basic=True,
         artifact="tokenizer",
     )
-    objective: Literal["mlm"] = knob(
-        "mlm", "What the rows are for; it decides how they are laid out."
+    objective: Literal["mlm", "clm", "span_corruption", "denoising"] = knob(
+        "mlm",
+        "What the rows are for. mlm and clm: documents one after the other, rows for either; "
+        "span_corruption: rows so long that T5 sees max_seq_length tokens of them; denoising: the "
+        "ends of sentences are marked for BART.",
+        basic=True,
     )
     max_seq_length: int = knob(
-        512, "Tokens in a row.", title="Row length", basic=True, ge=8, le=65_536
+        512, "Tokens that the model sees.", title="Row length", basic=True, ge=8, le=65_536
+    )
+    line_by_line: bool = knob(
+        False,
+        "Each line is a row of its own, filled up with padding; a longer one is cut (mlm only).",
     )
     split: Literal["all", "train", "validation"] = knob(
         "all", "Which part to write, as in the original script; all writes both."

@@ -2,10 +2,12 @@
 
 Documents are streamed, encoded on all cores in batches of some megabytes while earlier batches are
 packed and written, joined to one stream of tokens per split, and cut into rows. Nothing is lost but
-the last incomplete row of each split. Memory holds a few batches, however long the text is.
+the last incomplete row of each split, or, line by line, what is beyond a row's length. Memory holds
+a few batches, however long the text is.
 
 The folder: train/ and validation/ with dataset-{shard}-{records}.tfrecord, tokenizer/ (a copy),
-token_counts.npy (how often each id stands in the training rows) and manifest.json.
+token_counts.npy (how often each id stands in the training rows; padding that isn't text counts
+nothing) and manifest.json.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ import time
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
@@ -25,14 +27,23 @@ from numpy.typing import NDArray
 
 from core.config import ShardConfig
 from core.corpus import Corpus, open_corpus
-from core.errors import ConfigError, ShardError
+from core.errors import ShardError
 from core.events import Reporter
+from core.objectives import create_objective
 from core.shards.destination import new_destination
 from core.shards.encode import Batcher, DocumentEncoder, Part
-from core.shards.layout import RowLayout, cut_rows, id_dtype, layout_for
+from core.shards.layout import (
+    LineRows,
+    PackedRows,
+    RowLayout,
+    id_dtype,
+    layout_for,
+    objective_settings,
+)
 from core.shards.read import SPLITS, TOKEN_COUNTS_FILE, TOKENIZER_FOLDER, TRAIN, VALIDATION
 from core.shards.records import FixedRecords, Int64Records, RecordLayout, ShardWriter
 from core.tokenizer import StudioTokenizer, load
+from core.tokenizer.vocabulary import vocabulary_of
 from core.workspace import Artifact, Workspace
 
 # Each holds a batch and its encodings: about 150 MB. Beyond this, more cores serve a batch.
@@ -59,7 +70,8 @@ def build(config: ShardConfig, workspace: Workspace, reporter: Reporter | None =
         The shards' artifact. With `output_dir` it has only a manifest, which says where they lie.
 
     Raises:
-        ConfigError: The name is taken, the place isn't free, the tokenizer has no mask token.
+        ConfigError: The name is taken, the place isn't free, the tokenizer lacks what the objective
+            needs.
         CorpusError, TokenizerError: The text or the tokenizer can't be used.
         ShardError: There is less text than one row, or the place can't be written to.
         RunStopped: The reporter was asked to stop; nothing is left behind.
@@ -69,7 +81,7 @@ def build(config: ShardConfig, workspace: Workspace, reporter: Reporter | None =
     if config.name:
         workspace.check_new_name("shards", config.name)
     name = config.name or derive_name(config)
-    tokenizer = _load_tokenizer(config, layout, workspace)
+    tokenizer = _load_tokenizer(config, workspace)
     with new_destination(config.output_dir, workspace) as destination:
         corpus = open_corpus(config.corpus, workspace, reporter)
         with workspace.new_artifact("shards", name, exact=bool(config.name)) as draft:
@@ -87,21 +99,18 @@ def build(config: ShardConfig, workspace: Workspace, reporter: Reporter | None =
 def derive_name(config: ShardConfig) -> str:
     """Returns the name of shards that nobody has named: docs-words-512."""
     tokenizer = re.sub(r"[^A-Za-z0-9._-]+", "-", Path(config.tokenizer).name).strip("-.")
-    return f"{config.corpus.source}-{tokenizer[:60]}-{config.max_seq_length}"
+    kind = "" if config.objective == "mlm" else f"-{config.objective}"
+    lines = "-lines" if config.line_by_line else ""
+    return f"{config.corpus.source}-{tokenizer[:60]}-{config.max_seq_length}{kind}{lines}"
 
 
-def _load_tokenizer(
-    config: ShardConfig, layout: RowLayout, workspace: Workspace
-) -> StudioTokenizer:
+def _load_tokenizer(config: ShardConfig, workspace: Workspace) -> StudioTokenizer:
+    """Loads the tokenizer, and refuses one that lacks what the objective needs."""
     tokenizer = load(config.tokenizer, workspace)
-    if layout.needs_mask_token and tokenizer.mask_id is None:
-        raise ConfigError(
-            f"The tokenizer {config.tokenizer} has no mask token",
-            expected=f"one, such as <mask> or [MASK], for the objective {config.objective}",
-            received="none",
-            fix="train a tokenizer here, or name another one",
-            field="tokenizer",
-        )
+    vocabulary = vocabulary_of(tokenizer)
+    create_objective(config.objective, objective_settings(config), vocabulary)
+    if config.objective == "clm":
+        vocabulary.require("eos_id", config.objective)  # else documents would flow together
     return tokenizer
 
 
@@ -115,17 +124,14 @@ class Packer:
     """
 
     writer: ShardWriter
-    row_length: int
+    cutter: PackedRows | LineRows
     token_counts: NDArray[np.int64]
     tokens: int = 0
-    _rest: NDArray = field(default_factory=lambda: np.empty(0, np.uint16))
 
     def add(self, tokens: NDArray) -> None:
         """Writes the rows that these tokens complete, and keeps the rest for the next."""
         self.tokens += len(tokens)
-        together = np.concatenate((self._rest, tokens)) if len(self._rest) else tokens
-        rows, rest = cut_rows(together, self.row_length)
-        self._rest = rest.copy()
+        rows = self.cutter.take(tokens)
         self.token_counts += np.bincount(rows.reshape(-1), minlength=len(self.token_counts))
         self.writer.write(rows)
 
@@ -136,8 +142,8 @@ class Packer:
 
     @property
     def dropped(self) -> int:
-        """Tokens that fill no row."""
-        return len(self._rest)
+        """Tokens that are in no row."""
+        return self.cutter.dropped
 
 
 class Meter:
@@ -194,19 +200,19 @@ def _write_shards(
 ) -> dict[str, int]:
     """Writes everything but the manifest to a folder and returns the counts."""
     splits = SPLITS if config.split == "all" else (config.split,)
-    dtype = id_dtype(tokenizer.vocab_size)
-    records = _record_layout(config, layout, dtype)
+    records = _record_layout(config, layout, tokenizer)
+    encoder = _encoder(layout, tokenizer)
     packers = {
         split: Packer(
             ShardWriter(folder / split, records, config.shard_size),
-            layout.row_length,
+            _cutter(layout, tokenizer, encoder),
             np.zeros(tokenizer.vocab_size, np.int64),
         )
         for split in splits
     }
-    encoder = DocumentEncoder(tokenizer.backend, dtype)
     meter = Meter(corpus, splits, reporter)
-    batches = _batches(meter.count(_documents(corpus, splits)), encoder, splits)
+    documents = meter.count(_documents(corpus, splits))
+    batches = _batches(_lines(documents) if layout.line_by_line else documents, encoder, splits)
     for split, tokens in _encode_ahead(batches, encoder):
         reporter.raise_if_stopped()
         packers[split].add(tokens)
@@ -216,14 +222,39 @@ def _write_shards(
         _check_rows(split, packer)
     tokenizer.copy_to(folder / TOKENIZER_FOLDER)
     if TRAIN in packers:
-        np.save(folder / TOKEN_COUNTS_FILE, packers[TRAIN].token_counts)
+        token_counts = packers[TRAIN].token_counts
+        if layout.has_padding:
+            token_counts[tokenizer.pad_id] = 0
+        np.save(folder / TOKEN_COUNTS_FILE, token_counts)
     return _counts(packers, meter, tokenizer, layout)
 
 
-def _record_layout(config: ShardConfig, layout: RowLayout, dtype: np.dtype) -> RecordLayout:
+def _encoder(layout: RowLayout, tokenizer: StudioTokenizer) -> DocumentEncoder:
+    if not layout.line_by_line:
+        mark_id = tokenizer.pad_id if layout.marks_sentences else None
+        return DocumentEncoder(tokenizer.backend, id_dtype(tokenizer.vocab_size), mark_id)
+    # An id that no text gives says where a line ends.
+    separator_id = tokenizer.vocab_size
+    return DocumentEncoder(tokenizer.backend, id_dtype(separator_id + 1), separator_id=separator_id)
+
+
+def _cutter(
+    layout: RowLayout, tokenizer: StudioTokenizer, encoder: DocumentEncoder
+) -> PackedRows | LineRows:
+    if not layout.line_by_line:
+        return PackedRows(layout.row_length)
+    assert tokenizer.pad_id is not None, "the objective was refused without one"
+    return LineRows(
+        layout.row_length, tokenizer.vocab_size, tokenizer.pad_id, encoder.suffix_length
+    )
+
+
+def _record_layout(
+    config: ShardConfig, layout: RowLayout, tokenizer: StudioTokenizer
+) -> RecordLayout:
     if config.record_format == Int64Records.name:
-        return Int64Records(layout.row_length)
-    return FixedRecords(layout.row_length, dtype.itemsize)
+        return Int64Records(layout.row_length, tokenizer.pad_id if layout.line_by_line else None)
+    return FixedRecords(layout.row_length, id_dtype(tokenizer.vocab_size).itemsize)
 
 
 def _documents(corpus: Corpus, splits: Sequence[str]) -> Iterator[tuple[str, str]]:
@@ -234,6 +265,14 @@ def _documents(corpus: Corpus, splits: Sequence[str]) -> Iterator[tuple[str, str
     only: Literal["train", "validation"] = "train" if TRAIN in splits else "validation"
     for document in corpus.documents(only):
         yield only, document
+
+
+def _lines(documents: Iterable[tuple[str, str]]) -> Iterator[tuple[str, str]]:
+    """Yields the lines of documents, with their split; blank ones are left out."""
+    for split, document in documents:
+        for line in document.split("\n"):
+            if line and not line.isspace():
+                yield split, line
 
 
 def _batches(
@@ -280,7 +319,7 @@ def _check_rows(split: str, packer: Packer) -> None:
         return
     raise ShardError(
         f"There is not enough text for a single {_ADJECTIVES[split]} row",
-        expected=f"at least {packer.row_length} tokens, as many as a row needs",
+        expected=f"at least {packer.cutter.row_length} tokens, as many as a row needs",
         received=f"{packer.tokens} tokens of {_ADJECTIVES[split]} text",
         fix=_FIXES[split],
         field="max_seq_length",

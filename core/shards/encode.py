@@ -5,6 +5,9 @@ tokenizer cuts text, `core.shards.distinct` encodes each different piece of a ba
 where that isn't certain (it holds the text of a special token, say) goes to `tokenizers` whole, and
 so does every document of a tokenizer of another kind. The ids are the same in all cases.
 
+Where sentences end can be marked with an id of its own. The other ids stay as they are: where a
+mark would come within a unit, the document is encoded whole, and the mark put between its tokens.
+
 Batches can be encoded in several threads: Arrow, numpy and tokenizers let go of Python's lock.
 """
 
@@ -13,24 +16,26 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
+from core.corpus.sentences import sentence_ends
 from core.errors import TokenizerError
 from core.shards.distinct import UnitEncoder, ids_of
-from core.shards.units import BEGIN, END, PLACEHOLDER, SEAM, find_delimiter, unit_rule
+from core.shards.units import BEGIN, END, MARK, PLACEHOLDER, SEAM, find_delimiter, unit_rule
 
 if TYPE_CHECKING:
-    from tokenizers import Tokenizer
+    from tokenizers import Encoding, Tokenizer
 
 BATCH_CHARACTERS = 1 << 22
 # Documents longer than this are cut: one that must go to the tokenizer whole costs thirty times its
 # size in memory.
 PART_CHARACTERS = 1 << 16
 
-_BEGIN, _END, _SEAM = (bytes([mark]) for mark in (BEGIN, END, SEAM))
+_BEGIN, _END, _SEAM, _MARK = (bytes([mark]) for mark in (BEGIN, END, SEAM, MARK))
 # What is encoded whole at once: each token takes about 100 bytes until its id is taken.
 _WHOLE_BYTES = 1 << 20
 _CUT_ATTEMPTS = 64
@@ -46,11 +51,13 @@ class Part:
         text: Its text.
         begins: Whether the document begins here.
         ends: Whether it ends here.
+        marks: After which characters a sentence ends, ascending.
     """
 
     text: str
     begins: bool = True
     ends: bool = True
+    marks: tuple[int, ...] = ()
 
 
 class DocumentEncoder:
@@ -61,16 +68,31 @@ class DocumentEncoder:
     Args:
         backend: The tokenizer. Its truncation and padding are ignored.
         dtype: The type of the ids.
+        mark_id: What is put after each sentence; None: nothing.
+        separator_id: What is put after each document, special tokens included; None: nothing.
+
+    Attributes:
+        marks_sentences: Whether something is put after each sentence.
+        suffix_length: How many special tokens the tokenizer puts after a document.
 
     Raises:
         TokenizerError: It does more than put special tokens before and after a document.
     """
 
-    def __init__(self, backend: Tokenizer, dtype: np.dtype) -> None:
+    def __init__(
+        self,
+        backend: Tokenizer,
+        dtype: np.dtype,
+        mark_id: int | None = None,
+        separator_id: int | None = None,
+    ) -> None:
         self._backend = _without_truncation(backend)
         self._dtype = dtype
         prefix, suffix = _special_tokens_around(self._backend)
-        self._prefix, self._suffix = np.array(prefix, dtype), np.array(suffix, dtype)
+        self.marks_sentences, self.suffix_length = mark_id is not None, len(suffix)
+        separator = [] if separator_id is None else [separator_id]
+        self._prefix, self._suffix = np.array(prefix, dtype), np.array([*suffix, *separator], dtype)
+        self._mark = np.array([] if mark_id is None else [mark_id], dtype)
         specification = json.loads(self._backend.to_str())
         rule, self._delimiter = unit_rule(specification), find_delimiter(specification)
         self._units = None
@@ -118,12 +140,24 @@ class DocumentEncoder:
                 texts[n].decode() if parts[n].begins else (delimiter + texts[n]).decode()
                 for n in group
             ]
-            encodings = self._backend.encode_batch_fast(shown, add_special_tokens=False)
-            ids += (ids_of(encoding).astype(self._dtype) for encoding in encodings)
-        return [
-            part_ids[1:] if delimiter and not part.begins else part_ids
-            for part, part_ids in zip(parts, ids, strict=True)
-        ]
+            # Only the slower one says where in the text a token ends.
+            is_marked = any(parts[n].marks for n in group)
+            encode = self._backend.encode_batch if is_marked else self._backend.encode_batch_fast
+            for n, encoding in zip(group, encode(shown, add_special_tokens=False), strict=True):
+                found = ids_of(encoding).astype(self._dtype)
+                before = "" if parts[n].begins else delimiter.decode()
+                if parts[n].marks:
+                    found = self._with_marks(found, encoding, parts[n].marks, len(before))
+                ids.append(found[1:] if before else found)
+        return ids
+
+    def _with_marks(
+        self, ids: NDArray, encoding: Encoding, marks: Sequence[int], shift: int
+    ) -> NDArray:
+        """Puts marks before the first tokens that end after them; `shift` characters come first."""
+        ends = np.maximum.accumulate(np.array([end for _, end in encoding.offsets], np.int64))
+        places = np.searchsorted(ends, np.array(marks) + shift, side="right")
+        return np.insert(ids, places, self._mark[0])
 
     def _encode_units(
         self, units: UnitEncoder, parts: Sequence[Part], texts: Sequence[bytes]
@@ -133,24 +167,34 @@ class DocumentEncoder:
         What isn't text goes in as units that no text has: where documents begin and end, and a
         placeholder for each text that is encoded whole.
         """
-        whole = sorted(units.rule.keeps_whole(texts))
+        cut = [_sentences(part, text) for part, text in zip(parts, texts, strict=True)]
+        uncertain = units.rule.keeps_whole(texts)
+        if self.marks_sentences:
+            places = [
+                np.cumsum([len(s) for s in sentences], dtype=np.int64) for sentences, _ in cut
+            ]
+            uncertain |= units.rule.splits_units(texts, places)
+        whole = sorted(uncertain)
         whole_ids = self._encode_whole([parts[n] for n in whole], [texts[n] for n in whole])
         placeholders = {number: b"%c%d" % (PLACEHOLDER, number) for number in whole}
         known = {
             _BEGIN: self._prefix,
             _END: self._suffix,
             _SEAM: np.empty(0, self._dtype),
+            _MARK: self._mark,
             **dict(zip(placeholders.values(), whole_ids, strict=True)),
         }
         prefix = _BEGIN + units.rule.document_prefix
         pieces = []
-        for number, (part, text) in enumerate(zip(parts, texts, strict=True)):
+        for number, part in enumerate(parts):
             if number in placeholders:
                 begin, end = _BEGIN if part.begins else _SEAM, _END if part.ends else _SEAM
                 pieces += [begin, placeholders[number], end]
             else:
                 begin, end = prefix if part.begins else b"", _END if part.ends else b""
-                pieces += [begin, text, end]
+                sentences, rest = cut[number]
+                body = b"".join(sentence + _MARK for sentence in sentences) + rest
+                pieces += [begin, body, end]
         return units.encode(b"".join(pieces), known)
 
 
@@ -193,11 +237,13 @@ class Batcher:
             yield parts
 
     def _cut(self, document: str) -> Iterator[Part]:
+        marks = sentence_ends(document) if self._encoder.marks_sentences else []
         start = 0
         while (place := self._place_to_cut(document, start)) is not None:
-            yield Part(document[start:place], begins=start == 0, ends=False)
+            yield Part(document[start:place], start == 0, False, _within(marks, start, place))
             start = place
-        yield Part(document[start:] if start else document, begins=start == 0)
+        rest = document[start:] if start else document
+        yield Part(rest, start == 0, True, _within(marks, start, len(document)))
 
     def _place_to_cut(self, document: str, start: int) -> int | None:
         """Returns a place that leaves the tokens alone, a part after `start` or further on."""
@@ -214,6 +260,21 @@ class Batcher:
                         return place
                     place = document.rfind(whitespace, lowest + 1, place)
         return None
+
+
+def _within(marks: Sequence[int], start: int, end: int) -> tuple[int, ...]:
+    """Returns the marks after `start` and up to `end`, counted from `start`."""
+    return tuple(mark - start for mark in marks if start < mark <= end)
+
+
+def _sentences(part: Part, text: bytes) -> tuple[list[bytes], bytes]:
+    """Returns a part's sentences that are to be marked, and what comes after them, in UTF-8."""
+    if not part.marks:
+        return [], text
+    bounds = [0, *part.marks]
+    texts = [part.text[start:end] for start, end in pairwise(bounds)]
+    rest = part.text[bounds[-1] :]
+    return [text.encode("utf-8", "replace") for text in texts], rest.encode("utf-8", "replace")
 
 
 def _groups(texts: Sequence[bytes], size: int) -> Iterator[range]:

@@ -1,18 +1,21 @@
 """How text is laid out in rows, which depends on what the rows are for.
 
-One layout exists now: documents, each between the tokenizer's own start and end tokens, run through
-the rows without a gap. Where documents begin can be found again by those tokens, where words begin
-by `StudioTokenizer.word_starts`, and where sentences end by decoding, as nothing is dropped. An
-objective that needs longer raw rows, marks or padding gets its layout here.
+Documents, each between the tokenizer's own start and end tokens, run through the rows without a
+gap. Where documents begin can be found again by those tokens, where words begin by
+`StudioTokenizer.word_starts`. For span corruption, rows are longer than what the model sees of
+them; for denoising, a padding token stands after each sentence. Line by line, each line is a row.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
+from numpy.typing import NDArray
 
 from core.config import ShardConfig
+from core.errors import ConfigError
+from core.objectives import ObjectiveSettings, stored_row_length
 
 _LARGEST_UINT16_VOCABULARY = 1 << 16
 
@@ -23,20 +26,44 @@ class RowLayout:
 
     Attributes:
         row_length: Tokens in a stored row, before the objective works on it.
-        needs_mask_token: Whether the objective can't do without one.
+        marks_sentences: Whether a padding token stands after each sentence.
+        line_by_line: Whether each line is a row of its own, filled up with padding.
     """
 
     row_length: int
-    needs_mask_token: bool
+    marks_sentences: bool = False
+    line_by_line: bool = False
+
+    @property
+    def has_padding(self) -> bool:
+        """Whether there are padding tokens that no text gave."""
+        return self.marks_sentences or self.line_by_line
+
+
+def objective_settings(config: ShardConfig) -> ObjectiveSettings:
+    """Returns what the objective is told that the rows are for: lengths as they are published."""
+    return ObjectiveSettings(config.max_seq_length, line_by_line=config.line_by_line)
 
 
 def layout_for(config: ShardConfig) -> RowLayout:
     """Returns the layout that the config's objective wants.
 
-    Masked language modelling replaces tokens one for one, so a row is as long as what the model
-    sees.
+    Raises:
+        ConfigError: The objective can't work with rows of that length, or with lines.
     """
-    return RowLayout(row_length=config.max_seq_length, needs_mask_token=True)
+    if config.line_by_line and config.objective != "mlm":
+        raise ConfigError(
+            "Only rows for masked language modelling can be lines",
+            expected="objective=mlm, or line_by_line=false",
+            received=f"line_by_line with objective={config.objective}",
+            fix="leave line_by_line out",
+            field="line_by_line",
+        )
+    return RowLayout(
+        row_length=stored_row_length(config.objective, objective_settings(config)),
+        marks_sentences=config.objective == "denoising",
+        line_by_line=config.line_by_line,
+    )
 
 
 def id_dtype(vocab_size: int) -> np.dtype:
@@ -84,3 +111,65 @@ def line_rows(
     real = columns < kept[:, None]
     rows[real] = tokens[places[real]]
     return rows, int((lengths - kept).sum())
+
+
+@dataclass
+class PackedRows:
+    """Cuts a stream that comes in pieces into rows; what is left of a piece begins the next row.
+
+    Attributes:
+        row_length: Tokens in a row.
+    """
+
+    row_length: int
+    _rest: NDArray = field(default_factory=lambda: np.empty(0, np.uint16))
+
+    def take(self, tokens: NDArray) -> NDArray:
+        """Returns the rows that these tokens complete, (rows, row_length)."""
+        together = np.concatenate((self._rest, tokens)) if len(self._rest) else tokens
+        rows, rest = cut_rows(together, self.row_length)
+        self._rest = rest.copy()
+        return rows
+
+    @property
+    def dropped(self) -> int:
+        """Tokens that are in no row."""
+        return len(self._rest)
+
+
+@dataclass
+class LineRows:
+    """Makes rows of the lines of a stream that comes in pieces.
+
+    Attributes:
+        row_length: Tokens in a row.
+        separator_id: What stands after each line; it is in no row.
+        pad_id: What fills rows up.
+        suffix_length: How many special tokens end a line.
+        dropped: Tokens cut off long lines.
+    """
+
+    row_length: int
+    separator_id: int
+    pad_id: int
+    suffix_length: int
+    dropped: int = 0
+    _rest: NDArray = field(default_factory=lambda: np.empty(0, np.uint16))
+
+    def take(self, tokens: NDArray) -> NDArray:
+        """Returns the rows of the lines that end in these tokens, (lines, row_length)."""
+        together = np.concatenate((self._rest, tokens)) if len(self._rest) else tokens
+        ends = np.flatnonzero(together == self.separator_id)
+        stop = int(ends[-1]) + 1 if len(ends) else 0
+        self._rest = together[stop:].copy()
+        lines = together[:stop]
+        lengths = np.diff(ends, prepend=-1) - 1
+        rows, cut = line_rows(
+            lines[lines != self.separator_id],
+            lengths,
+            self.row_length,
+            self.pad_id,
+            self.suffix_length,
+        )
+        self.dropped += cut
+        return rows

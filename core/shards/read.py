@@ -157,6 +157,21 @@ class Shards:
     validation: Rows
 
     @property
+    def objective(self) -> str:
+        """What the rows are for; those of a folder without a manifest for `mlm`."""
+        return str(self.manifest.config.get("objective", "mlm"))
+
+    @property
+    def max_seq_length(self) -> int:
+        """Tokens that the model is to see of a row, which may be fewer than are stored."""
+        return int(self.manifest.config.get("max_seq_length", self.row_length))
+
+    @property
+    def line_by_line(self) -> bool:
+        """Whether each row is a line, filled up with padding."""
+        return bool(self.manifest.config.get("line_by_line", False))
+
+    @property
     def fingerprint(self) -> str:
         """Changes when the content does."""
         return self.manifest.fingerprint
@@ -189,7 +204,10 @@ class Shards:
 
     @cached_property
     def token_counts(self) -> NDArray[np.int64]:
-        """How often each id stands in the training rows, int64 (vocab_size,)."""
+        """How often each id stands in the training rows, int64 (vocab_size,).
+
+        Padding that isn't text counts nothing where the shards were built here.
+        """
         path = self.path / TOKEN_COUNTS_FILE
         if not path.is_file():
             return count_tokens(self.train.chunks(), self.vocab_size)

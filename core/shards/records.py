@@ -25,7 +25,7 @@ from __future__ import annotations
 import re
 import struct
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import islice
 from pathlib import Path
@@ -177,23 +177,37 @@ class Int64Records:
 
     Attributes:
         row_length: Ids in a row.
+        pad_id: What fills rows up, if anything does; the attention masks leave it out.
     """
 
     row_length: int
+    pad_id: int | None = field(default=None, compare=False)
 
     name = "int64"
 
     def pack(self, rows: NDArray) -> bytes:
-        """Returns the records of rows (n, row_length), with attention masks of ones."""
+        """Returns the records of rows (n, row_length), with attention masks."""
         values, sizes = encode_varints(rows.reshape(-1))
         ends = np.cumsum(sizes.reshape(rows.shape).sum(axis=1, dtype=np.int64))
         starts = ends - np.diff(ends, prepend=0)
-        mask = serialize_feature(INT64, b"\x01" * self.row_length)
+        tokens = self._tokens(rows)
+        masks = {
+            kept: serialize_feature(INT64, b"\x01" * kept + b"\x00" * (self.row_length - kept))
+            for kept in set(tokens)
+        }
         features = (
-            {INPUT_IDS: serialize_feature(INT64, values[start:end]), ATTENTION_MASK: mask}
-            for start, end in zip(starts.tolist(), ends.tolist(), strict=True)
+            {INPUT_IDS: serialize_feature(INT64, values[start:end]), ATTENTION_MASK: masks[kept]}
+            for start, end, kept in zip(starts.tolist(), ends.tolist(), tokens, strict=True)
         )
         return b"".join(frame(serialize_example(row)) for row in features)
+
+    def _tokens(self, rows: NDArray) -> list[int]:
+        """Returns how many tokens each row has before the padding that it ends with."""
+        if self.pad_id is None:
+            return [self.row_length] * len(rows)
+        real = np.flip(rows, axis=1) != self.pad_id
+        padding = np.where(real.any(axis=1), real.argmax(axis=1), self.row_length)
+        return (self.row_length - padding).tolist()
 
     def map(self, path: Path, records: int) -> MappedInt64Records:
         """Maps a file and finds where its records begin, by walking through it.

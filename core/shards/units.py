@@ -18,12 +18,13 @@ from numpy.typing import NDArray
 Bytes = NDArray[np.uint8]
 Places = NDArray[np.int64]
 
-# Bytes that UTF-8 never has. The first three are units of their own: where a document begins,
-# where one ends, and a seam within one. The last begins what stands for a text that isn't cut.
-BEGIN, END, SEAM, PLACEHOLDER = 0xFF, 0xFE, 0xFD, 0xFC
+# Bytes that UTF-8 never has. Four are units of their own: where a document begins, where one ends,
+# a seam within one, and where a sentence ends. The other begins what stands for a text that isn't
+# cut.
+BEGIN, END, SEAM, PLACEHOLDER, MARK = 0xFF, 0xFE, 0xFD, 0xFC, 0xFB
 
 _SPACE, _NEWLINE = b" \n"
-_SEPARATORS = np.isin(np.arange(256), [BEGIN, END, SEAM])
+_SEPARATORS = np.isin(np.arange(256), [BEGIN, END, SEAM, MARK])
 _WHITESPACE = np.isin(np.arange(256), list(b" \t\n\r"))
 # Other characters that are whitespace for some programs: libraries differ in which.
 _OTHER_WHITESPACE = [
@@ -112,6 +113,22 @@ class UnitRule:
             return numbers
         seams = np.flatnonzero(np.frombuffer(joined, np.uint8) == SEAM)
         return numbers | set(np.searchsorted(seams, found).tolist())
+
+    def splits_units(self, texts: Sequence[bytes], places: Sequence[Places]) -> set[int]:
+        """Returns the numbers of the texts, in UTF-8, in which one of some places is within a unit.
+
+        Args:
+            texts: The texts.
+            places: Of each, the places in question, above 0 and at most its length.
+        """
+        joined = bytes([SEAM]).join([*texts, b""])
+        lengths = np.array([len(text) + 1 for text in texts], np.int64)
+        firsts = np.repeat(np.cumsum(lengths) - lengths, [len(of_text) for of_text in places])
+        numbers = np.repeat(np.arange(len(texts)), [len(of_text) for of_text in places])
+        everywhere = firsts + np.concatenate([np.empty(0, np.int64), *places])
+        begins = np.zeros(len(joined) + 1, np.bool_)
+        begins[self.starts(np.frombuffer(joined, np.uint8))] = True
+        return set(numbers[~begins[everywhere]].tolist())
 
     def _begins_uncertainly(self, text: bytes) -> bool:
         return not text or text.startswith(self.uncertain_beginnings)

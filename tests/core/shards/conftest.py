@@ -1,4 +1,4 @@
-"""A workspace with a text and two small tokenizers trained on it."""
+"""A workspace with a text and small tokenizers trained on it, one of each kind."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from core.tokenizer import StudioTokenizer, load, train
 from core.workspace import Workspace
 from tests.texts import write_sentences
 
-UNIGRAM, BPE = "unigram", "bpe"
+UNIGRAM, BPE, WORDPIECE, T5 = "unigram", "bpe", "wordpiece", "t5"
 
 
 @pytest.fixture(scope="session")
@@ -26,6 +26,13 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     train(TokenizerConfig(name=UNIGRAM, algorithm="unigram", vocab_size=90, **common), workspace)
     train(
         TokenizerConfig(name=BPE, algorithm="byte_level_bpe", vocab_size=320, **common), workspace
+    )
+    train(
+        TokenizerConfig(name=WORDPIECE, algorithm="wordpiece", vocab_size=120, **common), workspace
+    )
+    train(
+        TokenizerConfig(name=T5, algorithm="sentencepiece_unigram", vocab_size=190, **common),
+        workspace,
     )
     return root
 
@@ -43,7 +50,7 @@ def text(trained: Path) -> Path:
     return trained / "text.txt"
 
 
-@pytest.fixture(params=[UNIGRAM, BPE])
+@pytest.fixture(params=[UNIGRAM, BPE, WORDPIECE, T5])
 def tokenizer(request: pytest.FixtureRequest, trained: Path) -> StudioTokenizer:
     """Each of the tokenizers."""
     return load(str(trained / "workspace" / "tokenizers" / request.param))

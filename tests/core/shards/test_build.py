@@ -15,10 +15,12 @@ from core.config import CorpusConfig, ShardConfig
 from core.corpus import open_corpus
 from core.errors import ConfigError, CorpusError, ShardError
 from core.events import Reporter, RunStopped
+from core.objectives import ObjectiveSettings, create_objective
 from core.shards import build as stage
 from core.shards.build import build
 from core.shards.read import open_shards
 from core.tokenizer import load
+from core.tokenizer.vocabulary import vocabulary_of
 from core.workspace import Workspace, damaged_files, read_manifest
 
 ROOT = Path(__file__).parents[3]
@@ -270,7 +272,7 @@ def test_a_tokenizer_without_a_mask_token_is_refused(
     (folder / "tokenizer.json").write_text(json.dumps(specification), "utf-8")
     for name in ("tokenizer_config.json", "special_tokens_map.json"):
         (folder / name).unlink(missing_ok=True)
-    with pytest.raises(ConfigError, match="no mask token") as caught:
+    with pytest.raises(ConfigError, match="mask token") as caught:
         build(changed(config, tokenizer="bpe"), workspace)
     assert caught.value.field == "tokenizer"
 
@@ -335,3 +337,140 @@ def test_a_large_vocabulary_takes_four_bytes_an_id(
     sizes = [file.path.stat().st_size // file.records for file in wide.train.files]
     narrow_sizes = [file.path.stat().st_size // file.records for file in narrow.train.files]
     assert {w - n for w, n in zip(sizes, narrow_sizes, strict=True)} == {2 * 16}
+
+
+def rows_of(config: ShardConfig, workspace: Workspace, split: str = "train") -> np.ndarray:
+    build(config, workspace)
+    rows = getattr(open_shards(config.name, workspace), split)
+    return rows.take(np.arange(len(rows)))
+
+
+@pytest.mark.parametrize(
+    ("objective", "tokenizer", "length", "stored"),
+    [
+        ("mlm", "wordpiece", 128, 128),
+        ("clm", "bpe", 128, 128),
+        ("span_corruption", "t5", 512, 568),
+        ("span_corruption", "t5", 64, 70),
+        ("denoising", "bpe", 128, 128),
+    ],
+)
+def test_the_objective_decides_how_long_a_stored_row_is(
+    config: ShardConfig,
+    workspace: Workspace,
+    objective: str,
+    tokenizer: str,
+    length: int,
+    stored: int,
+) -> None:
+    config = changed(config, objective=objective, tokenizer=tokenizer, max_seq_length=length)
+    counts = build(config, workspace).manifest.counts
+    shards = open_shards("small", workspace)
+    assert counts["row_length"] == shards.row_length == stored
+    assert (shards.objective, shards.max_seq_length, shards.line_by_line) == (
+        objective, length, False,
+    )  # fmt: skip
+    vocabulary = vocabulary_of(load(tokenizer, workspace))
+    made = create_objective(objective, ObjectiveSettings(length), vocabulary)
+    batch = made.batch(shards.train.take(np.arange(2)), 0, 0)
+    assert batch["input_ids"].shape == (2, length)
+
+
+def test_rows_for_masking_and_for_what_comes_next_are_the_same(
+    config: ShardConfig, workspace: Workspace
+) -> None:
+    masked = rows_of(config, workspace)
+    following = rows_of(changed(config, name="next", objective="clm"), workspace)
+    np.testing.assert_array_equal(masked, following)
+
+
+@pytest.mark.parametrize("tokenizer", ["unigram", "bpe", "wordpiece"])
+def test_a_padding_token_marks_the_end_of_each_sentence(
+    config: ShardConfig, workspace: Workspace, tmp_path: Path, tokenizer: str
+) -> None:
+    lines = Path(config.corpus.path).read_text("utf-8").splitlines()
+    paragraphs = [" ".join(lines[n : n + 5]) for n in range(0, len(lines), 5)]
+    (tmp_path / "five.txt").write_text("\n".join(paragraphs), "utf-8")
+    corpus = {"source": "files", "path": str(tmp_path / "five.txt"), "validation_percent": 20}
+    config = changed(config, objective="denoising", tokenizer=tokenizer, corpus=corpus)
+    stream = rows_of(config, workspace).reshape(-1)
+    known = load(tokenizer, workspace)
+    expected = expected_tokens(config, workspace, "train")
+    unmarked = stream[stream != known.pad_id]
+    assert unmarked.tolist() == expected[: len(unmarked)]
+    after_marks = stream[1:][stream[:-1] == known.pad_id]
+    begins = [known.readable(int(number)).strip()[:1] for number in after_marks]
+    assert all(first.isupper() or first in "<[" for first in begins)
+    documents = np.count_nonzero(stream == known.sep_id)
+    assert abs(np.count_nonzero(stream == known.pad_id) - 5 * documents) <= 5
+    assert open_shards("small", workspace).token_counts[known.pad_id] == 0
+
+
+@pytest.mark.parametrize("record_format", ["bytes", "int64"])
+def test_each_line_is_a_row_of_its_own(
+    config: ShardConfig, workspace: Workspace, record_format: str
+) -> None:
+    config = changed(config, line_by_line=True, max_seq_length=24, record_format=record_format)
+    counts = build(config, workspace).manifest.counts
+    shards = open_shards("small", workspace)
+    tokenizer = load("unigram", workspace)
+    texts = list(open_corpus(config.corpus, workspace).documents("train"))
+    assert len(shards.train) == len(texts) == counts["train_rows"]
+    cut = 0
+    for row, text in zip(shards.train.take(np.arange(len(texts))), texts, strict=True):
+        ids = tokenizer.encode(text).tolist()
+        kept = ids if len(ids) <= 24 else [*ids[:23], tokenizer.sep_id]
+        cut += len(ids) - len(kept)
+        assert row.tolist() == kept + [tokenizer.pad_id] * (24 - len(kept))
+    masks = shards.train.take_attention_masks(np.arange(len(texts)))
+    rows = shards.train.take(np.arange(len(texts)))
+    expected = rows != tokenizer.pad_id if record_format == "int64" else np.ones_like(rows)
+    np.testing.assert_array_equal(masks, expected)
+    assert 0 < cut <= counts["tokens_dropped"]
+    assert shards.line_by_line and shards.token_counts[tokenizer.pad_id] == 0
+
+
+def test_lines_of_longer_documents_are_rows_too_and_blank_ones_are_not(
+    config: ShardConfig, workspace: Workspace, text: Path
+) -> None:
+    lines = rows_of(changed(config, line_by_line=True, split="train"), workspace)
+    text_of_all = "\n  \n".join(text.read_text("utf-8").splitlines())
+    whole = text.parent / "whole.txt"
+    whole.write_text(text_of_all, "utf-8")
+    corpus = {"source": "files", "path": str(whole), "text_unit": "file"}
+    corpus["validation_path"] = str(text)
+    config = changed(config, name="whole", line_by_line=True, split="train", corpus=corpus)
+    rows = rows_of(config, workspace)
+    assert len(rows) == 600 and set(map(tuple, lines)) <= set(map(tuple, rows))
+
+
+def test_a_tokenizer_that_lacks_what_the_objective_needs_is_refused_before_any_text_is_read(
+    config: ShardConfig, workspace: Workspace
+) -> None:
+    missing = {"source": "files", "path": "/nowhere.txt"}
+    for objective, tokenizer, lacks in (
+        ("mlm", "t5", "mask token"),
+        ("denoising", "t5", "mask token"),
+        ("span_corruption", "bpe", "<extra_id_0>"),
+    ):
+        wrong = changed(
+            config, objective=objective, tokenizer=tokenizer, corpus=missing, max_seq_length=64
+        )
+        with pytest.raises(ConfigError, match=lacks) as caught:
+            build(wrong, workspace)
+        assert caught.value.field == "tokenizer"
+
+
+def test_only_rows_for_masking_can_be_lines(config: ShardConfig, workspace: Workspace) -> None:
+    with pytest.raises(ConfigError, match="can be lines") as caught:
+        build(changed(config, objective="clm", line_by_line=True), workspace)
+    assert caught.value.field == "line_by_line"
+
+
+def test_rows_too_short_for_a_hidden_span_are_refused(
+    config: ShardConfig, workspace: Workspace
+) -> None:
+    short = changed(config, objective="span_corruption", tokenizer="t5", max_seq_length=8)
+    with pytest.raises(ConfigError) as caught:
+        build(short, workspace)
+    assert caught.value.field == "max_seq_length"

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from tokenizers import Tokenizer, normalizers, pre_tokenizers, processors
 
+from core.corpus.sentences import sentence_ends
 from core.errors import TokenizerError
 from core.shards import distinct
 from core.shards.encode import Batcher, DocumentEncoder, Part
@@ -68,8 +69,10 @@ def test_a_document_cut_into_parts_has_the_same_ids(tokenizer: StudioTokenizer) 
     assert check_cut(tokenizer.backend) > 300
 
 
-def test_our_own_tokenizers_take_the_short_way(tokenizer: StudioTokenizer) -> None:
-    specification = json.loads(tokenizer.backend.to_str())
+@pytest.mark.parametrize("name", ["unigram", "bpe", "wordpiece"])
+def test_our_own_tokenizers_take_the_short_way(trained: Path, name: str) -> None:
+    backend = load(str(trained / "workspace" / "tokenizers" / name)).backend
+    specification = json.loads(backend.to_str())
     assert unit_rule(specification)
     assert find_delimiter(specification)
 
@@ -155,3 +158,81 @@ def test_a_document_without_a_place_to_cut_stays_whole(tokenizer: StudioTokenize
     batcher = Batcher(encoder, part_characters=50)
     assert list(batcher.add("한" * 500)) == []
     assert list(batcher.finish()) == [[Part("한" * 500)]]
+
+
+MARKS = [
+    "Dr. Ola ran. ",
+    'She said "no." Then',
+    "끝났다.다음은",
+    "。",
+    "！次",
+    ".\n",
+    ".\n\n",
+    "…",
+    "? ",
+]
+
+
+def marked_documents(seed: int) -> list[str]:
+    generator = random.Random(seed)
+    pieces = [*PIECES, *MARKS * 8, *WORDS]
+    return ["".join(generator.choices(pieces, k=generator.randrange(60))) for _ in range(5)]
+
+
+def check_marks(backend: Tokenizer, seeds: range = range(40)) -> None:
+    """Holds marked documents to their ids without marks, and to where sentences end."""
+    mark = backend.get_vocab_size() + 5
+    encoder = DocumentEncoder(backend, np.dtype("<u4"), mark_id=mark)
+    for seed in seeds:
+        texts = marked_documents(seed)
+        for size, part_characters in ((1 << 22, 1 << 16), (1, 40)):
+            batcher = Batcher(encoder, size, part_characters)
+            batches = [batch for text in texts for batch in batcher.add(text)]
+            ids = np.concatenate(
+                [*map(encoder.encode, batches), *map(encoder.encode, batcher.finish())]
+            )
+            assert ids[ids != mark].tolist() == ids_of_whole_documents(backend, texts), texts
+            assert np.count_nonzero(ids == mark) == sum(len(sentence_ends(t)) for t in texts), texts
+
+
+def test_marks_change_no_other_token_and_are_as_many_as_sentences(
+    tokenizer: StudioTokenizer,
+) -> None:
+    check_marks(tokenizer.backend)
+
+
+def test_marks_stand_where_sentences_end(tokenizer: StudioTokenizer) -> None:
+    mark = tokenizer.vocab_size
+    encoder = DocumentEncoder(tokenizer.backend, np.dtype("<u4"), mark_id=mark)
+    expected = ["The river runs.", "The house runs slowly.", "The bridge runs."]
+    text = " ".join(expected)
+    for document in (text, f"{text} The {tokenizer.pad_token} runs."):  # by units, and whole
+        batcher = Batcher(encoder)
+        assert list(batcher.add(document)) == []
+        (batch,) = batcher.finish()
+        ids = encoder.encode(batch)
+        parts = np.split(ids, np.flatnonzero(ids == mark))
+        found = [tokenizer.decode(part[part != mark]).strip() for part in parts[:3]]
+        assert found == expected
+
+
+def test_marks_are_right_for_tokenizers_of_other_kinds(trained: Path) -> None:
+    for name in ("unigram", "bpe"):
+        backend = load(str(trained / "workspace" / "tokenizers" / name)).backend
+        for pre_tokenizer in (
+            pre_tokenizers.Metaspace(),
+            pre_tokenizers.BertPreTokenizer(),
+            pre_tokenizers.WhitespaceSplit(),
+            pre_tokenizers.ByteLevel(add_prefix_space=True),
+        ):
+            backend.pre_tokenizer = pre_tokenizer
+            check_marks(backend, range(8))
+
+
+def test_a_separator_stands_after_each_document(tokenizer: StudioTokenizer) -> None:
+    separator = tokenizer.vocab_size
+    encoder = DocumentEncoder(tokenizer.backend, np.dtype("<u4"), separator_id=separator)
+    ids = encoder.encode([Part("the river"), Part("a <pad> house"), Part("")])
+    lines = [tokenizer.encode(text).tolist() for text in ("the river", "a <pad> house", "")]
+    assert ids.tolist() == [number for line in lines for number in [*line, separator]]
+    assert encoder.suffix_length == 1
