@@ -21,9 +21,25 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from core.objectives.objective import Batch
     from core.tokenizer import StudioTokenizer
 
-_MASKING = 0.15
+_AIMS = {
+    "mlm": "masked language modelling",
+    "clm": "predicting the next token",
+    "span_corruption": "span corruption",
+    "denoising": "denoising",
+}
+_SEEN = {
+    "clm": "The model sees, always only up to the token before the one it must say",
+    "span_corruption": "The encoder sees, with a sentinel for each hidden span",
+    "denoising": "The encoder sees, sentences in another order and a mask for each hidden span",
+}
+_ASKED = {
+    "clm": "It must say, each from all those before it",
+    "span_corruption": "The decoder must say, with a sentinel for each part that is shown",
+    "denoising": "The decoder must say",
+}
 _HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
 _NONE_YET = markup.empty_state(
     "No shards yet", "What you build appears here, with its counts and a look into its rows."
@@ -60,11 +76,17 @@ def render(
 
 
 def _check_tokenizer(config: ShardConfig, workspace: Workspace) -> None:
-    """Refuses a tokenizer that isn't there; whether the Hub has it the run will see."""
-    from core.tokenizer import load
+    """Refuses a tokenizer that isn't there or lacks what the objective needs, and other misfits.
 
-    if not config.tokenizer or not _HUB_ID.fullmatch(config.tokenizer):
-        load(config.tokenizer, workspace)
+    What only the Hub may have, the run will see.
+    """
+    from core.shards.build import load_tokenizer
+    from core.shards.layout import layout_for
+
+    layout_for(config)
+    is_here = (workspace.folder("tokenizer") / config.tokenizer).is_dir()
+    if not config.tokenizer or is_here or not _HUB_ID.fullmatch(config.tokenizer):
+        load_tokenizer(config, workspace)
 
 
 def _forecast(config: ShardConfig) -> Forecast:
@@ -72,7 +94,9 @@ def _forecast(config: ShardConfig) -> Forecast:
 
 
 def _summarize(config: ShardConfig) -> str:
-    return f"Build shards with rows of {markup.count(config.max_seq_length)} tokens"
+    rows = "a row for each line" if config.line_by_line else "rows"
+    tokens = f"{markup.count(config.max_seq_length)} tokens"
+    return f"Build shards with {rows} of {tokens} for {_AIMS[config.objective]}"
 
 
 def _render_list(workspace: Workspace, line: gr.HTML) -> None:
@@ -126,6 +150,7 @@ def _list(found: list[Artifact]) -> str:
     rows = [
         (
             artifact.name,
+            _AIMS.get(artifact.manifest.config.get("objective", "mlm"), ""),
             markup.count(artifact.manifest.counts.get("row_length", 0)),
             markup.count(artifact.manifest.counts.get("train_rows", 0)),
             markup.count(artifact.manifest.counts.get("validation_rows", 0)),
@@ -136,6 +161,7 @@ def _list(found: list[Artifact]) -> str:
     ]
     headings = (
         "Name",
+        "For",
         "Tokens a row",
         "Training rows",
         "Validation rows",
@@ -146,58 +172,81 @@ def _list(found: list[Artifact]) -> str:
 
 
 def _show_row(name: str, workspace: Workspace) -> str:
-    """Returns a row of the shards, decoded, with the masks of some training step.
+    """Returns a row of the shards, decoded, and what a model gets of it in some training step.
 
     Raises:
-        StudioError: There is no row to show, or no tokenizer that could mask it.
+        StudioError: There is no row to show, or no tokenizer that fits the objective.
     """
     import numpy as np
 
+    from core.objectives import ObjectiveSettings, create_objective
     from core.shards.read import open_shards
     from core.tokenizer import load
+    from core.tokenizer.vocabulary import vocabulary_of
 
     shards = open_shards(name, workspace)
     rows = shards.train if len(shards.train) else shards.validation
     tokenizer = load(str(shards.tokenizer_folder), workspace) if shards.tokenizer_folder else None
-    if not len(rows) or tokenizer is None or tokenizer.mask_id is None:
+    if not len(rows) or tokenizer is None:
         raise ConfigError(
-            f"No row of {name} can be shown masked",
-            expected="rows, and a copy of their tokenizer that has a mask token",
-            received=f"{len(rows)} rows" if tokenizer is None else f"{len(rows)} rows, {tokenizer}",
-            fix="build the shards again, with a tokenizer that has a mask token",
+            f"No row of {name} can be shown",
+            expected="rows, and a copy of their tokenizer",
+            received=f"{len(rows)} rows and {tokenizer or 'no tokenizer'}",
+            fix="build the shards again",
         )
+    settings = ObjectiveSettings(shards.max_seq_length, line_by_line=shards.line_by_line)
+    objective = create_objective(shards.objective, settings, vocabulary_of(tokenizer))
     number = random.randrange(len(rows))
-    tokens = _mask(rows.take(np.array([number])), tokenizer, tokenizer.mask_id)
-    return _row_html(tokens, f"Row {markup.count(number + 1)} of {markup.count(len(rows))}")
-
-
-def _mask(
-    row: NDArray[np.int32], tokenizer: StudioTokenizer, mask_id: int
-) -> list[tuple[str, str, bool]]:
-    """Returns what stands in a row (1, L), what stood there, and whether it is asked for."""
-    from core.objectives.mlm import MaskedLanguageModel
-
-    objective = MaskedLanguageModel(
-        row_length=row.shape[1],
-        mlm_probability=_MASKING,
-        mask_id=mask_id,
-        vocab_size=tokenizer.vocab_size,
-        special_ids=tokenizer.special_ids,
-    )
+    row = rows.take(np.array([number]))
     batch = objective.batch(row, seed=0, step=random.randrange(1 << 20))
+    title = f"Row {markup.count(number + 1)} of {markup.count(len(rows))}"
+    if shards.objective == "mlm":
+        return _masked_html(_masked_tokens(row, batch, tokenizer), title)
+    return _pair_html(shards.objective, row, batch, tokenizer, title)
+
+
+def _masked_tokens(
+    row: NDArray[np.int32], batch: Batch, tokenizer: StudioTokenizer
+) -> list[tuple[str, str, bool]]:
+    """Returns what stands in a row (1, L), what stood there, and whether it is asked for.
+
+    Padding that fills a line up is left out.
+    """
     asked = set(batch["masked_positions"][0][batch["label_weights"][0] > 0].tolist())
     shown, stood = batch["input_ids"][0].tolist(), row[0].tolist()
+    length = int(batch["attention_mask"][0].sum()) if "attention_mask" in batch else len(stood)
     return [
-        (tokenizer.readable(new), tokenizer.readable(old), place in asked)
-        for place, (new, old) in enumerate(zip(shown, stood, strict=True))
+        (tokenizer.readable(shown[place]), tokenizer.readable(stood[place]), place in asked)
+        for place in range(length)
     ]
 
 
-def _row_html(tokens: list[tuple[str, str, bool]], title: str) -> str:
+def _masked_html(tokens: list[tuple[str, str, bool]], title: str) -> str:
     asked = sum(is_asked for _, _, is_asked in tokens)
     original = present.escape("".join(old for _, old, _ in tokens))
     return (
         f'<p class="ps-note">{title}. Marked: the {asked} tokens that the model must say; most are '
         f"hidden, some replaced, some kept.</p>{mark_masked(tokens)}"
         f'<p class="ps-note">The row itself:</p><p class="ps-tokens row">{original}</p>'
+    )
+
+
+def _pair_html(
+    objective: str, row: NDArray[np.int32], batch: Batch, tokenizer: StudioTokenizer, title: str
+) -> str:
+    """Returns what a model sees of a row (1, L), what it must say, and the row as it is stored."""
+
+    def text_of(ids: NDArray[np.int32]) -> str:
+        text = "".join(tokenizer.readable(number) for number in ids.tolist())
+        return f'<p class="ps-tokens row">{present.escape(text)}</p>'
+
+    inputs, labels = batch["input_ids"][0], batch["labels"][0]
+    if "attention_mask" in batch:
+        inputs = inputs[batch["attention_mask"][0] > 0]
+    asked = labels[batch["label_weights"][0] > 0]
+    return (
+        f'<p class="ps-note">{title}. {_SEEN[objective]} ({len(inputs)} tokens):</p>'
+        f"{text_of(inputs)}"
+        f'<p class="ps-note">{_ASKED[objective]} ({len(asked)} tokens):</p>{text_of(asked)}'
+        f'<p class="ps-note">The row as it is stored ({row.shape[1]} tokens):</p>{text_of(row[0])}'
     )

@@ -81,7 +81,7 @@ def build(config: ShardConfig, workspace: Workspace, reporter: Reporter | None =
     if config.name:
         workspace.check_new_name("shards", config.name)
     name = config.name or derive_name(config)
-    tokenizer = _load_tokenizer(config, workspace)
+    tokenizer = load_tokenizer(config, workspace)
     with new_destination(config.output_dir, workspace) as destination:
         corpus = open_corpus(config.corpus, workspace, reporter)
         with workspace.new_artifact("shards", name, exact=bool(config.name)) as draft:
@@ -104,8 +104,13 @@ def derive_name(config: ShardConfig) -> str:
     return f"{config.corpus.source}-{tokenizer[:60]}-{config.max_seq_length}{kind}{lines}"
 
 
-def _load_tokenizer(config: ShardConfig, workspace: Workspace) -> StudioTokenizer:
-    """Loads the tokenizer, and refuses one that lacks what the objective needs."""
+def load_tokenizer(config: ShardConfig, workspace: Workspace) -> StudioTokenizer:
+    """Loads the tokenizer that rows are to be made with.
+
+    Raises:
+        ConfigError: It isn't there, or lacks what the objective needs.
+        TokenizerError, HubError: It can't be read, or fetched.
+    """
     tokenizer = load(config.tokenizer, workspace)
     vocabulary = vocabulary_of(tokenizer)
     create_objective(config.objective, objective_settings(config), vocabulary)
