@@ -9,8 +9,11 @@ from typing import Any
 
 import pytest
 
-from core.config import TrainConfig
+from core.config import CorpusConfig, ShardConfig, TokenizerConfig, TrainConfig
 from core.errors import ConfigError
+from core.events import Reporter
+from core.shards.build import build
+from core.tokenizer import train as train_tokenizer
 from core.training.inputs import open_inputs
 from core.workspace import Workspace
 from tests.core.training.test_trainer import make_inputs
@@ -41,12 +44,31 @@ _TRAINED: dict[str, dict[str, Any]] = {
     "bert": {"family": "bert", "learning_rate": 5e-3},
     "modernbert": {"family": "modernbert"},
     "gpt2": {"family": "gpt2"},
+    "t5": {"family": "t5", "shards": "spans", "learning_rate": 1e-2, "num_train_steps": 500},
+    "bart": {"family": "bart", "shards": "sentences", "learning_rate": 1e-2},
+    "lines": {"family": "roberta", "shards": "lines", "learning_rate": 1e-2},
 }
 
 
 @pytest.fixture(scope="module")
 def workspace(tmp_path_factory: pytest.TempPathFactory) -> Workspace:
-    return make_inputs(tmp_path_factory.mktemp("families"))
+    workspace = make_inputs(tmp_path_factory.mktemp("families"))
+    corpus = CorpusConfig(source="files", path=str(workspace.root / "text.txt"))
+    spans = TokenizerConfig(
+        name="spans", preset="custom", algorithm="sentencepiece_unigram", corpus=corpus,
+        vocab_size=80, sentinels=8,
+    )  # fmt: skip
+    train_tokenizer(spans, workspace, Reporter())
+    for name, tokenizer, values in (
+        ("spans", "spans", {"objective": "span_corruption", "max_seq_length": 24}),
+        ("sentences", "words", {"objective": "denoising", "max_seq_length": 32}),
+        ("lines", "words", {"line_by_line": True, "max_seq_length": 24}),
+    ):
+        config = ShardConfig(
+            name=name, preset="custom", corpus=corpus, tokenizer=tokenizer, **values
+        )
+        build(config, workspace, Reporter())
+    return workspace
 
 
 @cache
