@@ -8,8 +8,10 @@ documents are encoded whole.
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -32,11 +34,6 @@ _OTHER_WHITESPACE = [
     for character in "\x0b\x0c\x1c\x1d\x1e\x1f\x85\xa0\u1680\u180e\u2000\u2001\u2002\u2003\u2004"
     "\u2005\u2006\u2007\u2008\u2009\u200a\u200b\u2028\u2029\u202f\u205f\u3000\ufeff"
 ]
-_OTHER_FIRST_BYTES = np.isin(np.arange(256), [character[0] for character in _OTHER_WHITESPACE])
-_OTHER_CODES = {
-    size: np.array([int.from_bytes(c) for c in _OTHER_WHITESPACE if len(c) == size], np.uint32)
-    for size in (1, 2, 3)
-}
 
 # Normalizers that turn each character into others by itself, so that what stands before a space
 # and what stands after it don't touch.
@@ -63,6 +60,21 @@ _WORDS_AND_NEWLINES: dict[str, Any] = {
         },
     ],
 }
+# How the Unigram tokenizers for T5 that are trained here do.
+_SENTENCEPIECE: dict[str, Any] = {
+    "type": "Sequence",
+    "pretokenizers": [
+        {"type": "Metaspace", "replacement": _MARK, "prepend_scheme": "always", "split": True},
+        {"type": "Digits", "individual_digits": True},
+        {"type": "Punctuation", "behavior": "Isolated"},
+    ],
+}
+_SENTENCEPIECE_NORMALIZERS: list[dict[str, Any]] = [
+    {"type": "Nmt"},
+    {"type": "NFKC"},
+    {"type": "Replace", "pattern": {"Regex": " {2,}"}, "content": " "},
+]
+_SENTINELS = b"<extra_id_"
 
 
 @dataclass(frozen=True)
@@ -155,6 +167,10 @@ def unit_rule(specification: dict[str, Any]) -> UnitRule | None:
         return UnitRule(starts_at_spaces, added)
     if _is_plain_byte_level(splitter) and _keeps_words_apart(normalizer, _LOCAL_NORMALIZERS):
         return UnitRule(starts_at_whitespace, added, other_whitespace)
+    if splitter == _SENTENCEPIECE and _normalizes_as_sentencepiece(normalizer):
+        # All sentinels begin alike, and are looked for together.
+        texts = {_SENTINELS if text.startswith(_SENTINELS) else text for text in added}
+        return UnitRule(starts_at_spaces, (*sorted(texts), b"  "), _find_new_spaces())
     if splitter == _WORDS_AND_NEWLINES and _keeps_words_apart(normalizer, set()):
         return _words_and_newlines_rule(added, _replacements(normalizer))
     return None
@@ -235,15 +251,48 @@ def starts_at_whitespace(text: Bytes) -> Places:
 
 def other_whitespace(text: Bytes) -> Places:
     """Returns the places of whitespace other than space, tab, newline and carriage return."""
-    places = np.flatnonzero(_OTHER_FIRST_BYTES[text])
-    if not len(places):
-        return places
-    padded = np.concatenate((text, np.zeros(2, np.uint8)))
-    first, second, third = (padded[places + shift].astype(np.uint32) for shift in range(3))
-    found = np.isin(first, _OTHER_CODES[1])
-    found |= np.isin(first << 8 | second, _OTHER_CODES[2])
-    found |= np.isin(first << 16 | second << 8 | third, _OTHER_CODES[3])
-    return places[found]
+    return _find_other_whitespace(text)
+
+
+class _Finder:
+    """Finds characters of one to three bytes in UTF-8.
+
+    Args:
+        characters: Each in UTF-8.
+    """
+
+    def __init__(self, characters: Sequence[bytes]) -> None:
+        self._is_first = np.isin(np.arange(256), [character[0] for character in characters])
+        self._codes = [
+            np.array([int.from_bytes(c) for c in characters if len(c) == size], np.uint32)
+            for size in (1, 2, 3)
+        ]
+
+    def __call__(self, text: Bytes) -> Places:
+        """Returns their places in a text."""
+        places = np.flatnonzero(self._is_first[text])
+        if not len(places):
+            return places
+        padded = np.concatenate((text, np.zeros(2, np.uint8)))
+        first, second, third = (padded[places + shift].astype(np.uint32) for shift in range(3))
+        found = np.isin(first, self._codes[0])
+        found |= np.isin(first << 8 | second, self._codes[1])
+        found |= np.isin(first << 16 | second << 8 | third, self._codes[2])
+        return places[found]
+
+
+_find_other_whitespace = _Finder(_OTHER_WHITESPACE)
+
+
+@lru_cache(maxsize=1)
+def _find_new_spaces() -> _Finder:
+    """Finds what NMT's and NFKC's normalisation turns into spaces, or removes between spaces."""
+    codes = [code for code in range(0x10000) if not 0xD800 <= code < 0xE000]
+    found = [code for code in codes if " " in unicodedata.normalize("NFKC", chr(code))]
+    control = [*range(0x20), *range(0x7F, 0xA0)]
+    made_spaces = [0x1680, *range(0x200B, 0x2010), 0x2028, 0x2029, 0x2581, 0xFEFF, 0xFFFD]
+    every = {*found, *control, *made_spaces} - {ord(" ")}
+    return _Finder([chr(code).encode() for code in sorted(every)])
 
 
 def _with_separators(starts: NDArray[np.bool_], separator: NDArray[np.bool_]) -> Places:
@@ -295,6 +344,12 @@ def _keeps_words_apart(normalizer: dict[str, Any] | None, known: set[str]) -> bo
         texts = (normalizer["pattern"].get("String", " "), normalizer["content"])
         return all(text.split() == [text] for text in texts)
     return normalizer["type"] in known
+
+
+def _normalizes_as_sentencepiece(normalizer: dict[str, Any] | None) -> bool:
+    steps = normalizer["normalizers"] if normalizer and normalizer["type"] == "Sequence" else []
+    lowercase = [{"type": "Lowercase"}]
+    return steps in (_SENTENCEPIECE_NORMALIZERS, _SENTENCEPIECE_NORMALIZERS + lowercase)
 
 
 def _replacements(normalizer: dict[str, Any] | None) -> tuple[tuple[bytes, bytes], ...]:

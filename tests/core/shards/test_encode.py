@@ -23,7 +23,7 @@ PIECES = [
     *[" "] * 12, *["\n"] * 4, *WORDS[:10], *"abAB12.,!?é中안", "\t", "\r", "'", "`", "``", "''",
     "'s", "'re", "\xa0", "\u3000", "\u2028", "\u200b", "\x0b", "\x1c", "\x85", "\ufeff", "\0",
     "▁", "[SEP]", "[CLS]", "[MASK]", "<mask>", "<s>", "</s>", "<unk>", "<pad>", "\u0301", "´", "ﬁ",
-    "İ", "½", "\ud800", "👩‍👧", "\u0600",
+    "İ", "½", "\u00a8", "\ufffd", "\x01", "\x8f", "<extra_id_3>", "٣", "\ud800", "👩‍👧", "\u0600",
 ]  # fmt: skip
 
 
@@ -69,10 +69,8 @@ def test_a_document_cut_into_parts_has_the_same_ids(tokenizer: StudioTokenizer) 
     assert check_cut(tokenizer.backend) > 300
 
 
-@pytest.mark.parametrize("name", ["unigram", "bpe", "wordpiece"])
-def test_our_own_tokenizers_take_the_short_way(trained: Path, name: str) -> None:
-    backend = load(str(trained / "workspace" / "tokenizers" / name)).backend
-    specification = json.loads(backend.to_str())
+def test_our_own_tokenizers_take_the_short_way(tokenizer: StudioTokenizer) -> None:
+    specification = json.loads(tokenizer.backend.to_str())
     assert unit_rule(specification)
     assert find_delimiter(specification)
 
