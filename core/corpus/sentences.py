@@ -9,8 +9,8 @@ languages that are written like them fare well.
 
 Every cut comes before white space, so that a tokenizer that puts a space to the word after it
 gives the same tokens as for the uncut text. Objectives that move sentences about want a padding
-token at each place in the stored row: `mark_sentences` puts its text there, and the tokenizer does
-the rest. No text is needed then to find the sentences again.
+token at each place in the stored row; `core.shards.encode` puts it there. No text is needed then to
+find the sentences again.
 """
 
 from __future__ import annotations
