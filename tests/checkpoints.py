@@ -46,7 +46,14 @@ def write_checkpoint(folder: Path, tokenizer: StudioTokenizer, seed: int = 0) ->
     return _write(folder, tokenizer, architecture, seed)
 
 
-def write_writer(folder: Path, tokenizer: StudioTokenizer, family: str, seed: int = 0) -> Path:
+def write_writer(
+    folder: Path,
+    tokenizer: StudioTokenizer,
+    family: str,
+    *,
+    positions: int = LENGTH,
+    ends: bool = True,
+) -> Path:
     """Writes a GPT-2, T5 or BART of two layers, with weights large enough for clear preferences."""
     halves = {"num_decoder_layers": 2, "decoder_start_token_id": tokenizer.cls_id}
     architecture = ARCHITECTURES[family](
@@ -55,14 +62,14 @@ def write_writer(folder: Path, tokenizer: StudioTokenizer, family: str, seed: in
         num_hidden_layers=2,
         num_attention_heads=2,
         intermediate_size=64,
-        max_position_embeddings=LENGTH,
+        max_position_embeddings=positions,
         pad_token_id=tokenizer.pad_id or 0,
         bos_token_id=tokenizer.cls_id,
-        eos_token_id=tokenizer.sep_id,
+        eos_token_id=tokenizer.sep_id if ends else None,
         **({} if family == "gpt2" else halves),
         **({"d_kv": 16} if family == "t5" else {}),
     )
-    return _write(folder, tokenizer, architecture, seed)
+    return _write(folder, tokenizer, architecture, 0)
 
 
 def _write(folder: Path, tokenizer: StudioTokenizer, architecture: Architecture, seed: int) -> Path:

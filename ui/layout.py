@@ -45,7 +45,9 @@ def build_page(workspace: Workspace) -> gr.Blocks:
             with _tab("runs", "What is queued, what is running, and what came of it."):
                 runs.render(workspace, store, [pieces, rows, recipe, check])
                 disk.render(workspace, store)
-            with _tab("playground", "Hide a word, and see what the model would put there."):
+            with _tab(
+                "playground", "Hide a word, or begin a text, and see what the model makes of it."
+            ):
                 playground.render(workspace, line)
         for form in (text, pieces.form, rows.form, recipe.form, check.form):
             form.remember(page)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import html
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import gradio as gr
@@ -50,6 +50,23 @@ def guarded(handler: Callable[..., Any]) -> Callable[..., Any]:
     def wrapper(*args: Any) -> Any:
         try:
             return handler(*args)
+        except StudioError as error:
+            raise notice(error) from error
+        except gr.Error:
+            raise
+        except Exception as error:
+            raise unexpected(error) from error
+
+    return wrapper
+
+
+def guarded_stream(handler: Callable[..., Iterator[Any]]) -> Callable[..., Any]:
+    """Wraps an event handler that yields, so that its errors become notices."""
+
+    @functools.wraps(handler)
+    def wrapper(*args: Any) -> Iterator[Any]:
+        try:
+            yield from handler(*args)
         except StudioError as error:
             raise notice(error) from error
         except gr.Error:

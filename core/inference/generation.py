@@ -34,6 +34,7 @@ from core.workspace import Workspace
 _SHORTEST_PROMPT = 16
 _SHORTEST_CACHE = 64
 MOST_NEW_TOKENS = 4096
+_MASK = "<mask>"
 _UNFINISHED_CHARACTER = "\N{REPLACEMENT CHARACTER}"
 
 TextStream = Generator[str, None, dict[str, Any]]
@@ -56,7 +57,8 @@ def generate(
 
     Args:
         model: A model's name in the workspace, a checkpoint's folder, or an id on the Hub.
-        prompt: What GPT-2 goes on with, and what T5 and BART read.
+        prompt: What GPT-2 goes on with, and what T5 and BART read, with `<mask>` where words are
+            missing; T5's own `<extra_id_0>` and so on will do as well.
         max_new_tokens: Tokens to write at most, from 1 to 4096; positions may end before.
         do_sample: Whether to draw; otherwise the most probable token is taken each time.
         temperature: Logits are divided by it, from 0 to 100; 0 takes the most probable token.
@@ -169,6 +171,8 @@ class Writer:
                 fix="write a few words",
                 field="prompt",
             )
+        if len(self.tokenizer.sentinel_ids()) and self.tokenizer.mask_token != _MASK:
+            prompt = with_sentinels(prompt)
         ids = self.tokenizer.encode(prompt)
         if self._continues:
             ids = _without_end(ids, self.tokenizer.encode(prompt, special=False))
@@ -317,6 +321,12 @@ class _GrowingText:
         piece = text[len(self.shown) :]
         self.shown += piece
         return piece
+
+
+def with_sentinels(prompt: str) -> str:
+    """Writes `<extra_id_0>`, `<extra_id_1>` and so on for a prompt's masks."""
+    first, *others = prompt.split(_MASK)
+    return first + "".join(f"<extra_id_{number}>{text}" for number, text in enumerate(others))
 
 
 def _without_end(ids: NDArray[np.int32], bare: NDArray[np.int32]) -> NDArray[np.int32]:

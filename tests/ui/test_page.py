@@ -63,8 +63,8 @@ def test_building_the_page_imports_no_engine(tmp_path: Path) -> None:
     assert ended.stdout.strip() == "[]"
 
 
-def test_only_fill_mask_is_offered_to_strangers(page: gr.Blocks) -> None:
-    assert list(page.get_api_info()["named_endpoints"]) == ["/fill_mask"]
+def test_only_questions_to_models_are_offered_to_strangers(page: gr.Blocks) -> None:
+    assert list(page.get_api_info()["named_endpoints"]) == ["/fill_mask", "/generate"]
     assert page.get_api_info()["unnamed_endpoints"] == {}
 
 

@@ -7,7 +7,8 @@ import pytest
 from core.config import CorpusConfig
 from core.errors import StudioError
 from core.workspace import Workspace
-from ui import corpus, playground
+from ui import corpus
+from ui.parts.examples import with_hole
 
 
 @pytest.fixture
@@ -59,7 +60,7 @@ def test_a_missing_file_is_refused_before_a_run_is_queued(tmp_path: Path) -> Non
 
 def test_an_example_has_one_hole_among_plain_words() -> None:
     text = "] x=3 The small captain never reads the old letter in winter, while others do."
-    sentence = playground._with_hole(text)
+    sentence = with_hole(text)
     assert sentence.count("{mask}") == 1
     assert "x=3" not in sentence
     assert len(sentence.split()) == 10
@@ -67,4 +68,4 @@ def test_an_example_has_one_hole_among_plain_words() -> None:
 
 @pytest.mark.parametrize("text", ["", "one two", "a = b + c ; d = e - f ; g = h * i ;" * 5])
 def test_text_without_plain_words_gives_no_example(text: str) -> None:
-    assert playground._with_hole(text) == ""
+    assert with_hole(text) == ""

@@ -1,0 +1,96 @@
+"""What models answer, as the Playground shows it; and one model that writes, in a real browser."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from core.workspace import Workspace
+from tests.checkpoints import make_tokenizer, write_checkpoint, write_writer
+from tests.ui.browser import Visitor, find_chromium, running_app, visiting
+from ui.parts import answers
+from ui.parts.examples import beginning_of, examples, writes
+
+RESULT = {"text": " <b>runs</b>", "num_new_tokens": 5, "finish_reason": "length"}
+
+
+def test_a_written_text_is_escaped_and_counted() -> None:
+    shown = answers.written("a <i>", RESULT, 2.0, continues=True)
+    assert "a &lt;i&gt;</span> &lt;b&gt;runs&lt;/b&gt;" in shown
+    assert "5 tokens · 2 a second · as long as was asked for" in shown
+    assert "ps-caret" not in shown
+
+
+def test_a_text_that_was_stopped_has_no_caret_and_says_so() -> None:
+    growing = answers.writing("a", " b", "writing", continues=True)
+    assert "ps-caret" in growing
+    assert answers.stopped(growing) == growing.replace(answers._CARET, "").replace(
+        "<small>writing</small>", "<small>stopped</small>"
+    )
+
+
+@pytest.mark.parametrize(
+    "prompt",
+    ["The <mask> is <mask>.", "The <extra_id_0> is <extra_id_1>."],
+)
+def test_spans_are_put_where_they_were_missing(prompt: str) -> None:
+    text = "<extra_id_0> old ship <extra_id_1> far away <extra_id_2>"
+    assert answers.fill_spans(prompt, text) == "The old ship is far away."
+    assert answers.fill_spans(prompt, "<extra_id_1> here") == "The … is here."
+    assert answers.fill_spans(prompt, "no sentinel") == ""
+
+
+def test_a_beginning_is_of_plain_words() -> None:
+    text = "] x=3 The small captain never reads the old letter in winter, while others do."
+    assert beginning_of(text) == "The small captain never reads"
+    assert beginning_of("one two") == ""
+
+
+def make_models(workspace: Workspace) -> None:
+    tokenizer = make_tokenizer(workspace, "byte_level_bpe")
+    with workspace.new_artifact("model", "reader") as draft:
+        write_checkpoint(draft.folder, tokenizer)
+    with workspace.new_artifact("model", "writer") as draft:
+        write_writer(draft.folder, tokenizer, "gpt2", positions=1024, ends=False)
+
+
+def test_what_is_shown_follows_the_model(tmp_path: Path) -> None:
+    workspace = Workspace(tmp_path)
+    make_models(workspace)
+    assert [writes(name, workspace) for name in ("reader", "writer", "nowhere", None)] == [
+        *(False, True, False, False)
+    ]
+    assert all("<mask>" in text for text in examples("reader", workspace))
+    assert all("<mask>" not in text for text in examples("writer", workspace))
+    assert len(examples("writer", workspace)) > 1
+
+
+@pytest.mark.slow
+def test_a_model_writes_into_the_page_until_it_is_stopped(tmp_path: Path) -> None:
+    find_chromium()
+    workspace = Workspace(tmp_path / "workspace")
+    make_models(workspace)
+    with running_app(workspace.root) as url, visiting(url) as visit:
+        visitor: Visitor = visit()
+        visitor.open("Playground")
+        chosen = visitor.field("playground-model")
+        visitor.wait_for(lambda: chosen.input_value() == "writer", 20, "the newest model")
+        visitor.page.locator("#playground-prompt").wait_for()
+        visitor.type("playground-prompt", "The old house")
+        visitor.page.locator("#playground-write").click()
+        visitor.page.locator("#playground-stop").click()
+        visitor.page.get_by_text("stopped", exact=True).wait_for()
+        visitor.page.locator("#playground-write").click()
+        visitor.page.get_by_text("as long as was asked for").wait_for(timeout=90_000)
+        text = visitor.page.locator("#playground-written .ps-written").inner_text()
+        assert text.startswith("The old house")
+        assert len(text) > len("The old house")
+        assert not visitor.page.locator("#playground-stop").is_visible()
+        visitor.choose("playground-model", "reader")
+        visitor.page.locator("#playground-text").wait_for()
+        visitor.page.locator("#playground-prompt").wait_for(state="hidden")
+        visitor.page.locator("#playground-examples button").first.click()
+        bars = visitor.page.locator("#playground-answer .ps-predictions li")
+        visitor.wait_for(lambda: bars.count() == 5, 90, "five predictions")
+        assert visitor.errors == visitor.outside == []

@@ -1,0 +1,96 @@
+"""What to try a model on: pieces of its own validation text, else plain English."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from core.errors import StudioError
+from core.models import hf
+from core.models.architecture import Architecture
+from core.workspace import Artifact, Workspace
+
+# What stands where a word is hidden.
+_HOLE = "{mask}"
+_ROWS_TRIED = 60
+_EXAMPLES_SHOWN = 4
+_EXAMPLE_WORDS = 10
+_HOLE_AT = 5
+_WITH_HOLES = (
+    "Returns the {mask} of the array.",
+    "If {mask} is not given, the default is used.",
+    "The capital of {mask} is a large {mask}.",
+)
+_BEGINNINGS = (
+    "Returns the sum of",
+    "If the file does not exist,",
+    "The capital of the country",
+)
+
+
+def architecture_of(name: str | None, workspace: Workspace) -> Architecture | None:
+    """Returns the dimensions of a model of the workspace; None where they can't be read."""
+    try:
+        return hf.read_architecture(workspace.find("model", name).path) if name else None
+    except StudioError:
+        return None
+
+
+def writes(name: str | None, workspace: Workspace) -> bool:
+    """Returns whether a model of the workspace writes, and doesn't fill masks."""
+    found = architecture_of(name, workspace)
+    return found is not None and found.kind != "encoder"
+
+
+def examples(name: str | None, workspace: Workspace) -> list[str]:
+    """Returns texts for a model: with masks, or, where it goes on with a text, beginnings."""
+    found = architecture_of(name, workspace)
+    if not name or found is None:
+        return []
+    model = workspace.find("model", name)
+    if found.kind == "decoder":
+        return _own_texts(model, workspace, beginning_of) or list(_BEGINNINGS)
+    from core.tokenizer import load
+
+    mask = load(str(model.path)).mask_token or "<mask>"
+    own = _own_texts(model, workspace, with_hole)
+    return [text.replace(_HOLE, mask) for text in own or _WITH_HOLES]
+
+
+def with_hole(text: str) -> str:
+    """Returns some plain words of a text with a hole among them; nothing where there are none."""
+    words = _plain_words(text)
+    if not words:
+        return ""
+    return " ".join([*words[:_HOLE_AT], _HOLE, *words[_HOLE_AT + 1 :]])
+
+
+def beginning_of(text: str) -> str:
+    """Returns some plain words of a text to go on with; nothing where there are none."""
+    return " ".join(_plain_words(text)[:_HOLE_AT])
+
+
+def _plain_words(text: str) -> list[str]:
+    words = text.split()
+    for start in range(1, len(words) - _EXAMPLE_WORDS):
+        window = words[start : start + _EXAMPLE_WORDS]
+        if all(word.rstrip(".,;:").isalpha() for word in window) and window[_HOLE_AT].isalpha():
+            return window
+    return []
+
+
+def _own_texts(model: Artifact, workspace: Workspace, cut: Callable[[str], str]) -> list[str]:
+    """Returns pieces of the validation rows, if the shards are still there."""
+    import numpy as np
+
+    from core.shards.read import open_shards
+    from core.tokenizer import load
+
+    try:
+        shards = open_shards(str(model.manifest.config.get("shards", "")), workspace)
+        tokenizer = load(str(shards.tokenizer_folder), workspace)
+        numbers = np.linspace(0, len(shards.validation) - 1, _ROWS_TRIED).astype(int)
+        rows = shards.validation.take(np.unique(numbers))
+    except StudioError:
+        return []
+    found = (cut(tokenizer.decode(row)) for row in rows)
+    return [text for text in found if text][:_EXAMPLES_SHOWN]
