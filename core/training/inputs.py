@@ -294,7 +294,7 @@ def _checkpoint_architecture(
     for name, ours, theirs, fits in (
         ("ids in the vocabulary", tokenizer.vocab_size, found.vocab_size, int.__le__),
         ("padding token", tokenizer.pad_id, found.pad_token_id, int.__eq__),
-        ("positions", shards.row_length, found.max_seq_length, int.__le__),
+        ("positions", shards.max_seq_length, found.max_seq_length, int.__le__),
     ):
         if ours is None or not fits(ours, theirs):
             raise ConfigError(

@@ -38,6 +38,10 @@ for name, values in json.loads(sys.argv[2]).items():
     artifact = train(config, workspace)
     weights = hf.read_weights(artifact.path)
     said[name] = {**artifact.manifest.counts, "path": str(artifact.path), "weights": len(weights)}
+    if engine == "jax" and config.family in ("gpt2", "t5"):
+        more = {"checkpoint": artifact.name, "name": "", "num_train_steps": 4}
+        again = train(config.model_copy(update={**more, "learning_rate": 1e-5}), workspace)
+        said[name]["again"] = again.manifest.counts["eval_loss"]
 print(json.dumps(said))
 """
 _TRAINED: dict[str, dict[str, Any]] = {
@@ -85,6 +89,13 @@ def test_a_family_learns_more_than_word_counts_say(
     counts = _trained(engine, workspace.root)[name]
     assert counts["eval_loss"] < counts["frequency_baseline_loss"] - 0.1
     assert counts["weights"] > 5
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["gpt2", "t5"])
+def test_training_goes_on_from_a_familys_checkpoint(name: str, workspace: Workspace) -> None:
+    counts = _trained("jax", workspace.root)[name]
+    assert counts["again"] == pytest.approx(counts["eval_loss"], abs=0.02)
 
 
 @pytest.mark.slow
