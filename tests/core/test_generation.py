@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from core.inference.generation import with_sentinels
 from core.inference.sampling import Sampler, Sampling, probabilities
 from core.workspace import Workspace
 from tests.checkpoints import LENGTH, make_tokenizer, write_checkpoint, write_writer
@@ -231,3 +232,8 @@ def test_tokens_are_drawn_as_often_as_they_are_likely() -> None:
     sampler = Sampler(Sampling(seed=3))
     counts = np.bincount([sampler.choose(logits) for _ in range(20_000)], minlength=4)
     assert np.abs(counts / 20_000 - [0.5, 0.3, 0.15, 0.05]).max() < 0.015
+
+
+def test_masks_become_sentinels_in_order() -> None:
+    assert with_sentinels("The <mask> is <mask>.") == "The <extra_id_0> is <extra_id_1>."
+    assert with_sentinels("no mask") == "no mask"
