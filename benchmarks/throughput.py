@@ -26,7 +26,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import metadata
 from importlib.util import find_spec
-from typing import Any
 
 import numpy as np
 
@@ -168,23 +167,15 @@ def prepare_ours(shapes: Shapes) -> Callable[[int], None]:
     )
     devices = select_engine(config)
 
-    from core.models.registry import create_model, resolve_architecture
-    from core.training.engine import create_engine
-    from core.training.optimizers import build_optimizer, create_optimizer
+    from core.models.registry import resolve_architecture
+    from core.training.engine import build_for_training, create_engine
     from core.training.recipe import LearningRateSchedule
 
     architecture = resolve_architecture(
         config, vocab_size=shapes.vocab_size, row_length=shapes.length, pad_id=PAD_ID
     )
     schedule = LearningRateSchedule("linear", config.learning_rate, 100, 10_000)
-
-    def build() -> Any:
-        model = create_model(architecture, seed=0, dtype_policy=shapes.dtype)
-        optimizer = create_optimizer(config, schedule)
-        build_optimizer(optimizer, model)
-        return model, optimizer
-
-    engine = create_engine(devices, build)
+    engine = create_engine(devices, lambda: build_for_training(config, architecture, schedule))
     special = np.arange(SPECIAL_IDS, dtype=np.int32)
     objective = MaskedLanguageModel(shapes.length, 0.15, MASK_ID, shapes.vocab_size, special)
     rows = make_rows(shapes)

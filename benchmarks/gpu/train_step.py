@@ -144,24 +144,17 @@ def measure_ours(shapes: Shapes) -> dict[str, float]:
     )
     devices = select_engine(config)
 
-    from core.models.registry import create_model, resolve_architecture
+    from core.models.registry import resolve_architecture
     from core.objectives.mlm import MaskedLanguageModel
     from core.training.batches import Feeder
-    from core.training.engine import create_engine
-    from core.training.optimizers import build_optimizer, create_optimizer
+    from core.training.engine import build_for_training, create_engine
     from core.training.recipe import LearningRateSchedule
 
     architecture = resolve_architecture(
         config, vocab_size=shapes.vocab_size, row_length=shapes.length, pad_id=_PAD_ID
     )
-
-    def build() -> Any:
-        model = create_model(architecture, seed=0, dtype_policy=config.dtype_policy)
-        optimizer = create_optimizer(config, LearningRateSchedule("linear", 1e-4, 100, 10_000))
-        build_optimizer(optimizer, model)
-        return model, optimizer
-
-    engine = create_engine(devices, build)
+    schedule = LearningRateSchedule("linear", 1e-4, 100, 10_000)
+    engine = create_engine(devices, lambda: build_for_training(config, architecture, schedule))
     special = np.arange(_SPECIAL_IDS, dtype=np.int32)
     objective = MaskedLanguageModel(shapes.length, 0.15, _MASK_ID, shapes.vocab_size, special)
     rows = make_rows(shapes)

@@ -8,7 +8,7 @@ a weight here.
 
 from __future__ import annotations
 
-from core.models.encoder import check_length
+from core.models.encoder import blocks_of, check_length
 from core.models.encoder_decoder import EncoderDecoder
 from core.models.layers import BlockOptions, EmbeddingOptions
 
@@ -18,17 +18,7 @@ class BartForConditionalGeneration(EncoderDecoder):
 
     def block_options(self) -> BlockOptions:
         """Returns BART's blocks."""
-        found = self.architecture
-        return BlockOptions(
-            width=found.hidden_size,
-            heads=found.num_attention_heads,
-            head_size=found.head_size,
-            units=found.intermediate_size,
-            activation=found.hidden_act,
-            dropout=found.hidden_dropout_prob,
-            attention_dropout=found.attention_probs_dropout_prob,
-            epsilon=found.layer_norm_eps,
-        )
+        return blocks_of(self.architecture)
 
     def embedding_options(self) -> EmbeddingOptions:
         """Returns words and positions, summed and normalised."""

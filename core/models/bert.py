@@ -7,7 +7,7 @@ arithmetic is that of `BertForMaskedLM` in transformers.
 
 from __future__ import annotations
 
-from core.models.encoder import EncoderForMaskedLM
+from core.models.encoder import EncoderForMaskedLM, blocks_of
 from core.models.layers import BlockOptions, EmbeddingOptions
 
 
@@ -16,17 +16,7 @@ class BertForMaskedLM(EncoderForMaskedLM):
 
     def block_options(self) -> BlockOptions:
         """Returns BERT's blocks."""
-        found = self.architecture
-        return BlockOptions(
-            width=found.hidden_size,
-            heads=found.num_attention_heads,
-            head_size=found.head_size,
-            units=found.intermediate_size,
-            activation=found.hidden_act,
-            dropout=found.hidden_dropout_prob,
-            attention_dropout=found.attention_probs_dropout_prob,
-            epsilon=found.layer_norm_eps,
-        )
+        return blocks_of(self.architecture)
 
     def embedding_options(self) -> EmbeddingOptions:
         """Returns words, positions and the one segment, summed and normalised."""

@@ -6,6 +6,7 @@ Not here: the pooler, which the language-model head has no use for, and segments
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import keras
@@ -156,6 +157,26 @@ class MaskedHead(keras.layers.Layer):
 
     def call(self, hidden: Tensor) -> Tensor:
         return self.norm(kernels.gelu(self.dense(hidden)))
+
+
+def blocks_of(architecture: Architecture, **changes: Any) -> BlockOptions:
+    """Returns how blocks of these dimensions are built: as BERT's, but for the changes.
+
+    Args:
+        architecture: Dimensions, dropout, activation and the norms' epsilon.
+        **changes: What a family has otherwise, by the names of `BlockOptions`.
+    """
+    bert = BlockOptions(
+        width=architecture.hidden_size,
+        heads=architecture.num_attention_heads,
+        head_size=architecture.head_size,
+        units=architecture.intermediate_size,
+        activation=architecture.hidden_act,
+        dropout=architecture.hidden_dropout_prob,
+        attention_dropout=architecture.attention_probs_dropout_prob,
+        epsilon=architecture.layer_norm_eps,
+    )
+    return replace(bert, **changes)
 
 
 def check_length(length: int, architecture: Architecture) -> None:

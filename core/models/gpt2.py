@@ -14,7 +14,7 @@ import keras
 from keras import ops
 
 from core.models.architecture import Gpt2Architecture
-from core.models.encoder import check_length
+from core.models.encoder import blocks_of, check_length
 from core.models.layers import (
     BlockOptions,
     Cache,
@@ -124,18 +124,7 @@ class Gpt2LMHeadModel(keras.Model):
 
 def _block_options(found: Gpt2Architecture) -> BlockOptions:
     added = (2 * found.num_hidden_layers) ** -0.5
-    return BlockOptions(
-        width=found.hidden_size,
-        heads=found.num_attention_heads,
-        head_size=found.head_size,
-        units=found.intermediate_size,
-        activation=found.hidden_act,
-        dropout=found.hidden_dropout_prob,
-        attention_dropout=found.attention_probs_dropout_prob,
-        epsilon=found.layer_norm_eps,
-        norm_first=True,
-        scales=FirstScales(mixed=added, down=added),
-    )
+    return blocks_of(found, norm_first=True, scales=FirstScales(mixed=added, down=added))
 
 
 def _embedding_options(found: Gpt2Architecture) -> EmbeddingOptions:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from core.models.encoder import EncoderForMaskedLM
+from core.models.encoder import EncoderForMaskedLM, blocks_of
 from core.models.layers import (
     BlockOptions,
     EmbeddingOptions,
@@ -38,16 +38,10 @@ class ModernBertForMaskedLM(EncoderForMaskedLM):
         """Returns ModernBERT's blocks."""
         found = self.architecture
         added = (2 * found.num_hidden_layers) ** -0.5
-        return BlockOptions(
-            width=found.hidden_size,
-            heads=found.num_attention_heads,
-            head_size=found.head_size,
-            units=found.intermediate_size,
-            activation=found.hidden_act,
+        return blocks_of(
+            found,
             dropout=0.0,
-            attention_dropout=found.attention_probs_dropout_prob,
             inner_dropout=found.hidden_dropout_prob,
-            epsilon=found.layer_norm_eps,
             norm="plain",
             norm_first=True,
             use_bias=False,

@@ -20,6 +20,7 @@ import numpy as np
 from keras import ops
 from numpy.typing import NDArray
 
+from core.models.encoder import blocks_of
 from core.models.encoder_decoder import EncoderDecoder
 from core.models.layers import (
     BlockOptions,
@@ -46,16 +47,10 @@ class T5ForConditionalGeneration(EncoderDecoder):
             up=wide,
             down=found.intermediate_size**-0.5,
         )
-        return BlockOptions(
-            width=found.hidden_size,
-            heads=found.num_attention_heads,
+        return blocks_of(
+            found,
             head_size=found.d_kv,
-            units=found.intermediate_size,
-            activation=found.hidden_act,
-            dropout=found.hidden_dropout_prob,
-            attention_dropout=found.attention_probs_dropout_prob,
             inner_dropout=found.hidden_dropout_prob,
-            epsilon=found.layer_norm_eps,
             norm="rms",
             norm_first=True,
             use_bias=False,

@@ -15,8 +15,11 @@ from numpy.typing import NDArray
 
 from core.config import TrainConfig
 from core.errors import CheckpointError, ConfigError
+from core.models.architecture import Architecture
+from core.models.registry import create_model
 from core.training.batches import Batch
 from core.training.devices import Devices
+from core.training.recipe import LearningRateSchedule
 
 if TYPE_CHECKING:
     import keras
@@ -120,6 +123,20 @@ def create_engine(devices: Devices, build: Build, options: EngineOptions | None 
     from core.training.engine_tensorflow import TensorFlowEngine
 
     return TensorFlowEngine(build, devices, options)
+
+
+def build_for_training(
+    config: TrainConfig, architecture: Architecture, schedule: LearningRateSchedule
+) -> tuple[keras.Model, keras.optimizers.Optimizer]:
+    """Returns a model with its first weights, and the optimizer built for it, as `Build` does."""
+    from core.training.optimizers import build_optimizer, create_optimizer
+
+    model = create_model(
+        architecture, seed=config.seed, dtype_policy=config.dtype_policy, remat=config.remat
+    )
+    optimizer = create_optimizer(config, schedule)
+    build_optimizer(optimizer, model)
+    return model, optimizer
 
 
 def model_inputs(batch: Mapping[str, DeviceValue]) -> dict[str, DeviceValue]:

@@ -107,7 +107,7 @@ def check_room(config: TrainConfig, architecture: Architecture, folder: Path) ->
         RunError: With the bytes needed and the bytes free.
     """
     parameters = count_parameters(architecture)
-    checkpoint = parameters * 4 * (1 + _SLOTS)
+    checkpoint = _checkpoint_bytes(parameters)
     needed = checkpoint_disk_bytes(config, parameters)
     existing = next(path for path in (folder, *folder.absolute().parents) if path.exists())
     free = shutil.disk_usage(existing).free
@@ -124,8 +124,11 @@ def check_room(config: TrainConfig, architecture: Architecture, folder: Path) ->
 
 def checkpoint_disk_bytes(config: TrainConfig, parameters: int) -> int:
     """Returns what a run's checkpoints and the model made of the best take at once."""
-    checkpoint = parameters * 4 * (1 + _SLOTS)
-    return checkpoint * (config.save_total_limit + 2) + parameters * 4
+    return _checkpoint_bytes(parameters) * (config.save_total_limit + 2) + parameters * 4
+
+
+def _checkpoint_bytes(parameters: int) -> int:
+    return parameters * 4 * (1 + _SLOTS)
 
 
 def evaluated_artifact(checkpoint: Path, figures: Mapping[str, float]) -> Artifact:

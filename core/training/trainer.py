@@ -40,6 +40,7 @@ from core.training.devices import Devices, select_engine
 from core.training.engine import (
     Engine,
     EngineOptions,
+    build_for_training,
     check_divisible,
     create_engine,
     variables_by_path,
@@ -255,7 +256,7 @@ class TrainingRun:
                 received=error.received,
                 fix=error.fix,
             ) from error
-        _, start = self._find_state()
+        found, start = self._find_state()
         window = [start.step, start.next_batch, broken.next_batch]
         if self._devices.is_first:
             self._checkpoints.remember_skipped([*broken.skipped, window])
@@ -266,8 +267,7 @@ class TrainingRun:
             step=broken.step,
         )
         self._stall_alarm.rest()
-        found, state = self._find_state()
-        self._go_on_from(found, state)
+        self._go_on_from(found, start.skipping(window))
         if not found:
             self._reporter.event("resumed", step=_BEFORE_THE_FIRST_STEP)
 
@@ -437,19 +437,10 @@ class TrainingRun:
 
     def _build(self, found: Path | None) -> Any:
         """Returns the model with its first weights, and the optimizer built for it."""
-        from core.training.optimizers import build_optimizer, create_optimizer
-
-        model = create_model(
-            self._inputs.architecture,
-            seed=self._config.seed,
-            dtype_policy=self._config.dtype_policy,
-            remat=self._config.remat,
-        )
+        schedule = recipe.learning_rate_schedule(self._config, self._plan)
+        model, optimizer = build_for_training(self._config, self._inputs.architecture, schedule)
         if self._inputs.checkpoint and not found:
             hf.assign_weights(model, _read_weights(self._inputs, self._inputs.checkpoint))
-        schedule = recipe.learning_rate_schedule(self._config, self._plan)
-        optimizer = create_optimizer(self._config, schedule)
-        build_optimizer(optimizer, model)
         return model, optimizer
 
     def _mean_loss(self) -> float:

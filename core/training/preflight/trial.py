@@ -17,11 +17,10 @@ from core.config import PreflightConfig
 from core.errors import LossNotFiniteError, RunError
 from core.models import hf
 from core.models.architecture import Architecture
-from core.models.registry import count_parameters, create_model
+from core.models.registry import count_parameters
 from core.training.batches import TrainBatches
 from core.training.devices import Devices
-from core.training.engine import Engine, EngineOptions, create_engine
-from core.training.optimizers import build_optimizer, create_optimizer
+from core.training.engine import Engine, EngineOptions, build_for_training, create_engine
 from core.training.preflight.subject import Subject
 from core.training.recipe import LearningRateSchedule, estimate_memory_bytes
 
@@ -68,7 +67,7 @@ def try_steps(
     """
     architecture = _cut(config, subject)
     engine = _engine(config, architecture, devices)
-    batches = TrainBatches(subject.rows, subject.objective, _ROWS * config_parts(config), 0)
+    batches = TrainBatches(subject.rows, subject.objective, _ROWS * _parts_of(config), 0)
     losses: list[float] = []
     for number in range(STEPS):
         report(f"step {number + 1} of {STEPS} on this machine")
@@ -93,7 +92,7 @@ def try_steps(
     )
 
 
-def config_parts(config: PreflightConfig) -> int:
+def _parts_of(config: PreflightConfig) -> int:
     """Returns the parts that a trial's batch is worked through in: the real ones, or two."""
     return min(config.gradient_accumulation_steps, 2)
 
@@ -112,16 +111,12 @@ def _cut(config: PreflightConfig, subject: Subject) -> Architecture:
 
 
 def _engine(config: PreflightConfig, architecture: Architecture, devices: Devices) -> Engine:
-    def build() -> Any:
-        model = create_model(
-            architecture, seed=config.seed, dtype_policy=config.dtype_policy, remat=config.remat
-        )
-        schedule = LearningRateSchedule("linear", config.learning_rate, STEPS, 2 * STEPS)
-        optimizer = create_optimizer(config, schedule)
-        build_optimizer(optimizer, model)
-        return model, optimizer
-
-    return create_engine(devices, build, EngineOptions("data", config_parts(config)))
+    schedule = LearningRateSchedule("linear", config.learning_rate, STEPS, 2 * STEPS)
+    return create_engine(
+        devices,
+        lambda: build_for_training(config, architecture, schedule),
+        EngineOptions("data", _parts_of(config)),
+    )
 
 
 def _check_saving(engine: Engine, architecture: Architecture, folder: Path) -> None:
