@@ -3,7 +3,8 @@
 A field's type, bounds, default and help are read from here by the form, the shell flags, the
 stored JSON and the table in the documentation. Adding a knob means adding a field.
 
-A *preset* fills the fields that nobody set; what is set explicitly wins.
+A *preset* fills the fields that nobody set; what is set explicitly wins. The numbers, with where
+they come from, stand in `core.presets`.
 """
 
 from __future__ import annotations
@@ -19,9 +20,10 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from pydantic.fields import FieldInfo
 
 from core.errors import ConfigError
+from core.presets import SHARD_PRESETS, TOKENIZER_PRESETS, TRAINING_PRESETS, Preset
 from core.training.topologies import TOPOLOGIES
 
-Preset = Literal["classic", "flax", "custom"]
+PresetName = Literal["classic", "flax", "custom"]
 Size = Literal["tiny", "mini", "small", "medium", "base", "large"]
 Family = Literal["roberta", "bert", "modernbert", "gpt2", "t5", "bart"]
 
@@ -74,15 +76,40 @@ class StageConfig(BaseModel):
 
     # Fields that say where a thing goes or how it is run, not what it is.
     unfingerprinted: ClassVar[frozenset[str]] = frozenset({"name"})
-    presets: ClassVar[dict[str, dict[str, Any]]] = {}
+    presets: ClassVar[dict[str, Preset]] = {}
+    # The field that presets go by, such as the family.
+    variant: ClassVar[str] = ""
 
     @model_validator(mode="before")
     @classmethod
     def _fill_from_preset(cls, values: Any) -> Any:
         if not isinstance(values, dict) or "preset" not in cls.model_fields:
             return values
-        preset = values.get("preset", cls.model_fields["preset"].default)
-        return {**cls.presets.get(preset, {}), **values}
+        return {**cls.preset_values(values), **values}
+
+    @classmethod
+    def preset_values(cls, values: dict[str, Any]) -> dict[str, Any]:
+        """Returns what a preset fills in.
+
+        Args:
+            values: By field; of these the preset and the field that presets go by are read.
+        """
+        preset, variant = (
+            values.get(name, cls.model_fields[name].default) if name else None
+            for name in ("preset", cls.variant)
+        )
+        found = cls.presets.get(preset) if isinstance(preset, str) else None
+        return found.values_for(variant) if found else {}
+
+    @classmethod
+    def preset_fields(cls) -> list[str]:
+        """Returns the fields that some preset fills in."""
+        filled = [
+            values
+            for preset in cls.presets.values()
+            for values in (preset.values, *preset.variants.values())
+        ]
+        return sorted({name for values in filled for name in values})
 
     def __init__(self, **values: Any) -> None:
         """Makes a config from plain values, with errors a person can read.
@@ -179,20 +206,23 @@ class CorpusConfig(StageConfig):
 class TokenizerConfig(StageConfig):
     """How a tokenizer is trained."""
 
-    presets: ClassVar[dict[str, dict[str, Any]]] = {
-        # Hugging Face, examples/tensorflow/language-modeling-tpu/train_unigram.py.
-        "classic": {"algorithm": "unigram", "vocab_size": 10_048},
-        # Hugging Face, examples/flax/language-modeling/README.md, RoBERTa for Norwegian.
-        "flax": {"algorithm": "byte_level_bpe", "vocab_size": 50_265, "min_frequency": 2},
-    }
+    # The family only says what the preset fills in.
+    unfingerprinted = frozenset({"name", "family"})
+    presets = TOKENIZER_PRESETS
+    variant = "family"
 
     name: str = knob(
         "", "What to call the tokenizer. Empty: a name is made from the settings.", basic=True
     )
-    preset: Preset = knob(
+    preset: PresetName = knob(
         "classic",
-        "classic: the TPU example's Unigram of 10,048; flax: the Flax example's byte-level BPE "
-        "of 50,265.",
+        "classic: 10,048 tokens, as the TPU example's Unigram; flax: algorithm and size of the "
+        "family's write-up, as byte-level BPE of 50,265 for RoBERTa.",
+        basic=True,
+    )
+    family: Family = knob(
+        "roberta",
+        "The architecture it is for: the preset's algorithm and size go by it.",
         basic=True,
     )
     corpus: CorpusConfig = knob(CorpusConfig(), "The text to train on.")
@@ -237,15 +267,18 @@ class ShardConfig(StageConfig):
     """How text becomes TFRecord shards of fixed-length rows."""
 
     unfingerprinted = frozenset({"name", "output_dir"})
-    presets: ClassVar[dict[str, dict[str, Any]]] = {
-        "classic": {"max_seq_length": 512},
-        "flax": {"max_seq_length": 128},
-    }
+    presets = SHARD_PRESETS
+    variant = "objective"
 
     name: str = knob(
         "", "What to call the shards. Empty: a name is made from the settings.", basic=True
     )
-    preset: Preset = knob("classic", "classic: rows of 512 tokens; flax: rows of 128.", basic=True)
+    preset: PresetName = knob(
+        "classic",
+        "classic: rows of 512 tokens; flax: rows of 128 for mlm, 512 for clm and span_corruption, "
+        "1,024 for denoising.",
+        basic=True,
+    )
     corpus: CorpusConfig = knob(CorpusConfig(), "The text to tokenise.")
     tokenizer: str = knob(
         "",
@@ -311,48 +344,16 @@ class TrainConfig(StageConfig):
             "process_id",
         }
     )
-    presets: ClassVar[dict[str, dict[str, Any]]] = {
-        # Hugging Face, examples/tensorflow/language-modeling-tpu/run_mlm.py: its defaults. The
-        # original trains RoBERTa-base on rows of 512 from a vocabulary of 10,048.
-        "classic": {
-            "per_replica_batch_size": 8,
-            "num_train_epochs": 1.0,
-            "learning_rate": 1e-4,
-            "weight_decay": 1e-3,
-            "adam_beta1": 0.9,
-            "adam_beta2": 0.999,
-            "adam_epsilon": 1e-8,
-            "warmup_ratio": 0.05,
-            "warmup_steps": None,
-            "mlm_probability": None,
-            "hidden_dropout_prob": 0.1,
-            "attention_probs_dropout_prob": 0.1,
-        },
-        # Hugging Face, examples/flax/language-modeling/README.md: RoBERTa-base on Norwegian
-        # OSCAR, rows of 128, vocabulary 50,265, 18 epochs on a TPU v3-8: loss 1.78.
-        "flax": {
-            "per_replica_batch_size": 128,
-            "num_train_epochs": 18.0,
-            "learning_rate": 3e-4,
-            "weight_decay": 0.01,
-            "adam_beta1": 0.9,
-            "adam_beta2": 0.98,
-            "adam_epsilon": 1e-8,
-            "warmup_ratio": 0.0,
-            "warmup_steps": 1000,
-            "mlm_probability": None,
-            "hidden_dropout_prob": 0.1,
-            "attention_probs_dropout_prob": 0.1,
-        },
-    }
+    presets = TRAINING_PRESETS
+    variant = "family"
 
     name: str = knob(
         "", "What to call the model. Empty: a name is made from the settings.", basic=True
     )
-    preset: Preset = knob(
+    preset: PresetName = knob(
         "classic",
-        "Whose published hyperparameters to start from. classic: the TPU example; flax: the Flax "
-        "README. What you set yourself wins.",
+        "Whose published hyperparameters to start from. classic: the TPU example; flax: the "
+        "family's write-up in the Flax README, or ModernBERT's own. What you set yourself wins.",
         basic=True,
     )
     shards: str = knob(
@@ -786,18 +787,25 @@ def choices_of(field: FieldInfo) -> list[str]:
 
 def changed_values(config: StageConfig) -> dict[str, Any]:
     """Returns the fields whose values differ from what they'd be if nobody had set them."""
-    values: dict[str, Any] = {}
-    if "preset" in type(config).model_fields:
-        values["preset"] = config.preset  # type: ignore[attr-defined]
-    plain = type(config)(**values)
-    for name in type(config).model_fields:
+    model = type(config)
+    values: dict[str, Any] = {
+        name: getattr(config, name)
+        for name in ("preset", model.variant)
+        if name in model.model_fields
+    }
+    plain = model(**values)
+    for name in model.model_fields:
         value = getattr(config, name)
         if isinstance(value, StageConfig):
             if nested := changed_values(value):
                 values[name] = nested
         elif value != getattr(plain, name):
             values[name] = value
-    return _without_default_preset(type(config), values)
+    return {
+        name: value
+        for name, value in values.items()
+        if name not in ("preset", model.variant) or value != model.model_fields[name].default
+    }
 
 
 def load_config_file(path: str | Path) -> dict[str, Any]:
@@ -869,9 +877,3 @@ def _needs_jax(name: str, value: str, other: str) -> ConfigError:
         fix=f"set engine to auto or jax, or {name} to {other}",
         field=name,
     )
-
-
-def _without_default_preset(model: type[StageConfig], values: dict[str, Any]) -> dict[str, Any]:
-    if "preset" in values and values["preset"] == model.model_fields["preset"].default:
-        return {name: value for name, value in values.items() if name != "preset"}
-    return values

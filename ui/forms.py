@@ -381,22 +381,43 @@ class Form(Generic[ConfigT]):
     def _wire_presets(self) -> None:
         if "preset" not in self.components:
             return
-        names = sorted({name for values in self.model.presets.values() for name in values})
+        names = self.model.preset_fields()
         outputs = [self.components[name] for name in names]
+        deciding = [self.components[name] for name in ("preset", self.model.variant) if name]
 
-        def fill(preset: str) -> list[Any]:
-            if preset not in self.model.presets:
-                return [gr.skip()] * len(names)
-            config = self.model.parse({"preset": preset})
-            return [_to_raw(self.model.model_fields[name], getattr(config, name)) for name in names]
+        def fill(preset: str, variant: str = "") -> list[Any]:
+            found = self._filled(preset, variant)
+            return [found[name] if found else gr.skip() for name in names]
 
-        self.components["preset"].input(
-            fill,
-            self.components["preset"],
-            outputs,
-            show_progress="hidden",
-            api_visibility="private",
-        )
+        def follow(preset: str, variant: str, *shown: Any) -> list[Any]:
+            """Fills in what stands as a preset left it; what somebody has typed stays."""
+            found = self._filled(preset, variant)
+            left = [self._filled(preset, one) for one in self._variants()]
+            return [
+                found[name] if found and value in [one[name] for one in left] else gr.skip()
+                for name, value in zip(names, shown, strict=True)
+            ]
+
+        options = {"show_progress": "hidden", "api_visibility": "private"}
+        self.components["preset"].input(fill, deciding, outputs, **options)
+        if self.model.variant:
+            self.components[self.model.variant].input(
+                follow, [*deciding, *outputs], outputs, **options
+            )
+
+    def _variants(self) -> list[str]:
+        return choices_of(self.model.model_fields[self.model.variant])
+
+    def _filled(self, preset: str, variant: str) -> dict[str, Any]:
+        """Returns what components show of a preset, by field; nothing where it fills nothing in."""
+        if preset not in self.model.presets:
+            return {}
+        settled = {"preset": preset, **({self.model.variant: variant} if variant else {})}
+        config = self.model.parse(settled)
+        return {
+            name: _to_raw(self.model.model_fields[name], getattr(config, name))
+            for name in self.model.preset_fields()
+        }
 
 
 def _follow_newest(names: list[str], chosen: str, known: list[str]) -> Any:

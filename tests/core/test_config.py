@@ -1,6 +1,7 @@
 """Configs: presets, errors, fingerprints."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -12,9 +13,11 @@ from core.config import (
     TokenizerConfig,
     TrainConfig,
     changed_values,
+    choices_of,
     load_config_file,
 )
 from core.errors import ConfigError
+from core.presets import write_up_of
 
 
 def test_a_preset_fills_what_nobody_set() -> None:
@@ -38,8 +41,75 @@ def test_the_classic_preset_has_the_numbers_of_the_original_script() -> None:
 
 @pytest.mark.parametrize("model", STAGE_CONFIGS.values())
 def test_every_preset_names_fields_that_exist(model: type) -> None:
-    for values in model.presets.values():
-        assert set(values) <= set(model.model_fields)
+    assert set(model.preset_fields()) <= set(model.model_fields)
+    for preset in model.presets:
+        variants = choices_of(model.model_fields[model.variant])
+        assert set(model.presets[preset].variants) <= set(variants)
+        for variant in variants:
+            model(**{"preset": preset, model.variant: variant})
+
+
+def numbers_of(command: str) -> dict[str, float]:
+    """Returns what an original command says, by flag."""
+    return {name: float(value) for name, value in re.findall(r"--(\w+)=([\d.e-]+)", command)}
+
+
+@pytest.mark.parametrize("family", ["roberta", "bert", "gpt2", "t5", "bart"])
+def test_the_flax_preset_has_the_numbers_of_the_family_s_write_up(family: str) -> None:
+    write_up = write_up_of("flax", family)
+    config = TrainConfig(preset="flax", family=family)
+    assert write_up is not None
+    said = numbers_of(write_up.command)
+    ours = {
+        "per_device_train_batch_size": config.per_replica_batch_size,
+        "learning_rate": config.learning_rate,
+        "warmup_steps": config.warmup_steps,
+        "adam_beta1": config.adam_beta1,
+        "adam_beta2": config.adam_beta2,
+        "num_train_epochs": config.num_train_epochs,
+        "weight_decay": config.weight_decay,
+    }
+    # Where the command says nothing, the script's own defaults hold.
+    defaults = {"adam_beta2": 0.999, "num_train_epochs": 3, "weight_decay": 0}
+    if family == "t5":
+        assert said.pop("weight_decay") == 0.001  # Which the script gives to AdamW alone.
+    assert ours == {"adam_beta1": 0.9, **defaults, **{n: said[n] for n in ours if n in said}}
+    assert (config.optimizer == "adafactor") == ("--adafactor" in write_up.command)
+    objective = {"gpt2": "clm", "t5": "span_corruption", "bart": "denoising"}.get(family, "mlm")
+    rows = ShardConfig(preset="flax", objective=objective).max_seq_length
+    assert rows == said.get("max_seq_length", said.get("block_size"))
+
+
+def test_the_flax_preset_trains_each_family_s_tokenizer() -> None:
+    def of(family: str) -> tuple[str, int]:
+        config = TokenizerConfig(preset="flax", family=family)
+        return config.algorithm, config.vocab_size
+
+    assert of("roberta") == of("bart") == ("byte_level_bpe", 50_265)
+    assert of("gpt2") == ("byte_level_bpe", 50_257)
+    assert of("t5") == ("sentencepiece_unigram", 32_000 + 100)
+    assert of("bert") == ("wordpiece", 30_522)
+
+
+@pytest.mark.parametrize("preset", ["classic", "flax"])
+def test_families_that_were_published_without_dropout_have_none(preset: str) -> None:
+    for family in ("t5", "modernbert"):
+        config = TrainConfig(preset=preset, family=family)
+        assert config.hidden_dropout_prob == config.attention_probs_dropout_prob == 0
+    assert TrainConfig(preset="flax", family="gpt2").hidden_dropout_prob == 0
+    assert TrainConfig(preset=preset, family="bart").hidden_dropout_prob == 0.1
+
+
+def test_the_family_that_a_preset_goes_by_says_nothing_of_the_tokenizer_itself() -> None:
+    values = {"algorithm": "byte_level_bpe", "vocab_size": 300}
+    prints = {TokenizerConfig(family=f, **values).fingerprint() for f in ("roberta", "gpt2")}
+    assert len(prints) == 1
+
+
+def test_what_a_family_s_preset_fills_in_is_no_change() -> None:
+    config = TrainConfig(preset="flax", family="gpt2", learning_rate=1e-3)
+    assert changed_values(config) == {"preset": "flax", "family": "gpt2", "learning_rate": 1e-3}
+    assert TrainConfig.parse(changed_values(config)) == config
 
 
 @pytest.mark.parametrize("model", STAGE_CONFIGS.values())

@@ -222,9 +222,15 @@ def test_a_preset_fills_its_fields(workspace: Workspace) -> None:
     with gr.Blocks() as page:
         form = Form(TrainConfig, "train", workspace)
         form.render()
-    [fill] = [fn for fn in page.fns.values() if fn.targets[0][1] == "input"]
-    names = sorted({name for values in TrainConfig.presets.values() for name in values})
-    filled = dict(zip(names, fill.fn("flax"), strict=True))
+    fill, follow = [fn.fn for fn in page.fns.values() if fn.targets[0][1] == "input"]
+    names = TrainConfig.preset_fields()
+    filled = dict(zip(names, fill("flax", "roberta"), strict=True))
     assert filled["learning_rate"] == "0.0003"
     assert filled["warmup_steps"] == "1000"
-    assert all(value == gr.skip() for value in fill.fn("custom"))
+    assert all(value == gr.skip() for value in fill("custom", "roberta"))
+    # Another family brings its own numbers, but for what somebody has typed.
+    shown = {**filled, "per_replica_batch_size": "7"}
+    followed = dict(zip(names, follow("flax", "t5", *shown.values()), strict=True))
+    assert followed["learning_rate"] == "0.005"
+    assert followed["optimizer"] == "adafactor"
+    assert followed["per_replica_batch_size"] == gr.skip()
