@@ -236,8 +236,9 @@ WRITE_UPS: dict[tuple[str, str], WriteUp] = {
         "loss 1.36, accuracy 0.77 after 3 epochs, in less than 6 hours",
     ),
     ("flax", "modernbert"): WriteUp(
+        # With https://arxiv.org/abs/2412.13663.
         "https://github.com/AnswerDotAI/ModernBERT/blob/main/yamls/modernbert/"
-        "modernbert-base-pretrain.yaml, https://arxiv.org/abs/2412.13663",
+        "modernbert-base-pretrain.yaml",
         "ModernBERT-base, rows of 1,024, vocabulary 50,368, on 1.7 trillion tokens",
         "batches from 768 to 4,608 rows, StableAdamW, learning rate 8e-4 without decay, betas 0.9 "
         "and 0.98, epsilon 1e-6, weight decay 1e-5, 30 % masked, no dropout",

@@ -161,9 +161,7 @@ class Form(Generic[ConfigT]):
     def updates(self, config: StageConfig) -> dict[Component, Any]:
         """Returns updates that make the form show a config (nested forms as well)."""
         own = {
-            component: gr.update(
-                value=_to_raw(self.model.model_fields[name], getattr(config, name))
-            )
+            component: _shown_as(self.model.model_fields[name], getattr(config, name))
             for name, component in self.components.items()
         }
         others = [form.updates(getattr(config, name)) for name, form in self.nested.items()]
@@ -381,29 +379,41 @@ class Form(Generic[ConfigT]):
     def _wire_presets(self) -> None:
         if "preset" not in self.components:
             return
-        names = self.model.preset_fields()
-        outputs = [self.components[name] for name in names]
+        names, outputs = self.model.preset_fields(), self.preset_outputs
         deciding = [self.components[name] for name in ("preset", self.model.variant) if name]
 
         def fill(preset: str, variant: str = "") -> list[Any]:
             found = self._filled(preset, variant)
             return [found[name] if found else gr.skip() for name in names]
 
-        def follow(preset: str, variant: str, *shown: Any) -> list[Any]:
-            """Fills in what stands as a preset left it; what somebody has typed stays."""
-            found = self._filled(preset, variant)
-            left = [self._filled(preset, one) for one in self._variants()]
-            return [
-                found[name] if found and value in [one[name] for one in left] else gr.skip()
-                for name, value in zip(names, shown, strict=True)
-            ]
-
         options = {"show_progress": "hidden", "api_visibility": "private"}
         self.components["preset"].input(fill, deciding, outputs, **options)
         if self.model.variant:
             self.components[self.model.variant].input(
-                follow, [*deciding, *outputs], outputs, **options
+                self.followed, [*deciding, *outputs], outputs, **options
             )
+
+    @property
+    def preset_outputs(self) -> list[Any]:
+        """Returns the components that presets fill in."""
+        return [self.components[name] for name in self.model.preset_fields()]
+
+    def followed(self, preset: str, variant: str, *shown: Any) -> list[Any]:
+        """Returns updates of `preset_outputs` for another family, or whatever presets go by.
+
+        What stands as a preset left it is filled in; what somebody has typed stays.
+
+        Args:
+            preset: The preset.
+            variant: The family.
+            *shown: The values of `preset_outputs`.
+        """
+        found = self._filled(preset, variant)
+        left = [self._filled(preset, one) for one in self._variants()]
+        return [
+            found[name] if found and value in [one[name] for one in left] else gr.skip()
+            for name, value in zip(self.model.preset_fields(), shown, strict=True)
+        ]
 
     def _variants(self) -> list[str]:
         return choices_of(self.model.model_fields[self.model.variant])
@@ -496,6 +506,14 @@ def _to_raw(field: FieldInfo, value: Any) -> Any:
     if value is None:
         return ""
     return _write_number(value) if isinstance(value, int | float) else value
+
+
+def _shown_as(field: FieldInfo, value: Any) -> Any:
+    """Returns an update that shows a value, in a menu that may have been shortened meanwhile."""
+    choices = choices_of(field)
+    if len(choices) > _MOST_BUTTONS:
+        return gr.update(value=_to_raw(field, value), choices=choices)
+    return gr.update(value=_to_raw(field, value))
 
 
 def _to_value(field: FieldInfo, raw: Any) -> Any:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import gradio as gr
 
-from core.config import CorpusConfig, ShardConfig
+from core.config import CorpusConfig, ShardConfig, TokenizerConfig
 from core.errors import ConfigError, StudioError
 from core.workspace import Artifact, Workspace
 from ui import present
@@ -64,7 +64,7 @@ def render(
         nested={"corpus": text},
         check=lambda config: _check_tokenizer(config, workspace),
     )
-    earlier = Earlier(pieces, "tokenizer", "Train a new tokenizer first")
+    earlier = Earlier(pieces, "tokenizer", "Train a new tokenizer first", _check_pieces)
     launcher = Launcher("shards", form, workspace, _forecast, _summarize, earlier)
     with gr.Column(elem_classes=["ps-card"]):
         form.render()
@@ -87,6 +87,21 @@ def _check_tokenizer(config: ShardConfig, workspace: Workspace) -> None:
     is_here = (workspace.folder("tokenizer") / config.tokenizer).is_dir()
     if not config.tokenizer or is_here or not _HUB_ID.fullmatch(config.tokenizer):
         load_tokenizer(config, workspace)
+
+
+def _check_pieces(pieces: TokenizerConfig, config: ShardConfig) -> None:
+    """Refuses a tokenizer that is to lack what the objective needs: sentinels, or a mask."""
+    has_sentinels = pieces.algorithm == "sentencepiece_unigram" and pieces.sentinels > 0
+    wants = {"span_corruption": True, "mlm": False, "denoising": False}.get(config.objective)
+    if wants is not None and wants != has_sentinels:
+        raise ConfigError(
+            f"A tokenizer by {pieces.algorithm} doesn't fit the objective {config.objective}",
+            expected="sentencepiece_unigram, with sentinels" if wants else "one with a mask token",
+            received=pieces.algorithm,
+            fix="in the Tokenizer tab choose "
+            + ("the family t5" if wants else "another algorithm than T5's"),
+            field="objective",
+        )
 
 
 def _forecast(config: ShardConfig) -> Forecast:

@@ -5,22 +5,29 @@ Below it the preflight: the same settings on a TPU that need not be there.
 
 from __future__ import annotations
 
+from typing import Any, get_args
+
 import gradio as gr
 
-from core.config import PreflightConfig, TrainConfig
+from core.config import Family, PreflightConfig, ShardConfig, TrainConfig
 from core.errors import StudioError
 from core.models.registry import count_parameters
+from core.objectives import objectives_of_family
+from core.presets import write_up_of
 from core.store import Store
 from core.training import preflight, recipe
 from core.training.devices import choose, find_hardware
-from core.training.inputs import TrainingInputs, open_inputs
+from core.training.fitting import check_layout, misfits
+from core.training.inputs import TrainingInputs, objective_name, open_inputs
 from core.workspace import Workspace
+from ui import present
 from ui.forms import Form
 from ui.parts import markup
 from ui.parts.preflight import render_report
 from ui.parts.stage import Earlier, Forecast, Launcher
 from ui.present import escape
 
+_FAMILIES: tuple[str, ...] = get_args(Family)
 _CHECK = """
 <h3 class="ps-subheading">Before you pay for a TPU</h3>
 <p class="ps-note">Compiles the training step with the settings above for a TPU that isn't here, and
@@ -51,14 +58,16 @@ def render(
         workspace,
         forecast=lambda config: _forecast(config, workspace),
         summarize=_summarize,
-        earlier=Earlier(rows, "shards", "Make new shards first, from the text"),
+        earlier=Earlier(rows, "shards", "Make new shards first, from the text", _check_rows),
     )
     with gr.Column(elem_classes=["ps-card"]):
         form.render()
+        fitting = gr.HTML(elem_id="train-fitting")
         launcher.render_facts()
         _render_hardware(form)
         launcher.render_start("Train")
     form.follow_artifacts(line)
+    _offer_what_fits(form, fitting, launcher.anew, workspace)
     return launcher, _render_preflight(workspace, store, form)
 
 
@@ -68,15 +77,87 @@ def _check(config: TrainConfig, workspace: Workspace) -> None:
     open_inputs(config, workspace)
 
 
+def _check_rows(rows: ShardConfig, config: TrainConfig) -> None:
+    """Refuses rows that are to be laid out for another objective than the model's."""
+    check_layout(objective_name(config, config.family), rows.objective)
+
+
+def _offer_what_fits(
+    form: Form[TrainConfig], fitting: gr.HTML, anew: gr.Checkbox | None, workspace: Workspace
+) -> None:
+    """Offers only the families that can learn from the chosen shards, and says why."""
+    chosen = [form.components[name] for name in ("shards", "family", "objective", "preset")]
+    shards, family, objective, _ = chosen
+    made_anew = [anew] if anew else []
+
+    def offer(name: str, current: str, aim: str, preset: str, *values: Any) -> list[Any]:
+        shown = values[len(made_anew) :]
+        reasons = {} if any(values[: len(made_anew)]) else _misfits(name, workspace)
+        offered = [one for one in _FAMILIES if not reasons.get(one)] or list(_FAMILIES)
+        value = current if current in offered else offered[0]
+        kept = aim == "auto" or aim in objectives_of_family(value)
+        return [
+            gr.update(choices=offered, value=value),
+            gr.skip() if kept else "auto",
+            _say_why(name, offered, reasons),
+            *(
+                [gr.skip()] * len(shown)
+                if value == current
+                else form.followed(preset, value, *shown)
+            ),
+        ]
+
+    gr.on(
+        [shards.change, *(box.change for box in made_anew)],
+        present.guarded(offer),
+        [*chosen, *made_anew, *form.preset_outputs],
+        [family, objective, fitting, *form.preset_outputs],
+        show_progress="hidden",
+        api_visibility="private",
+    )
+
+
+def _misfits(name: str, workspace: Workspace) -> dict[str, str]:
+    """Returns why families can't learn from shards; nothing where that can't be told."""
+    from core.shards.read import open_shards
+    from core.tokenizer import load
+
+    if not name:
+        return {}
+    try:
+        shards = open_shards(name, workspace)
+        if shards.tokenizer_folder is None:
+            return {}
+        return misfits(shards, load(str(shards.tokenizer_folder), workspace))
+    except StudioError:
+        return {}  # The forecast says what is wrong with them.
+
+
+def _say_why(name: str, offered: list[str], reasons: dict[str, str]) -> str:
+    """Says which families aren't offered, those with the same reason together."""
+    by_reason: dict[str, list[str]] = {}
+    for family in _FAMILIES:
+        if family not in offered:
+            by_reason.setdefault(reasons[family], []).append(family)
+    if not by_reason:
+        return ""
+    parts = "; ".join(f"{', '.join(them)}: {reason}" for reason, them in by_reason.items())
+    return (
+        f'<p class="ps-note">For {escape(name)} there {"is" if len(offered) == 1 else "are"} '
+        f"<b>{escape(', '.join(offered))}</b>. Not offered: {escape(parts)}.</p>"
+    )
+
+
 def _render_hardware(form: Form[TrainConfig]) -> None:
     """Makes the line that says what this machine has, and what a run would take of it."""
     shown = gr.HTML(elem_id="train-hardware")
 
     def look(*raw: str) -> str:
         try:
-            return _hardware(form.parse(*raw))
+            config = form.parse(*raw)
         except StudioError:
             return _hardware(None)
+        return _write_up(config) + _hardware(config)
 
     gr.on(
         None,
@@ -86,6 +167,18 @@ def _render_hardware(form: Form[TrainConfig]) -> None:
         trigger_mode="always_last",
         show_progress="hidden",
         api_visibility="private",
+    )
+
+
+def _write_up(config: TrainConfig) -> str:
+    """Says where the preset's numbers are from, and what came of them there."""
+    found = write_up_of(config.preset, config.family)
+    if found is None:
+        return ""
+    return (
+        f'<p class="ps-note">The numbers of <b>{escape(config.preset)}</b> are from '
+        f'<a href="{escape(found.source)}" target="_blank" rel="noreferrer">its write-up</a>: '
+        f"{escape(found.setting)}; {escape(found.result)}.</p>"
     )
 
 

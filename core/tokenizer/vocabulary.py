@@ -63,6 +63,7 @@ def check_family(tokenizer: StudioTokenizer, family: str) -> None:
             f"The tokenizer {tokenizer.reference} doesn't suit the family {family}",
             expected=missing,
             received=f"a tokenizer for {', '.join(suited)}" if suited else "none of these",
-            fix="choose a family that it suits, or train another tokenizer",
-            field="tokenizer",
+            fix=("choose one of these families, or " if suited else "")
+            + f"train a tokenizer for {family} (--family {family}) and build shards with it",
+            field="family",
         )

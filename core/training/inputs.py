@@ -23,10 +23,8 @@ from core.objectives import (
     objectives_of_family,
 )
 from core.training.batches import RowSource, limit_rows
+from core.training.fitting import LAID_OUT_ALIKE, check_layout
 from core.workspace import Workspace
-
-# Objectives that read the same rows.
-_LAID_OUT_ALIKE = ("mlm", "clm")
 
 if TYPE_CHECKING:
     from core.shards.read import Shards
@@ -82,9 +80,11 @@ def open_inputs(
 
     Raises:
         ConfigError: Something is missing or contradicts something else; `field` names the setting.
+        TokenizerError: The tokenizer doesn't suit the family.
         ShardError, TokenizerError, CheckpointError: A file can't be read.
     """
     from core.shards.read import open_shards
+    from core.tokenizer.vocabulary import check_family
 
     shards = open_shards(config.shards, workspace, reporter)
     tokenizer = _open_tokenizer(config, shards, workspace)
@@ -100,6 +100,7 @@ def open_inputs(
             field="checkpoint",
         )
     architecture = _architecture(config, shards, tokenizer, checkpoint)
+    check_family(tokenizer, architecture.model_type)
     objective, eval_objective = _objectives(config, shards, tokenizer, architecture.model_type)
     return TrainingInputs(
         shards=shards,
@@ -145,17 +146,6 @@ def _open_tokenizer(config: TrainConfig, shards: Shards, workspace: Workspace) -
             field="tokenizer",
         )
     return load(config.tokenizer or str(shards.tokenizer_folder), workspace)
-
-
-def _check_mask(tokenizer: StudioTokenizer) -> None:
-    if tokenizer.mask_id is None:
-        raise ConfigError(
-            f"The tokenizer {tokenizer.reference} has no mask token",
-            expected="a mask token, such as <mask> or [MASK], that hides the words to predict",
-            received="none",
-            fix="train a tokenizer here, or add a mask token and build the shards again",
-            field="tokenizer",
-        )
 
 
 def _check_vocabulary(shards: Shards, tokenizer: StudioTokenizer) -> None:
@@ -247,15 +237,13 @@ def _objectives(
     from core.tokenizer.vocabulary import vocabulary_of
 
     name = objective_name(config, family)
-    _check_layout(name, shards)
-    if name == "mlm":
-        _check_mask(tokenizer)
+    check_layout(name, shards.objective, shards.path.name)
     made_with = shards.manifest.config
     settings = replace(
         objective_settings(config, int(made_with.get("max_seq_length", shards.row_length))),
         line_by_line=bool(made_with.get("line_by_line", False)),
     )
-    if name in _LAID_OUT_ALIKE:
+    if name in LAID_OUT_ALIKE:
         settings = replace(settings, max_seq_length=shards.row_length)
     published = replace(
         settings,
@@ -270,20 +258,6 @@ def _objectives(
         create_objective(name, settings, vocabulary),
         create_objective(name, published, vocabulary),
     )
-
-
-def _check_layout(name: str, shards: Shards) -> None:
-    """Refuses rows that were laid out for another objective."""
-    made_for = str(shards.manifest.config.get("objective", "mlm"))
-    alike = _LAID_OUT_ALIKE if name in _LAID_OUT_ALIKE else (name,)
-    if made_for not in alike:
-        raise ConfigError(
-            f"The shards {shards.path.name} are laid out for another objective",
-            expected=f"shards built with objective {name}",
-            received=f"shards built with objective {made_for}",
-            fix=f"build shards with objective {name}, or choose a family for {made_for}",
-            field="shards",
-        )
 
 
 def _checkpoint_architecture(

@@ -52,11 +52,13 @@ class Earlier:
         launcher: The stage.
         field: The field in which the later stage names what this one makes.
         choice: What the box says with which people ask for a new one.
+        check: Refuses what it would make where the later stage can't use that; takes both configs.
     """
 
     launcher: Launcher
     field: str
     choice: str
+    check: Callable[[Any, Any], object] = lambda before, config: None
 
 
 class Launcher:
@@ -134,6 +136,11 @@ class Launcher:
         return [*self.form.inputs, *self._choices]
 
     @property
+    def anew(self) -> gr.Checkbox | None:
+        """Returns the box that asks for a new beginning, once it is made."""
+        return self._choice
+
+    @property
     def _choices(self) -> list[Any]:
         return [self._choice] if self._choice else []
 
@@ -156,6 +163,7 @@ class Launcher:
             return [(self, config)]
         with _in_its_tab(self._earlier.launcher.form):
             before = self._earlier.launcher._stages(rest[1:], check=check)
+        self._earlier.check(before[-1][1], config)
         if check:
             self.form.check_nested(config)
         return [*before, (self, config)]

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from core.config import CorpusConfig, ShardConfig, TokenizerConfig, TrainConfig
-from core.errors import ConfigError
+from core.errors import ConfigError, TokenizerError
 from core.events import Reporter
 from core.shards.build import build
 from core.tokenizer import train as train_tokenizer
@@ -111,13 +111,16 @@ def test_the_engines_agree_on_what_was_learned(name: str, workspace: Workspace) 
     [
         ({"family": "gpt2", "objective": "mlm"}, "objective", "not for a gpt2"),
         ({"family": "roberta", "objective": "clm"}, "objective", "not for a roberta"),
-        ({"family": "t5"}, "shards", "laid out for another objective"),
+        ({"family": "t5"}, "family", "doesn't suit the family t5"),
+        ({"family": "bert", "shards": "spans"}, "family", "doesn't suit the family bert"),
+        ({"family": "gpt2", "shards": "spans"}, "shards", "laid out for another objective"),
         ({"family": "bart"}, "shards", "laid out for another objective"),
     ],
 )
 def test_what_does_not_fit_together_is_refused_before_anything_starts(
     values: dict[str, str], field: str, message: str, workspace: Workspace
 ) -> None:
-    with pytest.raises(ConfigError, match=message) as raised:
-        open_inputs(TrainConfig(preset="custom", shards="rows", size="tiny", **values), workspace)
+    config = TrainConfig(**{"preset": "custom", "shards": "rows", "size": "tiny", **values})
+    with pytest.raises((ConfigError, TokenizerError), match=message) as raised:
+        open_inputs(config, workspace)
     assert raised.value.field == field

@@ -1,0 +1,94 @@
+"""The Train tab: only the families that can learn from the chosen shards are offered."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import gradio as gr
+import pytest
+
+from core.config import CorpusConfig, ShardConfig, TokenizerConfig, TrainConfig
+from core.errors import ConfigError
+from core.shards.build import build
+from core.tokenizer import train
+from core.workspace import Workspace
+from tests.texts import write_sentences
+from ui import layout
+from ui import shards as shards_tab
+from ui import train as tab
+
+FIELDS = TrainConfig.preset_fields()
+
+
+@pytest.fixture(scope="module")
+def workspace(tmp_path_factory: pytest.TempPathFactory) -> Workspace:
+    root = tmp_path_factory.mktemp("train")
+    path = write_sentences(root / "text.txt", 400)
+    workspace = Workspace(root / "workspace")
+    corpus = CorpusConfig(source="files", path=str(path))
+    for family, objective, size in (("gpt2", "mlm", 300), ("t5", "span_corruption", 190)):
+        train(
+            TokenizerConfig(name=family, family=family, corpus=corpus, vocab_size=size), workspace
+        )
+        values = {"corpus": corpus, "tokenizer": family, "max_seq_length": 32}
+        build(ShardConfig(name=objective, objective=objective, **values), workspace)
+    return workspace
+
+
+@pytest.fixture(scope="module")
+def offer(workspace: Workspace) -> Callable[..., list[Any]]:
+    page = layout.build_page(workspace)
+    [found] = [fn.fn for fn in page.fns.values() if getattr(fn.fn, "__name__", "") == "offer"]
+    return found
+
+
+def shown(preset: str, family: str, **typed: str) -> list[Any]:
+    """Returns what the fields show that a preset has filled in."""
+    with gr.Blocks():
+        form = tab.Form(TrainConfig, "train", Workspace("."))
+        form.render()
+    return list({**form._filled(preset, family), **typed}.values())
+
+
+def test_only_families_that_suit_rows_and_tokenizer_are_offered(
+    workspace: Workspace, offer: Callable[..., list[Any]]
+) -> None:
+    family, objective, why, *_ = offer("mlm", "roberta", "mlm", "flax", False, *shown("flax", "t5"))
+    assert family["choices"] == ["roberta", "bert", "modernbert", "gpt2"]
+    assert family["value"] == "roberta"
+    assert objective == gr.skip()
+    assert "Not offered: t5: the tokenizer lacks sentinels" in why.replace("&lt;", "<")
+    assert "bart: the rows are laid out for mlm" in why
+
+
+def test_a_family_that_does_not_fit_gives_way_and_its_numbers_with_it(
+    offer: Callable[..., list[Any]],
+) -> None:
+    before = shown("flax", "roberta", warmup_steps="7")
+    family, objective, why, *values = offer(
+        "span_corruption", "roberta", "mlm", "flax", False, *before
+    )
+    after = dict(zip(FIELDS, values, strict=True))
+    assert (family["choices"], family["value"], objective) == (["t5"], "t5", "auto")
+    assert "roberta, bert, modernbert, bart: the tokenizer lacks a mask token" in why
+    assert (after["optimizer"], after["learning_rate"]) == ("adafactor", "0.005")
+    assert after["warmup_steps"] == gr.skip()
+
+
+def test_all_families_are_offered_where_new_shards_are_to_be_made(
+    offer: Callable[..., list[Any]],
+) -> None:
+    family, _, why, *_ = offer("mlm", "roberta", "auto", "flax", True, *shown("flax", "roberta"))
+    assert len(family["choices"]) == 6 and why == ""
+    with pytest.raises(ConfigError, match="laid out for another objective"):
+        tab._check_rows(ShardConfig(objective="mlm"), TrainConfig(family="t5"))
+    with pytest.raises(ConfigError, match="doesn't fit the objective span_corruption"):
+        shards_tab._check_pieces(TokenizerConfig(), ShardConfig(objective="span_corruption"))
+    shards_tab._check_pieces(TokenizerConfig(family="t5"), ShardConfig(objective="span_corruption"))
+
+
+def test_the_tab_says_where_the_numbers_are_from() -> None:
+    words = tab._write_up(TrainConfig(preset="flax", family="gpt2"))
+    assert "perplexity 25.72" in words and "#causal-language-modeling" in words
+    assert tab._write_up(TrainConfig(preset="custom")) == ""
