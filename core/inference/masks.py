@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
-from itertools import groupby
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -33,10 +33,14 @@ if TYPE_CHECKING:
     import keras
 
 Prediction = dict[str, Any]
+# Buckets of a text's length and of the number of its masks.
+Shape = tuple[int, int]
 
 # Lengths, batches and masks are padded to powers of two, so that few shapes are ever compiled.
 _SHORTEST_BUCKET = 16
 _LARGEST_BATCH = 32
+# Each of them has a probability for every token of the vocabulary.
+_MOST_MASKS_AT_ONCE = 512
 
 
 def fill_mask(
@@ -76,7 +80,10 @@ def fill_mask(
 
 
 class FillMask:
-    """A model with its tokenizer. May be called from several threads.
+    """A model with its tokenizer.
+
+    May be called from several threads: the texts of those who wait for it at the same time are
+    computed together.
 
     Args:
         folder: The checkpoint.
@@ -100,18 +107,14 @@ class FillMask:
             )
         self._folder = folder
         self._dtype = dtype
-        self._lock = threading.Lock()
+        self._together = Together(self._score)
 
     def __call__(self, texts: Sequence[str], top_k: int = 5) -> list[Any]:
         """Fills the masks of some texts; see `fill_mask` for what comes back."""
         self._check_top_k(top_k)
         encoded = [self._encode(text) for text in texts]
-        results: list[Any] = [None] * len(encoded)
-        for batch in _batches(encoded, self.architecture.max_seq_length):
-            scores = self._score([encoded[index] for index in batch])
-            for index, rows in zip(batch, scores, strict=True):
-                results[index] = self._describe(encoded[index], rows, top_k)
-        return results
+        scores = self._together([(self._shape(ids), ids) for ids in encoded])
+        return [self._describe(ids, rows, top_k) for ids, rows in zip(encoded, scores, strict=True)]
 
     @cached_property
     def _predict(self) -> Callable[[Mapping[str, NDArray]], NDArray[np.float32]]:
@@ -160,17 +163,24 @@ class FillMask:
             )
         return ids
 
-    def _score(self, batch: Sequence[NDArray[np.int32]]) -> list[NDArray[np.float32]]:
+    def _shape(self, ids: NDArray[np.int32]) -> Shape:
+        """Returns the buckets of a text: its length, and how many masks it has."""
+        longest = self.architecture.max_seq_length
+        length = bucket_size(len(ids), _SHORTEST_BUCKET, longest)
+        return length, bucket_size(len(self._places(ids)), 1, length)
+
+    def _places(self, ids: NDArray[np.int32]) -> NDArray[np.intp]:
+        return np.flatnonzero(ids == self.tokenizer.mask_id)
+
+    def _score(self, shape: Shape, batch: Sequence[NDArray[np.int32]]) -> list[NDArray[np.float32]]:
         """Returns, for each text, the probabilities at its masks, (masks, vocabulary)."""
-        places = [np.flatnonzero(ids == self.tokenizer.mask_id) for ids in batch]
-        inputs = _pad(batch, places, self.architecture)
-        with self._lock:
-            logits = self._predict(inputs)
+        places = [self._places(ids) for ids in batch]
+        logits = self._predict(_pad(shape, batch, places, self.architecture))
         return [_softmax(row[: len(place)]) for row, place in zip(logits, places, strict=False)]
 
     def _describe(self, ids: NDArray[np.int32], rows: NDArray[np.float32], top_k: int) -> list[Any]:
         """Returns the predictions for a text: a list, or for several masks a list of lists."""
-        places = np.flatnonzero(ids == self.tokenizer.mask_id)
+        places = self._places(ids)
         single = len(places) == 1
         results = [
             [
@@ -231,28 +241,78 @@ def _compile_jax(model: keras.Model) -> Callable[[Mapping[str, NDArray]], NDArra
     return lambda inputs: np.asarray(compiled(weights, others, inputs))
 
 
-def _batches(encoded: Sequence[NDArray[np.int32]], longest: int) -> list[list[int]]:
-    """Returns the texts' numbers in groups of one bucket of length, at most 32 together."""
+class Together:
+    """Computes together what several threads ask for at the same time.
 
-    def bucket(index: int) -> int:
-        return bucket_size(len(encoded[index]), _SHORTEST_BUCKET, longest)
+    Whoever finds nobody computing computes for all who wait with texts of the same shape, at most
+    32 of them; meanwhile the next ones gather. No one waits for others to come.
 
-    groups = groupby(sorted(range(len(encoded)), key=bucket), key=bucket)
-    return [
-        members[start : start + _LARGEST_BATCH]
-        for members in (list(group) for _, group in groups)
-        for start in range(0, len(members), _LARGEST_BATCH)
-    ]
+    Args:
+        compute: Takes a shape and texts of that shape, and returns an answer for each.
+    """
+
+    def __init__(self, compute: Callable[[Shape, list[Any]], Sequence[Any]]) -> None:
+        self._compute = compute
+        self._computing = threading.Lock()
+        self._changing = threading.Lock()
+        self._waiting: list[_Waiting] = []
+
+    def __call__(self, texts: Sequence[tuple[Shape, Any]]) -> list[Any]:
+        """Returns an answer for each text."""
+        mine = [_Waiting(shape, text) for shape, text in texts]
+        with self._changing:
+            self._waiting += mine
+        for one in mine:
+            with self._computing:
+                if not one.is_done:
+                    self._compute_batch(self._take(one))
+        for one in mine:
+            if one.error is not None:
+                raise one.error
+        return [one.answer for one in mine]
+
+    def _take(self, first: _Waiting) -> list[_Waiting]:
+        """Takes one that waits, and those behind and before it that have its shape."""
+        most = max(1, min(_LARGEST_BATCH, _MOST_MASKS_AT_ONCE // first.shape[1]))
+        with self._changing:
+            others = (one for one in self._waiting if one.shape == first.shape and one is not first)
+            batch = [first, *islice(others, most - 1)]
+            taken = set(map(id, batch))
+            self._waiting = [one for one in self._waiting if id(one) not in taken]
+        return batch
+
+    def _compute_batch(self, batch: list[_Waiting]) -> None:
+        try:
+            answers = self._compute(batch[0].shape, [one.text for one in batch])
+            for one, answer in zip(batch, answers, strict=True):
+                one.answer = answer
+        except Exception as error:  # noqa: BLE001 -- each of those who wait is told
+            for one in batch:
+                one.error = error
+        for one in batch:
+            one.is_done = True
+
+
+class _Waiting:
+    """A text that waits for its answer."""
+
+    def __init__(self, shape: Shape, text: Any) -> None:
+        self.shape = shape
+        self.text = text
+        self.answer: Any = None
+        self.error: Exception | None = None
+        self.is_done = False
 
 
 def _pad(
-    batch: Sequence[NDArray[np.int32]], places: Sequence[NDArray[np.intp]], architecture: Any
+    shape: Shape,
+    batch: Sequence[NDArray[np.int32]],
+    places: Sequence[NDArray[np.intp]],
+    architecture: Any,
 ) -> dict[str, NDArray[np.int32]]:
     """Returns the model's inputs, padded to a bucket in each dimension."""
     rows = bucket_size(len(batch), 1, _LARGEST_BATCH)
-    longest = max(map(len, batch))
-    length = bucket_size(longest, _SHORTEST_BUCKET, architecture.max_seq_length)
-    masks = bucket_size(max(map(len, places)), 1, length)
+    length, masks = shape
     input_ids = np.full((rows, length), architecture.pad_token_id, np.int32)
     attention_mask = np.zeros((rows, length), np.int32)
     masked_positions = np.zeros((rows, masks), np.int32)

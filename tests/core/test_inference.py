@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from core.errors import StudioError
+from core.errors import CheckpointError, StudioError
+from core.inference.masks import Shape, Together
 from core.models import hf
 from core.workspace import Workspace
 from tests.checkpoints import LENGTH, make_tokenizer, write_checkpoint
@@ -223,3 +227,51 @@ def test_the_engine_is_the_one_that_training_takes(order: str, workspace: Worksp
     """
     found = run_on("jax", code, workspace.root, order)
     assert found == "jax" if order == "engine named" else found in ENGINES
+
+
+def test_those_who_wait_together_are_computed_together() -> None:
+    batches: list[list[str]] = []
+    first_is_computing, others_wait = threading.Event(), threading.Event()
+
+    def compute(shape: Shape, texts: list[str]) -> list[str]:
+        batches.append(texts)
+        first_is_computing.set()
+        assert others_wait.wait(20)
+        return [text.upper() for text in texts]
+
+    together = Together(compute)
+    with ThreadPoolExecutor(8) as threads:
+        answers = [threads.submit(together, [((16, 1), "a")])]
+        assert first_is_computing.wait(20)
+        answers += [threads.submit(together, [((16, 1), text)]) for text in "bcd"]
+        answers += [threads.submit(together, [((32, 1), "e")])]
+        while len(together._waiting) < 4:
+            time.sleep(0.01)
+        others_wait.set()
+        assert [answer.result(20) for answer in answers] == [[text] for text in "ABCDE"]
+    assert batches[0] == ["a"]
+    assert sorted(map(len, batches)) == [1, 1, 3]
+
+
+def test_a_failure_reaches_everybody_who_waited() -> None:
+    def compute(shape: Shape, texts: list[str]) -> list[str]:
+        raise CheckpointError("The weights are damaged")
+
+    together = Together(compute)
+    with ThreadPoolExecutor(2) as threads:
+        answers = [threads.submit(together, [((16, 1), "a")]) for _ in range(2)]
+        for answer in answers:
+            with pytest.raises(CheckpointError, match="damaged"):
+                answer.result(20)
+    assert together._waiting == []
+
+
+def test_many_masks_are_not_computed_all_at_once() -> None:
+    sizes: list[int] = []
+
+    def compute(shape: Shape, texts: list[str]) -> list[str]:
+        sizes.append(len(texts))
+        return texts
+
+    assert Together(compute)([((512, 256), "a")] * 5) == ["a"] * 5
+    assert sizes == [2, 2, 1]

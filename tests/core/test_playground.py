@@ -191,7 +191,26 @@ def test_a_text_without_end_is_refused(client: PlaygroundClient) -> None:
 def test_many_ask_at_once(client: PlaygroundClient) -> None:
     with ThreadPoolExecutor(16) as threads:
         answers = list(threads.map(lambda _: client.fill_mask("small", TEXT), range(100)))
-    assert all(answer == answers[0] for answer in answers)
+    for answer in answers:
+        assert [one["token"] for one in answer] == [one["token"] for one in answers[0]]
+        assert scores_of(answer) == pytest.approx(scores_of(answers[0]), rel=1e-4)
+
+
+def test_those_who_ask_together_get_what_each_would_alone(client: PlaygroundClient) -> None:
+    texts = [TEXT, "[MASK] and [MASK]", "the " * 12 + "[MASK]", "old [MASK]", "a [MASK] ship"] * 8
+    alone = {text: client.fill_mask("small", text) for text in set(texts)}
+    with ThreadPoolExecutor(20) as threads:
+        together = list(threads.map(lambda text: client.fill_mask("small", text), texts))
+    for text, found in zip(texts, together, strict=True):
+        assert scores_of(found) == pytest.approx(scores_of(alone[text]), rel=1e-4, abs=1e-7)
+
+
+def scores_of(found: list[Any]) -> list[float]:
+    return [
+        score
+        for one in found
+        for score in (scores_of(one) if isinstance(one, list) else [one["score"]])
+    ]
 
 
 def test_callers_who_come_first_together_start_one_process(workspace: Workspace) -> None:

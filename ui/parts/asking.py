@@ -1,0 +1,341 @@
+"""What a model is asked with: a sentence with masks, or a beginning to go on with.
+
+The Playground asks whichever model is chosen beside the form, the demo always the same one.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Generator, Iterator
+from contextlib import closing
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Protocol
+
+import gradio as gr
+
+from core.errors import StudioError
+from core.inference import DTYPES, Dtype
+from core.models.architecture import Architecture
+from ui import present
+from ui.assets import script
+from ui.parts import answers, markup
+
+MOST_PREDICTIONS = 20
+# Those who wait together for masks are answered together.
+ASKERS_AT_ONCE = 32
+WRITERS_AT_ONCE = 8
+_MOST_NEW_TOKENS = 512
+_MOST_TOP_K = 200
+_NOTHING_ASKED = markup.empty_state(
+    "Ask the model something", "Write a sentence with a mask in it, or take one of the examples."
+)
+_NOTHING_WRITTEN = markup.empty_state(
+    "Let the model write", "Begin a text, or take one of the examples."
+)
+_PROMPT_HELP = {
+    "gpt2": "The model goes on from here.",
+    "t5": "Put <mask> or <extra_id_0>, <extra_id_1>, … where words are missing.",
+    "bart": "Put <mask> where words are missing: the model writes the whole text anew.",
+}
+
+
+class Answerer(Protocol):
+    """Who passes questions on to models."""
+
+    def fill_mask(self, model: str, text: str, top_k: int = ..., dtype: Dtype = ...) -> list[Any]:
+        """Fills a text's masks; see `core.inference.fill_mask`."""
+        ...
+
+    def generate(self, model: str, prompt: str, **options: Any) -> Generator[str, None, Any]:
+        """Lets a model write; see `core.inference.generate_stream`."""
+        ...
+
+
+@dataclass(frozen=True)
+class Asked:
+    """Which model is asked, and through whom.
+
+    Attributes:
+        answerer: Passes questions on.
+        model: The menu that names the model, or its name.
+        architecture: Returns the dimensions of a model by its name, as far as they are known.
+        has_precision: Whether the precision to compute in can be chosen.
+        most_new_tokens: So many at once at most.
+    """
+
+    answerer: Answerer
+    model: gr.Dropdown | str
+    architecture: Callable[[str | None], Architecture | None]
+    has_precision: bool = True
+    most_new_tokens: int = _MOST_NEW_TOKENS
+
+    def of_this(self, handler: Callable[..., Any]) -> Callable[..., Any]:
+        """Gives a handler, whose first argument is a model's name, the one there is."""
+        return partial(handler, self.model) if isinstance(self.model, str) else handler
+
+    def inputs(self, *others: Any) -> list[Any]:
+        """Returns a handler's inputs: the menu of models, where there is one, and others."""
+        return [*([] if isinstance(self.model, str) else [self.model]), *others]
+
+    @property
+    def the_architecture(self) -> Architecture | None:
+        """The dimensions of the one model there is, if there is only one."""
+        return self.architecture(self.model) if isinstance(self.model, str) else None
+
+    def writes(self, name: str | None) -> bool:
+        """Returns whether a model writes, and doesn't fill masks."""
+        found = self.architecture(name)
+        return found is not None and found.kind != "encoder"
+
+
+@dataclass(frozen=True)
+class AskForm:
+    """What a kind of models is asked with.
+
+    Attributes:
+        column: Shown for models that it suits.
+        text: What is asked about.
+    """
+
+    column: gr.Column
+    text: gr.Textbox
+
+
+def render_chips() -> gr.HTML:
+    """Makes the row of examples. Its value is a list of sentences; `pick` tells of a click."""
+    return gr.HTML(
+        html_template='<div class="ps-chips" role="group" aria-label="Examples"></div>',
+        js_on_load=script("examples.js"),
+        elem_id="playground-examples",
+    )
+
+
+def prompt_help(architecture: Architecture | None) -> str:
+    """Returns what to write into a prompt, in a sentence."""
+    return _PROMPT_HELP.get(architecture.model_type if architecture else "", _PROMPT_HELP["gpt2"])
+
+
+def render_masks(asked: Asked, chips: gr.HTML, *, visible: bool = True) -> AskForm:
+    """Makes the form for models that fill masks."""
+    with gr.Column(visible=visible) as column:
+        with gr.Column(elem_classes=["ps-card"]):
+            text = gr.Textbox(
+                label="Text",
+                info="One or several masks, each written as the model's mask token.",
+                lines=2,
+                max_lines=6,
+                elem_id="playground-text",
+                submit_btn=False,
+            )
+            with gr.Row(elem_classes=["ps-inline"]):
+                top_k = gr.Slider(
+                    1,
+                    MOST_PREDICTIONS,
+                    value=5,
+                    step=1,
+                    label="Predictions for each mask",
+                    elem_id="playground-top-k",
+                )
+                dtype = [_precision("playground-dtype")] if asked.has_precision else []
+                ask = gr.Button(
+                    "Fill the mask", variant="primary", elem_id="playground-ask", scale=0
+                )
+        answer = gr.HTML(_NOTHING_ASKED, elem_id="playground-answer")
+
+    def fill(name: str | None, sentence: str, count: float, precision: Dtype = "float32") -> str:
+        try:
+            found = asked.answerer.fill_mask(name or "", sentence, int(count), precision)
+            return answers.predictions(found)
+        except StudioError as error:
+            return present.error_card(error)
+
+    def fill_if_suitable(name: str | None, *values: Any) -> Any:
+        return gr.skip() if asked.writes(name) else fill(name, *values)
+
+    inputs = asked.inputs(text, top_k, *dtype)
+    gr.on(
+        [ask.click, text.submit, top_k.release, *(menu.input for menu in dtype)],
+        present.guarded(asked.of_this(fill)),
+        inputs,
+        answer,
+        api_visibility="private",
+        concurrency_id="fill_mask",
+        concurrency_limit=ASKERS_AT_ONCE,
+    )
+    chips.pick(_picked, None, text, show_progress="hidden", api_visibility="private").then(
+        present.guarded(asked.of_this(fill_if_suitable)),
+        inputs,
+        answer,
+        api_visibility="private",
+        concurrency_id="fill_mask",
+        concurrency_limit=ASKERS_AT_ONCE,
+    )
+    return AskForm(column, text)
+
+
+def render_writing(asked: Asked, chips: gr.HTML, *, visible: bool = False) -> AskForm:
+    """Makes the form for models that write."""
+    with gr.Column(visible=visible) as column:
+        with gr.Column(elem_classes=["ps-card"]):
+            prompt = gr.Textbox(
+                label="Prompt",
+                info=prompt_help(asked.the_architecture),
+                lines=2,
+                max_lines=8,
+                elem_id="playground-prompt",
+                submit_btn=False,
+            )
+            settings = _render_settings(asked)
+            with gr.Row(elem_classes=["ps-buttons"]):
+                ask = gr.Button("Write", variant="primary", elem_id="playground-write")
+                stop = gr.Button("Stop", elem_id="playground-stop", visible=False)
+        answer = gr.HTML(_NOTHING_WRITTEN, elem_id="playground-written")
+
+    def write(name: str | None, text: str, *values: Any) -> Iterator[Any]:
+        found = asked.architecture(name)
+        continues = found is None or found.kind == "decoder"
+        options = _options(*values)
+        yield (
+            answers.writing(text, "", "the model is being loaded", continues=continues),
+            gr.update(visible=False),
+            gr.update(visible=True),
+        )
+        shown = ""
+        for shown in _pieces_shown(asked.answerer, name or "", text, options, continues):
+            yield shown, gr.skip(), gr.skip()
+        yield shown, gr.update(visible=True), gr.update(visible=False)
+
+    started = gr.on(
+        [ask.click, prompt.submit],
+        present.guarded_stream(asked.of_this(write)),
+        asked.inputs(prompt, *settings),
+        [answer, ask, stop],
+        show_progress="hidden",
+        api_visibility="private",
+        # One that is stopped before its first word counts as under way for a while.
+        trigger_mode="multiple",
+        concurrency_id="generate",
+        concurrency_limit=WRITERS_AT_ONCE,
+    )
+    # In two steps: what was on its way when it was stopped must not come after the last word.
+    stop.click(
+        lambda: None,
+        cancels=[started],
+        show_progress="hidden",
+        api_visibility="private",
+    ).then(
+        lambda shown: (answers.stopped(shown), gr.update(visible=True), gr.update(visible=False)),
+        answer,
+        [answer, ask, stop],
+        show_progress="hidden",
+        api_visibility="private",
+    )
+    chips.pick(_picked, None, prompt, show_progress="hidden", api_visibility="private")
+    return AskForm(column, prompt)
+
+
+def _render_settings(asked: Asked) -> list[Any]:
+    with gr.Column(elem_classes=["ps-knobs"]):
+        new_tokens = gr.Slider(
+            1,
+            asked.most_new_tokens,
+            60,
+            step=1,
+            label="New tokens",
+            elem_id="playground-new-tokens",
+        )
+        temperature = gr.Slider(
+            0,
+            2,
+            0.8,
+            step=0.05,
+            label="Temperature",
+            info="0 takes the most probable token each time.",
+            elem_id="playground-temperature",
+        )
+        top_k = gr.Slider(
+            0,
+            _MOST_TOP_K,
+            50,
+            step=1,
+            label="Top-k",
+            info="Draw from so many of the most probable tokens; 0: from all.",
+            elem_id="playground-write-top-k",
+        )
+        top_p = gr.Slider(
+            0.05,
+            1,
+            0.95,
+            step=0.05,
+            label="Top-p",
+            info="Draw from the most probable tokens that come to this together.",
+            elem_id="playground-top-p",
+        )
+        seed = gr.Number(
+            0,
+            precision=0,
+            minimum=0,
+            label="Seed",
+            info="The same one gives the same text.",
+            elem_id="playground-seed",
+        )
+        dtype = [_precision("playground-write-dtype")] if asked.has_precision else []
+    return [new_tokens, temperature, top_k, top_p, seed, *dtype]
+
+
+def _precision(elem_id: str) -> gr.Dropdown:
+    return gr.Dropdown(
+        list(DTYPES), value=DTYPES[0], label="Precision", elem_id=elem_id, interactive=True
+    )
+
+
+def _options(
+    new_tokens: float,
+    temperature: float,
+    top_k: float,
+    top_p: float,
+    seed: float,
+    dtype: Dtype = "float32",
+) -> dict[str, Any]:
+    return {
+        "max_new_tokens": int(new_tokens),
+        "temperature": float(temperature),
+        "top_k": int(top_k),
+        "top_p": float(top_p),
+        "seed": int(seed or 0),
+        "dtype": dtype,
+    }
+
+
+def _pieces_shown(
+    answerer: Answerer, name: str, prompt: str, options: dict[str, Any], continues: bool
+) -> Iterator[str]:
+    """Yields the answer as it grows, and in the end the whole of it, or the error."""
+    text, began = "", 0.0
+    with closing(answerer.generate(name, prompt, **options)) as stream:
+        while True:
+            try:
+                text += next(stream)
+            except StopIteration as end:
+                seconds = time.monotonic() - began if began else 0.0
+                yield answers.written(prompt, end.value, seconds, continues=continues)
+                return
+            except StudioError as error:
+                yield present.error_card(error)
+                return
+            began = began or time.monotonic()
+            yield answers.writing(prompt, text, "writing", continues=continues)
+
+
+def read_out(stream: Generator[str, None, Any]) -> dict[str, Any]:
+    """Lets a model write to the end and returns what came of it."""
+    while True:
+        try:
+            next(stream)
+        except StopIteration as end:
+            return dict(end.value)
+
+
+def _picked(event: gr.EventData) -> str:
+    return str(event._data["sentence"])
