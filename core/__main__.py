@@ -12,6 +12,7 @@ import json
 import sys
 import time
 from collections.abc import Callable, Generator, Sequence
+from pathlib import Path
 from typing import Any
 
 from pydantic.fields import FieldInfo
@@ -28,7 +29,7 @@ from core.config import (
 from core.errors import ConfigError, StudioError
 from core.inference import DTYPES
 from core.store import ENDED_STATES, RunRow, Store
-from core.workspace import KINDS, Workspace
+from core.workspace import KINDS, Workspace, write_atomically
 
 EXIT_DONE, EXIT_FAILED, EXIT_USAGE = 0, 1, 2
 _FOLLOW_SECONDS = 0.3
@@ -230,6 +231,30 @@ def _rebuild_database(options: argparse.Namespace) -> int:
 
     count = rebuild_database(_workspace(options))
     print(json.dumps({"runs": count}) if options.json else f"{count} runs were taken in")
+    return EXIT_DONE
+
+
+def _export_settings(options: argparse.Namespace) -> int:
+    from core.report import settings_file
+
+    text = settings_file(_fresh_store(options).find_run(options.run))
+    if not options.output:
+        print(text, end="")
+        return EXIT_DONE
+    write_atomically(Path(options.output).expanduser(), text)
+    return _print_file(options, options.output)
+
+
+def _write_report(options: argparse.Namespace) -> int:
+    from core.report import write_report
+
+    row = _fresh_store(options).find_run(options.run)
+    path = write_report(_workspace(options), row.id, options.output or f"{row.id}.html")
+    return _print_file(options, str(path))
+
+
+def _print_file(options: argparse.Namespace, path: str) -> int:
+    print(json.dumps({"run": options.run, "file": path}) if options.json else path)
     return EXIT_DONE
 
 
@@ -462,6 +487,12 @@ def _add_runs(commands: Any, common: argparse.ArgumentParser) -> None:
         help="extend it to so many steps in all",
     )
     _add_run_command(actions, common, "delete", "Delete an ended run.", _delete_run)
+    about = "Write a run's settings as JSON, to be used with --config or in the page."
+    export = _add_run_command(actions, common, "export", about, _export_settings)
+    export.add_argument("--output", metavar="FILE", default="", help="instead of printing them")
+    about = "Write all about a run into one HTML file."
+    report = _add_run_command(actions, common, "report", about, _write_report)
+    report.add_argument("--output", metavar="FILE", default="", help="default: RUN.html")
     about = "Make the database again from the run folders."
     _add_command(actions, common, "rebuild", about, _rebuild_database)
 
@@ -542,7 +573,7 @@ def _shown_default(field: FieldInfo) -> str:
 def _config_values(options: argparse.Namespace, model: type[StageConfig]) -> dict[str, Any]:
     """Returns the values for a config: from the file, then from the flags, which win."""
     given = vars(options)
-    values = load_config_file(options.config) if options.config else {}
+    values = _file_values(options.config, given.get("stage", "")) if options.config else {}
     for name, field in model.model_fields.items():
         if nested := _nested_model(field):
             parts = {**_taken(values, nested), **_as_dict(values.get(name, {}), name)}
@@ -556,6 +587,23 @@ def _config_values(options: argparse.Namespace, model: type[StageConfig]) -> dic
         elif name in given:
             values[name] = _value(given[name], field)
     return values
+
+
+def _file_values(path: str, stage: str) -> dict[str, Any]:
+    """Returns a config file's values, whether it was written by hand or exported from a run."""
+    from core.report.settings import is_settings
+
+    values = load_config_file(path)
+    if not is_settings(values):
+        return values
+    if values["stage"] != stage:
+        raise ConfigError(
+            f"The config file {path} is another stage's",
+            expected=f"settings of {stage}",
+            received=f"settings of {values['stage']}",
+            fix=f"use it with: python -m core {values['stage']} --config {path}",
+        )
+    return dict(values["config"])
 
 
 def _taken(values: dict[str, Any], nested: type[StageConfig]) -> dict[str, Any]:

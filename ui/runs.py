@@ -10,27 +10,33 @@ from typing import Any
 import gradio as gr
 
 from core.config import StageConfig, field_extra, title_of
-from core.errors import ConfigError, StudioError
-from core.events import read_notes
+from core.errors import ConfigError
+from core.report import read_settings, report_page, settings_file
 from core.runs.client import (
     choose_slots,
+    config_of,
     delete_run,
+    device_of,
     read_log_tail,
     request_stop,
     resume_run,
 )
 from core.runs.commands import python_lines, shell_line
-from core.runs.folder import RunFolder
 from core.runs.slots import get_slots
 from core.stages import parse_stage_config
 from core.store import RunRow, Store
-from core.training.devices import is_description
 from core.workspace import Workspace
 from ui import charts
 from ui.assets import script
 from ui.parts import markup
 from ui.parts.preflight import describe_report, is_report, take_batch_size
-from ui.parts.run_rows import BAD_ENDINGS, describe_alert, ending_of, summarize
+from ui.parts.run_rows import (
+    BAD_ENDINGS,
+    describe_alert,
+    ending_of,
+    summarize,
+    title_of_stage,
+)
 from ui.parts.stage import Launcher
 from ui.present import answering, escape, guarded
 
@@ -60,6 +66,9 @@ _TEMPLATE = f"""
     </table>
     <section class="ps-detail" aria-label="The chosen run"></section>
   </div>
+  <p class="ps-import"><label class="ps-button">Import settings
+    <input type="file" accept=".json,application/json"></label>
+    A run exports its settings as JSON; here they go into their form.</p>
 </div>
 """
 
@@ -82,6 +91,8 @@ def render(workspace: Workspace, store: Store, launchers: Sequence[Launcher] = (
             _log_function(workspace, store),
             _action_function(workspace),
             _slots_function(workspace),
+            _report_function(workspace, store),
+            _export_function(store),
         ],
     )
     by_stage = {launcher.stage: launcher for launcher in launchers}
@@ -89,14 +100,18 @@ def render(workspace: Workspace, store: Store, launchers: Sequence[Launcher] = (
     def clone(event: gr.EventData) -> dict[Any, Any]:
         return _clone(str(event._data["run"]), store, by_stage)
 
+    def take_settings(event: gr.EventData) -> dict[Any, Any]:
+        return _take_settings(str(event._data["text"]), by_stage)
+
     outputs = [component for launcher in launchers for component in launcher.outputs]
-    board.clone(
-        guarded(clone),
-        None,
-        list(dict.fromkeys(outputs)),
-        show_progress="hidden",
-        api_visibility="private",
-    )
+    for listen, handler in ((board.clone, clone), (board.settings, take_settings)):
+        listen(
+            guarded(handler),
+            None,
+            list(dict.fromkeys(outputs)),
+            show_progress="hidden",
+            api_visibility="private",
+        )
     if "train" in by_stage:
         take_batch_size(board, by_stage["train"].form)
 
@@ -111,6 +126,24 @@ def _clone(run: str, store: Store, launchers: Mapping[str, Launcher]) -> dict[An
     config = parse_stage_config(row.stage, row.config)
     gr.Info(f"The settings of {escape(row.id)} are in the form; the name is left to be chosen.")
     return launchers[row.stage].updates(config.model_copy(update={"name": ""}))
+
+
+def _take_settings(text: str, launchers: Mapping[str, Launcher]) -> dict[Any, Any]:
+    """Returns updates that put settings, which somebody exported, into their stage's form.
+
+    Raises:
+        ConfigError: The file holds none, or one of them is not right.
+    """
+    stage, config = read_settings(text)
+    if stage not in launchers:
+        raise ConfigError(
+            f"The page has no form for the stage {stage}",
+            expected="one of " + ", ".join(launchers),
+            received=stage,
+            fix=f"use the shell: python -m core {stage} --config FILE",
+        )
+    gr.Info(f"The settings are in the form of the {title_of_stage(stage)}.")
+    return launchers[stage].updates(config)
 
 
 Answer = Callable[..., dict[str, Any]]
@@ -145,7 +178,7 @@ def _detail_function(workspace: Workspace, store: Store) -> Answer:
             "ending": ending_of(row),
             "log_end": _log_end(workspace, row),
             "warnings": [_warning(one) for one in reversed(row.warnings)],
-            "devices": _devices(workspace, row),
+            "devices": device_of(workspace, row.id),
             "preflight": _preflight(row),
             "settings": _settings(row),
             "commands": _commands(row, workspace),
@@ -191,6 +224,24 @@ def _action_function(workspace: Workspace) -> Answer:
     return act_on_run
 
 
+def _report_function(workspace: Workspace, store: Store) -> Answer:
+    @answering
+    def run_report(question: dict[str, Any]) -> dict[str, Any]:
+        row = store.find_run(str(question["run"]))
+        return {"name": f"{row.id}.html", "text": report_page(workspace, store, row)}
+
+    return run_report
+
+
+def _export_function(store: Store) -> Answer:
+    @answering
+    def run_settings(question: dict[str, Any]) -> dict[str, Any]:
+        row = store.find_run(str(question["run"]))
+        return {"name": f"{row.id}.json", "text": settings_file(row)}
+
+    return run_settings
+
+
 def _slots_function(workspace: Workspace) -> Answer:
     @answering
     def set_run_slots(question: dict[str, Any]) -> dict[str, Any]:
@@ -219,12 +270,6 @@ def _log_end(workspace: Workspace, row: RunRow) -> str:
     return read_log_tail(workspace, row.id, lines=_LINES_OF_A_BAD_END)
 
 
-def _devices(workspace: Workspace, row: RunRow) -> str:
-    """Returns what a run computes on and why, in the words of its newest attempt."""
-    notes = read_notes(RunFolder.of(workspace, row.id).events)
-    return next(filter(is_description, reversed(notes)), "")
-
-
 def _preflight(row: RunRow) -> dict[str, Any] | None:
     """Returns the report that a preflight has made."""
     if not is_report(row.results):
@@ -239,7 +284,7 @@ def _warning(warning: dict[str, Any]) -> dict[str, Any]:
 
 
 def _settings(row: RunRow) -> list[tuple[str, str]]:
-    config = _config_of(row)
+    config = config_of(row)
     if config is None:
         return [(name, str(value)) for name, value in row.config.items()]
     return list(_listed(config))
@@ -269,7 +314,7 @@ def _plain(value: Any) -> str:
 
 
 def _commands(row: RunRow, workspace: Workspace) -> list[tuple[str, str]]:
-    config = _config_of(row)
+    config = config_of(row)
     if config is None:
         return []
     place = str(workspace.root)
@@ -277,11 +322,3 @@ def _commands(row: RunRow, workspace: Workspace) -> list[tuple[str, str]]:
         ("Shell", shell_line(row.stage, config, place)),
         ("Python", python_lines(row.stage, config, place)),
     ]
-
-
-def _config_of(row: RunRow) -> StageConfig | None:
-    """Returns a run's config, or None where it was written by another version of the studio."""
-    try:
-        return parse_stage_config(row.stage, row.config)
-    except StudioError:
-        return None

@@ -169,6 +169,6 @@ def visiting(
         context = browser.new_context(
             viewport={"width": width, "height": height}, color_scheme="dark" if dark else "light"
         )
-        context.set_default_timeout(30_000)
+        context.set_default_timeout(60_000)
         yield lambda place="": Visitor(context, url + place)
         browser.close()

@@ -201,6 +201,7 @@ def test_all_in_one_go_then_on_then_cleared_up(
         wait_for_run(visitor, store, runs[-1], "done")
         extend(visitor, store, runs[-1], steps=15)
         clone(visitor, runs[0])
+        hand_over(visitor, runs[0], tmp_path)
         clear_up(visitor, workspace, "files-words-16")
         assert visitor.errors == []
 
@@ -256,6 +257,26 @@ def clone(visitor: Visitor, run: str) -> None:
     visitor.wait_for(lambda: size.input_value() == "150", 20, "the run's settings in the form")
     assert size.is_visible()
     assert visitor.field("tokenizer-name").input_value() == ""
+
+
+def hand_over(visitor: Visitor, run: str, folder: Path) -> None:
+    """Saves a run's report and its settings, and takes the settings back into their form."""
+    visitor.open("Runs")
+    visitor.page.get_by_role("button", name=run).click()
+    detail = visitor.page.locator(".ps-detail")
+    with visitor.page.expect_download() as report:
+        detail.get_by_role("button", name="Report").click()
+    report.value.save_as(folder / "report.html")
+    assert run in (folder / "report.html").read_text("utf-8")
+    detail.get_by_text("Settings", exact=True).click()
+    with visitor.page.expect_download() as settings:
+        detail.get_by_role("button", name="Export as JSON").click()
+    text = Path(settings.value.path()).read_text("utf-8").replace("150", "152")
+    (folder / "settings.json").write_text(text)
+    visitor.page.locator(".ps-import input").set_input_files(str(folder / "settings.json"))
+    size = visitor.field("tokenizer-vocab_size")
+    visitor.wait_for(lambda: size.input_value() == "152", 20, "the file's settings in the form")
+    assert size.is_visible()
 
 
 def clear_up(visitor: Visitor, workspace: Workspace, name: str) -> None:

@@ -6,6 +6,11 @@ const board = element.querySelector(".ps-runs-board");
 const detail = element.querySelector(".ps-detail");
 const queue = element.querySelector(".ps-queue");
 const slots = queue.querySelector("select");
+const chosenFile = element.querySelector(".ps-import input");
+chosenFile.addEventListener("change", async () => {
+  await takeSettings(chosenFile.files[0]);
+  chosenFile.value = "";
+});
 const ENDED = ["stopped", "done", "failed", "lost"];
 
 const rows = new Map(); // id -> {run, cells}
@@ -195,6 +200,8 @@ const actions = (view, run) => {
   };
   const clone = button("Clone", "", () => cloneRun(run));
   clone.title = "Put these settings into the form, for another run";
+  const report = button("Report", "", () => download(server.run_report, run));
+  report.title = "Save all that is known of this run as one HTML file";
   if (run.state === "running" && run.saves) return [button("Stop and save", "", () => act("save")), button("Abort", "danger", ask("abort")), clone];
   if (run.state === "running") return [button("Stop", "danger", ask("abort")), clone];
   if (run.state === "stopping") return [button("Abort now", "danger", ask("abort")), clone];
@@ -202,12 +209,34 @@ const actions = (view, run) => {
   const open = run.model && run.state === "done" && h("a", { class: "ps-button primary", href: "#playground", "data-go": `playground/${run.model}` }, "Try it in the Playground");
   const again = run.state !== "done" && button(run.saves ? "Resume" : "Run again", "", () => act("resume"));
   const extend = run.extendable && button("Extend", "", ask("extend"));
-  return [open, again, extend, clone, button("Delete", "", ask("delete"))].filter(Boolean);
+  return [open, again, extend, clone, report, button("Delete", "", ask("delete"))].filter(Boolean);
 };
 
 const CONFIRM = {
   abort: ["Stop without saving what was done since the last save?", "Stop now"],
   delete: ["Delete this run with its log, curves and checkpoints? What it made stays.", "Delete"],
+};
+
+// What the server writes about a run becomes a file of the browser's.
+const download = async (ask, run) => {
+  const answer = await studio.ask(ask, { run: run.id });
+  if (answer.problem) return showProblem(view, answer.problem);
+  const address = URL.createObjectURL(new Blob([answer.text], { type: "text/plain;charset=utf-8" }));
+  h("a", { href: address, download: answer.name }).click();
+  setTimeout(() => URL.revokeObjectURL(address), 10_000);
+};
+
+// Settings that somebody exported go into the form of their stage, which opens first.
+const takeSettings = async (file) => {
+  if (!file) return;
+  const text = await file.text();
+  let stage = "";
+  try {
+    stage = JSON.parse(text).stage;
+  } catch {} // The server says what is wrong with it.
+  const tab = { tokenizer: "tokenizer", shards: "shards", train: "train", preflight: "train" }[stage];
+  if (tab) studio.go(tab);
+  setTimeout(() => trigger("settings", { text }), 150);
 };
 
 // Its form opens first, for what is in a tab isn't there until the tab is opened.
@@ -303,7 +332,8 @@ const facts = (known) => {
   const commands = known.commands.map(([label, text]) =>
     h("div", { class: "ps-code" }, h("span", {}, label), h("button", { type: "button", "data-copy": true }, "Copy"), h("pre", { tabindex: "0" }, h("code", {}, text))));
   const settings = h("dl", { class: "ps-settings" }, known.settings.flatMap(([name, value]) => [h("dt", {}, name), h("dd", {}, value)]));
-  return [h("details", {}, h("summary", {}, "Settings"), settings), h("details", {}, h("summary", {}, "Show the command"), ...commands)];
+  const save = h("button", { type: "button", class: "ps-button", onclick: () => download(server.run_settings, rows.get(view.id).run) }, "Export as JSON");
+  return [h("details", {}, h("summary", {}, "Settings"), settings, save), h("details", {}, h("summary", {}, "Show the command"), ...commands)];
 };
 
 const takePoints = (view, points) => {

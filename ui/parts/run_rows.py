@@ -51,8 +51,12 @@ def summarize(row: RunRow) -> dict[str, Any]:
 
 def title_of(row: RunRow) -> str:
     """Returns what a run is called: its stage and what it makes."""
-    stage = _TITLES.get(row.stage, row.stage.replace("_", " ").capitalize())
-    return f"{stage} {row.name}".strip()
+    return f"{title_of_stage(row.stage)} {row.name}".strip()
+
+
+def title_of_stage(stage: str) -> str:
+    """Returns what people call a stage."""
+    return _TITLES.get(stage, stage.replace("_", " ").capitalize())
 
 
 def label_of(row: RunRow) -> str:

@@ -1,0 +1,6 @@
+"""A run told to somebody else: a report as one HTML file, and its settings as JSON."""
+
+from core.report.page import report_page, write_report
+from core.report.settings import read_settings, settings_file
+
+__all__ = ["read_settings", "report_page", "settings_file", "write_report"]

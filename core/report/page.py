@@ -1,0 +1,197 @@
+"""A run as one HTML file that needs nothing else: no network, no script, no studio.
+
+What it says comes from the database and from the manifests of what the run made and was made from.
+"""
+
+from __future__ import annotations
+
+import base64
+import math
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+
+from core.config import StageConfig, field_extra, title_of
+from core.curves import Curve, draw_curves
+from core.errors import StudioError
+from core.runs.client import config_of, device_of
+from core.runs.commands import shell_line
+from core.store import RunRow, Store
+from core.workspace import KINDS, Artifact, Workspace, read_manifest, write_atomically
+
+# Thinned in the database: more than the picture is wide in pixels shows nothing more.
+_MOST_POINTS = 1000
+_CURVES = {
+    "loss": "training loss",
+    "eval_loss": "validation loss",
+    "learning_rate": "learning rate",
+    "tokens_per_second": "tokens a second",
+}
+_STAGE_TITLES = {
+    "tokenizer": "Tokenizer",
+    "shards": "Shards",
+    "train": "Training",
+    "preflight": "TPU check",
+    "push": "Publication",
+}
+# Figures of a run that are told first, with their units; the others follow by name.
+_FIGURES = {
+    "eval_loss": ("Validation loss", "nats"),
+    "frequency_baseline_loss": ("What word counts alone reach", "nats"),
+    "eval_perplexity": ("Perplexity", ""),
+    "eval_accuracy": ("Accuracy on validation", ""),
+    "num_train_steps": ("Steps", ""),
+    "best_step": ("Best step", ""),
+    "tokens": ("Tokens read", ""),
+    "parameters": ("Parameters", ""),
+    "seconds": ("Training time", "seconds"),
+}
+
+
+def write_report(workspace: Workspace, run_id: str, path: str | Path) -> Path:
+    """Writes a run's report to a file, and returns where.
+
+    Args:
+        workspace: Where the run is.
+        run_id: Its id, or the beginning of it.
+        path: The file; an existing one is replaced.
+
+    Raises:
+        RunError: There is no such run.
+    """
+    store = Store.open(workspace)
+    try:
+        text = report_page(workspace, store, store.find_run(run_id))
+    finally:
+        store.close()
+    target = Path(path).expanduser()
+    write_atomically(target, text)
+    return target
+
+
+def report_page(workspace: Workspace, store: Store, row: RunRow) -> str:
+    """Returns a run's report: curves, figures, settings, origin, and how to do it again."""
+    environment = Environment(
+        loader=PackageLoader("core.report", "."), autoescape=True, undefined=StrictUndefined
+    )
+    config = config_of(row)
+    made = _artifact_of(row)
+    return environment.get_template("report.html").render(
+        title=f"{_STAGE_TITLES.get(row.stage, row.stage.capitalize())} {row.name}".strip(),
+        run=row,
+        began=_when(row.started),
+        took=_duration(row),
+        verdict=_verdict(row.results),
+        figures=list(_figures(row.results)),
+        pictures=list(_pictures(store, row)),
+        device=device_of(workspace, row.id),
+        settings=list(_settings(config)) if config else sorted(row.config.items()),
+        origin=list(_origin(workspace, made)),
+        versions=sorted(made.manifest.versions.items()) if made else [],
+        command=shell_line(row.stage, config) if config else "",
+        written=_when(time.time()),
+    )
+
+
+def _artifact_of(row: RunRow) -> Artifact | None:
+    """Returns what the run has made, if it is still there."""
+    try:
+        return Artifact(Path(row.artifact), read_manifest(Path(row.artifact)))
+    except (StudioError, OSError):
+        return None
+
+
+def _figures(results: dict[str, Any]) -> Iterator[tuple[str, str, str]]:
+    """Yields name, figure and unit; what isn't a number or a text is left out."""
+    names = [*_FIGURES, *(name for name in sorted(results) if name not in _FIGURES)]
+    for name in names:
+        title, unit = _FIGURES.get(name, (name.replace("_", " ").capitalize(), ""))
+        value = results.get(name)
+        if isinstance(value, int | float | str) and not isinstance(value, bool):
+            yield title, _number(value), unit
+
+
+def _number(value: float | str) -> str:
+    if isinstance(value, str):
+        return value
+    if not math.isfinite(value) or value != round(value):
+        return f"{value:.4g}" if abs(value) < 1000 else f"{value:,.0f}"
+    return f"{value:,.0f}"
+
+
+def _verdict(results: dict[str, Any]) -> str:
+    loss, baseline = results.get("eval_loss"), results.get("frequency_baseline_loss")
+    if loss is None or baseline is None:
+        return ""
+    gain = float(baseline) - float(loss)
+    if gain <= 0:
+        return f"Not below what word counts alone reach ({baseline:.2f} nats)."
+    return f"{gain:.2f} nats below what word counts alone reach ({baseline:.2f})."
+
+
+def _pictures(store: Store, row: RunRow) -> Iterator[tuple[str, str]]:
+    """Yields a caption and an image, as an address that holds it, for each group of curves."""
+    found, _ = store.sample_metrics(row.id, list(_CURVES), _MOST_POINTS)
+    curves = {
+        name: _curve(label, found[name], faint=name == "loss")
+        for name, label in _CURVES.items()
+        if name in found
+    }
+    if losses := [curves.pop(name) for name in ("loss", "eval_loss") if name in curves]:
+        baseline = store.latest_metrics(row.id).get("frequency_baseline_loss")
+        yield "Loss", _address(draw_curves(losses, baseline=baseline, form="svg"))
+    for curve in curves.values():
+        yield (
+            curve.name.capitalize(),
+            _address(draw_curves([curve], form="svg", y_label=curve.name)),
+        )
+
+
+def _curve(label: str, points: list[tuple[int, float]], *, faint: bool) -> Curve:
+    return Curve(label, [step for step, _ in points], [value for _, value in points], faint)
+
+
+def _address(drawing: bytes) -> str:
+    return "data:image/svg+xml;base64," + base64.b64encode(drawing).decode("ascii")
+
+
+def _settings(config: StageConfig) -> Iterator[tuple[str, str]]:
+    """Yields settings by title; a config within the config follows in its place."""
+    for name, field in type(config).model_fields.items():
+        value = getattr(config, name)
+        if isinstance(value, StageConfig):
+            yield from _settings(value)
+        elif value not in (None, "", False) and not field_extra(field)["path"]:
+            yield title_of(name, field), "yes" if value is True else str(value)
+
+
+def _origin(workspace: Workspace, made: Artifact | None) -> Iterator[tuple[str, str, str]]:
+    """Yields kind, name and fingerprint of what the run made and of what that was made from."""
+    if made is None:
+        return
+    yield made.kind, made.name, made.fingerprint
+    for kind, fingerprint in made.manifest.inputs.items():
+        yield kind, _name_of(workspace, kind, fingerprint), fingerprint
+
+
+def _name_of(workspace: Workspace, kind: str, fingerprint: str) -> str:
+    if kind not in KINDS:
+        return ""
+    found = (one.name for one in workspace.list(kind) if one.fingerprint == fingerprint)
+    return next(found, "")
+
+
+def _when(seconds: float | None) -> str:
+    return time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(seconds)) if seconds else ""
+
+
+def _duration(row: RunRow) -> str:
+    if not row.started or not row.ended:
+        return ""
+    minutes, seconds = divmod(round(row.ended - row.started), 60)
+    hours, minutes = divmod(minutes, 60)
+    parts = [f"{hours} h" if hours else "", f"{minutes} min" if minutes else "", f"{seconds} s"]
+    return " ".join(part for part in parts if part)

@@ -1,0 +1,66 @@
+"""A run's settings as a file, to be given to another person or another workspace.
+
+    {"stage": "train", "config": {"family": "roberta", ...}}
+
+The page reads it into its form, the shell with `--config FILE`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from core.config import StageConfig
+from core.errors import ConfigError
+from core.stages import parse_stage_config
+from core.store import RunRow
+
+# What makes sense on one machine only, or once.
+_LEFT_OUT = ("name",)
+
+
+def settings_file(row: RunRow) -> str:
+    """Returns a run's settings as the text of a JSON file.
+
+    All of them are written, defaults too: another version's defaults may be others. The name is
+    left out, for a name is used once.
+    """
+    config = {name: value for name, value in row.config.items() if name not in _LEFT_OUT}
+    return json.dumps({"stage": row.stage, "config": config}, indent=2, ensure_ascii=False) + "\n"
+
+
+def read_settings(text: str) -> tuple[str, StageConfig]:
+    """Reads what `settings_file` has written.
+
+    Returns:
+        The stage and its config.
+
+    Raises:
+        ConfigError: It is no such file, or a setting in it is not right.
+    """
+    try:
+        values = json.loads(text)
+    except ValueError as error:
+        raise _not_settings(f"no JSON: {error}") from error
+    if not is_settings(values):
+        raise _not_settings(f"{type(values).__name__} without stage and config")
+    return str(values["stage"]), parse_stage_config(str(values["stage"]), values["config"])
+
+
+def is_settings(values: Any) -> bool:
+    """Tells whether a JSON value is what `settings_file` writes."""
+    return (
+        isinstance(values, Mapping)
+        and set(values) == {"stage", "config"}
+        and isinstance(values["config"], Mapping)
+    )
+
+
+def _not_settings(received: str) -> ConfigError:
+    return ConfigError(
+        "This file holds no settings of a run",
+        expected='JSON as a run exports it: {"stage": "train", "config": {...}}',
+        received=received,
+        fix="export the settings of a run: in the Runs tab, or with python -m core runs export",
+    )

@@ -1,0 +1,129 @@
+"""A run told to somebody else: one HTML file that needs nothing, and settings that go both ways."""
+
+from __future__ import annotations
+
+import json
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+from core.__main__ import main
+from core.config import TrainConfig
+from core.errors import ConfigError, RunError
+from core.report import read_settings, report_page, settings_file, write_report
+from core.store import RunRow, Store
+from core.workspace import Workspace
+
+CONFIG = TrainConfig(name="speaker", shards="rows", learning_rate=2e-3, num_train_steps=200)
+NAME = '<img src="http://example.org/x.png" onerror="alert(1)">'
+
+
+@pytest.fixture
+def workspace(tmp_path: Path) -> Workspace:
+    return Workspace(tmp_path / "workspace")
+
+
+@pytest.fixture
+def row(workspace: Workspace) -> RunRow:
+    """A finished run with curves, in the database."""
+    store = Store.open(workspace)
+    store.add_run(
+        RunRow(
+            id="train-1", stage="train", name=NAME, state="done",
+            config=CONFIG.model_dump(mode="json"), after=[], created=1.0,
+            started=10.0, ended=200.0, warnings=[{"message": NAME}],
+            results={"eval_loss": 4.5, "frequency_baseline_loss": 6.25, "parameters": 1_234_567},
+        )
+    )  # fmt: skip
+    metrics = [
+        {"number": step, "step": step, "name": name, "value": 6.0 - step / 100, "time": 1.0}
+        for step in range(1, 101)
+        for name in ("loss", "eval_loss", "learning_rate")
+    ]
+    store.take_in("train-1", metrics, [], {})
+    row = store.find_run("train-1")
+    store.close()
+    return row
+
+
+class Page(HTMLParser):
+    """What a page shows, and what it asks for."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tags: list[str] = []
+        self.addresses: list[str] = []
+        self.words = ""
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        found = dict(attributes)
+        self.addresses += [found[name] or "" for name in ("src", "href", "action") if name in found]
+
+    def handle_data(self, data: str) -> None:
+        self.words += data
+
+
+def test_the_report_tells_what_came_of_a_run_and_needs_nothing_else(
+    workspace: Workspace, row: RunRow, tmp_path: Path
+) -> None:
+    path = write_report(workspace, "train-1", tmp_path / "report.html")
+    text = path.read_text("utf-8")
+    page = Page(text)
+    for words in (
+        "4.5", "6.25", "1.75 nats below", "1,234,567", "took 3 min 10 s", NAME, "0.002",
+        "python -m core train", "Loss", "Learning rate",
+    ):  # fmt: skip
+        assert words.lower() in page.words.lower(), words
+    assert page.addresses and all(one.startswith("data:image/svg+xml") for one in page.addresses)
+    assert "script" not in page.tags and not re.search(r"@import|url\(", text)
+
+
+def test_a_report_of_a_run_by_another_version_shows_its_raw_settings(
+    workspace: Workspace, row: RunRow
+) -> None:
+    row.config = {"no_longer_a_setting": "kept"}
+    page = Page(report_page(workspace, Store.open(workspace), row))
+    assert "no_longer_a_setting" in page.words and "The same again" not in page.words
+
+
+def test_settings_go_out_and_come_back_without_the_name(row: RunRow) -> None:
+    stage, config = read_settings(settings_file(row))
+    assert stage == "train"
+    assert config == CONFIG.model_copy(update={"name": ""})
+
+
+@pytest.mark.parametrize("text", ["no json", "[1]", '{"learning_rate": 1}', '{"stage": 1}'])
+def test_a_file_that_holds_no_settings_is_refused(text: str) -> None:
+    with pytest.raises(ConfigError, match="holds no settings"):
+        read_settings(text)
+
+
+def test_settings_of_a_stage_or_a_field_that_is_not_there_are_refused() -> None:
+    with pytest.raises(ConfigError, match="no stage 'dance'"):
+        read_settings('{"stage": "dance", "config": {}}')
+    with pytest.raises(ConfigError, match="no field wings"):
+        read_settings('{"stage": "train", "config": {"wings": 2}}')
+
+
+def test_the_shell_exports_reports_and_takes_settings_back(
+    workspace: Workspace, row: RunRow, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    place = ["--workspace", str(workspace.root)]
+    settings, report = tmp_path / "settings.json", tmp_path / "report.html"
+    assert main(["runs", "export", "train-1", "--output", str(settings), *place]) == 0
+    assert main(["runs", "report", "train-1", "--output", str(report), *place]) == 0
+    assert json.loads(settings.read_text())["config"]["learning_rate"] == 2e-3
+    assert report.read_text().startswith("<!doctype html>")
+    capsys.readouterr()
+    assert main(["shards", "--config", str(settings), *place]) == 2
+    assert "settings of train" in capsys.readouterr().err
+
+
+def test_a_report_of_no_run_is_refused(workspace: Workspace, tmp_path: Path) -> None:
+    with pytest.raises(RunError, match="no run"):
+        write_report(workspace, "nothing", tmp_path / "report.html")
+    assert not (tmp_path / "report.html").exists()
