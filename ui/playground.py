@@ -1,6 +1,6 @@
 """The Playground tab: fill the masks of a sentence with a trained model, or let it write.
 
-Which of the two is shown follows from the model.
+Which of the two is shown follows from the model; a BART does both.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from core.playground import PlaygroundClient
 from core.workspace import Workspace
 from ui import present
 from ui.parts import artifacts, asking, markup
-from ui.parts.examples import architecture_of, examples, writes
+from ui.parts.examples import architecture_of, examples, fills, writes
 
 _NO_MODEL = markup.empty_state(
     "No model yet",
@@ -53,11 +53,10 @@ def render(workspace: Workspace, line: gr.HTML) -> None:
         }
 
     def suit(name: str | None) -> tuple[Any, ...]:
-        is_writer = writes(name, workspace)
         return (
             examples(name, workspace),
-            gr.update(visible=not is_writer),
-            gr.update(visible=is_writer),
+            gr.update(visible=fills(name, workspace)),
+            gr.update(visible=writes(name, workspace)),
             gr.update(info=asking.prompt_help(architecture_of(name, workspace))),
         )
 

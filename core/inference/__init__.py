@@ -4,7 +4,7 @@ Importing this imports no engine.
 """
 
 from core.inference.generation import generate, generate_stream
-from core.inference.masks import FillMask, fill_mask
+from core.inference.masks import FillMask, fill_mask, fills_masks
 from core.inference.models import DTYPES, Dtype, find_model, stay_on_cpu
 
 __all__ = [
@@ -12,6 +12,7 @@ __all__ = [
     "Dtype",
     "FillMask",
     "fill_mask",
+    "fills_masks",
     "find_model",
     "generate",
     "generate_stream",

@@ -27,6 +27,8 @@ from core.inference.models import (
     read_suitable,
 )
 from core.models import hf
+from core.models.architecture import Architecture
+from core.objectives.rows import shift_right
 from core.workspace import Workspace
 
 if TYPE_CHECKING:
@@ -38,9 +40,18 @@ Shape = tuple[int, int]
 
 # Lengths, batches and masks are padded to powers of two, so that few shapes are ever compiled.
 _SHORTEST_BUCKET = 16
+# BART's encoder reads the text with its masks, and so does its decoder, one token later.
+_FILLERS = ("encoder", "bart")
 _LARGEST_BATCH = 32
 # Each of them has a probability for every token of the vocabulary.
 _MOST_MASKS_AT_ONCE = 512
+
+
+def fills_masks(architecture: Architecture | None) -> bool:
+    """Returns whether a model fills masks; one of which nothing is known is taken to."""
+    if architecture is None:
+        return True
+    return bool({architecture.kind, architecture.model_type} & set(_FILLERS))
 
 
 def fill_mask(
@@ -66,8 +77,8 @@ def fill_mask(
         list of such lists. For a list of texts a list with one of these for each text.
 
     Raises:
-        ConfigError: There is no such model, it isn't an encoder, a text has no mask or is too long,
-            or `top_k` is out of bounds.
+        ConfigError: There is no such model, it is neither an encoder nor a BART, a text has no mask
+            or is too long, or `top_k` is out of bounds.
         CheckpointError: The checkpoint is missing or damaged.
         TokenizerError: The checkpoint has no tokenizer, or one without a mask token.
         HubError: The Hub has no such model, or can't be reached.
@@ -91,12 +102,12 @@ class FillMask:
 
     Raises:
         CheckpointError: The checkpoint is missing or damaged.
-        ConfigError: The model isn't an encoder.
+        ConfigError: The model is neither an encoder nor a BART.
         TokenizerError: There is no tokenizer beside it, or one without a mask token.
     """
 
     def __init__(self, folder: Path, dtype: Dtype = "float32") -> None:
-        self.architecture = read_suitable(folder, ("encoder",), "fills no masks")
+        self.architecture = read_suitable(folder, _FILLERS, "fills no masks")
         self.tokenizer = load_tokenizer(folder, self.architecture.vocab_size)
         if self.tokenizer.mask_id is None:
             raise TokenizerError(
@@ -322,11 +333,15 @@ def _pad(
         input_ids[row, : len(ids)] = ids
         attention_mask[row, : len(ids)] = 1
         masked_positions[row, : len(place)] = place
-    return {
+    inputs = {
         "input_ids": input_ids,
         "attention_mask": attention_mask,
         "masked_positions": masked_positions,
     }
+    if architecture.kind == "encoder-decoder":
+        start = architecture.decoder_start_token_id
+        inputs["decoder_input_ids"] = shift_right(input_ids, start)
+    return inputs
 
 
 def _softmax(logits: NDArray[np.float32]) -> NDArray[np.float32]:

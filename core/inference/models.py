@@ -107,7 +107,7 @@ def read_suitable(folder: Path, kinds: tuple[str, ...], lack: str) -> Architectu
 
     Args:
         folder: The checkpoint.
-        kinds: Of these: encoder, decoder, encoder-decoder.
+        kinds: Of these: encoder, decoder, encoder-decoder; or families.
         lack: What the others don't do, as in "fills no masks".
 
     Raises:
@@ -115,7 +115,7 @@ def read_suitable(folder: Path, kinds: tuple[str, ...], lack: str) -> Architectu
         ConfigError: The model is of another kind.
     """
     architecture = hf.read_architecture(folder)
-    if architecture.kind not in kinds:
+    if not {architecture.kind, architecture.model_type} & set(kinds):
         raise ConfigError(
             f"The model in {folder} {lack}",
             expected=" or ".join(kinds),

@@ -8,6 +8,7 @@ from typing import Any
 import keras
 from keras import ops
 
+from core.models import kernels
 from core.models.layers import (
     BlockOptions,
     Cache,
@@ -100,13 +101,14 @@ class EncoderDecoder(keras.Model):
         self.built = True
 
     def call(self, inputs: Mapping[str, Tensor]) -> Tensor:
-        """Returns the logits, float32 (B, T, V).
+        """Returns the logits, float32 (B, T, V), or (B, K, V) at positions that are named.
 
         Args:
             inputs: `input_ids` int32 (B, L) for the encoder. `decoder_input_ids` int32 (B, T).
                 Optional: `attention_mask` (B, L), 1 for tokens and 0 for padding; without it
                 nothing is padding. Padding behind the decoder's tokens needs no mask. Optional:
-                `dropout_seed` int32 (2,), other ones for each step; without it nothing is dropped.
+                `masked_positions` int32 (B, K), of the decoder. Optional: `dropout_seed` int32
+                (2,), other ones for each step; without it nothing is dropped.
 
         Raises:
             ConfigError: Rows are longer than the model's positions.
@@ -117,7 +119,10 @@ class EncoderDecoder(keras.Model):
         memory = self.encode(inputs)
         places = ops.arange(length)
         bias = _sum(self.decoder_bias(places[None, :], places), causal_bias(length))
-        return self._decode(self.decoder(ids, bias, seed, memory, _padding(inputs)))
+        hidden = self.decoder(ids, bias, seed, memory, _padding(inputs))  # (B, T, H)
+        if "masked_positions" in inputs:
+            hidden = kernels.gather_positions(hidden, inputs["masked_positions"])  # (B, K, H)
+        return self._decode(hidden)
 
     def encode(self, inputs: Mapping[str, Tensor]) -> Tensor:
         """Returns the encoder's hidden states (B, L, H); for the inputs see `call`."""

@@ -6,11 +6,12 @@ from pathlib import Path
 
 import pytest
 
+from core.tokenizer import load
 from core.workspace import Workspace
 from tests.checkpoints import make_tokenizer, write_checkpoint, write_writer
 from tests.ui.browser import Visitor, find_chromium, running_app, visiting
 from ui.parts import answers
-from ui.parts.examples import beginning_of, examples, writes
+from ui.parts.examples import beginning_of, examples, fills, writes
 
 RESULT = {"text": " <b>runs</b>", "num_new_tokens": 5, "finish_reason": "length"}
 
@@ -53,6 +54,22 @@ def make_models(workspace: Workspace) -> None:
         write_checkpoint(draft.folder, tokenizer)
     with workspace.new_artifact("model", "writer") as draft:
         write_writer(draft.folder, tokenizer, "gpt2", positions=1024, ends=False)
+
+
+def test_a_bart_both_fills_masks_and_writes(tmp_path: Path) -> None:
+    workspace = Workspace(tmp_path)
+    make_models(workspace)
+    tokenizer = load("byte_level_bpe", workspace)
+    for family in ("bart", "t5"):
+        with workspace.new_artifact("model", family) as draft:
+            write_writer(draft.folder, tokenizer, family)
+    kinds = {
+        name: (fills(name, workspace), writes(name, workspace))
+        for name in ("reader", "writer", "bart", "t5")
+    }
+    assert kinds == {
+        "reader": (True, False), "writer": (False, True), "bart": (True, True), "t5": (False, True),
+    }  # fmt: skip
 
 
 def test_what_is_shown_follows_the_model(tmp_path: Path) -> None:

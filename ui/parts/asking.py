@@ -15,7 +15,7 @@ from typing import Any, Protocol
 import gradio as gr
 
 from core.errors import StudioError
-from core.inference import DTYPES, Dtype
+from core.inference import DTYPES, Dtype, fills_masks
 from core.models.architecture import Architecture
 from ui import present
 from ui.assets import script
@@ -36,7 +36,7 @@ _NOTHING_WRITTEN = markup.empty_state(
 _PROMPT_HELP = {
     "gpt2": "The model goes on from here.",
     "t5": "Put <mask> or <extra_id_0>, <extra_id_1>, … where words are missing.",
-    "bart": "Put <mask> where words are missing: the model writes the whole text anew.",
+    "bart": "The model writes the whole text anew; put <mask> where words are missing.",
 }
 
 
@@ -84,9 +84,13 @@ class Asked:
         return self.architecture(self.model) if isinstance(self.model, str) else None
 
     def writes(self, name: str | None) -> bool:
-        """Returns whether a model writes, and doesn't fill masks."""
+        """Returns whether a model writes."""
         found = self.architecture(name)
         return found is not None and found.kind != "encoder"
+
+    def fills(self, name: str | None) -> bool:
+        """Returns whether a model fills masks, as BART does besides writing."""
+        return fills_masks(self.architecture(name))
 
 
 @dataclass(frozen=True)
@@ -151,7 +155,7 @@ def render_masks(asked: Asked, chips: gr.HTML, *, visible: bool = True) -> AskFo
             return present.error_card(error)
 
     def fill_if_suitable(name: str | None, *values: Any) -> Any:
-        return gr.skip() if asked.writes(name) else fill(name, *values)
+        return fill(name, *values) if asked.fills(name) else gr.skip()
 
     inputs = asked.inputs(text, top_k, *dtype)
     gr.on(

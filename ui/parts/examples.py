@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from core.errors import StudioError
+from core.inference import fills_masks
 from core.models import hf
 from core.models.architecture import Architecture
 from core.workspace import Artifact, Workspace
@@ -36,9 +37,14 @@ def architecture_of(name: str | None, workspace: Workspace) -> Architecture | No
 
 
 def writes(name: str | None, workspace: Workspace) -> bool:
-    """Returns whether a model of the workspace writes, and doesn't fill masks."""
+    """Returns whether a model of the workspace writes."""
     found = architecture_of(name, workspace)
     return found is not None and found.kind != "encoder"
+
+
+def fills(name: str | None, workspace: Workspace) -> bool:
+    """Returns whether a model of the workspace fills masks, as BART does besides writing."""
+    return fills_masks(architecture_of(name, workspace))
 
 
 def examples(name: str | None, workspace: Workspace) -> list[str]:
