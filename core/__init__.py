@@ -18,7 +18,7 @@ if TYPE_CHECKING:
         TrainConfig,
     )
     from core.errors import StudioError
-    from core.inference import fill_mask, generate, generate_stream
+    from core.inference import fill_mask, generate, generate_stream, perplexity
     from core.stages import build_shards, preflight, quickstart, train, train_tokenizer
     from core.workspace import Artifact, Workspace
 
@@ -36,6 +36,7 @@ _HOMES = {
     "fill_mask": "core.inference",
     "generate": "core.inference",
     "generate_stream": "core.inference",
+    "perplexity": "core.inference",
     "preflight": "core.stages",
     "quickstart": "core.stages",
     "train": "core.stages",
@@ -56,6 +57,7 @@ __all__ = [
     "fill_mask",
     "generate",
     "generate_stream",
+    "perplexity",
     "preflight",
     "quickstart",
     "train",

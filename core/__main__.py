@@ -1,4 +1,4 @@
-"""The shell: `python -m core tokenizer|shards|train|quickstart|fill-mask|generate|runs`.
+"""The shell: `python -m core tokenizer|shards|train|quickstart|fill-mask|generate|perplexity|runs`.
 
 Flags are made from the config models, with dashes or underscores. A stage is submitted to the
 workspace's worker, followed, and its own exit code returned: 0 done, 1 failed, 2 wrong usage. With
@@ -70,6 +70,7 @@ def build_parser() -> argparse.ArgumentParser:
     _add_quickstart(commands, common)
     _add_fill_mask(commands, common)
     _add_generate(commands, common)
+    _add_perplexity(commands, common)
     _add_runs(commands, common)
     _add_artifacts(commands, common)
     return parser
@@ -157,6 +158,24 @@ def _run_generate(options: argparse.Namespace) -> int:
     result = _print_as_it_comes(stream, silent=options.json)
     if options.json:
         print(json.dumps(result, ensure_ascii=False))
+    return EXIT_DONE
+
+
+def _run_perplexity(options: argparse.Namespace) -> int:
+    from core.inference import perplexity, stay_on_cpu
+
+    stay_on_cpu()
+    found = perplexity(
+        options.model, options.text, workspace=_workspace(options), dtype=options.dtype
+    )
+    if options.json:
+        print(json.dumps(found, ensure_ascii=False))
+        return EXIT_DONE
+    for one in found["tokens"]:
+        loss = "-" if one["loss"] is None else f"{one['loss']:.3f}"
+        print(f"{loss:>8}  {one['token_str']!r}")
+    kind = "perplexity" if found["kind"] == "exact" else "pseudo-perplexity"
+    print(f"{kind} {found['perplexity']:.2f}, {found['loss']:.3f} nats a token")
     return EXIT_DONE
 
 
@@ -448,6 +467,15 @@ def _add_generate(commands: Any, common: argparse.ArgumentParser) -> None:
         spellings = dict.fromkeys([f"--{name}", f"--{name.replace('-', '_')}"])
         shown = f"{text} (default: {default})"
         parser.add_argument(*spellings, type=kind, default=default, help=shown)
+    _add_dtype(parser)
+
+
+def _add_perplexity(commands: Any, common: argparse.ArgumentParser) -> None:
+    about = "Say how well a model knows a text, and how much each token surprises it."
+    parser = _add_command(commands, common, "perplexity", about, _run_perplexity)
+    parser.add_argument("model_and_text", nargs="*", metavar="MODEL TEXT", action=_ModelAndText)
+    parser.add_argument("--model", default="", help="a model's name, or a checkpoint folder")
+    parser.add_argument("--text", default="", help="the text to score")
     _add_dtype(parser)
 
 

@@ -35,7 +35,14 @@ from typing import Any
 
 import core.errors
 from core.errors import ConfigError, RunError, StudioError
-from core.inference import Dtype, fill_mask, find_model, generate_stream, stay_on_cpu
+from core.inference import (
+    Dtype,
+    fill_mask,
+    find_model,
+    generate_stream,
+    perplexity,
+    stay_on_cpu,
+)
 from core.runs.process import ProcessIdentity
 from core.workspace import Workspace
 
@@ -119,6 +126,17 @@ class PlaygroundClient:
                 return _result_of(answer)
             yield answer["part"]
         raise AssertionError("the last answer isn't a part")
+
+    def perplexity(self, model: str, text: str, dtype: Dtype = "float32") -> dict[str, Any]:
+        """Says how well a model knows a text; see `core.inference.perplexity`.
+
+        Raises:
+            StudioError: What that raises; RunError if the process failed.
+        """
+        found: dict[str, Any] = self._call(
+            "perplexity", {"model": model, "text": text, "dtype": dtype}
+        )
+        return found
 
     def close(self) -> None:
         """Ends the process."""
@@ -354,7 +372,15 @@ def methods_within(workspace: Workspace) -> dict[str, Method]:
         check(model)
         return generate_stream(model, workspace=workspace, **options)
 
-    return {"fill_mask": answer_fill_mask, "generate": answer_generate}
+    def answer_perplexity(model: str, **options: Any) -> dict[str, Any]:
+        check(model)
+        return perplexity(model, workspace=workspace, **options)
+
+    return {
+        "fill_mask": answer_fill_mask,
+        "generate": answer_generate,
+        "perplexity": answer_perplexity,
+    }
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -13,7 +13,7 @@ from gradio.events import api
 from core.playground import PlaygroundClient
 from core.workspace import Workspace
 from ui import present
-from ui.parts import artifacts, asking, markup
+from ui.parts import artifacts, asking, markup, scoring
 from ui.parts.examples import architecture_of, examples, fills, writes
 
 _NO_MODEL = markup.empty_state(
@@ -40,6 +40,7 @@ def render(workspace: Workspace, line: gr.HTML) -> None:
         asked = asking.Asked(client, model, lambda name: architecture_of(name, workspace))
         masks = asking.render_masks(asked, chips)
         writing = asking.render_writing(asked, chips)
+        score = scoring.render(client, model)
     known = gr.State([])
 
     def refresh(current: str | None, before: list[str]) -> dict[Any, Any]:
@@ -53,11 +54,13 @@ def render(workspace: Workspace, line: gr.HTML) -> None:
         }
 
     def suit(name: str | None) -> tuple[Any, ...]:
+        found = architecture_of(name, workspace)
         return (
             examples(name, workspace),
             gr.update(visible=fills(name, workspace)),
             gr.update(visible=writes(name, workspace)),
-            gr.update(info=asking.prompt_help(architecture_of(name, workspace))),
+            gr.update(info=asking.prompt_help(found)),
+            gr.update(visible=scoring.has_perplexity(found)),
         )
 
     line.artifacts(
@@ -70,7 +73,7 @@ def render(workspace: Workspace, line: gr.HTML) -> None:
     model.change(
         present.guarded(suit),
         model,
-        [chips, masks.column, writing.column, writing.text],
+        [chips, masks.column, writing.column, writing.text, score],
         show_progress="hidden",
         api_visibility="private",
     )
@@ -102,6 +105,10 @@ def _offer_to_programs(client: PlaygroundClient) -> None:
         stream = client.generate(model, prompt, max_new_tokens=max_new_tokens, **options)
         return asking.read_out(stream)
 
+    def perplexity(model: str, text: str) -> dict[str, Any]:
+        """Says how well a model of the workspace knows a text, token by token."""
+        return client.perplexity(model, text)
+
     api(
         present.telling_programs(fill_mask),
         api_name="fill_mask",
@@ -113,4 +120,10 @@ def _offer_to_programs(client: PlaygroundClient) -> None:
         api_name="generate",
         concurrency_id="generate",
         concurrency_limit=asking.WRITERS_AT_ONCE,
+    )
+    api(
+        present.telling_programs(perplexity),
+        api_name="perplexity",
+        concurrency_id="perplexity",
+        concurrency_limit=4,
     )

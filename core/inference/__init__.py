@@ -1,4 +1,5 @@
-"""Models that were trained are asked: what is hidden here, how does this go on?
+"""Models that were trained are asked: what is hidden here, how does this go on, how
+likely is it?
 
 Importing this imports no engine.
 """
@@ -6,6 +7,7 @@ Importing this imports no engine.
 from core.inference.generation import generate, generate_stream
 from core.inference.masks import FillMask, fill_mask, fills_masks
 from core.inference.models import DTYPES, Dtype, find_model, stay_on_cpu
+from core.inference.scoring import perplexity
 
 __all__ = [
     "DTYPES",
@@ -16,5 +18,6 @@ __all__ = [
     "find_model",
     "generate",
     "generate_stream",
+    "perplexity",
     "stay_on_cpu",
 ]

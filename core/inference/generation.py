@@ -156,6 +156,16 @@ class Writer:
         ids = self._encode(prompt)
         return self._stream(prompt, ids, max_new_tokens, Sampler(sampling))
 
+    def read(self, ids: NDArray[np.int32]) -> NDArray[np.float32]:
+        """Returns what a decoder says of the token after each, logits float32 (tokens, V).
+
+        Args:
+            ids: A text's, int32 (tokens,), no more than there are positions.
+        """
+        with self._lock:
+            logits = np.asarray(self._call(self._padded(ids)))
+        return logits[0, : len(ids)].astype(np.float32)
+
     @property
     def _continues(self) -> bool:
         """Whether it goes on with the prompt, and doesn't read it with a half of its own."""
@@ -173,9 +183,8 @@ class Writer:
             )
         if len(self.tokenizer.sentinel_ids()) and self.tokenizer.mask_token != _MASK:
             prompt = with_sentinels(prompt)
-        ids = self.tokenizer.encode(prompt)
-        if self._continues:
-            ids = _without_end(ids, self.tokenizer.encode(prompt, special=False))
+        encode = self.tokenizer.encode_beginning if self._continues else self.tokenizer.encode
+        ids = encode(prompt)
         longest = self.architecture.max_seq_length - int(self._continues)
         if not 0 < len(ids) <= longest:
             raise ConfigError(
@@ -266,6 +275,10 @@ class Writer:
         return self._compiled("fill_cache")
 
     @cached_property
+    def _call(self) -> Callable[..., Any]:
+        return self._compiled("call")
+
+    @cached_property
     def _step(self) -> Callable[..., Any]:
         return self._compiled("decode_step")
 
@@ -327,17 +340,3 @@ def with_sentinels(prompt: str) -> str:
     """Writes `<extra_id_0>`, `<extra_id_1>` and so on for a prompt's masks."""
     first, *others = prompt.split(_MASK)
     return first + "".join(f"<extra_id_{number}>{text}" for number, text in enumerate(others))
-
-
-def _without_end(ids: NDArray[np.int32], bare: NDArray[np.int32]) -> NDArray[np.int32]:
-    """Cuts off the special tokens behind a text, and keeps those before it.
-
-    Args:
-        ids: With the special tokens around it.
-        bare: Without them.
-    """
-    for start in range(len(ids) - len(bare) + 1):
-        end = start + len(bare)
-        if np.array_equal(ids[start:end], bare):
-            return ids[:end]
-    return bare

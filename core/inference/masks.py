@@ -124,8 +124,16 @@ class FillMask:
         """Fills the masks of some texts; see `fill_mask` for what comes back."""
         self._check_top_k(top_k)
         encoded = [self._encode(text) for text in texts]
-        scores = self._together([(self._shape(ids), ids) for ids in encoded])
+        scores = self.probabilities(encoded)
         return [self._describe(ids, rows, top_k) for ids, rows in zip(encoded, scores, strict=True)]
+
+    def probabilities(self, encoded: Sequence[NDArray[np.int32]]) -> list[NDArray[np.float32]]:
+        """Returns, for each text, what it is filled with: float32 (masks, vocabulary).
+
+        Args:
+            encoded: Ids int32 (tokens,) with at least one mask, no more than there are positions.
+        """
+        return self._together([(self._shape(ids), ids) for ids in encoded])
 
     @cached_property
     def _predict(self) -> Callable[[Mapping[str, NDArray]], NDArray[np.float32]]:

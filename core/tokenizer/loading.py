@@ -125,6 +125,17 @@ class StudioTokenizer:
         text = text.encode("utf-8", "replace").decode("utf-8")  # half a surrogate pair is no text
         return np.array(self.backend.encode(text, add_special_tokens=special).ids, np.int32)
 
+    def encode_beginning(self, text: str) -> npt.NDArray[np.int32]:
+        """Returns the ids of a text that is to go on, int32 (tokens,).
+
+        The special tokens before it are kept, those behind it left out.
+        """
+        ids, bare = self.encode(text), self.encode(text, special=False)
+        for start in range(len(ids) - len(bare) + 1):
+            if np.array_equal(ids[start : start + len(bare)], bare):
+                return ids[: start + len(bare)]
+        return bare
+
     def decode(self, ids: npt.ArrayLike, skip_special: bool = True) -> str:
         """Returns the text of some ids.
 

@@ -66,6 +66,11 @@ def test_a_model_answers(client: PlaygroundClient) -> None:
     assert [len(one) for one in nested] == [5, 5]
 
 
+def test_a_text_is_scored(client: PlaygroundClient) -> None:
+    found = client.perplexity("small", "the small house")
+    assert found["kind"] == "pseudo" and found["num_tokens"] > 1
+
+
 def read_out(stream: Generator[str, None, Any]) -> tuple[list[str], Any]:
     pieces = []
     while True:

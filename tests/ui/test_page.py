@@ -64,7 +64,9 @@ def test_building_the_page_imports_no_engine(tmp_path: Path) -> None:
 
 
 def test_only_questions_to_models_are_offered_to_strangers(page: gr.Blocks) -> None:
-    assert list(page.get_api_info()["named_endpoints"]) == ["/fill_mask", "/generate"]
+    assert list(page.get_api_info()["named_endpoints"]) == [
+        *("/fill_mask", "/generate", "/perplexity")
+    ]
     assert page.get_api_info()["unnamed_endpoints"] == {}
 
 

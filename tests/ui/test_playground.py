@@ -31,6 +31,23 @@ def test_a_text_that_was_stopped_has_no_caret_and_says_so() -> None:
     )
 
 
+def test_a_scored_text_is_escaped_and_tells_more_than_colours() -> None:
+    tokens = [("<s>", None), ("<b>", 0.5), (" a", 4.0), ("\n", 9.25)]
+    found = {
+        "perplexity": 98.5, "loss": 4.59, "kind": "pseudo", "num_tokens": 3,
+        "tokens": [{"token": 1, "token_str": text, "loss": nats} for text, nats in tokens],
+    }  # fmt: skip
+    shown = answers.surprise(found)
+    assert '<span class="s0" title="0.50 nats">&lt;b&gt;</span>' in shown
+    assert '<span class="s2" title="4.00 nats"> a</span>' in shown
+    assert '<span class="s4" title="9.25 nats">⏎</span>' in shown
+    assert '<span class="special" title="not scored">&lt;s&gt;</span>' in shown
+    assert "<b>98.50</b><span>pseudo-perplexity</span>" in shown
+    assert "can't be compared" in shown and "<b>>" not in shown
+    assert shown.index("⏎</td>") < shown.index("9.25</td>") < shown.index("4.00</td>")
+    assert "can't be compared" not in answers.surprise({**found, "kind": "exact"})
+
+
 @pytest.mark.parametrize(
     "prompt",
     ["The <mask> is <mask>.", "The <extra_id_0> is <extra_id_1>."],
@@ -110,4 +127,9 @@ def test_a_model_writes_into_the_page_until_it_is_stopped(tmp_path: Path) -> Non
         visitor.page.locator("#playground-examples button").first.click()
         bars = visitor.page.locator("#playground-answer .ps-predictions li")
         visitor.wait_for(lambda: bars.count() == 5, 90, "five predictions")
+        visitor.type("playground-scored", "The old house <i>sleeps</i>.")
+        visitor.page.locator("#playground-score").click()
+        scored = visitor.page.locator("#playground-surprise .ps-tokens.surprise").first
+        scored.wait_for(timeout=60_000)
+        assert "<i>sleeps</i>" in scored.inner_text().replace("\n", "")
         assert visitor.errors == visitor.outside == []

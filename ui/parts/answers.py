@@ -7,10 +7,15 @@ from typing import Any
 
 from core.inference.generation import with_sentinels
 from ui.parts import markup
-from ui.parts.tokens import show
+from ui.parts.tokens import colour_surprise, show, show_plainly, surprise_legend
 from ui.present import escape
 
 _CARET = '<i class="ps-caret" aria-hidden="true"></i>'
+_MOST_SURPRISING = 5
+_PSEUDO = (
+    "Each token is hidden in turn and guessed from all the others, so the figure can't be compared "
+    "with that of a model that reads from left to right."
+)
 _SENTINEL = re.compile(r"<extra_id_(\d+)>")
 _ENDINGS = {
     "eos": "the model ended the text",
@@ -81,6 +86,34 @@ def fill_spans(prompt: str, text: str) -> str:
     if not spans:
         return ""
     return _SENTINEL.sub(lambda found: spans.get(int(found[1]), "…"), with_sentinels(prompt))
+
+
+def surprise(found: dict[str, Any]) -> str:
+    """Returns a text coloured by how much each token surprises a model, with its perplexity.
+
+    Args:
+        found: What `core.perplexity` returned.
+    """
+    tokens = [(one["token_str"], one["loss"]) for one in found["tokens"]]
+    scored = [(text, nats) for text, nats in tokens if nats is not None]
+    most = sorted(scored, key=lambda one: -one[1])[:_MOST_SURPRISING]
+    figures = [
+        ("perplexity" if found["kind"] == "exact" else "pseudo-perplexity", _figure(found)),
+        ("nats a token", f"{found['loss']:.2f}"),
+        ("tokens", markup.count(found["num_tokens"])),
+    ]
+    rows = [(show_plainly(text), f"{nats:.2f}") for text, nats in most]
+    table = markup.table(("Most surprising", "Nats"), rows, label="Most surprising tokens")
+    note = "" if found["kind"] == "exact" else f'<p class="ps-note">{_PSEUDO}</p>'
+    return (
+        f'<div class="ps-card ps-answer-card">{markup.tiles(figures)}{colour_surprise(tokens)}'
+        f"{surprise_legend()}{table}{note}</div>"
+    )
+
+
+def _figure(found: dict[str, Any]) -> str:
+    value = found["perplexity"]
+    return f"{value:.2f}" if value < 1000 else f"{value:,.0f}" if value < 1e9 else f"{value:.1e}"
 
 
 def _written(prompt: str, text: str, note: str, continues: bool) -> str:

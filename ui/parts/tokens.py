@@ -7,6 +7,8 @@ from collections.abc import Iterable
 from ui.present import escape
 
 _COLOURS = 5
+# From so many nats on, a token is shown as more surprising.
+SURPRISES = (1.0, 3.0, 5.0, 8.0)
 
 
 # What can't be seen otherwise. In coloured tokens a space shows by the colour behind it.
@@ -47,6 +49,38 @@ def mark_masked(tokens: Iterable[tuple[str, str, bool]]) -> str:
     return f'<p class="ps-tokens row">{"".join(spans)}</p>'
 
 
+def colour_surprise(tokens: Iterable[tuple[str, float | None]]) -> str:
+    """Returns a text whose tokens are coloured, and underlined, by how much they surprise.
+
+    Args:
+        tokens: What each reads like, and its surprise in nats; None where it isn't scored.
+    """
+    spans = []
+    for text, nats in tokens:
+        if nats is None:
+            spans.append(f'<span class="special" title="not scored">{show(text)}</span>')
+        else:
+            level = sum(nats >= bound for bound in SURPRISES)
+            spans.append(f'<span class="s{level}" title="{nats:.2f} nats">{show(text)}</span>')
+        spans.append("<br>" if text.endswith("\n") else "")
+    return f'<p class="ps-tokens surprise">{"".join(spans)}</p>'
+
+
+def surprise_legend() -> str:
+    """Returns what the colours of `colour_surprise` stand for."""
+    bounds = [0, *SURPRISES]
+    names = [f"{low:g} to {high:g}" for low, high in zip(bounds, SURPRISES, strict=False)] + [
+        f"{bounds[-1]:g} and more"
+    ]
+    spans = "".join(f'<span class="s{level}">{name}</span>' for level, name in enumerate(names))
+    return f'<p class="ps-tokens surprise list">{spans} nats</p>'
+
+
 def show(text: str) -> str:
     """Returns a token's text as HTML in which line ends and tabs can be seen."""
-    return escape(text.translate(_VISIBLE))
+    return escape(show_plainly(text))
+
+
+def show_plainly(text: str) -> str:
+    """Returns a token's text, not yet HTML, in which line ends and tabs can be seen."""
+    return text.translate(_VISIBLE)

@@ -1,0 +1,72 @@
+"""How well a model knows a text that is typed: the card in the Playground."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gradio as gr
+
+from core.errors import StudioError
+from core.inference import DTYPES, Dtype
+from core.models.architecture import Architecture
+from core.playground import PlaygroundClient
+from ui import present
+from ui.parts import answers
+
+_ABOUT = """
+<h3 class="ps-subheading">How well does it know a text?</h3>
+<p class="ps-note">Each token is coloured by how much it surprises the model, in nats: 0 is
+certainty, and the mean is the loss that training brings down. Perplexity is its exponential.</p>
+"""
+
+
+def has_perplexity(architecture: Architecture | None) -> bool:
+    """Returns whether a model has a perplexity of a text alone, which T5 and BART haven't."""
+    return architecture is not None and architecture.kind != "encoder-decoder"
+
+
+def render(client: PlaygroundClient, model: gr.Dropdown) -> gr.Column:
+    """Makes the card, and returns what is shown for models that it suits.
+
+    Args:
+        client: Asks models.
+        model: The menu that names one.
+    """
+    with gr.Column(visible=False) as column:
+        with gr.Column(elem_classes=["ps-card"]):
+            gr.HTML(_ABOUT)
+            text = gr.Textbox(
+                label="Text to score",
+                info="Any text; the model's mask token isn't needed.",
+                lines=2,
+                max_lines=8,
+                elem_id="playground-scored",
+                submit_btn=False,
+            )
+            with gr.Row(elem_classes=["ps-inline"]):
+                dtype = gr.Dropdown(
+                    list(DTYPES),
+                    value=DTYPES[0],
+                    label="Precision",
+                    elem_id="playground-score-dtype",
+                    interactive=True,
+                )
+                ask = gr.Button("Score the text", elem_id="playground-score", scale=0)
+        answer = gr.HTML(elem_id="playground-surprise")
+
+    def score(name: str | None, sentence: str, precision: Dtype) -> Any:
+        try:
+            return answers.surprise(client.perplexity(name or "", sentence, precision))
+        except StudioError as error:
+            return present.error_card(error)
+
+    gr.on(
+        [ask.click, text.submit],
+        present.guarded(score),
+        [model, text, dtype],
+        answer,
+        api_visibility="private",
+        concurrency_id="perplexity",
+        concurrency_limit=4,
+    )
+    return column
