@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from core.config import (
         CorpusConfig,
         PreflightConfig,
+        PushConfig,
         QuickstartConfig,
         ShardConfig,
         TokenizerConfig,
@@ -19,13 +20,14 @@ if TYPE_CHECKING:
     )
     from core.errors import StudioError
     from core.inference import fill_mask, generate, generate_stream, perplexity
-    from core.stages import build_shards, preflight, quickstart, train, train_tokenizer
+    from core.stages import build_shards, preflight, push, quickstart, train, train_tokenizer
     from core.workspace import Artifact, Workspace
 
 _HOMES = {
     "Artifact": "core.workspace",
     "CorpusConfig": "core.config",
     "PreflightConfig": "core.config",
+    "PushConfig": "core.config",
     "QuickstartConfig": "core.config",
     "ShardConfig": "core.config",
     "StudioError": "core.errors",
@@ -38,6 +40,7 @@ _HOMES = {
     "generate_stream": "core.inference",
     "perplexity": "core.inference",
     "preflight": "core.stages",
+    "push": "core.stages",
     "quickstart": "core.stages",
     "train": "core.stages",
     "train_tokenizer": "core.stages",
@@ -47,6 +50,7 @@ __all__ = [
     "Artifact",
     "CorpusConfig",
     "PreflightConfig",
+    "PushConfig",
     "QuickstartConfig",
     "ShardConfig",
     "StudioError",
@@ -59,6 +63,7 @@ __all__ = [
     "generate_stream",
     "perplexity",
     "preflight",
+    "push",
     "quickstart",
     "train",
     "train_tokenizer",

@@ -1,4 +1,4 @@
-"""The shell: `python -m core tokenizer|shards|train|quickstart|fill-mask|generate|perplexity|runs`.
+"""The shell: `python -m core tokenizer|shards|train|push|fill-mask|generate|perplexity|runs|...`.
 
 Flags are made from the config models, with dashes or underscores. A stage is submitted to the
 workspace's worker, followed, and its own exit code returned: 0 done, 1 failed, 2 wrong usage. With
@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 import time
 from collections.abc import Callable, Generator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -34,12 +36,16 @@ from core.workspace import KINDS, Workspace, write_atomically
 EXIT_DONE, EXIT_FAILED, EXIT_USAGE = 0, 1, 2
 _FOLLOW_SECONDS = 0.3
 _NO_VALUE = ("none", "null", "")
+_TOKEN_VARIABLE = "HF_TOKEN"
+# Stages whose results are more than figures.
+_REPORTING_STAGES = ("preflight", "push")
 
 _ABOUT = {
     "tokenizer": "Train a tokenizer on a corpus.",
     "shards": "Tokenise a corpus and pack it into TFRecord shards.",
     "train": "Train a model on shards.",
     "preflight": "Work out what a training run would need and cost on a TPU.",
+    "push": "Publish a model, a tokenizer or shards on the Hugging Face Hub.",
 }
 
 
@@ -86,10 +92,25 @@ def _run_stage(options: argparse.Namespace) -> int:
         _config_values(options, STAGE_CONFIGS[options.stage])
     )
     workspace = _workspace(options)
+    if options.stage == "push" and _TOKEN_VARIABLE in os.environ and not options.detach:
+        return _follow(workspace, _push_here(workspace, config), as_json=options.json)
     run_id = submit(workspace, options.stage, config, after=_awaited(options))
     if options.detach:
         return _print_detached(options, [run_id])
     return _follow(workspace, run_id, as_json=options.json)
+
+
+def _push_here(workspace: Workspace, config: StageConfig) -> str:
+    """Publishes from this process: a token in its environment is handed to no other one."""
+    from core.runs.client import refresh
+    from core.runs.folder import new_run_id
+    from core.runs.local import run_here
+
+    run_id = new_run_id("push")
+    with suppress(StudioError):  # What was wrong is said by who follows the run.
+        run_here("push", config, workspace, run_id)
+    refresh(workspace)
+    return run_id
 
 
 def _awaited(options: argparse.Namespace) -> list[str]:
@@ -326,10 +347,22 @@ def _follow(workspace: Workspace, run_id: str, *, as_json: bool) -> int:
     if as_json:
         print(json.dumps(_stage_result(row), ensure_ascii=False), flush=True)
     elif row.state == "done":
-        print(row.artifact, flush=True)
+        print(_receipt(row.results) if row.stage == "push" else row.artifact, flush=True)
     if row.error:
         _say(f"error: {StudioError(**row.error)}")
     return _exit_code(row)
+
+
+def _receipt(results: dict[str, Any]) -> str:
+    """Says what was published; of a dry run, every file and the card."""
+    links = [results["url"] if results["files"] else "", results["space_url"]]
+    if not results["dry_run"]:
+        return "\n".join(filter(None, links))
+    lines = []
+    for link, files in zip(links, (results["files"], results["space_files"]), strict=True):
+        lines += [f"{link} would get:"] if link else []
+        lines += [f"  {file['bytes']:>14,}  {file['path']}" for file in files]
+    return "\n".join([*lines, "", results["card"]]).rstrip()
 
 
 class _Follower:
@@ -392,7 +425,7 @@ def run_summary(row: RunRow) -> dict[str, Any]:
 
 
 def _stage_result(row: RunRow) -> dict[str, Any]:
-    figures = row.results if row.stage == "preflight" else {"metrics": row.results}
+    figures = row.results if row.stage in _REPORTING_STAGES else {"metrics": row.results}
     return {
         **(figures or {}),
         "run": row.id,

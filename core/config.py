@@ -27,6 +27,11 @@ PresetName = Literal["classic", "flax", "custom"]
 Size = Literal["tiny", "mini", "small", "medium", "base", "large"]
 Family = Literal["roberta", "bert", "modernbert", "gpt2", "t5", "bart"]
 
+# Of a repository on the Hub, with or without its owner; or nothing.
+HUB_ID_PATTERN = r"^$|^([A-Za-z0-9][\w.-]*/)?[A-Za-z0-9][\w.-]*$"
+# The usual ones; the Hub knows more: https://huggingface.co/docs/hub/repositories-licenses.
+LICENSES = ("apache-2.0", "mit", "cc-by-4.0", "cc-by-sa-4.0", "cc0-1.0", "gpl-3.0", "other")
+
 # Vocabulary that fits in one unsigned 32-bit id; far above any tokenizer in use.
 _MAX_VOCAB_SIZE = 1 << 24
 
@@ -342,6 +347,11 @@ class TrainConfig(StageConfig):
             "coordinator_address",
             "num_processes",
             "process_id",
+            "push_to_hub",
+            "hub_model_id",
+            "hub_private_repo",
+            "hub_every_saves",
+            "hub_license",
         }
     )
     presets = TRAINING_PRESETS
@@ -357,7 +367,10 @@ class TrainConfig(StageConfig):
         basic=True,
     )
     shards: str = knob(
-        "", "The shards' name in the workspace, or their folder.", basic=True, artifact="shards"
+        "",
+        "The shards' name in the workspace, their folder, or their id on the Hub.",
+        basic=True,
+        artifact="shards",
     )
     tokenizer: str = knob(
         "",
@@ -375,8 +388,8 @@ class TrainConfig(StageConfig):
     )
     checkpoint: str = knob(
         "",
-        "A model's name in the workspace or a checkpoint folder whose weights to start from. "
-        "Empty: from scratch.",
+        "A model whose weights to start from: its name in the workspace, a checkpoint folder, or "
+        "an id on the Hub like owner/name or owner/name@revision. Empty: from scratch.",
         artifact="model",
     )
 
@@ -580,6 +593,39 @@ class TrainConfig(StageConfig):
         "", "Also copy the best checkpoint to this folder.", group="Checkpoints", path=True
     )
 
+    push_to_hub: bool = knob(
+        False,
+        "Upload checkpoints to the Hugging Face Hub while the run goes on, and the best one at its "
+        "end. Needs a login (hf auth login) or HF_TOKEN; an upload that fails never stops the run.",
+        title="Push to the Hub",
+        group="Hub",
+    )
+    hub_model_id: str = knob(
+        "",
+        "The repository to push to, like owner/name; without an owner it is yours. Empty: called "
+        "as the model.",
+        title="Hub id",
+        group="Hub",
+        pattern=HUB_ID_PATTERN,
+    )
+    hub_private_repo: bool = knob(
+        True, "Only you can see the repository.", title="Private repository", group="Hub"
+    )
+    hub_every_saves: int = knob(
+        1,
+        "Upload every so many saves; 0: only at the end.",
+        title="Upload every so many saves",
+        group="Hub",
+        ge=0,
+    )
+    hub_license: str = knob(
+        "",
+        "The licence that the card names, as the Hub writes it: apache-2.0, mit, cc-by-4.0.",
+        title="Licence",
+        group="Hub",
+        choices=LICENSES,
+    )
+
     damaged_records: Literal["stop", "skip"] = knob(
         "stop",
         "What a damaged record in the shards does: stop the run, naming it, or be left out and "
@@ -726,6 +772,96 @@ class PreflightConfig(TrainConfig):
     )
 
 
+class PushConfig(StageConfig):
+    """What is published on the Hugging Face Hub, and where.
+
+    Tokens are no setting: they come from HF_TOKEN or the Hub's own login.
+    """
+
+    kind: Literal["model", "tokenizer", "shards"] = knob(
+        "model",
+        "What to publish. Shards become a dataset repository.",
+        title="What",
+        group="What",
+        basic=True,
+    )
+    model: str = knob(
+        "",
+        "A model's name in the workspace, or a checkpoint folder; for a Space alone, an id on the "
+        "Hub.",
+        group="Model",
+        basic=True,
+        artifact="model",
+    )
+    tokenizer: str = knob(
+        "",
+        "A tokenizer's name in the workspace, or its folder.",
+        group="Tokenizer",
+        basic=True,
+        artifact="tokenizer",
+    )
+    shards: str = knob(
+        "",
+        "The shards' name in the workspace, or their folder.",
+        group="Shards",
+        basic=True,
+        artifact="shards",
+    )
+    repo_id: str = knob(
+        "",
+        "The repository, like owner/name; without an owner it is yours. It is made where there is "
+        "none. Empty: called as what is published.",
+        title="Hub id",
+        group="Where",
+        basic=True,
+        pattern=HUB_ID_PATTERN,
+    )
+    private: bool = knob(True, "Only you can see the repository.", group="Where", basic=True)
+    revision: str = knob(
+        "",
+        "A branch to push to, made where there is none. Empty: main.",
+        title="Branch",
+        group="Where",
+        pattern=r"^$|^[A-Za-z0-9][\w.-]*$",
+    )
+    commit_message: str = knob("", "Empty: says what is pushed.", group="Where")
+    license: str = knob(
+        "",
+        "The licence that the card names, as the Hub writes it: apache-2.0, mit, cc-by-4.0.",
+        title="Licence",
+        group="Card",
+        basic=True,
+        choices=LICENSES,
+    )
+    language: str = knob(
+        "",
+        "The text's languages for the card, as ISO codes: en, or de, fr.",
+        group="Card",
+        basic=True,
+        pattern=r"^[A-Za-z, -]*$",
+    )
+    description: str = knob(
+        "", "A sentence or two that the card begins with.", group="Card", basic=True
+    )
+    space: bool = knob(
+        False,
+        "Also make a Space called the same: a demo of the model that answers in the browser.",
+        title="Make a Space",
+        group="Model",
+        basic=True,
+    )
+    dry_run: bool = knob(False, "Only show the files and the card; nothing is sent.", group="Where")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _infer_kind(cls, values: Any) -> Any:
+        """Takes what is named for what is to be published, where nobody says so."""
+        if not isinstance(values, dict) or "kind" in values:
+            return values
+        named = [name for name in ("model", "tokenizer", "shards") if values.get(name)]
+        return {**values, "kind": named[0]} if len(named) == 1 else values
+
+
 class QuickstartConfig(StageConfig):
     """The whole way once on the built-in corpus, within minutes on two CPU cores."""
 
@@ -743,6 +879,7 @@ STAGE_CONFIGS: dict[str, type[StageConfig]] = {
     "shards": ShardConfig,
     "train": TrainConfig,
     "preflight": PreflightConfig,
+    "push": PushConfig,
 }
 
 

@@ -18,7 +18,7 @@ from core.workspace import KINDS, Artifact, Workspace
 _NAMING_FIELDS: dict[str, tuple[str, ...]] = {
     "tokenizer": ("tokenizer",),
     "shards": ("shards",),
-    "model": ("checkpoint",),
+    "model": ("checkpoint", "model"),
     "preflight": (),
 }
 _RESUMABLE_STATES = ("stopped", "failed", "lost")

@@ -1,7 +1,7 @@
 """The stages: which function makes which artifact, and how scripts call them.
 
-`train_tokenizer`, `build_shards` and `train` run in the calling process. What they do is written
-to a run folder as for any other run, so it shows in the page.
+`train_tokenizer`, `build_shards`, `train` and `push` run in the calling process. What they do is
+written to a run folder as for any other run, so it shows in the page.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from core.config import (
     STAGE_CONFIGS,
     CorpusConfig,
     PreflightConfig,
+    PushConfig,
     QuickstartConfig,
     ShardConfig,
     StageConfig,
@@ -32,6 +33,7 @@ _STAGE_FUNCTIONS = {
     "shards": ("core.shards.build", "build"),
     "train": ("core.training.trainer", "train"),
     "preflight": ("core.training.preflight", "run"),
+    "push": ("core.hub.push", "run"),
 }
 ARTIFACT_KINDS = {
     "tokenizer": "tokenizer",
@@ -45,6 +47,11 @@ def stage_function(stage: str) -> StageFunction:
     """Imports and returns the function that does a stage's work."""
     module, name = _STAGE_FUNCTIONS[stage]
     return getattr(importlib.import_module(module), name)
+
+
+def makes_artifact(config: StageConfig) -> bool:
+    """Tells whether a run with this config makes an artifact, or only looks at one or sends it."""
+    return not (isinstance(config, PushConfig) or getattr(config, "evaluate_only", False))
 
 
 def parse_stage_config(stage: str, values: dict[str, Any]) -> StageConfig:
@@ -87,6 +94,16 @@ def preflight(config: PreflightConfig, workspace: Workspace | None = None) -> Ar
         The report; its figures are `manifest.counts` (`core.training.preflight.report.Report`).
     """
     return _run_here("preflight", config, workspace)
+
+
+def push(config: PushConfig, workspace: Workspace | None = None) -> Artifact:
+    """Publishes a model, a tokenizer or shards on the Hugging Face Hub, from this process.
+
+    Returns:
+        What was published; where to, and which files, is in `manifest.counts`
+        (`core.hub.push.Receipt`).
+    """
+    return _run_here("push", config, workspace)
 
 
 def quickstart(

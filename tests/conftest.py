@@ -10,6 +10,7 @@ import pytest
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 os.environ.setdefault("GRADIO_ANALYTICS_ENABLED", "False")
+os.environ.setdefault("HF_HUB_DISABLE_XET", "1")  # The tests' Hub doesn't speak it.
 _KEPT = ("STUDIO_TEST_",)
 
 

@@ -129,7 +129,7 @@ class HubServer:
         handler = type("Handler", (_Handler,), {"hub": self})
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
         self.url = f"http://127.0.0.1:{self._server.server_address[1]}"
-        threading.Thread(target=self._server.serve_forever, daemon=True).start()
+        threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True).start()
 
     def add(
         self,
@@ -375,13 +375,15 @@ class _Handler(BaseHTTPRequestHandler):
         self._send(200, {"files": answers})
 
     def lfs_batch(self, repository: Repository) -> None:
-        objects = []
+        objects, prefix = [], _prefix(repository)
         for one in json.loads(self._body)["objects"]:
             entry = {"oid": one["oid"], "size": one["size"]}
             if one["oid"] not in self.hub.objects:
                 entry["actions"] = {
                     "upload": {"href": f"{self.hub.url}/lfs-storage/{one['oid']}"},
-                    "verify": {"href": f"{self.hub.url}/{repository.name}.git/info/lfs/verify"},
+                    "verify": {
+                        "href": f"{self.hub.url}/{prefix}{repository.name}.git/info/lfs/verify"
+                    },
                 }
             objects.append(entry)
         self._send(200, {"transfer": "basic", "objects": objects})
@@ -417,8 +419,7 @@ class _Handler(BaseHTTPRequestHandler):
                 self._send(400, {"error": f"{key} can't be committed: {value}"})
                 return
         oid = repository.commit(self._revision, changes, deleted, message)
-        prefix = "" if repository.kind == "models" else f"{repository.kind}/"
-        url = f"{self.hub.url}/{prefix}{repository.name}/commit/{oid}"
+        url = f"{self.hub.url}/{_prefix(repository)}{repository.name}/commit/{oid}"
         self._send(200, {"success": True, "commitOid": oid, "commitUrl": url, "hookOutput": ""})
 
     def branch(self, repository: Repository, branch: str) -> None:
@@ -537,6 +538,10 @@ _OTHER_ROUTES: list[tuple[tuple[str, ...], str, Callable[..., None]]] = [
     (("PUT",), r"/lfs-storage/(?P<oid>[0-9a-f]{64})", _Handler.lfs_put),
     (("GET",), r"/api/agent-harnesses", _Handler.nothing),
 ]
+
+
+def _prefix(repository: Repository) -> str:
+    return "" if repository.kind == "models" else f"{repository.kind}/"
 
 
 def _is_large(path: str, size: int) -> bool:

@@ -82,6 +82,7 @@ def test_every_stage_command_of_the_readme_works(tmp_path: Path) -> None:
         "shards",
         "train",
         "preflight",
+        "push",
     }
     for command in others:
         result = run_core(command, tmp_path)
@@ -221,7 +222,9 @@ def core_commands_in(page: str) -> list[list[str]]:
     return [shlex.split(line) for line in re.findall(r"python -m core ([^\n`\"&;]+)", text)]
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/tpu.md", "docs/gpu.md", "docs/flags.md"])
+@pytest.mark.parametrize(
+    "page", ["README.md", "docs/tpu.md", "docs/gpu.md", "docs/flags.md", "docs/hub.md"]
+)
 def test_every_core_command_in_the_docs_is_one(page: str) -> None:
     """Only ours can be tried: the gcloud lines need an account, and a TPU that costs money."""
     commands = core_commands_in((ROOT / page).read_text("utf-8"))

@@ -11,6 +11,7 @@ import gradio as gr
 
 from core.config import Family, PreflightConfig, ShardConfig, TrainConfig
 from core.errors import StudioError
+from core.models.finding import must_be_fetched
 from core.models.registry import count_parameters
 from core.objectives import objectives_of_family
 from core.presets import write_up_of
@@ -33,6 +34,10 @@ _CHECK = """
 <p class="ps-note">Compiles the training step with the settings above for a TPU that isn't here, and
 says whether it fits, how long the run takes and what it costs. It runs on this machine; nothing is
 booked.</p>
+"""
+_FETCHED_FIRST = """
+<p class="ps-note">The checkpoint is on the Hub. The run fetches it first; then it is known whether
+it fits the shards.</p>
 """
 _NO_SHARDS = """
 <p class="ps-note ps-without-shards">No shards are chosen above, so say what they would be like: the
@@ -74,7 +79,8 @@ def render(
 def _check(config: TrainConfig, workspace: Workspace) -> None:
     """Refuses what would fail as soon as it is started, on the devices of this machine."""
     choose(config, find_hardware())
-    open_inputs(config, workspace)
+    if not _is_far(config, workspace):
+        open_inputs(config, workspace)
 
 
 def _check_rows(rows: ShardConfig, config: TrainConfig) -> None:
@@ -228,7 +234,14 @@ def _summarize_check(config: PreflightConfig) -> str:
     return f"Check on a TPU {config.topology}"
 
 
+def _is_far(config: TrainConfig, workspace: Workspace) -> bool:
+    """Tells whether the run begins with a download, which no form should wait for."""
+    return must_be_fetched(config.checkpoint, workspace)
+
+
 def _forecast(config: TrainConfig, workspace: Workspace) -> Forecast:
+    if _is_far(config, workspace):
+        return Forecast(_summarize(config), _FETCHED_FIRST)
     inputs = open_inputs(config, workspace)
     if config.evaluate_only:
         rows = markup.count(len(inputs.validation_rows))

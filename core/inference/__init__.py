@@ -6,8 +6,9 @@ Importing this imports no engine.
 
 from core.inference.generation import generate, generate_stream
 from core.inference.masks import FillMask, fill_mask, fills_masks
-from core.inference.models import DTYPES, Dtype, find_model, stay_on_cpu
+from core.inference.models import DTYPES, Dtype, stay_on_cpu
 from core.inference.scoring import perplexity
+from core.models.finding import find_model
 
 __all__ = [
     "DTYPES",

@@ -21,13 +21,13 @@ from core.inference.models import (
     Dtype,
     bucket_size,
     choose_engine,
-    find_model,
     keep,
     load_tokenizer,
     read_suitable,
 )
 from core.inference.sampling import Sampler, Sampling, check_whole_number
 from core.models import hf
+from core.models.finding import find_model
 from core.workspace import Workspace
 
 # Prompts and caches are padded to powers of two, so that few shapes are ever compiled.

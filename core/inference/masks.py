@@ -21,13 +21,13 @@ from core.inference.models import (
     Dtype,
     bucket_size,
     choose_engine,
-    find_model,
     keep,
     load_tokenizer,
     read_suitable,
 )
 from core.models import hf
 from core.models.architecture import Architecture
+from core.models.finding import find_model
 from core.objectives.rows import shift_right
 from core.workspace import Workspace
 

@@ -1,4 +1,4 @@
-"""Models that answer: found by what they are called, kept in memory, on the engine there is.
+"""Models that answer: kept in memory, on the engine there is.
 
 Importing this imports no engine. What is asked of a model is not known here.
 """
@@ -6,7 +6,6 @@ Importing this imports no engine. What is asked of a model is not known here.
 from __future__ import annotations
 
 import os
-import re
 import sys
 import threading
 from collections import OrderedDict
@@ -15,11 +14,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from core.config import TrainConfig
-from core.errors import CheckpointError, ConfigError, HubError
+from core.errors import CheckpointError, ConfigError
 from core.models import hf
 from core.models.architecture import Architecture
 from core.training.devices import choose, find_hardware
-from core.workspace import Workspace
 
 if TYPE_CHECKING:
     from core.tokenizer import StudioTokenizer
@@ -28,9 +26,6 @@ Dtype = Literal["float32", "mixed_bfloat16", "bfloat16"]
 DTYPES: tuple[Dtype, ...] = get_args(Dtype)
 
 _MODELS_KEPT = 2
-_HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
-_HUB_FILES = ("config.json", "*.safetensors", "*.safetensors.index.json", "tokenizer*.json",
-              "special_tokens_map.json")  # fmt: skip
 _FILES = ("*.json", "*.safetensors", "*.h5", "*.msgpack")
 # What a model of each kind is there for, and who asks it.
 _TALENTS = {
@@ -53,35 +48,6 @@ def stay_on_cpu() -> None:
     os.environ["JAX_PLATFORMS"] = "cpu"
     os.environ.setdefault("KERAS_BACKEND", "jax")
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-
-
-def find_model(reference: str | Path, workspace: Workspace) -> Path:
-    """Finds a checkpoint's folder.
-
-    Args:
-        reference: A model's name in the workspace, a folder, or an id on the Hub, whose files are
-            downloaded where they aren't cached.
-        workspace: Where names are looked up.
-
-    Raises:
-        ConfigError: There is none.
-        HubError: The Hub has no such model, or can't be reached.
-    """
-    name = str(reference)
-    for folder in (workspace.folder("model") / name, Path(name).expanduser()):
-        if name and folder.is_dir():
-            return folder.absolute()
-    if isinstance(reference, str) and _HUB_ID.fullmatch(name):
-        return _download(name)
-    known = ", ".join(artifact.name for artifact in workspace.list("model")[:10])
-    raise ConfigError(
-        f"There is no model called {name!r}" if name else "No model is named",
-        expected=f"a model in the workspace ({known or 'there are none yet'}), a folder with "
-        f"{hf.CONFIG_FILE} and {hf.WEIGHTS_FILE}, or an id on the Hub like user/name",
-        received=name or "nothing",
-        fix="name one of these, or train a model first",
-        field="model",
-    )
 
 
 def keep(folder: Path, dtype: Dtype, load: Callable[[Path, Dtype], Any]) -> Any:
@@ -167,21 +133,3 @@ def _identity(folder: Path) -> tuple[object, ...]:
         str(folder.resolve()),
         *((name, stat.st_mtime_ns, stat.st_size) for name, stat in stats),
     )
-
-
-def _download(name: str) -> Path:
-    """Downloads a checkpoint from the Hub into the Hub's own cache."""
-    from huggingface_hub import snapshot_download
-    from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
-
-    try:
-        return Path(snapshot_download(name, allow_patterns=list(_HUB_FILES)))
-    except (HfHubHTTPError, LocalEntryNotFoundError, OSError) as error:
-        reason = str(error).strip().splitlines()[0] if str(error).strip() else repr(error)
-        raise HubError(
-            f"{name} is no model in the workspace and no folder, and the Hub didn't give it",
-            expected="a model's name, a folder, or the id of a repository that can be read",
-            received=reason,
-            fix="check the name; for a private repository log in with `hf auth login`",
-            field="model",
-        ) from error

@@ -24,7 +24,8 @@ from numpy.typing import NDArray
 from core.errors import ConfigError
 from core.inference.generation import Writer
 from core.inference.masks import FillMask
-from core.inference.models import Dtype, find_model, keep, read_suitable
+from core.inference.models import Dtype, keep, read_suitable
+from core.models.finding import find_model
 from core.tokenizer import StudioTokenizer
 from core.workspace import Workspace
 

@@ -14,6 +14,7 @@ _FUNCTIONS = {
     "shards": "build_shards",
     "train": "train",
     "preflight": "preflight",
+    "push": "push",
 }
 
 

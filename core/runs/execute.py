@@ -19,7 +19,7 @@ from core.errors import StudioError
 from core.events import FolderReporter, RunStopped, is_disk_full
 from core.runs.folder import RunFolder
 from core.runs.process import ProcessIdentity
-from core.stages import parse_stage_config, stage_function
+from core.stages import makes_artifact, parse_stage_config, stage_function
 from core.workspace import Artifact, Workspace
 
 EXIT_FAILED = 1
@@ -44,8 +44,7 @@ def execute_stage(
         raise
     # What a run of several hosts has made lies on the first of them.
     if artifact.path.exists():
-        made = not getattr(config, "evaluate_only", False)
-        reporter.event("artifact", made=made, **describe_artifact(artifact))
+        reporter.event("artifact", made=makes_artifact(config), **describe_artifact(artifact))
     reporter.event("finished", state="done", reason="", results=artifact.manifest.counts)
     return artifact
 

@@ -14,14 +14,20 @@ from core.store import Store
 from core.workspace import Artifact, Workspace
 
 
-def run_here(stage: str, config: StageConfig, workspace: Workspace) -> Artifact:
+def run_here(stage: str, config: StageConfig, workspace: Workspace, run_id: str = "") -> Artifact:
     """Runs a stage in this process and returns its artifact.
+
+    Args:
+        stage: tokenizer, shards, train, ...
+        config: The stage's config.
+        workspace: Where it runs.
+        run_id: What to call the run. Empty: a new id.
 
     Raises:
         Whatever the stage raises.
     """
     record = RunRecord(
-        id=new_run_id(stage),
+        id=run_id or new_run_id(stage),
         stage=stage,
         config=config.model_dump(mode="json"),
         created=time.time(),

@@ -1,8 +1,8 @@
 """Shards are opened, and their rows read by number.
 
-Shards are named by their name in the workspace, their folder, or an address like
-`gs://bucket/folder`, which is copied to the workspace's cache and verified first. A folder needs no
-manifest: one that the original `prepare_tfrecord_shards.py` filled can be named as it is.
+Shards are named by their name in the workspace, their folder, an address like `gs://bucket/folder`
+or an id on the Hub; the last two are copied to the workspace's cache and verified first. A folder
+needs no manifest: one that the original `prepare_tfrecord_shards.py` filled can be named as it is.
 
 Files are mapped, not loaded. Each record is checked by its CRC whenever it is read.
 """
@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from core.errors import MissingDataError, ShardError
 from core.events import Reporter
+from core.hub.client import parse_hub_id
 from core.shards.layout import id_dtype
 from core.shards.records import (
     FixedRecords,
@@ -30,7 +31,7 @@ from core.shards.records import (
     parse_file_name,
     sniff,
 )
-from core.shards.storage import fetch_shards, is_address
+from core.shards.storage import fetch_shards, hub_address, is_address
 from core.workspace import (
     MANIFEST_FILE,
     Manifest,
@@ -225,10 +226,11 @@ class Shards:
 def open_shards(
     reference: str, workspace: Workspace | None = None, reporter: Reporter | None = None
 ) -> Shards:
-    """Opens shards by their name in the workspace, their folder, or their address.
+    """Opens shards by their name in the workspace, their folder, their address, or their Hub id.
 
     Args:
-        reference: `name`, `path/to/folder` or `gs://bucket/folder`.
+        reference: `name`, `path/to/folder`, `gs://bucket/folder`, or `owner/name[@revision]`, a
+            dataset repository on the Hub.
         workspace: Where names are looked up and remote shards are cached. None: the default one.
         reporter: Hears how far a download is.
 
@@ -241,6 +243,8 @@ def open_shards(
     reporter = reporter or Reporter()
     if is_address(reference):
         return _open_folder(fetch_shards(reference, workspace, reporter))
+    if _is_on_hub(reference, workspace):
+        return _open_folder(fetch_shards(hub_address(reference), workspace, reporter))
     if _is_bare_folder(reference, workspace):
         return _open_bare(Path(reference).expanduser())
     artifact = workspace.find("shards", reference)
@@ -258,6 +262,12 @@ def count_tokens(rows: Iterable[NDArray], vocab_size: int) -> NDArray[np.int64]:
     for chunk in rows:
         counts += np.bincount(chunk.reshape(-1), minlength=vocab_size)
     return counts
+
+
+def _is_on_hub(reference: str, workspace: Workspace) -> bool:
+    """Tells whether a reference is an id on the Hub, and nothing here is called so."""
+    here = (workspace.folder("shards") / reference, Path(reference).expanduser())
+    return parse_hub_id(reference) is not None and not any(path.exists() for path in here)
 
 
 def _is_bare_folder(reference: str, workspace: Workspace) -> bool:

@@ -42,6 +42,11 @@ def is_address(reference: str) -> bool:
     return "://" in reference
 
 
+def hub_address(reference: str) -> str:
+    """Returns the address of the dataset repository `owner/name[@revision]` on the Hub."""
+    return f"hf://datasets/{reference}"
+
+
 @dataclass(frozen=True)
 class StoredFile:
     """What a store says of a file.
@@ -374,7 +379,7 @@ def _connect(address: str) -> tuple[Any, str]:
     import fsspec
 
     try:
-        return fsspec.core.url_to_fs(address)
+        return fsspec.core.url_to_fs(address, **_options(address))
     except ImportError as error:
         raise ConfigError(
             f"{address} can't be reached from here",
@@ -391,6 +396,12 @@ def _connect(address: str) -> tuple[Any, str]:
             fix="check the address",
             field="output_dir",
         ) from error
+
+
+def _options(address: str) -> dict[str, Any]:
+    """Returns what a store is to be connected with; the Hub has an endpoint that may be set."""
+    endpoint = os.environ.get("HF_ENDPOINT")
+    return {"endpoint": endpoint} if endpoint and address.startswith("hf://") else {}
 
 
 @contextmanager

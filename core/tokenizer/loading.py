@@ -19,13 +19,15 @@ import numpy as np
 import numpy.typing as npt
 
 from core.errors import ConfigError, HubError, TokenizerError
+from core.hub.pull import pull_tokenizer
 from core.tokenizer.roles import FILES, TOKENIZER_FILE, Roles, read_roles
 from core.workspace import Workspace
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
-_HUB_ID = re.compile(r"\w[\w.-]*(/\w[\w.-]*)?")
+# The oldest models have no owner, as in bert-base-uncased.
+_HUB_ID = re.compile(r"\w[\w.-]*(/\w[\w.-]*)?(@\w[\w.-]*)?")
 _METASPACE = "▁"
 
 
@@ -267,26 +269,20 @@ def _fetch(reference: str, workspace: Workspace) -> Path:
     """Fetches the tokenizer's files of a repository on the Hub; returns their folder."""
     if not _HUB_ID.fullmatch(reference):
         raise _not_found(reference, workspace, "that can't be an id on the Hub either")
-    from huggingface_hub import snapshot_download
-    from huggingface_hub.errors import HfHubHTTPError, RepositoryNotFoundError
-
-    client_error: type[Exception] = HfHubHTTPError.__bases__[0]
     try:
-        return Path(snapshot_download(reference, allow_patterns=list(FILES)))
-    except RepositoryNotFoundError as error:
-        raise _not_found(reference, workspace, "the Hub has no such model") from error
-    except (OSError, ValueError, client_error) as error:
-        raise _not_found(reference, workspace, f"the Hub can't be reached ({error})") from error
+        return pull_tokenizer(reference, FILES)
+    except HubError as error:
+        raise _not_found(reference, workspace, error.received, error.fix) from error
 
 
-def _not_found(reference: str, workspace: Workspace, received: str) -> HubError:
+def _not_found(reference: str, workspace: Workspace, received: str, fix: str = "") -> HubError:
     names = ", ".join(artifact.name for artifact in workspace.list("tokenizer")[:10])
     return HubError(
         f"There is no tokenizer {reference!r}",
         expected=f"a name in the workspace ({names or 'it has none yet'}), a folder, or an id on "
         "the Hub",
         received=f"{reference!r}, which is neither here; and {received[:200]}",
-        fix="check the spelling, or train a tokenizer first",
+        fix=f"{fix or 'check the spelling'}, or train a tokenizer first",
         field="tokenizer",
     )
 

@@ -81,7 +81,7 @@ def export_model(
     artifact = _find_own(workspace, run, counts)
     if artifact is None:
         verify(checkpoint)
-        with workspace.new_artifact("model", _wanted_name(config, inputs), exact=False) as draft:
+        with workspace.new_artifact("model", wanted_name(config, inputs), exact=False) as draft:
             _copy_files(checkpoint, draft.folder)
             values = config.model_dump(mode="json")
             text = json.dumps(values, indent=2, ensure_ascii=False)
@@ -147,7 +147,7 @@ def evaluated_artifact(checkpoint: Path, figures: Mapping[str, float]) -> Artifa
     return Artifact(checkpoint, replace(manifest, counts=dict(figures)))
 
 
-def _wanted_name(config: TrainConfig, inputs: TrainingInputs) -> str:
+def wanted_name(config: TrainConfig, inputs: TrainingInputs) -> str:
     """Returns the name that was asked for, or one from the settings."""
     return config.name or _derived_name(inputs)
 

@@ -13,7 +13,8 @@ from core.config import TrainConfig
 from core.errors import ConfigError
 from core.events import Reporter
 from core.models.architecture import Architecture
-from core.models.hf import CONFIG_FILE, read_architecture
+from core.models.finding import find_model
+from core.models.hf import read_architecture
 from core.models.registry import resolve_architecture
 from core.objectives import (
     OBJECTIVES,
@@ -90,11 +91,15 @@ def open_inputs(
     tokenizer = _open_tokenizer(config, shards, workspace)
     _check_vocabulary(shards, tokenizer)
     _check_validation(shards)
-    checkpoint = find_checkpoint(config.checkpoint, workspace) if config.checkpoint else None
+    checkpoint = (
+        find_model(config.checkpoint, workspace, field="checkpoint", reporter=reporter)
+        if config.checkpoint
+        else None
+    )
     if config.evaluate_only and checkpoint is None:
         raise ConfigError(
             "There is nothing to evaluate",
-            expected="a checkpoint: a model's name in the workspace, or a checkpoint folder",
+            expected="a model's name in the workspace, its folder, or its id on the Hub",
             received="evaluate_only without checkpoint",
             fix="set checkpoint",
             field="checkpoint",
@@ -111,26 +116,6 @@ def open_inputs(
         objective=objective,
         eval_objective=eval_objective,
         checkpoint=checkpoint,
-    )
-
-
-def find_checkpoint(reference: str, workspace: Workspace) -> Path:
-    """Returns the folder of a model in the workspace, or of a checkpoint.
-
-    Raises:
-        ConfigError: There is none by that name.
-    """
-    for folder in (workspace.folder("model") / reference, Path(reference).expanduser()):
-        if (folder / CONFIG_FILE).is_file():
-            return folder
-    names = ", ".join(artifact.name for artifact in workspace.list("model")[:10])
-    raise ConfigError(
-        f"There is no checkpoint {reference!r}",
-        expected=f"a model in the workspace ({names or 'there are none yet'}), or a folder with "
-        f"{CONFIG_FILE} and model.safetensors",
-        received=reference,
-        fix="name one of these",
-        field="checkpoint",
     )
 
 

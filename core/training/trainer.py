@@ -46,13 +46,20 @@ from core.training.engine import (
     variables_by_path,
 )
 from core.training.evaluation import Evaluation, eval_figures
-from core.training.export import check_destination, check_room, evaluated_artifact, export_model
+from core.training.export import (
+    check_destination,
+    check_room,
+    evaluated_artifact,
+    export_model,
+    wanted_name,
+)
 from core.training.inputs import TrainingInputs, open_inputs
 from core.training.meter import Meter
 from core.training.processes import share, share_arrays
 from core.training.resume import check_nothing_is_lost, check_same_run, resumed_plan
 from core.training.tensorboard import FOLDER as TENSORBOARD_FOLDER
 from core.training.tensorboard import ScalarWriter
+from core.training.uploads import Uploads
 from core.workspace import Artifact, Manifest, Workspace
 
 CHECKPOINTS_FOLDER = "checkpoints"
@@ -98,8 +105,11 @@ def train(config: TrainConfig, workspace: Workspace, reporter: Reporter | None =
             replicas=devices.count,
             validation_rows=len(inputs.validation_rows),
         )
-        with _telling_a_lost_process(devices):
-            run = TrainingRun(config, inputs, plan, devices, folder, reporter)
+        with (
+            _telling_a_lost_process(devices),
+            _uploads(config, workspace, inputs, folder, devices, reporter) as uploads,
+        ):
+            run = TrainingRun(config, inputs, plan, devices, folder, reporter, uploads)
             best = run.finish()
             model = None
             if devices.is_first:
@@ -111,6 +121,8 @@ def train(config: TrainConfig, workspace: Workspace, reporter: Reporter | None =
                     counts=run.summary(),
                     run=folder.name,
                 )
+                if uploads:
+                    uploads.finish(model)
             return _artifact_of_all(model, devices)
 
 
@@ -124,6 +136,7 @@ class TrainingRun:
         devices: The engine and device, already started.
         folder: The run's folder.
         reporter: What hears of progress and says when to stop.
+        uploads: What sends checkpoints to the Hub, if that is wanted.
     """
 
     def __init__(
@@ -134,11 +147,13 @@ class TrainingRun:
         devices: Devices,
         folder: Path,
         reporter: Reporter,
+        uploads: Uploads | None = None,
     ) -> None:
         self._config = config
         self._inputs = inputs
         self._devices = devices
         self._reporter = reporter
+        self._uploads = uploads
         self._checkpoints = Checkpoints(folder / CHECKPOINTS_FOLDER)
         self._folder = folder
         self._first_plan = plan
@@ -411,6 +426,8 @@ class TrainingRun:
         rest = {path: array for path, array in values.items() if path not in weights}
         path = self._checkpoints.write(state, rest, write_model)
         self._reporter.event("checkpoint", step=state.step, path=str(path))
+        if self._uploads:
+            self._uploads.offer(path)
 
     def _first_state(self) -> TrainingState:
         return TrainingState(
@@ -556,6 +573,26 @@ def _artifact_of_all(model: Artifact | None, devices: Devices) -> Artifact:
     mine = [str(model.path), asdict(model.manifest)] if model else None
     path, manifest = share(mine, devices)
     return model or Artifact(Path(path), Manifest(**manifest))
+
+
+@contextmanager
+def _uploads(
+    config: TrainConfig,
+    workspace: Workspace,
+    inputs: TrainingInputs,
+    folder: Path,
+    devices: Devices,
+    reporter: Reporter,
+) -> Iterator[Uploads | None]:
+    """Gives what sends checkpoints to the Hub; None where nobody wants that, or another does it."""
+    if not config.push_to_hub or not devices.is_first:
+        yield None
+        return
+    uploads = Uploads(config, workspace, folder, wanted_name(config, inputs), reporter)
+    try:
+        yield uploads
+    finally:
+        uploads.close()
 
 
 @contextmanager

@@ -14,9 +14,10 @@ _TITLES = {
     "shards": "Shards",
     "train": "Training",
     "preflight": "TPU check",
+    "push": "Publish",
 }
 # The tab that holds a stage's form, where it isn't called like the stage.
-_TABS = {"preflight": "train"}
+_TABS = {"preflight": "train", "push": "publish"}
 BAD_ENDINGS = ("failed", "lost")
 # Stages that can save what they have done so far when they are stopped.
 _SAVING = ("train",)

@@ -241,7 +241,7 @@ def test_a_tokenizer_comes_from_the_hub_without_the_weights(
     assert (found["fingerprint"], found["mask"]) == (bpe.fingerprint, 4)
     assert found["files"] == sorted(files.keys() - {"manifest.json"})
     assert older["type"] == "TokenizerError" and "holds no tokenizer" in older["message"]
-    assert missing["type"] == "HubError" and "no such model" in missing["message"]
+    assert missing["type"] == "HubError" and "no such repository" in missing["message"]
     assert again == found, "from the Hub's own cache"
     assert away["type"] == "HubError" and "can't be reached" in away["message"]
 

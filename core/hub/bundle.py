@@ -1,0 +1,248 @@
+"""Which files go to the Hub: those that are known to be good, without what is nobody's business.
+
+Each kind has its list; nothing else in a folder is ever sent, a training state or a log least of
+all. Paths of this machine and names of its cloud are taken out of what is.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path, PurePath
+from typing import Any, Literal
+
+from core.config import TrainConfig, field_extra
+from core.curves import Curve, draw_curves
+from core.errors import CheckpointError, StudioError
+from core.hub.cards import (
+    CURVES_FILE,
+    LOG_FILE,
+    CardNotes,
+    model_card,
+    shards_card,
+    tokenizer_card,
+)
+from core.hub.client import parse_hub_id
+from core.hub.facts import LoggedFigures, ModelFacts
+from core.models.hf import CONFIG_FILE
+from core.shards.read import TOKEN_COUNTS_FILE, TOKENIZER_FOLDER, Shards
+from core.shards.records import parse_file_name
+from core.tokenizer.roles import FILES as TOKENIZER_FILES
+from core.training.checkpoint import EVAL_RESULTS_FILE
+from core.training.export import TRAINING_CONFIG_FILE
+from core.workspace import (
+    MANIFEST_FILE,
+    damaged_files,
+    hash_file,
+    manifest_text,
+    read_manifest,
+)
+
+RepositoryKind = Literal["model", "dataset", "space"]
+
+CARD_FILE = "README.md"
+_MODEL_FILES = re.compile(
+    r"generation_config\.json|model\.safetensors(\.index\.json)?|model-\d+-of-\d+\.safetensors|"
+    r"flax_model\.msgpack|tf_model\.h5|vocab\.(txt|json)|merges\.txt|added_tokens\.json|"
+    + "|".join(re.escape(name) for name in (*TOKENIZER_FILES, EVAL_RESULTS_FILE))
+)
+# Where a run was: somebody's account, and places on their machines.
+_PRIVATE_FIELDS = (
+    "tpu_name", "tpu_zone", "gcp_project", "coordinator_address", "num_processes", "process_id",
+    "output",
+)  # fmt: skip
+# Where transformers notes the folder that a file was read from.
+_ORIGINS = ("_name_or_path", "name_or_path")
+
+
+@dataclass(frozen=True)
+class Upload:
+    """A file to be: its path in the repository, and where its content is or what it is."""
+
+    path: str
+    source: Path | bytes
+
+    @property
+    def bytes(self) -> int:
+        return len(self.source) if isinstance(self.source, bytes) else self.source.stat().st_size
+
+
+@dataclass(frozen=True)
+class Bundle:
+    """All files of a repository.
+
+    Attributes:
+        kind: What the repository is to the Hub.
+        uploads: The files, the card among them.
+        card: The card.
+    """
+
+    kind: RepositoryKind
+    uploads: tuple[Upload, ...]
+    card: str
+
+    @property
+    def bytes(self) -> int:
+        return sum(upload.bytes for upload in self.uploads)
+
+    def listing(self) -> list[dict[str, Any]]:
+        """Returns path and size of each file, as plain values."""
+        return [{"path": upload.path, "bytes": upload.bytes} for upload in self.uploads]
+
+
+def model_bundle(facts: ModelFacts, notes: CardNotes) -> Bundle:
+    """Returns the files of a model: weights, tokenizer, configs, log, curves, card.
+
+    Raises:
+        CheckpointError: A file isn't what was written.
+    """
+    folder = facts.folder
+    kept = sorted(path for path in folder.iterdir() if _MODEL_FILES.fullmatch(path.name))
+    _check_whole(folder, [path.name for path in kept])
+    made = {CONFIG_FILE: _without_origin(folder / CONFIG_FILE)}
+    if facts.config:
+        made[TRAINING_CONFIG_FILE] = _json(clean_config(facts.config))
+    if facts.log:
+        made[LOG_FILE] = _log_lines(facts.log)
+    if any("eval_loss" in row.values for row in facts.log):
+        made[CURVES_FILE] = _draw(facts)
+    uploads = [_upload(path) for path in kept]
+    return _bundle("model", uploads, made, model_card(facts, notes))
+
+
+def tokenizer_bundle(folder: Path, notes: CardNotes) -> Bundle:
+    """Returns the files of a tokenizer."""
+    found = [folder / name for name in TOKENIZER_FILES if (folder / name).is_file()]
+    _check_whole(folder, [path.name for path in found])
+    manifest = read_manifest(folder) if (folder / MANIFEST_FILE).is_file() else None
+    return _bundle("model", map(_upload, found), {}, tokenizer_card(manifest, notes))
+
+
+def shards_bundle(shards: Shards, notes: CardNotes) -> Bundle:
+    """Returns the files of shards, with a manifest by which whoever fetches them checks them."""
+    folder = shards.path
+    names = sorted(
+        str(path.relative_to(folder))
+        for path in folder.rglob("*")
+        if path.is_file() and _belongs_to_shards(path.relative_to(folder))
+    )
+    known = shards.manifest.files
+    entries = {name: known.get(name) or _describe(folder / name) for name in names}
+    manifest = replace(
+        shards.manifest, files=entries, location="", run="", config=_clean(shards.manifest.config)
+    )
+    uploads = [Upload(name, folder / name) for name in names]
+    made = {MANIFEST_FILE: manifest_text(manifest).encode()} if shards.manifest.counts else {}
+    return _bundle("dataset", uploads, made, shards_card(manifest, notes))
+
+
+def clean_config(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns a training config without places on this machine and names of its cloud."""
+    fields = TrainConfig.model_fields
+    values = {name: value for name, value in config.items() if name not in _PRIVATE_FIELDS}
+    for name, value in values.items():
+        extra = field_extra(fields[name]) if name in fields else {}
+        if value and isinstance(value, str) and (extra.get("path") or extra.get("artifact")):
+            values[name] = _last_part(value)
+    return values
+
+
+def _clean(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns any config, those within it too, with paths cut down to their last part."""
+    cleaned: dict[str, Any] = {}
+    for name, value in config.items():
+        if isinstance(value, Mapping):
+            cleaned[name] = _clean(value)
+        else:
+            cleaned[name] = _last_part(value) if isinstance(value, str) else value
+    return cleaned
+
+
+def _last_part(value: str) -> str:
+    """Returns the last part of a path; what isn't one, or is an id on the Hub, stays."""
+    is_local = value.startswith(("/", "~", ".")) or ("/" in value and not parse_hub_id(value))
+    return PurePath(value).name if is_local else value
+
+
+def _bundle(
+    kind: RepositoryKind, uploads: Iterable[Upload], made: Mapping[str, bytes], card: str
+) -> Bundle:
+    extra = [Upload(name, content) for name, content in made.items()]
+    readme = Upload(CARD_FILE, card.encode("utf-8"))
+    listed = sorted([*uploads, *extra], key=lambda upload: upload.path)
+    return Bundle(kind, (readme, *listed), card)
+
+
+def _upload(path: Path) -> Upload:
+    """Returns a file as it is, or without the folder that it was once read from."""
+    if path.name in TOKENIZER_FILES and path.name != TOKENIZER_FILES[0]:
+        return Upload(path.name, _without_origin(path))
+    return Upload(path.name, path)
+
+
+def _without_origin(path: Path) -> bytes:
+    data = path.read_bytes()
+    try:
+        values = json.loads(data)
+    except ValueError:
+        return data
+    if not isinstance(values, dict) or not any(name in values for name in _ORIGINS):
+        return data
+    return _json({name: value for name, value in values.items() if name not in _ORIGINS})
+
+
+def _json(values: Any) -> bytes:
+    return (json.dumps(values, indent=2, ensure_ascii=False) + "\n").encode("utf-8")
+
+
+def _log_lines(log: Iterable[LoggedFigures]) -> bytes:
+    rows = ({"step": row.step, "seconds": row.seconds, **row.values} for row in log)
+    return "".join(json.dumps(row) + "\n" for row in rows).encode()
+
+
+def _draw(facts: ModelFacts) -> bytes:
+    """Draws the losses by step, with the frequency baseline."""
+    curves = []
+    for name, figure, faint in (
+        ("validation loss", "eval_loss", False),
+        ("training loss", "loss", True),
+    ):
+        rows = [row for row in facts.log if figure in row.values]
+        steps, values = [row.step for row in rows], [row.values[figure] for row in rows]
+        curves.append(Curve(name, steps, values, faint=faint))
+    return draw_curves(curves, baseline=facts.figures.get("frequency_baseline_loss"))
+
+
+def _check_whole(folder: Path, names: Iterable[str]) -> None:
+    """Refuses files that differ from what the folder's manifest says of them.
+
+    Raises:
+        CheckpointError: One is damaged.
+    """
+    try:
+        manifest = read_manifest(folder)
+    except StudioError:
+        return
+    sent = {name: entry for name, entry in manifest.files.items() if name in set(names)}
+    if problems := damaged_files(folder, replace(manifest, files=sent)):
+        raise CheckpointError(
+            f"What is in {folder.name} is damaged and is not sent",
+            expected="the files that were written, byte for byte",
+            received=", ".join(problems),
+            fix="push another checkpoint, or make this one again",
+        )
+
+
+def _belongs_to_shards(path: Path) -> bool:
+    folder = path.parent.as_posix()
+    if folder == TOKENIZER_FOLDER:
+        return path.name in TOKENIZER_FILES
+    if path.name == TOKEN_COUNTS_FILE:
+        return folder == "."
+    return folder in (".", "train", "validation") and parse_file_name(path.name) is not None
+
+
+def _describe(path: Path) -> dict[str, Any]:
+    return {"bytes": path.stat().st_size, "sha256": hash_file(path)}

@@ -1,0 +1,466 @@
+"""The cards: what a repository's README.md says of a model, a tokenizer or shards.
+
+The header is read by machines; `huggingface_hub`'s own classes write it. The demo reads a model's
+key figures from it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from core.hub.client import parse_hub_id
+from core.hub.facts import ModelFacts
+from core.workspace import Manifest
+
+if TYPE_CHECKING:
+    from huggingface_hub import CardData, EvalResult
+
+CURVES_FILE = "curves.png"
+LOG_FILE = "training_log.jsonl"
+
+_TASKS = {
+    "encoder": ("fill-mask", "Fill-mask"),
+    "decoder": ("text-generation", "Text generation"),
+    "encoder-decoder": ("text2text-generation", "Text-to-text generation"),
+}
+_FAMILIES = {
+    "roberta": "RoBERTa",
+    "bert": "BERT",
+    "modernbert": "ModernBERT",
+    "gpt2": "GPT-2",
+    "t5": "T5",
+    "bart": "BART",
+}
+_CLASSES = {
+    "encoder": "AutoModelForMaskedLM",
+    "decoder": "AutoModelForCausalLM",
+    "encoder-decoder": "AutoModelForSeq2SeqLM",
+}
+_OBJECTIVES = {
+    "mlm": "masked language modelling: hidden words are predicted",
+    "clm": "causal language modelling: the next token is predicted",
+    "span_corruption": "span corruption: hidden spans are predicted",
+    "denoising": "denoising: the text is restored from a damaged copy",
+}
+_ALGORITHMS = {
+    "unigram": "Unigram",
+    "sentencepiece_unigram": "SentencePiece-style Unigram",
+    "byte_level_bpe": "byte-level BPE",
+    "wordpiece": "WordPiece",
+}
+# What of a training config makes a difference to what was learned, in the order of the table.
+_HYPERPARAMETERS = (
+    "preset", "optimizer", "learning_rate", "lr_scheduler_type", "warmup_steps", "warmup_ratio",
+    "weight_decay", "adam_beta1", "adam_beta2", "adam_epsilon", "muon_momentum",
+    "adam_learning_rate_ratio", "max_grad_norm", "per_replica_batch_size",
+    "gradient_accumulation_steps", "hidden_dropout_prob", "attention_probs_dropout_prob",
+    "mlm_probability", "whole_word_mask", "mean_noise_span_length", "poisson_lambda",
+    "permute_sentence_ratio", "dtype_policy", "seed",
+)  # fmt: skip
+_ONLY_WITH = {
+    "muon_momentum": ("optimizer", "muon"),
+    "adam_learning_rate_ratio": ("optimizer", "muon"),
+    "mean_noise_span_length": ("objective", "span_corruption"),
+    "poisson_lambda": ("objective", "denoising"),
+    "permute_sentence_ratio": ("objective", "denoising"),
+    "whole_word_mask": ("objective", "mlm"),
+}
+_BETWEEN_CODES = re.compile(r"[,\s]+")
+_STUDIO = "Pretrain Studio"
+
+
+@dataclass(frozen=True)
+class CardNotes:
+    """What a card says that only its author knows.
+
+    Attributes:
+        repo_id: Where it goes.
+        license: The licence's name as the Hub knows it, as in apache-2.0.
+        language: ISO 639 codes, separated by commas.
+        description: Sentences to begin with.
+    """
+
+    repo_id: str
+    license: str = ""
+    language: str = ""
+    description: str = ""
+
+    @property
+    def name(self) -> str:
+        return self.repo_id.rsplit("/", 1)[-1]
+
+    @property
+    def languages(self) -> list[str]:
+        return [code for code in _BETWEEN_CODES.split(self.language) if code]
+
+
+def model_card(facts: ModelFacts, notes: CardNotes) -> str:
+    """Returns the card of a model; it says as much as is known."""
+    from huggingface_hub import ModelCardData
+
+    kind, results = facts.architecture.kind, _eval_results(facts)
+    base = parse_hub_id(str(facts.config.get("checkpoint") or ""))
+    data = ModelCardData(
+        language=notes.languages or None,
+        license=notes.license or None,
+        library_name="transformers",
+        pipeline_tag=_TASKS[kind][0],
+        base_model=base[0] if base else None,
+        datasets=_datasets(facts.corpus),
+        tags=[facts.architecture.model_type, "pretrain-studio"],
+        model_name=notes.name if results else None,
+        eval_results=results or None,
+        parameters=facts.parameters,
+    )
+    sections = [
+        f"# {notes.name}",
+        notes.description,
+        _about_model(facts),
+        _section("Use", _use_of_model(facts, notes.repo_id)),
+        _section("Evaluation", _evaluation(facts)),
+        _section("Text", _about_text(facts.corpus, facts.shards, notes.license)),
+        _section("Tokenizer", _scorecard(facts.tokenizer_manifest)),
+        _section("Training", _training(facts)),
+        _section("Provenance", _provenance(facts)),
+    ]
+    return _card(data, sections)
+
+
+def tokenizer_card(manifest: Manifest | None, notes: CardNotes) -> str:
+    """Returns the card of a tokenizer."""
+    from huggingface_hub import ModelCardData
+
+    corpus = _corpus_of(manifest)
+    data = ModelCardData(
+        language=notes.languages or None,
+        license=notes.license or None,
+        library_name="transformers",
+        datasets=_datasets(corpus),
+        tags=["tokenizer", "pretrain-studio"],
+    )
+    use = (
+        "```python\nfrom transformers import AutoTokenizer\n\n"
+        f'tokenizer = AutoTokenizer.from_pretrained("{notes.repo_id}")\n```\n\n'
+        f"In {_STUDIO}:\n\n```sh\npython -m core shards --tokenizer {notes.repo_id}\n```"
+    )
+    sections = [
+        f"# {notes.name}",
+        notes.description,
+        f"A tokenizer, trained with {_STUDIO}." if manifest else "A tokenizer.",
+        _section("Use", use),
+        _section("Scorecard", _scorecard(manifest)),
+        _section("Text", _about_text(corpus, manifest, notes.license)),
+        _section("Provenance", _table(_versions_and(manifest))),
+    ]
+    return _card(data, sections)
+
+
+def shards_card(manifest: Manifest, notes: CardNotes) -> str:
+    """Returns the card of shards, which are a dataset to the Hub."""
+    from huggingface_hub import DatasetCardData
+
+    counts = manifest.counts
+    corpus = _corpus_of(manifest)
+    data = DatasetCardData(
+        language=notes.languages or None,
+        license=notes.license or None,
+        pretty_name=notes.name,
+        source_datasets=_datasets(corpus),
+        tags=["tfrecord", "pretrain-studio"],
+    )
+    layout = (
+        "TFRecord files in `train/` and `validation/`, called `dataset-{shard}-{records}.tfrecord`."
+        " Each record is a `tf.train.Example` whose feature `input_ids` holds a row of token ids"
+        + ("." if manifest.config.get("record_format") == "int64" else " as little-endian bytes.")
+        + " `manifest.json` has the size and SHA-256 of each file; `tokenizer/` is the tokenizer."
+    )
+    rows = [
+        ("Tokens in a row", _whole(counts.get("row_length"))),
+        ("Training rows", _whole(counts.get("train_rows"))),
+        ("Validation rows", _whole(counts.get("validation_rows"))),
+        ("Training tokens", _whole(counts.get("train_tokens"))),
+        ("Vocabulary", _whole(counts.get("vocab_size"))),
+        ("For the objective", f"`{manifest.config.get('objective', 'mlm')}`"),
+    ]
+    sections = [
+        f"# {notes.name}",
+        notes.description,
+        f"Text as rows of token ids, ready to train on. Made with {_STUDIO}.",
+        _section("Use", f"```sh\npython -m core train --shards {notes.repo_id}\n```\n\n{layout}"),
+        _section("Figures", _table(rows)),
+        _section("Text", _about_text(corpus, manifest, notes.license)),
+        _section("Provenance", _table(_versions_and(manifest))),
+    ]
+    return _card(data, sections)
+
+
+def _card(data: CardData, sections: Iterable[str]) -> str:
+    body = "\n\n".join(section for section in sections if section)
+    return f"---\n{data.to_yaml()}\n---\n\n{body}\n"
+
+
+def _eval_results(facts: ModelFacts) -> list[EvalResult]:
+    """Returns the figures for the header, under names that don't change."""
+    from huggingface_hub import EvalResult
+
+    task, task_name = _TASKS[facts.architecture.kind]
+    datasets = _datasets(facts.corpus)
+    metrics = (
+        ("loss", "Validation loss", "eval_loss"),
+        ("loss", "Frequency baseline", "frequency_baseline_loss"),
+        ("perplexity", "Perplexity", "eval_perplexity"),
+        ("accuracy", "Accuracy", "eval_accuracy"),
+    )
+    return [
+        EvalResult(
+            task_type=task,
+            task_name=task_name,
+            dataset_type=datasets[0] if datasets else "text",
+            dataset_name=f"Held out of {datasets[0] if datasets else _text_name(facts.corpus)}",
+            dataset_split="validation",
+            metric_type=kind,
+            metric_name=name,
+            metric_value=round(float(facts.figures[figure]), 6),
+        )
+        for kind, name, figure in metrics
+        if figure in facts.figures
+    ]
+
+
+def _about_model(facts: ModelFacts) -> str:
+    family = _FAMILIES.get(facts.architecture.model_type, facts.architecture.model_type)
+    begins = f"A {family} ({facts.size}) of {_short(facts.parameters)} parameters"
+    if not facts.config:
+        return f"{begins}."
+    whence = "trained from scratch"
+    if checkpoint := str(facts.config.get("checkpoint") or ""):
+        known = parse_hub_id(checkpoint)
+        whence = (
+            f"trained on from [{known[0]}](https://hf.co/{known[0]})" if known else "trained on"
+        )
+        whence += "" if known else " from another checkpoint"
+    done, planned = int(facts.figures.get("num_train_steps", 0)), facts.planned_steps
+    still = (
+        f"\n\n**The run goes on**: this is step {done:,} of {planned:,}." if done < planned else ""
+    )
+    learned = _OBJECTIVES.get(facts.objective, facts.objective)
+    return (
+        f"{begins}, {whence} with {_STUDIO} on {_text_name(facts.corpus)}. It learned by {learned}."
+        f" It knows nothing but that text, with the errors and leanings that are in it.{still}"
+    )
+
+
+def _use_of_model(facts: ModelFacts, repo_id: str) -> str:
+    kind = facts.architecture.kind
+    mask = facts.tokenizer.mask_token if facts.tokenizer else None
+    if kind == "encoder" and mask:
+        text = _example(facts.corpus, mask)
+        call = f'fill = pipeline("fill-mask", "{repo_id}")\nprint(fill("{text}"))'
+        ours = f'python -m core fill-mask {repo_id} "{text}"'
+    elif kind == "decoder":
+        call = f'write = pipeline("text-generation", "{repo_id}")\nprint(write("The"))'
+        ours = f'python -m core generate {repo_id} "The"'
+    else:
+        return (
+            f"```python\nfrom transformers import {_CLASSES[kind]}, AutoTokenizer\n\n"
+            f'tokenizer = AutoTokenizer.from_pretrained("{repo_id}")\n'
+            f'model = {_CLASSES[kind]}.from_pretrained("{repo_id}")\n```\n\n'
+            f"In {_STUDIO}:\n\n"
+            f'```sh\npython -m core generate {repo_id} "The"\n```'
+        )
+    return (
+        f"```python\nfrom transformers import pipeline\n\n{call}\n```\n\n"
+        f"In {_STUDIO}:\n\n```sh\n{ours}\n```"
+    )
+
+
+def _example(corpus: Mapping[str, Any], mask: str) -> str:
+    docs = corpus.get("source") == "docs"
+    return f"Returns the {mask} of the array." if docs else f"This is the {mask} of the day."
+
+
+def _evaluation(facts: ModelFacts) -> str:
+    figures = facts.figures
+    if "eval_loss" not in figures:
+        return ""
+    rows = [
+        ("Validation loss", f"**{figures['eval_loss']:.4f}** nats"),
+        ("Frequency baseline", _nats(figures.get("frequency_baseline_loss"))),
+        ("Perplexity", _number(figures.get("eval_perplexity"))),
+        ("Accuracy", _percent(figures.get("eval_accuracy"))),
+        ("At step", _whole(figures.get("best_step"))),
+    ]
+    gain = _gain(figures)
+    about = (
+        "Measured on text that was held out, as published (15 % of the tokens hidden), on masks "
+        "that never change."
+        if facts.objective == "mlm"
+        else "Measured on text that was held out."
+    )
+    baseline = (
+        " The frequency baseline is what counting words comes to on the same predictions."
+        if "frequency_baseline_loss" in figures
+        else ""
+    )
+    drawn = any("eval_loss" in row.values for row in facts.log)
+    picture = (
+        f"![Training and validation loss by step, with the frequency baseline]({CURVES_FILE})\n\n"
+        f"All figures by step are in [{LOG_FILE}]({LOG_FILE})."
+    )
+    return "\n\n".join(
+        filter(None, [f"{about}{baseline}{gain}", _table(rows), picture if drawn else ""])
+    )
+
+
+def _gain(figures: Mapping[str, float]) -> str:
+    if "frequency_baseline_loss" not in figures:
+        return ""
+    gain = figures["frequency_baseline_loss"] - figures["eval_loss"]
+    return f" The model is {gain:.2f} nats below it." if gain > 0 else " The model is not below it."
+
+
+def _about_text(corpus: Mapping[str, Any], manifest: Manifest | None, license: str) -> str:
+    if not corpus:
+        return ""
+    counts = manifest.counts if manifest else {}
+    rows = [
+        ("Source", _text_name(corpus)),
+        ("Configuration", _code(corpus.get("dataset_config")) if _datasets(corpus) else ""),
+        ("Training documents", _whole(counts.get("train_documents"))),
+        ("Held-out documents", _whole(counts.get("validation_documents"))),
+        ("Training tokens", _whole(counts.get("train_tokens"))),
+    ]
+    own = f"`{license}`" if license else "not stated"
+    note = (
+        f"Licence of this repository: {own}. The text is under terms of its own; whoever uses this"
+        " should know them."
+    )
+    return f"{_table(rows)}\n\n{note}"
+
+
+def _scorecard(manifest: Manifest | None) -> str:
+    if manifest is None:
+        return ""
+    scores = manifest.counts
+    where = "held-out text" if scores.get("scored_on") == "validation" else "its training text"
+    algorithm = str(manifest.config.get("algorithm", ""))
+    rows = [
+        ("Algorithm", _ALGORITHMS.get(algorithm, algorithm)),
+        ("Tokens", _whole(scores.get("vocab_size"))),
+        ("Tokens a word", _number(scores.get("tokens_per_word"))),
+        ("Bytes a token", _number(scores.get("bytes_per_token"))),
+        ("Unknown", _percent(scores.get("unknown_share"))),
+        ("Measured on", where if "tokens_per_word" in scores else ""),
+    ]
+    return _table(rows)
+
+
+def _training(facts: ModelFacts) -> str:
+    config, figures = {**facts.config, "objective": facts.objective}, facts.figures
+    if not facts.config:
+        return ""
+    architecture = facts.architecture
+    rows = [
+        ("Objective", _code(facts.objective)),
+        ("Layers x width", f"{architecture.num_hidden_layers} x {architecture.hidden_size}"),
+        ("Attention heads", str(architecture.num_attention_heads)),
+        ("Steps", _whole(figures.get("num_train_steps"))),
+        ("Tokens seen", _short(figures["tokens"]) if "tokens" in figures else ""),
+        ("Device", facts.device),
+        ("Time", _duration(figures.get("seconds"))),
+        *((_words(name), _code(config.get(name))) for name in _HYPERPARAMETERS
+          if _matters(name, config)),
+    ]  # fmt: skip
+    return _table(rows)
+
+
+def _matters(name: str, config: Mapping[str, Any]) -> bool:
+    if name == "warmup_ratio" and config.get("warmup_steps") is not None:
+        return False
+    field, value = _ONLY_WITH.get(name, ("", None))
+    return not field or config.get(field) == value
+
+
+def _provenance(facts: ModelFacts) -> str:
+    rows = [(f"Fingerprint of the {kind}", _code(one)) for kind, one in facts.fingerprints.items()]
+    return _table([*rows, *((name, version) for name, version in facts.versions.items())])
+
+
+def _versions_and(manifest: Manifest | None) -> list[tuple[str, str]]:
+    if manifest is None:
+        return []
+    made_from = [
+        (f"Fingerprint of the {kind}", _code(one)) for kind, one in manifest.inputs.items()
+    ]
+    return [("Fingerprint", _code(manifest.fingerprint)), *made_from, *manifest.versions.items()]
+
+
+def _corpus_of(manifest: Manifest | None) -> dict[str, Any]:
+    corpus = manifest.config.get("corpus") if manifest else None
+    return dict(corpus) if isinstance(corpus, dict) else {}
+
+
+def _datasets(corpus: Mapping[str, Any]) -> list[str] | None:
+    return [str(corpus["dataset_name"])] if corpus.get("source") == "hub" else None
+
+
+def _text_name(corpus: Mapping[str, Any]) -> str:
+    """Says what the text is, without a path of anybody's machine."""
+    if datasets := _datasets(corpus):
+        return f"[{datasets[0]}](https://hf.co/datasets/{datasets[0]})"
+    return {
+        "docs": "the documentation of installed Python packages",
+        "files": "text files of its author",
+    }.get(str(corpus.get("source")), "text that is not described here")
+
+
+def _section(title: str, body: str) -> str:
+    return f"## {title}\n\n{body}" if body else ""
+
+
+def _table(rows: Iterable[tuple[str, str]]) -> str:
+    """Returns a table of those rows that say something."""
+    lines = [f"| {name} | {value} |" for name, value in rows if value]
+    return "\n".join(["| | |", "|---|---|", *lines]) if lines else ""
+
+
+def _words(name: str) -> str:
+    return name.replace("_", " ").replace("adam ", "Adam ").capitalize()
+
+
+def _code(value: Any) -> str:
+    return "" if value in (None, "") else f"`{value}`"
+
+
+def _whole(value: Any) -> str:
+    return "" if value is None else f"{int(value):,}"
+
+
+def _number(value: Any) -> str:
+    return "" if value is None else f"{value:.4g}"
+
+
+def _nats(value: Any) -> str:
+    return "" if value is None else f"{value:.4f} nats"
+
+
+def _percent(value: Any) -> str:
+    return "" if value is None else f"{100 * value:.2f} %"
+
+
+def _short(value: float) -> str:
+    for size, word in ((1e9, "billion"), (1e6, "million"), (1e3, "thousand")):
+        if value >= size:
+            return f"{value / size:.3g} {word}"
+    return f"{value:.0f}"
+
+
+def _duration(seconds: Any) -> str:
+    if seconds is None:
+        return ""
+    if seconds >= 3600:
+        return f"{seconds / 3600:.1f} hours"
+    return f"{seconds / 60:.1f} minutes" if seconds >= 60 else f"{seconds:.0f} seconds"

@@ -1,0 +1,277 @@
+"""The one way to the Hub: who is signed in, what is tried again, and what its refusals mean.
+
+A token is never passed on, kept or shown: `huggingface_hub` finds it in `HF_TOKEN` or in its own
+login, and what a message says of it is blotted out.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from core.errors import HubError, StudioError
+from core.events import RunStopped, is_disk_full
+
+if TYPE_CHECKING:
+    from huggingface_hub import HfApi
+
+T = TypeVar("T")
+
+LOG_IN = "make a token with the right to write at https://huggingface.co/settings/tokens, then run "
+LOG_IN += "`hf auth login`, or set HF_TOKEN"
+
+_HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
+_REVISION = re.compile(r"[A-Za-z0-9][\w.-]*")
+# What huggingface_hub asks once. Everything else it tries six times by itself.
+_ASKED_ONCE = re.compile(
+    r"/api/(whoami-v2|repos/create|validate-yaml)|/commit/|/variables|/branch/"
+)
+# Tried again only where the Hub answers: without a network, what is in the cache will do.
+_LOOKED_UP = re.compile(r"/api/models/.*/revision/")
+_TRANSIENT = (429, 500, 502, 503, 504)
+_ATTEMPTS = 5
+_FIRST_PAUSE_SECONDS = 0.5
+_LONGEST_PAUSE_SECONDS = 60.0
+# Signed addresses of storage are as good as a password while they last.
+_QUERY = re.compile(r"(https?://[^\s?'\"]+)\?[^\s'\"]*")
+_TOKEN = re.compile(r"\bhf_[A-Za-z0-9_-]{4,}")
+_LONGEST_REASON = 300
+
+
+@dataclass(frozen=True)
+class Account:
+    """Whose token it is.
+
+    Attributes:
+        name: The user.
+        can_write: Whether the token may write; True where the Hub doesn't say.
+        organizations: Where the user may write too, perhaps.
+    """
+
+    name: str
+    can_write: bool
+    organizations: tuple[str, ...] = ()
+
+
+def connect() -> HfApi:
+    """Returns the Hub's client, as quiet as a log wants it."""
+    from huggingface_hub import HfApi
+    from huggingface_hub.utils.tqdm import disable_progress_bars
+
+    disable_progress_bars()
+    for name in ("huggingface_hub.utils._http", "huggingface_hub.hf_api"):
+        logger = logging.getLogger(name)
+        if _blot_out not in logger.filters:
+            logger.addFilter(_blot_out)
+    # huggingface_hub itself looks at HF_ENDPOINT only once, when it is imported.
+    return HfApi(endpoint=os.environ.get("HF_ENDPOINT") or None)
+
+
+def is_signed_in() -> bool:
+    """Tells whether there is a token. Asks nobody."""
+    from huggingface_hub import get_token
+
+    return bool(get_token())
+
+
+def sign_in() -> Account:
+    """Returns whose token it is.
+
+    Raises:
+        HubError: There is none, it isn't valid, or the Hub can't be reached.
+    """
+    if not is_signed_in():
+        raise HubError(
+            "Nobody is signed in to the Hugging Face Hub",
+            expected="a token in HF_TOKEN, or the login of `hf auth login`",
+            received="neither",
+            fix=LOG_IN,
+        )
+    answer = ask("The Hub was asked whose token it is", connect().whoami)
+    role = answer.get("auth", {}).get("accessToken", {}).get("role", "")
+    organizations = tuple(one["name"] for one in answer.get("orgs", []))
+    return Account(str(answer["name"]), role != "read", organizations)
+
+
+def parse_hub_id(reference: str) -> tuple[str, str] | None:
+    """Returns id and revision of `owner/name` or `owner/name@revision`; None for anything else."""
+    name, _, revision = reference.partition("@")
+    if not _HUB_ID.fullmatch(name) or ("@" in reference and not _REVISION.fullmatch(revision)):
+        return None
+    return name, revision or "main"
+
+
+def ask(what: str, call: Callable[..., T], *arguments: Any, field: str = "", **named: Any) -> T:
+    """Calls a method of the client, again where that helps, and explains what it refuses.
+
+    Args:
+        what: What was asked, as the beginning of an error: "owner/name can't be written to".
+        call: The method.
+        *arguments: What to call it with.
+        field: The config field that an error concerns.
+        **named: What to call it with.
+
+    Raises:
+        HubError: The Hub refused, or couldn't be reached after several attempts.
+    """
+    for attempt in range(_ATTEMPTS):
+        try:
+            with explaining(what, field=field):
+                return call(*arguments, **named)
+        except HubError as error:
+            pause = _pause_seconds(error.__cause__, attempt)
+            if pause is None or attempt + 1 == _ATTEMPTS:
+                raise
+            time.sleep(pause)
+    raise AssertionError("the last attempt returns or raises")
+
+
+@contextmanager
+def explaining(what: str, *, field: str = "") -> Iterator[None]:
+    """Turns what the Hub's client raises into a HubError that says what to do."""
+    from huggingface_hub.errors import HfHubHTTPError
+
+    # The root of the HTTP client's own errors, whichever client this huggingface_hub uses.
+    client_error: type[Exception] = HfHubHTTPError.__bases__[0]
+    try:
+        yield
+    except (StudioError, RunStopped):
+        raise
+    except (OSError, ValueError, RuntimeError, client_error) as error:
+        if is_disk_full(error):
+            raise
+        raise _explained(what, error, field) from error
+
+
+def redact(text: str) -> str:
+    """Returns a text without tokens and without the signatures of addresses."""
+    from huggingface_hub import get_token
+
+    token = get_token()
+    if token:
+        text = text.replace(token, "…")
+    return _TOKEN.sub("hf_…", _QUERY.sub(r"\1", text))
+
+
+def _explained(what: str, error: Exception, field: str) -> HubError:
+    root = _root(error)
+    status = _status(root)
+    expected, fix = _advice(root, status)
+    return HubError(what, expected=expected, received=_reason(root, status), fix=fix, field=field)
+
+
+def _advice(error: BaseException, status: int | None) -> tuple[str, str]:
+    """Returns what would have been right, and what to do."""
+    from huggingface_hub.errors import (
+        GatedRepoError,
+        LocalTokenNotFoundError,
+        RevisionNotFoundError,
+    )
+
+    if isinstance(error, LocalTokenNotFoundError):
+        return "somebody to be signed in", LOG_IN
+    if isinstance(error, GatedRepoError):
+        page = "ask for access on the repository's page, then sign in: hf auth login"
+        return "a repository that your login was granted access to", page
+    if isinstance(error, RevisionNotFoundError):
+        return "a branch, tag or commit that is there", "check what stands behind the @"
+    if status is None and isinstance(error, ValueError) and not isinstance(error, OSError):
+        return "what the Hub takes", "mend what it names"
+    known = {
+        400: ("what the Hub takes", "mend what it names"),
+        401: ("a valid token, and a repository that it may read", _CHECK_TOKEN),
+        402: ("an account that may have this", "see what the Hub asks for on the page it names"),
+        403: ("a token that may write there", _CHECK_RIGHTS),
+        404: ("a repository that is there, and that your token may read", _CHECK_NAME),
+        409: ("a repository that nobody else is changing", "wait a moment, then try again"),
+        429: ("fewer requests than the Hub allows", "wait a few minutes, then try again"),
+    }
+    if status in known:
+        return known[status]
+    if status is not None and status >= 500:
+        return "a Hub that is well", "try again later; see https://status.huggingface.co"
+    return (
+        "a connection to the Hub (or to HF_ENDPOINT)",
+        "see whether this machine is online, then try again",
+    )
+
+
+_CHECK_TOKEN = f"see whether the token has expired (`hf auth whoami`); if so, {LOG_IN}"
+_CHECK_RIGHTS = (
+    "choose a repository of your own (an id without an owner is yours), or a token with the right "
+    "to write to that one"
+)
+_CHECK_NAME = "check the spelling; for a private one sign in first: hf auth login"
+
+
+def _root(error: BaseException) -> BaseException:
+    """Returns what the client wraps in errors of its own while it uploads or looks in the cache."""
+    from huggingface_hub.errors import LocalEntryNotFoundError
+
+    wrapped = isinstance(error, LocalEntryNotFoundError) or type(error) is RuntimeError
+    return error.__cause__ if wrapped and error.__cause__ is not None else error
+
+
+def _status(error: BaseException | None) -> int | None:
+    response = getattr(error, "response", None)
+    return None if response is None else int(response.status_code)
+
+
+def _reason(error: BaseException, status: int | None) -> str:
+    """Returns what was said, on one line: status, then the server's own words."""
+    from huggingface_hub.errors import GatedRepoError, RepositoryNotFoundError
+
+    words = getattr(error, "server_message", None) or str(error) or type(error).__name__
+    if isinstance(error, RepositoryNotFoundError) and not isinstance(error, GatedRepoError):
+        words = "no such repository, or none that your token may see"
+    line = " ".join(redact(str(words)).split())
+    if len(line) > _LONGEST_REASON:
+        line = line[:_LONGEST_REASON] + "…"
+    if status:
+        return f"{status}: {line}"
+    return f"it can't be reached ({line})" if _is_unreachable(error) else line
+
+
+def _address(error: BaseException | None) -> str:
+    """Returns what was asked for when an error came up; nothing where that isn't known."""
+    response = getattr(error, "response", None)
+    try:
+        request = response.request if response is not None else getattr(error, "request", None)
+    except RuntimeError:  # The HTTP client's errors say so where there was no request.
+        return ""
+    return str(getattr(request, "url", ""))
+
+
+def _is_unreachable(error: BaseException) -> bool:
+    from huggingface_hub.errors import HfHubHTTPError
+
+    return isinstance(error, (HfHubHTTPError.__bases__[0], ConnectionError))
+
+
+def _pause_seconds(error: BaseException | None, attempt: int) -> float | None:
+    """Returns how long to wait before another attempt; None where that isn't ours to make."""
+    from huggingface_hub.errors import HfHubHTTPError
+
+    root = _root(error) if error else None
+    address = _address(root)
+    answered = isinstance(root, HfHubHTTPError)
+    if not _ASKED_ONCE.search(address) and not (answered and _LOOKED_UP.search(address)):
+        return None
+    if answered and _status(root) not in _TRANSIENT:
+        return None
+    pause = _FIRST_PAUSE_SECONDS * 2**attempt
+    response = getattr(root, "response", None)
+    said = response.headers.get("Retry-After", "") if response is not None else ""
+    return min(float(said) if said.isdecimal() else pause, _LONGEST_PAUSE_SECONDS)
+
+
+def _blot_out(record: logging.LogRecord) -> bool:
+    """Lets a record through without signatures and tokens."""
+    record.msg, record.args = redact(record.getMessage()), ()
+    return True

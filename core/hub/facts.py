@@ -1,0 +1,219 @@
+"""What is known of a model: its own files, its run, and what it was made from.
+
+Nothing has to be known. A model that was trained elsewhere is a folder with `config.json` and
+weights; one from this workspace leads to its run, its shards, its tokenizer and their text.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from core.config import TrainConfig
+from core.errors import StudioError
+from core.events import EVENTS_FILE, read_events, read_notes
+from core.models.architecture import Architecture
+from core.models.hf import read_architecture
+from core.models.registry import count_parameters, size_of
+from core.objectives import objectives_of_family
+from core.runs.folder import RunFolder
+from core.tokenizer import StudioTokenizer
+from core.tokenizer.roles import TOKENIZER_FILE
+from core.training.checkpoint import EVAL_RESULTS_FILE, STATE_FILE, read_state
+from core.training.devices import is_description
+from core.workspace import MANIFEST_FILE, Manifest, Workspace, read_manifest
+
+
+@dataclass(frozen=True)
+class LoggedFigures:
+    """What a run measured at a step, so many seconds after its first figure."""
+
+    step: int
+    seconds: float
+    values: dict[str, float]
+
+
+@dataclass(frozen=True)
+class ModelFacts:
+    """What is known of a model.
+
+    Attributes:
+        folder: Its files.
+        architecture: Its dimensions.
+        parameters: How many numbers were learned.
+        tokenizer: The tokenizer beside it, if there is one.
+        config: What its training was told; empty where that isn't known.
+        figures: Results: `eval_loss` and the like, `num_train_steps`, `tokens`, `seconds`.
+        planned_steps: How many steps the run is to have; 0 where that isn't known.
+        fingerprints: Of shards and tokenizer.
+        versions: Of the libraries that trained it.
+        device: What it was trained on, in a line.
+        log: What its run measured, in order.
+        shards: What the shards it was trained on say of themselves, where they are here.
+        tokenizer_manifest: What its tokenizer says of its making, where that is here.
+    """
+
+    folder: Path
+    architecture: Architecture
+    parameters: int
+    tokenizer: StudioTokenizer | None = None
+    config: dict[str, Any] = field(default_factory=dict)
+    figures: dict[str, float] = field(default_factory=dict)
+    planned_steps: int = 0
+    fingerprints: dict[str, str] = field(default_factory=dict)
+    versions: dict[str, str] = field(default_factory=dict)
+    device: str = ""
+    log: tuple[LoggedFigures, ...] = ()
+    shards: Manifest | None = None
+    tokenizer_manifest: Manifest | None = None
+
+    @property
+    def objective(self) -> str:
+        """What it learned to predict; by its family where nobody has said so."""
+        named = str(self.config.get("objective", "auto"))
+        return objectives_of_family(self.architecture.model_type)[0] if named == "auto" else named
+
+    @property
+    def size(self) -> str:
+        """The published size's name, or layers and width."""
+        layers, width = self.architecture.num_hidden_layers, self.architecture.hidden_size
+        return size_of(self.architecture) or f"{layers} x {width}"
+
+    @property
+    def corpus(self) -> dict[str, Any]:
+        """The corpus config of its shards, or of its tokenizer; empty where neither is known."""
+        for manifest in (self.shards, self.tokenizer_manifest):
+            if manifest and isinstance(manifest.config.get("corpus"), dict):
+                return dict(manifest.config["corpus"])
+        return {}
+
+
+def gather_facts(folder: Path, workspace: Workspace, run: Path | None = None) -> ModelFacts:
+    """Finds out what is known of a model.
+
+    Args:
+        folder: A model of the workspace, a checkpoint of a run, or any folder with a model in it.
+        workspace: Where its run, shards and tokenizer may be.
+        run: The folder of the run, where the model's own files don't lead to it.
+
+    Raises:
+        CheckpointError: There is no model in the folder.
+    """
+    architecture = read_architecture(folder)
+    manifest = _manifest(folder)
+    made = _of_state(folder) if (folder / STATE_FILE).is_file() else _of_manifest(manifest)
+    run = run or _run_of(folder, manifest, workspace)
+    tokenizer = StudioTokenizer(folder) if (folder / TOKENIZER_FILE).is_file() else None
+    fingerprints = dict(made.get("fingerprints", {}))
+    if tokenizer:
+        fingerprints["tokenizer"] = tokenizer.fingerprint
+    return ModelFacts(
+        folder=folder,
+        architecture=architecture,
+        parameters=count_parameters(architecture),
+        tokenizer=tokenizer,
+        config=made.get("config", {}),
+        figures={**_eval_results(folder), **made.get("figures", {})},
+        planned_steps=int(made.get("planned_steps", 0)),
+        fingerprints=fingerprints,
+        versions=dict(manifest.versions) if manifest else {},
+        device=_device(run),
+        log=_log(run),
+        shards=_made_from(workspace, "shards", fingerprints),
+        tokenizer_manifest=_made_from(workspace, "tokenizer", fingerprints),
+    )
+
+
+def _manifest(folder: Path) -> Manifest | None:
+    """Returns what a folder says of itself; one that others made says nothing."""
+    try:
+        return read_manifest(folder) if (folder / MANIFEST_FILE).is_file() else None
+    except StudioError:
+        return None
+
+
+def _of_manifest(manifest: Manifest | None) -> dict[str, Any]:
+    if manifest is None or manifest.kind != "model":
+        return {}
+    return {
+        "config": _training_config(manifest.config),
+        "figures": _numbers(manifest.counts),
+        "planned_steps": manifest.counts.get("num_train_steps", 0),
+        "fingerprints": manifest.inputs,
+    }
+
+
+def _of_state(folder: Path) -> dict[str, Any]:
+    """Returns what a checkpoint says of a run that may still go on."""
+    state = read_state(folder)
+    plan = state.plan
+    figures = {
+        "num_train_steps": state.step,
+        "tokens": state.step * plan["global_batch_size"] * plan["row_length"],
+        "seconds": state.seconds,
+    }
+    if state.evaluated:
+        figures |= {name: value for name, value in vars(state.evaluated).items() if name != "step"}
+        figures["best_step"] = state.evaluated.step
+    return {
+        "config": _training_config(state.config),
+        "figures": figures,
+        "planned_steps": plan["num_train_steps"],
+        "fingerprints": state.fingerprints,
+    }
+
+
+def _training_config(values: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: values[name] for name in TrainConfig.model_fields if name in values}
+
+
+def _numbers(values: Mapping[str, Any]) -> dict[str, float]:
+    return {name: value for name, value in values.items() if isinstance(value, int | float)}
+
+
+def _eval_results(folder: Path) -> dict[str, float]:
+    try:
+        values = json.loads((folder / EVAL_RESULTS_FILE).read_text("utf-8"))
+    except (OSError, ValueError):
+        return {}
+    if not isinstance(values, dict):
+        return {}
+    step = {"best_step": values.pop("step")} if "step" in values else {}
+    return _numbers({**values, **step})
+
+
+def _run_of(folder: Path, manifest: Manifest | None, workspace: Workspace) -> Path | None:
+    """Returns the folder of the run that made a model, if it is here."""
+    if manifest and manifest.run:
+        path = RunFolder.of(workspace, manifest.run).path
+    else:
+        path = folder.parent.parent
+    return path if (path / EVENTS_FILE).is_file() else None
+
+
+def _device(run: Path | None) -> str:
+    notes = read_notes(run / EVENTS_FILE) if run else []
+    return next(filter(is_description, reversed(notes)), "").split(": ")[0]
+
+
+def _log(run: Path | None) -> tuple[LoggedFigures, ...]:
+    """Returns what a run measured, without what it took back when it went on from a checkpoint."""
+    events, _ = read_events(run / EVENTS_FILE) if run else ([], 0)
+    rows: list[LoggedFigures] = []
+    first = 0.0
+    for event in events:
+        if event["kind"] == "resumed":
+            rows = [row for row in rows if row.step <= int(event["step"])]
+        elif event["kind"] == "metrics":
+            first = first or event["t"]
+            rows.append(LoggedFigures(event["step"], round(event["t"] - first, 1), event["values"]))
+    return tuple(rows)
+
+
+def _made_from(workspace: Workspace, kind: str, fingerprints: Mapping[str, str]) -> Manifest | None:
+    wanted = fingerprints.get(kind)
+    found = (artifact.manifest for artifact in workspace.list(kind) if wanted)
+    return next((manifest for manifest in found if manifest.fingerprint == wanted), None)

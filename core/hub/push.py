@@ -1,0 +1,354 @@
+"""The stage that publishes: a model, a tokenizer or shards become a repository on the Hub.
+
+A repository appears in one commit. Large files go first, so that what was sent before an
+interruption needn't be sent again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from core.config import PushConfig
+from core.errors import ConfigError, HubError
+from core.events import Reporter
+from core.hub.bundle import (
+    Bundle,
+    RepositoryKind,
+    Upload,
+    model_bundle,
+    shards_bundle,
+    tokenizer_bundle,
+)
+from core.hub.cards import CardNotes
+from core.hub.client import ask, connect, explaining, parse_hub_id, sign_in
+from core.hub.facts import gather_facts
+from core.hub.space import space_bundle
+from core.models.finding import find_here
+from core.shards.read import open_shards
+from core.workspace import MANIFEST_FILE, Artifact, Manifest, Workspace, read_manifest
+
+_MAIN = "main"
+# Sent in one go; between them a run can be stopped, and says how far it is.
+_BYTES_AT_ONCE = 64 << 20
+_FILES_AT_ONCE = 100
+_PREFIXES = {"model": "", "dataset": "datasets/", "space": "spaces/"}
+_ADD_SECRET = (
+    "the model is private: give the Space a token that may read it, as the secret HF_TOKEN in its "
+    "settings"
+)
+
+
+@dataclass(frozen=True)
+class Repository:
+    """Where a bundle goes.
+
+    Attributes:
+        id: owner/name; without an owner in a dry run with nobody signed in.
+        kind: What it is to the Hub.
+        private: Whether only its owner is to see it.
+        revision: The branch.
+    """
+
+    id: str
+    kind: RepositoryKind
+    private: bool = True
+    revision: str = _MAIN
+
+    @property
+    def url(self) -> str:
+        return f"{connect().endpoint}/{_PREFIXES[self.kind]}{self.id}"
+
+
+@dataclass(frozen=True)
+class Receipt:
+    """What was published, or would be.
+
+    Attributes:
+        repo_id: The repository.
+        kind: model, dataset or space.
+        url: Its page.
+        private: Whether only its owner sees it.
+        dry_run: Whether nothing was sent.
+        files: Path and size of each file.
+        bytes: What they come to.
+        card: The card.
+        commit: Its id on the Hub; empty where nothing was sent.
+        space_url: The Space's page, if one was asked for.
+        space_files: Path and size of each of its files.
+    """
+
+    repo_id: str
+    kind: RepositoryKind
+    url: str
+    private: bool
+    dry_run: bool
+    files: list[dict[str, Any]] = field(default_factory=list)
+    bytes: int = 0
+    card: str = ""
+    commit: str = ""
+    space_url: str = ""
+    space_files: list[dict[str, Any]] = field(default_factory=list)
+
+
+def run(config: PushConfig, workspace: Workspace, reporter: Reporter | None = None) -> Artifact:
+    """Publishes what a config names, or shows what would be.
+
+    Args:
+        config: What, and where to.
+        workspace: Where names are looked up.
+        reporter: What hears of progress and says when to stop.
+
+    Returns:
+        What was published, a `Receipt` as its counts.
+
+    Raises:
+        ConfigError: Something is missing or can't be published.
+        CheckpointError, ShardError: A file is missing or damaged.
+        HubError: Nobody is signed in, the Hub refused, or can't be reached.
+        RunStopped: The reporter asked for it; nothing is committed.
+    """
+    reporter = reporter or Reporter()
+    name, folder = _find(config, workspace)
+    wanted = config.repo_id or name
+    repo_id = wanted if config.dry_run else resolve_repo_id(wanted)
+    notes = CardNotes(repo_id, config.license, config.language, config.description)
+    bundle = _bundle(config, folder, notes, workspace, reporter) if folder else None
+    kind: RepositoryKind = "dataset" if config.kind == "shards" else "model"
+    repository = Repository(repo_id, kind, config.private, config.revision or _MAIN)
+    receipt = Receipt(repo_id, kind, repository.url, config.private, config.dry_run)
+    if bundle:
+        receipt = replace(receipt, files=bundle.listing(), bytes=bundle.bytes, card=bundle.card)
+        if not config.dry_run:
+            message = config.commit_message or f"Push the {config.kind} {name}"
+            receipt = replace(receipt, commit=upload(bundle, repository, message, reporter))
+            reporter.note(f"Pushed to {repository.url}")
+    if config.space:
+        shown = repo_id if folder else config.model
+        receipt = _publish_space(
+            Repository(repo_id, "space", config.private), shown, receipt, reporter, config
+        )
+    return _receipt_artifact(config, name, folder, receipt)
+
+
+def check(config: PushConfig, workspace: Workspace) -> None:
+    """Refuses what can't be published, without asking the Hub.
+
+    Raises:
+        ConfigError, CheckpointError: With what is wrong.
+    """
+    _find(config, workspace)
+
+
+def preview(config: PushConfig, workspace: Workspace) -> Receipt:
+    """Returns the files and the card that a push would send. Nothing is sent, nobody is asked."""
+    artifact = run(config.model_copy(update={"dry_run": True}), workspace)
+    return Receipt(**artifact.manifest.counts)
+
+
+def resolve_repo_id(wanted: str) -> str:
+    """Returns `owner/name`; an id without an owner is that of whoever is signed in.
+
+    Raises:
+        HubError: Nobody is signed in, or the token may only read.
+    """
+    account = sign_in()
+    if not account.can_write:
+        raise HubError(
+            f"The token of {account.name} may only read",
+            expected="a token with the right to write",
+            received="one with the role read",
+            fix="make another one at https://huggingface.co/settings/tokens, then run `hf auth "
+            "login`, or set HF_TOKEN",
+        )
+    return wanted if "/" in wanted else f"{account.name}/{wanted}"
+
+
+def upload(
+    bundle: Bundle, repository: Repository, message: str, reporter: Reporter | None = None
+) -> str:
+    """Sends a bundle in one commit, making repository and branch where there are none.
+
+    Returns:
+        The commit's id.
+
+    Raises:
+        HubError: The Hub refused, or can't be reached.
+        RunStopped: The reporter asked for it; nothing is committed.
+    """
+    from huggingface_hub import CommitOperationAdd
+
+    reporter = reporter or Reporter()
+    make_repository(repository)
+    problem = f"{repository.id} could not be written to"
+    operations = [_operation(one, CommitOperationAdd) for one in bundle.uploads]
+    done = 0
+    for part in _parts(bundle.uploads):
+        reporter.raise_if_stopped()
+        reporter.progress(done, bundle.bytes, "bytes", f"uploading to {repository.id}")
+        chosen = [operations[number] for number in part]
+        # The client tries this again by itself.
+        with explaining(problem, field="repo_id"):
+            connect().preupload_lfs_files(
+                repository.id,
+                additions=chosen,
+                repo_type=repository.kind,
+                revision=repository.revision,
+            )
+        done += sum(bundle.uploads[number].bytes for number in part)
+    reporter.raise_if_stopped()
+    commit = ask(
+        problem,
+        connect().create_commit,
+        repository.id,
+        operations=operations,
+        commit_message=message,
+        repo_type=repository.kind,
+        revision=repository.revision,
+        field="repo_id",
+    )
+    reporter.progress(bundle.bytes, bundle.bytes, "bytes", f"uploaded to {repository.id}")
+    return str(commit.oid)
+
+
+def make_repository(repository: Repository) -> None:
+    """Makes a repository and its branch where there are none.
+
+    Raises:
+        HubError: It may not be made, or is there and seen by everybody where it should be private.
+    """
+    problem = f"{repository.id} could not be made"
+    api = connect()
+    ask(
+        problem,
+        api.create_repo,
+        repository.id,
+        private=repository.private,
+        repo_type=repository.kind,
+        exist_ok=True,
+        space_sdk="gradio" if repository.kind == "space" else None,
+        field="repo_id",
+    )
+    if repository.private:
+        info = ask(problem, api.repo_info, repository.id, repo_type=repository.kind)
+        if not info.private:
+            raise HubError(
+                f"{repository.id} is there already, and everybody sees it",
+                expected="a private repository, or a push that says it is public",
+                received="a public repository, and a push that is to be private",
+                fix="push with --no-private to publish it, make the repository private on its "
+                "settings page, or choose another name",
+                field="private",
+            )
+    if repository.revision != _MAIN:
+        ask(
+            f"The branch {repository.revision} of {repository.id} could not be made",
+            api.create_branch,
+            repository.id,
+            branch=repository.revision,
+            repo_type=repository.kind,
+            exist_ok=True,
+            field="revision",
+        )
+
+
+def _find(config: PushConfig, workspace: Workspace) -> tuple[str, Path | None]:
+    """Returns what the thing is called and its folder; None for a model that is on the Hub."""
+    reference = str(getattr(config, config.kind))
+    if not reference:
+        raise ConfigError(
+            f"No {config.kind} is named",
+            expected=f"the name of a {config.kind} in the workspace, or a folder",
+            received="nothing",
+            fix=f"name it with --{config.kind}",
+            field=config.kind,
+        )
+    if config.space and config.kind != "model":
+        raise ConfigError(
+            "Only a model has a Space",
+            expected="a model, with space",
+            received=f"{config.kind} {reference}, with space",
+            fix="push it without space",
+            field="space",
+        )
+    if config.kind == "model":
+        return _find_model(config, reference, workspace)
+    if config.kind == "shards":
+        return Path(reference).name, open_shards(reference, workspace).path
+    artifact = workspace.find("tokenizer", reference)
+    return artifact.name, artifact.path
+
+
+def _find_model(
+    config: PushConfig, reference: str, workspace: Workspace
+) -> tuple[str, Path | None]:
+    if folder := find_here(reference, workspace):
+        return folder.resolve().name, folder
+    if parse_hub_id(reference) and config.space:
+        return reference.partition("@")[0].rsplit("/", 1)[-1], None
+    known = ", ".join(artifact.name for artifact in workspace.list("model")[:10])
+    raise ConfigError(
+        f"There is no model called {reference!r} here",
+        expected=f"a model in the workspace ({known or 'there are none yet'}), or a folder",
+        received=reference,
+        fix="name one of these, or train a model first",
+        field="model",
+    )
+
+
+def _bundle(
+    config: PushConfig, folder: Path, notes: CardNotes, workspace: Workspace, reporter: Reporter
+) -> Bundle:
+    reporter.progress(0, None, "bytes", "reading what is to be sent")
+    if config.kind == "model":
+        return model_bundle(gather_facts(folder, workspace), notes)
+    if config.kind == "tokenizer":
+        return tokenizer_bundle(folder, notes)
+    return shards_bundle(open_shards(config.shards, workspace, reporter), notes)
+
+
+def _publish_space(
+    space: Repository, shown: str, receipt: Receipt, reporter: Reporter, config: PushConfig
+) -> Receipt:
+    """Makes a Space that shows a model, or says what would be in it."""
+    bundle = space_bundle(shown, config.license)
+    receipt = replace(receipt, space_url=space.url, space_files=bundle.listing())
+    if config.dry_run:
+        return receipt
+    make_repository(space)
+    problem = f"The Space {space.id} could not be told which model to show"
+    ask(problem, connect().add_space_variable, space.id, "STUDIO_MODEL", shown)
+    upload(bundle, space, f"Show {shown}", reporter)
+    reporter.note(f"The Space is at {space.url}")
+    if config.private:
+        reporter.warn(f"{space.url}: {_ADD_SECRET}")
+    return receipt
+
+
+def _operation(upload: Upload, operation: Any) -> Any:
+    return operation(path_in_repo=upload.path, path_or_fileobj=upload.source)
+
+
+def _parts(uploads: tuple[Upload, ...]) -> Iterator[list[int]]:
+    """Gives the numbers of the files that are sent together."""
+    part: list[int] = []
+    size = 0
+    for number, one in enumerate(uploads):
+        if part and (size + one.bytes > _BYTES_AT_ONCE or len(part) == _FILES_AT_ONCE):
+            yield part
+            part, size = [], 0
+        part.append(number)
+        size += one.bytes
+    yield part
+
+
+def _receipt_artifact(
+    config: PushConfig, name: str, folder: Path | None, receipt: Receipt
+) -> Artifact:
+    """Returns what was published, with the receipt as its counts. Nothing is written."""
+    place = folder or Path(config.model)
+    known = read_manifest(place) if (place / MANIFEST_FILE).is_file() else None
+    manifest = known or Manifest(config.kind, name, "")
+    return Artifact(place, replace(manifest, kind=config.kind, counts=asdict(receipt)))

@@ -1,0 +1,80 @@
+"""A Space that shows a model: this very program, which is a demo where `STUDIO_MODEL` is set."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import core
+from core.errors import HubError
+from core.hub.bundle import CARD_FILE, Bundle, Upload
+
+_FILES = ("app.py", "requirements.txt", "LICENSE")
+_FOLDERS = ("core", "ui")
+_SKIPPED = ("__pycache__", ".pyc")
+# What a Space needs to know where this repository's own README doesn't say it.
+_HEADER = {"sdk": "gradio", "app_file": "app.py", "emoji": "✏️"}
+
+
+def space_bundle(model_id: str, license: str = "") -> Bundle:
+    """Returns the files of a Space that shows a model.
+
+    Args:
+        model_id: The model's repository.
+        license: For the Space's card.
+
+    Raises:
+        HubError: This program's own files aren't all here.
+    """
+    root = Path(core.__file__).parent.parent
+    missing = [name for name in (*_FILES[:2], *_FOLDERS) if not (root / name).exists()]
+    if missing:
+        raise HubError(
+            "A Space is made of this program's own files, and some aren't here",
+            expected=f"app.py, requirements.txt, core and ui in {root}",
+            received=f"no {', '.join(missing)}",
+            fix="push the Space from a checkout of the repository",
+            field="space",
+        )
+    uploads = [Upload(name, root / name) for name in _FILES if (root / name).is_file()]
+    for folder in _FOLDERS:
+        found = sorted(path for path in (root / folder).rglob("*") if path.is_file())
+        uploads += [
+            Upload(path.relative_to(root).as_posix(), path)
+            for path in found
+            if not any(part in str(path) for part in _SKIPPED)
+        ]
+    card = _card(model_id, license, root)
+    return Bundle("space", (Upload(CARD_FILE, card.encode("utf-8")), *uploads), card)
+
+
+def _card(model_id: str, license: str, root: Path) -> str:
+    from huggingface_hub import SpaceCardData
+
+    values: dict[str, Any] = {**_HEADER, **_sdk_version(), **_own_header(root)}
+    values |= {"title": model_id.rsplit("/", 1)[-1], "models": [model_id.partition("@")[0]]}
+    if license:
+        values["license"] = license
+    data = SpaceCardData(**values)
+    return (
+        f"---\n{data.to_yaml()}\n---\n\n"
+        f"[{model_id}](https://hf.co/{model_id}), to try in the browser. Made with Pretrain "
+        "Studio.\n"
+    )
+
+
+def _sdk_version() -> dict[str, str]:
+    from importlib import metadata
+
+    return {"sdk_version": metadata.version("gradio")}
+
+
+def _own_header(root: Path) -> dict[str, Any]:
+    """Returns what the repository's README says to a Space, if it does."""
+    from huggingface_hub import SpaceCard
+
+    path = root / CARD_FILE
+    if not path.is_file() or not path.read_text("utf-8").startswith("---\n"):
+        return {}
+    data = SpaceCard(path.read_text("utf-8"), ignore_metadata_errors=True).data
+    return dict(data.to_dict())  # type: ignore[no-untyped-call]

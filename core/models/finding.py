@@ -1,0 +1,65 @@
+"""Where a model is: named as in the workspace, by its folder, or by its id on the Hub."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from core.errors import ConfigError
+from core.events import Reporter
+from core.hub.client import parse_hub_id
+from core.hub.pull import is_fetched, pull_model
+from core.models.hf import CONFIG_FILE, WEIGHTS_FILE
+from core.workspace import Workspace
+
+
+def find_model(
+    reference: str | Path,
+    workspace: Workspace,
+    *,
+    field: str = "model",
+    reporter: Reporter | None = None,
+) -> Path:
+    """Finds a checkpoint's folder.
+
+    Args:
+        reference: A model's name in the workspace, a folder, or an id on the Hub like `owner/name`
+            or `owner/name@revision`, whose files are fetched where they aren't cached.
+        workspace: Where names are looked up.
+        field: The config field that an error concerns.
+        reporter: Hears how far a download is.
+
+    Raises:
+        ConfigError: There is none.
+        HubError: The Hub has no such model, or can't be reached.
+    """
+    if folder := find_here(reference, workspace):
+        return folder.absolute()
+    name = str(reference)
+    if isinstance(reference, str) and parse_hub_id(name):
+        return pull_model(name, reporter, field=field)
+    known = ", ".join(artifact.name for artifact in workspace.list("model")[:10])
+    raise ConfigError(
+        f"There is no model called {name!r}" if name else "No model is named",
+        expected=f"a model in the workspace ({known or 'there are none yet'}), a folder with "
+        f"{CONFIG_FILE} and {WEIGHTS_FILE}, or an id on the Hub like user/name",
+        received=name or "nothing",
+        fix="name one of these, or train a model first",
+        field=field,
+    )
+
+
+def must_be_fetched(reference: str, workspace: Workspace) -> bool:
+    """Tells whether a model is on the Hub alone, so that opening it takes a download."""
+    if not parse_hub_id(reference) or find_here(reference, workspace):
+        return False
+    return not is_fetched(reference)
+
+
+def find_here(reference: str | Path, workspace: Workspace) -> Path | None:
+    """Returns the folder of that name, one with a model in it before one without."""
+    if not str(reference):
+        return None
+    folders = (workspace.folder("model") / str(reference), Path(reference).expanduser())
+    found = [folder for folder in folders if folder.is_dir()]
+    whole = [folder for folder in found if (folder / CONFIG_FILE).is_file()]
+    return next(iter([*whole, *found]), None)

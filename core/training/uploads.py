@@ -1,0 +1,167 @@
+"""Checkpoints go to the Hub while their run goes on.
+
+The uploading is done by a thread beside the training. Whatever goes wrong there is a warning, and
+is tried again at the next save and at the end; the run never waits for it before its last step, and
+never fails because of it. A checkpoint that is being sent is held by links of its own, so that the
+run may delete it meanwhile.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import threading
+from pathlib import Path
+
+from core.config import TrainConfig
+from core.errors import StudioError
+from core.events import Reporter, RunStopped
+from core.hub.bundle import model_bundle
+from core.hub.cards import CardNotes
+from core.hub.client import LOG_IN, is_signed_in, redact
+from core.hub.facts import gather_facts
+from core.hub.push import Repository, resolve_repo_id, upload
+from core.training.checkpoint import ARRAYS_FILE
+from core.workspace import Artifact, Workspace
+
+_HELD_FOLDER = "uploading"
+_POLL_SECONDS = 0.2
+
+
+class Uploads:
+    """Uploads a run's checkpoints, one after the other, beside the training.
+
+    Args:
+        config: The run's settings: where to, and how often.
+        workspace: Where the run's shards and tokenizer are, for the card.
+        folder: The run's folder.
+        name: What the model will be called.
+        reporter: Hears of what was sent and what wasn't.
+    """
+
+    def __init__(
+        self, config: TrainConfig, workspace: Workspace, folder: Path, name: str, reporter: Reporter
+    ) -> None:
+        self._config = config
+        self._workspace = workspace
+        self._folder = folder
+        self._wanted = config.hub_model_id or name
+        self._reporter = reporter
+        self._held = folder / _HELD_FOLDER
+        self._saves = 0
+        self._failed = False
+        self._waiting: Path | None = None
+        self._closed = False
+        self._given_up = False
+        self._news = threading.Condition()
+        self._thread: threading.Thread | None = None
+        shutil.rmtree(self._held, ignore_errors=True)
+        if not is_signed_in():
+            reporter.warn(
+                "Nobody is signed in to the Hugging Face Hub, so nothing can be pushed yet. "
+                f"What to do: {LOG_IN}; uploads begin at the next save after that",
+                alert="upload_failed",
+            )
+
+    def offer(self, checkpoint: Path) -> None:
+        """Sends a checkpoint that was just saved, if one is due; returns at once."""
+        self._saves += 1
+        every = self._config.hub_every_saves
+        if not every or (self._saves % every and not self._failed):
+            return
+        try:
+            held = self._hold(checkpoint)
+        except OSError as error:
+            self._warn(f"{checkpoint.name} could not be kept for it ({error.strerror})")
+            return
+        with self._news:
+            older, self._waiting = self._waiting, held
+            self._thread = self._thread or self._start()
+            self._news.notify()
+        if older:
+            shutil.rmtree(older, ignore_errors=True)
+
+    def finish(self, model: Artifact) -> None:
+        """Sends the run's model after its last step, and waits for that."""
+        self._end()
+        while self._thread and self._thread.is_alive() and not self._reporter.stop_requested():
+            self._reporter.progress(0, None, "", "waiting for an upload to the Hub")
+            self._thread.join(_POLL_SECONDS)
+        if not self._push(model.path, "Push the best checkpoint", self._reporter):
+            self._reporter.warn(
+                f"Push it later with: {self._command(model)}", alert="upload_failed"
+            )
+        self.close()
+
+    def close(self) -> None:
+        """Gives up what is still to be sent."""
+        self._given_up = True
+        self._end()
+        shutil.rmtree(self._held, ignore_errors=True)
+
+    def _end(self) -> None:
+        with self._news:
+            self._closed = True
+            self._waiting = None
+            self._news.notify()
+
+    def _start(self) -> threading.Thread:
+        thread = threading.Thread(target=self._work, daemon=True, name="uploads")
+        thread.start()
+        return thread
+
+    def _work(self) -> None:
+        while True:
+            with self._news:
+                while self._waiting is None and not self._closed:
+                    self._news.wait()
+                if self._closed:
+                    return
+                held, self._waiting = self._waiting, None
+            assert held is not None
+            message = f"Push {held.name.rpartition('.')[0]}"
+            self._failed = not self._push(held, message, Reporter())
+            shutil.rmtree(held, ignore_errors=True)
+
+    def _push(self, folder: Path, message: str, reporter: Reporter) -> bool:
+        """Sends a folder's model; whatever is wrong is a warning. Tells whether it is there."""
+        try:
+            self._wanted = self._wanted if "/" in self._wanted else resolve_repo_id(self._wanted)
+            repository = Repository(self._wanted, "model", self._config.hub_private_repo)
+            notes = CardNotes(repository.id, license=self._config.hub_license)
+            facts = gather_facts(folder, self._workspace, self._folder)
+            commit = upload(model_bundle(facts, notes), repository, message, reporter)
+        except RunStopped:
+            self._warn("the run was asked to stop")
+        except StudioError as error:
+            self._warn(str(error))
+        except Exception as error:  # noqa: BLE001 -- nothing that happens here is worth a run
+            self._warn(f"{type(error).__name__}: {redact(str(error))}")
+        else:
+            step = int(facts.figures.get("best_step", 0))
+            self._reporter.event("pushed", url=repository.url, commit=commit, step=step)
+            self._reporter.note(f"{message}: it is at {repository.url}")
+            return True
+        return False
+
+    def _hold(self, checkpoint: Path) -> Path:
+        """Links a checkpoint's files, the optimizer's state apart, to a folder of their own."""
+        held = self._held / f"{checkpoint.name}.{self._saves}"
+        held.mkdir(parents=True)
+        for path in checkpoint.iterdir():
+            if path.name != ARRAYS_FILE:
+                os.link(path, held / path.name)
+        return held
+
+    def _warn(self, problem: str) -> None:
+        if not self._given_up:
+            self._reporter.warn(
+                f"The upload to the Hub failed, and training goes on: {problem}",
+                alert="upload_failed",
+            )
+
+    def _command(self, model: Artifact) -> str:
+        words = ["python", "-m", "core", "push", "--model", model.name, "--repo-id", self._wanted]
+        words += [] if self._config.hub_private_repo else ["--no-private"]
+        return shlex.join(words)

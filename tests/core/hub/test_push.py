@@ -1,0 +1,258 @@
+"""Pushing from this process to a Hub on the loopback: what is sent, and what refusals become."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from huggingface_hub import ModelCard, constants
+
+from core.config import CorpusConfig, PushConfig, ShardConfig
+from core.errors import ConfigError, HubError, StudioError
+from core.hub.client import parse_hub_id, redact
+from core.hub.push import preview, run
+from core.models.finding import find_model
+from core.shards.build import build
+from core.shards.read import open_shards
+from core.tokenizer import load
+from core.workspace import Workspace
+from tests.checkpoints import make_tokenizer, write_checkpoint
+from tests.hub_server import HubServer
+
+TOKEN = "hf_thisIsTheTokenOfTheTests"
+READ_TOKEN = "hf_thisOneMayOnlyRead"
+
+
+@pytest.fixture(scope="module")
+def workspace(tmp_path_factory: pytest.TempPathFactory) -> Workspace:
+    """A workspace with a tokenizer, shards, and a model that nothing is known of."""
+    workspace = Workspace(tmp_path_factory.mktemp("push"))
+    tokenizer = make_tokenizer(workspace, "unigram")
+    folder = write_checkpoint(workspace.folder("model") / "plain", tokenizer)
+    (folder / "training_state.safetensors").write_text("slots")
+    (folder / "notes.txt").write_text("nobody's business")
+    corpus = CorpusConfig(source="files", path=str(workspace.root / "text.txt"))
+    build(
+        ShardConfig(name="rows", corpus=corpus, tokenizer="unigram", max_seq_length=16), workspace
+    )
+    return workspace
+
+
+@pytest.fixture
+def hub(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[HubServer]:
+    server = HubServer()
+    server.add_user("me", TOKEN)
+    server.add_user("reader", READ_TOKEN, role="read")
+    monkeypatch.setenv("HF_ENDPOINT", server.url)
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(constants, "HF_TOKEN_PATH", str(tmp_path / "token"))
+    monkeypatch.setenv("HF_TOKEN", TOKEN)
+    yield server
+    server.close()
+    assert server.unknown_requests == []
+
+
+def push(workspace: Workspace, **values: Any) -> dict[str, Any]:
+    return run(PushConfig(**values), workspace).manifest.counts
+
+
+def files_of(hub: HubServer, kind: str, name: str) -> dict[str, bytes]:
+    repository = hub.find(kind, name)
+    assert repository
+    return repository.files
+
+
+def test_a_model_that_nothing_is_known_of_is_pushed_with_a_card_that_says_less(
+    workspace: Workspace, hub: HubServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counts = push(workspace, model="plain", license="mit", language="en, de", description="Words.")
+    repository = hub.find("models", "me/plain")
+    assert repository
+    assert repository.private
+    assert set(repository.files) == {
+        *(".gitattributes", "README.md", "config.json", "model.safetensors"),
+        *("special_tokens_map.json", "tokenizer.json", "tokenizer_config.json"),
+    }
+    assert counts["commit"] == repository.sha and counts["url"] == f"{hub.url}/me/plain"
+    (tmp_path / "README.md").write_bytes(repository.files["README.md"])
+    card = ModelCard.load(tmp_path / "README.md")
+    monkeypatch.setattr(constants, "ENDPOINT", hub.url)
+    card.validate()
+    assert card.data.to_dict() == {
+        "language": ["en", "de"],
+        "license": "mit",
+        "library_name": "transformers",
+        "pipeline_tag": "fill-mask",
+        "tags": ["roberta", "pretrain-studio"],
+        "parameters": card.data.to_dict()["parameters"],
+    }
+    assert "Words." in card.text and "trained from scratch" not in card.text
+
+
+def test_a_dry_run_shows_all_and_sends_nothing(workspace: Workspace, hub: HubServer) -> None:
+    receipt = preview(PushConfig(model="plain", space=True), workspace)
+    sizes = {file["path"]: file["bytes"] for file in receipt.files}
+    weights = workspace.folder("model") / "plain" / "model.safetensors"
+    assert sizes["model.safetensors"] == weights.stat().st_size
+    assert sizes["README.md"] == len(receipt.card.encode())
+    assert not {"training_state.safetensors", "notes.txt"} & set(sizes)
+    assert {"app.py", "core/hub/push.py", "ui/layout.py"} <= {
+        f["path"] for f in receipt.space_files
+    }
+    assert hub.requests == []
+
+
+def test_a_space_is_told_which_model_to_show(workspace: Workspace, hub: HubServer) -> None:
+    push(workspace, model="plain", repo_id="me/shown", space=True, private=False)
+    space = hub.find("spaces", "me/shown")
+    assert space
+    assert space.settings["sdk"] == "gradio"
+    assert space.variables == {"STUDIO_MODEL": "me/shown"}
+    assert b"sdk: gradio" in space.files["README.md"]
+    assert {"app.py", "requirements.txt", "ui/assets/problems.js"} <= set(space.files)
+    assert not [path for path in space.files if "__pycache__" in path]
+
+
+def test_what_passes_is_tried_again(workspace: Workspace, hub: HubServer) -> None:
+    hub.fail("POST /api/repos/create", 503)
+    hub.fail("POST /api/validate-yaml", 429, headers={"Retry-After": "0"})
+    hub.fail("POST .*/commit/", 0)
+    hub.fail("PUT /lfs-storage", 500)
+    push(workspace, model="plain", repo_id="me/again")
+    assert "model.safetensors" in files_of(hub, "models", "me/again")
+    assert hub.count("POST /api/repos/create") == 2
+    assert hub.count("PUT /lfs-storage") == 2
+
+
+@pytest.mark.parametrize(
+    ("status", "words"),
+    [
+        (401, ["401", "hf auth login"]),
+        (403, ["403", "a token that may write"]),
+        (404, ["404", "check the spelling"]),
+        (409, ["409", "try again"]),
+    ],
+)
+def test_a_refusal_is_explained_and_not_tried_again(
+    workspace: Workspace, hub: HubServer, status: int, words: list[str]
+) -> None:
+    hub.fail("POST .*/commit/", status, times=9)
+    with pytest.raises(HubError) as caught:
+        push(workspace, model="plain", repo_id="me/refused")
+    for word in words:
+        assert word in str(caught.value)
+    assert caught.value.field == "repo_id"
+    assert TOKEN not in str(caught.value)
+    assert hub.count("POST .*/commit/") == 1
+
+
+def test_who_may_not_write_hears_it_before_anything_is_sent(
+    workspace: Workspace, hub: HubServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(HubError, match='rights to create under "somebody"'):
+        push(workspace, model="plain", repo_id="somebody/else")
+    monkeypatch.setenv("HF_TOKEN", READ_TOKEN)
+    with pytest.raises(HubError, match="may only read"):
+        push(workspace, model="plain")
+    monkeypatch.setenv("HF_TOKEN", "hf_expired")
+    with pytest.raises(HubError, match="Invalid user token"):
+        push(workspace, model="plain")
+    monkeypatch.delenv("HF_TOKEN")
+    with pytest.raises(HubError, match="Nobody is signed in"):
+        push(workspace, model="plain")
+    assert not hub.count("PUT|preupload")
+
+
+def test_what_is_to_be_private_does_not_go_where_everybody_looks(
+    workspace: Workspace, hub: HubServer
+) -> None:
+    hub.add("models", "me/public", {})
+    with pytest.raises(HubError, match="everybody sees it") as caught:
+        push(workspace, model="plain", repo_id="me/public")
+    assert caught.value.field == "private"
+    assert files_of(hub, "models", "me/public") == {}
+    push(workspace, model="plain", repo_id="me/public", private=False)
+    assert "README.md" in files_of(hub, "models", "me/public")
+
+
+def test_a_branch_is_made_and_found_again(workspace: Workspace, hub: HubServer) -> None:
+    push(workspace, model="plain", repo_id="me/branched", revision="trial")
+    repository = hub.find("models", "me/branched")
+    assert repository
+    assert set(repository.files) == {".gitattributes"}
+    folder = find_model("me/branched@trial", workspace)
+    assert (folder / "model.safetensors").is_file()
+    with pytest.raises(HubError, match="branch, tag or commit"):
+        find_model("me/branched@nowhere", workspace)
+
+
+def test_a_tokenizer_comes_back_as_it_was(workspace: Workspace, hub: HubServer) -> None:
+    push(workspace, tokenizer="unigram", repo_id="me/pieces")
+    found = files_of(hub, "models", "me/pieces")
+    assert b"Tokens a word" in found["README.md"] and "manifest.json" not in found
+    assert str(workspace.root).encode() not in b"".join(found.values())
+    elsewhere = Workspace(workspace.root / "elsewhere")
+    assert load("me/pieces", elsewhere).fingerprint == load("unigram", workspace).fingerprint
+
+
+def test_shards_are_a_dataset_and_come_back_as_they_were(
+    workspace: Workspace, hub: HubServer
+) -> None:
+    push(workspace, shards="rows", repo_id="me/rows")
+    found = files_of(hub, "datasets", "me/rows")
+    assert str(workspace.root).encode() not in b"".join(found.values())
+    assert json.loads(found["manifest.json"])["config"]["corpus"]["path"] == "text.txt"
+    elsewhere = Workspace(workspace.root / "elsewhere")
+    fetched, made = open_shards("me/rows", elsewhere), open_shards("rows", workspace)
+    assert fetched.fingerprint == made.fingerprint
+    assert (fetched.train.take([0, 1]) == made.train.take([0, 1])).all()
+    assert fetched.tokenizer_fingerprint == made.tokenizer_fingerprint
+
+
+def test_pickles_are_not_fetched(workspace: Workspace, hub: HubServer) -> None:
+    hub.add("models", "they/pickled", {"config.json": b"{}", "pytorch_model.bin": b"\x80"})
+    with pytest.raises(StudioError, match="pickles are never loaded"):
+        find_model("they/pickled", workspace)
+    assert not hub.count("pytorch_model.bin")
+
+
+def test_without_a_network_what_was_fetched_still_answers(
+    workspace: Workspace, hub: HubServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from core.hub import pull
+
+    push(workspace, model="plain", repo_id="me/kept")
+    folder = find_model("me/kept", workspace)
+    pull._fetched.clear()
+    monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
+    assert find_model("me/kept", workspace) == folder
+    with pytest.raises(HubError, match="whether this machine is online"):
+        find_model("me/other", workspace)
+
+
+def test_what_cannot_be_published_is_refused(workspace: Workspace) -> None:
+    for values, field in (
+        ({}, "model"),
+        ({"model": "nowhere"}, "model"),
+        ({"tokenizer": "nowhere"}, "tokenizer"),
+        ({"shards": "rows", "space": True}, "space"),
+    ):
+        with pytest.raises(ConfigError) as caught:
+            preview(PushConfig(**values), workspace)
+        assert caught.value.field == field
+    with pytest.raises(ConfigError, match="repo_id"):
+        PushConfig(model="plain", repo_id="../up")
+
+
+def test_ids_are_told_from_paths() -> None:
+    assert parse_hub_id("me/words") == ("me/words", "main")
+    assert parse_hub_id("me/words@v1.0") == ("me/words", "v1.0")
+    for path in ("words", "/me/words", "me/words/more", "./words", "me/words@", "../words", ""):
+        assert parse_hub_id(path) is None
+
+
+def test_messages_hold_no_token_and_no_signature(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_TOKEN", "a-token-of-another-kind")
+    text = redact("a-token-of-another-kind hf_abcdefgh at https://s3/x?X-Amz-Signature=abc, yes")
+    assert text == "… hf_… at https://s3/x yes"

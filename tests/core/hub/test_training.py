@@ -1,0 +1,205 @@
+"""A real run pushes while it trains; what it pushed is pulled, loaded and asked elsewhere."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from core.config import CorpusConfig, ShardConfig
+from core.events import read_events
+from core.runs.worker import child_environment
+from core.shards.build import build
+from core.workspace import Workspace
+from tests.checkpoints import make_tokenizer
+from tests.hub_server import HubServer
+
+pytestmark = pytest.mark.slow
+
+TOKEN = "hf_aTokenThatIsEasilyRecognised"
+TEXT = "The old [MASK] runs slowly."
+TRAIN = [
+    *(
+        "train",
+        "--shards",
+        "rows",
+        "--name",
+        "words",
+        "--num-train-steps",
+        "6",
+        "--save-steps",
+        "2",
+    ),
+    *("--num-hidden-layers", "1", "--hidden-size", "16", "--num-attention-heads", "2"),
+    *("--intermediate-size", "32", "--logging-steps", "1", "--per-replica-batch-size", "4"),
+    *("--max-eval-examples", "4", "--push-to-hub", "--hub-license", "mit"),
+]
+# What somebody with nothing but the stock libraries and the repository's files does.
+STRANGER = """
+import json, sys
+from huggingface_hub import ModelCard, snapshot_download
+from transformers import pipeline
+folder = snapshot_download(sys.argv[1])
+card = ModelCard.load(folder + "/README.md")
+card.validate()
+fill = pipeline("fill-mask", sys.argv[1], device="cpu")
+answers = fill(sys.argv[2], top_k=3)
+results = [[one.metric_type, one.metric_name, one.metric_value] for one in card.data.eval_results]
+print(json.dumps({"card": card.text, "header": card.data.to_dict(), "results": results,
+                  "answers": answers}))
+"""
+
+
+@dataclass
+class Scene:
+    """A Hub, the workspace of a run that pushed to it, and how that run ended."""
+
+    hub: HubServer
+    workspace: Workspace
+    home: Path
+    result: subprocess.CompletedProcess[str]
+
+    def core(self, *arguments: str, workspace: Path | None = None, home: Path | None = None) -> Any:
+        """Runs a command of ours; returns what it prints last."""
+        place = ["--workspace", str(workspace or self.workspace.root), "--json"]
+        result = run(
+            [sys.executable, "-m", "core", *arguments, *place], self.hub, home or self.home
+        )
+        assert result.returncode == 0, result.stderr
+        return json.loads(result.stdout.splitlines()[-1])
+
+    @property
+    def events(self) -> list[dict[str, Any]]:
+        (run_folder,) = self.workspace.runs.glob("train-*")
+        return read_events(run_folder / "events.jsonl")[0]
+
+
+def run(command: list[str], hub: HubServer, home: Path) -> subprocess.CompletedProcess[str]:
+    environment = {
+        **child_environment(),
+        "HF_ENDPOINT": hub.url,
+        "HF_HOME": str(home),
+        "HF_TOKEN": TOKEN,
+        "HF_HUB_DISABLE_XET": "1",
+        "HF_HUB_DISABLE_TELEMETRY": "1",
+    }
+    return subprocess.run(
+        command, env=environment, capture_output=True, text=True, timeout=300, check=False
+    )
+
+
+@pytest.fixture(scope="module")
+def scene(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
+    workspace = Workspace(tmp_path_factory.mktemp("training"))
+    make_tokenizer(workspace, "unigram")
+    corpus = CorpusConfig(source="files", path=str(workspace.root / "text.txt"))
+    build(
+        ShardConfig(name="rows", corpus=corpus, tokenizer="unigram", max_seq_length=16), workspace
+    )
+    hub = HubServer()
+    hub.add_user("me", TOKEN)
+    # The first save's upload is refused; those of the next saves and of the end go through.
+    hub.fail("POST .*/commit/", 403)
+    home = tmp_path_factory.mktemp("home")
+    command = [sys.executable, "-m", "core", *TRAIN, "--workspace", str(workspace.root), "--json"]
+    try:
+        yield Scene(hub, workspace, home, run(command, hub, home))
+        assert hub.unknown_requests == []
+    finally:
+        hub.close()
+
+
+def test_an_upload_that_fails_does_not_disturb_the_run(scene: Scene) -> None:
+    assert scene.result.returncode == 0, scene.result.stderr
+    assert json.loads(scene.result.stdout.splitlines()[-1])["state"] == "done"
+    warnings = [event for event in scene.events if event["kind"] == "warning"]
+    failed = [one["message"] for one in warnings if one.get("alert") == "upload_failed"]
+    assert len(failed) == 1 and "403" in failed[0] and "training goes on" in failed[0]
+
+
+def test_the_best_checkpoint_is_there_in_the_end(scene: Scene) -> None:
+    repository = scene.hub.find("models", "me/words")
+    assert repository and repository.private
+    assert repository.messages[-1] == "Push the best checkpoint"
+    model = scene.workspace.find("model", "words")
+    assert repository.files["model.safetensors"] == (model.path / "model.safetensors").read_bytes()
+    assert repository.files["curves.png"].startswith(b"\x89PNG")
+    log = [json.loads(line) for line in repository.files["training_log.jsonl"].splitlines()]
+    assert [row["step"] for row in log if "loss" in row] == [1, 2, 3, 4, 5, 6]
+    pushed = [event for event in scene.events if event["kind"] == "pushed"]
+    assert pushed[-1]["url"] == f"{scene.hub.url}/me/words"
+    assert not list(scene.workspace.runs.glob("*/uploading"))
+
+
+def test_nothing_of_this_machine_is_sent(scene: Scene) -> None:
+    repository = scene.hub.find("models", "me/words")
+    assert repository
+    sent = b"".join(repository.files.values())
+    for secret in (TOKEN, str(scene.workspace.root), os.path.expanduser("~/")):
+        assert secret.encode() not in sent
+    assert not [path for path in repository.files if "state" in path or path == "manifest.json"]
+
+
+def test_a_stranger_validates_the_card_and_loads_the_model(scene: Scene, tmp_path: Path) -> None:
+    code = [sys.executable, "-c", STRANGER, "me/words", TEXT]
+    result = run(code, scene.hub, tmp_path / "home")
+    assert result.returncode == 0, result.stderr
+    found = json.loads(result.stdout.splitlines()[-1])
+    figures = scene.workspace.find("model", "words").manifest.counts
+    assert found["results"] == [
+        ["loss", "Validation loss", round(figures["eval_loss"], 6)],
+        ["loss", "Frequency baseline", round(figures["frequency_baseline_loss"], 6)],
+        ["perplexity", "Perplexity", round(figures["eval_perplexity"], 6)],
+        ["accuracy", "Accuracy", round(figures["eval_accuracy"], 6)],
+    ]
+    header = found["header"]
+    assert (header["pipeline_tag"], header["library_name"]) == ("fill-mask", "transformers")
+    assert (header["license"], header["parameters"]) == ("mit", figures["parameters"])
+    for words in ("trained from scratch", "Tokens a word", "curves.png", "on 1 CPU", "me/words"):
+        assert words in found["card"]
+    ours = scene.core("fill-mask", "words", TEXT, "--top-k", "3")
+    assert [one["token"] for one in found["answers"]] == [one["token"] for one in ours]
+    assert [one["score"] for one in found["answers"]] == pytest.approx(
+        [one["score"] for one in ours], rel=1e-4
+    )
+
+
+def test_it_gives_the_same_answer_in_a_fresh_workspace(scene: Scene, tmp_path: Path) -> None:
+    ours = scene.core("fill-mask", "words", TEXT)
+    theirs = scene.core(
+        *("fill-mask", "me/words@main", TEXT),
+        workspace=tmp_path / "workspace",
+        home=tmp_path / "home",
+    )
+    assert theirs == ours
+
+
+def test_a_run_starts_from_a_model_on_the_hub(scene: Scene) -> None:
+    result = scene.core(
+        *("train", "--shards", "rows", "--evaluate-only", "--checkpoint", "me/words"),
+        *("--max-eval-examples", "4", "--per-replica-batch-size", "4"),
+    )
+    model = scene.workspace.find("model", "words")
+    assert result["metrics"]["eval_loss"] == pytest.approx(model.manifest.counts["eval_loss"])
+
+
+def test_a_push_from_the_shell_says_where_it_went(scene: Scene) -> None:
+    result = scene.core("push", "--model", "words", "--repo-id", "me/shell", "--license", "mit")
+    assert result["state"] == "done" and result["url"] == f"{scene.hub.url}/me/shell"
+    assert {"path": "README.md", "bytes": len(result["card"].encode())} in result["files"]
+    assert scene.hub.find("models", "me/shell")
+
+
+def test_the_token_is_nowhere_on_the_disk(scene: Scene) -> None:
+    searched = 0
+    for folder in (scene.workspace.root, scene.home):
+        for path in folder.rglob("*"):
+            if path.is_file():
+                searched += 1
+                assert TOKEN.encode() not in path.read_bytes(), path
+    assert searched > 50
