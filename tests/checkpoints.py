@@ -74,7 +74,7 @@ def write_writer(
 
 def _write(folder: Path, tokenizer: StudioTokenizer, architecture: Architecture, seed: int) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
-    tokenizer.copy_to(folder)
+    tokenizer.copy_to(folder, ends=architecture.kind != "decoder")
     generator = np.random.default_rng(seed)
     size = 0.12 if architecture.model_type == "bart" else 0.3
     weights = {

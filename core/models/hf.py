@@ -40,9 +40,15 @@ __all__ = [
 ]
 
 CONFIG_FILE = "config.json"
+GENERATION_CONFIG_FILE = "generation_config.json"
 WEIGHTS_FILE = "model.safetensors"
 INDEX_FILE = "model.safetensors.index.json"
 PICKLE_FILE = "pytorch_model.bin"
+# What `generate` of transformers goes by.
+_GENERATION = (
+    *("bos_token_id", "eos_token_id", "pad_token_id"),
+    *("decoder_start_token_id", "forced_eos_token_id"),
+)
 # What transformers calls the part of a model that is beside its head: files of that part alone
 # don't name it, as in "wte.weight".
 _BODIES = ("bert.", "roberta.", "transformer.", "model.")
@@ -80,9 +86,19 @@ def write_weights(
 
 
 def write_config(folder: Path, architecture: Architecture) -> None:
-    """Writes `config.json`, readable by transformers 4 and 5."""
-    text = json.dumps(config_values(architecture), indent=2) + "\n"
-    (folder / CONFIG_FILE).write_text(text, "utf-8")
+    """Writes `config.json`, readable by transformers 4 and 5.
+
+    Beside it, for models that write, `generation_config.json` with the tokens that begin and end.
+    """
+    values = config_values(architecture)
+    _write_json(folder / CONFIG_FILE, values)
+    if architecture.kind != "encoder":
+        kept = {name: values[name] for name in _GENERATION if values.get(name) is not None}
+        _write_json(folder / GENERATION_CONFIG_FILE, kept)
+
+
+def _write_json(path: Path, values: dict[str, Any]) -> None:
+    path.write_text(json.dumps(values, indent=2) + "\n", "utf-8")
 
 
 def read_architecture(path: str | Path) -> Architecture:

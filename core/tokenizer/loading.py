@@ -182,12 +182,36 @@ class StudioTokenizer:
             return inner if inner != token else f" {token}"
         return token.replace(_METASPACE, " ")
 
-    def copy_to(self, folder: Path) -> None:
-        """Copies the tokenizer's files, unchanged, into a folder."""
+    def copy_to(self, folder: Path, *, ends: bool = True) -> None:
+        """Copies the tokenizer's files into a folder.
+
+        Args:
+            folder: Is made where it isn't there.
+            ends: Whether the copy puts the same tokens behind a text. One for a model that goes on
+                with a text mustn't, or pipelines would have it go on behind an end. Otherwise the
+                files are unchanged.
+        """
         folder.mkdir(parents=True, exist_ok=True)
         for name in FILES:
             if (self.path / name).is_file():
                 shutil.copyfile(self.path / name, folder / name)
+        if not ends:
+            self._write_without_end(folder / TOKENIZER_FILE)
+
+    def _write_without_end(self, path: Path) -> None:
+        """Writes `tokenizer.json` with a rule for special tokens that has none behind a text."""
+        from tokenizers import Tokenizer, processors
+
+        before = self.encode_beginning("a")[: -len(self.encode("a", special=False))].tolist()
+        if len(self.encode("a")) == len(self.encode_beginning("a")):
+            return
+        backend = Tokenizer.from_file(str(path))
+        tokens = [(str(backend.id_to_token(number)), number) for number in before]
+        start = " ".join(token for token, _ in tokens)
+        backend.post_processor = processors.TemplateProcessing(
+            single=f"{start} $A".strip(), pair=f"{start} $A $B".strip(), special_tokens=tokens
+        )
+        path.write_text(backend.to_str(pretty=True), "utf-8")
 
     def _id_of(self, token: str | None) -> int | None:
         return None if token is None else self._ids.get(token)

@@ -2,7 +2,7 @@
 
     checkpoints/step-00000500/
         config.json, model.safetensors     the model, as Hugging Face stores it
-        tokenizer.json, ...                the tokenizer's files, unchanged
+        tokenizer.json, ...                the tokenizer's files; of a decoder, to go on with text
         eval_results.json                  where this step was validated
         training_state.safetensors         optimizer slots and seed states by variable path
         training_state.json                step, seed, fingerprints, plan (`TrainingState`)

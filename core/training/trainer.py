@@ -421,7 +421,8 @@ class TrainingRun:
 
         def write_model(folder: Path) -> None:
             hf.write_weights(folder, values, self._inputs.architecture)
-            self._inputs.tokenizer.copy_to(folder)
+            goes_on = self._inputs.architecture.kind == "decoder"
+            self._inputs.tokenizer.copy_to(folder, ends=not goes_on)
 
         rest = {path: array for path, array in values.items() if path not in weights}
         path = self._checkpoints.write(state, rest, write_model)

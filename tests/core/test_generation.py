@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ FAMILIES = ("gpt2", "t5", "bart")
 PROMPTS = ("The small house", "t", "The old ship never sleeps", "Ünïcode 한 🙂")
 NEW_TOKENS = 12
 FIRST_TOKENS = 8
+GREEDY = {"max_new_tokens": NEW_TOKENS, "do_sample": False}
 
 # Asks for many texts; an answer is what `generate` returned, the pieces of the stream, or an error.
 ASK = """
@@ -80,8 +82,6 @@ def judge(folder: Path, family: str, prompt: str, new_tokens: int = NEW_TOKENS) 
         "bart": transformers.BartForConditionalGeneration,
     }[family]
     ids = transformers.AutoTokenizer.from_pretrained(folder)(prompt).input_ids
-    if family == "gpt2":
-        ids = ids[:-1]
     given = torch.tensor([ids])
     settings = {"max_new_tokens": new_tokens, "do_sample": False, "forced_eos_token_id": None}
     model = kind.from_pretrained(folder).eval()
@@ -89,19 +89,43 @@ def judge(folder: Path, family: str, prompt: str, new_tokens: int = NEW_TOKENS) 
     return written[len(ids) if family == "gpt2" else 1 :].tolist()
 
 
+@cache
+def greedy_texts(engine: str, workspace: Workspace) -> dict[tuple[str, str], dict[str, Any]]:
+    """Returns what each family makes of each prompt, the most probable token taken each time."""
+    asked = [(family, prompt) for family in FAMILIES for prompt in PROMPTS]
+    calls: list[Call] = [("generate", list(one), GREEDY) for one in asked]
+    return dict(zip(asked, ask(engine, workspace, calls), strict=True))
+
+
 @pytest.mark.parametrize("engine", ENGINES)
 def test_greedy_texts_are_those_of_transformers(engine: str, workspace: Workspace) -> None:
-    calls: list[Call] = [
-        ("generate", [family, prompt], {"max_new_tokens": NEW_TOKENS, "do_sample": False})
-        for family in FAMILIES
-        for prompt in PROMPTS
-    ]
-    for (_, (family, prompt), _), said in zip(calls, ask(engine, workspace, calls), strict=True):
+    for (family, prompt), said in greedy_texts(engine, workspace).items():
         theirs = judge(workspace.folder("model") / family, family, prompt)
         assert len(set(theirs)) > 1
         assert said["token_ids"] == theirs, (family, prompt)
         assert said["num_new_tokens"] == len(theirs)
         assert said["generated_text"] == (prompt if family == "gpt2" else "") + said["text"]
+
+
+def test_pipelines_and_generate_of_transformers_take_the_folders_as_they_are(
+    workspace: Workspace,
+) -> None:
+    """No argument says what the folders don't: which tokens begin, end and fill up."""
+    pytest.importorskip("torch", reason="pip install torch==2.13.0 (PyTorch is the judge)")
+    from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, pipeline
+
+    ours = greedy_texts("jax", workspace)
+    gpt2, t5, bart = (ours[family, PROMPTS[0]] for family in FAMILIES)
+    writer = pipeline("text-generation", model=str(workspace.folder("model") / "gpt2"))
+    assert writer(PROMPTS[0], **GREEDY)[0]["generated_text"] == gpt2["generated_text"]
+    for family, said in (("t5", t5), ("bart", bart)):
+        folder = workspace.folder("model") / family
+        given = AutoTokenizer.from_pretrained(folder)(PROMPTS[0], return_tensors="pt")
+        model = AutoModelForSeq2SeqLM.from_pretrained(folder).eval()
+        written = model.generate(**given, **GREEDY)[0].tolist()
+        # BART ends by force where a text becomes too long, as its config says.
+        last = [model.config.eos_token_id] if family == "bart" else said["token_ids"][-1:]
+        assert written[1:] == [*said["token_ids"][:-1], *last]
 
 
 @pytest.mark.parametrize("engine", ENGINES)
@@ -110,9 +134,9 @@ def test_an_end_token_ends_the_text(engine: str, workspace: Workspace, tmp_path:
     wanted = judge(folder, "gpt2", PROMPTS[0])
     place = next(at for at in range(3, NEW_TOKENS) if wanted[at] not in wanted[:at])
     ending = write_writer(tmp_path / "ending", load_tokenizer(workspace), "gpt2")
-    config = json.loads((ending / "config.json").read_text("utf-8"))
-    config["eos_token_id"] = wanted[place]
-    (ending / "config.json").write_text(json.dumps(config), "utf-8")
+    for name in ("config.json", "generation_config.json"):
+        config = json.loads((ending / name).read_text("utf-8"))
+        (ending / name).write_text(json.dumps({**config, "eos_token_id": wanted[place]}), "utf-8")
     greedy = {"max_new_tokens": NEW_TOKENS, "temperature": 0}
     (said,) = ask(engine, workspace, [("generate", [str(ending), PROMPTS[0]], greedy)])
     assert said["token_ids"] == wanted[: place + 1] == judge(ending, "gpt2", PROMPTS[0])

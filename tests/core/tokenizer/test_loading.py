@@ -147,6 +147,21 @@ def test_what_objectives_know_of_a_tokenizer(uni: StudioTokenizer) -> None:
     assert known.sentinel_ids.shape == (0,)
 
 
+def test_a_copy_for_going_on_with_a_text_ends_none(
+    tmp_path: Path, uni: StudioTokenizer, bpe: StudioTokenizer
+) -> None:
+    for tokenizer in (uni, bpe):
+        tokenizer.copy_to(tmp_path / tokenizer.reference, ends=False)
+        copy = load(str(tmp_path / tokenizer.reference))
+        text = "The small house"
+        assert copy.encode(text).tolist() == tokenizer.encode(text).tolist()[:-1]
+        assert copy.encode(text).tolist() == tokenizer.encode_beginning(text).tolist()
+        assert copy.encode(text)[0] == tokenizer.cls_id and copy.sep_id == tokenizer.sep_id
+    bare = tokenizer_with(tmp_path, "</s>")
+    bare.copy_to(tmp_path / "bare", ends=False)
+    assert load(str(tmp_path / "bare")).fingerprint == bare.fingerprint
+
+
 def tokenizer_with(folder: Path, *special_tokens: str) -> StudioTokenizer:
     vocabulary = {text: number for number, text in enumerate(("a", *special_tokens))}
     Tokenizer(models.WordLevel(vocabulary, unk_token="a")).save(str(folder / "tokenizer.json"))
