@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from core.errors import CheckpointError
 from core.models.architecture import Architecture
 from core.models.configs import class_name, config_values, parse_config
-from core.models.interop import find_foreign, read_foreign
+from core.models.interop import find_foreign, indexed_files, read_foreign
 from core.models.names import Tie, ties
 
 if TYPE_CHECKING:
@@ -301,7 +301,7 @@ def _weight_files(folder: Path) -> list[Path]:
     if (folder / WEIGHTS_FILE).is_file():
         return [folder / WEIGHTS_FILE]
     if (folder / INDEX_FILE).is_file():
-        return _indexed_files(folder / INDEX_FILE)
+        return indexed_files(folder / INDEX_FILE)
     pickled = (folder / PICKLE_FILE).is_file() or any(folder.glob("pytorch_model-*.bin"))
     if pickled:
         raise CheckpointError(
@@ -321,29 +321,6 @@ def _no_checkpoint(folder: Path) -> CheckpointError:
         received=_listing(folder),
         fix="name a model in the workspace or a folder that one was saved to",
     )
-
-
-def _indexed_files(index: Path) -> list[Path]:
-    try:
-        names = sorted(set(json.loads(index.read_text("utf-8"))["weight_map"].values()))
-        paths = [Path(name) for name in names]
-    except (ValueError, KeyError, AttributeError, TypeError) as error:
-        raise CheckpointError(
-            f"The index {index} can't be read",
-            expected='{"weight_map": {tensor: file, ...}}',
-            received=str(error),
-            fix="copy or download the file again",
-        ) from error
-    outside = [str(path) for path in paths if path.name != str(path)]
-    missing = [str(path) for path in paths if not (index.parent / path).is_file()]
-    if outside or missing:
-        raise CheckpointError(
-            f"The checkpoint {index.parent} isn't whole",
-            expected="the files that its index names, beside it",
-            received="no " + ", ".join(outside or missing),
-            fix="copy or download the missing files",
-        )
-    return [index.parent / path for path in paths]
 
 
 def _listing(folder: Path) -> str:

@@ -1,6 +1,7 @@
 """Weights as TensorFlow's and Flax's classes of transformers 4 saved them, by PyTorch's names.
 
-`tf_model.h5` is HDF5, `flax_model.msgpack` is MessagePack; neither framework is needed, and nothing
+`tf_model.h5` is HDF5, `flax_model.msgpack` is MessagePack, each in one file or in several with an
+index; neither framework is needed, and nothing
 in a file is ever run.
 
 Source: transformers 4.57, modeling_tf_pytorch_utils.py (convert_tf_weight_name_to_pt_weight_name)
@@ -10,9 +11,11 @@ Source: transformers 4.57, modeling_tf_pytorch_utils.py (convert_tf_weight_name_
 
 from __future__ import annotations
 
+import json
 import re
 import struct
 from collections.abc import Iterator
+from itertools import count, takewhile
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +26,8 @@ from core.errors import CheckpointError
 
 TENSORFLOW_FILE = "tf_model.h5"
 FLAX_FILE = "flax_model.msgpack"
+# What names the files of a large checkpoint, such as tf_model-00001-of-00003.h5.
+_INDEX = ".index.json"
 
 Tensors = dict[str, NDArray]
 
@@ -31,22 +36,28 @@ _WEIGHTS = ("kernel", "embeddings", "embedding", "gamma", "scale")
 
 
 def find_foreign(folder: Path) -> Path | None:
-    """Returns the file of a folder that Flax or TensorFlow wrote, or None."""
-    found = [folder / name for name in (FLAX_FILE, TENSORFLOW_FILE)]
-    return next((path for path in found if path.is_file()), None)
+    """Returns the file of a folder that Flax or TensorFlow wrote, or its index, or None."""
+    names = [name + end for name in (FLAX_FILE, TENSORFLOW_FILE) for end in ("", _INDEX)]
+    return next((folder / name for name in names if (folder / name).is_file()), None)
 
 
 def read_foreign(path: Path) -> Tensors:
-    """Reads a `tf_model.h5` or a `flax_model.msgpack`.
+    """Reads a `tf_model.h5` or a `flax_model.msgpack`, or all files of such an index.
 
     Returns:
         Arrays by PyTorch's names, turned as PyTorch has them.
 
     Raises:
-        CheckpointError: The file is damaged or something else.
+        CheckpointError: A file is missing, damaged or something else.
     """
+    if path.name.endswith(_INDEX):
+        return {
+            name: value
+            for part in indexed_files(path)
+            for name, value in read_foreign(part).items()
+        }
     try:
-        if path.name == TENSORFLOW_FILE:
+        if path.suffix == Path(TENSORFLOW_FILE).suffix:
             return dict(_read_tensorflow(path))
         return dict(_read_flax(path))
     except (
@@ -66,21 +77,65 @@ def read_foreign(path: Path) -> Tensors:
         ) from error
 
 
+def indexed_files(index: Path) -> list[Path]:
+    """Returns the files of a checkpoint that is in several, as its index names them.
+
+    Raises:
+        CheckpointError: The index is damaged, or a file isn't beside it.
+    """
+    try:
+        names = sorted(set(json.loads(index.read_text("utf-8"))["weight_map"].values()))
+        paths = [Path(name) for name in names]
+    except (ValueError, KeyError, AttributeError, TypeError) as error:
+        raise CheckpointError(
+            f"The index {index} can't be read",
+            expected='{"weight_map": {tensor: file, ...}}',
+            received=str(error),
+            fix="copy or download the file again",
+        ) from error
+    outside = [str(path) for path in paths if path.name != str(path)]
+    missing = [str(path) for path in paths if not (index.parent / path).is_file()]
+    if outside or missing:
+        raise CheckpointError(
+            f"The checkpoint {index.parent} isn't whole",
+            expected="the files that its index names, beside it",
+            received="no " + ", ".join(outside or missing),
+            fix="copy or download the missing files",
+        )
+    return [index.parent / path for path in paths]
+
+
 def _read_tensorflow(path: Path) -> Iterator[tuple[str, NDArray]]:
     import h5py
 
     with h5py.File(path, "r") as file:
-        for layer in file.attrs["layer_names"]:
+        for layer in _names(file.attrs, "layer_names"):
             group = file[layer]
-            for name in group.attrs["weight_names"]:
-                yield _to_pytorch(_tensorflow_parts(_text(name)), np.asarray(group[name]))
+            if isinstance(group, h5py.Dataset):
+                # One of several files: weights lie in it by themselves, most without their root.
+                name = layer if "model." in layer else f"/{layer}"
+                yield _to_pytorch(_tensorflow_parts(name), np.asarray(group))
+                continue
+            for name in _names(group.attrs, "weight_names"):
+                yield _to_pytorch(_tensorflow_parts(name), np.asarray(group[name]))
+
+
+def _names(attributes: Any, key: str) -> list[str]:
+    """Returns a list of names, which HDF5 holds in pieces where it is long: `key0`, `key1` ..."""
+    if key in attributes:
+        return [_text(name) for name in attributes[key]]
+    pieces = takewhile(attributes.__contains__, (f"{key}{number}" for number in count()))
+    found = [_text(name) for piece in pieces for name in attributes[piece]]
+    if not found:
+        raise KeyError(key)
+    return found
 
 
 def _tensorflow_parts(name: str) -> list[str]:
     """Returns the parts of a name such as `tf_bert/bert/layer_._0/mlm___cls/query/kernel:0`."""
     name = re.sub(r"/[^/]*___([^/]*)/", r"/\1/", name.split(":")[0])
-    parts = [part for part in name.replace("_._", "/").split("/") if part]
-    return parts[1:] if len(parts) > 1 else parts
+    root, *parts = name.replace("_._", "/").split("/")
+    return [part for part in parts if part] or [root]
 
 
 def _read_flax(path: Path) -> Iterator[tuple[str, NDArray]]:

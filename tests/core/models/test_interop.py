@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import struct
 from pathlib import Path
 from typing import Any
@@ -129,6 +130,47 @@ def test_what_flax_saved_is_read(tmp_path: Path, family: str) -> None:
     weights, tensors = make(tmp_path, family)
     (tmp_path / "flax_model.msgpack").write_bytes(pack(flax_tree(tensors)))
     check(tmp_path, weights)
+
+
+def write_in_two(folder: Path, name: str, parts: list[dict[str, NDArray]], write: Any) -> None:
+    """Writes two files and their index, as transformers 4 does with large models."""
+    stem, suffix = name.split(".")
+    files = [f"{stem}-0000{number}-of-00002.{suffix}" for number in (1, 2)]
+    for file, part in zip(files, parts, strict=True):
+        write(folder / file, part)
+    places = {key: file for file, part in zip(files, parts, strict=True) for key in part}
+    (folder / f"{name}.index.json").write_text(json.dumps({"weight_map": places}))
+
+
+def write_datasets(path: Path, part: dict[str, NDArray]) -> None:
+    """Writes one of several files: weights without their root, their names in two pieces."""
+    names = [name.split("/", 1)[1] for name in part]
+    with h5py.File(path, "w") as file:
+        for name, value in zip(names, part.values(), strict=True):
+            file[name] = value
+        file.attrs["layer_names0"] = [name.encode() for name in names[:3]]
+        file.attrs["layer_names1"] = [name.encode() for name in names[3:]]
+
+
+@pytest.mark.parametrize("engine", ["tensorflow", "flax"])
+def test_what_was_saved_in_several_files_is_read(tmp_path: Path, engine: str) -> None:
+    weights, tensors = make(tmp_path, "bert")
+    cut = len(tensors) // 2
+    if engine == "tensorflow":
+        items = list(tensorflow_bert(tensors).items())
+        parts = [dict(items[:cut]), dict(items[cut:])]
+        write_in_two(tmp_path, "tf_model.h5", parts, write_datasets)
+    else:
+        items = list(tensors.items())
+        parts = [dict(items[:cut]), dict(items[cut:])]
+        write_in_two(
+            tmp_path, "flax_model.msgpack", parts,
+            lambda path, part: path.write_bytes(pack(flax_tree(part))),
+        )  # fmt: skip
+    check(tmp_path, weights)
+    next(tmp_path.glob("*-00002-of-00002.*")).unlink()
+    with pytest.raises(CheckpointError, match="isn't whole"):
+        hf.read_weights(tmp_path)
 
 
 def test_an_array_in_pieces_is_put_together(tmp_path: Path) -> None:
