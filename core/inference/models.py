@@ -18,6 +18,8 @@ from core.errors import CheckpointError, ConfigError
 from core.models import hf
 from core.models.architecture import Architecture
 from core.training.devices import choose, find_hardware
+from core.training.imports import import_for
+from core.workspace import Workspace
 
 if TYPE_CHECKING:
     from core.tokenizer import StudioTokenizer
@@ -117,6 +119,8 @@ def choose_engine() -> None:
     if "keras" not in sys.modules and "KERAS_BACKEND" not in os.environ:
         os.environ["KERAS_BACKEND"] = choose(TrainConfig(), find_hardware()).engine
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    if "keras" not in sys.modules:
+        import_for(os.environ["KERAS_BACKEND"], "keras")
 
 
 def bucket_size(size: int, smallest: int, largest: int) -> int:

@@ -18,6 +18,7 @@ from typing import Any, Literal
 
 from core.config import TrainConfig
 from core.errors import DeviceError
+from core.training.imports import import_for
 
 EngineName = Literal["tensorflow", "jax"]
 DeviceKind = Literal["cpu", "gpu", "tpu"]
@@ -155,6 +156,12 @@ def select_engine(config: TrainConfig) -> Devices:
     choice = choose(config, hardware)
     refuse_other_backend(choice.engine)
     os.environ[_KERAS_BACKEND] = choice.engine
+    devices = _start(choice, config, hardware)
+    import_for(choice.engine, "keras")
+    return devices
+
+
+def _start(choice: Choice, config: TrainConfig, hardware: Hardware) -> Devices:
     if choice.engine == "jax":
         return _start_jax(choice, config)
     if choice.kind == "tpu":
@@ -403,9 +410,7 @@ def _number_to_use(choice: Choice, config: TrainConfig, found: int) -> int:
 
 def _import_tensorflow() -> Any:
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
-    import tensorflow as tf
-
-    return tf
+    return import_for("tensorflow", "tensorflow")
 
 
 def _others(unused: int) -> str:

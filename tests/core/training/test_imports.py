@@ -1,0 +1,22 @@
+"""An engine is imported without what nobody uses, and that can still be imported afterwards."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.engines import ENGINES, run_on
+
+CODE = """
+import json, sys
+from core.training.imports import import_for
+engine = sys.argv[1]
+keras = import_for(engine, "keras")
+before = sorted({"pandas", "matplotlib.pyplot"} & set(sys.modules))
+import pandas, matplotlib.pyplot, jax
+print(json.dumps([keras.config.backend(), before, pandas.Series([1, 2]).sum().item()]))
+"""
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_unused_packages_are_left_out_and_can_be_had_later(engine: str) -> None:
+    assert run_on(engine, CODE, engine) == [engine, [], 3]
