@@ -19,7 +19,6 @@ from core.models import hf
 from core.models.architecture import Architecture
 from core.training.devices import choose, find_hardware
 from core.training.imports import import_for
-from core.workspace import Workspace
 
 if TYPE_CHECKING:
     from core.tokenizer import StudioTokenizer
