@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from pathlib import Path
 
 from core.errors import StudioError
+from core.redaction import hide_secrets_in_output
 from core.workspace import Workspace
 from ui.serve import serve
 
@@ -15,8 +17,9 @@ def main() -> int:
     """Serves the page until Ctrl+C and returns the exit code."""
     parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
     option = parser.add_argument
-    option("--host", default="127.0.0.1", help="address to listen on")
-    option("--port", type=int, default=7860, help="port to listen on")
+    host, port = (os.environ.get(f"GRADIO_SERVER_{name}") for name in ("NAME", "PORT"))
+    option("--host", default=host or "127.0.0.1", help="address to listen on")
+    option("--port", type=int, default=port or 7860, help="port to listen on")
     option("--workspace", type=Workspace, default="", help="STUDIO_HOME or ./workspace by default")
     option("--allow", type=Path, action="append", default=[], help="let the page read this folder")
     option("--quickstart", action="store_true", help="train a first model if nothing has run yet")
@@ -29,4 +32,5 @@ def main() -> int:
 
 
 if __name__ == "__main__":
+    hide_secrets_in_output()
     sys.exit(main())

@@ -30,6 +30,7 @@ from core.config import (
 )
 from core.errors import ConfigError, StudioError
 from core.inference import DTYPES
+from core.redaction import hide_secrets_in_output
 from core.store import ENDED_STATES, RunRow, Store
 from core.workspace import KINDS, Workspace, write_atomically
 
@@ -755,4 +756,5 @@ def _say(line: str) -> None:
 
 
 if __name__ == "__main__":
+    hide_secrets_in_output()
     sys.exit(main())

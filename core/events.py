@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from core.errors import RunError
+from core.redaction import redact
 
 EVENTS_FILE = "events.jsonl"
 STOP_FILE = "stop.json"
@@ -65,7 +66,7 @@ class EventLog:
             self._number += 1
             event = {"n": self._number, "t": round(time.time(), 3), "kind": kind, **fields}
             line = json.dumps(event, ensure_ascii=False, separators=(",", ":"), default=str)
-            self._unwritten += line.encode("utf-8") + b"\n"
+            self._unwritten += redact(line).encode("utf-8") + b"\n"
             self._write()
             self._dirty.set()
             return self._number

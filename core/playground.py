@@ -41,8 +41,10 @@ from core.inference import (
     find_model,
     generate_stream,
     perplexity,
+    prepare,
     stay_on_cpu,
 )
+from core.redaction import for_other_processes, for_strangers, hide_secrets_in_output
 from core.runs.process import ProcessIdentity
 from core.workspace import Workspace
 
@@ -71,6 +73,8 @@ class PlaygroundClient:
         workspace: Where models are found, and where the process writes `playground.log`.
         idle_seconds: The process ends when nobody has asked for so long.
         answer_seconds: How long to wait for an answer; the first one includes loading the model.
+        only: The folder of the one model that may be asked, for strangers: the process then knows
+            no other, and none of this process's secrets.
     """
 
     def __init__(
@@ -79,8 +83,10 @@ class PlaygroundClient:
         *,
         idle_seconds: float = IDLE_SECONDS,
         answer_seconds: float = ANSWER_SECONDS,
+        only: Path | None = None,
     ) -> None:
         self._workspace = workspace
+        self._only = only
         self._idle_seconds = idle_seconds
         self._answer_seconds = answer_seconds
         self._lock = threading.Lock()
@@ -137,6 +143,21 @@ class PlaygroundClient:
             "perplexity", {"model": model, "text": text, "dtype": dtype}
         )
         return found
+
+    def prepare(self, model: str) -> Iterator[str]:
+        """Loads a model and compiles it for short texts, before somebody asks.
+
+        Yields:
+            What was made ready; after the first one the model answers at once.
+
+        Raises:
+            StudioError: See `fill_mask`.
+        """
+        for answer in self._ask("prepare", {"model": model}):
+            if "part" not in answer:
+                _result_of(answer)
+                return
+            yield answer["part"]
 
     def close(self) -> None:
         """Ends the process."""
@@ -211,12 +232,13 @@ class PlaygroundClient:
                     *("--workspace", str(self._workspace.root), "--socket", str(path)),
                     *("--parent", json.dumps(ProcessIdentity.of_this().to_json())),
                     *("--idle-seconds", str(self._idle_seconds)),
+                    *(("--only", str(self._only)) if self._only else ()),
                 ],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
                 start_new_session=True,
-                env=_environment(),
+                env=_environment(for_strangers if self._only else for_other_processes),
             )
         self._process, self._socket_path = process, path
         self._wait_until_it_listens(process, path)
@@ -356,10 +378,19 @@ def _parts(number: Any, pieces: Generator[Any, None, Any]) -> Generator[dict[str
             yield {"id": number, "part": piece}
 
 
-def methods_within(workspace: Workspace) -> dict[str, Method]:
-    """Returns what may be asked of models of the workspace, of allowed folders, and of the Hub."""
+def methods_within(workspace: Workspace, only: Path | None = None) -> dict[str, Method]:
+    """Returns what may be asked of models of the workspace, of allowed folders, and of the Hub.
+
+    Args:
+        workspace: Where models are found.
+        only: The folder of the only one that may be asked, if so.
+    """
 
     def check(model: str) -> None:
+        if only is not None:
+            if model != str(only):
+                raise ConfigError("There is one model here", expected="no other", field="model")
+            return
         folders = (workspace.folder("model") / model, Path(model).expanduser())
         if model and any(folder.is_dir() for folder in folders):
             workspace.confine(str(find_model(model, workspace)), field="model")
@@ -376,10 +407,15 @@ def methods_within(workspace: Workspace) -> dict[str, Method]:
         check(model)
         return perplexity(model, workspace=workspace, **options)
 
+    def answer_prepare(model: str) -> Generator[str, None, None]:
+        check(model)
+        yield from prepare(model, workspace)
+
     return {
         "fill_mask": answer_fill_mask,
         "generate": answer_generate,
         "perplexity": answer_perplexity,
+        "prepare": answer_prepare,
     }
 
 
@@ -390,19 +426,20 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--socket", required=True, help="made here, in a folder that exists")
     parser.add_argument("--parent", default="", help="JSON that identifies the process to serve")
     parser.add_argument("--idle-seconds", type=float, default=IDLE_SECONDS)
+    parser.add_argument("--only", type=Path, help="the folder of the one model that may be asked")
     options = parser.parse_args(arguments)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     stay_on_cpu()
     parent = ProcessIdentity.from_json(json.loads(options.parent)) if options.parent else None
-    _serve(Workspace(options.workspace), Path(options.socket), parent, options.idle_seconds)
+    methods = methods_within(Workspace(options.workspace), options.only)
+    _serve(methods, Path(options.socket), parent, options.idle_seconds)
     return 0
 
 
 def _serve(
-    workspace: Workspace, path: Path, parent: ProcessIdentity | None, idle_seconds: float
+    methods: Mapping[str, Method], path: Path, parent: ProcessIdentity | None, idle_seconds: float
 ) -> None:
     os.umask(0o077)
-    methods = methods_within(workspace)
     # Listens under another name first: where the path exists, somebody answers.
     draft = path.with_suffix(".draft")
     try:
@@ -425,10 +462,10 @@ def _new_socket_path() -> Path:
     return folder / "playground.sock"
 
 
-def _environment() -> dict[str, str]:
-    """Returns this process's environment, in which `core` can be imported."""
+def _environment(kept: Callable[[Mapping[str, str]], dict[str, str]]) -> dict[str, str]:
+    """Returns what is kept of this process's environment, in which `core` can be imported."""
     paths = [str(_ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
-    return {**os.environ, "PYTHONPATH": os.pathsep.join(paths), "PYTHONUNBUFFERED": "1"}
+    return {**kept(os.environ), "PYTHONPATH": os.pathsep.join(paths), "PYTHONUNBUFFERED": "1"}
 
 
 def _parse(line: bytes) -> dict[str, Any]:
@@ -476,4 +513,5 @@ def _describe_exit(code: int) -> str:
 
 
 if __name__ == "__main__":
+    hide_secrets_in_output()
     sys.exit(main())

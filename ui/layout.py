@@ -11,18 +11,13 @@ from core.store import Store
 from core.workspace import Workspace
 from ui import corpus, playground, runs, shards, strip, tokenizer, train
 from ui.parts import disk
-from ui.parts.markup import heading
+from ui.parts.markup import MARK, heading
 from ui.present import escape
 
 _TITLE = "Pretrain Studio"
 # Gradio keeps what is uploaded until it is taken over; how often it looks, how long it keeps it.
 _UPLOADS_KEPT = (3600, 24 * 3600)
 _TABS = ("corpus", "tokenizer", "shards", "train", "runs", "playground")
-_MARK = (
-    '<svg viewBox="0 0 24 24" fill="none" stroke="currentColor" stroke-width="2.4" '
-    'stroke-linecap="round" aria-hidden="true"><path d="M3 4v13a3 3 0 0 0 3 3h15"/>'
-    '<path d="M7 6c2.5 7 5.500 9.500 14 10"/></svg>'
-)
 
 
 def build_page(workspace: Workspace) -> gr.Blocks:
@@ -63,6 +58,6 @@ def _tab(name: str, text: str) -> Iterator[None]:
 
 def _header(workspace: Workspace) -> str:
     return (
-        f'<div class="ps-top"><h1>{_MARK}{_TITLE}</h1>'
+        f'<div class="ps-top"><h1>{MARK}{_TITLE}</h1>'
         f"<p>Train a language model from nothing but text · {escape(workspace.root)}</p></div>"
     )

@@ -15,6 +15,7 @@ from typing import Any
 import gradio as gr
 
 from core.errors import StudioError
+from core.redaction import redact
 
 logger = logging.getLogger("studio.page")
 
@@ -33,7 +34,7 @@ def notice(error: StudioError) -> gr.Error:
     """Returns an error to raise from a handler; Gradio shows it as a notice until it is closed."""
     lines = [f"<b>{label}:</b> {escape(text)}" for label, text in _parts(error)]
     return gr.Error(
-        "<br>".join([escape(error.problem), *lines]), duration=None, print_exception=False
+        "<br>".join([escape(redact(error.problem)), *lines]), duration=None, print_exception=False
     )
 
 
@@ -85,7 +86,7 @@ def telling_programs(function: Callable[..., Any]) -> Callable[..., Any]:
         try:
             return function(*args, **options)
         except StudioError as error:
-            raise gr.Error(str(error), print_exception=False) from error
+            raise gr.Error(redact(str(error)), print_exception=False) from error
         except Exception as error:
             logger.exception("A program's call failed")
             raise gr.Error(str(UNEXPECTED), print_exception=False) from error
@@ -115,21 +116,20 @@ def answering(function: Callable[[dict[str, Any]], dict[str, Any]]) -> Callable[
 def describe(error: StudioError) -> dict[str, str]:
     """Returns an error's parts as plain text."""
     return {
-        "problem": error.problem,
-        "expected": error.expected,
-        "received": error.received,
-        "fix": error.fix,
+        "problem": redact(error.problem),
+        "expected": redact(error.expected),
+        "received": redact(error.received),
+        "fix": redact(error.fix),
     }
 
 
 def error_card(error: StudioError) -> str:
     """Returns an error as HTML, for the place where the result would have been."""
     lines = "".join(f"<p><b>{name}:</b> {escape(text)}</p>" for name, text in _parts(error))
-    return (
-        f'<div class="ps-error" role="alert"><strong>{escape(error.problem)}</strong>{lines}</div>'
-    )
+    title = escape(redact(error.problem))
+    return f'<div class="ps-error" role="alert"><strong>{title}</strong>{lines}</div>'
 
 
 def _parts(error: StudioError) -> list[tuple[str, str]]:
     parts = [("Expected", error.expected), ("Received", error.received), ("What to do", error.fix)]
-    return [(label, text) for label, text in parts if text]
+    return [(label, redact(text)) for label, text in parts if text]

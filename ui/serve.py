@@ -1,21 +1,43 @@
-"""Starts the app: where it listens, who may, and what it says in the terminal."""
+"""Starts the app: what it shows, where it listens, who may come in."""
 
 from __future__ import annotations
 
 import os
+import re
 import socket
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
+from core.demo import MODEL_VARIABLE, Demo
 from core.errors import ConfigError, StudioError
+from core.redaction import AUTH_VARIABLE, parse_logins
 from core.runs.client import refresh, submit_quickstart
 from core.runs.slots import default_slots
 from core.store import Store
 from core.workspace import ALLOWED_PATHS_VARIABLE, Workspace, only_one
-from ui.parts.doors import OwnPagesOnly, is_local
+from ui.parts.doors import (
+    Door,
+    OnlyThese,
+    OwnPagesOnly,
+    Passwords,
+    SecurityHeaders,
+    by_cookie,
+    by_sign_in,
+    is_local,
+)
 
-AUTH_VARIABLE = "STUDIO_AUTH"
+if TYPE_CHECKING:
+    import gradio as gr
+    from starlette.middleware import Middleware
+
+ON_SPACE_VARIABLE = "STUDIO_ON_SPACE"
+OWNERS_VARIABLE = "STUDIO_OWNERS"
 _MOST_UPLOADED = "4gb"
+_FRAMED_BY = ("https://huggingface.co",)
+# What a stranger may reach: what signs in, and what Gradio asks itself when it starts.
+_WAYS_IN = ("/login", "/login/", "/gradio_api/startup-events")
+_SIGN_IN_ROUTES = ("/login/huggingface", "/login/callback", "/gradio_api/startup-events")
 
 
 def serve(
@@ -28,6 +50,9 @@ def serve(
 ) -> None:
     """Serves the page until it is interrupted. Runs go on afterwards.
 
+    With STUDIO_MODEL it serves that model's demo and nothing else, and on a Space without one a
+    page that says how to name one.
+
     Args:
         workspace: What the page shows.
         host: The address to listen on.
@@ -39,40 +64,40 @@ def serve(
         StudioError: The port is taken, another app works here, a folder isn't there, anyone could
             come in, or the environment holds what can't be used.
     """
-    login = _login(host)
+    reference = os.environ.get(MODEL_VARIABLE, "").strip()
+    if reference or (_space() and not os.environ.get(ON_SPACE_VARIABLE)):
+        _serve_demo(reference, host, port)
+        return
+    logins, owners = _logins(), _owners()
+    _check_doors(host, bool(logins or owners))
     _check_port(host, port)
     _allow(allow)
     default_slots()
     with only_one(workspace.root / "app.lock", "app"):
-        _serve(workspace, host, port, login, quickstart)
+        _serve_studio(workspace, host, port, logins, owners, quickstart)
 
 
-def _serve(
-    workspace: Workspace, host: str, port: int, login: tuple[str, str] | None, quickstart: bool
+def _serve_studio(
+    workspace: Workspace,
+    host: str,
+    port: int,
+    logins: list[tuple[str, str]],
+    owners: list[str],
+    quickstart: bool,
 ) -> None:
-    _prepare_environment(workspace)
-    from starlette.middleware import Middleware
-
-    from ui.assets import read
+    _prepare_environment(workspace.cache / "uploads")
     from ui.layout import build_page
-    from ui.theme import make_theme
 
     page = build_page(workspace)
-    page.launch(
-        server_name=host,
-        server_port=port,
-        auth=login,
-        theme=make_theme(),
-        css=read("page.css"),
-        quiet=True,
-        ssr_mode=False,
-        share=False,
-        footer_links=[],
-        run_history=False,
-        enable_monitoring=False,
+    if owners:
+        _add_sign_in(page)
+    _launch(
+        page,
+        host,
+        port,
+        _studio_doors(logins, owners),
+        auth=Passwords(logins) if logins and not owners else None,
         max_file_size=_MOST_UPLOADED,
-        app_kwargs={"middleware": [Middleware(OwnPagesOnly, local_names_only=login is None)]},
-        prevent_thread_lock=True,
     )
     print(f"Pretrain Studio: http://{_for_browser(host)}:{port}  (workspace: {workspace.root})")
     print("Stop it with Ctrl+C; runs go on without it.", flush=True)
@@ -82,26 +107,147 @@ def _serve(
     page.block_thread()
 
 
-def _login(host: str) -> tuple[str, str] | None:
-    """Reads who may come in; without a password only this machine may."""
-    name, colon, password = os.environ.get(AUTH_VARIABLE, "").partition(":")
-    if name and password:
-        return name, password
-    if colon or name:
+def _serve_demo(reference: str, host: str, port: int) -> None:
+    """Serves one model to anybody; or, with no model, what to do about it."""
+    _check_port(host, port)
+    demo = Demo(reference) if reference else None
+    if demo:
+        # It loads while the page is being built.
+        demo.prepare()
+    _prepare_environment(None)
+    from ui.demo import build_demo, build_instructions
+
+    address = _space() or f"http://{_for_browser(host)}:{port}"
+    page = build_demo(demo, address) if demo else build_instructions()
+    _launch(page, host, port, _demo_doors(), auth=None, max_file_size=0)
+    what = f"the demo of {demo.title}" if demo else f"set {MODEL_VARIABLE} to show a model"
+    print(f"Pretrain Studio: http://{_for_browser(host)}:{port}  ({what})", flush=True)
+    page.block_thread()
+
+
+def _launch(page: gr.Blocks, host: str, port: int, doors: list[Middleware], **options: Any) -> None:
+    from ui.assets import read
+    from ui.theme import make_theme
+
+    page.launch(
+        server_name=host,
+        server_port=port,
+        theme=make_theme(),
+        css=read("page.css"),
+        quiet=True,
+        ssr_mode=False,
+        share=False,
+        footer_links=[],
+        run_history=False,
+        enable_monitoring=False,
+        mcp_server=False,
+        app_kwargs={"middleware": doors, "docs_url": None, "redoc_url": None},
+        prevent_thread_lock=True,
+        **options,
+    )
+
+
+def _studio_doors(logins: list[tuple[str, str]], owners: list[str]) -> list[Middleware]:
+    """Returns the doors of the studio, the outermost first."""
+    from starlette.middleware import Middleware
+
+    from ui.assets import read
+
+    doors = [
+        Middleware(SecurityHeaders, framed_by=_FRAMED_BY if _space() else ()),
+        Middleware(OwnPagesOnly, local_names_only=not (logins or owners)),
+    ]
+    if owners:
+        page = read("login.html").replace("%WAY-IN%", read("login_space.html"))
+        who = by_sign_in(owners)
+        doors.append(Middleware(Door, who=who, open_paths=_SIGN_IN_ROUTES, page=page))
+    elif logins:
+        page = read("login.html").replace("%WAY-IN%", read("login_password.html"))
+        doors.append(Middleware(Door, who=by_cookie, open_paths=_WAYS_IN, page=page))
+    return doors
+
+
+def _demo_doors() -> list[Middleware]:
+    """Returns the doors of a demo, the outermost first."""
+    from starlette.middleware import Middleware
+
+    from ui.demo import FULL, MOST_REQUEST_BYTES, ROUTES
+
+    return [
+        Middleware(SecurityHeaders, framed_by=_FRAMED_BY if _space() else ()),
+        Middleware(OnlyThese, routes=ROUTES, most_bytes=MOST_REQUEST_BYTES, full=FULL),
+    ]
+
+
+def _space() -> str:
+    """Returns the id of the Hugging Face Space that this runs on, if it does."""
+    return os.environ.get("SPACE_ID", "")
+
+
+def _logins() -> list[tuple[str, str]]:
+    """Reads the names and passwords of those who may come in."""
+    try:
+        logins = parse_logins(os.environ.get(AUTH_VARIABLE, ""))
+    except ValueError as error:
         raise ConfigError(
             f"{AUTH_VARIABLE} can't be used",
-            expected="name:password",
-            received="something else",
+            expected="name:password, several of them separated by commas or lines",
+            received=str(error),
             fix=f"set {AUTH_VARIABLE} to a name and a password with a colon between them",
+        ) from error
+    return logins
+
+
+def _owners() -> list[str]:
+    """Returns whose Hugging Face accounts may come in, where there is a sign-in: on a Space only.
+
+    Anywhere else Gradio's sign-in is an imitation that lets anybody in.
+
+    Raises:
+        ConfigError: The Space has no sign-in, or it isn't known whose it is.
+    """
+    if os.environ.get("SYSTEM") != "spaces" or not _space():
+        return []
+    if not os.environ.get("OAUTH_CLIENT_ID"):
+        return []
+    listed = os.environ.get(OWNERS_VARIABLE) or os.environ.get("SPACE_AUTHOR_NAME", "")
+    owners = [name for name in re.split(r"[\s,]+", listed) if name]
+    if not owners:
+        raise ConfigError(
+            "It isn't known who owns this Space",
+            expected=f"accounts in {OWNERS_VARIABLE}, separated by commas",
+            received="none",
+            fix=f"set {OWNERS_VARIABLE} in the Space's settings",
         )
-    if is_local(host):
-        return None
+    return owners
+
+
+def _check_doors(host: str, has_door: bool) -> None:
+    """Refuses to let the network in where nobody is asked who they are."""
+    if has_door or (is_local(host) and not _space()):
+        return
+    if _space():
+        raise ConfigError(
+            "On a Space anyone could train, read and delete in the studio",
+            expected=f"hf_oauth: true in the Space's README, or a password in {AUTH_VARIABLE}",
+            received="neither",
+            fix=f"set one of them, or unset {ON_SPACE_VARIABLE} and set {MODEL_VARIABLE} for a "
+            "demo",
+        )
     raise ConfigError(
         f"Listening on {host} would let anyone on the network train, read and delete here",
         expected=f"a password in {AUTH_VARIABLE}, or --host 127.0.0.1",
         received=f"--host {host} without a password",
         fix=f"set {AUTH_VARIABLE}=name:password, or leave --host out and use an SSH tunnel",
     )
+
+
+def _add_sign_in(page: gr.Blocks) -> None:
+    """Puts Hugging Face's button on the page, which makes Gradio add the sign-in's routes."""
+    import gradio as gr
+
+    with page:
+        gr.LoginButton(logout_value="Sign out ({})", size="sm", elem_classes=["ps-account"])
 
 
 def _check_port(host: str, port: int) -> None:
@@ -136,10 +282,13 @@ def _allow(folders: Sequence[Path]) -> None:
     os.environ[ALLOWED_PATHS_VARIABLE] = os.pathsep.join(filter(None, listed))
 
 
-def _prepare_environment(workspace: Workspace) -> None:
-    """Keeps Gradio from calling home, uploads in the workspace, its own checks off any proxy."""
+def _prepare_environment(uploads: Path | None) -> None:
+    """Keeps Gradio from calling home, uploads in their place, its own checks off any proxy."""
     os.environ["GRADIO_ANALYTICS_ENABLED"] = "False"
-    os.environ["GRADIO_TEMP_DIR"] = str(workspace.cache / "uploads")
+    # Folders that Gradio would hand out beside those that it is told of here.
+    os.environ.pop("GRADIO_ALLOWED_PATHS", None)
+    if uploads:
+        os.environ["GRADIO_TEMP_DIR"] = str(uploads)
     for name in ("NO_PROXY", "no_proxy"):
         hosts = [os.environ.get(name, ""), "localhost", "127.0.0.1", "::1"]
         os.environ[name] = ",".join(filter(None, hosts))

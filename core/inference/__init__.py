@@ -8,6 +8,7 @@ from core.inference.generation import generate, generate_stream
 from core.inference.masks import FillMask, fill_mask, fills_masks
 from core.inference.models import DTYPES, Dtype, stay_on_cpu
 from core.inference.scoring import perplexity
+from core.inference.warming import prepare
 from core.models.finding import find_model
 
 __all__ = [
@@ -20,5 +21,6 @@ __all__ = [
     "generate",
     "generate_stream",
     "perplexity",
+    "prepare",
     "stay_on_cpu",
 ]

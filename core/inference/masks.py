@@ -135,6 +135,18 @@ class FillMask:
         """
         return self._together([(self._shape(ids), ids) for ids in encoded])
 
+    def prepare(self, length: int, rows: int) -> None:
+        """Compiles the model for so many texts of so many tokens with one mask each.
+
+        Once the model is loaded, those who ask meanwhile don't have to wait.
+        """
+        ids = np.full(length, self.architecture.pad_token_id, np.int32)
+        ids[0] = self.tokenizer.mask_id or 0
+        if "_predict" in self.__dict__:
+            self._score(self._shape(ids), [ids] * rows)
+        else:
+            self._together([(self._shape(ids), ids)] * rows)
+
     @cached_property
     def _predict(self) -> Callable[[Mapping[str, NDArray]], NDArray[np.float32]]:
         """The model; loaded when it is needed, so that a bad question gets its answer at once."""

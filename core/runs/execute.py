@@ -17,6 +17,7 @@ from typing import Any
 from core.config import StageConfig
 from core.errors import StudioError
 from core.events import FolderReporter, RunStopped, is_disk_full
+from core.redaction import hide_secrets_in_output
 from core.runs.folder import RunFolder
 from core.runs.process import ProcessIdentity
 from core.stages import makes_artifact, parse_stage_config, stage_function
@@ -166,4 +167,5 @@ def _stop_on_sigterm(reporter: FolderReporter) -> None:
 
 
 if __name__ == "__main__":
+    hide_secrets_in_output()
     sys.exit(main())

@@ -27,6 +27,7 @@ import core
 from core.errors import RunError, StudioError
 from core.events import StopMode, read_events, read_last_events
 from core.housekeeping import delete_artifact
+from core.redaction import for_other_processes, hide_secrets_in_output
 from core.runs.execute import ADVICE, describe_error
 from core.runs.folder import RunFolder, RunRecord
 from core.runs.slots import default_slots, get_slots, set_slots
@@ -312,7 +313,7 @@ def child_environment() -> dict[str, str]:
     """Returns this process's environment, in which `python -m core...` is found."""
     home = str(Path(core.__file__).parent.parent)
     paths = [home, *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
-    return {**os.environ, "PYTHONPATH": os.pathsep.join(dict.fromkeys(paths))}
+    return {**for_other_processes(os.environ), "PYTHONPATH": os.pathsep.join(dict.fromkeys(paths))}
 
 
 def worker_lock(workspace: Workspace) -> AbstractContextManager[bool]:
@@ -541,4 +542,5 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
+    hide_secrets_in_output()
     sys.exit(main())

@@ -52,13 +52,19 @@ def _playwright_chromium() -> str | None:
 
 
 @contextmanager
-def running_app(workspace: Path, *options: str) -> Iterator[str]:
+def running_app(workspace: Path, *options: str, **environment: str) -> Iterator[str]:
     """Starts the app on a free port, gives its address, and ends it."""
     port = _free_port()
     command = [sys.executable, "app.py", "--port", str(port), "--workspace", str(workspace)]
     log = workspace.parent / f"app-{port}.log"
     with log.open("wb") as output:
-        app = subprocess.Popen([*command, *options], cwd=ROOT, stdout=output, stderr=output)
+        app = subprocess.Popen(
+            [*command, *options],
+            cwd=ROOT,
+            env={**os.environ, **environment},
+            stdout=output,
+            stderr=output,
+        )
         try:
             url = f"http://127.0.0.1:{port}"
             _wait_until_up(url, app, log)
@@ -81,6 +87,9 @@ def _wait_until_up(url: str, app: subprocess.Popen[bytes], log: Path) -> None:
         try:
             urllib.request.urlopen(url, timeout=5).close()
             return
+        except urllib.error.HTTPError as error:
+            assert error.code == 401, "asked for a password"
+            return
         except (urllib.error.URLError, TimeoutError, ConnectionError):
             time.sleep(0.2)
     raise AssertionError(f"the app isn't up: {log.read_text()}")
@@ -95,7 +104,7 @@ class Visitor:
         errors: Scripts' errors, and what the console names as one.
     """
 
-    def __init__(self, context: Any, url: str) -> None:
+    def __init__(self, context: Any, url: str, ready: str = ".ps-strip b, .ps-strip-text") -> None:
         self.page = context.new_page()
         self.outside: list[str] = []
         self.errors: list[str] = []
@@ -103,7 +112,7 @@ class Visitor:
         self.page.on("console", self._see_message)
         self.page.on("pageerror", lambda error: self.errors.append(str(error)))
         self.page.goto(url)
-        self.page.wait_for_selector(".ps-strip b, .ps-strip-text")
+        self.page.wait_for_selector(ready)
 
     def _see_message(self, message: Any) -> None:
         if message.type == "error":
@@ -172,5 +181,5 @@ def visiting(
             reduced_motion="reduce",
         )
         context.set_default_timeout(60_000)
-        yield lambda place="": Visitor(context, url + place)
+        yield lambda place="", **options: Visitor(context, url + place, **options)
         browser.close()

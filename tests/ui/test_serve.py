@@ -10,7 +10,7 @@ import pytest
 
 from core.errors import ConfigError
 from core.workspace import Workspace
-from ui.serve import serve
+from ui.serve import _owners, serve
 
 ROOT = Path(__file__).parent.parent.parent
 
@@ -39,14 +39,48 @@ def test_without_a_password_only_this_machine_may_come_in(tmp_path: Path, host: 
         serve(Workspace(tmp_path), host=host, port=0)
 
 
-@pytest.mark.parametrize("auth", ["name", "name:", ":password"])
+@pytest.mark.parametrize("auth", ["name", "name:", ":open-sesame", "ann:open-sesame,ben"])
 def test_a_half_password_is_none(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, auth: str
 ) -> None:
     monkeypatch.setenv("STUDIO_AUTH", auth)
     with pytest.raises(ConfigError, match="name:password") as error:
         serve(Workspace(tmp_path), host="127.0.0.1", port=0)
-    assert "password" not in error.value.received
+    assert "open-sesame" not in str(error.value)
+
+
+def test_the_environment_cannot_open_the_door_either(tmp_path: Path) -> None:
+    environment = {**os.environ, "GRADIO_SERVER_NAME": "0.0.0.0"}
+    command = [sys.executable, "app.py", "--workspace", str(tmp_path / "workspace")]
+    ended = subprocess.run(
+        command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=60
+    )
+    assert ended.returncode == 2
+    assert "STUDIO_AUTH" in ended.stderr
+
+
+@pytest.mark.parametrize("system", ["", "spaces"])
+def test_on_a_space_the_studio_needs_a_door_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, system: str
+) -> None:
+    monkeypatch.setenv("SPACE_ID", "owner/name")
+    monkeypatch.setenv("SYSTEM", system)
+    monkeypatch.setenv("STUDIO_ON_SPACE", "1")
+    with pytest.raises(ConfigError, match="anyone could train"):
+        serve(Workspace(tmp_path), host="127.0.0.1", port=0)
+
+
+def test_the_sign_in_is_for_spaces_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SPACE_ID", "owner/name")
+    monkeypatch.setenv("OAUTH_CLIENT_ID", "id")
+    monkeypatch.setenv("SPACE_AUTHOR_NAME", "owner")
+    assert _owners() == [], "Gradio would imitate the sign-in and let anybody in"
+    monkeypatch.setenv("SYSTEM", "spaces")
+    assert _owners() == ["owner"]
+    monkeypatch.setenv("STUDIO_OWNERS", "ann, ben")
+    assert _owners() == ["ann", "ben"]
+    monkeypatch.delenv("OAUTH_CLIENT_ID")
+    assert _owners() == []
 
 
 def test_a_folder_to_allow_must_be_there(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ The Playground asks whichever model is chosen beside the form, the demo always t
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
@@ -60,6 +60,7 @@ class Asked:
         answerer: Passes questions on.
         model: The menu that names the model, or its name.
         architecture: Returns the dimensions of a model by its name, as far as they are known.
+        mask: The mask token, where it is known beforehand.
         has_precision: Whether the precision to compute in can be chosen.
         most_new_tokens: So many at once at most.
     """
@@ -67,6 +68,7 @@ class Asked:
     answerer: Answerer
     model: gr.Dropdown | str
     architecture: Callable[[str | None], Architecture | None]
+    mask: str = ""
     has_precision: bool = True
     most_new_tokens: int = _MOST_NEW_TOKENS
 
@@ -106,9 +108,10 @@ class AskForm:
     text: gr.Textbox
 
 
-def render_chips() -> gr.HTML:
+def render_chips(sentences: Sequence[str] = ()) -> gr.HTML:
     """Makes the row of examples. Its value is a list of sentences; `pick` tells of a click."""
     return gr.HTML(
+        list(sentences),
         html_template='<div class="ps-chips" role="group" aria-label="Examples"></div>',
         js_on_load=script("examples.js"),
         elem_id="playground-examples",
@@ -126,7 +129,9 @@ def render_masks(asked: Asked, chips: gr.HTML, *, visible: bool = True) -> AskFo
         with gr.Column(elem_classes=["ps-card"]):
             text = gr.Textbox(
                 label="Text",
-                info="One or several masks, each written as the model's mask token.",
+                info=f"Write {asked.mask} where a word is hidden."
+                if asked.mask
+                else "One or several masks, each written as the model's mask token.",
                 lines=2,
                 max_lines=6,
                 elem_id="playground-text",
@@ -178,8 +183,10 @@ def render_masks(asked: Asked, chips: gr.HTML, *, visible: bool = True) -> AskFo
     return AskForm(column, text)
 
 
-def render_writing(asked: Asked, chips: gr.HTML, *, visible: bool = False) -> AskForm:
-    """Makes the form for models that write."""
+def render_writing(
+    asked: Asked, chips: gr.HTML, *, visible: bool = False, at_once: int = WRITERS_AT_ONCE
+) -> AskForm:
+    """Makes the form for models that write; so many may write at once."""
     with gr.Column(visible=visible) as column:
         with gr.Column(elem_classes=["ps-card"]):
             prompt = gr.Textbox(
@@ -220,7 +227,7 @@ def render_writing(asked: Asked, chips: gr.HTML, *, visible: bool = False) -> As
         # One that is stopped before its first word counts as under way for a while.
         trigger_mode="multiple",
         concurrency_id="generate",
-        concurrency_limit=WRITERS_AT_ONCE,
+        concurrency_limit=at_once,
     )
     # In two steps: what was on its way when it was stopped must not come after the last word.
     stop.click(

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from pathlib import Path
 
 from core.errors import StudioError
 from core.inference import fills_masks
@@ -53,12 +54,25 @@ def examples(name: str | None, workspace: Workspace) -> list[str]:
     if not name or found is None:
         return []
     model = workspace.find("model", name)
-    if found.kind == "decoder":
-        return _own_texts(model, workspace, beginning_of) or list(_BEGINNINGS)
+    cut = beginning_of if found.kind == "decoder" else with_hole
+    return general_examples(found, model.path, _own_texts(model, workspace, cut))
+
+
+def general_examples(
+    architecture: Architecture, folder: Path, own: Sequence[str] = ()
+) -> list[str]:
+    """Returns texts for any model of a kind.
+
+    Args:
+        architecture: The model's.
+        folder: Where its tokenizer lies.
+        own: Texts that suit it better, with {mask} where a word is hidden.
+    """
+    if architecture.kind == "decoder":
+        return list(own or _BEGINNINGS)
     from core.tokenizer import load
 
-    mask = load(str(model.path)).mask_token or "<mask>"
-    own = _own_texts(model, workspace, with_hole)
+    mask = load(str(folder)).mask_token or "<mask>"
     return [text.replace(_HOLE, mask) for text in own or _WITH_HOLES]
 
 

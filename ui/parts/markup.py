@@ -7,6 +7,13 @@ from collections.abc import Iterable, Sequence
 
 from ui.present import escape
 
+# The studio's sign: a loss that falls.
+MARK = (
+    '<svg viewBox="0 0 24 24" fill="none" stroke="currentColor" stroke-width="2.4" '
+    'stroke-linecap="round" aria-hidden="true"><path d="M3 4v13a3 3 0 0 0 3 3h15"/>'
+    '<path d="M7 6c2.5 7 5.500 9.500 14 10"/></svg>'
+)
+
 
 def heading(title: str, text: str) -> str:
     """Returns a tab's heading and the sentence below it."""

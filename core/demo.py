@@ -1,0 +1,332 @@
+"""One checkpoint for strangers: where it is, what its card says of it, what may be asked of it.
+
+A demo has no workspace, no runs and no other model. Its model answers in a process of its own,
+which is given this one folder and none of the environment's secrets.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import tempfile
+import threading
+import time
+from collections.abc import Generator
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from core.errors import CheckpointError, ConfigError, HubError, RunError, StudioError
+from core.inference import Dtype
+from core.models import hf
+from core.models.architecture import Architecture
+from core.models.registry import count_parameters
+from core.playground import PlaygroundClient
+from core.workspace import Workspace
+
+logger = logging.getLogger("studio.demo")
+
+MODEL_VARIABLE = "STUDIO_MODEL"
+CARD_FILE = "README.md"
+MOST_CHARACTERS = 2000
+MOST_MASKS = 10
+MOST_PREDICTIONS = 20
+MOST_NEW_TOKENS = 256
+_MOST_EXAMPLES = 6
+_LONGEST_DESCRIPTION = 360
+_NEVER = float("inf")
+_HUB_ID = re.compile(r"(?P<name>[\w][\w.-]*/[\w][\w.-]*)(?:@(?P<revision>[\w][\w./-]*))?")
+_FILES = ("config.json", "*.safetensors", "*.safetensors.index.json", "tokenizer*.json",
+          "special_tokens_map.json", "tf_model.h5", "flax_model.msgpack", CARD_FILE)  # fmt: skip
+# What of the card's results is shown, by the names that they go by in cards.
+_FIGURES = {
+    "validation loss": "Validation loss",
+    "loss": "Validation loss",
+    "eval_loss": "Validation loss",
+    "frequency baseline": "Frequency baseline",
+    "frequency_baseline_loss": "Frequency baseline",
+    "perplexity": "Perplexity",
+    "accuracy": "Accuracy",
+}
+_LINK = re.compile(r"!?\[([^\]]*)\]\([^)]*\)")
+_UNAVAILABLE = RunError(
+    "The model can't answer at the moment",
+    expected="an answer",
+    received="a failure of the model's process",
+    fix="try again in a minute; the owner of this demo finds what happened in its log",
+)
+
+
+@dataclass(frozen=True)
+class Card:
+    """What a checkpoint's card says.
+
+    Attributes:
+        description: Its first sentences in plain text.
+        figures: Names and values.
+        licence: Its name.
+        examples: Texts to try.
+    """
+
+    description: str = ""
+    figures: dict[str, float] = field(default_factory=dict)
+    licence: str = ""
+    examples: tuple[str, ...] = ()
+
+
+class Demo:
+    """A checkpoint that strangers may ask.
+
+    Args:
+        reference: A folder, or an id on the Hub like `owner/name` or `owner/name@revision`.
+
+    Raises:
+        ConfigError: It is neither, or has no model of a known family.
+        CheckpointError: The checkpoint is missing or damaged.
+        HubError: The Hub has no such model, or can't be reached.
+    """
+
+    def __init__(self, reference: str) -> None:
+        self.reference = reference
+        self.folder = find_checkpoint(reference)
+        self.architecture: Architecture = hf.read_architecture(self.folder)
+        self.card = read_card(self.folder)
+        self._home = tempfile.TemporaryDirectory(prefix="studio-demo-")
+        self._client = PlaygroundClient(
+            Workspace(self._home.name), only=self.folder, idle_seconds=_NEVER
+        )
+
+    @property
+    def hub_id(self) -> str:
+        """The model's id on the Hub, without the revision; nothing for a folder."""
+        return "" if Path(self.reference).expanduser().is_dir() else self.reference.split("@")[0]
+
+    @property
+    def title(self) -> str:
+        """What the model is called."""
+        return (self.hub_id or self.folder.name).split("/")[-1]
+
+    @property
+    def writes(self) -> bool:
+        """Whether the model writes, and doesn't fill masks."""
+        return self.architecture.kind != "encoder"
+
+    @property
+    def num_parameters(self) -> int:
+        """How many weights the model has."""
+        return count_parameters(self.architecture)
+
+    @cached_property
+    def mask(self) -> str:
+        """The model's mask token; nothing where it has none."""
+        from core.tokenizer import load
+
+        return load(str(self.folder)).mask_token or ""
+
+    def prepare(self) -> None:
+        """Starts the model's process and makes it ready, in the background."""
+        threading.Thread(target=self._prepare, daemon=True).start()
+
+    def close(self) -> None:
+        """Ends the model's process."""
+        self._client.close()
+        self._home.cleanup()
+
+    def fill_mask(
+        self, model: str, text: str, top_k: int = 5, dtype: Dtype = "float32"
+    ) -> list[Any]:
+        """Fills a text's masks; see `core.inference.fill_mask`.
+
+        Args:
+            model: Not looked at: there is one.
+            text: A text that isn't too long, with a mask or a few.
+            top_k: Predictions for each mask.
+            dtype: Not looked at: it would need a second copy of the model.
+
+        Raises:
+            ConfigError: Something is wrong with what is asked, or it is too much.
+            RunError: The model can't answer; why is for the log.
+        """
+        self._check_text(text, "text")
+        _check_at_most("top_k", top_k, MOST_PREDICTIONS)
+        if self.mask and text.count(self.mask) > MOST_MASKS:
+            raise ConfigError(
+                "The text has too many masks",
+                expected=f"at most {MOST_MASKS}",
+                received=str(text.count(self.mask)),
+                fix="leave some of them out",
+                field="text",
+            )
+        try:
+            return self._client.fill_mask(str(self.folder), text, top_k)
+        except StudioError as error:
+            raise _for_strangers(error) from error
+
+    def generate(self, model: str, prompt: str, **options: Any) -> Generator[str, None, Any]:
+        """Lets the model write; see `core.inference.generate_stream`.
+
+        Args:
+            model: Not looked at: there is one.
+            prompt: What it begins with.
+            **options: `max_new_tokens`, `temperature`, `top_k`, `top_p`, `seed`.
+
+        Raises:
+            ConfigError: Something is wrong with what is asked, or it is too much.
+            RunError: The model can't answer; why is for the log.
+        """
+        self._check_text(prompt, "prompt")
+        _check_at_most("max_new_tokens", options.get("max_new_tokens", 1), MOST_NEW_TOKENS)
+        allowed = {**options, "dtype": "float32"}
+        try:
+            return (yield from self._client.generate(str(self.folder), prompt, **allowed))
+        except StudioError as error:
+            raise _for_strangers(error) from error
+
+    def _check_text(self, text: str, name: str) -> None:
+        if isinstance(text, str) and len(text) > MOST_CHARACTERS:
+            raise ConfigError(
+                f"The {name} is too long",
+                expected=f"at most {MOST_CHARACTERS} characters",
+                received=f"{len(text)}",
+                fix="shorten it",
+                field=name,
+            )
+
+    def _prepare(self) -> None:
+        started = time.monotonic()
+        try:
+            for number, _ in enumerate(self._client.prepare(str(self.folder))):
+                if number == 0:
+                    seconds = time.monotonic() - started
+                    print(f"The model is ready after {seconds:.1f} s.", flush=True)
+        except StudioError as error:
+            logger.warning("The model could not be prepared: %s", error)
+
+
+def find_checkpoint(reference: str) -> Path:
+    """Finds the folder of a demo's checkpoint; one on the Hub is downloaded where it isn't cached.
+
+    Args:
+        reference: A folder, or an id on the Hub like `owner/name` or `owner/name@revision`.
+
+    Raises:
+        ConfigError: It is neither.
+        HubError: The Hub has no such model, or can't be reached.
+    """
+    folder = Path(reference).expanduser()
+    if folder.is_dir():
+        return folder.resolve()
+    found = _HUB_ID.fullmatch(reference)
+    if found is None:
+        raise ConfigError(
+            f"{MODEL_VARIABLE} names no model",
+            expected="a folder that is there, or an id on the Hub like owner/name or "
+            "owner/name@revision",
+            received=reference,
+            fix="check the spelling",
+            field="model",
+        )
+    return _download(found["name"], found["revision"])
+
+
+def read_card(folder: Path) -> Card:
+    """Reads what is shown of a checkpoint's card; a card that is missing or damaged says nothing.
+
+    Args:
+        folder: The checkpoint, perhaps with a README.md in it.
+    """
+    from huggingface_hub import ModelCard
+
+    path = folder / CARD_FILE
+    if not path.is_file():
+        return Card()
+    try:
+        card = ModelCard(path.read_text("utf-8"), ignore_metadata_errors=True)
+    except Exception as error:  # noqa: BLE001 -- a card is anybody's text; a demo does without it
+        logger.warning("The card %s can't be read: %s", path, error)
+        return Card()
+    data: dict[str, Any] = card.data.to_dict()  # type: ignore[no-untyped-call]
+    return Card(
+        description=describe(card.text),
+        figures=_figures(card.data),
+        licence=str(data.get("license") or ""),
+        examples=_examples(data.get("widget")),
+    )
+
+
+def describe(text: str) -> str:
+    """Returns the first paragraph of a card's text that is prose, without its markup."""
+    for paragraph in re.split(r"\n\s*\n", text):
+        plain = " ".join(paragraph.split())
+        if not plain or plain[0] in "#<|`![-*>" or plain.startswith("---"):
+            continue
+        plain = re.sub(r"[*`]", "", _LINK.sub(r"\1", plain))
+        if len(plain) <= _LONGEST_DESCRIPTION:
+            return plain
+        return plain[:_LONGEST_DESCRIPTION].rsplit(" ", 1)[0] + " …"
+    return ""
+
+
+def _figures(data: Any) -> dict[str, float]:
+    found: dict[str, float] = {}
+    for result in data.get("eval_results") or []:
+        names = (str(result.metric_name or "").lower(), str(result.metric_type or "").lower())
+        name = next((_FIGURES[name] for name in names if name in _FIGURES), None)
+        value = result.metric_value
+        if name and name not in found and isinstance(value, int | float):
+            found[name] = float(value)
+    order = list(dict.fromkeys(_FIGURES.values()))
+    return dict(sorted(found.items(), key=lambda item: order.index(item[0])))
+
+
+def _examples(widget: Any) -> tuple[str, ...]:
+    entries = widget if isinstance(widget, list) else []
+    texts = (entry.get("text") for entry in entries if isinstance(entry, dict))
+    return tuple(str(text) for text in texts if text)[:_MOST_EXAMPLES]
+
+
+def _check_at_most(name: str, value: Any, most: int) -> None:
+    if isinstance(value, int) and value > most:
+        raise ConfigError(
+            f"{name} is too large",
+            expected=f"at most {most}",
+            received=str(value),
+            fix=f"ask for {most} or less",
+            field=name,
+        )
+
+
+def _for_strangers(error: StudioError) -> StudioError:
+    """Returns an error that tells nothing of the machine; what happened goes to the log."""
+    if isinstance(error, ConfigError):
+        return error
+    logger.error("The model could not answer: %s", error)
+    return _UNAVAILABLE
+
+
+def _download(name: str, revision: str | None) -> Path:
+    """Downloads a checkpoint from the Hub into the Hub's own cache."""
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
+
+    try:
+        folder = Path(snapshot_download(name, revision=revision, allow_patterns=list(_FILES)))
+    except (HfHubHTTPError, LocalEntryNotFoundError, OSError) as error:
+        reason = str(error).strip().splitlines()[0] if str(error).strip() else repr(error)
+        raise HubError(
+            f"The Hub didn't give the model {name}",
+            expected="the id of a repository that can be read, and a revision of it",
+            received=reason,
+            fix=f"check {MODEL_VARIABLE}; for a private repository set HF_TOKEN (on a Space, as a "
+            "secret)",
+            field="model",
+        ) from error
+    if not (folder / hf.CONFIG_FILE).is_file():
+        raise CheckpointError(
+            f"{name} holds no model",
+            expected=f"a repository with {hf.CONFIG_FILE} and weights",
+            received="one without",
+            fix=f"name another one in {MODEL_VARIABLE}",
+        )
+    return folder

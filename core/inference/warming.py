@@ -1,0 +1,55 @@
+"""Makes a model ready before somebody asks: loaded, and compiled for short texts.
+
+Importing this imports no engine.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Generator
+from pathlib import Path
+
+from core.inference.generation import Writer
+from core.inference.masks import FillMask
+from core.inference.models import keep
+from core.inference.sampling import Sampling
+from core.models import hf
+from core.models.finding import find_model
+from core.workspace import Workspace
+
+# Texts of up to so many tokens, asked by so many at the same time.
+_LENGTHS = (16, 32)
+_ROWS = (1, 2, 4, 8, 16, 32)
+_PROMPT = "a"
+
+
+def prepare(model: str | Path, workspace: Workspace | None = None) -> Generator[str, None, None]:
+    """Loads a model and compiles it, what is asked for most often first.
+
+    Args:
+        model: A model's name in the workspace, a checkpoint's folder, or an id on the Hub.
+        workspace: Where names are looked up.
+
+    Yields:
+        What was made ready.
+
+    Raises:
+        StudioError: The model can't be found, or is damaged.
+    """
+    folder = find_model(model, workspace or Workspace())
+    if hf.read_architecture(folder).kind == "encoder":
+        filler: FillMask = keep(folder, "float32", FillMask)
+        for rows in _ROWS:
+            for length in _LENGTHS:
+                if length > filler.architecture.max_seq_length:
+                    continue
+                started = time.monotonic()
+                filler.prepare(length, rows)
+                yield f"{rows} x {length}"
+                # Half of the time is for those who ask already.
+                time.sleep(time.monotonic() - started)
+    else:
+        writer: Writer = keep(folder, "float32", Writer)
+        for _ in writer.write(_PROMPT, 2, Sampling(temperature=0)):
+            pass
+        yield "writing"

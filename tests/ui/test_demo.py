@@ -1,0 +1,255 @@
+"""The demo: one model for anybody, and nothing else for anybody."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from gradio_client import Client
+from gradio_client.exceptions import AppError
+
+from core.demo import MOST_CHARACTERS, Demo, describe, find_checkpoint, read_card
+from core.errors import ConfigError, StudioError
+from core.store import Store
+from core.workspace import Workspace
+from tests.checkpoints import make_tokenizer, write_checkpoint, write_writer
+from tests.ui.browser import Visitor, find_chromium, running_app, visiting
+from tests.ui.strangers import Stranger, gradio_routes, ways_to
+from ui.demo import ROUTES, build_demo, build_instructions
+
+TOKEN = "hf_" + "Zz9yY8xX7wW6" * 3
+CARD = """---
+license: apache-2.0
+widget:
+- text: The small <mask> runs.
+- text: The <mask> and the <mask>.
+model-index:
+- name: tiny
+  results:
+  - task: {type: fill-mask}
+    dataset: {type: text, name: sentences}
+    metrics:
+    - {type: perplexity, value: 24.98, name: Perplexity}
+    - {type: loss, value: 3.218, name: Validation loss}
+    - {type: loss, value: 6.91, name: Frequency baseline}
+---
+
+# tiny
+
+![curves](curves.png)
+
+A [RoBERTa](https://arxiv.org/abs/1907.11692) of *two* layers <script>alert(1)</script>.
+"""
+
+
+@pytest.fixture(scope="module")
+def tokens(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    return make_tokenizer(Workspace(tmp_path_factory.mktemp("tokens")), "byte_level_bpe")
+
+
+@pytest.fixture(scope="module")
+def folder(tokens: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = write_checkpoint(tmp_path_factory.mktemp("models") / "tiny", tokens)
+    (folder / "README.md").write_text(CARD, "utf-8")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A workspace that is there, with a database and a secret in it."""
+    place = tmp_path_factory.mktemp("studio") / "workspace"
+    Store.open(Workspace(place)).close()
+    (place / "secret.txt").write_text("the-loot-of-the-workspace")
+    return place
+
+
+@pytest.fixture(scope="module")
+def url(folder: Path, place: Path) -> Iterator[str]:
+    with running_app(place, STUDIO_MODEL=str(folder), HF_TOKEN=TOKEN, STUDIO_AUTH="") as url:
+        yield url
+
+
+@pytest.fixture(scope="module")
+def stranger(url: str, folder: Path, place: Path) -> Stranger:
+    loot = [b"the-loot-of-the-workspace", b"SQLite format 3", b"root:x:0", TOKEN.encode()]
+    return Stranger(url, [*loot, b"PATH=", str(folder.parent).encode()])
+
+
+def test_programs_get_the_models_answers(url: str, folder: Path, place: Path) -> None:
+    client = Client(url, verbose=False)
+    assert set(client.view_api(print_info=False, return_format="dict")["named_endpoints"]) == {
+        "/fill_mask"
+    }
+    text = "The small <mask> runs."
+    found = client.predict(text, 3, api_name="/fill_mask")
+    wanted = [1e-4 + one["score"] for one in found]
+    assert [one["token_str"] for one in found] == [
+        one["token_str"] for one in ask_alone(folder, text)[:3]
+    ]
+    assert wanted == sorted(wanted, reverse=True)
+    for text, count, problem in (
+        ("No hole in here.", 3, "no mask"),
+        ("<mask>" + "x" * MOST_CHARACTERS, 3, "too long"),
+        ("<mask> " * 11, 3, "too many masks"),
+        ("<mask>", 21, "top_k is too large"),
+        ("<mask>", "all", "top_k is out of bounds"),
+    ):
+        with pytest.raises(AppError, match=problem) as error:
+            client.predict(text, count, api_name="/fill_mask")
+        assert str(folder) not in str(error.value)
+    # A demo has no use for the workspace.
+    assert not {"app.lock", "cache", "playground.log"} & {path.name for path in place.iterdir()}
+
+
+def ask_alone(folder: Path, text: str) -> list[Any]:
+    """Asks the model without the demo, in a process that may have an engine."""
+    from tests.engines import run_on
+
+    code = """
+    import json, sys
+    from core import fill_mask
+    print(json.dumps(fill_mask(*sys.argv[1:])))
+    """
+    return list(run_on("jax", code, str(folder), text))
+
+
+def test_a_stranger_finds_no_other_route(stranger: Stranger) -> None:
+    for method, path in gradio_routes():
+        answer = stranger.ask(method, path, {} if method == "POST" else None)
+        if not ROUTES.fullmatch(f"{method} {path}"):
+            assert answer.status == 404, (method, path)
+    for method in ("PUT", "DELETE", "PATCH"):
+        assert stranger.ask(method, "/").status == 404
+    assert stranger.ask("POST", "/gradio_api/queue/join", "x" * (65 << 10)).status == 413
+
+
+def test_a_stranger_reads_no_file(stranger: Stranger, folder: Path, place: Path) -> None:
+    targets = [place / "studio.db", place / "secret.txt", folder / "config.json"]
+    for target in (*targets, Path("/etc/passwd"), Path("/proc/self/environ")):
+        for path in ways_to(target):
+            assert stranger.ask("GET", path).status in (400, 403, 404), path
+
+
+def test_a_stranger_calls_nothing_but_the_model(stranger: Stranger, place: Path) -> None:
+    config = json.loads(stranger.ask("GET", "/config").body)
+    file = {"path": str(place / "secret.txt"), "meta": {"_type": "gradio.FileData"}}
+    asked = 0
+    for number in range(-1, len(config["dependencies"]) + 3):
+        for data in ([], [file, 5], [str(place / "secret.txt"), 5], [{"a": file}] * 6):
+            question = {"fn_index": number, "data": data, "session_hash": "stranger"}
+            answer = stranger.ask("POST", "/gradio_api/queue/join", question)
+            asked += answer.status == 200
+    assert asked, "its own questions are taken"
+    events = stranger.ask("GET", "/gradio_api/queue/data?session_hash=stranger").body
+    assert b"data:" in events
+    for component in config["components"]:
+        question = {
+            "component_id": component["id"],
+            "fn_name": "ls",
+            "session_hash": "stranger",
+            "data": "/",
+        }
+        assert stranger.ask("POST", "/gradio_api/component_server", question).status == 404
+
+
+def test_browsers_are_told_what_the_page_may_do(stranger: Stranger) -> None:
+    for path in ("/", "/nowhere"):
+        headers = stranger.ask("GET", path).headers
+        assert headers["x-content-type-options"] == "nosniff"
+        assert headers["referrer-policy"] == "same-origin"
+        assert headers["x-frame-options"] == "SAMEORIGIN"
+        assert "frame-ancestors 'self'" in headers["content-security-policy"]
+
+
+@pytest.mark.slow
+def test_a_visitor_asks_the_model(url: str) -> None:
+    find_chromium()
+    with visiting(url, width=390, height=844, dark=True) as visit:
+        visitor: Visitor = visit(ready=".ps-chips button")
+        body = visitor.page.inner_text("body")
+        for text in ("tiny", "3.218", "6.91", "24.98", "A RoBERTa of two layers", "apache-2.0"):
+            assert text in body
+        assert visitor.page.evaluate("document.documentElement.scrollWidth") == 390
+        bars = visitor.page.locator("#playground-answer .ps-predictions li")
+        visitor.page.locator("#playground-examples button").last.click()
+        visitor.wait_for(lambda: bars.count() == 10, 60, "five predictions for each of two masks")
+        visitor.type("playground-text", "No hole in here.")
+        visitor.page.locator("#playground-ask").click()
+        visitor.page.get_by_text("The text has no mask").wait_for()
+        visitor.page.get_by_text("From a program").click()
+        assert f'Client("{url}")' in visitor.page.inner_text("body")
+        assert not visitor.page.get_by_role("tab").count()
+        assert visitor.errors == visitor.outside == []
+
+
+def test_a_card_says_what_is_shown(folder: Path, tmp_path: Path) -> None:
+    card = read_card(folder)
+    assert list(card.figures.items()) == [
+        ("Validation loss", 3.218),
+        ("Frequency baseline", 6.91),
+        ("Perplexity", 24.98),
+    ]
+    assert card.licence == "apache-2.0"
+    assert card.examples == ("The small <mask> runs.", "The <mask> and the <mask>.")
+    assert card.description == "A RoBERTa of two layers <script>alert(1)</script>."
+    assert read_card(tmp_path) == type(card)()
+    assert describe("# Title\n\n| a | table |\n\n" + "word " * 100).endswith("word …")
+
+
+@pytest.mark.parametrize("text", ["---\n: [\n---\nx", "---\nmodel-index: 3\n---\n", "\x00", "---"])
+def test_a_damaged_card_says_nothing(tmp_path: Path, text: str) -> None:
+    (tmp_path / "README.md").write_text(text, "utf-8")
+    assert read_card(tmp_path).figures == {}
+
+
+def test_a_card_is_shown_as_text(folder: Path) -> None:
+    page = build_demo(Demo(str(folder)), "http://127.0.0.1:1")
+    shown = "".join(str(block.value) for block in page.blocks.values() if hasattr(block, "value"))
+    assert "<script>alert" not in shown
+    assert "&lt;script&gt;alert" in shown
+
+
+def test_a_model_that_writes_is_asked_to_write(tokens: Any, tmp_path: Path) -> None:
+    folder = write_writer(tmp_path / "writer", tokens, "gpt2")
+    demo = Demo(str(folder))
+    page = build_demo(demo, "http://127.0.0.1:1")
+    assert list(page.get_api_info()["named_endpoints"]) == ["/generate"]
+    with pytest.raises(ConfigError, match="max_new_tokens is too large"):
+        next(demo.generate("", "The", max_new_tokens=257))
+    stream = demo.generate("", "The", max_new_tokens=3, seed=1)
+    with pytest.raises(StopIteration) as end:
+        while True:
+            next(stream)
+    assert end.value.value["num_new_tokens"] <= 3
+    demo.close()
+
+
+def test_a_failure_of_the_models_process_tells_strangers_nothing(
+    tokens: Any, tmp_path: Path
+) -> None:
+    folder = write_checkpoint(tmp_path / "broken", tokens)
+    demo = Demo(str(folder))
+    (folder / "model.safetensors").write_bytes(b"nothing")
+    with pytest.raises(StudioError) as error:
+        demo.fill_mask("", "a <mask>")
+    assert str(tmp_path) not in str(error.value)
+    assert "can't answer" in str(error.value)
+    demo.close()
+
+
+def test_what_names_no_model_is_refused(tmp_path: Path) -> None:
+    for reference in (str(tmp_path / "nowhere"), "name", "../x", "a/b@", "https://x/y"):
+        with pytest.raises(ConfigError, match="STUDIO_MODEL"):
+            find_checkpoint(reference)
+
+
+def test_a_space_without_a_model_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SPACE_ID", "owner/name")
+    page = build_instructions()
+    shown = "".join(str(block.value) for block in page.blocks.values() if hasattr(block, "value"))
+    assert "STUDIO_MODEL=owner/name" in shown
+    assert "spaces/owner/name/settings" in shown
+    assert not page.fns

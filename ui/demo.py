@@ -1,0 +1,185 @@
+"""The demo: one page, one model, for anybody. And what a Space shows that has no model yet."""
+
+from __future__ import annotations
+
+import os
+import re
+from typing import Any
+
+import gradio as gr
+from gradio.events import api
+
+from core.demo import MODEL_VARIABLE, MOST_NEW_TOKENS, Demo
+from ui import present
+from ui.parts import asking, markup
+from ui.parts.examples import general_examples
+
+# Those who wait beyond these are asked to come again.
+MOST_WAITING = 100
+FULL = "Many people are asking right now. Try again in a few seconds."
+# A question is some kilobytes; nothing is uploaded.
+MOST_REQUEST_BYTES = 64 << 10
+# What Gradio's page and gradio_client ask for, and nothing else.
+ROUTES = re.compile(
+    r"(?:GET|HEAD) (?:"
+    r"/|/config/?|/(?:gradio_api/)?theme\.css|/favicon\.ico|/robots\.txt|/manifest\.json"
+    r"|/(?:assets|static|svelte)/[\w./@+-]+"
+    r"|/gradio_api/(?:info/?|openapi\.json|app_id|startup-events|queue/data|queue/status"
+    r"|heartbeat/[\w-]{1,64}|call/(?:fill_mask|generate)/[\w-]{1,64})"
+    r")"
+    r"|POST /gradio_api/(?:queue/join/?|cancel|reset|call/(?:fill_mask|generate))"
+)
+_FAMILIES = {
+    "bert": "BERT",
+    "roberta": "RoBERTa",
+    "modernbert": "ModernBERT",
+    "gpt2": "GPT-2",
+    "t5": "T5",
+    "bart": "BART",
+}
+_WHAT_IT_DOES = {
+    "encoder": "Hide a word, and see what the model would put there.",
+    "decoder": "Begin a text, and let the model go on.",
+    "encoder-decoder": "Leave out words, and let the model write what is missing.",
+}
+_WRITERS = 4
+
+
+def build_demo(demo: Demo, address: str) -> gr.Blocks:
+    """Builds the page of one model. Imports no engine.
+
+    Args:
+        demo: The model.
+        address: What `gradio_client` is given to reach this page.
+    """
+    asked = asking.Asked(
+        demo,
+        demo.title,
+        lambda _: demo.architecture,
+        mask=demo.mask,
+        has_precision=False,
+        most_new_tokens=MOST_NEW_TOKENS,
+    )
+    with gr.Blocks(title=f"{demo.title} · Pretrain Studio", analytics_enabled=False) as page:
+        gr.HTML(_head(demo))
+        if demo.card.figures:
+            gr.HTML(markup.tiles(_figures(demo)))
+        with gr.Column(elem_classes=["ps-card"]):
+            gr.HTML('<h3 class="ps-subheading">Try one of these, or write your own</h3>')
+            chips = asking.render_chips(
+                general_examples(demo.architecture, demo.folder, demo.card.examples)
+            )
+        if demo.writes:
+            asking.render_writing(asked, chips, visible=True, at_once=_WRITERS)
+            _offer_writing(demo)
+        else:
+            asking.render_masks(asked, chips)
+            _offer_masks(demo)
+        gr.HTML(_for_programs(demo, address))
+    page.queue(max_size=MOST_WAITING, api_open=False)
+    return page
+
+
+def build_instructions() -> gr.Blocks:
+    """Builds the page of a Space that has no model yet."""
+    space = os.environ.get("SPACE_ID", "")
+    with gr.Blocks(title="Pretrain Studio", analytics_enabled=False) as page:
+        gr.HTML(f'<div class="ps-top"><h1>{markup.MARK}Pretrain Studio</h1></div>')
+        gr.HTML(_instructions(space))
+    page.queue(max_size=1, api_open=False)
+    return page
+
+
+def _head(demo: Demo) -> str:
+    family = _FAMILIES.get(demo.architecture.model_type, demo.architecture.model_type)
+    layers, width = demo.architecture.num_hidden_layers, demo.architecture.hidden_size
+    facts = [family, f"{layers} layers of {markup.count(width)}"]
+    facts += [f"vocabulary of {markup.count(demo.architecture.vocab_size)}"]
+    facts += [f"up to {markup.count(demo.architecture.max_seq_length)} tokens"]
+    if not demo.card.figures:
+        facts.insert(1, f"{markup.short_count(demo.num_parameters)} parameters")
+    facts += [f"licence {demo.card.licence}"] if demo.card.licence else []
+    said = demo.card.description or _WHAT_IT_DOES[demo.architecture.kind]
+    source = _source(demo)
+    return (
+        f'<div class="ps-top"><h1>{markup.MARK}{present.escape(demo.title)}</h1>'
+        f"<p>{present.escape(' · '.join(facts))}</p></div>"
+        f'<p class="ps-demo-about">{present.escape(said)} {source}</p>'
+    )
+
+
+def _source(demo: Demo) -> str:
+    if not demo.hub_id:
+        return ""
+    address = f"https://huggingface.co/{demo.hub_id}"
+    return (
+        f'<a href="{present.escape(address)}" target="_blank" rel="noopener">'
+        f"{present.escape(demo.reference)} on the Hugging Face Hub</a>"
+    )
+
+
+def _figures(demo: Demo) -> list[tuple[str, str]]:
+    said = [(name, f"{value:.4g}") for name, value in demo.card.figures.items()]
+    return [("Parameters", markup.short_count(demo.num_parameters)), *said]
+
+
+def _for_programs(demo: Demo, address: str) -> str:
+    if demo.writes:
+        call = 'client.predict("The small", max_new_tokens=40, api_name="/generate")'
+    else:
+        call = f'client.predict("The {demo.mask} is blue.", top_k=5, api_name="/fill_mask")'
+    code = f'from gradio_client import Client\n\nclient = Client("{address}")\nprint({call})'
+    return (
+        '<details class="ps-demo-code"><summary>From a program</summary>'
+        + markup.code_blocks([("pip install gradio_client", code)])
+        + "</details>"
+    )
+
+
+def _instructions(space: str) -> str:
+    settings = f"https://huggingface.co/spaces/{space}/settings"
+    link = f'<a href="{present.escape(settings)}" target="_blank" rel="noopener">settings</a>'
+    code = markup.code_blocks([("Variable", f"{MODEL_VARIABLE}=owner/name")])
+    return (
+        '<div class="ps-card"><div class="ps-heading"><h2>This Space has no model yet</h2>'
+        f"<p>Name one in the Space's {link if space else 'settings'}, under Variables: a model on "
+        "the Hub that was trained here, or any BERT, RoBERTa, ModernBERT, GPT-2, T5 or BART with "
+        f"safetensors. <code>owner/name@revision</code> holds it to one revision.</p></div>{code}"
+        '<p class="ps-note">For a private model add a secret HF_TOKEN that may read it. To train, '
+        "run the studio on a machine of your own.</p></div>"
+    )
+
+
+def _offer_masks(demo: Demo) -> None:
+    def fill_mask(text: str, top_k: int = 5) -> list[Any]:
+        """Fills the masks of a text."""
+        return demo.fill_mask("", text, top_k)
+
+    api(
+        present.telling_programs(fill_mask),
+        api_name="fill_mask",
+        concurrency_id="fill_mask",
+        concurrency_limit=asking.ASKERS_AT_ONCE,
+    )
+
+
+def _offer_writing(demo: Demo) -> None:
+    def generate(
+        prompt: str,
+        max_new_tokens: int = 50,
+        temperature: float = 1.0,
+        top_k: int = 0,
+        top_p: float = 1.0,
+        seed: int = 0,
+    ) -> dict[str, Any]:
+        """Lets the model write."""
+        options = {"temperature": temperature, "top_k": top_k, "top_p": top_p, "seed": seed}
+        stream = demo.generate("", prompt, max_new_tokens=max_new_tokens, **options)
+        return asking.read_out(stream)
+
+    api(
+        present.telling_programs(generate),
+        api_name="generate",
+        concurrency_id="generate",
+        concurrency_limit=_WRITERS,
+    )
