@@ -17,8 +17,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from core.errors import CheckpointError, ConfigError, HubError, RunError, StudioError
-from core.inference import Dtype
+from core.errors import ConfigError, RunError, StudioError
+from core.hub.client import parse_hub_id
+from core.hub.pull import pull_model
+from core.inference import Dtype, fills_masks
 from core.models import hf
 from core.models.architecture import Architecture
 from core.models.registry import count_parameters
@@ -36,9 +38,6 @@ MOST_NEW_TOKENS = 256
 _MOST_EXAMPLES = 6
 _LONGEST_DESCRIPTION = 360
 _NEVER = float("inf")
-_HUB_ID = re.compile(r"(?P<name>[\w][\w.-]*/[\w][\w.-]*)(?:@(?P<revision>[\w][\w./-]*))?")
-_FILES = ("config.json", "*.safetensors", "*.safetensors.index.json", "tokenizer*.json",
-          "special_tokens_map.json", "tf_model.h5", "flax_model.msgpack", CARD_FILE)  # fmt: skip
 # What of the card's results is shown, by the names that they go by in cards.
 _FIGURES = {
     "validation loss": "Validation loss",
@@ -109,8 +108,13 @@ class Demo:
 
     @property
     def writes(self) -> bool:
-        """Whether the model writes, and doesn't fill masks."""
+        """Whether the model writes."""
         return self.architecture.kind != "encoder"
+
+    @property
+    def fills(self) -> bool:
+        """Whether the model fills masks, as a BART does besides writing."""
+        return fills_masks(self.architecture)
 
     @property
     def num_parameters(self) -> int:
@@ -217,8 +221,7 @@ def find_checkpoint(reference: str) -> Path:
     folder = Path(reference).expanduser()
     if folder.is_dir():
         return folder.resolve()
-    found = _HUB_ID.fullmatch(reference)
-    if found is None:
+    if parse_hub_id(reference) is None:
         raise ConfigError(
             f"{MODEL_VARIABLE} names no model",
             expected="a folder that is there, or an id on the Hub like owner/name or "
@@ -227,7 +230,7 @@ def find_checkpoint(reference: str) -> Path:
             fix="check the spelling",
             field="model",
         )
-    return _download(found["name"], found["revision"])
+    return pull_model(reference)
 
 
 def read_card(folder: Path) -> Card:
@@ -303,30 +306,3 @@ def _for_strangers(error: StudioError) -> StudioError:
         return error
     logger.error("The model could not answer: %s", error)
     return _UNAVAILABLE
-
-
-def _download(name: str, revision: str | None) -> Path:
-    """Downloads a checkpoint from the Hub into the Hub's own cache."""
-    from huggingface_hub import snapshot_download
-    from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
-
-    try:
-        folder = Path(snapshot_download(name, revision=revision, allow_patterns=list(_FILES)))
-    except (HfHubHTTPError, LocalEntryNotFoundError, OSError) as error:
-        reason = str(error).strip().splitlines()[0] if str(error).strip() else repr(error)
-        raise HubError(
-            f"The Hub didn't give the model {name}",
-            expected="the id of a repository that can be read, and a revision of it",
-            received=reason,
-            fix=f"check {MODEL_VARIABLE}; for a private repository set HF_TOKEN (on a Space, as a "
-            "secret)",
-            field="model",
-        ) from error
-    if not (folder / hf.CONFIG_FILE).is_file():
-        raise CheckpointError(
-            f"{name} holds no model",
-            expected=f"a repository with {hf.CONFIG_FILE} and weights",
-            received="one without",
-            fix=f"name another one in {MODEL_VARIABLE}",
-        )
-    return folder

@@ -69,12 +69,12 @@ def build_demo(demo: Demo, address: str) -> gr.Blocks:
             chips = asking.render_chips(
                 general_examples(demo.architecture, demo.folder, demo.card.examples)
             )
+        if demo.fills:
+            asking.render_masks(asked, chips)
+            _offer_masks(demo)
         if demo.writes:
             asking.render_writing(asked, chips, visible=True, at_once=_WRITERS)
             _offer_writing(demo)
-        else:
-            asking.render_masks(asked, chips)
-            _offer_masks(demo)
         gr.HTML(_for_programs(demo, address))
     page.queue(max_size=MOST_WAITING, api_open=False)
     return page
@@ -124,7 +124,7 @@ def _figures(demo: Demo) -> list[tuple[str, str]]:
 
 
 def _for_programs(demo: Demo, address: str) -> str:
-    if demo.writes:
+    if not demo.fills:
         call = 'client.predict("The small", max_new_tokens=40, api_name="/generate")'
     else:
         call = f'client.predict("The {demo.mask} is blue.", top_k=5, api_name="/fill_mask")'
