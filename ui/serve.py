@@ -96,7 +96,7 @@ def _serve_studio(
         host,
         port,
         _studio_doors(logins, owners),
-        auth=Passwords(logins) if logins and not owners else None,
+        auth=Passwords(logins).fits if logins and not owners else None,
         max_file_size=_MOST_UPLOADED,
     )
     print(f"Pretrain Studio: http://{_for_browser(host)}:{port}  (workspace: {workspace.root})")

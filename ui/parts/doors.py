@@ -211,7 +211,10 @@ class SecurityHeaders:
 
 
 class Passwords:
-    """Names and passwords, for Gradio's `auth`; compared in constant time.
+    """Names and passwords; compared in constant time.
+
+    Gradio's `auth` is given `fits`: of an object with an asynchronous `__call__` it would take the
+    coroutine for a yes.
 
     Args:
         logins: Names and their passwords.
@@ -220,16 +223,16 @@ class Passwords:
     def __init__(self, logins: Iterable[tuple[str, str]]) -> None:
         self._logins = [(_digest(name), _digest(password)) for name, password in logins]
 
-    async def __call__(self, name: str, password: str) -> bool:
+    async def fits(self, name: str, password: str) -> bool:
         """Tells whether a password is that of a name; a wrong one takes a while."""
         given = _digest(name), _digest(password)
-        fits = [
+        found = [
             hmac.compare_digest(one[0], given[0]) & hmac.compare_digest(one[1], given[1])
             for one in self._logins
         ]
-        if not any(fits):
+        if not any(found):
             await asyncio.sleep(_WRONG_PASSWORD_SECONDS)
-        return any(fits)
+        return any(found)
 
 
 def by_cookie(scope: Scope) -> str | None:
