@@ -356,12 +356,12 @@ def _follow(workspace: Workspace, run_id: str, *, as_json: bool) -> int:
 
 def _receipt(results: dict[str, Any]) -> str:
     """Says what was published; of a dry run, every file and the card."""
-    links = [results["url"] if results["files"] else "", results["space_url"]]
     if not results["dry_run"]:
+        links = [results["url"] if results["commit"] else "", results["space_url"]]
         return "\n".join(filter(None, links))
     lines = []
-    for link, files in zip(links, (results["files"], results["space_files"]), strict=True):
-        lines += [f"{link} would get:"] if link else []
+    for what, files in (("", results["files"]), ("the Space ", results["space_files"])):
+        lines += [f"{what}{results['repo_id']} would get:"] if files else []
         lines += [f"  {file['bytes']:>14,}  {file['path']}" for file in files]
     return "\n".join([*lines, "", results["card"]]).rstrip()
 

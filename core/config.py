@@ -855,11 +855,15 @@ class PushConfig(StageConfig):
     @model_validator(mode="before")
     @classmethod
     def _infer_kind(cls, values: Any) -> Any:
-        """Takes what is named for what is to be published, where nobody says so."""
-        if not isinstance(values, dict) or "kind" in values:
+        """Takes what is named for what is to be published; leaves out what isn't of that kind."""
+        if not isinstance(values, dict):
             return values
-        named = [name for name in ("model", "tokenizer", "shards") if values.get(name)]
-        return {**values, "kind": named[0]} if len(named) == 1 else values
+        kinds = ("model", "tokenizer", "shards")
+        named = [name for name in kinds if values.get(name)]
+        if "kind" not in values:
+            return {**values, "kind": named[0]} if len(named) == 1 else values
+        others = [name for name in kinds if name != values["kind"]]
+        return {name: value for name, value in values.items() if name not in others}
 
 
 class QuickstartConfig(StageConfig):

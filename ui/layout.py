@@ -9,7 +9,7 @@ import gradio as gr
 
 from core.store import Store
 from core.workspace import Workspace
-from ui import corpus, playground, runs, shards, strip, tokenizer, train
+from ui import corpus, playground, publish, runs, shards, strip, tokenizer, train
 from ui.parts import disk
 from ui.parts.markup import MARK, heading
 from ui.present import escape
@@ -17,7 +17,7 @@ from ui.present import escape
 _TITLE = "Pretrain Studio"
 # Gradio keeps what is uploaded until it is taken over; how often it looks, how long it keeps it.
 _UPLOADS_KEPT = (3600, 24 * 3600)
-_TABS = ("corpus", "tokenizer", "shards", "train", "runs", "playground")
+_TABS = ("corpus", "tokenizer", "shards", "train", "runs", "playground", "publish")
 
 
 def build_page(workspace: Workspace) -> gr.Blocks:
@@ -38,22 +38,27 @@ def build_page(workspace: Workspace) -> gr.Blocks:
             with _tab("train", "A model from scratch, on your shards, by a published recipe."):
                 recipe, check = train.render(workspace, store, rows, line)
             with _tab("runs", "What is queued, what is running, and what came of it."):
-                runs.render(workspace, store, [pieces, rows, recipe, check])
+                board = runs.render(workspace, store)
                 disk.render(workspace, store)
             with _tab(
                 "playground", "Hide a word, or begin a text, and see what the model makes of it."
             ):
                 playground.render(workspace, line)
-        for form in (text, pieces.form, rows.form, recipe.form, check.form):
+            with _tab(
+                "publish", "What you made, on the Hugging Face Hub: yours alone, or for all."
+            ) as tab:
+                hub = publish.render(workspace, line, tab)
+        runs.connect(board, store, [pieces, rows, recipe, check, hub])
+        for form in (text, pieces.form, rows.form, recipe.form, check.form, hub.form):
             form.remember(page)
     return page
 
 
 @contextmanager
-def _tab(name: str, text: str) -> Iterator[None]:
-    with gr.Tab(name.capitalize(), id=name, elem_id=f"tab-{name}"):
+def _tab(name: str, text: str) -> Iterator[gr.Tab]:
+    with gr.Tab(name.capitalize(), id=name, elem_id=f"tab-{name}") as tab:
         gr.HTML(heading(name.capitalize(), text))
-        yield
+        yield tab
 
 
 def _header(workspace: Workspace) -> str:

@@ -73,15 +73,14 @@ _TEMPLATE = f"""
 """
 
 
-def render(workspace: Workspace, store: Store, launchers: Sequence[Launcher] = ()) -> None:
-    """Makes the tab.
+def render(workspace: Workspace, store: Store) -> gr.HTML:
+    """Makes the tab and returns its board, for `connect`.
 
     Args:
         workspace: Whose runs.
         store: Where they are listed.
-        launchers: The stages' forms, into which the settings of a run can be put.
     """
-    board = gr.HTML(
+    return gr.HTML(
         html_template=_TEMPLATE,
         js_on_load=script("chart.js", "preflight_card.js", "runs.js"),
         server_functions=[
@@ -95,6 +94,16 @@ def render(workspace: Workspace, store: Store, launchers: Sequence[Launcher] = (
             _export_function(store),
         ],
     )
+
+
+def connect(board: gr.HTML, store: Store, launchers: Sequence[Launcher]) -> None:
+    """Lets the settings of runs go back into the stages' forms, in whichever tabs they are.
+
+    Args:
+        board: What `render` returned.
+        store: Where runs are listed.
+        launchers: The stages' forms.
+    """
     by_stage = {launcher.stage: launcher for launcher in launchers}
 
     def clone(event: gr.EventData) -> dict[Any, Any]:
@@ -180,6 +189,7 @@ def _detail_function(workspace: Workspace, store: Store) -> Answer:
             "warnings": [_warning(one) for one in reversed(row.warnings)],
             "devices": device_of(workspace, row.id),
             "preflight": _preflight(row),
+            "published": _published(row),
             "settings": _settings(row),
             "commands": _commands(row, workspace),
         }
@@ -275,6 +285,14 @@ def _preflight(row: RunRow) -> dict[str, Any] | None:
     if not is_report(row.results):
         return None
     return describe_report(row.results, row.config, row.config.get("price_per_chip_hour"))
+
+
+def _published(row: RunRow) -> list[str]:
+    """Returns the addresses of what a run has published."""
+    if row.stage != "push" or row.results.get("dry_run", True):
+        return []
+    pages = (row.results["url"] if row.results["commit"] else "", row.results["space_url"])
+    return [page for page in pages if page]
 
 
 def _warning(warning: dict[str, Any]) -> dict[str, Any]:

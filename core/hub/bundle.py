@@ -65,7 +65,7 @@ class Upload:
     source: Path | bytes
 
     @property
-    def bytes(self) -> int:
+    def size_bytes(self) -> int:
         return len(self.source) if isinstance(self.source, bytes) else self.source.stat().st_size
 
 
@@ -84,12 +84,18 @@ class Bundle:
     card: str
 
     @property
-    def bytes(self) -> int:
-        return sum(upload.bytes for upload in self.uploads)
+    def size_bytes(self) -> int:
+        return sum(upload.size_bytes for upload in self.uploads)
+
+    def content(self, path: str) -> bytes:
+        """Returns what a small file holds; nothing where there is none."""
+        found = (upload.source for upload in self.uploads if upload.path == path)
+        source = next(found, b"")
+        return source if isinstance(source, bytes) else source.read_bytes()
 
     def listing(self) -> list[dict[str, Any]]:
         """Returns path and size of each file, as plain values."""
-        return [{"path": upload.path, "bytes": upload.bytes} for upload in self.uploads]
+        return [{"path": upload.path, "bytes": upload.size_bytes} for upload in self.uploads]
 
 
 def model_bundle(facts: ModelFacts, notes: CardNotes) -> Bundle:

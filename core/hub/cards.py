@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from core.config import TrainConfig, title_of
 from core.hub.client import parse_hub_id
 from core.hub.facts import ModelFacts
 from core.workspace import Manifest
@@ -371,7 +372,7 @@ def _training(facts: ModelFacts) -> str:
         ("Tokens seen", _short(figures["tokens"]) if "tokens" in figures else ""),
         ("Device", facts.device),
         ("Time", _duration(figures.get("seconds"))),
-        *((_words(name), _code(config.get(name))) for name in _HYPERPARAMETERS
+        *((_title(name), _code(config.get(name))) for name in _HYPERPARAMETERS
           if _matters(name, config)),
     ]  # fmt: skip
     return _table(rows)
@@ -427,8 +428,8 @@ def _table(rows: Iterable[tuple[str, str]]) -> str:
     return "\n".join(["| | |", "|---|---|", *lines]) if lines else ""
 
 
-def _words(name: str) -> str:
-    return name.replace("_", " ").replace("adam ", "Adam ").capitalize()
+def _title(name: str) -> str:
+    return title_of(name, TrainConfig.model_fields[name])
 
 
 def _code(value: Any) -> str:

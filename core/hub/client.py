@@ -80,8 +80,11 @@ def is_signed_in() -> bool:
     return bool(get_token())
 
 
-def sign_in() -> Account:
+def sign_in(attempts: int = _ATTEMPTS) -> Account:
     """Returns whose token it is.
+
+    Args:
+        attempts: How often to ask where that may help.
 
     Raises:
         HubError: There is none, it isn't valid, or the Hub can't be reached.
@@ -93,7 +96,7 @@ def sign_in() -> Account:
             received="neither",
             fix=LOG_IN,
         )
-    answer = ask("The Hub was asked whose token it is", connect().whoami)
+    answer = ask("The Hub doesn't say whose token it is", connect().whoami, attempts=attempts)
     role = answer.get("auth", {}).get("accessToken", {}).get("role", "")
     organizations = tuple(one["name"] for one in answer.get("orgs", []))
     return Account(str(answer["name"]), role != "read", organizations)
@@ -107,7 +110,14 @@ def parse_hub_id(reference: str) -> tuple[str, str] | None:
     return name, revision or "main"
 
 
-def ask(what: str, call: Callable[..., T], *arguments: Any, field: str = "", **named: Any) -> T:
+def ask(
+    what: str,
+    call: Callable[..., T],
+    *arguments: Any,
+    field: str = "",
+    attempts: int = _ATTEMPTS,
+    **named: Any,
+) -> T:
     """Calls a method of the client, again where that helps, and explains what it refuses.
 
     Args:
@@ -115,18 +125,19 @@ def ask(what: str, call: Callable[..., T], *arguments: Any, field: str = "", **n
         call: The method.
         *arguments: What to call it with.
         field: The config field that an error concerns.
+        attempts: How often to ask where that may help.
         **named: What to call it with.
 
     Raises:
         HubError: The Hub refused, or couldn't be reached after several attempts.
     """
-    for attempt in range(_ATTEMPTS):
+    for attempt in range(attempts):
         try:
             with explaining(what, field=field):
                 return call(*arguments, **named)
         except HubError as error:
             pause = _pause_seconds(error.__cause__, attempt)
-            if pause is None or attempt + 1 == _ATTEMPTS:
+            if pause is None or attempt + 1 == attempts:
                 raise
             time.sleep(pause)
     raise AssertionError("the last attempt returns or raises")

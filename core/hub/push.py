@@ -22,7 +22,7 @@ from core.hub.bundle import (
     shards_bundle,
     tokenizer_bundle,
 )
-from core.hub.cards import CardNotes
+from core.hub.cards import CURVES_FILE, CardNotes
 from core.hub.client import ask, connect, explaining, parse_hub_id, sign_in
 from core.hub.facts import gather_facts
 from core.hub.space import space_bundle
@@ -93,6 +93,14 @@ class Receipt:
     space_files: list[dict[str, Any]] = field(default_factory=list)
 
 
+@dataclass(frozen=True)
+class Preview:
+    """What a push would send: the receipt of a dry run, and the picture of the curves."""
+
+    receipt: Receipt
+    picture: bytes = b""
+
+
 def run(config: PushConfig, workspace: Workspace, reporter: Reporter | None = None) -> Artifact:
     """Publishes what a config names, or shows what would be.
 
@@ -112,25 +120,44 @@ def run(config: PushConfig, workspace: Workspace, reporter: Reporter | None = No
     """
     reporter = reporter or Reporter()
     name, folder = _find(config, workspace)
-    wanted = config.repo_id or name
-    repo_id = wanted if config.dry_run else resolve_repo_id(wanted)
-    notes = CardNotes(repo_id, config.license, config.language, config.description)
-    bundle = _bundle(config, folder, notes, workspace, reporter) if folder else None
-    kind: RepositoryKind = "dataset" if config.kind == "shards" else "model"
-    repository = Repository(repo_id, kind, config.private, config.revision or _MAIN)
-    receipt = Receipt(repo_id, kind, repository.url, config.private, config.dry_run)
-    if bundle:
-        receipt = replace(receipt, files=bundle.listing(), bytes=bundle.bytes, card=bundle.card)
-        if not config.dry_run:
-            message = config.commit_message or f"Push the {config.kind} {name}"
-            receipt = replace(receipt, commit=upload(bundle, repository, message, reporter))
-            reporter.note(f"Pushed to {repository.url}")
-    if config.space:
-        shown = repo_id if folder else config.model
-        receipt = _publish_space(
-            Repository(repo_id, "space", config.private), shown, receipt, reporter, config
-        )
+    if config.dry_run:
+        receipt = preview(config, workspace, reporter).receipt
+    else:
+        receipt = _publish(config, name, folder, workspace, reporter)
     return _receipt_artifact(config, name, folder, receipt)
+
+
+def preview(config: PushConfig, workspace: Workspace, reporter: Reporter | None = None) -> Preview:
+    """Returns the files and the card that a push would send. Nothing is sent, nobody is asked.
+
+    Raises:
+        ConfigError: Something is missing or can't be published.
+        CheckpointError, ShardError: A file is missing or damaged.
+    """
+    name, folder = _find(config, workspace)
+    repository = _repository(config, config.repo_id or name)
+    bundle = _bundle(config, folder, repository, workspace, reporter or Reporter())
+    receipt = _receipt(repository, bundle, dry_run=True)
+    if config.space:
+        files = space_bundle(_shown(config, folder, repository), config.license).listing()
+        url = replace(repository, kind="space").url
+        receipt = replace(receipt, space_url=url, space_files=files)
+    return Preview(receipt, bundle.content(CURVES_FILE) if bundle else b"")
+
+
+def _publish(
+    config: PushConfig, name: str, folder: Path | None, workspace: Workspace, reporter: Reporter
+) -> Receipt:
+    repository = _repository(config, resolve_repo_id(config.repo_id or name))
+    bundle = _bundle(config, folder, repository, workspace, reporter)
+    receipt = _receipt(repository, bundle, dry_run=False)
+    if bundle:
+        message = config.commit_message or f"Push the {config.kind} {name}"
+        receipt = replace(receipt, commit=upload(bundle, repository, message, reporter))
+        reporter.note(f"Pushed to {repository.url}")
+    if config.space:
+        receipt = _publish_space(config, folder, repository, receipt, reporter)
+    return receipt
 
 
 def check(config: PushConfig, workspace: Workspace) -> None:
@@ -140,12 +167,6 @@ def check(config: PushConfig, workspace: Workspace) -> None:
         ConfigError, CheckpointError: With what is wrong.
     """
     _find(config, workspace)
-
-
-def preview(config: PushConfig, workspace: Workspace) -> Receipt:
-    """Returns the files and the card that a push would send. Nothing is sent, nobody is asked."""
-    artifact = run(config.model_copy(update={"dry_run": True}), workspace)
-    return Receipt(**artifact.manifest.counts)
 
 
 def resolve_repo_id(wanted: str) -> str:
@@ -187,7 +208,7 @@ def upload(
     done = 0
     for part in _parts(bundle.uploads):
         reporter.raise_if_stopped()
-        reporter.progress(done, bundle.bytes, "bytes", f"uploading to {repository.id}")
+        reporter.progress(done, bundle.size_bytes, "bytes", f"uploading to {repository.id}")
         chosen = [operations[number] for number in part]
         # The client tries this again by itself.
         with explaining(problem, field="repo_id"):
@@ -197,7 +218,7 @@ def upload(
                 repo_type=repository.kind,
                 revision=repository.revision,
             )
-        done += sum(bundle.uploads[number].bytes for number in part)
+        done += sum(bundle.uploads[number].size_bytes for number in part)
     reporter.raise_if_stopped()
     commit = ask(
         problem,
@@ -209,7 +230,7 @@ def upload(
         revision=repository.revision,
         field="repo_id",
     )
-    reporter.progress(bundle.bytes, bundle.bytes, "bytes", f"uploaded to {repository.id}")
+    reporter.progress(bundle.size_bytes, bundle.size_bytes, "bytes", f"uploaded to {repository.id}")
     return str(commit.oid)
 
 
@@ -298,10 +319,30 @@ def _find_model(
     )
 
 
+def _repository(config: PushConfig, repo_id: str) -> Repository:
+    kind: RepositoryKind = "dataset" if config.kind == "shards" else "model"
+    return Repository(repo_id, kind, config.private, config.revision or _MAIN)
+
+
+def _receipt(repository: Repository, bundle: Bundle | None, *, dry_run: bool) -> Receipt:
+    receipt = Receipt(repository.id, repository.kind, repository.url, repository.private, dry_run)
+    if bundle is None:
+        return receipt
+    return replace(receipt, files=bundle.listing(), bytes=bundle.size_bytes, card=bundle.card)
+
+
 def _bundle(
-    config: PushConfig, folder: Path, notes: CardNotes, workspace: Workspace, reporter: Reporter
-) -> Bundle:
+    config: PushConfig,
+    folder: Path | None,
+    repository: Repository,
+    workspace: Workspace,
+    reporter: Reporter,
+) -> Bundle | None:
+    """Returns what is to be sent; None for a model that is on the Hub already."""
+    if folder is None:
+        return None
     reporter.progress(0, None, "bytes", "reading what is to be sent")
+    notes = CardNotes(repository.id, config.license, config.language, config.description)
     if config.kind == "model":
         return model_bundle(gather_facts(folder, workspace), notes)
     if config.kind == "tokenizer":
@@ -309,14 +350,22 @@ def _bundle(
     return shards_bundle(open_shards(config.shards, workspace, reporter), notes)
 
 
+def _shown(config: PushConfig, folder: Path | None, repository: Repository) -> str:
+    """Returns the id of the model that a Space is to show."""
+    return repository.id if folder else config.model
+
+
 def _publish_space(
-    space: Repository, shown: str, receipt: Receipt, reporter: Reporter, config: PushConfig
+    config: PushConfig,
+    folder: Path | None,
+    repository: Repository,
+    receipt: Receipt,
+    reporter: Reporter,
 ) -> Receipt:
-    """Makes a Space that shows a model, or says what would be in it."""
+    """Makes a Space that shows a model."""
+    space = Repository(repository.id, "space", config.private)
+    shown = _shown(config, folder, repository)
     bundle = space_bundle(shown, config.license)
-    receipt = replace(receipt, space_url=space.url, space_files=bundle.listing())
-    if config.dry_run:
-        return receipt
     make_repository(space)
     problem = f"The Space {space.id} could not be told which model to show"
     ask(problem, connect().add_space_variable, space.id, "STUDIO_MODEL", shown)
@@ -324,7 +373,7 @@ def _publish_space(
     reporter.note(f"The Space is at {space.url}")
     if config.private:
         reporter.warn(f"{space.url}: {_ADD_SECRET}")
-    return receipt
+    return replace(receipt, space_url=space.url, space_files=bundle.listing())
 
 
 def _operation(upload: Upload, operation: Any) -> Any:
@@ -336,11 +385,11 @@ def _parts(uploads: tuple[Upload, ...]) -> Iterator[list[int]]:
     part: list[int] = []
     size = 0
     for number, one in enumerate(uploads):
-        if part and (size + one.bytes > _BYTES_AT_ONCE or len(part) == _FILES_AT_ONCE):
+        if part and (size + one.size_bytes > _BYTES_AT_ONCE or len(part) == _FILES_AT_ONCE):
             yield part
             part, size = [], 0
         part.append(number)
-        size += one.bytes
+        size += one.size_bytes
     yield part
 
 

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from core.config import TrainConfig
 from core.errors import StudioError
-from core.events import Reporter, RunStopped
+from core.events import Reporter, RunStopped, StopMode
 from core.hub.bundle import model_bundle
 from core.hub.cards import CardNotes
 from core.hub.client import LOG_IN, is_signed_in, redact
@@ -27,6 +27,16 @@ from core.workspace import Artifact, Workspace
 
 _HELD_FOLDER = "uploading"
 _POLL_SECONDS = 0.2
+
+
+class _Listener(Reporter):
+    """Hears of a stop; what the upload itself reports would stand where the run's steps do."""
+
+    def __init__(self, reporter: Reporter) -> None:
+        self._reporter = reporter
+
+    def stop_requested(self) -> StopMode | None:
+        return self._reporter.stop_requested()
 
 
 class Uploads:
@@ -85,10 +95,11 @@ class Uploads:
     def finish(self, model: Artifact) -> None:
         """Sends the run's model after its last step, and waits for that."""
         self._end()
+        steps = model.manifest.counts["num_train_steps"]
+        self._reporter.progress(steps, steps, "steps", "uploading to the Hub")
         while self._thread and self._thread.is_alive() and not self._reporter.stop_requested():
-            self._reporter.progress(0, None, "", "waiting for an upload to the Hub")
             self._thread.join(_POLL_SECONDS)
-        if not self._push(model.path, "Push the best checkpoint", self._reporter):
+        if not self._push(model.path, "Push the best checkpoint", _Listener(self._reporter)):
             self._reporter.warn(
                 f"Push it later with: {self._command(model)}", alert="upload_failed"
             )

@@ -21,7 +21,7 @@ from tests.ui.browser import Visitor, find_chromium, running_app, visiting
 
 pytestmark = pytest.mark.slow
 
-TABS = ("Corpus", "Tokenizer", "Shards", "Train", "Runs", "Playground")
+TABS = ("Corpus", "Tokenizer", "Shards", "Train", "Runs", "Playground", "Publish")
 A_STAGE_SECONDS = 240
 
 

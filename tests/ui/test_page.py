@@ -21,7 +21,7 @@ from ui.parts import disk
 from ui.parts.run_rows import alert_kinds, ending_of, notices_of
 
 ROOT = Path(__file__).parent.parent.parent
-TABS = ("corpus", "tokenizer", "shards", "train", "runs", "playground")
+TABS = ("corpus", "tokenizer", "shards", "train", "runs", "playground", "publish")
 
 
 @pytest.fixture(scope="module")

@@ -207,9 +207,10 @@ const actions = (view, run) => {
   if (run.state === "stopping") return [button("Abort now", "danger", ask("abort")), clone];
   if (run.state === "queued") return [button("Take out of the queue", "", () => act("abort")), clone];
   const open = run.model && run.state === "done" && h("a", { class: "ps-button primary", href: "#playground", "data-go": `playground/${run.model}` }, "Try it in the Playground");
+  const publish = run.model && run.state === "done" && h("a", { class: "ps-button", href: "#publish", "data-go": `publish/${run.model}` }, "Publish it");
   const again = run.state !== "done" && button(run.saves ? "Resume" : "Run again", "", () => act("resume"));
   const extend = run.extendable && button("Extend", "", ask("extend"));
-  return [open, again, extend, clone, report, button("Delete", "", ask("delete"))].filter(Boolean);
+  return [open, publish, again, extend, clone, report, button("Delete", "", ask("delete"))].filter(Boolean);
 };
 
 const CONFIRM = {
@@ -234,7 +235,7 @@ const takeSettings = async (file) => {
   try {
     stage = JSON.parse(text).stage;
   } catch {} // The server says what is wrong with it.
-  const tab = { tokenizer: "tokenizer", shards: "shards", train: "train", preflight: "train" }[stage];
+  const tab = { tokenizer: "tokenizer", shards: "shards", train: "train", preflight: "train", push: "publish" }[stage];
   if (tab) studio.go(tab);
   setTimeout(() => trigger("settings", { text }), 150);
 };
@@ -300,7 +301,8 @@ const drawDetail = (view, run, known) => {
   view.ending.replaceChildren(...ending(run, known));
   view.warnings.replaceChildren(...warnings(known.warnings));
   view.devices.textContent = known.devices;
-  view.report.replaceChildren(...(known.preflight ? [studio.preflightCard(known.preflight, { use: useBatch })] : []));
+  const published = known.published.map((url) => h("p", { class: "ps-published" }, "It is at ", h("a", { href: url, target: "_blank", rel: "noreferrer" }, url.replace(/^https?:\/\//, ""))));
+  view.report.replaceChildren(...published, ...(known.preflight ? [studio.preflightCard(known.preflight, { use: useBatch })] : []));
   view.facts.replaceChildren(...facts(known));
   if (!run.saves && !ENDED.includes(run.state)) view.logBox.open = true;
 };

@@ -91,7 +91,7 @@ def test_a_model_that_nothing_is_known_of_is_pushed_with_a_card_that_says_less(
 
 
 def test_a_dry_run_shows_all_and_sends_nothing(workspace: Workspace, hub: HubServer) -> None:
-    receipt = preview(PushConfig(model="plain", space=True), workspace)
+    receipt = preview(PushConfig(model="plain", space=True), workspace).receipt
     sizes = {file["path"]: file["bytes"] for file in receipt.files}
     weights = workspace.folder("model") / "plain" / "model.safetensors"
     assert sizes["model.safetensors"] == weights.stat().st_size

@@ -131,6 +131,7 @@ def test_the_best_checkpoint_is_there_in_the_end(scene: Scene) -> None:
     assert repository.files["curves.png"].startswith(b"\x89PNG")
     log = [json.loads(line) for line in repository.files["training_log.jsonl"].splitlines()]
     assert [row["step"] for row in log if "loss" in row] == [1, 2, 3, 4, 5, 6]
+    assert scene.core("runs", "show", "train")["step"] == 6
     pushed = [event for event in scene.events if event["kind"] == "pushed"]
     assert pushed[-1]["url"] == f"{scene.hub.url}/me/words"
     assert not list(scene.workspace.runs.glob("*/uploading"))

@@ -1,0 +1,84 @@
+"""The Publish tab: what would be sent is shown first, then it is sent."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from core.store import Store
+from core.workspace import Workspace
+from tests.checkpoints import make_tokenizer, write_checkpoint
+from tests.hub_server import HubServer
+from tests.ui.browser import Visitor, find_chromium, running_app, visiting
+
+pytestmark = pytest.mark.slow
+
+TOKEN = "hf_theTokenOfWhoeverRunsTheApp"
+
+
+@pytest.fixture
+def hub(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[HubServer]:
+    server = HubServer()
+    server.add_user("me", TOKEN)
+    monkeypatch.setenv("HF_ENDPOINT", server.url)
+    monkeypatch.setenv("HF_HOME", str(tmp_path / "home"))
+    yield server
+    server.close()
+    assert server.unknown_requests == []
+
+
+@pytest.fixture
+def workspace(tmp_path: Path) -> Workspace:
+    find_chromium()
+    workspace = Workspace(tmp_path / "workspace")
+    tokenizer = make_tokenizer(workspace, "unigram")
+    with workspace.new_artifact("model", "words") as draft:
+        write_checkpoint(draft.folder, tokenizer)
+    return workspace
+
+
+def shown_files(visitor: Visitor) -> list[str]:
+    return visitor.page.locator("#publish-preview .ps-files li").all_inner_texts()
+
+
+def test_a_model_is_shown_then_published(
+    workspace: Workspace, hub: HubServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HF_TOKEN", TOKEN)
+    with running_app(workspace.root) as url, visiting(url, width=390, height=844) as visit:
+        visitor = visit("/#publish/words")
+        page = visitor.page
+        page.locator("#publish-account", has_text="Signed in as me").wait_for()
+        visitor.wait_for(lambda: visitor.field("publish-model").input_value(), 20, "a model")
+        visitor.type("publish-description", "Made of sentences.")
+        page.locator("#publish-show").click()
+        page.locator("#publish-card", has_text="Made of sentences.").wait_for()
+        assert any("model.safetensors" in line for line in shown_files(visitor))
+        assert not hub.count("create|preupload|commit")
+
+        visitor.type("publish-repo_id", "shown")
+        visitor.wait_for(lambda: not shown_files(visitor), 20, "what is old is taken away")
+        page.locator("#push-start", has_text="Publish the model words, for yourself alone").click()
+        page.locator("#tab-publish .ps-started a").click()
+        page.locator("#tab-runs .ps-published a").wait_for()
+        assert page.locator("#tab-runs .ps-published a").inner_text().endswith("/me/shown")
+        wide = page.evaluate("document.documentElement.scrollWidth > window.innerWidth")
+        assert not wide and visitor.errors == [] and visitor.outside == []
+    repository = hub.find("models", "me/shown")
+    assert repository and repository.private
+    assert b"Made of sentences." in repository.files["README.md"]
+    store = Store.open(workspace)
+    assert [(row.stage, row.state) for row in store.list_runs()] == [("push", "done")]
+    store.close()
+
+
+def test_whoever_is_not_signed_in_hears_how(
+    workspace: Workspace, hub: HubServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("HF_TOKEN", raising=False)
+    with running_app(workspace.root) as url, visiting(url) as visit:
+        page = visit("/#publish").page
+        page.locator("#publish-account", has_text="hf auth login").wait_for()
+        page.locator("#push-start", has_text="words").click()
+        page.get_by_text("Nobody is signed in to the Hugging Face Hub").first.wait_for()
+    assert hub.requests == []

@@ -1,0 +1,7 @@
+// The address #publish/<model> chooses that model.
+const choose = () => {
+  const { tab, argument } = studio.place();
+  if (tab === "publish" && argument) trigger("choose", { model: argument });
+};
+window.addEventListener("ps-place", choose);
+choose();

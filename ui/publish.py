@@ -1,0 +1,218 @@
+"""The Publish tab: what goes to the Hugging Face Hub, all of it shown before anything is sent."""
+
+from __future__ import annotations
+
+import base64
+import re
+from typing import Any
+
+import gradio as gr
+
+from core.config import PushConfig
+from core.errors import StudioError
+from core.hub import push
+from core.hub.cards import CURVES_FILE
+from core.hub.client import Account, is_signed_in, sign_in
+from core.workspace import Workspace
+from ui import present
+from ui.assets import script
+from ui.forms import Form
+from ui.parts import markup
+from ui.parts.stage import Forecast, Launcher
+from ui.present import escape
+
+_NOT_ASKED = '<p class="ps-account"><i class="ps-dot"></i>Asking the Hub who you are …</p>'
+_NOBODY = """
+<p class="ps-account"><i class="ps-dot"></i><span><b>Nobody is signed in.</b> Run
+<code>hf auth login</code> in a shell on the machine where the studio runs, with a
+<a href="https://huggingface.co/settings/tokens" target="_blank" rel="noreferrer">token</a> that may
+write. There is no field for a token here.</span></p>
+"""
+_NOT_SHOWN = markup.empty_state(
+    "Nothing is sent yet",
+    "“Show what would be sent” lists every file with its size, and the card. It asks nobody.",
+)
+# More files than these are folded up.
+_MOST_LISTED = 20
+_KINDS = {"model": "the model", "tokenizer": "the tokenizer", "shards": "the shards"}
+_HEADER = re.compile(r"\A---\n(.*?)\n---\n", re.DOTALL)
+# Links to other files of the repository, which aren't here.
+_BESIDE = re.compile(r"(?<!!)\[([^\]]+)\]\((?!https?:)[^)]+\)")
+
+
+def render(workspace: Workspace, line: gr.HTML, tab: gr.Tab) -> Launcher:
+    """Makes the tab and returns what starts its runs.
+
+    Args:
+        workspace: What there is to publish.
+        line: The status line, whose `artifacts` event tells of new artifacts.
+        tab: The tab; the Hub is asked who is signed in when it is opened.
+    """
+    form = Form(PushConfig, "publish", workspace, check=lambda config: _check(config, workspace))
+    launcher = Launcher("push", form, workspace, _forecast, _summarize)
+    account = gr.HTML(_NOT_ASKED, elem_id="publish-account")
+    with gr.Column(elem_classes=["ps-card"]):
+        form.render()
+        launcher.render_facts()
+        with gr.Row(elem_classes=["ps-buttons"]):
+            show = gr.Button("Show what would be sent", elem_id="publish-show", scale=0)
+        launcher.render_start("Publish")
+    with gr.Column(elem_id="publish-preview"):
+        listing = gr.HTML(_NOT_SHOWN)
+        card = gr.Markdown(visible=False, elem_id="publish-card", latex_delimiters=[])
+    tab.select(_who, None, account, show_progress="hidden", api_visibility="private")
+    _wire_preview(form, workspace, show, listing, card)
+    _wire_choice(form)
+    form.follow_artifacts(line)
+    return launcher
+
+
+def _wire_preview(
+    form: Form[PushConfig], workspace: Workspace, show: gr.Button, listing: gr.HTML, card: Any
+) -> None:
+    """Shows what would be sent when asked, and takes it away when that changes."""
+    shown = gr.State("")
+    nothing = {listing: _NOT_SHOWN, card: gr.update(value="", visible=False), shown: ""}
+
+    def preview(*raw: Any) -> dict[Any, Any]:
+        config = form.parse(*raw)
+        try:
+            found = push.preview(config, workspace)
+        except StudioError as error:
+            problem = {**nothing, listing: present.error_card(error)}
+            return {**problem, **form.beside_field(error)}
+        return {listing: _listing(found.receipt), card: _card(found), shown: config.fingerprint()}
+
+    def forget(*raw: Any) -> dict[Any, Any]:
+        *values, previewed = raw
+        try:
+            same = form.parse(*values).fingerprint() == previewed
+        except StudioError:
+            same = False
+        return {shown: gr.skip()} if same or not previewed else nothing
+
+    show.click(
+        form.guarded(preview),
+        form.inputs,
+        [listing, card, shown, *form.problem_outputs],
+        api_visibility="private",
+    )
+    gr.on(
+        [component.change for component in form.inputs],
+        present.guarded(forget),
+        [*form.inputs, shown],
+        [listing, card, shown],
+        trigger_mode="always_last",
+        show_progress="hidden",
+        api_visibility="private",
+    )
+
+
+def _wire_choice(form: Form[PushConfig]) -> None:
+    """Lets links elsewhere in the page name the model."""
+    listener = gr.HTML(
+        html_template="", js_on_load=script("publish.js"), elem_classes=["ps-unseen"]
+    )
+
+    def choose(event: gr.EventData) -> list[Any]:
+        return ["model", str(event._data["model"])]
+
+    listener.choose(
+        choose,
+        None,
+        [form.components["kind"], form.components["model"]],
+        show_progress="hidden",
+        api_visibility="private",
+    )
+
+
+def _check(config: PushConfig, workspace: Workspace) -> None:
+    """Refuses what would fail as soon as it is started."""
+    push.check(config, workspace)
+    if not config.dry_run:
+        sign_in(attempts=1)
+
+
+def _who() -> str:
+    """Says who is signed in. The token itself is neither shown nor kept."""
+    if not is_signed_in():
+        return _NOBODY
+    try:
+        return _signed_in(sign_in(attempts=1))
+    except StudioError as error:
+        return (
+            f'<p class="ps-account"><i class="ps-dot failed"></i><span><b>{escape(error.problem)}.'
+            f"</b> {escape(error.received)}. What to do: {escape(error.fix)}.</span></p>"
+        )
+
+
+def _signed_in(account: Account) -> str:
+    if not account.can_write:
+        return (
+            f'<p class="ps-account"><i class="ps-dot failed"></i><span>Signed in as <b>'
+            f"{escape(account.name)}</b>, with a token that may only read. To publish, run "
+            "<code>hf auth login</code> with one that may write.</span></p>"
+        )
+    return (
+        '<p class="ps-account"><i class="ps-dot done"></i><span>Signed in as '
+        f"<b>{escape(account.name)}</b>.</span></p>"
+    )
+
+
+def _forecast(config: PushConfig) -> Forecast:
+    return Forecast(_summarize(config))
+
+
+def _summarize(config: PushConfig) -> str:
+    name = getattr(config, config.kind)
+    if not name:
+        return "Publish"
+    verb = "Try out publishing" if config.dry_run else "Publish"
+    where = "for yourself alone" if config.private else "for everybody to see"
+    space = " with a Space" if config.space and config.kind == "model" else ""
+    return f"{verb} {_KINDS[config.kind]} {name}{space}, {where}"
+
+
+def _listing(receipt: push.Receipt) -> str:
+    return "".join(
+        [
+            _files(f"{receipt.repo_id} would get", receipt.files),
+            _files("The Space would get", receipt.space_files),
+            _header(receipt.card),
+        ]
+    )
+
+
+def _files(title: str, files: list[dict[str, Any]]) -> str:
+    if not files:
+        return ""
+    lines = "".join(
+        f"<li>{escape(file['path'])}<span>{markup.byte_count(file['bytes'])}</span></li>"
+        for file in files
+    )
+    total = markup.byte_count(sum(file["bytes"] for file in files))
+    heading = f"{escape(title)} {len(files)} files, {total}"
+    listed = f'<ul class="ps-files">{lines}</ul>'
+    if len(files) > _MOST_LISTED:
+        return f"<details><summary>{heading}</summary>{listed}</details>"
+    return f'<h3 class="ps-subheading">{heading}</h3>{listed}'
+
+
+def _header(card: str) -> str:
+    """Returns what of the card is for machines, folded up."""
+    match = _HEADER.match(card)
+    if match is None:
+        return ""
+    code = markup.code_blocks([("README.md begins with", match[1])])
+    return (
+        f"<details><summary>The card’s header, for machines</summary>{code}</details>"
+        '<h3 class="ps-subheading ps-card-title">The card, as people will see it</h3>'
+    )
+
+
+def _card(found: push.Preview) -> Any:
+    """Returns the card as people will see it."""
+    body = _HEADER.sub("", found.receipt.card)
+    picture = base64.b64encode(found.picture).decode()
+    body = body.replace(f"({CURVES_FILE})", f"(data:image/png;base64,{picture})")
+    return gr.update(value=_BESIDE.sub(r"\1", body), visible=bool(body))
