@@ -45,7 +45,7 @@ RepositoryKind = Literal["model", "dataset", "space"]
 CARD_FILE = "README.md"
 _MODEL_FILES = re.compile(
     r"generation_config\.json|model\.safetensors(\.index\.json)?|model-\d+-of-\d+\.safetensors|"
-    r"flax_model\.msgpack|tf_model\.h5|vocab\.(txt|json)|merges\.txt|added_tokens\.json|"
+    r"(flax_model|tf_model)(-\d+-of-\d+)?\.(msgpack|h5)(\.index\.json)?|vocab\.(txt|json)|merges\.txt|added_tokens\.json|"
     + "|".join(re.escape(name) for name in (*TOKENIZER_FILES, EVAL_RESULTS_FILE))
 )
 # Where a run was: somebody's account, and places on their machines.

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from core.errors import HubError, StudioError
 from core.events import RunStopped, is_disk_full
+from core.redaction import HIDDEN, redact
 
 if TYPE_CHECKING:
     from huggingface_hub import HfApi
@@ -40,7 +41,6 @@ _FIRST_PAUSE_SECONDS = 0.5
 _LONGEST_PAUSE_SECONDS = 60.0
 # Signed addresses of storage are as good as a password while they last.
 _QUERY = re.compile(r"(https?://[^\s?'\"]+)\?[^\s'\"]*")
-_TOKEN = re.compile(r"\bhf_[A-Za-z0-9_-]{4,}")
 _LONGEST_REASON = 300
 
 
@@ -160,14 +160,13 @@ def explaining(what: str, *, field: str = "") -> Iterator[None]:
         raise _explained(what, error, field) from error
 
 
-def redact(text: str) -> str:
-    """Returns a text without tokens and without the signatures of addresses."""
+def without_secrets(text: str) -> str:
+    """Returns a text without secrets, the login's token and the signatures of addresses too."""
     from huggingface_hub import get_token
 
     token = get_token()
-    if token:
-        text = text.replace(token, "…")
-    return _TOKEN.sub("hf_…", _QUERY.sub(r"\1", text))
+    hidden = text.replace(token, HIDDEN) if token else text
+    return redact(_QUERY.sub(r"\1", hidden))
 
 
 def _explained(what: str, error: Exception, field: str) -> HubError:
@@ -241,7 +240,7 @@ def _reason(error: BaseException, status: int | None) -> str:
     words = getattr(error, "server_message", None) or str(error) or type(error).__name__
     if isinstance(error, RepositoryNotFoundError) and not isinstance(error, GatedRepoError):
         words = "no such repository, or none that your token may see"
-    line = " ".join(redact(str(words)).split())
+    line = " ".join(without_secrets(str(words)).split())
     if len(line) > _LONGEST_REASON:
         line = line[:_LONGEST_REASON] + "…"
     if status:
@@ -284,5 +283,5 @@ def _pause_seconds(error: BaseException | None, attempt: int) -> float | None:
 
 def _blot_out(record: logging.LogRecord) -> bool:
     """Lets a record through without signatures and tokens."""
-    record.msg, record.args = redact(record.getMessage()), ()
+    record.msg, record.args = without_secrets(record.getMessage()), ()
     return True

@@ -28,8 +28,8 @@ _MODEL_FILES = (
 # The first that a repository has is taken.
 _WEIGHTS = (
     ("model.safetensors", "model.safetensors.index.json", "model-*-of-*.safetensors"),
-    ("flax_model.msgpack",),
-    ("tf_model.h5",),
+    ("flax_model.msgpack", "flax_model.msgpack.index.json", "flax_model-*-of-*.msgpack"),
+    ("tf_model.h5", "tf_model.h5.index.json", "tf_model-*-of-*.h5"),
 )
 _PICKLES = "pytorch_model*.bin"
 # A model that is asked time and again is looked up on the Hub once in so long.
@@ -71,10 +71,8 @@ def is_fetched(reference: str) -> bool:
     from huggingface_hub import try_to_load_from_cache
 
     name, revision = _split(reference)
-    found = (
-        try_to_load_from_cache(name, file, revision=revision)
-        for file in ("model.safetensors", "model.safetensors.index.json", "flax_model.msgpack")
-    )
+    whole = (file for files in _WEIGHTS for file in files if "*" not in file)
+    found = (try_to_load_from_cache(name, file, revision=revision) for file in whole)
     return any(isinstance(path, str) for path in found)
 
 

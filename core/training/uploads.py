@@ -19,7 +19,7 @@ from core.errors import StudioError
 from core.events import Reporter, RunStopped, StopMode
 from core.hub.bundle import model_bundle
 from core.hub.cards import CardNotes
-from core.hub.client import LOG_IN, is_signed_in, redact
+from core.hub.client import LOG_IN, is_signed_in, without_secrets
 from core.hub.facts import gather_facts
 from core.hub.push import Repository, resolve_repo_id, upload
 from core.training.checkpoint import ARRAYS_FILE
@@ -148,7 +148,7 @@ class Uploads:
         except StudioError as error:
             self._warn(str(error))
         except Exception as error:  # noqa: BLE001 -- nothing that happens here is worth a run
-            self._warn(f"{type(error).__name__}: {redact(str(error))}")
+            self._warn(f"{type(error).__name__}: {without_secrets(str(error))}")
         else:
             step = int(facts.figures.get("best_step", 0))
             self._reporter.event("pushed", url=repository.url, commit=commit, step=step)

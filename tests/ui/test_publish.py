@@ -4,14 +4,16 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from huggingface_hub import constants
 
+from core.config import PushConfig
+from core.errors import HubError
 from core.store import Store
 from core.workspace import Workspace
 from tests.checkpoints import make_tokenizer, write_checkpoint
 from tests.hub_server import HubServer
 from tests.ui.browser import Visitor, find_chromium, running_app, visiting
-
-pytestmark = pytest.mark.slow
+from ui import publish
 
 TOKEN = "hf_theTokenOfWhoeverRunsTheApp"
 
@@ -41,6 +43,7 @@ def shown_files(visitor: Visitor) -> list[str]:
     return visitor.page.locator("#publish-preview .ps-files li").all_inner_texts()
 
 
+@pytest.mark.slow
 def test_a_model_is_shown_then_published(
     workspace: Workspace, hub: HubServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -73,12 +76,15 @@ def test_a_model_is_shown_then_published(
 
 
 def test_whoever_is_not_signed_in_hears_how(
-    workspace: Workspace, hub: HubServer, monkeypatch: pytest.MonkeyPatch
+    hub: HubServer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.delenv("HF_TOKEN", raising=False)
-    with running_app(workspace.root) as url, visiting(url) as visit:
-        page = visit("/#publish").page
-        page.locator("#publish-account", has_text="hf auth login").wait_for()
-        page.locator("#push-start", has_text="words").click()
-        page.get_by_text("Nobody is signed in to the Hugging Face Hub").first.wait_for()
-    assert hub.requests == []
+    monkeypatch.setattr(constants, "HF_TOKEN_PATH", str(tmp_path / "token"))
+    monkeypatch.setenv("HF_TOKEN", TOKEN)
+    assert "Signed in as <b>me</b>" in publish._who()
+    hub.fail("whoami", 503)
+    assert "try again later" in publish._who()
+    monkeypatch.delenv("HF_TOKEN")
+    assert "hf auth login" in publish._who()
+    with pytest.raises(HubError, match="Nobody is signed in"):
+        publish._check(PushConfig(model=str(tmp_path)), Workspace(tmp_path))
+    assert hub.count("whoami") == 2

@@ -10,7 +10,7 @@ from huggingface_hub import ModelCard, constants
 
 from core.config import CorpusConfig, PushConfig, ShardConfig
 from core.errors import ConfigError, HubError, StudioError
-from core.hub.client import parse_hub_id, redact
+from core.hub.client import parse_hub_id, without_secrets
 from core.hub.push import preview, run
 from core.models.finding import find_model
 from core.shards.build import build
@@ -254,5 +254,5 @@ def test_ids_are_told_from_paths() -> None:
 
 def test_messages_hold_no_token_and_no_signature(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HF_TOKEN", "a-token-of-another-kind")
-    text = redact("a-token-of-another-kind hf_abcdefgh at https://s3/x?X-Amz-Signature=abc, yes")
-    assert text == "… hf_… at https://s3/x yes"
+    text = without_secrets("a-token-of-another-kind at https://s3/x?X-Amz-Signature=abc yes")
+    assert text == "[hidden] at https://s3/x yes"
