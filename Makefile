@@ -8,7 +8,7 @@ WORKSPACE ?= workspace
 PYTEST := $(PYTHON) -m pytest -n logical --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 PIP_INSTALL := $(PYTHON) -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: run quickstart test test-all lint format benchmark setup setup-dev clean
+.PHONY: run quickstart test test-all lint format audit benchmark setup setup-dev clean
 .DEFAULT_GOAL := run
 
 run: setup ## start the page; with an empty workspace, the quickstart too
@@ -35,6 +35,9 @@ format: setup-dev
 benchmark: setup-dev ## throughput and shards beside their peers (needs: pip install torch)
 	$(PYTHON) -m benchmarks.throughput
 	$(PYTHON) -m benchmarks.shards
+
+audit: setup-dev ## known vulnerabilities in what is installed; exit code 3 where nothing could be checked
+	$(PYTHON) .ci/audit.py
 
 setup: $(VENV)/installed
 setup-dev: $(VENV)/installed-dev

@@ -39,6 +39,8 @@ ArtifactKind = Literal["tokenizer", "shards", "model", "preflight"]
 
 MANIFEST_FILE = "manifest.json"
 ALLOWED_PATHS_VARIABLE = "STUDIO_ALLOWED_PATHS"
+# Where the page may read besides this machine.
+_STORES = ("gs", "gcs", "s3", "hf", "az", "abfs", "https")
 KINDS = ("tokenizer", "shards", "model", "preflight")
 _FOLDERS: dict[str, str] = {
     "tokenizer": "tokenizers",
@@ -237,10 +239,16 @@ class Workspace:
     def confine(self, path: str, *, field: str) -> None:
         """Refuses a path outside the folders that the page may read from.
 
+        An address elsewhere, like gs://bucket/folder, isn't one; but some of fsspec's lead back to
+        this machine, on their own (file://) or joined with :: to another.
+
         Raises:
             ConfigError: With the field's name.
         """
-        if not path or "://" in path:
+        if not path:
+            return
+        if "://" in path or "::" in path:
+            _check_address(path, field)
             return
         real = Path(path).expanduser().resolve()
         roots = self.allowed_roots()
@@ -296,6 +304,19 @@ class Draft:
             versions=library_versions(),
             created=time.time(),
             run=self.run,
+        )
+
+
+def _check_address(address: str, field: str) -> None:
+    """Refuses an address that isn't in a store elsewhere."""
+    if "::" in address or address.partition("://")[0] not in _STORES:
+        raise ConfigError(
+            f"The page may not read {address}",
+            expected="a path on this machine, or an address that begins with "
+            + ", ".join(f"{store}://" for store in _STORES),
+            received=address,
+            fix="use one of these; the shell takes any address that fsspec knows",
+            field=field,
         )
 
 

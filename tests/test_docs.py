@@ -286,3 +286,16 @@ def test_every_test_that_the_docs_name_exists() -> None:
     page = (ROOT / "docs" / "reliability.md").read_text("utf-8")
     for file, name in re.findall(r"`(tests/[\w/]+\.py)(?:::(\w+))?`", page):
         assert f"def {name}" in (ROOT / file).read_text("utf-8"), (file, name)
+
+
+def test_the_repository_is_a_space_as_it_stands() -> None:
+    from huggingface_hub import SpaceCard
+
+    card = SpaceCard(README)
+    data = card.data.to_dict()  # type: ignore[no-untyped-call]
+    assert (data["sdk"], data["app_file"]) == ("gradio", "app.py")
+    assert (ROOT / data["app_file"]).is_file()
+    pinned = (ROOT / "constraints.txt").read_text("utf-8")
+    assert f"gradio=={data['sdk_version']}\n" in pinned
+    assert data["python_version"] in ("3.11", "3.12", "3.13")
+    assert len(data["short_description"]) <= 60

@@ -29,7 +29,7 @@ from core.config import (
     title_of,
 )
 from core.errors import StudioError
-from core.workspace import Workspace
+from core.workspace import KINDS, Workspace
 from ui import present
 from ui.assets import script
 from ui.parts.artifacts import follow_newest, list_names
@@ -321,9 +321,17 @@ class Form(Generic[ConfigT]):
         """Refuses paths that the page may not touch, where a field holds one."""
         for name, field in self.model.model_fields.items():
             extra, value = field_extra(field), getattr(config, name)
-            names_a_folder = extra["artifact"] and value and Path(value).expanduser().exists()
-            if extra["path"] or names_a_folder:
+            if extra["path"]:
                 self._workspace.confine(value, field=name)
+            elif extra["artifact"] and value:
+                self._confine_artifact(extra["artifact"], value, name)
+
+    def _confine_artifact(self, kind: str, value: str, field: str) -> None:
+        """Refuses a folder elsewhere where an artifact is named; ../ leads out of the shelf too."""
+        if "://" in value or "::" in value or Path(value).expanduser().exists():
+            self._workspace.confine(value, field=field)
+        if kind in KINDS:
+            self._workspace.confine(str(self._workspace.folder(kind) / value), field=field)
 
     def _to_value(self, name: str, raw: Any) -> Any:
         return _to_value(self.model.model_fields[name], raw)

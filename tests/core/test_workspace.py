@@ -130,6 +130,28 @@ def test_paths_are_confined(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     workspace.confine(str(tmp_path / "data" / "a.txt"), field="path")
 
 
+@pytest.mark.parametrize(
+    "address",
+    [
+        "file:///etc/passwd",
+        "local:///etc/passwd",
+        "simplecache::file:///etc/passwd",
+        "zip://x::/etc/secrets.zip",
+        "gs://bucket/x::file:///etc/passwd",
+        "http://169.254.169.254/latest/meta-data",
+        "FILE:///etc/passwd",
+    ],
+)
+def test_an_address_does_not_lead_back_to_this_machine(tmp_path: Path, address: str) -> None:
+    with pytest.raises(ConfigError, match="may not read"):
+        Workspace(tmp_path).confine(address, field="path")
+
+
+def test_an_address_in_a_store_is_none_of_this_machines_paths(tmp_path: Path) -> None:
+    for address in ("gs://bucket/rows", "s3://bucket/rows", "hf://datasets/user/rows"):
+        Workspace(tmp_path).confine(address, field="path")
+
+
 def test_a_link_does_not_lead_out(tmp_path: Path) -> None:
     workspace = Workspace(tmp_path / "workspace")
     workspace.root.mkdir()

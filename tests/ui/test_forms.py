@@ -200,6 +200,15 @@ def test_paths_are_confined(workspace: Workspace, model: type[StageConfig], fiel
         assert error.value.field == field
 
 
+@pytest.mark.parametrize("field", ["shards", "checkpoint"])
+def test_a_name_does_not_lead_out_of_its_shelf(workspace: Workspace, field: str) -> None:
+    form = rendered(TrainConfig, workspace)
+    for name in ("../../../elsewhere", "x/../../../../elsewhere", "file:///etc", "a::b"):
+        with pytest.raises(ConfigError, match="may not read") as error:
+            form.parse(*values_of(form, **{field: name}))
+        assert error.value.field == field
+
+
 def test_paths_inside_the_workspace_are_allowed(workspace: Workspace) -> None:
     form = rendered(CorpusConfig, workspace)
     path = str(workspace.root / "uploads" / "*.txt")
