@@ -10,18 +10,39 @@ from typing import Any
 import gradio as gr
 from gradio.events import api
 
+from core.errors import StudioError
+from core.events import Reporter
+from core.models.finding import find_model, must_be_fetched
 from core.playground import PlaygroundClient
 from core.workspace import Workspace
 from ui import present
 from ui.parts import artifacts, asking, markup, scoring
 from ui.parts.examples import architecture_of, examples, fills, writes
 
+_PROGRESS = gr.Progress()
 _NO_MODEL = markup.empty_state(
     "No model yet",
-    "A finished training run leaves a model here. Until then the Runs tab shows how far it is.",
+    "A finished training run leaves a model here. One on the Hub can be tried now, by its id.",
     tab="train",
     link="Train a model",
 )
+
+
+class _Shown(Reporter):
+    """Shows how far a download is where its result will stand."""
+
+    def __init__(self, bar: gr.Progress) -> None:
+        self._bar = bar
+
+    def progress(
+        self,
+        done: float,
+        total: float | None = None,
+        unit: str = "",
+        note: str = "",
+        eta_seconds: float | None = None,
+    ) -> None:
+        self._bar(done / total if total else 0.0, desc=note)
 
 
 def render(workspace: Workspace, line: gr.HTML) -> None:
@@ -33,9 +54,17 @@ def render(workspace: Workspace, line: gr.HTML) -> None:
     """
     client = PlaygroundClient(workspace)
     nothing = gr.HTML(_NO_MODEL)
-    with gr.Column(visible=False) as card:
+    with gr.Column():
         with gr.Column(elem_classes=["ps-card"]):
-            model = gr.Dropdown([], label="Model", elem_id="playground-model", interactive=True)
+            model = gr.Dropdown(
+                [],
+                label="Model",
+                info="One of this workspace, or one on the Hub: owner/name or owner/name@branch.",
+                elem_id="playground-model",
+                interactive=True,
+                allow_custom_value=True,
+            )
+            fetched = gr.HTML(elem_id="playground-fetched")
             chips = asking.render_chips()
         asked = asking.Asked(client, model, lambda name: architecture_of(name, workspace))
         masks = asking.render_masks(asked, chips)
@@ -48,10 +77,19 @@ def render(workspace: Workspace, line: gr.HTML) -> None:
         value = artifacts.follow_newest(names, current or "", before) or None
         return {
             nothing: gr.update(visible=not names),
-            card: gr.update(visible=bool(names)),
             model: gr.update(choices=names, value=value),
             known: names,
         }
+
+    def fetch(name: str | None, progress: gr.Progress = _PROGRESS) -> str:
+        """Fetches a model that is on the Hub alone, which may take a while."""
+        if not name or not must_be_fetched(name, workspace):
+            return ""
+        try:
+            find_model(name, workspace, reporter=_Shown(progress))
+        except StudioError as error:
+            return present.error_card(error)
+        return f'<p class="ps-note">Fetched {present.escape(name)} from the Hub.</p>'
 
     def suit(name: str | None) -> tuple[Any, ...]:
         found = architecture_of(name, workspace)
@@ -66,11 +104,13 @@ def render(workspace: Workspace, line: gr.HTML) -> None:
     line.artifacts(
         present.guarded(refresh),
         [model, known],
-        [nothing, card, model, known],
+        [nothing, model, known],
         show_progress="hidden",
         api_visibility="private",
     )
     model.change(
+        present.guarded(fetch), model, fetched, show_progress="full", api_visibility="private"
+    ).then(
         present.guarded(suit),
         model,
         [chips, masks.column, writing.column, writing.text, score],

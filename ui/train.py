@@ -15,6 +15,7 @@ from core.models.finding import must_be_fetched
 from core.models.registry import count_parameters
 from core.objectives import objectives_of_family
 from core.presets import write_up_of
+from core.shards.read import is_on_hub
 from core.store import Store
 from core.training import preflight, recipe
 from core.training.devices import choose, find_hardware
@@ -36,8 +37,8 @@ says whether it fits, how long the run takes and what it costs. It runs on this 
 booked.</p>
 """
 _FETCHED_FIRST = """
-<p class="ps-note">The checkpoint is on the Hub. The run fetches it first; then it is known whether
-it fits the shards.</p>
+<p class="ps-note">The shards or the checkpoint are on the Hub. The run fetches them first; then it
+is known whether all fits together.</p>
 """
 _NO_SHARDS = """
 <p class="ps-note ps-without-shards">No shards are chosen above, so say what they would be like: the
@@ -236,7 +237,7 @@ def _summarize_check(config: PreflightConfig) -> str:
 
 def _is_far(config: TrainConfig, workspace: Workspace) -> bool:
     """Tells whether the run begins with a download, which no form should wait for."""
-    return must_be_fetched(config.checkpoint, workspace)
+    return must_be_fetched(config.checkpoint, workspace) or is_on_hub(config.shards, workspace)
 
 
 def _forecast(config: TrainConfig, workspace: Workspace) -> Forecast:

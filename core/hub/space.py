@@ -13,7 +13,7 @@ _FILES = ("app.py", "requirements.txt", "LICENSE")
 _FOLDERS = ("core", "ui")
 _SKIPPED = ("__pycache__", ".pyc")
 # What a Space needs to know where this repository's own README doesn't say it.
-_HEADER = {"sdk": "gradio", "app_file": "app.py", "emoji": "✏️"}
+_HEADER = {"sdk": "gradio", "app_file": "app.py", "python_version": "3.12"}
 
 
 def space_bundle(model_id: str, license: str = "") -> Bundle:
@@ -42,7 +42,7 @@ def space_bundle(model_id: str, license: str = "") -> Bundle:
         uploads += [
             Upload(path.relative_to(root).as_posix(), path)
             for path in found
-            if not any(part in str(path) for part in _SKIPPED)
+            if not any(part in str(path) for part in _SKIPPED) and path.name[0] != "."
         ]
     card = _card(model_id, license, root)
     return Bundle("space", (Upload(CARD_FILE, card.encode("utf-8")), *uploads), card)

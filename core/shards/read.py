@@ -243,7 +243,7 @@ def open_shards(
     reporter = reporter or Reporter()
     if is_address(reference):
         return _open_folder(fetch_shards(reference, workspace, reporter))
-    if _is_on_hub(reference, workspace):
+    if is_on_hub(reference, workspace):
         return _open_folder(fetch_shards(hub_address(reference), workspace, reporter))
     if _is_bare_folder(reference, workspace):
         return _open_bare(Path(reference).expanduser())
@@ -264,7 +264,7 @@ def count_tokens(rows: Iterable[NDArray], vocab_size: int) -> NDArray[np.int64]:
     return counts
 
 
-def _is_on_hub(reference: str, workspace: Workspace) -> bool:
+def is_on_hub(reference: str, workspace: Workspace) -> bool:
     """Tells whether a reference is an id on the Hub, and nothing here is called so."""
     here = (workspace.folder("shards") / reference, Path(reference).expanduser())
     return parse_hub_id(reference) is not None and not any(path.exists() for path in here)

@@ -65,6 +65,12 @@ def test_a_model_is_shown_then_published(
         page.locator("#tab-publish .ps-started a").click()
         page.locator("#tab-runs .ps-published a").wait_for()
         assert page.locator("#tab-runs .ps-published a").inner_text().endswith("/me/shown")
+
+        visitor.open("Playground")
+        visitor.type("playground-model", "me/shown@main")
+        visitor.field("playground-model").press("Enter")
+        page.locator("#playground-fetched", has_text="Fetched me/shown@main").wait_for()
+        page.locator("#playground-examples button", has_text="[MASK]").first.wait_for()
         wide = page.evaluate("document.documentElement.scrollWidth > window.innerWidth")
         assert not wide and visitor.errors == [] and visitor.outside == []
     repository = hub.find("models", "me/shown")

@@ -6,9 +6,11 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from core.errors import StudioError
+from core.hub.client import parse_hub_id
 from core.inference import fills_masks
 from core.models import hf
 from core.models.architecture import Architecture
+from core.models.finding import find_here, find_model, must_be_fetched
 from core.workspace import Artifact, Workspace
 
 # What stands where a word is hidden.
@@ -30,11 +32,20 @@ _BEGINNINGS = (
 
 
 def architecture_of(name: str | None, workspace: Workspace) -> Architecture | None:
-    """Returns the dimensions of a model of the workspace; None where they can't be read."""
+    """Returns the dimensions of a model, here or fetched from the Hub; None where none is known."""
+    if not name or must_be_fetched(name, workspace):
+        return None
     try:
-        return hf.read_architecture(workspace.find("model", name).path) if name else None
+        return hf.read_architecture(_folder_of(name, workspace))
     except StudioError:
         return None
+
+
+def _folder_of(name: str, workspace: Workspace) -> Path:
+    """Returns a model's folder: of the workspace, or, by an id on the Hub, in the Hub's cache."""
+    if parse_hub_id(name) and not find_here(name, workspace):
+        return find_model(name, workspace)
+    return workspace.find("model", name).path
 
 
 def writes(name: str | None, workspace: Workspace) -> bool:
@@ -53,6 +64,8 @@ def examples(name: str | None, workspace: Workspace) -> list[str]:
     found = architecture_of(name, workspace)
     if not name or found is None:
         return []
+    if parse_hub_id(name) and not find_here(name, workspace):
+        return general_examples(found, _folder_of(name, workspace))
     model = workspace.find("model", name)
     cut = beginning_of if found.kind == "decoder" else with_hole
     return general_examples(found, model.path, _own_texts(model, workspace, cut))
