@@ -301,6 +301,21 @@ class ShardConfig(StageConfig):
     max_seq_length: int = knob(
         512, "Tokens that the model sees.", title="Row length", basic=True, ge=8, le=65_536
     )
+    mlm_probability: float | None = knob(
+        None,
+        "Share of the tokens that the rows are laid out to hide (span_corruption only). Empty: "
+        "0.15.",
+        title="Noise density",
+        gt=0,
+        le=0.9,
+    )
+    mean_noise_span_length: float | None = knob(
+        None,
+        "Mean tokens in a hidden span that the rows are laid out for (span_corruption only). "
+        "Empty: 3.",
+        ge=1,
+        le=100,
+    )
     line_by_line: bool = knob(
         False,
         "Each line is a row of its own, filled up with padding; a longer one is cut (mlm only).",
@@ -540,8 +555,8 @@ class TrainConfig(StageConfig):
     )
     mlm_probability: float | None = knob(
         None,
-        "Share of the tokens to hide. Empty: as published, 0.15, and 0.3 for denoising. Validation "
-        "is always at that.",
+        "Share of the tokens to hide. Empty: as published, 0.15, and 0.3 for denoising; for "
+        "span_corruption what the rows are laid out for. Validation is always at that.",
         title="Masking probability",
         group="Objective",
         gt=0,
@@ -550,8 +565,12 @@ class TrainConfig(StageConfig):
     whole_word_mask: bool = knob(
         False, "Hide whole words and not single tokens (mlm).", group="Objective"
     )
-    mean_noise_span_length: float = knob(
-        3.0, "Mean tokens in a hidden span (span_corruption).", group="Objective", ge=1, le=100
+    mean_noise_span_length: float | None = knob(
+        None,
+        "Mean tokens in a hidden span (span_corruption). Empty: what the rows are laid out for.",
+        group="Objective",
+        ge=1,
+        le=100,
     )
     poisson_lambda: float = knob(
         3.0, "Mean tokens in a hidden span (denoising).", group="Objective", gt=0, le=100

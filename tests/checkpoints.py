@@ -43,7 +43,7 @@ def write_checkpoint(folder: Path, tokenizer: StudioTokenizer, seed: int = 0) ->
         bos_token_id=tokenizer.cls_id,
         eos_token_id=tokenizer.sep_id,
     )
-    return _write(folder, tokenizer, architecture, seed)
+    return write_model_of(folder, tokenizer, architecture, seed)
 
 
 def write_writer(
@@ -53,6 +53,7 @@ def write_writer(
     *,
     positions: int = LENGTH,
     ends: bool = True,
+    size: float = 0,
 ) -> Path:
     """Writes a GPT-2, T5 or BART of two layers, with weights large enough for clear preferences."""
     halves = {"num_decoder_layers": 2, "decoder_start_token_id": tokenizer.cls_id}
@@ -69,14 +70,30 @@ def write_writer(
         **({} if family == "gpt2" else halves),
         **({"d_kv": 16} if family == "t5" else {}),
     )
-    return _write(folder, tokenizer, architecture, 0)
+    return write_model_of(folder, tokenizer, architecture, size=size)
 
 
-def _write(folder: Path, tokenizer: StudioTokenizer, architecture: Architecture, seed: int) -> Path:
+def write_model_of(
+    folder: Path,
+    tokenizer: StudioTokenizer,
+    architecture: Architecture,
+    seed: int = 0,
+    *,
+    size: float = 0,
+) -> Path:
+    """Writes a model of any dimensions, with weights large enough for clear preferences.
+
+    Args:
+        folder: Is made where it isn't there.
+        tokenizer: Goes beside it.
+        architecture: The dimensions.
+        seed: Decides the weights.
+        size: The weights' standard deviation; 0: one that suits the family.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     tokenizer.copy_to(folder, ends=architecture.kind != "decoder")
     generator = np.random.default_rng(seed)
-    size = 0.12 if architecture.model_type == "bart" else 0.3
+    size = size or (0.12 if architecture.model_type == "bart" else 0.3)
     weights = {
         tie.path: generator.normal(tie.path.endswith("scale"), size, tie.shape).astype(np.float32)
         for tie in hf.ties(architecture)

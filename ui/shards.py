@@ -195,6 +195,7 @@ def _show_row(name: str, workspace: Workspace) -> str:
     import numpy as np
 
     from core.objectives import ObjectiveSettings, create_objective
+    from core.shards.layout import with_noise
     from core.shards.read import open_shards
     from core.tokenizer import load
     from core.tokenizer.vocabulary import vocabulary_of
@@ -210,6 +211,7 @@ def _show_row(name: str, workspace: Workspace) -> str:
             fix="build the shards again",
         )
     settings = ObjectiveSettings(shards.max_seq_length, line_by_line=shards.line_by_line)
+    settings = with_noise(settings, *shards.noise)
     objective = create_objective(shards.objective, settings, vocabulary_of(tokenizer))
     number = random.randrange(len(rows))
     row = rows.take(np.array([number]))

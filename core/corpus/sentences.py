@@ -67,16 +67,6 @@ def split_sentences(text: str) -> list[str]:
     return [text[start:end] for start, end in zip([0, *ends], ends, strict=False)]
 
 
-def mark_sentences(text: str, mark: str) -> str:
-    """Returns a text with a mark after each sentence, the last one too.
-
-    Args:
-        text: Any text.
-        mark: The text of the tokenizer's padding token.
-    """
-    return "".join(sentence + mark for sentence in split_sentences(text))
-
-
 def sentence_ends(text: str) -> list[int]:
     """Returns where sentences end, in characters, ascending; the last is the text's length.
 

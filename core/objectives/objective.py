@@ -15,6 +15,8 @@ from core.errors import ConfigError
 
 Batch = dict[str, NDArray]
 
+MEAN_NOISE_SPAN_LENGTH = 3.0
+
 _TOKEN_NAMES = {
     "pad_id": "padding token, such as <pad> or [PAD]",
     "eos_id": "token that ends a text, such as </s> or [SEP]",
@@ -32,7 +34,7 @@ class ObjectiveSettings:
             `span_corruption`, 0.3 for `denoising`.
         whole_word_mask: Hide words and not tokens (`mlm`).
         line_by_line: Each line is a row of its own, filled up with padding (`mlm`).
-        mean_noise_span_length: Mean tokens in a hidden span (`span_corruption`).
+        mean_noise_span_length: Mean tokens in a hidden span (`span_corruption`), 3 as published.
         poisson_lambda: Mean of the span lengths' distribution before 0 is left out (`denoising`).
         permute_sentence_ratio: Share of a document's sentences that change places (`denoising`).
     """
@@ -41,7 +43,7 @@ class ObjectiveSettings:
     mlm_probability: float | None = None
     whole_word_mask: bool = False
     line_by_line: bool = False
-    mean_noise_span_length: float = 3.0
+    mean_noise_span_length: float = MEAN_NOISE_SPAN_LENGTH
     poisson_lambda: float = 3.0
     permute_sentence_ratio: float = 1.0
 

@@ -6,7 +6,6 @@
     build.py    the stage: a corpus becomes shards
     read.py     shards are opened, their rows read by number
     storage.py  shards at an address like gs://bucket/folder
-    preview.py  a row as a person sees it
 
 Nothing here knows of Keras or of an engine.
 """

@@ -8,7 +8,7 @@ them; for denoising, a padding token stands after each sentence. Line by line, e
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -41,8 +41,17 @@ class RowLayout:
 
 
 def objective_settings(config: ShardConfig) -> ObjectiveSettings:
-    """Returns what the objective is told that the rows are for: lengths as they are published."""
-    return ObjectiveSettings(config.max_seq_length, line_by_line=config.line_by_line)
+    """Returns what the objective is told that the rows are for."""
+    settings = ObjectiveSettings(config.max_seq_length, line_by_line=config.line_by_line)
+    return with_noise(settings, config.mlm_probability, config.mean_noise_span_length)
+
+
+def with_noise(
+    settings: ObjectiveSettings, density: float | None, span_length: float | None
+) -> ObjectiveSettings:
+    """Returns settings with what rows for span corruption are laid out for; None: as published."""
+    length = settings.mean_noise_span_length if span_length is None else span_length
+    return replace(settings, mlm_probability=density, mean_noise_span_length=length)
 
 
 def layout_for(config: ShardConfig) -> RowLayout:
@@ -59,6 +68,15 @@ def layout_for(config: ShardConfig) -> RowLayout:
             fix="leave line_by_line out",
             field="line_by_line",
         )
+    for name in ("mlm_probability", "mean_noise_span_length"):
+        if config.objective != "span_corruption" and getattr(config, name) is not None:
+            raise ConfigError(
+                f"{name} doesn't change how rows for {config.objective} are laid out",
+                expected="it to be empty, or objective=span_corruption",
+                received=f"{name}={getattr(config, name):g} with objective={config.objective}",
+                fix=f"leave {name} empty here, and set it for the training",
+                field=name,
+            )
     return RowLayout(
         row_length=stored_row_length(config.objective, objective_settings(config)),
         marks_sentences=config.objective == "denoising",

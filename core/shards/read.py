@@ -173,6 +173,12 @@ class Shards:
         return bool(self.manifest.config.get("line_by_line", False))
 
     @property
+    def noise(self) -> tuple[float | None, float | None]:
+        """Noise density and mean span length that rows for span corruption are laid out for."""
+        made_with = self.manifest.config
+        return made_with.get("mlm_probability"), made_with.get("mean_noise_span_length")
+
+    @property
     def fingerprint(self) -> str:
         """Changes when the content does."""
         return self.manifest.fingerprint

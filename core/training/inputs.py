@@ -22,7 +22,10 @@ from core.objectives import (
     ObjectiveSettings,
     create_objective,
     objectives_of_family,
+    stored_row_length,
 )
+from core.objectives.objective import MEAN_NOISE_SPAN_LENGTH
+from core.shards.layout import with_noise
 from core.training.batches import RowSource, limit_rows
 from core.training.fitting import LAID_OUT_ALIKE, check_layout
 from core.workspace import Workspace
@@ -209,7 +212,7 @@ def objective_settings(config: TrainConfig, max_seq_length: int) -> ObjectiveSet
         max_seq_length=max_seq_length,
         mlm_probability=config.mlm_probability,
         whole_word_mask=config.whole_word_mask,
-        mean_noise_span_length=config.mean_noise_span_length,
+        mean_noise_span_length=config.mean_noise_span_length or MEAN_NOISE_SPAN_LENGTH,
         poisson_lambda=config.poisson_lambda,
         permute_sentence_ratio=config.permute_sentence_ratio,
     )
@@ -223,26 +226,47 @@ def _objectives(
 
     name = objective_name(config, family)
     check_layout(name, shards.objective, shards.path.name)
-    made_with = shards.manifest.config
     settings = replace(
-        objective_settings(config, int(made_with.get("max_seq_length", shards.row_length))),
-        line_by_line=bool(made_with.get("line_by_line", False)),
+        objective_settings(config, shards.max_seq_length), line_by_line=shards.line_by_line
     )
     if name in LAID_OUT_ALIKE:
         settings = replace(settings, max_seq_length=shards.row_length)
-    published = replace(
-        settings,
-        mlm_probability=None,
-        whole_word_mask=False,
-        mean_noise_span_length=3.0,
-        poisson_lambda=3.0,
-        permute_sentence_ratio=1.0,
-    )
+    published = ObjectiveSettings(settings.max_seq_length, line_by_line=settings.line_by_line)
+    if name == "span_corruption":
+        published = with_noise(published, *shards.noise)
+        settings = _noise_that_fits(config, shards, published)
     vocabulary = vocabulary_of(tokenizer)
     return (
         create_objective(name, settings, vocabulary),
         create_objective(name, published, vocabulary),
     )
+
+
+def _noise_that_fits(
+    config: TrainConfig, shards: Shards, laid_out: ObjectiveSettings
+) -> ObjectiveSettings:
+    """Returns what is hidden of rows: what they are laid out for, unless the config says more.
+
+    Raises:
+        ConfigError: Rows would have to be of another length for what the config says.
+    """
+    density, length = config.mlm_probability, config.mean_noise_span_length
+    asked = with_noise(
+        laid_out,
+        laid_out.mlm_probability if density is None else density,
+        laid_out.mean_noise_span_length if length is None else length,
+    )
+    needed = stored_row_length("span_corruption", asked)
+    if needed != shards.row_length:
+        field = "mean_noise_span_length" if density is None else "mlm_probability"
+        raise ConfigError(
+            f"The shards {shards.path.name} are laid out for another noise",
+            expected=f"rows of {needed} tokens, of which the encoder sees {asked.max_seq_length}",
+            received=f"rows of {shards.row_length}",
+            fix=f"leave {field} empty, or build shards with the same {field}",
+            field=field,
+        )
+    return asked
 
 
 def _checkpoint_architecture(

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from core.corpus.sentences import mark_sentences, sentence_ends, split_sentences
+from core.corpus.sentences import sentence_ends, split_sentences
 
 # A bar is where the text is to be cut.
 TEXTS = {
@@ -68,11 +68,6 @@ def test_no_character_is_lost(name: str) -> None:
 @pytest.mark.parametrize("text", ["", " ", "\n\n\t"])
 def test_a_blank_text_has_no_sentence(text: str) -> None:
     assert sentence_ends(text) == split_sentences(text) == []
-    assert mark_sentences(text, "<pad>") == ""
-
-
-def test_each_sentence_gets_a_mark() -> None:
-    assert mark_sentences("It is. It was.", "<pad>") == "It is.<pad> It was.<pad>"
 
 
 @pytest.mark.parametrize("piece", [".", '!"', " ", "\n", "a. ", "。", "가.", ")", "a.b", "1. "])

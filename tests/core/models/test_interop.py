@@ -1,4 +1,4 @@
-"""Files as TensorFlow and Flax wrote them; `benchmarks/interop.py` has those of transformers 4."""
+"""Files as TensorFlow and Flax wrote them; `test_transformers4.py` has those of transformers 4."""
 
 from __future__ import annotations
 

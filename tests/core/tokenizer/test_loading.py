@@ -11,7 +11,7 @@ import pytest
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 
 from core.config import TokenizerConfig
-from core.corpus.sentences import mark_sentences
+from core.corpus.sentences import split_sentences
 from core.errors import ConfigError, HubError, TokenizerError
 from core.tokenizer import StudioTokenizer, load, pieces, scorecard, train
 from core.tokenizer.vocabulary import check_family, families_of, missing_for, vocabulary_of
@@ -197,7 +197,8 @@ def test_sentence_marks_leave_the_other_tokens_as_they_are(
         assert tokenizer.pad_token is not None
         for start in range(0, 40, 4):
             text = " ".join(sentences(40)[start : start + 4])
-            marked = tokenizer.encode(mark_sentences(text, tokenizer.pad_token))
+            sentences_marked = "".join(one + tokenizer.pad_token for one in split_sentences(text))
+            marked = tokenizer.encode(sentences_marked)
             is_mark = marked == tokenizer.pad_id
             assert is_mark.sum() == 4 and is_mark[-2]
             np.testing.assert_array_equal(marked[~is_mark], tokenizer.encode(text))

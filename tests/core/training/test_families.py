@@ -7,12 +7,15 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from core.config import CorpusConfig, ShardConfig, TokenizerConfig, TrainConfig
 from core.errors import ConfigError, TokenizerError
 from core.events import Reporter
+from core.objectives.span_corruption import SpanCorruption, compute_input_and_target_lengths
 from core.shards.build import build
+from core.shards.layout import layout_for
 from core.tokenizer import train as train_tokenizer
 from core.training.inputs import open_inputs
 from core.workspace import Workspace
@@ -65,6 +68,16 @@ def workspace(tmp_path_factory: pytest.TempPathFactory) -> Workspace:
     train_tokenizer(spans, workspace, Reporter())
     for name, tokenizer, values in (
         ("spans", "spans", {"objective": "span_corruption", "max_seq_length": 24}),
+        (
+            "noisier",
+            "spans",
+            {
+                "objective": "span_corruption",
+                "max_seq_length": 24,
+                "mlm_probability": 0.3,
+                "mean_noise_span_length": 2,
+            },
+        ),
         ("sentences", "words", {"objective": "denoising", "max_seq_length": 32}),
         ("lines", "words", {"line_by_line": True, "max_seq_length": 24}),
     ):
@@ -114,6 +127,16 @@ def test_the_engines_agree_on_what_was_learned(name: str, workspace: Workspace) 
         ({"family": "t5"}, "family", "doesn't suit the family t5"),
         ({"family": "bert", "shards": "spans"}, "family", "doesn't suit the family bert"),
         ({"family": "gpt2", "shards": "spans"}, "shards", "laid out for another objective"),
+        (
+            {"family": "t5", "shards": "spans", "mlm_probability": 0.4},
+            "mlm_probability",
+            "laid out for another noise",
+        ),
+        (
+            {"family": "t5", "shards": "noisier", "mean_noise_span_length": 6},
+            "mean_noise_span_length",
+            "laid out for another noise",
+        ),
         ({"family": "bart"}, "shards", "laid out for another objective"),
     ],
 )
@@ -124,3 +147,18 @@ def test_what_does_not_fit_together_is_refused_before_anything_starts(
     with pytest.raises((ConfigError, TokenizerError), match=message) as raised:
         open_inputs(config, workspace)
     assert raised.value.field == field
+
+
+def test_rows_may_be_laid_out_for_other_noise_than_published(workspace: Workspace) -> None:
+    config = TrainConfig(preset="custom", shards="noisier", family="t5", size="tiny")
+    inputs = open_inputs(config, workspace)
+    for objective in (inputs.objective, inputs.eval_objective):
+        assert isinstance(objective, SpanCorruption)
+        assert (objective.noise_density, objective.mean_noise_span_length) == (0.3, 2)
+        stored, _ = compute_input_and_target_lengths(24, 0.3, 2)
+        assert objective.row_length == inputs.shards.row_length == stored
+        batch = objective.batch(inputs.train_rows.take(np.arange(2)), 0, 0)
+        assert batch["input_ids"].shape == (2, 24)
+    values = {"objective": "mlm", "mlm_probability": 0.3}
+    with pytest.raises(ConfigError, match="doesn't change how rows for mlm"):
+        layout_for(ShardConfig(**values))

@@ -1,0 +1,153 @@
+"""Our folders before transformers 4.57, and what its TensorFlow and Flax classes save before us.
+
+That we say what transformers 5 says is tested elsewhere; here 4.57 must say the same of our
+folders. It lies in a folder of its own, as requirements-transformers4.txt says; a process
+that is to find it has that folder first.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from core.models import hf
+from core.models.architecture import Architecture
+from core.tokenizer import StudioTokenizer
+from core.workspace import Workspace
+from tests.checkpoints import make_tokenizer, write_checkpoint, write_model_of, write_writer
+from tests.core.models.families import FAMILIES, LENGTH, small_architecture
+from tests.core.models.transformers4 import ask, judge
+
+PACKAGES = Path(sys.prefix) / "transformers4"
+TEXT, MASKED, NEW_TOKENS = "The small house sleeps.", "The small <mask> sleeps.", 8
+FILLS = ("roberta", "bert", "modernbert", "bart")
+# What transformers 4.57 has a class for, besides PyTorch's.
+FOREIGN = {
+    "roberta": ("TF", "Flax"),
+    "bert": ("TF", "Flax"),
+    "modernbert": (),
+    "gpt2": ("TF", "Flax"),
+    "t5": ("TF", "Flax"),
+    "bart": ("TF", "Flax"),
+}
+
+
+@dataclass(frozen=True)
+class Both:
+    """Our folders, and what transformers 4.57 says of them, by family."""
+
+    folder: Path
+    tokenizer: StudioTokenizer
+    said: dict[str, Any]
+
+
+@pytest.fixture(scope="module")
+def both(tmp_path_factory: pytest.TempPathFactory) -> Both:
+    pytest.importorskip("torch", reason="pip install torch==2.13.0 (PyTorch is the judge)")
+    if not (PACKAGES / "transformers").is_dir():
+        pytest.skip(
+            "transformers 4.57 isn't there: pip install --target .venv/transformers4 --no-deps "
+            "-r requirements-transformers4.txt"
+        )
+    folder = tmp_path_factory.mktemp("transformers4")
+    tokenizer = make_tokenizer(Workspace(folder / "workspace"), "byte_level_bpe")
+    for family in FAMILIES:
+        write_family(folder / family, family, tokenizer)
+    np.savez(folder / "inputs.npz", **inputs(tokenizer))
+    task = {"fills": FILLS, "text": TEXT, "masked": MASKED, "new_tokens": NEW_TOKENS}
+    (folder / "task.json").write_text(json.dumps(task))
+    return Both(folder, tokenizer, run_transformers4(folder))
+
+
+def write_family(folder: Path, family: str, tokenizer: StudioTokenizer) -> None:
+    if family == "roberta":
+        write_checkpoint(folder, tokenizer)
+    elif family in ("gpt2", "t5", "bart"):
+        # T5 doesn't scale its attention down: with large weights rounding would tell.
+        write_writer(folder, tokenizer, family, size=0.15 if family == "t5" else 0)
+    else:
+        architecture: Architecture = replace(
+            small_architecture(family),
+            vocab_size=tokenizer.vocab_size,
+            pad_token_id=tokenizer.pad_id or 0,
+            bos_token_id=tokenizer.cls_id,
+            eos_token_id=tokenizer.sep_id,
+        )
+        write_model_of(folder, tokenizer, architecture)
+
+
+def inputs(tokenizer: StudioTokenizer) -> dict[str, Any]:
+    generator = np.random.default_rng(1)
+    pad = tokenizer.pad_id or 0
+    ids = generator.integers(5, tokenizer.vocab_size, (3, LENGTH)).astype(np.int32)
+    ids[1, 9:] = pad
+    return {
+        "input_ids": ids,
+        "attention_mask": (ids != pad).astype(np.int32),
+        "decoder_input_ids": generator.integers(5, 61, (3, LENGTH)).astype(np.int32),
+    }
+
+
+def run_transformers4(folder: Path) -> dict[str, Any]:
+    done = subprocess.run(
+        [sys.executable, Path(__file__).with_name("transformers4.py"), folder],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(PACKAGES)},
+        capture_output=True,
+        text=True,
+        timeout=1200,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-4000:]
+    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return found
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_each_of_its_classes_says_what_transformers_5_says(both: Both, family: str) -> None:
+    """Logits, and what pipelines and `generate` make of them."""
+    assert both.said["transformers"].startswith("4.57.")
+    arrays = dict(np.load(both.folder / "inputs.npz"))
+    names = ["input_ids", "attention_mask", "decoder_input_ids"][: 3 if has_halves(family) else 2]
+    model, logits = judge(both.folder / family, {name: arrays[name] for name in names})
+    said = np.load(both.folder / family / "said4.npz")
+    assert set(said.files) == {"torch", *FOREIGN[family]}
+    real = (arrays["attention_mask"] == 1) | has_halves(family)
+    for kind in said.files:
+        assert np.allclose(logits[real], said[kind][real], atol=1e-4, rtol=0), kind
+    task = json.loads((both.folder / "task.json").read_text())
+    ours = ask(both.folder / family, model, task)
+    theirs = both.said[family]
+    encode = both.tokenizer.encode_beginning if family == "gpt2" else both.tokenizer.encode
+    assert theirs["ids"] == ours["ids"] == encode(TEXT).tolist()
+    assert theirs.get("written") == ours.get("written")
+    assert theirs.get("written_ids") == ours.get("written_ids")
+    assert ("filled" in theirs) == (family in FILLS)
+    for one, other in zip(ours.get("filled", []), theirs.get("filled", []), strict=True):
+        assert {**one, "score": 0} == {**other, "score": 0}
+        assert one["score"] == pytest.approx(other["score"], abs=1e-4)
+
+
+def has_halves(family: str) -> bool:
+    return family in ("t5", "bart")
+
+
+@pytest.mark.parametrize("family", [family for family in FAMILIES if FOREIGN[family]])
+def test_what_tensorflow_and_flax_save_is_read_whole_and_in_parts(both: Both, family: str) -> None:
+    ours = hf.read_weights(both.folder / family)
+    for kind in FOREIGN[family]:
+        name = {"TF": "tf_model.h5", "Flax": "flax_model.msgpack"}[kind]
+        whole, parts = (both.folder / family / f"{kind}{end}" for end in ("", "-parts"))
+        assert (whole / name).is_file() and (parts / f"{name}.index.json").is_file()
+        for place in (whole, parts):
+            found = hf.read_weights(place)
+            assert found.keys() == ours.keys()
+            assert all(np.array_equal(found[path], ours[path]) for path in ours), place
