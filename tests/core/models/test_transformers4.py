@@ -18,16 +18,23 @@ from typing import Any
 import numpy as np
 import pytest
 
+from core.config import CorpusConfig, TokenizerConfig
 from core.models import hf
 from core.models.architecture import Architecture
-from core.tokenizer import StudioTokenizer
+from core.tokenizer import StudioTokenizer, load, train
 from core.workspace import Workspace
 from tests.checkpoints import make_tokenizer, write_checkpoint, write_model_of, write_writer
 from tests.core.models.families import FAMILIES, LENGTH, small_architecture
-from tests.core.models.transformers4 import ask, judge
+from tests.core.models.transformers4 import ask, cut, judge
 
 PACKAGES = Path(sys.prefix) / "transformers4"
 TEXT, MASKED, NEW_TOKENS = "The small house sleeps.", "The small <mask> sleeps.", 8
+OTHER_TOKENIZERS = {"unigram": 120, "sentencepiece_unigram": 190, "wordpiece": 200}
+TEXTS = (
+    "The small house sleeps; don't   wake it — in 1984, Ünïcode 🙂.",
+    "Det lille huset sover på øya, og båten leser aldri blå brev. <mask>",
+    "작은 집이 겨울에 잠든다. 오래된 배는 편지를 읽지 않는다!\n[MASK]",
+)
 FILLS = ("roberta", "bert", "modernbert", "bart")
 # What transformers 4.57 has a class for, besides PyTorch's.
 FOREIGN = {
@@ -45,6 +52,7 @@ class Both:
     """Our folders, and what transformers 4.57 says of them, by family."""
 
     folder: Path
+    workspace: Workspace
     tokenizer: StudioTokenizer
     said: dict[str, Any]
 
@@ -58,13 +66,21 @@ def both(tmp_path_factory: pytest.TempPathFactory) -> Both:
             "-r requirements-transformers4.txt"
         )
     folder = tmp_path_factory.mktemp("transformers4")
-    tokenizer = make_tokenizer(Workspace(folder / "workspace"), "byte_level_bpe")
+    workspace = Workspace(folder / "workspace")
+    tokenizer = make_tokenizer(workspace, "byte_level_bpe")
+    for algorithm, size in OTHER_TOKENIZERS.items():
+        corpus = CorpusConfig(source="files", path=str(workspace.root / "text.txt"))
+        values = {"name": algorithm, "algorithm": algorithm, "vocab_size": size, "corpus": corpus}
+        train(TokenizerConfig.parse(values), workspace)
     for family in FAMILIES:
         write_family(folder / family, family, tokenizer)
     np.savez(folder / "inputs.npz", **inputs(tokenizer))
-    task = {"fills": FILLS, "text": TEXT, "masked": MASKED, "new_tokens": NEW_TOKENS}
+    task = {
+        "fills": FILLS, "text": TEXT, "masked": MASKED, "new_tokens": NEW_TOKENS,
+        "tokenizers": str(workspace.folder("tokenizer")), "texts": TEXTS,
+    }  # fmt: skip
     (folder / "task.json").write_text(json.dumps(task))
-    return Both(folder, tokenizer, run_transformers4(folder))
+    return Both(folder, workspace, tokenizer, run_transformers4(folder))
 
 
 def write_family(folder: Path, family: str, tokenizer: StudioTokenizer) -> None:
@@ -151,3 +167,12 @@ def test_what_tensorflow_and_flax_save_is_read_whole_and_in_parts(both: Both, fa
             found = hf.read_weights(place)
             assert found.keys() == ours.keys()
             assert all(np.array_equal(found[path], ours[path]) for path in ours), place
+
+
+def test_each_kind_of_tokenizer_cuts_texts_into_the_same_ids(both: Both) -> None:
+    kinds = {"byte_level_bpe", *OTHER_TOKENIZERS}
+    now = cut(both.workspace.folder("tokenizer"), list(TEXTS))
+    assert both.said["cut"] == now and set(now) == kinds
+    for kind, ids in now.items():
+        tokenizer = load(kind, both.workspace)
+        assert [tokenizer.encode(text).tolist() for text in TEXTS] == ids

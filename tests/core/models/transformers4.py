@@ -63,6 +63,19 @@ def ask(folder: Path, model: Any, task: dict[str, Any]) -> dict[str, Any]:
     return said
 
 
+def cut(folder: Path, texts: list[str]) -> dict[str, list[list[int]]]:
+    """Returns the ids of texts, for each tokenizer in a folder."""
+    import transformers
+
+    return {
+        place.name: [
+            transformers.AutoTokenizer.from_pretrained(place)(text).input_ids for text in texts
+        ]
+        for place in sorted(folder.iterdir())
+        if (place / "tokenizer.json").is_file()
+    }
+
+
 def clip_as_before() -> None:
     """Lets `clip` be called as JAX had it until 0.6, which T5 does."""
     import jax.numpy as jnp
@@ -87,6 +100,7 @@ def main(folder: Path) -> None:
     arrays = dict(np.load(folder / "inputs.npz"))
     task = json.loads((folder / "task.json").read_text())
     result: dict[str, Any] = {"transformers": transformers.__version__}
+    result["cut"] = cut(Path(task["tokenizers"]), task["texts"])
     for place in sorted(path for path in folder.iterdir() if (path / "config.json").is_file()):
         names = ["input_ids", "attention_mask"]
         if place.name in ("t5", "bart"):
