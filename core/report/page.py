@@ -48,6 +48,10 @@ _FIGURES = {
     "tokens": ("Tokens read", ""),
     "parameters": ("Parameters", ""),
     "seconds": ("Training time", "seconds"),
+    "url": ("Address", ""),
+    "space_url": ("Address of the Space", ""),
+    "repo_id": ("Hub id", ""),
+    "bytes": ("Size", "bytes"),
 }
 
 
@@ -105,11 +109,13 @@ def _artifact_of(row: RunRow) -> Artifact | None:
 
 
 def _figures(results: dict[str, Any]) -> Iterator[tuple[str, str, str]]:
-    """Yields name, figure and unit; what isn't a number or a text is left out."""
+    """Yields name, figure and unit; what isn't a number or a text of one line is left out."""
     names = [*_FIGURES, *(name for name in sorted(results) if name not in _FIGURES)]
     for name in names:
         title, unit = _FIGURES.get(name, (name.replace("_", " ").capitalize(), ""))
         value = results.get(name)
+        if isinstance(value, str) and (not value or "\n" in value):
+            continue
         if isinstance(value, int | float | str) and not isinstance(value, bool):
             yield title, _number(value), unit
 

@@ -13,6 +13,7 @@ from core.__main__ import main
 from core.config import TrainConfig
 from core.errors import ConfigError, RunError
 from core.report import read_settings, report_page, settings_file, write_report
+from core.report.page import _figures
 from core.store import RunRow, Store
 from core.workspace import Workspace
 
@@ -127,3 +128,11 @@ def test_a_report_of_no_run_is_refused(workspace: Workspace, tmp_path: Path) -> 
     with pytest.raises(RunError, match="no run"):
         write_report(workspace, "nothing", tmp_path / "report.html")
     assert not (tmp_path / "report.html").exists()
+
+
+def test_texts_of_several_lines_are_no_figures() -> None:
+    results = {"card": "one\ntwo", "url": "https://hf.co/me/words", "commit": "", "bytes": 1200}
+    assert list(_figures(results)) == [
+        ("Address", "https://hf.co/me/words", ""),
+        ("Size", "1,200", "bytes"),
+    ]

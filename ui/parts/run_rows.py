@@ -14,7 +14,7 @@ _TITLES = {
     "shards": "Shards",
     "train": "Training",
     "preflight": "TPU check",
-    "push": "Publish",
+    "push": "Publication",
 }
 # The tab that holds a stage's form, where it isn't called like the stage.
 _TABS = {"preflight": "train", "push": "publish"}
