@@ -38,6 +38,23 @@ def store(workspace: Workspace) -> Iterator[Store]:
     store.close()
 
 
+@pytest.fixture(scope="module")
+def studio(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Store]]:
+    """One app, its address and its database, for the tests that start no run."""
+    find_chromium()
+    workspace = Workspace(tmp_path_factory.mktemp("studio") / "workspace")
+    store = Store.open(workspace)
+    with running_app(workspace.root) as url:
+        yield url, store
+    store.close()
+
+
+def add_run(store: Store, **values: Any) -> None:
+    """Adds a run that has ended to the database."""
+    common: dict[str, Any] = {"after": [], "created": 1.0, "warnings": [], "results": {}}
+    store.add_run(RunRow(**{**common, **values}))
+
+
 def wait_for_run(visitor: Visitor, store: Store, run: str, *states: str) -> RunRow:
     def reached() -> RunRow | None:
         row = store.get_run(run)
@@ -332,16 +349,11 @@ def begin_run(workspace: Workspace, store: Store, run: str) -> tuple[RunFolder, 
     return folder, reporter
 
 
-def test_the_number_of_runs_at_a_time_is_set_in_the_page(
-    workspace: Workspace, store: Store
-) -> None:
+def test_the_number_of_runs_at_a_time_is_set_in_the_page(studio: tuple[str, Store]) -> None:
+    url, store = studio
     config = TrainConfig(shards="rows").model_dump(mode="json")
-    row = RunRow(
-        id="run", stage="train", name="speaker", state="done", config=config, after=[],
-        created=1.0, warnings=[], results={},
-    )  # fmt: skip
-    store.add_run(row)
-    with running_app(workspace.root) as url, visiting(url) as visit:
+    add_run(store, id="run", stage="train", name="speaker", state="done", config=config)
+    with visiting(url) as visit:
         visitor = visit("/#runs")
         slots = visitor.page.get_by_label("Runs at a time")
         visitor.wait_for(lambda: slots.input_value() == "1", 20, "one, as long as nobody chose")
@@ -352,11 +364,8 @@ def test_the_number_of_runs_at_a_time_is_set_in_the_page(
 
 
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
-def test_it_fits_a_phone(workspace: Workspace, dark: bool) -> None:
-    with (
-        running_app(workspace.root) as url,
-        visiting(url, width=390, height=844, dark=dark) as visit,
-    ):
+def test_it_fits_a_phone(studio: tuple[str, Store], dark: bool) -> None:
+    with visiting(studio[0], width=390, height=844, dark=dark) as visit:
         visitor = visit()
         assert visitor.page.evaluate("document.body.classList.contains('dark')") is dark
         for tab in TABS:
@@ -368,8 +377,8 @@ def test_it_fits_a_phone(workspace: Workspace, dark: bool) -> None:
         assert visitor.errors == []
 
 
-def test_the_keyboard_alone_is_enough(workspace: Workspace) -> None:
-    with running_app(workspace.root) as url, visiting(url) as visit:
+def test_the_keyboard_alone_is_enough(studio: tuple[str, Store]) -> None:
+    with visiting(studio[0]) as visit:
         page = visit().page
         focus_by_keyboard(page, "tab-tokenizer-button")
         page.keyboard.press("Enter")
@@ -387,8 +396,8 @@ def focus_by_keyboard(page: Any, id: str) -> None:
     raise AssertionError(f"{id} can't be reached with the Tab key")
 
 
-def test_wrong_values_are_marked_where_they_stand(workspace: Workspace) -> None:
-    with running_app(workspace.root) as url, visiting(url) as visit:
+def test_wrong_values_are_marked_where_they_stand(studio: tuple[str, Store]) -> None:
+    with visiting(studio[0]) as visit:
         visitor = visit("/#tokenizer")
         visitor.type("tokenizer-vocab_size", "3")
         problem = visitor.page.locator("#tokenizer-vocab_size .ps-problem")
@@ -399,8 +408,8 @@ def test_wrong_values_are_marked_where_they_stand(workspace: Workspace) -> None:
         problem.wait_for(state="detached")
 
 
-def test_what_was_typed_survives_a_reload(workspace: Workspace) -> None:
-    with running_app(workspace.root) as url, visiting(url) as visit:
+def test_what_was_typed_survives_a_reload(studio: tuple[str, Store]) -> None:
+    with visiting(studio[0]) as visit:
         visitor = visit("/#train")
         memory = "JSON.stringify(localStorage)"
         before = visitor.page.evaluate(memory)
@@ -413,18 +422,17 @@ def test_what_was_typed_survives_a_reload(workspace: Workspace) -> None:
         )
 
 
-def test_names_from_outside_are_text(workspace: Workspace, store: Store) -> None:
+def test_names_from_outside_are_text(studio: tuple[str, Store]) -> None:
+    url, store = studio
     name = "<img src=x onerror=window.hacked=1>"
     config = {"name": name, "corpus": {"source": "files", "path": name}}
-    store.add_run(
-        RunRow(
-            id="run", stage="tokenizer", name=name, state="failed", config=config, after=[],
-            created=1.0, warnings=[{"time": 1.0, "message": name}], results={},
-        )
+    add_run(
+        store, id="named", stage="tokenizer", name=name, state="failed", config=config,
+        warnings=[{"time": 1.0, "message": name}],
+        error={"problem": name, "expected": name, "received": "", "fix": name},
     )  # fmt: skip
-    store.update_run("run", error={"problem": name, "expected": name, "received": "", "fix": name})
-    with running_app(workspace.root) as url, visiting(url) as visit:
-        page = visit("/#runs").page
+    with visiting(url) as visit:
+        page = visit("/#runs/named").page
         page.locator(".ps-detail .ps-error").wait_for()
         page.wait_for_timeout(500)
         assert page.evaluate("window.hacked") is None
