@@ -724,9 +724,10 @@ class TrainConfig(StageConfig):
         "Where process 0 is reached by the others, host:port. Empty: found out, on a TPU pod.",
         group="Several hosts",
     )
-    dtype_policy: Literal["float32", "mixed_bfloat16"] = knob(
+    dtype_policy: Literal["auto", "float32", "mixed_bfloat16"] = knob(
         "float32",
-        "mixed_bfloat16 computes in bfloat16 and keeps weights in float32.",
+        "mixed_bfloat16 computes in bfloat16 and keeps weights in float32; auto measures at the "
+        "first start which is faster here, and stays with it.",
         title="Precision",
         group="Device",
         basic=True,

@@ -87,6 +87,7 @@ class Plan:
         logging_steps: Steps from one log line to the next.
         extended_at: The step at which the run was given more steps; 0 where it wasn't.
         extended_rate: The learning rate of that step, from which it goes on.
+        dtype_policy: What `auto` came to; empty where the settings name a precision.
     """
 
     num_train_steps: int
@@ -100,6 +101,7 @@ class Plan:
     logging_steps: int
     extended_at: int = 0
     extended_rate: float = 0.0
+    dtype_policy: str = ""
 
     @property
     def tokens_per_step(self) -> int:
@@ -185,6 +187,13 @@ def extend(config: TrainConfig, plan: Plan, step: int, num_train_steps: int) -> 
     return replace(longer, extended_at=step, extended_rate=rate)
 
 
+def with_planned_precision(config: TrainConfig, plan: Plan) -> TrainConfig:
+    """Returns the config with the precision that was settled at the first start."""
+    if not plan.dtype_policy:
+        return config
+    return config.model_copy(update={"dtype_policy": plan.dtype_policy})
+
+
 def learning_rate_schedule(config: TrainConfig, plan: Plan) -> LearningRateSchedule:
     """Returns the schedule of a config's learning rate over a plan's steps."""
     return LearningRateSchedule(
@@ -236,7 +245,7 @@ def estimate_memory_bytes(
     depth = architecture.num_hidden_layers + getattr(architecture, "num_decoder_layers", 0) * 1.5
     tokens = config.per_replica_batch_size * row_length
     per_token = 34 * width + 5 * heads * row_length
-    scale = 2 if config.dtype_policy == "float32" else 1
+    scale = 1 if config.dtype_policy == "mixed_bfloat16" else 2
     layers = round(depth * tokens * per_token * scale)
     # Decoders predict every token.
     predictions = tokens

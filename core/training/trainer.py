@@ -55,6 +55,7 @@ from core.training.export import (
 )
 from core.training.inputs import TrainingInputs, open_inputs
 from core.training.meter import Meter
+from core.training.precision import choose_precision
 from core.training.processes import share, share_arrays
 from core.training.resume import check_nothing_is_lost, check_same_run, resumed_plan
 from core.training.tensorboard import FOLDER as TENSORBOARD_FOLDER
@@ -431,6 +432,7 @@ class TrainingRun:
             self._uploads.offer(path)
 
     def _first_state(self) -> TrainingState:
+        self._first_plan = self._with_precision(self._first_plan)
         return TrainingState(
             step=0,
             next_batch=0,
@@ -441,6 +443,14 @@ class TrainingRun:
             fingerprints=self._inputs.fingerprints,
             engine=self._devices.engine,
         )
+
+    def _with_precision(self, plan: recipe.Plan) -> recipe.Plan:
+        """Returns the plan with the precision that `auto` comes to on these devices."""
+        if self._config.dtype_policy != "auto" or plan.dtype_policy:
+            return plan
+        policy, reason = choose_precision(self._devices)
+        self._reporter.note(f"Computing in {reason}")
+        return replace(plan, dtype_policy=policy)
 
     def _create_engine(self, found: Path | None) -> Engine:
         engine = create_engine(
@@ -456,7 +466,8 @@ class TrainingRun:
     def _build(self, found: Path | None) -> Any:
         """Returns the model with its first weights, and the optimizer built for it."""
         schedule = recipe.learning_rate_schedule(self._config, self._plan)
-        model, optimizer = build_for_training(self._config, self._inputs.architecture, schedule)
+        config = recipe.with_planned_precision(self._config, self._plan)
+        model, optimizer = build_for_training(config, self._inputs.architecture, schedule)
         if self._inputs.checkpoint and not found:
             hf.assign_weights(model, _read_weights(self._inputs, self._inputs.checkpoint))
         return model, optimizer
@@ -536,7 +547,10 @@ def _evaluate_only(
     weights = _read_weights(inputs, inputs.checkpoint)
 
     def build() -> Any:
-        model = create_model(inputs.architecture, seed=0, dtype_policy=config.dtype_policy)
+        policy = config.dtype_policy
+        if policy == "auto":
+            policy, _ = choose_precision(devices)
+        model = create_model(inputs.architecture, seed=0, dtype_policy=policy)
         hf.assign_weights(model, weights)
         return model, None
 

@@ -63,6 +63,8 @@ def run(
         RunStopped: The reporter asked for it.
     """
     reporter = reporter or Reporter()
+    if config.dtype_policy == "auto":
+        config = config.model_copy(update={"dtype_policy": "mixed_bfloat16"})  # As on a TPU.
     topology, subject = check(config, workspace, reporter)
     devices = select_engine(_on_this_machine(config))
     report = _Preflight(config, workspace, reporter, topology, subject, devices).carry_out()

@@ -390,6 +390,16 @@ def extended(engine: str, workspace: Workspace) -> dict[str, Any]:
     }
 
 
+def settled(engine: str, workspace: Workspace) -> dict[str, Any]:
+    """A run that measures at its first start what to compute in, and goes on in another one."""
+    name, config = f"settled-{engine}", config_of(engine, dtype_policy="auto")
+    assert run(workspace, name, config, stop_at=2) is None
+    (state_file,) = (workspace.runs / name / "checkpoints").glob("step-*/training_state.json")
+    chosen = json.loads(state_file.read_text())["plan"]["dtype_policy"]
+    assert run(workspace, name, config) is not None
+    return {"chosen": chosen, "notes": messages_of(workspace, name, "note")}
+
+
 def left_for_the_other(engine: str, workspace: Workspace) -> dict[str, Any]:
     """A run without dropout, whole, and one that is stopped for the other engine to resume."""
     config = config_of(engine, hidden_dropout_prob=0, attention_probs_dropout_prob=0)
@@ -422,6 +432,7 @@ SCENARIOS: Mapping[str, Callable[[str, Workspace], dict[str, Any]]] = {
         diverged,
         rolled_back,
         extended,
+        settled,
         left_for_the_other,
         taken_from_the_other,
     )

@@ -42,6 +42,7 @@ _ON_ONE = (
     "ended_before_the_first_save",
     "rolled_back",
     "extended",
+    "settled",
 )
 _FIGURES = ("loss", "learning_rate", "epoch", "eval_loss", "eval_accuracy", "eval_perplexity")
 
@@ -194,6 +195,14 @@ def test_a_damaged_record_stops_the_run_or_is_left_out_and_counted(
     assert found["record"] in found["stopped"]
     (warning,) = found["warnings"]
     assert warning.startswith(f"Left out, 1 so far: {found['record']}")
+
+
+@pytest.mark.slow
+def test_the_precision_is_measured_once_and_kept(results: dict[str, Results]) -> None:
+    found = results["tensorflow"]["settled"]
+    assert found["chosen"] in ("float32", "mixed_bfloat16")
+    said = [note for note in found["notes"] if note.startswith("Computing in")]
+    assert len(said) == 1 and "times as fast here" in said[0]
 
 
 @pytest.mark.slow
