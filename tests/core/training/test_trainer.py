@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from core.config import CorpusConfig, ShardConfig, TokenizerConfig, TrainConfig
-from core.errors import ConfigError
+from core.errors import ConfigError, TokenizerError
 from core.events import Reporter
 from core.shards.build import build
 from core.tokenizer import train as train_tokenizer
@@ -395,7 +395,7 @@ def _refused(workspace: Workspace, **values: Any) -> ConfigError:
         ({"per_replica_batch_size": 100_000}, "at least 100000", "per_replica_batch_size"),
         ({"hidden_size": 30, "num_attention_heads": 4}, "heads", "num_attention_heads"),
         ({"evaluate_only": True}, "nothing to evaluate", "checkpoint"),
-        ({"checkpoint": "nowhere"}, "no checkpoint 'nowhere'", "checkpoint"),
+        ({"checkpoint": "nowhere"}, "no model called 'nowhere'", "checkpoint"),
         ({"name": "../up"}, "name", "name"),
     ],
 )
@@ -413,7 +413,7 @@ def test_a_refusal_costs_no_import_of_an_engine(workspace: Workspace) -> None:
         """
         import json, sys
         from core.config import TrainConfig
-        from core.errors import ConfigError
+        from core.errors import ConfigError, TokenizerError
         from core.training.trainer import train
         from core.workspace import Workspace, read_manifest
         try:
@@ -481,8 +481,9 @@ def test_a_tokenizer_without_a_mask_token_is_refused(
     altered: Callable[..., Workspace], tmp_path: Path
 ) -> None:
     workspace = altered(lambda folder: _without_mask(folder / "tokenizer"))
-    error = _refused(workspace, shards=str(tmp_path / "altered"))
-    assert "no mask token" in str(error) and error.field == "tokenizer"
+    with pytest.raises(TokenizerError, match="a mask token") as raised:
+        train(TrainConfig(shards=str(tmp_path / "altered")), workspace, Reporter())
+    assert raised.value.field == "family"
 
 
 def test_shards_without_validation_rows_are_refused(
