@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 ON_SPACE_VARIABLE = "STUDIO_ON_SPACE"
 OWNERS_VARIABLE = "STUDIO_OWNERS"
 _MOST_UPLOADED = "4gb"
+# Gradio keeps a copy of the page's settings for each; an app of many visitors would grow without end.
+_SESSIONS_KEPT = 200
 _FRAMED_BY = ("https://huggingface.co",)
 # What a stranger may reach: what signs in, and what Gradio asks itself when it starts.
 _WAYS_IN = ("/login", "/login/", "/gradio_api/startup-events")
@@ -141,6 +143,7 @@ def _launch(page: gr.Blocks, host: str, port: int, doors: list[Middleware], **op
         run_history=False,
         enable_monitoring=False,
         mcp_server=False,
+        state_session_capacity=_SESSIONS_KEPT,
         app_kwargs={"middleware": doors, "docs_url": None, "redoc_url": None},
         prevent_thread_lock=True,
         **options,

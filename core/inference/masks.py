@@ -38,11 +38,12 @@ Prediction = dict[str, Any]
 # Buckets of a text's length and of the number of its masks.
 Shape = tuple[int, int]
 
-# Lengths, batches and masks are padded to powers of two, so that few shapes are ever compiled.
+# Lengths are padded to powers of two, the number of masks to powers of four, batches to one of
+# three sizes: few shapes are ever compiled, which takes seconds and ten megabytes each time.
 _SHORTEST_BUCKET = 16
 # BART's encoder reads the text with its masks, and so does its decoder, one token later.
 _FILLERS = ("encoder", "bart")
-_LARGEST_BATCH = 32
+BATCHES = (1, 8, 32)
 # Each of them has a probability for every token of the vocabulary.
 _MOST_MASKS_AT_ONCE = 512
 
@@ -198,7 +199,7 @@ class FillMask:
         """Returns the buckets of a text: its length, and how many masks it has."""
         longest = self.architecture.max_seq_length
         length = bucket_size(len(ids), _SHORTEST_BUCKET, longest)
-        return length, bucket_size(len(self._places(ids)), 1, length)
+        return length, min(_next_power_of_four(len(self._places(ids))), length)
 
     def _places(self, ids: NDArray[np.int32]) -> NDArray[np.intp]:
         return np.flatnonzero(ids == self.tokenizer.mask_id)
@@ -304,7 +305,7 @@ class Together:
 
     def _take(self, first: _Waiting) -> list[_Waiting]:
         """Takes one that waits, and those behind and before it that have its shape."""
-        most = max(1, min(_LARGEST_BATCH, _MOST_MASKS_AT_ONCE // first.shape[1]))
+        most = max(1, min(BATCHES[-1], _MOST_MASKS_AT_ONCE // first.shape[1]))
         with self._changing:
             others = (one for one in self._waiting if one.shape == first.shape and one is not first)
             batch = [first, *islice(others, most - 1)]
@@ -342,7 +343,7 @@ def _pad(
     architecture: Any,
 ) -> dict[str, NDArray[np.int32]]:
     """Returns the model's inputs, padded to a bucket in each dimension."""
-    rows = bucket_size(len(batch), 1, _LARGEST_BATCH)
+    rows = next(rows for rows in BATCHES if rows >= len(batch))
     length, masks = shape
     input_ids = np.full((rows, length), architecture.pad_token_id, np.int32)
     attention_mask = np.zeros((rows, length), np.int32)
@@ -362,6 +363,10 @@ def _pad(
         start = architecture.decoder_start_token_id
         inputs["decoder_input_ids"] = shift_right(input_ids, start)
     return inputs
+
+
+def _next_power_of_four(size: int) -> int:
+    return int(1 << (size - 1).bit_length() + (size - 1).bit_length() % 2)
 
 
 def _softmax(logits: NDArray[np.float32]) -> NDArray[np.float32]:

@@ -10,16 +10,15 @@ from collections.abc import Generator
 from pathlib import Path
 
 from core.inference.generation import Writer
-from core.inference.masks import FillMask
+from core.inference.masks import BATCHES, FillMask
 from core.inference.models import keep
 from core.inference.sampling import Sampling
 from core.models import hf
 from core.models.finding import find_model
 from core.workspace import Workspace
 
-# Texts of up to so many tokens, asked by so many at the same time.
-_LENGTHS = (16, 32)
-_ROWS = (1, 2, 4, 8, 16, 32)
+# Texts of up to so many tokens.
+_LENGTHS = (16, 32, 64)
 _PROMPT = "a"
 
 
@@ -39,7 +38,7 @@ def prepare(model: str | Path, workspace: Workspace | None = None) -> Generator[
     folder = find_model(model, workspace or Workspace())
     if hf.read_architecture(folder).kind == "encoder":
         filler: FillMask = keep(folder, "float32", FillMask)
-        for rows in _ROWS:
+        for rows in BATCHES:
             for length in _LENGTHS:
                 if length > filler.architecture.max_seq_length:
                     continue

@@ -1,11 +1,12 @@
 """Other websites can't act here through the visitor's browser."""
 
 import asyncio
+import re
 from typing import Any
 
 import pytest
 
-from ui.parts.doors import OwnPagesOnly, is_local
+from ui.parts.doors import Door, OnlyThese, OwnPagesOnly, SecurityHeaders, is_local
 
 
 def status_of(method: str, *, local_names_only: bool = True, **headers: str) -> int:
@@ -64,3 +65,76 @@ def test_behind_a_password_any_name_will_do() -> None:
 def test_what_is_local() -> None:
     assert all(map(is_local, ("localhost", "127.0.0.1", "127.8.8.8", "::1")))
     assert not any(map(is_local, ("0.0.0.0", "10.0.0.1", "example.org", "")))
+
+
+def ask(door: Any, path: str, body: bytes = b"", method: str = "POST") -> tuple[int, bytes]:
+    """Sends a request through a door and returns the status and what was said."""
+    sent: list[dict[str, Any]] = []
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    async def receive() -> Any:
+        return {"type": "http.request", "body": body, "more_body": False}
+
+    scope = {"type": "http", "method": method, "path": path, "headers": []}
+    asyncio.run(door(scope, receive, send))
+    return int(sent[0]["status"]), b"".join(message.get("body", b"") for message in sent)
+
+
+def answering(status: int) -> Any:
+    """An app that says what it was sent."""
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        said = (await receive())["body"]
+        await send({"type": "http.response.start", "status": status, "headers": []})
+        await send({"type": "http.response.body", "body": said})
+
+    return app
+
+
+def test_a_full_queue_is_said_in_a_sentence() -> None:
+    options: dict[str, Any] = {
+        "routes": re.compile("POST /gradio_api/queue/join"),
+        "most_bytes": 9,
+        "full": "Try again.",
+    }
+    path = "/gradio_api/queue/join"
+    assert ask(OnlyThese(answering(503), **options), path) == (503, b'{"detail": "Try again."}')
+    door = OnlyThese(answering(200), **options)
+    assert ask(door, path, b"question") == (200, b"question")
+    assert ask(door, path, b"questions, questions")[0] == 413
+    assert ask(door, path + "x", b"question")[0] == 404
+    assert ask(door, path, method="GET")[0] == 404
+
+
+def test_who_is_known_gets_through_a_door() -> None:
+    def door(who: str | None) -> Door:
+        return Door(answering(200), who=lambda scope: who, open_paths=["/login"], page="<form>")
+
+    assert ask(door(None), "/config")[0] == 401
+    assert ask(door(None), "/") == (401, b"<form>")
+    assert ask(door(None), "/login", b"name") == (200, b"name")
+    assert ask(door("ann"), "/config", b"x") == (200, b"x")
+
+
+def test_a_space_may_be_framed_by_huggingface_and_nobody_else() -> None:
+    async def headers_of(door: SecurityHeaders) -> dict[bytes, bytes]:
+        sent: list[Any] = []
+
+        async def send(message: Any) -> None:
+            sent.append(message)
+
+        async def receive() -> Any:
+            return {"type": "http.request", "body": b""}
+
+        await door({"type": "http", "headers": []}, receive, send)
+        return dict(sent[0]["headers"])
+
+    alone = asyncio.run(headers_of(SecurityHeaders(answering(200))))
+    assert alone[b"x-frame-options"] == b"SAMEORIGIN"
+    space = SecurityHeaders(answering(200), framed_by=["https://huggingface.co"])
+    framed = asyncio.run(headers_of(space))
+    assert b"x-frame-options" not in framed
+    policy = framed[b"content-security-policy"]
+    assert policy.endswith(b"frame-ancestors 'self' https://huggingface.co")
