@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 ON_SPACE_VARIABLE = "STUDIO_ON_SPACE"
 OWNERS_VARIABLE = "STUDIO_OWNERS"
 _MOST_UPLOADED = "4gb"
-# Gradio keeps a copy of the page's settings for each; an app of many visitors would grow without end.
+# Gradio keeps a copy of the page's settings for each, up to 10,000 of them by itself.
 _SESSIONS_KEPT = 200
 _FRAMED_BY = ("https://huggingface.co",)
 # What a stranger may reach: what signs in, and what Gradio asks itself when it starts.
