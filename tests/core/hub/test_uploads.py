@@ -1,0 +1,69 @@
+"""Uploads beside a training: what they hold, and what they say when nothing goes through."""
+
+import shutil
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from core.config import TrainConfig
+from core.events import Reporter
+from core.tokenizer import load
+from core.training.uploads import Uploads
+from core.workspace import Artifact, Manifest, Workspace
+from tests.checkpoints import write_checkpoint
+from tests.hub_server import HubServer
+
+CONFIG = TrainConfig(push_to_hub=True, hub_model_id="me/held", hub_every_saves=2)
+
+
+class Listener(Reporter):
+    """Keeps the warnings."""
+
+    def __init__(self) -> None:
+        self.warnings: list[str] = []
+
+    def warn(self, message: str, **fields: Any) -> None:
+        self.warnings.append(message)
+
+
+def wait_until(condition: Callable[[], object]) -> None:
+    deadline = time.monotonic() + 20
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def test_a_checkpoint_may_be_deleted_while_it_is_sent(
+    workspace: Workspace, hub: HubServer, tmp_path: Path
+) -> None:
+    hub.fail("POST /api/repos/create", 503)  # Tried again after half a second.
+    listener = Listener()
+    uploads = Uploads(CONFIG, workspace, tmp_path, "held", listener)
+    for step in (1, 2):
+        checkpoint = tmp_path / "checkpoints" / f"step-{step}"
+        uploads.offer(write_checkpoint(checkpoint, load("unigram", workspace), seed=step))
+    weights = (checkpoint / "model.safetensors").read_bytes()
+    shutil.rmtree(checkpoint)
+
+    def sent() -> dict[str, bytes]:
+        repository = hub.find("models", "me/held")
+        return repository.files if repository and len(repository.files) > 1 else {}
+
+    wait_until(sent)
+    assert sent()["model.safetensors"] == weights
+    uploads.close()
+    assert listener.warnings == [] and not (tmp_path / "uploading").exists()
+
+
+def test_the_end_of_a_run_says_how_to_push_later(
+    workspace: Workspace, hub: HubServer, tmp_path: Path
+) -> None:
+    hub.fail("POST .*/commit/", 403, times=9)
+    listener = Listener()
+    uploads = Uploads(CONFIG, workspace, tmp_path, "held", listener)
+    manifest = Manifest("model", "plain", "", counts={"num_train_steps": 2})
+    uploads.finish(Artifact(workspace.folder("model") / "plain", manifest))
+    failed, advice = listener.warnings
+    assert "403" in failed
+    assert advice.endswith("python -m core push --model plain --repo-id me/held")
