@@ -36,6 +36,8 @@ def main() -> None:
     parser.add_argument("--size", default="mini")
     parser.add_argument("--new-tokens", type=int, default=96)
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--families", nargs="+", choices=FAMILIES, default=FAMILIES)
+    parser.add_argument("--dtypes", nargs="+", choices=DTYPES, default=DTYPES)
     parser.add_argument("--side", choices=SIDES, help=argparse.SUPPRESS)
     parser.add_argument("--folder", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -44,7 +46,7 @@ def main() -> None:
         return
     with tempfile.TemporaryDirectory() as name:
         write_models(Path(name), options.size)
-        report(compare(Path(name), options.new_tokens, options.rounds), options)
+        compare(Path(name), options)
 
 
 def write_models(folder: Path, size: str) -> None:
@@ -67,40 +69,41 @@ def write_models(folder: Path, size: str) -> None:
         write_model_of(folder / family, tokenizer, replace(found, eos_token_id=None))
 
 
-def compare(folder: Path, new_tokens: int, rounds: int) -> dict[str, dict[str, list[float]]]:
-    """Returns the tokens/s of each round, by family and precision, then by side."""
-    workers = {side: start(side, folder, new_tokens) for side in SIDES}
-    found: dict[str, dict[str, list[float]]] = {}
+def compare(folder: Path, options: argparse.Namespace) -> None:
+    """Prints the figures as they come, for people, and on the last line as JSON."""
+    workers = {side: start(side, folder, options.new_tokens) for side in SIDES}
+    print(f"{options.size}, vocabulary {VOCAB_SIZE}, {options.new_tokens} new tokens, greedy; "
+          f"{describe_machine()}; load {os.getloadavg()[0]:.1f}", flush=True)  # fmt: skip
+    summary = {}
     try:
-        for family in FAMILIES:
-            for dtype in DTYPES:
-                figures: dict[str, list[float]] = {side: [] for side in SIDES}
-                written = {side: ask(workers[side], family, dtype)[1] for side in SIDES}
-                if dtype == "float32" and written["ours"] != written["torch"]:
-                    sys.exit(f"{family}: the sides write different tokens: {written}")
-                for number in range(rounds):
-                    for side in SIDES if number % 2 else reversed(SIDES):
-                        figures[side].append(ask(workers[side], family, dtype)[0])
-                found[f"{family} {dtype}"] = figures
-        return found
+        for dtype in options.dtypes:
+            for family in options.families:
+                figures = measure(workers, family, dtype, options.rounds)
+                ours, theirs = (statistics.median(figures[side]) for side in ("ours", "torch"))
+                spread = f"{min(figures['ours']):.0f} to {max(figures['ours']):.0f}"
+                print(f"  {family:5} {dtype:9} ours {ours:6.0f} tokens/s ({spread}), "
+                      f"PyTorch {theirs:6.0f}, ratio {ours / theirs:.2f}", flush=True)  # fmt: skip
+                figure = {"ours": ours, "torch": theirs, "ratio": ours / theirs}
+                summary[f"{family} {dtype}"] = figure
     finally:
         for worker in workers.values():
             worker.terminate()
             worker.wait()
-
-
-def report(found: dict[str, dict[str, list[float]]], options: argparse.Namespace) -> None:
-    """Prints the figures for people, and on the last line as JSON."""
-    print(f"{options.size}, vocabulary {VOCAB_SIZE}, {options.new_tokens} new tokens, greedy; "
-          f"{describe_machine()}; load {os.getloadavg()[0]:.1f}")  # fmt: skip
-    summary = {}
-    for name, figures in found.items():
-        ours, theirs = (statistics.median(figures[side]) for side in ("ours", "torch"))
-        spread = f"{min(figures['ours']):.0f} to {max(figures['ours']):.0f}"
-        print(f"  {name:16} ours {ours:7.0f} tokens/s ({spread}), PyTorch {theirs:7.0f}, "
-              f"ratio {ours / theirs:.2f}")  # fmt: skip
-        summary[name] = {"ours": ours, "torch": theirs, "ratio": ours / theirs}
     print(json.dumps(summary))
+
+
+def measure(
+    workers: dict[str, subprocess.Popen[str]], family: str, dtype: str, rounds: int
+) -> dict[str, list[float]]:
+    """Returns the tokens/s of each round by side; in float32 both must write the same."""
+    written = {side: ask(workers[side], family, dtype)[1] for side in SIDES}
+    if dtype == "float32" and written["ours"] != written["torch"]:
+        sys.exit(f"{family}: the sides write different tokens: {written}")
+    figures: dict[str, list[float]] = {side: [] for side in SIDES}
+    for number in range(rounds):
+        for side in SIDES if number % 2 else reversed(SIDES):
+            figures[side].append(ask(workers[side], family, dtype)[0])
+    return figures
 
 
 def start(side: str, folder: Path, new_tokens: int) -> subprocess.Popen[str]:
