@@ -167,11 +167,14 @@ class Worker:
 
     def _follow(self, row: RunRow) -> None:
         folder = RunFolder.of(self.workspace, row.id)
+        # Asked in this order: one that was started already and isn't running has ended, while one
+        # that starts between the questions has not.
+        started = _was_started(row, folder)
         running, exited = folder.is_running(), folder.read_exit()
         # Read the events after asking whether it lives: what it wrote before it died is in them.
         finished = self._take_in(row, folder)
         if exited is not None or not running:
-            self._end(row, folder, finished, exited)
+            self._end(row, folder, finished, exited, started=started)
 
     def _take_in(self, row: RunRow, folder: RunFolder) -> dict[str, Any] | None:
         events, offset = read_events(folder.events, row.event_offset)
@@ -193,9 +196,11 @@ class Worker:
         folder: RunFolder,
         finished: dict[str, Any] | None,
         exited: dict[str, Any] | None,
+        *,
+        started: bool,
     ) -> None:
         finished = finished or _finished_event(folder, row.attempt_number)
-        if exited is None and finished is None and not _was_started(row, folder):
+        if exited is None and finished is None and not started:
             self._queue_again(row)
             return
         if _was_preempted(finished, exited):

@@ -31,6 +31,8 @@ def small_architecture(family: str) -> Architecture:
         hidden_size=32,
         num_attention_heads=4,
         intermediate_size=40,
+        hidden_dropout_prob=0.1,
+        attention_probs_dropout_prob=0.1,
     )
     found = resolve_architecture(
         config, vocab_size=VOCAB_SIZE, row_length=LENGTH, pad_id=PAD, bos_id=BOS, eos_id=EOS
