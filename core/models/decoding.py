@@ -31,8 +31,11 @@ def compile_method(model: keras.Model, name: str) -> Callable[..., Any]:
 def _compile_jax(model: keras.Model, name: str) -> Callable[..., Any]:
     import jax
 
+    # Listed once: the walk through all layers takes as long as a small model's step.
+    variables = list(model.variables)
+
     def run(weights: list[Any], arguments: tuple[Any, ...], fixed: tuple[int, ...]) -> Any:
-        mapping = zip(model.variables, weights, strict=True)
+        mapping = zip(variables, weights, strict=True)
         with keras.StatelessScope(state_mapping=mapping):
             return getattr(model, name)(*arguments, *fixed)
 
@@ -41,6 +44,6 @@ def _compile_jax(model: keras.Model, name: str) -> Callable[..., Any]:
     def call(*arguments: Any) -> Any:
         tensors = tuple(one for one in arguments if not isinstance(one, int))
         fixed = tuple(one for one in arguments if isinstance(one, int))
-        return compiled([variable.value for variable in model.variables], tensors, fixed)
+        return compiled([variable.value for variable in variables], tensors, fixed)
 
     return call
