@@ -24,8 +24,6 @@ from core.stages import makes_artifact, parse_stage_config, stage_function
 from core.workspace import Artifact, Workspace
 
 EXIT_FAILED = 1
-# Where a run computes on the CPU it takes all of it: the page, which needs little, goes first.
-_NICENESS = 5
 
 
 def execute_stage(
@@ -169,6 +167,5 @@ def _stop_on_sigterm(reporter: FolderReporter) -> None:
 
 
 if __name__ == "__main__":
-    os.nice(_NICENESS)
     hide_secrets_in_output()
     sys.exit(main())
