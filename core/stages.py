@@ -35,12 +35,25 @@ _STAGE_FUNCTIONS = {
     "preflight": ("core.training.preflight", "run"),
     "push": ("core.hub.push", "run"),
 }
+# What people call them.
+_TITLES = {
+    "tokenizer": "Tokenizer",
+    "shards": "Shards",
+    "train": "Training",
+    "preflight": "TPU check",
+    "push": "Publication",
+}
 ARTIFACT_KINDS = {
     "tokenizer": "tokenizer",
     "shards": "shards",
     "train": "model",
     "preflight": "preflight",
 }
+
+
+def title_of_stage(stage: str) -> str:
+    """Returns what people call a stage."""
+    return _TITLES.get(stage, stage.replace("_", " ").capitalize())
 
 
 def stage_function(stage: str) -> StageFunction:

@@ -172,6 +172,11 @@ class Workspace:
             field=kind,
         )
 
+    def find_made(self, kind: str, fingerprint: str) -> Artifact | None:
+        """Returns the newest artifact of that content, whatever it is called, if it is here."""
+        found = (one for one in self.list(kind) if one.fingerprint == fingerprint)
+        return next(found, None)
+
     def free_name(self, kind: str, wanted: str, promised: Collection[str] = ()) -> str:
         """Returns `wanted`, with a number behind it where that name is taken or `promised`."""
         taken = {*promised, *(path.name for path in self.folder(kind).glob("*"))}

@@ -7,7 +7,6 @@ import re
 from typing import Any
 
 import gradio as gr
-from gradio.events import api
 
 from core.demo import MODEL_VARIABLE, MOST_NEW_TOKENS, Demo
 from ui import present
@@ -155,12 +154,7 @@ def _offer_masks(demo: Demo) -> None:
         """Fills the masks of a text."""
         return demo.fill_mask("", text, top_k)
 
-    api(
-        present.telling_programs(fill_mask),
-        api_name="fill_mask",
-        concurrency_id="fill_mask",
-        concurrency_limit=asking.ASKERS_AT_ONCE,
-    )
+    asking.offer(fill_mask, at_once=asking.ASKERS_AT_ONCE)
 
 
 def _offer_writing(demo: Demo) -> None:
@@ -177,9 +171,4 @@ def _offer_writing(demo: Demo) -> None:
         stream = demo.generate("", prompt, max_new_tokens=max_new_tokens, **options)
         return asking.read_out(stream)
 
-    api(
-        present.telling_programs(generate),
-        api_name="generate",
-        concurrency_id="generate",
-        concurrency_limit=_WRITERS,
-    )
+    asking.offer(generate, at_once=_WRITERS)

@@ -8,7 +8,6 @@ from __future__ import annotations
 from typing import Any
 
 import gradio as gr
-from gradio.events import api
 
 from core.errors import StudioError
 from core.events import Reporter
@@ -149,21 +148,6 @@ def _offer_to_programs(client: PlaygroundClient) -> None:
         """Says how well a model of the workspace knows a text, token by token."""
         return client.perplexity(model, text)
 
-    api(
-        present.telling_programs(fill_mask),
-        api_name="fill_mask",
-        concurrency_id="fill_mask",
-        concurrency_limit=asking.ASKERS_AT_ONCE,
-    )
-    api(
-        present.telling_programs(generate),
-        api_name="generate",
-        concurrency_id="generate",
-        concurrency_limit=asking.WRITERS_AT_ONCE,
-    )
-    api(
-        present.telling_programs(perplexity),
-        api_name="perplexity",
-        concurrency_id="perplexity",
-        concurrency_limit=4,
-    )
+    asking.offer(fill_mask, at_once=asking.ASKERS_AT_ONCE)
+    asking.offer(generate, at_once=asking.WRITERS_AT_ONCE)
+    asking.offer(perplexity, at_once=4)

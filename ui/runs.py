@@ -16,14 +16,14 @@ from core.runs.client import (
     choose_slots,
     config_of,
     delete_run,
-    device_of,
     read_log_tail,
     request_stop,
     resume_run,
 )
 from core.runs.commands import python_lines, shell_line
+from core.runs.folder import RunFolder
 from core.runs.slots import get_slots
-from core.stages import parse_stage_config
+from core.stages import parse_stage_config, title_of_stage
 from core.store import RunRow, Store
 from core.workspace import Workspace
 from ui import charts
@@ -35,7 +35,6 @@ from ui.parts.run_rows import (
     describe_alert,
     ending_of,
     summarize,
-    title_of_stage,
 )
 from ui.parts.stage import Launcher
 from ui.present import answering, escape, guarded
@@ -187,7 +186,7 @@ def _detail_function(workspace: Workspace, store: Store) -> Answer:
             "ending": ending_of(row),
             "log_end": _log_end(workspace, row),
             "warnings": [_warning(one) for one in reversed(row.warnings)],
-            "devices": device_of(workspace, row.id),
+            "devices": RunFolder.of(workspace, row.id).device(),
             "preflight": _preflight(row),
             "published": _published(row),
             "settings": _settings(row),

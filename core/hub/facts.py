@@ -14,7 +14,7 @@ from typing import Any
 
 from core.config import TrainConfig
 from core.errors import StudioError
-from core.events import EVENTS_FILE, read_events, read_notes
+from core.events import EVENTS_FILE, read_events
 from core.models.architecture import Architecture
 from core.models.hf import read_architecture
 from core.models.registry import count_parameters, size_of
@@ -23,7 +23,6 @@ from core.runs.folder import RunFolder
 from core.tokenizer import StudioTokenizer
 from core.tokenizer.roles import TOKENIZER_FILE
 from core.training.checkpoint import EVAL_RESULTS_FILE, STATE_FILE, read_state
-from core.training.devices import is_description
 from core.workspace import MANIFEST_FILE, Manifest, Workspace, read_manifest
 
 
@@ -120,7 +119,7 @@ def gather_facts(folder: Path, workspace: Workspace, run: Path | None = None) ->
         planned_steps=int(made.get("planned_steps", 0)),
         fingerprints=fingerprints,
         versions=dict(manifest.versions) if manifest else {},
-        device=_device(run),
+        device=RunFolder(run).device().split(": ")[0] if run else "",
         log=_log(run),
         shards=_made_from(workspace, "shards", fingerprints),
         tokenizer_manifest=_made_from(workspace, "tokenizer", fingerprints),
@@ -194,11 +193,6 @@ def _run_of(folder: Path, manifest: Manifest | None, workspace: Workspace) -> Pa
     return path if (path / EVENTS_FILE).is_file() else None
 
 
-def _device(run: Path | None) -> str:
-    notes = read_notes(run / EVENTS_FILE) if run else []
-    return next(filter(is_description, reversed(notes)), "").split(": ")[0]
-
-
 def _log(run: Path | None) -> tuple[LoggedFigures, ...]:
     """Returns what a run measured, without what it took back when it went on from a checkpoint."""
     events, _ = read_events(run / EVENTS_FILE) if run else ([], 0)
@@ -214,6 +208,5 @@ def _log(run: Path | None) -> tuple[LoggedFigures, ...]:
 
 
 def _made_from(workspace: Workspace, kind: str, fingerprints: Mapping[str, str]) -> Manifest | None:
-    wanted = fingerprints.get(kind)
-    found = (artifact.manifest for artifact in workspace.list(kind) if wanted)
-    return next((manifest for manifest in found if manifest.fingerprint == wanted), None)
+    found = workspace.find_made(kind, fingerprints[kind]) if fingerprints.get(kind) else None
+    return found.manifest if found else None

@@ -17,8 +17,10 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from core.config import StageConfig, field_extra, title_of
 from core.curves import Curve, draw_curves
 from core.errors import StudioError
-from core.runs.client import config_of, device_of
+from core.runs.client import config_of
 from core.runs.commands import shell_line
+from core.runs.folder import RunFolder
+from core.stages import title_of_stage
 from core.store import RunRow, Store
 from core.workspace import KINDS, Artifact, Workspace, read_manifest, write_atomically
 
@@ -29,13 +31,6 @@ _CURVES = {
     "eval_loss": "validation loss",
     "learning_rate": "learning rate",
     "tokens_per_second": "tokens a second",
-}
-_STAGE_TITLES = {
-    "tokenizer": "Tokenizer",
-    "shards": "Shards",
-    "train": "Training",
-    "preflight": "TPU check",
-    "push": "Publication",
 }
 # Figures of a run that are told first, with their units; the others follow by name.
 _FIGURES = {
@@ -84,14 +79,14 @@ def report_page(workspace: Workspace, store: Store, row: RunRow) -> str:
     config = config_of(row)
     made = _artifact_of(row)
     return environment.get_template("report.html").render(
-        title=f"{_STAGE_TITLES.get(row.stage, row.stage.capitalize())} {row.name}".strip(),
+        title=f"{title_of_stage(row.stage)} {row.name}".strip(),
         run=row,
         began=_when(row.started),
         took=_duration(row),
         verdict=_verdict(row.results),
         figures=list(_figures(row.results)),
         pictures=list(_pictures(store, row)),
-        device=device_of(workspace, row.id),
+        device=RunFolder.of(workspace, row.id).device(),
         settings=list(_settings(config)) if config else sorted(row.config.items()),
         origin=list(_origin(workspace, made)),
         versions=sorted(made.manifest.versions.items()) if made else [],
@@ -186,8 +181,8 @@ def _origin(workspace: Workspace, made: Artifact | None) -> Iterator[tuple[str, 
 def _name_of(workspace: Workspace, kind: str, fingerprint: str) -> str:
     if kind not in KINDS:
         return ""
-    found = (one.name for one in workspace.list(kind) if one.fingerprint == fingerprint)
-    return next(found, "")
+    found = workspace.find_made(kind, fingerprint)
+    return found.name if found else ""
 
 
 def _when(seconds: float | None) -> str:

@@ -10,12 +10,11 @@ from typing import Any
 
 from core.config import QuickstartConfig, StageConfig
 from core.errors import ConfigError, RunError, StudioError
-from core.events import StopMode, read_notes
+from core.events import StopMode
 from core.runs.folder import RunFolder, RunRecord, carried_environment, new_run_id
 from core.runs.worker import is_worker_running, start_worker
 from core.stages import ARTIFACT_KINDS, parse_stage_config, quickstart_stages
 from core.store import ACTIVE_STATES, RunRow, Store
-from core.training.devices import is_description
 from core.workspace import Workspace, check_name
 
 _HANDLED_WITHIN_SECONDS = 10.0
@@ -175,12 +174,6 @@ def config_of(row: RunRow) -> StageConfig | None:
         return parse_stage_config(row.stage, row.config)
     except StudioError:
         return None
-
-
-def device_of(workspace: Workspace, run_id: str) -> str:
-    """Returns what a run computes on and why, in the words of its newest attempt."""
-    notes = read_notes(RunFolder.of(workspace, run_id).events)
-    return next(filter(is_description, reversed(notes)), "")
 
 
 def _by_creation(record: RunRecord) -> float:

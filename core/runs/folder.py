@@ -23,8 +23,9 @@ from pathlib import Path
 from typing import Any
 
 from core.errors import RunError
-from core.events import EVENTS_FILE, STOP_FILE, StopMode
+from core.events import EVENTS_FILE, STOP_FILE, StopMode, read_notes
 from core.runs.process import ProcessIdentity
+from core.training.devices import is_description
 from core.workspace import Workspace, file_lock, write_atomically
 
 # What of the submitter's environment goes with a run. Secrets never do.
@@ -114,6 +115,10 @@ class RunFolder:
         """Tells whether the run's process or its supervisor is alive."""
         identities = (self.read_process("run"), self.read_process("supervisor"))
         return any(identity is not None and identity.is_alive() for identity in identities)
+
+    def device(self) -> str:
+        """Returns what the run computes on and why, in the words of its newest attempt."""
+        return next(filter(is_description, reversed(read_notes(self.events))), "")
 
     def request_stop(self, mode: StopMode) -> None:
         """Asks the run to stop: `save` its state first, or `abort`."""

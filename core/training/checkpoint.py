@@ -47,7 +47,6 @@ from core.workspace import (
 STATE_FILE = "training_state.json"
 ARRAYS_FILE = "training_state.safetensors"
 EVAL_RESULTS_FILE = "eval_results.json"
-MODEL_PATTERNS = ("config.json", "model*.safetensors", "model.safetensors.index.json")
 
 _KIND = "checkpoint"
 _FORMAT = 1

@@ -13,6 +13,7 @@ from functools import partial
 from typing import Any, Protocol
 
 import gradio as gr
+from gradio.events import api
 
 from core.errors import StudioError
 from core.inference import DTYPES, Dtype, fills_masks
@@ -337,6 +338,21 @@ def _pieces_shown(
                 return
             began = began or time.monotonic()
             yield answers.writing(prompt, text, "writing", continues=continues)
+
+
+def offer(function: Callable[..., Any], *, at_once: int) -> None:
+    """Offers a function to programs under its own name, in the Blocks context that is open.
+
+    Args:
+        function: Its errors reach programs as plain text.
+        at_once: So many calls are worked on at a time; further ones wait.
+    """
+    api(
+        present.telling_programs(function),
+        api_name=function.__name__,
+        concurrency_id=function.__name__,
+        concurrency_limit=at_once,
+    )
 
 
 def read_out(stream: Generator[str, None, Any]) -> dict[str, Any]:

@@ -5,17 +5,10 @@ from __future__ import annotations
 import signal
 from typing import Any
 
-from core.stages import ARTIFACT_KINDS
+from core.stages import ARTIFACT_KINDS, title_of_stage
 from core.store import RunRow
 from ui.parts.markup import count
 
-_TITLES = {
-    "tokenizer": "Tokenizer",
-    "shards": "Shards",
-    "train": "Training",
-    "preflight": "TPU check",
-    "push": "Publication",
-}
 # The tab that holds a stage's form, where it isn't called like the stage.
 _TABS = {"preflight": "train", "push": "publish"}
 BAD_ENDINGS = ("failed", "lost")
@@ -53,11 +46,6 @@ def summarize(row: RunRow) -> dict[str, Any]:
 def title_of(row: RunRow) -> str:
     """Returns what a run is called: its stage and what it makes."""
     return f"{title_of_stage(row.stage)} {row.name}".strip()
-
-
-def title_of_stage(stage: str) -> str:
-    """Returns what people call a stage."""
-    return _TITLES.get(stage, stage.replace("_", " ").capitalize())
 
 
 def label_of(row: RunRow) -> str:
