@@ -24,6 +24,7 @@ from core.presets import SHARD_PRESETS, TOKENIZER_PRESETS, TRAINING_PRESETS, Pre
 from core.training.topologies import TOPOLOGIES
 
 PresetName = Literal["classic", "flax", "custom"]
+TrainPresetName = Literal["fast", "classic", "flax", "custom"]
 Size = Literal["tiny", "mini", "small", "medium", "base", "large"]
 Family = Literal["roberta", "bert", "modernbert", "gpt2", "t5", "bart"]
 
@@ -375,9 +376,10 @@ class TrainConfig(StageConfig):
     name: str = knob(
         "", "What to call the model. Empty: a name is made from the settings.", basic=True
     )
-    preset: PresetName = knob(
-        "classic",
-        "Whose published hyperparameters to start from. classic: the TPU example; flax: the "
+    preset: TrainPresetName = knob(
+        "fast",
+        "Which hyperparameters to start from. fast: what learns most in a given time "
+        "(docs/recipe.md); as published: classic, the TPU example's, and flax, those of the "
         "family's write-up in the Flax README, or ModernBERT's own. What you set yourself wins.",
         basic=True,
     )
@@ -510,11 +512,21 @@ class TrainConfig(StageConfig):
     learning_rate: float = knob(
         1e-4, "Peak learning rate.", group="Optimizer", basic=True, gt=0, le=10
     )
-    lr_scheduler_type: Literal["linear", "cosine", "constant"] = knob(
+    lr_scheduler_type: Literal["linear", "cosine", "constant", "warmup_stable_decay"] = knob(
         "linear",
-        "How the learning rate goes on after the warm-up; linear and cosine end at 0.",
+        "How the learning rate goes on after the warm-up; all but constant end at 0. "
+        "warmup_stable_decay stays at the peak until its last part, so that a run can be given "
+        "more steps without loss.",
         title="Schedule",
         group="Optimizer",
+    )
+    decay_ratio: float = knob(
+        0.2,
+        "warmup_stable_decay only: the share of the steps after the warm-up in which the learning "
+        "rate falls to 0.",
+        group="Optimizer",
+        gt=0,
+        le=1,
     )
     warmup_steps: int | None = knob(
         None,

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import shutil
+import tempfile
 from collections import Counter
 from collections.abc import Iterator
 
@@ -12,6 +14,20 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 os.environ.setdefault("GRADIO_ANALYTICS_ENABLED", "False")
 os.environ.setdefault("HF_HUB_DISABLE_XET", "1")  # The tests' Hub doesn't speak it.
 _KEPT = ("STUDIO_TEST_",)
+_JAX_CACHE = "JAX_COMPILATION_CACHE_DIR"
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Lets JAX keep what it compiles for all processes of all tests: much of it is the same."""
+    if not hasattr(config, "workerinput"):
+        os.environ[_JAX_CACHE] = tempfile.mkdtemp(prefix="compiled-")
+        os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """Removes it."""
+    if not hasattr(config, "workerinput"):
+        shutil.rmtree(os.environ[_JAX_CACHE], ignore_errors=True)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

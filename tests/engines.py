@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 import textwrap
-from pathlib import Path
 from typing import Any
 
+from tests import nursery
+
 ENGINES = ("tensorflow", "jax")
-_ROOT = Path(__file__).parent.parent
 _TIMEOUT_SECONDS = 300
 
 
@@ -27,21 +24,8 @@ def run_on(engine: str, code: str, *arguments: object) -> Any:
     Returns:
         What it printed last, parsed; None where it printed nothing.
     """
-    environment = {
-        **os.environ,
-        "KERAS_BACKEND": engine,
-        "TF_CPP_MIN_LOG_LEVEL": "3",
-        "PYTHONPATH": str(_ROOT),
-    }
-    done = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(code), *map(str, arguments)],
-        cwd=_ROOT,
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=_TIMEOUT_SECONDS,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr[-4000:]
-    lines = done.stdout.splitlines()
+    child = nursery.start(engine, textwrap.dedent(code), *arguments)
+    ended = child.wait(_TIMEOUT_SECONDS)
+    assert ended == 0, child.errors[-4000:]
+    lines = child.output.splitlines()
     return json.loads(lines[-1]) if lines else None

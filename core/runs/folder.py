@@ -25,7 +25,6 @@ from typing import Any
 from core.errors import RunError
 from core.events import EVENTS_FILE, STOP_FILE, StopMode, read_notes
 from core.runs.process import ProcessIdentity
-from core.training.devices import is_description
 from core.workspace import Workspace, file_lock, write_atomically
 
 # What of the submitter's environment goes with a run. Secrets never do.
@@ -118,6 +117,9 @@ class RunFolder:
 
     def device(self) -> str:
         """Returns what the run computes on and why, in the words of its newest attempt."""
+        # Only here, since it takes the supervisors half a second.
+        from core.training.devices import is_description
+
         return next(filter(is_description, reversed(read_notes(self.events))), "")
 
     def request_stop(self, mode: StopMode) -> None:

@@ -23,6 +23,8 @@ from core.training.imports import import_for
 EngineName = Literal["tensorflow", "jax"]
 DeviceKind = Literal["cpu", "gpu", "tpu"]
 
+# Of programs that are kept; the ones longest out of use go first.
+_COMPILED_BYTES = 1 << 30
 _JAX_GPU_PLUGINS = ("jax_cuda12_plugin", "jax_cuda13_plugin", "jax_rocm7_plugin")
 _GPU_GLOBS = ("/proc/driver/nvidia/gpus/*", "/dev/nvidia[0-9]*", "/dev/kfd")
 _TPU_GLOBS = ("/dev/accel[0-9]*", "/dev/vfio/[0-9]*")
@@ -169,6 +171,26 @@ def _start(choice: Choice, config: TrainConfig, hardware: Hardware) -> Devices:
     if choice.kind == "cpu":
         return _start_tensorflow_on_cpu(choice, config, hide_gpus=bool(hardware.gpus))
     return _start_tensorflow_on_gpu(choice, config)
+
+
+def keep_compiled(devices: Devices, folder: Path) -> None:
+    """Lets JAX keep what it compiles for runs to come, unless the user has said where to.
+
+    TensorFlow has nothing like it for its graphs.
+
+    Args:
+        devices: What was selected.
+        folder: Where to; it is made when there is something to keep.
+
+    Source: https://docs.jax.dev/en/latest/persistent_compilation_cache.html
+    """
+    if devices.engine != "jax":
+        return
+    import jax
+
+    if jax.config.jax_compilation_cache_dir is None:
+        jax.config.update("jax_compilation_cache_dir", str(folder))
+        jax.config.update("jax_compilation_cache_max_size", _COMPILED_BYTES)
 
 
 def refuse_other_backend(engine: EngineName) -> None:

@@ -44,28 +44,60 @@ class AdamW(keras.optimizers.AdamW):
     def _all_reduce_sum_gradients(self, grads_and_vars: Sequence[Any]) -> list[Any]:
         return list(grads_and_vars)
 
+    def _apply_weight_decay(self, variables: Sequence[keras.Variable]) -> None:
+        if not _on_one_tensorflow_device():
+            super()._apply_weight_decay(variables)
+            return
+        # Keras works out the learning rate anew for each weight: a graph of twice the size.
+        share = self._get_current_learning_rate() * self.weight_decay
+        for variable in variables:
+            if self._use_weight_decay(variable):
+                variable.value.assign_sub(variable.value * share)
+
+    def _backend_update_step(
+        self, grads: Sequence[Tensor], variables: Sequence[keras.Variable], learning_rate: Tensor
+    ) -> None:
+        if _on_one_tensorflow_device():
+            self._update_all(grads, [one.value for one in variables], learning_rate)
+        else:
+            super()._backend_update_step(grads, variables, learning_rate)
+
+    def _update_all(
+        self, gradients: Sequence[Tensor], variables: Sequence[Any], learning_rate: Tensor
+    ) -> None:
+        """Updates TensorFlow's variables on one device; what is common is computed once."""
+        powers = self._powers()
+        for gradient, variable in zip(gradients, variables, strict=True):
+            self._fused_update_step(gradient, variable, learning_rate, powers)
+
     def update_step(self, gradient: Tensor, variable: Tensor, learning_rate: Tensor) -> None:
         if keras.backend.backend() == "tensorflow":
-            self._fused_update_step(gradient, variable, learning_rate)
+            self._fused_update_step(gradient, variable, learning_rate, self._powers())
         else:
             super().update_step(gradient, variable, learning_rate)
 
-    def _fused_update_step(self, gradient: Tensor, variable: Tensor, learning_rate: Tensor) -> None:
+    def _powers(self) -> tuple[Tensor, Tensor]:
+        """Returns both momentums to the power of the step."""
+        step = ops.cast(self.iterations + 1, "float32")
+        return ops.power(self.beta_1, step), ops.power(self.beta_2, step)
+
+    def _fused_update_step(
+        self, gradient: Tensor, variable: Any, learning_rate: Tensor, powers: tuple[Tensor, Tensor]
+    ) -> None:
         import tensorflow as tf
 
         index = self._get_variable_index(variable)
-        step = tf.cast(self.iterations + 1, tf.float32)
         tf.raw_ops.ResourceApplyAdam(
             var=variable.handle,
             m=self._momentums[index].value.handle,
             v=self._velocities[index].value.handle,
-            beta1_power=tf.cast(tf.pow(self.beta_1, step), variable.dtype),
-            beta2_power=tf.cast(tf.pow(self.beta_2, step), variable.dtype),
+            beta1_power=powers[0],
+            beta2_power=powers[1],
             lr=tf.cast(learning_rate, variable.dtype),
-            beta1=tf.cast(self.beta_1, variable.dtype),
-            beta2=tf.cast(self.beta_2, variable.dtype),
-            epsilon=tf.cast(self.epsilon, variable.dtype),
-            grad=tf.cast(gradient, variable.dtype),
+            beta1=self.beta_1,
+            beta2=self.beta_2,
+            epsilon=self.epsilon,
+            grad=gradient,
         )
 
 
@@ -82,13 +114,22 @@ class Muon(AdamW):
     Args:
         momentum: Of the kernels.
         adam_ratio: AdamW's learning rate as a share of the learning rate.
+        product_dtype: What matrices are multiplied in while they are made orthogonal.
         **kwargs: As AdamW's.
     """
 
-    def __init__(self, *, momentum: float, adam_ratio: float, **kwargs: Any) -> None:
+    def __init__(
+        self,
+        *,
+        momentum: float,
+        adam_ratio: float,
+        product_dtype: str = "float32",
+        **kwargs: Any,
+    ) -> None:
         super().__init__(**kwargs)
         self.momentum = momentum
         self.adam_ratio = adam_ratio
+        self.product_dtype = product_dtype
 
     def build(self, variables: list[keras.Variable]) -> None:
         if self.built:
@@ -105,12 +146,46 @@ class Muon(AdamW):
         if self._velocities[index] is not None:
             super().update_step(gradient, variable, learning_rate * self.adam_ratio)
             return
-        momentum = self._momentums[index]
+        parts = _side_by_side(self._look_ahead(gradient, variable), self._parts[index])
+        self._move(variable, orthogonalise(parts, self.product_dtype), learning_rate)
+
+    def _update_all(
+        self, gradients: Sequence[Tensor], variables: Sequence[Any], learning_rate: Tensor
+    ) -> None:
+        powers, rest_rate = self._powers(), learning_rate * self.adam_ratio
+        kernels: dict[tuple[int, int], list[tuple[Any, Tensor]]] = {}
+        for gradient, variable in zip(gradients, variables, strict=True):
+            index = self._get_variable_index(variable)
+            if self._velocities[index] is not None:
+                self._fused_update_step(gradient, variable, rest_rate, powers)
+                continue
+            parts = _side_by_side(self._look_ahead(gradient, variable), self._parts[index])
+            kernels.setdefault(tuple(sorted(parts.shape[1:])), []).append((variable, parts))
+        for members in kernels.values():
+            self._move_together(members, learning_rate)
+
+    def _move_together(self, members: list[tuple[Any, Tensor]], learning_rate: Tensor) -> None:
+        """Makes kernels of one shape, or its transpose, orthogonal in the same products."""
+        wide = [_as_wide(parts) for _, parts in members]
+        together = orthogonalise(ops.concatenate(wide, axis=0), self.product_dtype)
+        start = 0
+        for variable, parts in members:
+            update = together[start : start + parts.shape[0]]
+            start += parts.shape[0]
+            self._move(variable, _as_wide(update, parts.shape), learning_rate)
+
+    def _look_ahead(self, gradient: Tensor, variable: Any) -> Tensor:
+        """Renews a kernel's momentum and returns Nesterov's, of the kernel's shape."""
+        momentum = self._momentums[self._get_variable_index(variable)]
         gradient = ops.cast(gradient, variable.dtype)
         self.assign_add(momentum, (gradient - momentum) * (1.0 - self.momentum))
-        nesterov = gradient + (momentum - gradient) * self.momentum
-        update = _orthogonalise_parts(nesterov, self._parts[index])
-        self.assign_sub(variable, ops.cast(learning_rate, variable.dtype) * update)
+        return gradient + (momentum - gradient) * self.momentum
+
+    def _move(self, variable: Any, update: Tensor, learning_rate: Tensor) -> None:
+        """Moves a kernel by orthogonal matrices (p, m, n), scaled to the size of AdamW's steps."""
+        scale = _ADAM_LIKE_SIZE * max(update.shape[1:]) ** 0.5
+        rate = ops.cast(learning_rate, variable.dtype) * scale
+        self.assign_sub(variable, _joined(ops.cast(update, variable.dtype)) * rate)
 
 
 class Adafactor(keras.optimizers.Optimizer):
@@ -220,25 +295,47 @@ _NEWTON_SCHULZ_STEPS = 5
 _ADAM_LIKE_SIZE = 0.2
 
 
-def _orthogonalise_parts(matrix: Tensor, parts: int) -> Tensor:
-    """Orthogonalises the `parts` matrices that stand side by side in (m, parts·n), and scales."""
+def _side_by_side(matrix: Tensor, parts: int) -> Tensor:
+    """Returns the `parts` matrices that stand side by side in (m, parts·n), (parts, m, n)."""
     rows, columns = matrix.shape
-    width = columns // parts
-    stacked = ops.transpose(ops.reshape(matrix, (rows, parts, width)), (1, 0, 2))
-    update = orthogonalise(stacked) * (_ADAM_LIKE_SIZE * max(rows, width) ** 0.5)
-    return ops.reshape(ops.transpose(update, (1, 0, 2)), (rows, columns))
+    return ops.transpose(ops.reshape(matrix, (rows, parts, columns // parts)), (1, 0, 2))
 
 
-def orthogonalise(matrices: Tensor) -> Tensor:
-    """Returns about the nearest orthogonal matrix to each of (p, m, n), by Newton and Schulz."""
-    wide = matrices.shape[1] <= matrices.shape[2]
-    x = matrices if wide else ops.transpose(matrices, (0, 2, 1))
-    x = x / (ops.sqrt(ops.sum(ops.square(x), axis=(1, 2), keepdims=True)) + 1e-7)
+def _joined(parts: Tensor) -> Tensor:
+    """Undoes `_side_by_side`."""
+    count, rows, width = parts.shape
+    return ops.reshape(ops.transpose(parts, (1, 0, 2)), (rows, count * width))
+
+
+def _as_wide(parts: Tensor, shape: Sequence[int] | None = None) -> Tensor:
+    """Returns matrices (p, m, n) so that m ≤ n; with a shape: back in that."""
+    rows, columns = (shape or parts.shape)[1:]
+    return parts if rows <= columns else ops.transpose(parts, (0, 2, 1))
+
+
+def orthogonalise(matrices: Tensor, dtype: str = "float32") -> Tensor:
+    """Returns about the nearest orthogonal matrix to each of (p, m, n), by Newton and Schulz.
+
+    Args:
+        matrices: They are scaled first, so their size doesn't matter.
+        dtype: What they are multiplied in; bfloat16 will do, as at the source.
+    """
+    size = ops.sqrt(ops.sum(ops.square(matrices), axis=(1, 2), keepdims=True)) + 1e-7
+    x = ops.cast(_as_wide(matrices / size), dtype)
     first, third, fifth = _NEWTON_SCHULZ
     for _ in range(_NEWTON_SCHULZ_STEPS):
         square = ops.matmul(x, ops.transpose(x, (0, 2, 1)))
         x = first * x + ops.matmul(third * square + fifth * ops.matmul(square, square), x)
-    return x if wide else ops.transpose(x, (0, 2, 1))
+    return _as_wide(x, matrices.shape)
+
+
+def _on_one_tensorflow_device() -> bool:
+    """Whether TensorFlow's variables are all on one device, so that no strategy is to be asked."""
+    if keras.backend.backend() != "tensorflow":
+        return False
+    import tensorflow as tf
+
+    return bool(tf.distribute.get_strategy().num_replicas_in_sync == 1)
 
 
 def create_optimizer(
@@ -260,7 +357,10 @@ def create_optimizer(
         names = ("learning_rate", "global_clipnorm", "name")
         return Adafactor(**{name: settings[name] for name in names})
     return Muon(
-        momentum=config.muon_momentum, adam_ratio=config.adam_learning_rate_ratio, **settings
+        momentum=config.muon_momentum,
+        adam_ratio=config.adam_learning_rate_ratio,
+        product_dtype="bfloat16" if config.dtype_policy == "mixed_bfloat16" else "float32",
+        **settings,
     )
 
 

@@ -24,12 +24,12 @@ _LOGS_IN_A_RUN = 200
 # Weights, gradients and AdamW's two slots, each in float32.
 _BYTES_PER_PARAMETER = 4 * 4
 
-ScheduleKind = Literal["linear", "cosine", "constant"]
+ScheduleKind = Literal["linear", "cosine", "constant", "warmup_stable_decay"]
 
 
 @dataclass(frozen=True)
 class LearningRateSchedule:
-    """Linear warm-up from 0, then a straight line or a cosine down to 0, or a constant.
+    """Linear warm-up from 0, then a straight line or a cosine down to 0, a constant, or both.
 
     Attributes:
         kind: What follows the warm-up.
@@ -38,6 +38,8 @@ class LearningRateSchedule:
         num_train_steps: The step at which linear and cosine reach 0.
         extended_at: The step at which the run was given more steps; 0 where it wasn't.
         extended_rate: The rate of that step, from which linear and cosine go on to 0.
+        decay_ratio: warmup_stable_decay's share of the steps after the warm-up, or after the step
+            of the extension, in which it falls to 0 in a straight line.
     """
 
     kind: ScheduleKind
@@ -46,6 +48,7 @@ class LearningRateSchedule:
     num_train_steps: int
     extended_at: int = 0
     extended_rate: float = 0.0
+    decay_ratio: float = 0.2
 
     def at(self, step: Any, ops: ModuleType = np) -> Any:
         """Returns the rate of the update that follows `step` finished ones.
@@ -55,7 +58,8 @@ class LearningRateSchedule:
             ops: numpy or `keras.ops`: one formula for the log and for the compiled step.
 
         Source: transformers' `get_linear_schedule_with_warmup`, `get_cosine_schedule_with_warmup`
-            and `get_constant_schedule_with_warmup`, which the presets' originals use.
+            and `get_constant_schedule_with_warmup`, which the presets' originals use;
+            warmup_stable_decay: https://arxiv.org/abs/2404.06395, section 4.
         """
         start = max(self.warmup_steps, self.extended_at)
         peak = self.extended_rate if self.extended_at else self.peak
@@ -68,6 +72,8 @@ class LearningRateSchedule:
             return 1.0 - progress
         if self.kind == "cosine":
             return 0.5 * (1.0 + ops.cos(np.pi * progress))
+        if self.kind == "warmup_stable_decay":
+            return ops.minimum((1.0 - progress) / self.decay_ratio, 1.0)
         return ops.ones_like(progress)
 
 
@@ -203,6 +209,7 @@ def learning_rate_schedule(config: TrainConfig, plan: Plan) -> LearningRateSched
         num_train_steps=plan.num_train_steps,
         extended_at=plan.extended_at,
         extended_rate=plan.extended_rate,
+        decay_ratio=config.decay_ratio,
     )
 
 

@@ -36,7 +36,7 @@ from core.training.checkpoint import (
     read_state,
     write_eval_results,
 )
-from core.training.devices import Devices, select_engine
+from core.training.devices import Devices, keep_compiled, select_engine
 from core.training.engine import (
     Engine,
     EngineOptions,
@@ -98,6 +98,7 @@ def train(config: TrainConfig, workspace: Workspace, reporter: Reporter | None =
         check_destination(config, workspace, folder.name)
         check_room(config, inputs.architecture, folder)
         devices = select_engine(config)
+        keep_compiled(devices, workspace.cache / "compiled")
         reporter.note(devices.describe())
         plan = recipe.plan(
             config,

@@ -317,7 +317,7 @@ def test_an_alert_is_seen_wherever_one_is_and_once(workspace: Workspace, store: 
         toast.get_by_text("The loss jumped").wait_for()
         assert visitor.page.evaluate("document.documentElement.scrollWidth") <= 390
         toast.get_by_role("button", name="Close").click()
-        visitor.page.reload()
+        visitor.reload()
         visitor.page.wait_for_selector(".ps-strip b")
         visitor.page.wait_for_timeout(1500)
         assert toast.count() == 0
@@ -359,7 +359,7 @@ def test_the_number_of_runs_at_a_time_is_set_in_the_page(studio: tuple[str, Stor
         visitor.wait_for(lambda: slots.input_value() == "1", 20, "one, as long as nobody chose")
         slots.select_option("3")
         visitor.wait_for(lambda: get_slots(store) == 3, 20, "three")
-        visitor.page.reload()
+        visitor.reload()
         visitor.wait_for(lambda: slots.input_value() == "3", 20, "three, still")
 
 
@@ -416,7 +416,7 @@ def test_what_was_typed_survives_a_reload(studio: tuple[str, Store]) -> None:
         visitor.type("train-learning_rate", "0.0042")
         visitor.wait_for(lambda: visitor.page.evaluate(memory) != before, 20, "it is kept")
         visitor.page.wait_for_timeout(500)
-        visitor.page.reload()
+        visitor.reload()
         visitor.wait_for(
             lambda: visitor.field("train-learning_rate").input_value() == "0.0042", 20, "recalled"
         )

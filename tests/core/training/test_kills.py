@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-import os
 import random
 import signal
-import subprocess
-import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from hashlib import sha256
-from pathlib import Path
 
 import pytest
 
 from core.events import read_events, read_last_events
 from core.training.checkpoint import verify
 from core.workspace import Workspace
+from tests import nursery
 from tests.core.training.test_trainer import make_inputs
 from tests.engines import ENGINES
+from tests.nursery import Child
 
-ROOT = Path(__file__).parents[3]
 STEPS = 120
 KILLS = 10
 
@@ -68,18 +65,8 @@ def workspace(tmp_path_factory: pytest.TempPathFactory) -> Workspace:
     return make_inputs(tmp_path_factory.mktemp("studio"))
 
 
-def start(workspace: Workspace, name: str, engine: str, where: str = "", count: int = 0):
-    return subprocess.Popen(
-        [sys.executable, "-c", SCRIPT, str(workspace.root), name, engine, where or "-", str(count)],
-        cwd=ROOT,
-        env={
-            **os.environ,
-            "TF_CPP_MIN_LOG_LEVEL": "3",
-            "JAX_COMPILATION_CACHE_DIR": str(workspace.root / "compiled"),
-            "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
-        },
-        stderr=subprocess.DEVNULL,
-    )
+def start(workspace: Workspace, name: str, engine: str, where: str = "", count: int = 0) -> Child:
+    return nursery.start(engine, SCRIPT, workspace.root, name, engine, where or "-", count)
 
 
 def finish(workspace: Workspace, name: str, engine: str) -> str:
@@ -106,7 +93,7 @@ def kill_at(workspace: Workspace, name: str, engine: str, step: int) -> int:
         time.sleep(0.002)
     assert process.poll() is None
     process.kill()
-    assert process.wait() == -signal.SIGKILL
+    assert process.wait(60) == -signal.SIGKILL
     return seen
 
 

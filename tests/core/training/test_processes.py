@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import signal
 import socket
-import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -18,9 +15,10 @@ import pytest
 
 from core.events import read_events
 from core.workspace import Workspace
+from tests import nursery
 from tests.core.training.test_trainer import make_inputs
+from tests.nursery import Child
 
-ROOT = Path(__file__).parents[3]
 STEPS = 40
 
 # One process of a run: each host has a workspace of its own with the same shards.
@@ -77,7 +75,7 @@ def workspaces(hosts: Path, name: str, count: int) -> list[Workspace]:
     return [Workspace(folder) for folder in folders]
 
 
-def start(places: list[Workspace], **values: Any) -> list[subprocess.Popen[str]]:
+def start(places: list[Workspace], **values: Any) -> list[Child]:
     """Starts a process in each workspace; together they are one run."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -86,25 +84,17 @@ def start(places: list[Workspace], **values: Any) -> list[subprocess.Popen[str]]
     if len(places) > 1:
         common |= {"num_processes": len(places), "coordinator_address": address}
     return [
-        subprocess.Popen(
-            [sys.executable, "-c", SCRIPT, str(place.root), json.dumps(own)],
-            cwd=ROOT,
-            env={**os.environ, "JAX_PLATFORMS": "cpu", "TF_CPP_MIN_LOG_LEVEL": "3"},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
+        nursery.start("jax", SCRIPT, place.root, json.dumps(own), JAX_PLATFORMS="cpu")
         for number, place in enumerate(places)
         for own in [common if len(places) == 1 else {**common, "process_id": number}]
     ]
 
 
-def finish(processes: list[subprocess.Popen[str]]) -> list[dict[str, Any]]:
+def finish(processes: list[Child]) -> list[dict[str, Any]]:
     """Waits for the processes and returns what each said last."""
-    said = [process.communicate(timeout=300) for process in processes]
-    for process, (_, errors) in zip(processes, said, strict=True):
-        assert process.returncode == 0, errors[-3000:]
-    return [json.loads(out.splitlines()[-1]) for out, _ in said]
+    for process in processes:
+        assert process.wait(300) == 0, process.errors[-3000:]
+    return [json.loads(process.output.splitlines()[-1]) for process in processes]
 
 
 def events_of(place: Workspace) -> list[dict[str, Any]]:
@@ -165,21 +155,21 @@ def test_one_killed_ends_the_run_with_that_reason_and_another_number_goes_on(
     processes = start(places)
     deadline = time.monotonic() + 240
     while not checkpoints_of(places[0]):
-        assert all(process.poll() is None for process in processes), processes[0].communicate()
+        assert all(process.poll() is None for process in processes), processes[0].errors
         assert time.monotonic() < deadline
         time.sleep(0.005)
-    processes[victim].send_signal(signal.SIGKILL)
-    said = [process.communicate(timeout=240) for process in processes]
-    assert processes[victim].returncode == -signal.SIGKILL
-    for number, (out, errors) in enumerate(said):
+    processes[victim].kill()
+    codes = [process.wait(240) for process in processes]
+    assert codes[victim] == -signal.SIGKILL
+    for number, (process, code) in enumerate(zip(processes, codes, strict=True)):
         if number == victim:
             continue
         # Where it was the first one, JAX ends the others before they can say so themselves.
-        if processes[number].returncode == -signal.SIGABRT:
-            assert "another task died" in errors
+        if code == -signal.SIGABRT:
+            assert "another task died" in process.errors
         else:
-            assert processes[number].returncode == 0, errors[-3000:]
-            assert json.loads(out.splitlines()[-1])["reason"] == "process_lost"
+            assert code == 0, process.errors[-3000:]
+            assert json.loads(process.output.splitlines()[-1])["reason"] == "process_lost"
 
     rest = places[: 3 - count // 2]
     finish(start(rest, per_replica_batch_size=16 // count))

@@ -86,6 +86,29 @@ def test_the_schedule_is_that_of_transformers(kind: str) -> None:
         judge.step()
 
 
+def test_a_stable_rate_falls_at_the_end_as_in_transformers() -> None:
+    torch = pytest.importorskip("torch", reason="needs PyTorch: pip install torch")
+    from transformers.optimization import get_wsd_schedule
+
+    optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=0.3)
+    judge = get_wsd_schedule(
+        optimizer, 10, num_training_steps=50, num_decay_steps=10, decay_type="linear"
+    )
+    schedule = LearningRateSchedule("warmup_stable_decay", 0.3, 10, 50, decay_ratio=0.25)
+    for step in range(50):
+        assert schedule.at(step) == pytest.approx(judge.get_last_lr()[0], abs=1e-9)
+        optimizer.step()
+        judge.step()
+
+
+def test_a_stable_rate_is_given_more_steps_without_a_fall() -> None:
+    config = _config(lr_scheduler_type="warmup_stable_decay", num_train_steps=100, warmup_steps=10)
+    longer = recipe.extend(config, recipe.plan(config, 100, 64), 60, 200)
+    schedule = recipe.learning_rate_schedule(config, longer)
+    assert schedule.at(60) == schedule.at(171) == config.learning_rate
+    assert schedule.at(200) == 0 < schedule.at(190) < config.learning_rate
+
+
 def test_warmup_steps_win_over_the_ratio() -> None:
     both = _config(num_train_steps=100, warmup_ratio=0.5, warmup_steps=3)
     assert recipe.plan(both, 100, 64).warmup_steps == 3

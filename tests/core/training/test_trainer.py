@@ -103,7 +103,7 @@ def _play(engine: str, workspace: Workspace, *scenarios: str) -> Results:
     done = subprocess.run(
         [*with_a_small_disk(workspace.runs / f"full-{engine}"), *map(str, command), *scenarios],
         cwd=_ROOT,
-        env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", **_compiled_once(workspace)},
+        env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"},
         capture_output=True,
         text=True,
         timeout=600,
@@ -111,14 +111,6 @@ def _play(engine: str, workspace: Workspace, *scenarios: str) -> Results:
     )
     assert done.returncode == 0, done.stderr[-4000:]
     return json.loads(done.stdout.splitlines()[-1])
-
-
-def _compiled_once(workspace: Workspace) -> dict[str, str]:
-    """Lets JAX keep what it compiled: the scenarios take the same step over and over."""
-    return {
-        "JAX_COMPILATION_CACHE_DIR": str(workspace.cache / "jax"),
-        "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
-    }
 
 
 @pytest.mark.slow
