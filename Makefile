@@ -17,10 +17,10 @@ run: setup ## start the page; with an empty workspace, the quickstart too
 quickstart: setup ## the same without the page
 	$(PYTHON) -m core quickstart --workspace $(WORKSPACE)
 
-test: setup-dev ## the tests; what the machine lacks is skipped by name
-	$(PYTEST)
+test: setup-dev ## the tests but the longest; what the machine lacks is skipped by name
+	$(PYTEST) -m "not long"
 
-test-all: setup-dev ## the tests; a skip is a failure
+test-all: setup-dev ## all tests; a skip is a failure
 	$(PYTEST) --fail-on-skip
 
 lint: setup-dev ## style and types

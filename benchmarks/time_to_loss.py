@@ -96,7 +96,8 @@ def main() -> None:
     options.folder.mkdir(parents=True, exist_ok=True)
     found = {}
     for corpus in options.corpora:
-        prepare(corpus, options)
+        path = options.text if corpus == "text" else None
+        prepare_corpus(options.folder, corpus, path, VOCAB_SIZE, LENGTH)
         found[corpus] = compare(corpus, options)
         (options.folder / "time_to_loss.json").write_text(json.dumps(found, indent=1))
     print(json.dumps(found))
@@ -119,20 +120,30 @@ def parse_arguments() -> argparse.Namespace:
     return options
 
 
-def prepare(corpus: str, options: argparse.Namespace) -> None:
-    """Trains the tokenizer and builds the shards of a corpus, where that isn't done yet."""
-    if (options.folder / "shards" / corpus).is_dir():
+def prepare_corpus(
+    folder: Path, corpus: str, path: str | None, vocab_size: int, length: int
+) -> None:
+    """Trains a tokenizer and builds shards, both called as the corpus, where there are none yet.
+
+    Args:
+        folder: The workspace.
+        corpus: docs, or whatever the text file is to be called.
+        path: Of a file with a text on each line; None: the installed documentation.
+        vocab_size: Of the tokenizer.
+        length: Of the rows.
+    """
+    if (folder / "shards" / corpus).is_dir():
         return
     read = ["--source", "docs"]
-    if corpus == "text":
-        read = ["--source", "files", "--path", options.text, "--text-unit", "line"]
+    if path:
+        read = ["--source", "files", "--path", path, "--text-unit", "line"]
         read += ["--validation-percent", "5"]
     for stage in (
-        ["tokenizer", "--name", corpus, "--preset", "custom", "--vocab-size", str(VOCAB_SIZE)],
+        ["tokenizer", "--name", corpus, "--preset", "custom", "--vocab-size", str(vocab_size)],
         ["shards", "--name", corpus, "--preset", "custom", "--tokenizer", corpus]
-        + ["--max-seq-length", str(LENGTH)],
+        + ["--max-seq-length", str(length)],
     ):
-        core(options.folder, *stage, *read)
+        core(folder, *stage, *read)
 
 
 def core(folder: Path, *arguments: str) -> dict[str, Any]:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 import textwrap
 from typing import Any
 
@@ -27,5 +30,24 @@ def run_on(engine: str, code: str, *arguments: object) -> Any:
     child = nursery.start(engine, textwrap.dedent(code), *arguments)
     ended = child.wait(_TIMEOUT_SECONDS)
     assert ended == 0, child.errors[-4000:]
-    lines = child.output.splitlines()
+    return _last_word(child.output)
+
+
+def run_anew(engine: str, code: str, *arguments: object) -> Any:
+    """Does as `run_on` where nothing is imported yet, for tests of what is imported."""
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(code), *map(str, arguments)],
+        cwd=nursery.ROOT,
+        env={**os.environ, "KERAS_BACKEND": engine, "TF_CPP_MIN_LOG_LEVEL": "3"},
+        capture_output=True,
+        text=True,
+        timeout=_TIMEOUT_SECONDS,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-4000:]
+    return _last_word(done.stdout)
+
+
+def _last_word(output: str) -> Any:
+    lines = output.splitlines()
     return json.loads(lines[-1]) if lines else None

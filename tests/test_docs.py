@@ -71,6 +71,7 @@ def run_core(arguments: list[str], folder: Path) -> subprocess.CompletedProcess[
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_every_stage_command_of_the_readme_works(tmp_path: Path) -> None:
     write_sentences(tmp_path / "my-text.txt", 600)
     run_commands = [command for command in core_commands() if command[0] == "runs"]

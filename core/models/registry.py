@@ -210,7 +210,11 @@ def _from_size(config: TrainConfig) -> Architecture:
 
 
 def _from_file(config: TrainConfig) -> Architecture:
-    """Reads a `config.json`; its dropout holds unless the config sets another than its preset."""
+    """Reads a `config.json`.
+
+    Its dropout holds unless the config sets another than its preset, or the preset is `fast`, which
+    is not a published one and does without.
+    """
     try:
         architecture = read_architecture(config.model_config_path)
     except CheckpointError as error:
@@ -231,7 +235,8 @@ def _from_file(config: TrainConfig) -> Architecture:
             field="family",
         )
     names = ("hidden_dropout_prob", "attention_probs_dropout_prob")
-    return replace(architecture, **{name: changed[name] for name in names if name in changed})
+    wanted = [name for name in names if name in changed or config.preset == "fast"]
+    return replace(architecture, **{name: getattr(config, name) for name in wanted})
 
 
 def _override(start: Architecture, config: TrainConfig) -> Architecture:

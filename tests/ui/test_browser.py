@@ -164,6 +164,7 @@ def fill_a_mask(visitor: Visitor) -> None:
     visitor.page.get_by_text("What to do:").first.wait_for()
 
 
+@pytest.mark.long
 def test_a_run_goes_on_when_its_page_is_closed(
     workspace: Workspace, store: Store, tmp_path: Path
 ) -> None:
@@ -203,6 +204,7 @@ def see_it_run(visitor: Visitor, run: str) -> None:
     visitor.wait_for(lambda: loss.get_attribute("aria-label") != before, 60, "a grown curve")
 
 
+@pytest.mark.long
 def test_all_in_one_go_then_on_then_cleared_up(
     workspace: Workspace, store: Store, tmp_path: Path
 ) -> None:

@@ -129,6 +129,7 @@ def test_reading_imports_none_of_the_packages() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_there_is_enough_documentation_on_this_machine(tmp_path: Path) -> None:
     corpus = open_corpus(CorpusConfig(), Workspace(tmp_path))
     validation_bytes = sum(len(text.encode()) for text in corpus.documents("validation"))

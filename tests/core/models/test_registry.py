@@ -121,7 +121,12 @@ def test_a_config_file_gives_the_dimensions_but_not_the_vocabulary(tmp_path: Pat
     assert (architecture.hidden_size, architecture.num_attention_heads) == (384, 6)
     assert (architecture.vocab_size, architecture.pad_token_id) == (99, 3)
     assert architecture.max_seq_length == 512
-    assert architecture.hidden_dropout_prob == 0.2
+    assert architecture.hidden_dropout_prob == 0.0
+
+
+def test_a_published_preset_takes_the_dropout_of_a_config_file(tmp_path: Path) -> None:
+    path = write_config(tmp_path)
+    assert resolve(model_config_path=path, preset="classic").hidden_dropout_prob == 0.2
 
 
 def test_a_folder_does_as_well_as_its_config_file(tmp_path: Path) -> None:

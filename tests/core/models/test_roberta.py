@@ -28,6 +28,7 @@ from core.models.registry import create_model, resolve_architecture
 
 folder, inputs = Path(sys.argv[1]), dict(np.load(sys.argv[2]))
 config = TrainConfig(
+    preset="classic",
     num_hidden_layers=2, hidden_size=32, num_attention_heads=4, intermediate_size=48
 )
 architecture = resolve_architecture(config, vocab_size=53, row_length=16, pad_id=3, bos_id=0)

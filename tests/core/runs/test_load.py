@@ -45,6 +45,7 @@ print(json.dumps({"rounds": rounds}))
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_two_hundred_queued_runs_with_five_readers(tmp_path: Path) -> None:
     workspace = Workspace(tmp_path / "workspace")
     corpus = CorpusConfig(source="files", path=str(write_sentences(tmp_path / "text.txt", 60)))

@@ -108,6 +108,7 @@ def see_all_metrics_once(workspace: Workspace, run_id: str, steps: int) -> None:
     assert metrics_in_table(workspace, run_id) == measured
 
 
+@pytest.mark.long
 def test_killed_app_and_worker_do_not_touch_a_run(workspace: Workspace) -> None:
     """The app, then the worker, then both at once."""
     steps = 5000

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.engines import ENGINES, run_on
+from tests.engines import ENGINES, run_anew
 
 CODE = """
 import json, sys
@@ -19,4 +19,4 @@ print(json.dumps([keras.config.backend(), before, pandas.Series([1, 2]).sum().it
 
 @pytest.mark.parametrize("engine", ENGINES)
 def test_unused_packages_are_left_out_and_can_be_had_later(engine: str) -> None:
-    assert run_on(engine, CODE, engine) == [engine, [], 3]
+    assert run_anew(engine, CODE, engine) == [engine, [], 3]

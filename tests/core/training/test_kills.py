@@ -137,6 +137,7 @@ def weights(workspace: Workspace) -> dict[str, dict[str, str]]:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("engine", ENGINES)
 def test_killed_ten_times_it_ends_with_the_same_weights(
     weights: dict[str, dict[str, str]], engine: str
@@ -145,6 +146,7 @@ def test_killed_ten_times_it_ends_with_the_same_weights(
 
 
 @pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("engine", ENGINES)
 def test_killed_in_saves_it_ends_with_the_same_weights(
     weights: dict[str, dict[str, str]], engine: str

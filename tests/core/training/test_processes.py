@@ -113,7 +113,9 @@ def checkpoints_of(place: Workspace) -> list[str]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("count", "values"), [(2, {"sharding": "fsdp"}), (4, {})])
+@pytest.mark.parametrize(
+    ("count", "values"), [(2, {"sharding": "fsdp"}), pytest.param(4, {}, marks=pytest.mark.long)]
+)
 def test_processes_have_the_losses_of_one_and_the_first_one_saves(
     hosts: Path, count: int, values: dict[str, Any]
 ) -> None:
@@ -143,7 +145,7 @@ def test_one_asked_to_stop_stops_all_at_the_same_step(hosts: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("count", "victim"), [(2, 0), (4, 1)])
+@pytest.mark.parametrize(("count", "victim"), [(2, 0), pytest.param(4, 1, marks=pytest.mark.long)])
 def test_one_killed_ends_the_run_with_that_reason_and_another_number_goes_on(
     hosts: Path, count: int, victim: int
 ) -> None:

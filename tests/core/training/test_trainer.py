@@ -26,7 +26,7 @@ from core.workspace import Workspace, read_manifest
 from tests.core.training.scenarios import STEPS
 from tests.core.training.test_checkpoint import Listener
 from tests.damage import damages_of, leave, with_a_small_disk
-from tests.engines import ENGINES, run_on
+from tests.engines import ENGINES, run_anew
 from tests.texts import write_sentences
 
 _ROOT = Path(__file__).parents[3]
@@ -400,7 +400,7 @@ def test_what_does_not_fit_is_refused_before_an_engine_is_imported(
 
 
 def test_a_refusal_costs_no_import_of_an_engine(workspace: Workspace) -> None:
-    loaded = run_on(
+    loaded = run_anew(
         "tensorflow",
         """
         import json, sys
