@@ -509,8 +509,14 @@ class TrainConfig(StageConfig):
         group="Optimizer",
         basic=True,
     )
-    learning_rate: float = knob(
-        1e-4, "Peak learning rate.", group="Optimizer", basic=True, gt=0, le=10
+    learning_rate: float | None = knob(
+        1e-4,
+        "Peak learning rate. Empty: what suits the optimizer and the model's width "
+        "(docs/recipe.md).",
+        group="Optimizer",
+        basic=True,
+        gt=0,
+        le=10,
     )
     lr_scheduler_type: Literal["linear", "cosine", "constant", "warmup_stable_decay"] = knob(
         "linear",

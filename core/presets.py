@@ -200,7 +200,7 @@ _FAST_TRAINING = Preset(
         "per_replica_batch_size": 32,
         "num_train_epochs": 1.0,
         "optimizer": "muon",
-        "learning_rate": 8e-3,
+        "learning_rate": None,
         "adam_learning_rate_ratio": 0.5,
         "lr_scheduler_type": "linear",
         "weight_decay": 0.01,

@@ -35,7 +35,9 @@ def build_page(workspace: Workspace) -> gr.Blocks:
             with _tab("shards", "The text as rows of tokens, in TFRecord files that train fast."):
                 corpus.render_line(text)
                 rows = shards.render(workspace, text, pieces, line)
-            with _tab("train", "A model from scratch, on your shards, by a published recipe."):
+            with _tab(
+                "train", "A model from scratch, on your shards, by our recipe or a published one."
+            ):
                 recipe, check = train.render(workspace, store, rows, line)
             with _tab("runs", "What is queued, what is running, and what came of it."):
                 board = runs.render(workspace, store)

@@ -24,6 +24,10 @@ _LOGS_IN_A_RUN = 200
 # Weights, gradients and AdamW's two slots, each in float32.
 _BYTES_PER_PARAMETER = 4 * 4
 
+# Peak learning rates at a width, and whether they fall with it.
+_RATES = {"muon": (8e-3, True), "adamw": (1e-3, True), "adafactor": (5e-3, False)}
+_WIDTH_OF_RATES = 256
+
 ScheduleKind = Literal["linear", "cosine", "constant", "warmup_stable_decay"]
 
 
@@ -200,8 +204,29 @@ def with_planned_precision(config: TrainConfig, plan: Plan) -> TrainConfig:
     return config.model_copy(update={"dtype_policy": plan.dtype_policy})
 
 
+def settle_learning_rate(config: TrainConfig, width: int) -> TrainConfig:
+    """Returns the config with a peak learning rate: its own, or the one for the model's width.
+
+    Matrices of twice the width take half the rate; Adafactor's is relative to the weights anyway.
+
+    Args:
+        config: The settings.
+        width: Of the model's hidden states.
+
+    Source: Yang et al., "Tensor Programs V", https://arxiv.org/abs/2203.03466, table 3; the rates
+        at a width of 256 are those of docs/recipe.md.
+    """
+    if config.learning_rate is not None:
+        return config
+    rate, by_width = _RATES[config.optimizer]
+    if by_width:
+        rate *= min(1.0, _WIDTH_OF_RATES / width)
+    return config.model_copy(update={"learning_rate": rate})
+
+
 def learning_rate_schedule(config: TrainConfig, plan: Plan) -> LearningRateSchedule:
     """Returns the schedule of a config's learning rate over a plan's steps."""
+    assert config.learning_rate is not None, "it is settled at the start of a run"
     return LearningRateSchedule(
         kind=config.lr_scheduler_type,
         peak=config.learning_rate,

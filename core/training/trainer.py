@@ -92,6 +92,7 @@ def train(config: TrainConfig, workspace: Workspace, reporter: Reporter | None =
     """
     reporter = reporter or Reporter()
     inputs = open_inputs(config, workspace, reporter)
+    config = recipe.settle_learning_rate(config, inputs.architecture.hidden_size)
     with _run_folder(workspace, reporter) as folder:
         if config.evaluate_only:
             return _evaluate_only(config, inputs, folder, reporter)

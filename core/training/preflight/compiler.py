@@ -82,7 +82,8 @@ class Lowered:
         self._topology = topology
         self._parts = config.gradient_accumulation_steps
         mesh = DeviceMesh(describe_devices(topology), config.sharding)
-        schedule = LearningRateSchedule("linear", config.learning_rate, 100, 10_000)
+        # Any rate will do: it is a number in the program.
+        schedule = LearningRateSchedule("linear", 1e-3, 100, 10_000)
         optimizer = create_optimizer(config, schedule)
         # Nothing is drawn or stored: the shapes are enough.
         with keras.StatelessScope(initialize_variables=False):

@@ -22,7 +22,11 @@ from core.training.batches import TrainBatches
 from core.training.devices import Devices
 from core.training.engine import Engine, EngineOptions, build_for_training, create_engine
 from core.training.preflight.subject import Subject
-from core.training.recipe import LearningRateSchedule, estimate_memory_bytes
+from core.training.recipe import (
+    LearningRateSchedule,
+    estimate_memory_bytes,
+    settle_learning_rate,
+)
 
 STEPS = 5
 _ROWS = 2
@@ -111,7 +115,8 @@ def _cut(config: PreflightConfig, subject: Subject) -> Architecture:
 
 
 def _engine(config: PreflightConfig, architecture: Architecture, devices: Devices) -> Engine:
-    schedule = LearningRateSchedule("linear", config.learning_rate, STEPS, 2 * STEPS)
+    settled = settle_learning_rate(config, architecture.hidden_size)
+    schedule = LearningRateSchedule("linear", settled.learning_rate or 0.0, STEPS, 2 * STEPS)
     return create_engine(
         devices,
         lambda: build_for_training(config, architecture, schedule),

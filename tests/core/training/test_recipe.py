@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -114,6 +116,26 @@ def test_warmup_steps_win_over_the_ratio() -> None:
     assert recipe.plan(both, 100, 64).warmup_steps == 3
     ratio = _config(num_train_steps=100, warmup_ratio=0.5)
     assert recipe.plan(ratio, 100, 64).warmup_steps == 50
+
+
+@pytest.mark.parametrize(
+    ("values", "width", "rate"),
+    [
+        ({}, 256, 8e-3),
+        ({}, 128, 8e-3),
+        ({}, 1024, 2e-3),
+        ({"optimizer": "adamw"}, 512, 5e-4),
+        ({"optimizer": "adafactor"}, 1024, 5e-3),
+        ({"learning_rate": 0.1}, 1024, 0.1),
+        ({"preset": "classic"}, 1024, 1e-4),
+    ],
+)
+def test_a_rate_that_is_left_open_is_settled_by_the_width(
+    values: dict[str, Any], width: int, rate: float
+) -> None:
+    settled = recipe.settle_learning_rate(TrainConfig(**values), width)
+    assert settled.learning_rate == pytest.approx(rate)
+    assert recipe.settle_learning_rate(settled, 4 * width) == settled
 
 
 def test_the_classic_preset_is_the_tpu_scripts() -> None:
