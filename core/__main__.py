@@ -23,6 +23,7 @@ from core.config import (
     STAGE_CONFIGS,
     QuickstartConfig,
     StageConfig,
+    TrainConfig,
     choices_of,
     flag_of,
     load_config_file,
@@ -75,6 +76,7 @@ def build_parser() -> argparse.ArgumentParser:
     for stage, model in STAGE_CONFIGS.items():
         _add_stage(commands, common, stage, model)
     _add_quickstart(commands, common)
+    _add_suggest(commands, common)
     _add_fill_mask(commands, common)
     _add_generate(commands, common)
     _add_perplexity(commands, common)
@@ -133,6 +135,30 @@ def _run_quickstart(options: argparse.Namespace) -> int:
     codes = [_follow(workspace, run_id, as_json=False) for run_id in runs[:-1]]
     last = _follow(workspace, runs[-1], as_json=options.json)
     return next((code for code in codes if code), last)
+
+
+def _run_suggest(options: argparse.Namespace) -> int:
+    from core.runs.commands import shell_line
+    from core.training.dial import measure_speed, sizes_of, suggest
+    from core.training.inputs import open_inputs
+
+    workspace = _workspace(options)
+    values = _config_values(options, TrainConfig)
+    config = TrainConfig.parse(values)
+    inputs = {
+        size: open_inputs(TrainConfig.parse({**values, "size": size}), workspace)
+        for size in sizes_of(config.family)
+    }
+    flops, device = measure_speed(config) if options.hours else (None, "")
+    found = suggest(config, inputs, hours=options.hours, tokens=options.tokens, flops=flops)
+    command = shell_line("train", TrainConfig.parse({**values, **found.values}))
+    if options.json:
+        said = {"values": found.values, "reasons": found.reasons, "command": command}
+        print(json.dumps(said, ensure_ascii=False))
+        return EXIT_DONE
+    for line in (*([device] if device else []), *found.reasons, "", command):
+        print(line)
+    return EXIT_DONE
 
 
 def _run_fill_mask(options: argparse.Namespace) -> int:
@@ -473,6 +499,24 @@ def _add_quickstart(commands: Any, common: argparse.ArgumentParser) -> None:
     parser = _add_command(commands, common, "quickstart", about, _run_quickstart)
     _add_run_options(parser)
     _add_fields(parser, QuickstartConfig)
+
+
+def _add_suggest(commands: Any, common: argparse.ArgumentParser) -> None:
+    about = "Derive size, batch, steps and learning rate from the hours or tokens there are."
+    parser = _add_command(commands, common, "suggest", about, _run_suggest)
+    parser.set_defaults(stage="train")
+    parser.add_argument("--hours", type=float, default=None, help="that the run may take here")
+    parser.add_argument("--tokens", type=_count, default=None, help="to read, such as 5e8")
+    parser.add_argument("--config", metavar="FILE", default="", help="a JSON file of settings")
+    _add_fields(parser, TrainConfig)
+
+
+def _count(text: str) -> int:
+    """Returns a whole number that may be written like 5e8."""
+    number = float(text)
+    if number < 1 or number != int(number):
+        raise argparse.ArgumentTypeError(f"a whole number from 1 on is expected, not {text}")
+    return int(number)
 
 
 def _add_fill_mask(commands: Any, common: argparse.ArgumentParser) -> None:
