@@ -149,7 +149,9 @@ def prepare_corpus(
 def core(folder: Path, *arguments: str) -> dict[str, Any]:
     """Runs a command of the shell and returns what it says last."""
     command = [sys.executable, "-m", "core", *arguments, "--workspace", str(folder), "--json"]
-    done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        sys.exit(done.stderr[-4000:])
     return json.loads(done.stdout.splitlines()[-1])
 
 

@@ -23,6 +23,8 @@ pytestmark = pytest.mark.slow
 
 TABS = ("Corpus", "Tokenizer", "Shards", "Train", "Runs", "Playground", "Publish")
 A_STAGE_SECONDS = 240
+# The page itself is slow where two cores run browser, app and training.
+A_PAGE_SECONDS = 60
 
 
 @pytest.fixture
@@ -70,7 +72,9 @@ def make_tokenizer(visitor: Visitor, store: Store, text: Path) -> None:
     visitor.pick("corpus-source", "files")
     visitor.page.locator("#corpus-upload input[type=file]").set_input_files(str(text))
     path = visitor.field("corpus-path")
-    visitor.wait_for(lambda: path.input_value().endswith(text.name), 20, "the upload is named")
+    visitor.wait_for(
+        lambda: path.input_value().endswith(text.name), A_PAGE_SECONDS, "the upload is named"
+    )
     visitor.page.locator("#corpus-look").click()
     visitor.page.locator("#corpus-preview .ps-documents li").first.wait_for()
     visitor.open("Tokenizer")
@@ -82,7 +86,9 @@ def make_tokenizer(visitor: Visitor, store: Store, text: Path) -> None:
 def make_shards(visitor: Visitor, store: Store) -> None:
     visitor.open("Shards")
     chosen = visitor.field("shards-tokenizer")
-    visitor.wait_for(lambda: chosen.input_value() == "words", 20, "the tokenizer is suggested")
+    visitor.wait_for(
+        lambda: chosen.input_value() == "words", A_PAGE_SECONDS, "the tokenizer is suggested"
+    )
     visitor.type("shards-name", "rows")
     visitor.type("shards-max_seq_length", "16")
     wait_for_run(visitor, store, visitor.start("shards"), "done")
@@ -91,7 +97,9 @@ def make_shards(visitor: Visitor, store: Store) -> None:
 def fill_in_training(visitor: Visitor, steps: int) -> None:
     visitor.open("Train")
     chosen = visitor.field("train-shards")
-    visitor.wait_for(lambda: chosen.input_value() == "rows", 20, "the shards are suggested")
+    visitor.wait_for(
+        lambda: chosen.input_value() == "rows", A_PAGE_SECONDS, "the shards are suggested"
+    )
     visitor.choose("train-size", "tiny")
     visitor.show_all_settings("train")
     for name, value in {
@@ -114,7 +122,9 @@ def test_all_tabs_from_text_to_a_filled_mask(
         see_a_row(visitor)
         fill_in_training(visitor, steps=30)
         button = visitor.page.locator("#train-start")
-        visitor.wait_for(lambda: "30 steps" in button.inner_text(), 20, "the button names it")
+        visitor.wait_for(
+            lambda: "30 steps" in button.inner_text(), A_PAGE_SECONDS, "the button names it"
+        )
         run = visitor.start("train")
         wait_for_run(visitor, store, run, "done")
         see_curves(visitor, run)
@@ -127,12 +137,12 @@ def see_tokens(visitor: Visitor) -> None:
     visitor.page.locator("#tokenizer-list").get_by_text("words", exact=True).wait_for()
     visitor.type("tokenizer-sentence", "The old teacher walks. <script>alert(1)</script>")
     tokens = visitor.page.locator("#tokenizer-tokens .ps-tokens span")
-    visitor.wait_for(lambda: tokens.count() > 5, 20, "the sentence is cut")
+    visitor.wait_for(lambda: tokens.count() > 5, A_PAGE_SECONDS, "the sentence is cut")
 
 
 def see_a_row(visitor: Visitor) -> None:
     masked = visitor.page.locator("#shards-row .masked")
-    visitor.wait_for(lambda: masked.count() > 0, 20, "a row with masks")
+    visitor.wait_for(lambda: masked.count() > 0, A_PAGE_SECONDS, "a row with masks")
 
 
 def see_curves(visitor: Visitor, run: str) -> None:
@@ -140,7 +150,9 @@ def see_curves(visitor: Visitor, run: str) -> None:
     visitor.page.get_by_role("button", name=run).click()
     loss = visitor.page.get_by_role("img", name="Loss")
     visitor.wait_for(
-        lambda: "Validation" in (loss.get_attribute("aria-label") or ""), 20, "the loss is drawn"
+        lambda: "Validation" in (loss.get_attribute("aria-label") or ""),
+        A_PAGE_SECONDS,
+        "the loss is drawn",
     )
     assert "Word counts alone" in loss.get_attribute("aria-label")
 
@@ -148,10 +160,14 @@ def see_curves(visitor: Visitor, run: str) -> None:
 def fill_a_mask(visitor: Visitor) -> None:
     visitor.open("Playground")
     chosen = visitor.field("playground-model")
-    visitor.wait_for(lambda: chosen.input_value() == "speaker", 20, "the model is suggested")
+    visitor.wait_for(
+        lambda: chosen.input_value() == "speaker", A_PAGE_SECONDS, "the model is suggested"
+    )
     example = visitor.page.locator("#playground-examples button").first
     mask = "[MASK]"
-    visitor.wait_for(lambda: mask in example.inner_text(), 20, "the examples have the mask token")
+    visitor.wait_for(
+        lambda: mask in example.inner_text(), A_PAGE_SECONDS, "the examples have the mask token"
+    )
     visitor.type("playground-text", f"The old {mask} walks.")
     visitor.page.locator("#playground-ask").click()
     bars = visitor.page.locator("#playground-answer .ps-predictions li")
@@ -244,7 +260,9 @@ def queue_all_in_one_go(visitor: Visitor, text: Path) -> list[str]:
     visitor.type("train-num_train_steps", "10")
     visitor.page.locator("#tab-train .ps-plan").get_by_text("tokenizer of 150 tokens").wait_for()
     button = visitor.page.locator("#train-start")
-    visitor.wait_for(lambda: "tokenizer and the shards" in button.inner_text(), 20, "it says so")
+    visitor.wait_for(
+        lambda: "tokenizer and the shards" in button.inner_text(), A_PAGE_SECONDS, "it says so"
+    )
     visitor.start("train")
     codes: list[str] = visitor.page.locator("#tab-train .ps-started code").all_inner_texts()
     assert [code.split("-")[0] for code in codes] == ["tokenizer", "shards", "train"]
@@ -273,7 +291,9 @@ def clone(visitor: Visitor, run: str) -> None:
     visitor.page.get_by_role("button", name=run).click()
     visitor.page.locator(".ps-detail").get_by_role("button", name="Clone").click()
     size = visitor.field("tokenizer-vocab_size")
-    visitor.wait_for(lambda: size.input_value() == "150", 20, "the run's settings in the form")
+    visitor.wait_for(
+        lambda: size.input_value() == "150", A_PAGE_SECONDS, "the run's settings in the form"
+    )
     assert size.is_visible()
     assert visitor.field("tokenizer-name").input_value() == ""
 
@@ -294,7 +314,9 @@ def hand_over(visitor: Visitor, run: str, folder: Path) -> None:
     (folder / "settings.json").write_text(text)
     visitor.page.locator(".ps-import input").set_input_files(str(folder / "settings.json"))
     size = visitor.field("tokenizer-vocab_size")
-    visitor.wait_for(lambda: size.input_value() == "152", 20, "the file's settings in the form")
+    visitor.wait_for(
+        lambda: size.input_value() == "152", A_PAGE_SECONDS, "the file's settings in the form"
+    )
     assert size.is_visible()
 
 
@@ -305,7 +327,7 @@ def clear_up(visitor: Visitor, workspace: Workspace, name: str) -> None:
     disk.get_by_role("button", name=f"Delete: Shards {name}").click()
     assert workspace.list("shards")
     disk.get_by_role("button", name=f"Delete it: Shards {name}").click()
-    visitor.wait_for(lambda: not workspace.list("shards"), 20, "the shards are gone")
+    visitor.wait_for(lambda: not workspace.list("shards"), A_PAGE_SECONDS, "the shards are gone")
     disk.get_by_text(name, exact=True).wait_for(state="detached")
 
 
@@ -358,11 +380,13 @@ def test_the_number_of_runs_at_a_time_is_set_in_the_page(studio: tuple[str, Stor
     with visiting(url) as visit:
         visitor = visit("/#runs")
         slots = visitor.page.get_by_label("Runs at a time")
-        visitor.wait_for(lambda: slots.input_value() == "1", 20, "one, as long as nobody chose")
+        visitor.wait_for(
+            lambda: slots.input_value() == "1", A_PAGE_SECONDS, "one, as long as nobody chose"
+        )
         slots.select_option("3")
-        visitor.wait_for(lambda: get_slots(store) == 3, 20, "three")
+        visitor.wait_for(lambda: get_slots(store) == 3, A_PAGE_SECONDS, "three")
         visitor.reload()
-        visitor.wait_for(lambda: slots.input_value() == "3", 20, "three, still")
+        visitor.wait_for(lambda: slots.input_value() == "3", A_PAGE_SECONDS, "three, still")
 
 
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
@@ -416,11 +440,15 @@ def test_what_was_typed_survives_a_reload(studio: tuple[str, Store]) -> None:
         memory = "JSON.stringify(localStorage)"
         before = visitor.page.evaluate(memory)
         visitor.type("train-learning_rate", "0.0042")
-        visitor.wait_for(lambda: visitor.page.evaluate(memory) != before, 20, "it is kept")
+        visitor.wait_for(
+            lambda: visitor.page.evaluate(memory) != before, A_PAGE_SECONDS, "it is kept"
+        )
         visitor.page.wait_for_timeout(500)
         visitor.reload()
         visitor.wait_for(
-            lambda: visitor.field("train-learning_rate").input_value() == "0.0042", 20, "recalled"
+            lambda: visitor.field("train-learning_rate").input_value() == "0.0042",
+            A_PAGE_SECONDS,
+            "recalled",
         )
 
 
