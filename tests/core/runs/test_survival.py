@@ -136,7 +136,7 @@ def test_killed_app_and_worker_do_not_touch_a_run(workspace: Workspace) -> None:
 
 
 def test_a_closed_browser_does_not_touch_a_run(workspace: Workspace) -> None:
-    steps = 1200
+    steps = 3000
     with running_app(workspace.root) as url:
         with visiting(url) as visit:
             run_id, process = start_training(workspace, steps)
