@@ -26,6 +26,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import metadata
 from importlib.util import find_spec
+from typing import Any
 
 import numpy as np
 
@@ -190,25 +191,8 @@ def prepare_ours(shapes: Shapes) -> Callable[[int], None]:
 def prepare_torch(shapes: Shapes) -> Callable[[int], None]:
     """Returns the peer's training step."""
     import torch
-    from transformers import RobertaConfig, RobertaForMaskedLM
 
-    from core.models.registry import SIZES
-
-    layers, width = SIZES[shapes.size]  # type: ignore[index]
-    config = RobertaConfig(
-        vocab_size=shapes.vocab_size,
-        hidden_size=width,
-        num_hidden_layers=layers,
-        num_attention_heads=width // 64,
-        intermediate_size=4 * width,
-        max_position_embeddings=shapes.length + PAD_ID + 1,
-        pad_token_id=PAD_ID,
-        type_vocab_size=1,
-        layer_norm_eps=1e-5,
-        hidden_dropout_prob=shapes.dropout,
-        attention_probs_dropout_prob=shapes.dropout,
-    )
-    model = RobertaForMaskedLM._from_config(config, attn_implementation="sdpa").train()
+    model = peer_model(shapes.size, shapes.vocab_size, shapes.length, PAD_ID, shapes.dropout)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, weight_decay=1e-3)
     rows = torch.tensor(make_rows(shapes)).long()
     hidden = torch.rand(rows.shape).argsort(dim=1) < round(0.15 * shapes.length)
@@ -225,6 +209,29 @@ def prepare_torch(shapes: Shapes) -> Callable[[int], None]:
         loss.item()
 
     return step
+
+
+def peer_model(size: str, vocab_size: int, length: int, pad_id: int, dropout: float) -> Any:
+    """Returns the peer's model, ready to train, with the dimensions that ours has at a size."""
+    from transformers import RobertaConfig, RobertaForMaskedLM
+
+    from core.models.registry import SIZES
+
+    layers, width = SIZES[size]  # type: ignore[index]
+    config = RobertaConfig(
+        vocab_size=vocab_size,
+        hidden_size=width,
+        num_hidden_layers=layers,
+        num_attention_heads=width // 64,
+        intermediate_size=4 * width,
+        max_position_embeddings=length + pad_id + 1,
+        pad_token_id=pad_id,
+        type_vocab_size=1,
+        layer_norm_eps=1e-5,
+        hidden_dropout_prob=dropout,
+        attention_probs_dropout_prob=dropout,
+    )
+    return RobertaForMaskedLM._from_config(config, attn_implementation="sdpa").train()
 
 
 def describe_machine() -> str:

@@ -36,7 +36,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.throughput import describe_machine
+from benchmarks.throughput import describe_machine, peer_model
 
 BATCH, LENGTH, VOCAB_SIZE = 32, 128, 10_048
 EVAL_BATCH = 64
@@ -272,10 +272,8 @@ def draw(curves: list[Curve], path: Path, corpus: str) -> None:
 def train_peer(options: argparse.Namespace) -> None:
     """Trains `RobertaForMaskedLM` until its time is over, and prints its curve as JSON."""
     import torch
-    from transformers import RobertaConfig, RobertaForMaskedLM
 
     from core.config import TrainConfig
-    from core.models.registry import SIZES
     from core.training.batches import EvalBatches
     from core.training.inputs import open_inputs
     from core.workspace import Workspace
@@ -283,22 +281,9 @@ def train_peer(options: argparse.Namespace) -> None:
     setting = SETTINGS[options.setting]
     inputs = open_inputs(TrainConfig(shards=options.corpus), Workspace(options.folder))
     pad = inputs.architecture.pad_token_id
-    layers, width = SIZES["mini"]
+    vocab_size = inputs.architecture.vocab_size
     torch.manual_seed(0)
-    config = RobertaConfig(
-        vocab_size=inputs.architecture.vocab_size,
-        hidden_size=width,
-        num_hidden_layers=layers,
-        num_attention_heads=width // 64,
-        intermediate_size=4 * width,
-        max_position_embeddings=LENGTH + pad + 1,
-        pad_token_id=pad,
-        type_vocab_size=1,
-        layer_norm_eps=1e-5,
-        hidden_dropout_prob=setting.dropout,
-        attention_probs_dropout_prob=setting.dropout,
-    )
-    model = RobertaForMaskedLM._from_config(config, attn_implementation="sdpa").train()
+    model = peer_model("mini", vocab_size, LENGTH, pad, setting.dropout)
     decayed = [one for one in model.parameters() if one.dim() > 1]
     rest = [one for one in model.parameters() if one.dim() <= 1]
     optimizer = torch.optim.AdamW(
@@ -309,7 +294,7 @@ def train_peer(options: argparse.Namespace) -> None:
     )
     rows = torch.from_numpy(inputs.train_rows.take(np.arange(len(inputs.train_rows))))
     objective: Any = inputs.objective
-    special = torch.zeros(config.vocab_size, dtype=torch.bool)
+    special = torch.zeros(vocab_size, dtype=torch.bool)
     special[torch.from_numpy(objective.special_ids).long()] = True
     ordinary = torch.nonzero(~special).squeeze(1)
     mask_id = objective.mask_id

@@ -507,7 +507,7 @@ def _add_suggest(commands: Any, common: argparse.ArgumentParser) -> None:
     parser.set_defaults(stage="train")
     parser.add_argument("--hours", type=float, default=None, help="that the run may take here")
     parser.add_argument("--tokens", type=_count, default=None, help="to read, such as 5e8")
-    parser.add_argument("--config", metavar="FILE", default="", help="a JSON file of settings")
+    _add_config_file(parser)
     _add_fields(parser, TrainConfig)
 
 
@@ -639,10 +639,14 @@ def _add_command(
     return parser
 
 
-def _add_run_options(parser: argparse.ArgumentParser) -> None:
+def _add_config_file(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--config", metavar="FILE", default="", help="JSON of field values; flags win"
     )
+
+
+def _add_run_options(parser: argparse.ArgumentParser) -> None:
+    _add_config_file(parser)
     parser.add_argument("--detach", action="store_true", help="queue it and return at once")
 
 

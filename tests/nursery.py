@@ -14,6 +14,7 @@ import atexit
 import json
 import os
 import select
+import shutil
 import signal
 import subprocess
 import sys
@@ -107,8 +108,6 @@ class _Nurse:
         return Child(folder)
 
     def _end(self) -> None:
-        import shutil
-
         assert self._process.stdin is not None
         self._process.stdin.close()
         self._process.wait(20)
