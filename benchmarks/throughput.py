@@ -159,6 +159,7 @@ def prepare_ours(shapes: Shapes) -> Callable[[int], None]:
     from core.training.devices import select_engine
 
     config = TrainConfig(
+        preset="classic",
         size=shapes.size,
         engine=shapes.engine,
         device="cpu",

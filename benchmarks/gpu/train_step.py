@@ -134,6 +134,7 @@ def measure_ours(shapes: Shapes) -> dict[str, float]:
     from core.training.devices import select_engine
 
     config = TrainConfig(
+        preset="classic",
         size=shapes.size,  # type: ignore[arg-type]
         engine="jax",
         device=shapes.device,  # type: ignore[arg-type]
