@@ -18,6 +18,7 @@ from core.workspace import Workspace
 from ui import present
 from ui.forms import Form
 from ui.parts import markup
+from ui.parts.events import QUIET
 
 _PREVIEWED_DOCUMENTS = 5
 _SHOWN_CHARACTERS = 1500
@@ -68,8 +69,7 @@ def render(workspace: Workspace) -> Form[CorpusConfig]:
         present.guarded(lambda files: _keep(files, workspace)),
         upload,
         form.components["path"],
-        api_visibility="private",
-        show_progress="hidden",
+        **QUIET,
     )
     return form
 

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import functools
 import itertools
+import json
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import reprlib
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
@@ -17,6 +19,7 @@ from typing import Any, Generic, TypeVar
 
 import gradio as gr
 from gradio.components import Component
+from gradio.context import Context
 from pydantic import ValidationError
 from pydantic.fields import FieldInfo
 
@@ -28,11 +31,12 @@ from core.config import (
     plain_type,
     title_of,
 )
-from core.errors import StudioError
+from core.errors import ConfigError, StudioError
 from core.workspace import KINDS, Workspace
 from ui import present
 from ui.assets import script
 from ui.parts.artifacts import follow_newest, list_names
+from ui.parts.events import QUIET
 
 # More choices than these are a menu instead of a row of buttons.
 _MOST_BUTTONS = 4
@@ -47,15 +51,22 @@ _numbers = itertools.count(1)
 ConfigT = TypeVar("ConfigT", bound=StageConfig)
 Problems = dict[str, str]
 
+# Run in the page, with JSON in the place of %s.
+_TYPED = "(value) => studio.typed(%s, %s, value)"
+_REST = "() => studio.rest(%s)"
+_KEEP = "(typed) => [Object.fromEntries(%s.filter((n) => n in typed).map((n) => [n, typed[n]]))]"
 # Where nothing was kept, nothing is touched: somebody may be typing already.
-_RECALL = """(kept, ...shown) =>
-    Array.isArray(kept) && kept.length === shown.length
-        ? kept
-        : shown.map(() => ({ __type__: "update" }))"""
+_RECALL = '(kept) => %s.map((name) => kept?.[name] ?? { __type__: "update" })'
 
 
 class Form(Generic[ConfigT]):
     """The components of one config model.
+
+    Gradio's page goes through all components that handlers have ever taken, at each step of each
+    call; a hundred fields would keep it busy for seconds. So the page gathers what was typed into
+    a form's fields in one component that isn't shown, `typed`, and that is what handlers take. It
+    holds, by name, the values of the fields that have changed. When nothing has changed for a
+    moment, another one, `rest`, does; what follows what is typed listens to that.
 
     Args:
         model: The config model.
@@ -84,17 +95,26 @@ class Form(Generic[ConfigT]):
         # Gradio adds the listeners (`change`, `input`) to its classes where types can't see them.
         self.components: dict[str, Any] = {}
         self.problems: gr.HTML
+        self.typed: gr.JSON
+        self.rest: Any
         self._workspace = workspace
         self._check = check
 
     @property
     def inputs(self) -> list[Any]:
-        """Returns the components that handlers take: this form's, then the other ones'."""
-        return [
-            *self.components.values(),
-            *(c for form in self.nested.values() for c in form.inputs),
-            *(self.base.inputs if self.base else []),
-        ]
+        """Returns what handlers take: what was typed here, then what was in the other forms."""
+        return [form.typed for form in self._all()]
+
+    @property
+    def fields(self) -> list[Any]:
+        """Returns the components that people see: this form's, then the other ones'."""
+        return [component for form in self._all() for component in form.components.values()]
+
+    @property
+    def changes(self) -> list[Any]:
+        """Returns the triggers of what follows these forms: the page is there, they changed."""
+        page: Any = Context.root_block
+        return [page.load, *(form.rest.change for form in self._all())]
 
     @property
     def problem_outputs(self) -> list[gr.HTML]:
@@ -122,23 +142,51 @@ class Form(Generic[ConfigT]):
             elem_classes=["ps-unseen"],
             form=self.id,
         )
+        self._gather()
         self._wire_presets()
 
+    def _gather(self) -> None:
+        """Keeps `typed` and `rest` up to date, without asking the server."""
+        self.typed, self.rest = gr.JSON({}, visible=False), gr.JSON(visible=False)
+        id = json.dumps(self.id)
+        for name, component in self.components.items():
+            code = _TYPED % (id, json.dumps(name))
+            component.change(None, component, self.typed, js=code, **QUIET)
+        self.typed.change(None, None, self.rest, js=_REST % id, **QUIET)
+
     def parse(self, *raw: Any) -> ConfigT:
-        """Makes a config from the components' values, in the order of `inputs`.
+        """Makes a config from the values of `inputs`.
 
         Raises:
             ConfigError: A value is not right, or a path is outside of what the page may touch.
         """
-        own = dict(zip(self.components, raw, strict=False))
-        values = {name: self._to_value(name, value) for name, value in own.items()}
-        rest = raw[len(own) :]
+        typed, *rest = raw
+        values = {name: self._to_value(name, raw) for name, raw in self.shown(typed).items()}
         for name, form in self.nested.items():
             values[name] = form.parse(*rest[: len(form.inputs)])
             rest = rest[len(form.inputs) :]
         config = self.model.parse({**self._inherited(rest), **values})
         self._confine(config)
         return config
+
+    def shown(self, typed: Any) -> dict[str, Any]:
+        """Returns what this form's fields hold, by name.
+
+        Args:
+            typed: The value of `typed`. It comes from outside and may be anything.
+
+        Raises:
+            ConfigError: It is not what the page sends.
+        """
+        shown = {name: component.value for name, component in self.components.items()}
+        if not _is_typed(typed, shown):
+            raise ConfigError(
+                f"What was typed into the form {self.id} can't be read",
+                expected="texts and ticks by the names of its fields",
+                received=reprlib.repr(typed),
+                fix="load the page again",
+            )
+        return {**shown, **typed}
 
     def check(self, config: ConfigT) -> None:
         """Refuses what would fail as soon as it is started, here and in the nested forms.
@@ -230,6 +278,7 @@ class Form(Generic[ConfigT]):
         outputs: Sequence[Any],
         otherwise: Mapping[Any, Any],
         also: Sequence[Any] = (),
+        when: Sequence[Any] = (),
     ) -> None:
         """Calls a handler with the values of `inputs` on load and whenever one of them changes.
 
@@ -238,15 +287,15 @@ class Form(Generic[ConfigT]):
             outputs: The components it may update.
             otherwise: The updates to make while a value is not right.
             also: More components whose values the handler takes.
+            when: More triggers.
         """
         gr.on(
-            None,
+            list(dict.fromkeys([*self.changes, *when])),
             self.guarded(handler, live=True, otherwise=otherwise),
             inputs=[*self.inputs, *also],
             outputs=[*outputs, *self.problem_outputs],
             trigger_mode="always_last",
-            show_progress="hidden",
-            api_visibility="private",
+            **QUIET,
         )
 
     def beside_field(self, error: StudioError) -> dict[gr.HTML, Any]:
@@ -261,6 +310,11 @@ class Form(Generic[ConfigT]):
     def _forms(self) -> dict[str, Form[Any]]:
         """Returns all forms whose values make the config: "" is this one."""
         return {"": self, **self.nested, **({_BASE: self.base} if self.base else {})}
+
+    def _all(self) -> list[Form[Any]]:
+        """Returns this form and those within and below it, in the order of `inputs`."""
+        others = [*self.nested.values(), *([self.base] if self.base else [])]
+        return [self, *(one for form in others for one in form._all())]
 
     def _own_fields(self) -> dict[str, FieldInfo]:
         inherited = self.base.model.model_fields if self.base else {}
@@ -370,19 +424,13 @@ class Form(Generic[ConfigT]):
             for name, component in self.components.items()
             if name != "name" and not field_extra(fields[name])["artifact"]
         }
-        inputs = list(kept.values())
+        names = json.dumps(list(kept))
         memory = gr.BrowserState(
             storage_key="studio-" + fingerprint_of([str(self._workspace.root), self.id, *kept]),
             secret=self.id,
         )
-        gr.on(
-            [component.change for component in inputs],
-            None,
-            inputs=inputs,
-            outputs=memory,
-            js="(...typed) => [typed]",
-        )
-        page.load(None, [memory, *inputs], inputs, js=_RECALL)
+        self.rest.change(None, self.typed, memory, js=_KEEP % names, **QUIET)
+        page.load(None, memory, list(kept.values()), js=_RECALL % names, **QUIET)
 
     def _wire_presets(self) -> None:
         if "preset" not in self.components:
@@ -394,11 +442,10 @@ class Form(Generic[ConfigT]):
             found = self._filled(preset, variant)
             return [found[name] if found else gr.skip() for name in names]
 
-        options = {"show_progress": "hidden", "api_visibility": "private"}
-        self.components["preset"].input(fill, deciding, outputs, **options)
+        self.components["preset"].input(present.guarded(fill), deciding, outputs, **QUIET)
         if self.model.variant:
             self.components[self.model.variant].input(
-                self.followed, [*deciding, *outputs], outputs, **options
+                present.guarded(self.followed), [*deciding, self.typed], outputs, **QUIET
             )
 
     @property
@@ -406,7 +453,7 @@ class Form(Generic[ConfigT]):
         """Returns the components that presets fill in."""
         return [self.components[name] for name in self.model.preset_fields()]
 
-    def followed(self, preset: str, variant: str, *shown: Any) -> list[Any]:
+    def followed(self, preset: str, variant: str, typed: Any) -> list[Any]:
         """Returns updates of `preset_outputs` for another family, or whatever presets go by.
 
         What stands as a preset left it is filled in; what somebody has typed stays.
@@ -414,13 +461,13 @@ class Form(Generic[ConfigT]):
         Args:
             preset: The preset.
             variant: The family.
-            *shown: The values of `preset_outputs`.
+            typed: The value of `typed`.
         """
-        found = self._filled(preset, variant)
+        found, shown = self._filled(preset, variant), self.shown(typed)
         left = [self._filled(preset, one) for one in self._variants()]
         return [
-            found[name] if found and value in [one[name] for one in left] else gr.skip()
-            for name, value in zip(self.model.preset_fields(), shown, strict=True)
+            found[name] if found and shown[name] in [one[name] for one in left] else gr.skip()
+            for name in self.model.preset_fields()
         ]
 
     def _variants(self) -> list[str]:
@@ -436,6 +483,12 @@ class Form(Generic[ConfigT]):
             name: _to_raw(self.model.model_fields[name], getattr(config, name))
             for name in self.model.preset_fields()
         }
+
+
+def _is_typed(typed: Any, names: Collection[str]) -> bool:
+    return isinstance(typed, dict) and all(
+        name in names and isinstance(value, str | bool | None) for name, value in typed.items()
+    )
 
 
 def _follow_newest(names: list[str], chosen: str, known: list[str]) -> Any:
@@ -459,8 +512,7 @@ def _wire_menu(
         present.guarded(refresh),
         [menu, known],
         [menu, known],
-        show_progress="hidden",
-        api_visibility="private",
+        **QUIET,
     )
 
 

@@ -16,6 +16,7 @@ from core.playground import PlaygroundClient
 from core.workspace import Workspace
 from ui import present
 from ui.parts import artifacts, asking, markup, scoring
+from ui.parts.events import QUIET
 from ui.parts.examples import architecture_of, examples, fills, writes
 
 _PROGRESS = gr.Progress()
@@ -104,8 +105,7 @@ def render(workspace: Workspace, line: gr.HTML) -> None:
         present.guarded(refresh),
         [model, known],
         [nothing, model, known],
-        show_progress="hidden",
-        api_visibility="private",
+        **QUIET,
     )
     model.change(
         present.guarded(fetch), model, fetched, show_progress="full", api_visibility="private"
@@ -113,15 +113,14 @@ def render(workspace: Workspace, line: gr.HTML) -> None:
         present.guarded(suit),
         model,
         [chips, masks.column, writing.column, writing.text, score],
-        show_progress="hidden",
-        api_visibility="private",
+        **QUIET,
     )
 
     def named(event: gr.EventData) -> Any:
         name = event._data["model"]
         return name if name in artifacts.list_names(workspace, "model") else gr.skip()
 
-    chips.choose(named, None, model, show_progress="hidden", api_visibility="private")
+    chips.choose(named, None, model, **QUIET)
     _offer_to_programs(client)
 
 

@@ -18,6 +18,7 @@ from ui import present
 from ui.assets import script
 from ui.forms import Form
 from ui.parts import markup
+from ui.parts.events import QUIET
 from ui.parts.stage import Forecast, Launcher
 from ui.present import escape
 
@@ -60,7 +61,7 @@ def render(workspace: Workspace, line: gr.HTML, tab: gr.Tab) -> Launcher:
     with gr.Column(elem_id="publish-preview"):
         listing = gr.HTML(_NOT_SHOWN)
         card = gr.Markdown(visible=False, elem_id="publish-card", latex_delimiters=[])
-    tab.select(_who, None, account, show_progress="hidden", api_visibility="private")
+    tab.select(_who, None, account, **QUIET)
     _wire_preview(form, workspace, show, listing, card)
     _wire_choice(form)
     form.follow_artifacts(line)
@@ -98,13 +99,12 @@ def _wire_preview(
         api_visibility="private",
     )
     gr.on(
-        [component.change for component in form.inputs],
+        form.changes,
         present.guarded(forget),
         [*form.inputs, shown],
         [listing, card, shown],
         trigger_mode="always_last",
-        show_progress="hidden",
-        api_visibility="private",
+        **QUIET,
     )
 
 
@@ -121,8 +121,7 @@ def _wire_choice(form: Form[PushConfig]) -> None:
         choose,
         None,
         [form.components["kind"], form.components["model"]],
-        show_progress="hidden",
-        api_visibility="private",
+        **QUIET,
     )
 
 

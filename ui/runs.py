@@ -29,6 +29,7 @@ from core.workspace import Workspace
 from ui import charts
 from ui.assets import script
 from ui.parts import markup
+from ui.parts.events import QUIET
 from ui.parts.preflight import describe_report, is_report, take_batch_size
 from ui.parts.run_rows import (
     BAD_ENDINGS,
@@ -117,8 +118,7 @@ def connect(board: gr.HTML, store: Store, launchers: Sequence[Launcher]) -> None
             guarded(handler),
             None,
             list(dict.fromkeys(outputs)),
-            show_progress="hidden",
-            api_visibility="private",
+            **QUIET,
         )
     if "train" in by_stage:
         take_batch_size(board, by_stage["train"].form)

@@ -14,6 +14,7 @@ from core.workspace import Artifact, Workspace
 from ui import present
 from ui.forms import Form
 from ui.parts import artifacts, markup
+from ui.parts.events import QUIET
 from ui.parts.stage import Earlier, Forecast, Launcher
 from ui.parts.tokens import mark_masked
 
@@ -148,16 +149,14 @@ def _render_list(workspace: Workspace, line: gr.HTML) -> None:
         present.guarded(refresh),
         [chosen, seen],
         [listed, card, chosen, seen],
-        show_progress="hidden",
-        api_visibility="private",
+        **QUIET,
     )
     gr.on(
         [chosen.change, another.click],
         present.guarded(show_row),
         chosen,
         row,
-        show_progress="hidden",
-        api_visibility="private",
+        **QUIET,
     )
 
 

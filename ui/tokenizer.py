@@ -12,6 +12,7 @@ from core.workspace import Artifact, Workspace
 from ui import present
 from ui.forms import Form
 from ui.parts import artifacts, markup
+from ui.parts.events import QUIET
 from ui.parts.stage import Forecast, Launcher
 from ui.parts.tokens import colour_tokens, list_tokens
 
@@ -92,15 +93,13 @@ def _render_list(workspace: Workspace, line: gr.HTML) -> None:
         present.guarded(refresh),
         [chosen, seen],
         [listed, card, chosen, seen],
-        show_progress="hidden",
-        api_visibility="private",
+        **QUIET,
     )
     chosen.change(
         present.guarded(lambda name: _extremes(name, workspace)),
         chosen,
         extremes,
-        show_progress="hidden",
-        api_visibility="private",
+        **QUIET,
     )
     gr.on(
         [chosen.change, sentence.change],
@@ -108,8 +107,7 @@ def _render_list(workspace: Workspace, line: gr.HTML) -> None:
         [chosen, sentence],
         tokens,
         trigger_mode="always_last",
-        show_progress="hidden",
-        api_visibility="private",
+        **QUIET,
     )
 
 

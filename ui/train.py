@@ -25,6 +25,7 @@ from core.workspace import Workspace
 from ui import present
 from ui.forms import Form
 from ui.parts import markup
+from ui.parts.events import QUIET
 from ui.parts.preflight import render_report
 from ui.parts.stage import Earlier, Forecast, Launcher
 from ui.present import escape
@@ -97,9 +98,10 @@ def _offer_what_fits(
     shards, family, objective, _ = chosen
     made_anew = [anew] if anew else []
 
-    def offer(name: str, current: str, aim: str, preset: str, *values: Any) -> list[Any]:
-        shown = values[len(made_anew) :]
-        reasons = {} if any(values[: len(made_anew)]) else _misfits(name, workspace)
+    def offer(
+        name: str, current: str, aim: str, preset: str, typed: Any, anew: bool = False
+    ) -> list[Any]:
+        reasons = {} if anew else _misfits(name, workspace)
         offered = [one for one in _FAMILIES if not reasons.get(one)] or list(_FAMILIES)
         value = current if current in offered else offered[0]
         kept = aim == "auto" or aim in objectives_of_family(value)
@@ -108,19 +110,18 @@ def _offer_what_fits(
             gr.skip() if kept else "auto",
             _say_why(name, offered, reasons),
             *(
-                [gr.skip()] * len(shown)
+                [gr.skip()] * len(form.preset_outputs)
                 if value == current
-                else form.followed(preset, value, *shown)
+                else form.followed(preset, value, typed)
             ),
         ]
 
     gr.on(
         [shards.change, *(box.change for box in made_anew)],
         present.guarded(offer),
-        [*chosen, *made_anew, *form.preset_outputs],
+        [*chosen, form.typed, *made_anew],
         [family, objective, fitting, *form.preset_outputs],
-        show_progress="hidden",
-        api_visibility="private",
+        **QUIET,
     )
 
 
@@ -167,13 +168,12 @@ def _render_hardware(form: Form[TrainConfig]) -> None:
         return _write_up(config) + _hardware(config)
 
     gr.on(
-        None,
+        form.changes,
         look,
         inputs=form.inputs,
         outputs=shown,
         trigger_mode="always_last",
-        show_progress="hidden",
-        api_visibility="private",
+        **QUIET,
     )
 
 

@@ -41,9 +41,8 @@ def rendered(model: type[StageConfig], workspace: Workspace, **options: Any) -> 
 
 
 def values_of(form: Form, **typed: Any) -> list[Any]:
-    """Returns the components' values as the page would send them, some typed over."""
-    own = [typed.get(name, component.value) for name, component in form.components.items()]
-    return [*own, *(c.value for nested in form.nested.values() for c in nested.inputs)]
+    """Returns what the page would send where something was typed, and nothing in other forms."""
+    return [typed, *({} for _ in form.inputs[1:])]
 
 
 def problems(updates: dict[Any, Any], form: Form) -> dict[str, str]:
@@ -88,7 +87,7 @@ def test_numbers_are_written_as_people_type_them(workspace: Workspace) -> None:
         size: int = knob(50_265, "")
 
     form = rendered(Numbers, workspace)
-    assert values_of(form) == ["0.0001", "1e-8", "1", "50265"]
+    assert [one.value for one in form.components.values()] == ["0.0001", "1e-8", "1", "50265"]
     assert form.parse(*values_of(form)) == Numbers()
 
 
@@ -172,11 +171,24 @@ def test_while_typing_there_are_no_notices(workspace: Workspace) -> None:
 def test_a_problem_of_the_text_is_marked_in_its_own_form(workspace: Workspace) -> None:
     form = rendered(ShardConfig, workspace)
     text = form.nested["corpus"]
-    raw = values_of(form)
-    raw[len(form.components) + list(text.components).index("limit")] = "-5"
-    updates = form.guarded(lambda *raw: {"parsed": form.parse(*raw)}, live=True)(*raw)
+    updates = form.guarded(lambda *raw: {"parsed": form.parse(*raw)}, live=True)(
+        {}, {"limit": "-5"}
+    )
     assert problems(updates, form) == {}
     assert "greater than or equal to 1" in problems(updates, text)["limit"]
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [None, 7, "text", ["name"], {"no_such_field": "x"}, {"name": {"a": 1}}, {"vocab_size": 300}],
+    ids=repr,
+)
+def test_what_the_page_would_not_send_is_refused(workspace: Workspace, sent: Any) -> None:
+    form = rendered(TokenizerConfig, workspace)
+    with pytest.raises(ConfigError, match="can't be read"):
+        form.parse(sent, {})
+    with pytest.raises(gr.Error, match="load the page again"):
+        form.guarded(lambda *raw: {"parsed": form.parse(*raw)})(sent, {})
 
 
 @pytest.mark.parametrize(
@@ -224,7 +236,8 @@ def test_a_form_shows_a_config_and_gives_it_back(workspace: Workspace) -> None:
     form = rendered(TrainConfig, workspace)
     config = TrainConfig(preset="flax", shards="rows", size="base", num_train_steps=7, seed=3)
     updates = form.updates(config)
-    assert form.parse(*(updates[component]["value"] for component in form.inputs)) == config
+    shown = {name: updates[component]["value"] for name, component in form.components.items()}
+    assert form.parse(shown) == config
 
 
 def test_a_preset_fills_its_fields(workspace: Workspace) -> None:
@@ -239,7 +252,7 @@ def test_a_preset_fills_its_fields(workspace: Workspace) -> None:
     assert all(value == gr.skip() for value in fill("custom", "roberta"))
     # Another family brings its own numbers, but for what somebody has typed.
     shown = {**filled, "per_replica_batch_size": "7"}
-    followed = dict(zip(names, follow("flax", "t5", *shown.values()), strict=True))
+    followed = dict(zip(names, follow("flax", "t5", shown), strict=True))
     assert followed["learning_rate"] == "0.005"
     assert followed["optimizer"] == "adafactor"
     assert followed["per_replica_batch_size"] == gr.skip()

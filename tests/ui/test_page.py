@@ -63,6 +63,15 @@ def test_building_the_page_imports_no_engine(tmp_path: Path) -> None:
     assert ended.stdout.strip() == "[]"
 
 
+def test_no_handler_takes_a_form_field_by_field(page: gr.Blocks) -> None:
+    """A browser is busy for seconds where handlers have many inputs, or outputs to account for."""
+    handlers = [fn for fn in page.fns.values() if fn.fn]
+    assert len(handlers) > 50
+    for handler in handlers:
+        counted = handler.outputs if handler.show_progress_on is None else handler.show_progress_on
+        assert len(handler.inputs) + len(counted) <= 12, handler.name
+
+
 def test_only_questions_to_models_are_offered_to_strangers(page: gr.Blocks) -> None:
     assert list(page.get_api_info()["named_endpoints"]) == [
         *("/fill_mask", "/generate", "/perplexity")

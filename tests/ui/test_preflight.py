@@ -263,9 +263,8 @@ def forms(workspace: Workspace) -> tuple[Form[TrainConfig], Form[PreflightConfig
 
 
 def values(form: Form[Any], **typed: Any) -> list[Any]:
-    known = {**(form.base.components if form.base else {}), **form.components}
-    named = {id(component): typed.get(name) for name, component in known.items()}
-    return [c.value if named[id(c)] is None else named[id(c)] for c in form.inputs]
+    both = [form, *([form.base] if form.base else [])]
+    return [{n: value for n, value in typed.items() if n in one.components} for one in both]
 
 
 def test_a_form_that_extends_another_shows_only_its_own_fields(workspace: Workspace) -> None:

@@ -45,12 +45,18 @@ def forecast(config: Any) -> Forecast:
 
 
 def values(launcher: Launcher, **changed: Any) -> list[Any]:
-    """Returns what the components hold, with some of them changed by their id or label."""
-    raw = []
-    for component in launcher.inputs:
-        name = component.elem_id or component.label
-        raw.append(changed.get(name.replace("-", "_"), component.value))
-    return raw
+    """Returns what handlers get, with fields changed by their id."""
+    stages = [launcher, launcher._earlier.launcher] if launcher._earlier else [launcher]
+    forms = {form.typed: form for stage in stages for form in stage.form._all()}
+
+    def value_of(component: Any) -> Any:
+        if component not in forms:
+            return changed.get(component.elem_id.replace("-", "_"), component.value)
+        form = forms[component]
+        ids = {name: f"{form.id}_{name}" for name in form.components}
+        return {name: changed[id] for name, id in ids.items() if id in changed}
+
+    return [value_of(component) for component in launcher.inputs]
 
 
 def words_of(updates: dict[Any, Any]) -> str:

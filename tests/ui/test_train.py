@@ -43,18 +43,18 @@ def offer(workspace: Workspace) -> Callable[..., list[Any]]:
     return found
 
 
-def shown(preset: str, family: str, **typed: str) -> list[Any]:
-    """Returns what the fields show that a preset has filled in."""
+def shown(preset: str, family: str, **typed: str) -> dict[str, str]:
+    """Returns what the fields hold that a preset has filled in."""
     with gr.Blocks():
         form = tab.Form(TrainConfig, "train", Workspace("."))
         form.render()
-    return list({**form._filled(preset, family), **typed}.values())
+    return {**form._filled(preset, family), **typed}
 
 
 def test_only_families_that_suit_rows_and_tokenizer_are_offered(
     workspace: Workspace, offer: Callable[..., list[Any]]
 ) -> None:
-    family, objective, why, *_ = offer("mlm", "roberta", "mlm", "flax", False, *shown("flax", "t5"))
+    family, objective, why, *_ = offer("mlm", "roberta", "mlm", "flax", shown("flax", "t5"))
     assert family["choices"] == ["roberta", "bert", "modernbert", "gpt2"]
     assert family["value"] == "roberta"
     assert objective == gr.skip()
@@ -66,9 +66,7 @@ def test_a_family_that_does_not_fit_gives_way_and_its_numbers_with_it(
     offer: Callable[..., list[Any]],
 ) -> None:
     before = shown("flax", "roberta", warmup_steps="7")
-    family, objective, why, *values = offer(
-        "span_corruption", "roberta", "mlm", "flax", False, *before
-    )
+    family, objective, why, *values = offer("span_corruption", "roberta", "mlm", "flax", before)
     after = dict(zip(FIELDS, values, strict=True))
     assert (family["choices"], family["value"], objective) == (["t5"], "t5", "auto")
     assert "roberta, bert, modernbert, bart: the tokenizer lacks a mask token" in why
@@ -79,7 +77,7 @@ def test_a_family_that_does_not_fit_gives_way_and_its_numbers_with_it(
 def test_all_families_are_offered_where_new_shards_are_to_be_made(
     offer: Callable[..., list[Any]],
 ) -> None:
-    family, _, why, *_ = offer("mlm", "roberta", "auto", "flax", True, *shown("flax", "roberta"))
+    family, _, why, *_ = offer("mlm", "roberta", "auto", "flax", shown("flax", "roberta"), True)
     assert len(family["choices"]) == 6 and why == ""
     with pytest.raises(ConfigError, match="laid out for another objective"):
         tab._check_rows(ShardConfig(objective="mlm"), TrainConfig(family="t5"))

@@ -133,6 +133,26 @@ window.studio ??= (() => {
   };
   const repaint = () => painted.forEach((problems, form) => paint(form, problems, false));
 
+  // What was typed into forms. It is handed over at once, so that no button is ahead of it; where
+  // several fields change together, the first hands it over for all.
+  const forms = {};
+  const formOf = (id) => (forms[id] ??= { values: {}, asked: false, changes: 0 });
+  const typed = async (id, field, value) => {
+    const form = formOf(id);
+    form.values[field] = value;
+    if (form.asked) return undefined;
+    form.asked = true;
+    await null;
+    form.asked = false;
+    return [{ ...form.values }];
+  };
+  // Resolves to a new number when a form has rested for a moment, otherwise to nothing.
+  const rest = async (id) => {
+    const changes = (formOf(id).changes += 1);
+    await new Promise((resolve) => setTimeout(resolve, 150));
+    return changes === formOf(id).changes ? [changes] : undefined;
+  };
+
   // An error as a card, for the place where it happened.
   const problemCard = (error, ...more) =>
     h("div", { class: "ps-error", role: "alert" },
@@ -175,5 +195,5 @@ window.studio ??= (() => {
   document.addEventListener("click", onClick);
   document.addEventListener("focusin", onFocus);
 
-  return { h, ask, poll, isShown, number, compact, duration, ago, place, go, paint, repaint, problemCard, viewing: "" };
+  return { h, ask, poll, isShown, number, compact, duration, ago, place, go, typed, rest, paint, repaint, problemCard, viewing: "" };
 })();

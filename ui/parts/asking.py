@@ -21,6 +21,7 @@ from core.models.architecture import Architecture
 from ui import present
 from ui.assets import script
 from ui.parts import answers, markup
+from ui.parts.events import QUIET
 
 MOST_PREDICTIONS = 20
 # Those who wait together for masks are answered together.
@@ -173,7 +174,7 @@ def render_masks(asked: Asked, chips: gr.HTML, *, visible: bool = True) -> AskFo
         concurrency_id="fill_mask",
         concurrency_limit=ASKERS_AT_ONCE,
     )
-    chips.pick(_picked, None, text, show_progress="hidden", api_visibility="private").then(
+    chips.pick(_picked, None, text, **QUIET).then(
         present.guarded(asked.of_this(fill_if_suitable)),
         inputs,
         answer,
@@ -223,8 +224,7 @@ def render_writing(
         present.guarded_stream(asked.of_this(write)),
         asked.inputs(prompt, *settings),
         [answer, ask, stop],
-        show_progress="hidden",
-        api_visibility="private",
+        **QUIET,
         # One that is stopped before its first word counts as under way for a while.
         trigger_mode="multiple",
         concurrency_id="generate",
@@ -234,16 +234,14 @@ def render_writing(
     stop.click(
         lambda: None,
         cancels=[started],
-        show_progress="hidden",
-        api_visibility="private",
+        **QUIET,
     ).then(
         lambda shown: (answers.stopped(shown), gr.update(visible=True), gr.update(visible=False)),
         answer,
         [answer, ask, stop],
-        show_progress="hidden",
-        api_visibility="private",
+        **QUIET,
     )
-    chips.pick(_picked, None, prompt, show_progress="hidden", api_visibility="private")
+    chips.pick(_picked, None, prompt, **QUIET)
     return AskForm(column, prompt)
 
 

@@ -21,6 +21,7 @@ from core.workspace import Artifact, Workspace
 from ui.assets import script
 from ui.forms import Form
 from ui.parts import artifacts
+from ui.parts.events import QUIET
 from ui.parts.markup import byte_count, count, short_count
 from ui.parts.run_rows import BAD_ENDINGS, summarize
 from ui.present import answering
@@ -68,13 +69,12 @@ def render_report(workspace: Workspace, store: Store, form: Form[PreflightConfig
         return {"settings": settings_of(config), "price": config.price_per_chip_hour}
 
     gr.on(
-        None,
+        form.changes,
         follow,
         inputs=form.inputs,
         outputs=board,
         trigger_mode="always_last",
-        show_progress="hidden",
-        api_visibility="private",
+        **QUIET,
     )
     assert form.base is not None
     take_batch_size(board, form.base)
@@ -90,8 +90,7 @@ def take_batch_size(board: gr.HTML, form: Form[Any]) -> None:
         use,
         None,
         form.components["per_replica_batch_size"],
-        show_progress="hidden",
-        api_visibility="private",
+        **QUIET,
     )
 
 

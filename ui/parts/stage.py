@@ -20,6 +20,7 @@ from core.runs.commands import python_script, shell_line
 from core.workspace import Workspace
 from ui.forms import Form
 from ui.parts import markup
+from ui.parts.events import QUIET
 from ui.present import error_card, escape
 
 _IN_ONE_GO = (
@@ -92,7 +93,7 @@ class Launcher:
 
     @property
     def inputs(self) -> list[Any]:
-        """Returns the components that handlers take: the form's, then those of earlier stages."""
+        """Returns what handlers take: of the form, then of the earlier stages."""
         return [*self.form.inputs, *self._earlier_inputs]
 
     def render_facts(self) -> None:
@@ -117,13 +118,18 @@ class Launcher:
             self._command = gr.HTML()
         unsettled = {self._facts: "", self._command: _UNSETTLED}
         shown = [self._facts, self._start, self._command, *self._choices]
-        self.form.on_change(self._foresee, shown, otherwise=unsettled, also=self._earlier_inputs)
+        self.form.on_change(
+            self._foresee,
+            shown,
+            otherwise=unsettled,
+            also=self._earlier_inputs,
+            when=self._changes,
+        )
         self._start.click(
             self.form.guarded(self._submit),
             inputs=self.inputs,
             outputs=[self._answer, *self.form.problem_outputs],
-            show_progress="hidden",
-            api_visibility="private",
+            **QUIET,
         )
 
     def updates(self, config: StageConfig) -> dict[Any, Any]:
@@ -133,7 +139,7 @@ class Launcher:
     @property
     def outputs(self) -> list[Any]:
         """Returns the components that `updates` may change."""
-        return [*self.form.inputs, *self._choices]
+        return [*self.form.fields, *self._choices]
 
     @property
     def anew(self) -> gr.Checkbox | None:
@@ -147,6 +153,12 @@ class Launcher:
     @property
     def _earlier_inputs(self) -> list[Any]:
         return [*self._choices, *self._earlier.launcher.inputs] if self._earlier else []
+
+    @property
+    def _changes(self) -> list[Any]:
+        """Returns the triggers of what follows from `inputs`."""
+        earlier = self._earlier.launcher._changes if self._earlier else []
+        return [*self.form.changes, *(box.change for box in self._choices), *earlier]
 
     def _stages(self, raw: Sequence[Any], *, check: bool = False) -> Stages:
         """Returns the stages that these values ask for, this one last.
