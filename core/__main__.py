@@ -14,6 +14,7 @@ import sys
 import time
 from collections.abc import Callable, Generator, Sequence
 from contextlib import suppress
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,7 @@ from core.config import (
     flag_of,
     load_config_file,
     plain_type,
+    title_of,
 )
 from core.errors import ConfigError, StudioError
 from core.inference import DTYPES
@@ -153,10 +155,13 @@ def _run_suggest(options: argparse.Namespace) -> int:
     found = suggest(config, inputs, hours=options.hours, tokens=options.tokens, flops=flops)
     command = shell_line("train", TrainConfig.parse({**values, **found.values}))
     if options.json:
-        said = {"values": found.values, "reasons": found.reasons, "command": command}
-        print(json.dumps(said, ensure_ascii=False))
+        print(json.dumps({**asdict(found), "command": command}, ensure_ascii=False))
         return EXIT_DONE
-    for line in (*([device] if device else []), *found.reasons, "", command):
+    reasons = [
+        f"{title_of(name, TrainConfig.model_fields[name])} {found.values[name]}: {why}"
+        for name, why in found.reasons.items()
+    ]
+    for line in (*([device] if device else []), *reasons, *found.remarks, "", command):
         print(line)
     return EXIT_DONE
 

@@ -208,14 +208,18 @@ class Form(Generic[ConfigT]):
 
     def updates(self, config: StageConfig) -> dict[Component, Any]:
         """Returns updates that make the form show a config (nested forms as well)."""
-        own = {
-            component: _shown_as(self.model.model_fields[name], getattr(config, name))
-            for name, component in self.components.items()
-        }
+        own = self.updates_of({name: getattr(config, name) for name in self.components})
         others = [form.updates(getattr(config, name)) for name, form in self.nested.items()]
         if self.base:
             others.append(self.base.updates(config))
         return functools.reduce(lambda left, right: {**left, **right}, others, own)
+
+    def updates_of(self, values: Mapping[str, Any]) -> dict[Component, Any]:
+        """Returns updates that make some of this form's fields show values of the config."""
+        return {
+            self.components[name]: _shown_as(self.model.model_fields[name], value)
+            for name, value in values.items()
+        }
 
     def follow_artifacts(self, line: gr.HTML) -> None:
         """Keeps the menus that name artifacts up to date.

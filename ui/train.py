@@ -24,7 +24,7 @@ from core.training.inputs import TrainingInputs, objective_name, open_inputs
 from core.workspace import Workspace
 from ui import present
 from ui.forms import Form
-from ui.parts import markup
+from ui.parts import dial, markup
 from ui.parts.events import QUIET
 from ui.parts.preflight import render_report
 from ui.parts.stage import Earlier, Forecast, Launcher
@@ -67,12 +67,15 @@ def render(
         summarize=_summarize,
         earlier=Earlier(rows, "shards", "Make new shards first, from the text", _check_rows),
     )
+    above = gr.Column(elem_classes=["ps-card"])
     with gr.Column(elem_classes=["ps-card"]):
         form.render()
         fitting = gr.HTML(elem_id="train-fitting")
         launcher.render_facts()
         _render_hardware(form)
         launcher.render_start("Train")
+    with above:
+        dial.render(form, workspace)
     form.follow_artifacts(line)
     _offer_what_fits(form, fitting, launcher.anew, workspace)
     return launcher, _render_preflight(workspace, store, form)

@@ -45,10 +45,12 @@ class Suggestion:
     Attributes:
         values: By field of `TrainConfig`.
         reasons: A sentence for each.
+        remarks: What else there is to say.
     """
 
     values: dict[str, Any]
-    reasons: list[str]
+    reasons: dict[str, str]
+    remarks: list[str]
 
 
 def suggest(
@@ -102,19 +104,19 @@ def suggest(
         "num_train_steps": steps,
         "learning_rate": settled.learning_rate,
     }
-    reasons = [
-        _why_size(size, architecture, wanted, hours, flops),
-        f"Batch {batch}: the most rows, of {_BATCHES[0]} to {_BATCHES[-1]}, with which there are "
-        f"{_FEWEST_STEPS:,} steps, or the fewest.",
-        f"Steps {steps:,}: {read:,} tokens, of which a step reads {batch * row_length:,}.",
-        f"Learning rate {settled.learning_rate:.2g}: {config.optimizer}'s at a width of "
+    reasons = {
+        "size": _why_size(architecture, wanted, hours, flops),
+        "per_replica_batch_size": f"The most rows, of {_BATCHES[0]} to {_BATCHES[-1]}, with which "
+        f"there are {_FEWEST_STEPS:,} steps, or the fewest.",
+        "num_train_steps": f"{read:,} tokens, of which a step reads {batch * row_length:,}.",
+        "learning_rate": f"What suits {config.optimizer} at a width of "
         f"{architecture.hidden_size} (docs/recipe.md).",
-        *_remarks(epochs, wanted, read),
-    ]
+    }
     if epochs > _DROPOUT_FROM_EPOCHS:
-        values |= {"hidden_dropout_prob": 0.1, "attention_probs_dropout_prob": 0.1}
-        reasons.append("Dropout 0.1: each text is seen so often that it could be learned by heart.")
-    return Suggestion(values, reasons)
+        for name in ("hidden_dropout_prob", "attention_probs_dropout_prob"):
+            values[name] = 0.1
+            reasons[name] = "Each text is seen so often that it could be learned by heart."
+    return Suggestion(values, reasons, _remarks(epochs, wanted, read))
 
 
 def sizes_of(family: str) -> tuple[Size, ...]:
@@ -200,15 +202,15 @@ def _body_parameters(architecture: Architecture) -> int:
 
 
 def _why_size(
-    size: str, architecture: Architecture, tokens: int, hours: float | None, flops: float | None
+    architecture: Architecture, tokens: int, hours: float | None, flops: float | None
 ) -> str:
     body = _body_parameters(architecture)
     read = f"{tokens:,} tokens"
     if hours is not None:
         read += f", which {hours:g} hours at about {(flops or 0) / 1e9:,.0f} GFLOP/s come to"
     return (
-        f"Size {size}: it sees {read}: {tokens / body:,.0f} for each of its {body:,} parameters "
-        f"beside the tables, the nearest to {TOKENS_PER_PARAMETER} that there is."
+        f"It sees {read}: {tokens / body:,.0f} for each of its {body:,} parameters beside the "
+        f"tables, the nearest to {TOKENS_PER_PARAMETER} that there is."
     )
 
 

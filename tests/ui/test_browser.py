@@ -120,6 +120,7 @@ def test_all_tabs_from_text_to_a_filled_mask(
         see_tokens(visitor)
         make_shards(visitor, store)
         see_a_row(visitor)
+        turn_the_dial(visitor)
         fill_in_training(visitor, steps=30)
         button = visitor.page.locator("#train-start")
         visitor.wait_for(
@@ -143,6 +144,20 @@ def see_tokens(visitor: Visitor) -> None:
 def see_a_row(visitor: Visitor) -> None:
     masked = visitor.page.locator("#shards-row .masked")
     visitor.wait_for(lambda: masked.count() > 0, A_PAGE_SECONDS, "a row with masks")
+
+
+def turn_the_dial(visitor: Visitor) -> None:
+    visitor.open("Train")
+    visitor.pick("dial-unit", "Tokens")
+    visitor.type("dial-amount", "20,000")
+    visitor.page.locator("#dial-suggest").click()
+    suggested = visitor.page.locator("#dial-answer td:text-is('Steps') + td").inner_text()
+    visitor.page.locator("#dial-use").click()
+    visitor.wait_for(
+        lambda: f"for {suggested} steps" in visitor.page.locator("#train-start").inner_text(),
+        A_PAGE_SECONDS,
+        "what was suggested is in the form",
+    )
 
 
 def see_curves(visitor: Visitor, run: str) -> None:

@@ -1,0 +1,73 @@
+"""The dial: what the shell suggests, as a table, and into the form."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import gradio as gr
+import pytest
+
+from core.config import TrainConfig
+from core.errors import ConfigError, StudioError
+from core.workspace import Workspace
+from tests.core.training.test_trainer import make_inputs
+from ui.forms import Form
+from ui.parts import dial
+
+
+@pytest.fixture(scope="module")
+def workspace(tmp_path_factory: pytest.TempPathFactory) -> Workspace:
+    return make_inputs(tmp_path_factory.mktemp("dial"))
+
+
+def suggest_of(form: Form[TrainConfig], workspace: Workspace) -> tuple[Any, dict[str, Any]]:
+    """Returns the handler of the button, and the dial's components by id."""
+    with gr.Blocks() as page:
+        form.render()
+        dial.render(form, workspace)
+    [handler] = [fn.fn for fn in page.fns.values() if getattr(fn.fn, "__name__", "") == "suggest"]
+    return handler, {block.elem_id: block for block in page.blocks.values() if block.elem_id}
+
+
+def test_the_shell_suggests_and_the_form_takes_it(workspace: Workspace) -> None:
+    form = Form(TrainConfig, "train", workspace)
+    suggest, parts = suggest_of(form, workspace)
+    updates = suggest({"shards": "rows", "family": "bert"}, "tokens", "200,000")
+    table = updates[parts["dial-answer"]]
+    assert '<td data-label="Value">tiny</td>' in table and "It sees 200,000 tokens" in table
+    [values] = [value for key, value in updates.items() if isinstance(key, gr.State)]
+    shown = {one.elem_id: update["value"] for one, update in form.updates_of(values).items()}
+    assert shown["train-size"] == "tiny"
+    assert int(shown["train-num_train_steps"]) == values["num_train_steps"] > 0
+    assert updates[parts["dial-use"]]["visible"]
+
+
+def test_what_the_shell_finds_wrong_is_shown_and_marked(workspace: Workspace) -> None:
+    form = Form(TrainConfig, "train", workspace)
+    suggest, parts = suggest_of(form, workspace)
+    updates = suggest({"shards": "missing"}, "tokens", "2e5")
+    assert "missing" in updates[parts["dial-answer"]]
+    assert "ps-error" in updates[parts["dial-answer"]]
+    assert not updates[parts["dial-use"]]["visible"]
+    wrong = suggest({"learning_rate": "fast"}, "tokens", "2e5")
+    assert "learning_rate" in wrong[form.problems]["problems"]
+
+
+@pytest.mark.parametrize(
+    ("typed", "number"), [("2", 2), ("0.5", 0.5), ("5e8", 5e8), ("500,000 000", 5e8)]
+)
+def test_numbers_are_read_as_people_type_them(typed: str, number: float) -> None:
+    assert dial._number(typed) == number
+
+
+@pytest.mark.parametrize("typed", ["", "many", "0", "-1", "nan", "inf", None, ["2"]])
+def test_other_things_are_no_budget(typed: Any) -> None:
+    with pytest.raises(ConfigError, match="no number of hours or tokens"):
+        dial._number(typed)
+
+
+def test_a_shell_that_does_not_answer_is_said(tmp_path: Path) -> None:
+    with pytest.raises(StudioError, match="gave no answer") as error:
+        dial._ask(TrainConfig(), "tokens", 0.3, Workspace(tmp_path))
+    assert "a whole number from 1" in error.value.received

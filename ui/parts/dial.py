@@ -1,0 +1,159 @@
+"""The dial above the Train form: from the hours or the tokens there are to settings, with reasons.
+
+They are worked out by `python -m core suggest`, in a process of its own: it may load an engine.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+import gradio as gr
+
+from core.config import TrainConfig, title_of
+from core.errors import ConfigError, RunError, StudioError
+from core.runs.commands import shell_line
+from core.runs.worker import child_environment
+from core.workspace import Workspace
+from ui import present
+from ui.forms import Form
+from ui.parts import markup
+from ui.parts.events import QUIET
+from ui.present import escape
+
+_ABOUT = """
+<h3 class="ps-subheading">How large, and for how long?</h3>
+<p class="ps-note">Give the hours or the tokens that you have: size, batch, steps and rate follow
+from them, for the shards below. Hours are reckoned for this machine.</p>
+"""
+# An engine is loaded, and a product of matrices timed.
+_MOST_SECONDS = 180
+
+
+def render(form: Form[TrainConfig], workspace: Workspace) -> None:
+    """Makes the dial.
+
+    Args:
+        form: What is derived goes by what is chosen there, and can be put there.
+        workspace: Where the shards are.
+    """
+    with gr.Column(elem_classes=["ps-dial"]):
+        gr.HTML(_ABOUT)
+        with gr.Row(elem_classes=["ps-inline"]):
+            unit = gr.Radio(
+                [("Hours", "hours"), ("Tokens", "tokens")],
+                value="hours",
+                label="I have",
+                elem_id="dial-unit",
+                min_width=150,
+                scale=0,
+            )
+            amount = gr.Textbox(
+                "2",
+                label="How many",
+                max_lines=1,
+                elem_id="dial-amount",
+                elem_classes=["ps-decimal"],
+                min_width=150,
+                scale=0,
+            )
+            ask = gr.Button("Suggest", elem_id="dial-suggest", scale=0)
+        answer = gr.HTML(elem_id="dial-answer")
+        use = gr.Button("Use these", elem_id="dial-use", visible=False)
+    found = gr.State({})
+
+    def suggest(*raw: Any) -> dict[Any, Any]:
+        *values, chosen, typed = raw
+        config = form.parse(*values)
+        try:
+            said = _ask(config, str(chosen), _number(typed), workspace)
+        except StudioError as error:
+            problem = {answer: present.error_card(error), use: gr.update(visible=False)}
+            return {**problem, **form.beside_field(error)}
+        return {answer: _table(said), use: gr.update(visible=True), found: said["values"]}
+
+    gr.on(
+        [ask.click, amount.submit],
+        form.guarded(suggest),
+        [*form.inputs, unit, amount],
+        [answer, use, found, *form.problem_outputs],
+        show_progress_on=[answer],
+        api_visibility="private",
+    )
+    use.click(present.guarded(form.updates_of), found, form.fields, **QUIET)
+
+
+def _number(typed: Any) -> float:
+    """Returns a number as people type it: 2, 0.5, 5e8, 500,000,000."""
+    try:
+        number = float(re.sub(r"[\s,_]", "", str(typed)))
+    except ValueError:
+        number = math.nan
+    if not 0 < number < math.inf:
+        raise ConfigError(
+            "That is no number of hours or tokens",
+            expected="a number above 0, such as 2 or 5e8",
+            received=str(typed) or "nothing",
+            fix="give the hours or the tokens that you have",
+        )
+    return number
+
+
+def _ask(config: TrainConfig, unit: str, amount: float, workspace: Workspace) -> dict[str, Any]:
+    """Returns what the shell suggests: values, reasons and remarks.
+
+    Raises:
+        StudioError: The shell's own, or there was no answer.
+    """
+    line = shell_line("suggest", config, str(workspace.root))
+    number = f"{amount:.0f}" if unit == "tokens" else f"{amount:g}"
+    command = [*shlex.split(line)[1:], "--tokens" if unit == "tokens" else "--hours", number]
+    try:
+        ended = subprocess.run(
+            [sys.executable, *command, "--json"],
+            capture_output=True,
+            text=True,
+            env=child_environment(),
+            stdin=subprocess.DEVNULL,
+            timeout=_MOST_SECONDS,
+            check=False,
+        )
+    except subprocess.TimeoutExpired as error:
+        raise _no_answer(f"nothing within {_MOST_SECONDS} s") from error
+    try:
+        said = json.loads(ended.stdout.strip().splitlines()[-1])
+    except (IndexError, ValueError) as error:
+        raise _no_answer(ended.stderr.strip()[-500:]) from error
+    if "error" in said:
+        raise StudioError(**said["error"])
+    return dict(said)
+
+
+def _no_answer(received: str) -> StudioError:
+    return RunError(
+        "The dial gave no answer",
+        expected="what `python -m core suggest` prints",
+        received=received,
+        fix="run that command in a shell to see what is wrong",
+    )
+
+
+def _table(said: Mapping[str, Any]) -> str:
+    rows = [
+        (title_of(name, TrainConfig.model_fields[name]), _shown(value), said["reasons"][name])
+        for name, value in said["values"].items()
+    ]
+    remarks = "".join(f'<p class="ps-note">{escape(remark)}</p>' for remark in said["remarks"])
+    return markup.table(("Setting", "Value", "Why"), rows, label="Suggested settings") + remarks
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, int):
+        return markup.count(value)
+    return f"{value:g}" if isinstance(value, float) else str(value)
