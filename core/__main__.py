@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import sys
 import time
@@ -510,10 +511,18 @@ def _add_suggest(commands: Any, common: argparse.ArgumentParser) -> None:
     about = "Derive size, batch, steps and learning rate from the hours or tokens there are."
     parser = _add_command(commands, common, "suggest", about, _run_suggest)
     parser.set_defaults(stage="train")
-    parser.add_argument("--hours", type=float, default=None, help="that the run may take here")
+    parser.add_argument("--hours", type=_hours, default=None, help="that the run may take here")
     parser.add_argument("--tokens", type=_count, default=None, help="to read, such as 5e8")
     _add_config_file(parser)
     _add_fields(parser, TrainConfig)
+
+
+def _hours(text: str) -> float:
+    """Returns a number of hours, which may be written like 0.5."""
+    number = float(text)
+    if not 0 < number < math.inf:
+        raise argparse.ArgumentTypeError(f"a number above 0 is expected, not {text}")
+    return number
 
 
 def _count(text: str) -> int:

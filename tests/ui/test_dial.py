@@ -69,5 +69,5 @@ def test_other_things_are_no_budget(typed: Any) -> None:
 
 def test_a_shell_that_does_not_answer_is_said(tmp_path: Path) -> None:
     with pytest.raises(StudioError, match="gave no answer") as error:
-        dial._ask(TrainConfig(), "tokens", 0.3, Workspace(tmp_path))
-    assert "a whole number from 1" in error.value.received
+        dial._ask(TrainConfig(), "hours", -1.0, Workspace(tmp_path))
+    assert "a number above 0" in error.value.received
