@@ -15,15 +15,24 @@ import argparse
 import json
 import os
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
-from benchmarks.throughput import describe_machine
+from benchmarks.sides import (
+    Answer,
+    Prepare,
+    Side,
+    add_side_arguments,
+    answer_if_asked,
+    ask_in_turn,
+    describe_machine,
+    open_sides,
+)
 
 # With random weights two tokens come to a tie sooner or later, and rounding decides.
 SAME_TOKENS = 48
@@ -40,11 +49,9 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--families", nargs="+", choices=FAMILIES, default=FAMILIES)
     parser.add_argument("--dtypes", nargs="+", choices=DTYPES, default=DTYPES)
-    parser.add_argument("--side", choices=SIDES, help=argparse.SUPPRESS)
-    parser.add_argument("--folder", type=Path, help=argparse.SUPPRESS)
+    add_side_arguments(parser)
     options = parser.parse_args()
-    if options.side:
-        answer(SIDES[options.side], options.folder, options.new_tokens)
+    if answer_if_asked(options, SIDES):
         return
     with tempfile.TemporaryDirectory() as name:
         write_models(Path(name), options.size)
@@ -73,70 +80,51 @@ def write_models(folder: Path, size: str) -> None:
 
 def compare(folder: Path, options: argparse.Namespace) -> None:
     """Prints the figures as they come, for people, and on the last line as JSON."""
-    workers = {side: start(side, folder, options.new_tokens) for side in SIDES}
     print(f"{options.size}, vocabulary {VOCAB_SIZE}, {options.new_tokens} new tokens, greedy; "
           f"{describe_machine()}; load {os.getloadavg()[0]:.1f}", flush=True)  # fmt: skip
     summary = {}
-    try:
+    setup = {"folder": str(folder), "new_tokens": options.new_tokens}
+    with open_sides("benchmarks.generation", SIDES, setup) as sides:
         for dtype in options.dtypes:
             for family in options.families:
-                figures = measure(workers, family, dtype, options.rounds)
+                figures = measure(sides, family, dtype, options.rounds)
                 ours, theirs = (statistics.median(figures[side]) for side in ("ours", "torch"))
                 spread = f"{min(figures['ours']):.0f} to {max(figures['ours']):.0f}"
                 print(f"  {family:5} {dtype:9} ours {ours:6.0f} tokens/s ({spread}), "
                       f"PyTorch {theirs:6.0f}, ratio {ours / theirs:.2f}", flush=True)  # fmt: skip
                 figure = {"ours": ours, "torch": theirs, "ratio": ours / theirs}
                 summary[f"{family} {dtype}"] = figure
-    finally:
-        for worker in workers.values():
-            worker.terminate()
-            worker.wait()
     print(json.dumps(summary))
 
 
 def measure(
-    workers: dict[str, subprocess.Popen[str]], family: str, dtype: str, rounds: int
+    sides: Mapping[str, Side], family: str, dtype: str, rounds: int
 ) -> dict[str, list[float]]:
     """Returns the tokens/s of each round by side; in float32 both must begin alike."""
-    written = {side: ask(workers[side], family, dtype)[1][:SAME_TOKENS] for side in SIDES}
+    question = [family, dtype]
+    written = {name: side.ask(question)[1][:SAME_TOKENS] for name, side in sides.items()}
     if dtype == "float32" and written["ours"] != written["torch"]:
         sys.exit(f"{family}: the sides write different tokens: {written}")
-    figures: dict[str, list[float]] = {side: [] for side in SIDES}
-    for number in range(rounds):
-        for side in SIDES if number % 2 else reversed(SIDES):
-            figures[side].append(ask(workers[side], family, dtype)[0])
-    return figures
-
-
-def start(side: str, folder: Path, new_tokens: int) -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", "benchmarks.generation", "--side", side]
-    return subprocess.Popen(
-        [*command, "--folder", str(folder), "--new-tokens", str(new_tokens)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-        env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": "-1"},
-    )
-
-
-def ask(worker: subprocess.Popen[str], family: str, dtype: str) -> tuple[float, list[int]]:
-    """Lets a side write once, and returns its tokens/s and the tokens."""
-    assert worker.stdin and worker.stdout
-    print(json.dumps([family, dtype]), file=worker.stdin, flush=True)
-    seconds, ids = json.loads(worker.stdout.readline())
-    return len(ids) / seconds, ids
+    found = ask_in_turn(sides, question, rounds)
+    return {name: [len(ids) / seconds for seconds, ids in all] for name, all in found.items()}
 
 
 Write = Callable[[Path, str, int], list[int]]
 
 
-def answer(write: Write, folder: Path, new_tokens: int) -> None:
-    """Writes whenever it is asked to; the first time includes loading and compiling."""
-    for line in sys.stdin:
-        family, dtype = json.loads(line)
-        started = time.perf_counter()
-        ids = write(folder / family, dtype, new_tokens)
-        print(json.dumps([time.perf_counter() - started, ids]), flush=True)
+def answering(write: Write) -> Prepare:
+    """Returns a side that writes whenever it is asked to; the first time it loads and compiles."""
+
+    def prepare(setup: Mapping[str, Any]) -> Answer:
+        def answer(question: list[str]) -> tuple[float, list[int]]:
+            family, dtype = question
+            started = time.perf_counter()
+            ids = write(Path(setup["folder"]) / family, dtype, setup["new_tokens"])
+            return time.perf_counter() - started, ids
+
+        return answer
+
+    return prepare
 
 
 def write_ours(folder: Path, dtype: str, new_tokens: int) -> list[int]:
@@ -168,7 +156,7 @@ def write_torch(folder: Path, dtype: str, new_tokens: int) -> list[int]:
     return ids[given.input_ids.shape[1] if "gpt2" in folder.name else 1 :]
 
 
-SIDES = {"ours": write_ours, "torch": write_torch}
+SIDES = {"ours": answering(write_ours), "torch": answering(write_torch)}
 
 if __name__ == "__main__":
     main()

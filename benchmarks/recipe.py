@@ -20,8 +20,8 @@ from pathlib import Path
 from statistics import mean
 from typing import Any
 
-from benchmarks.throughput import describe_machine
-from benchmarks.time_to_loss import prepare_corpus
+from benchmarks.corpora import prepare_corpus
+from benchmarks.sides import describe_machine
 
 BATCH, LENGTH, VOCAB_SIZE = 32, 64, 4096
 # What differs from the preset; `steps` is a factor.

@@ -15,12 +15,9 @@ both; a figure is the median over the rounds of the round's median step.
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
-import os
-import platform
 import statistics
-import subprocess
-import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -30,30 +27,35 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.sides import (
+    Answer,
+    add_side_arguments,
+    answer_if_asked,
+    ask_in_turn,
+    describe_machine,
+    open_sides,
+)
+
 MASK_ID, PAD_ID, SPECIAL_IDS = 4, 3, 5
-SIDES = ("ours", "torch")
 
 
 @dataclass(frozen=True)
 class Shapes:
     """What is trained, the same on both sides."""
 
-    size: str
-    batch: int
-    length: int
-    vocab_size: int
-    dropout: float
-    dtype: str
-    engine: str
-    steps: int
+    size: str = "mini"
+    batch: int = 32
+    length: int = 128
+    vocab_size: int = 10_000
+    dropout: float = 0.1
+    dtype: str = "float32"
+    engine: str = "tensorflow"
+    steps: int = 8
 
 
 def main() -> None:
     options = parse_arguments()
-    if options.side:
-        shapes = Shapes(**json.loads(options.shapes))
-        answer_rounds({"ours": prepare_ours, "torch": prepare_torch}[options.side](shapes), shapes)
-    else:
+    if not answer_if_asked(options, SIDES):
         shapes = Shapes(**{name: getattr(options, name) for name in Shapes.__annotations__})
         report(compare(shapes, options.rounds), shapes)
 
@@ -69,27 +71,18 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--engine", choices=["tensorflow", "jax"], default="tensorflow")
     parser.add_argument("--steps", type=int, default=8, help="steps in a round")
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--side", choices=SIDES, help=argparse.SUPPRESS)
-    parser.add_argument("--shapes", help=argparse.SUPPRESS)
+    add_side_arguments(parser)
     return parser.parse_args()
 
 
 def compare(shapes: Shapes, rounds: int) -> dict[str, list[float]]:
     """Returns the tokens/s of each round by side."""
-    sides = [side for side in SIDES if side == "ours" or find_spec("torch")]
-    if "torch" not in sides:
+    names = [name for name in SIDES if name == "ours" or find_spec("torch")]
+    if "torch" not in names:
         print("PyTorch isn't installed: only our side is measured (pip install torch==2.13.0)")
-    workers = {side: start(side, shapes) for side in sides}
-    try:
-        found: dict[str, list[float]] = {side: [] for side in sides}
-        for number in range(rounds):
-            for side in sides if number % 2 else reversed(sides):
-                found[side].append(ask(workers[side]))
-        return found
-    finally:
-        for worker in workers.values():
-            worker.terminate()
-            worker.wait()
+    with open_sides("benchmarks.throughput", names, vars(shapes)) as sides:
+        ask_in_turn(sides, 2, 1)
+        return ask_in_turn(sides, shapes.steps, rounds)
 
 
 def report(found: dict[str, list[float]], shapes: Shapes) -> None:
@@ -109,41 +102,19 @@ def report(found: dict[str, list[float]], shapes: Shapes) -> None:
     print(json.dumps({"tokens_per_second": medians, "ratio": ratio, **vars(shapes)}))
 
 
-def start(side: str, shapes: Shapes) -> subprocess.Popen[str]:
-    """Starts a side's process and waits until it has compiled and warmed up."""
-    command = [sys.executable, "-m", "benchmarks.throughput", "--side", side]
-    worker = subprocess.Popen(
-        [*command, "--shapes", json.dumps(vars(shapes))],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-        env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": "-1"},
-    )
-    ask(worker)
-    return worker
+def rounds_of(step: Callable[[int], None], shapes: Shapes) -> Answer:
+    """Returns what takes a number of steps and returns their median tokens/s."""
+    numbers = itertools.count()
 
-
-def ask(worker: subprocess.Popen[str]) -> float:
-    """Lets a side do one round and returns its tokens/s."""
-    assert worker.stdin is not None and worker.stdout is not None
-    print("round", file=worker.stdin, flush=True)
-    line = worker.stdout.readline()
-    if not line:
-        raise SystemExit(f"A side ended with exit code {worker.wait()}.")
-    return float(line)
-
-
-def answer_rounds(step: Callable[[int], None], shapes: Shapes) -> None:
-    """Does a round for each line of stdin and prints its tokens/s."""
-    number = 0
-    for _ in sys.stdin:
+    def answer(steps: int) -> float:
         seconds = []
-        for _ in range(shapes.steps):
+        for _ in range(steps):
             began = time.perf_counter()
-            step(number)
+            step(next(numbers))
             seconds.append(time.perf_counter() - began)
-            number += 1
-        print(shapes.batch * shapes.length / statistics.median(seconds), flush=True)
+        return shapes.batch * shapes.length / statistics.median(seconds)
+
+    return answer
 
 
 def make_rows(shapes: Shapes) -> np.ndarray:
@@ -235,14 +206,10 @@ def peer_model(size: str, vocab_size: int, length: int, pad_id: int, dropout: fl
     return RobertaForMaskedLM._from_config(config, attn_implementation="sdpa").train()
 
 
-def describe_machine() -> str:
-    try:
-        with open("/proc/cpuinfo") as file:
-            names = [line.split(":")[1].strip() for line in file if line.startswith("model name")]
-    except OSError:
-        names = []
-    return f"{os.cpu_count()} cores of {names[0] if names else platform.processor()}"
-
+SIDES = {
+    "ours": lambda setup: rounds_of(prepare_ours(Shapes(**setup)), Shapes(**setup)),
+    "torch": lambda setup: rounds_of(prepare_torch(Shapes(**setup)), Shapes(**setup)),
+}
 
 if __name__ == "__main__":
     main()

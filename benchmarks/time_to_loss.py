@@ -36,10 +36,11 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.throughput import describe_machine, peer_model
+from benchmarks.corpora import LENGTH, VOCAB_SIZE, core, prepare_corpus, read_events
+from benchmarks.sides import describe_machine
+from benchmarks.throughput import peer_model
 
-BATCH, LENGTH, VOCAB_SIZE = 32, 128, 10_048
-EVAL_BATCH = 64
+BATCH, EVAL_BATCH = 32, 64
 CURVE_POINTS = 12
 CURVE_ROWS = 256
 
@@ -97,7 +98,7 @@ def main() -> None:
     found = {}
     for corpus in options.corpora:
         path = options.text if corpus == "text" else None
-        prepare_corpus(options.folder, corpus, path, VOCAB_SIZE, LENGTH)
+        prepare_corpus(options.folder, corpus, path)
         found[corpus] = compare(corpus, options)
         (options.folder / "time_to_loss.json").write_text(json.dumps(found, indent=1))
     print(json.dumps(found))
@@ -118,41 +119,6 @@ def parse_arguments() -> argparse.Namespace:
     if "text" in options.corpora and not options.text and not options.side:
         parser.error("name a file with --text, or leave it out with --corpora docs")
     return options
-
-
-def prepare_corpus(
-    folder: Path, corpus: str, path: str | None, vocab_size: int, length: int
-) -> None:
-    """Trains a tokenizer and builds shards, both called as the corpus, where there are none yet.
-
-    Args:
-        folder: The workspace.
-        corpus: docs, or whatever the text file is to be called.
-        path: Of a file with a text on each line; None: the installed documentation.
-        vocab_size: Of the tokenizer.
-        length: Of the rows.
-    """
-    if (folder / "shards" / corpus).is_dir():
-        return
-    read = ["--source", "docs"]
-    if path:
-        read = ["--source", "files", "--path", path, "--text-unit", "line"]
-        read += ["--validation-percent", "5"]
-    for stage in (
-        ["tokenizer", "--name", corpus, "--preset", "custom", "--vocab-size", str(vocab_size)],
-        ["shards", "--name", corpus, "--preset", "custom", "--tokenizer", corpus]
-        + ["--max-seq-length", str(length)],
-    ):
-        core(folder, *stage, *read)
-
-
-def core(folder: Path, *arguments: str) -> dict[str, Any]:
-    """Runs a command of the shell and returns what it says last."""
-    command = [sys.executable, "-m", "core", *arguments, "--workspace", str(folder), "--json"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode:
-        sys.exit(done.stderr[-4000:])
-    return json.loads(done.stdout.splitlines()[-1])
 
 
 def compare(corpus: str, options: argparse.Namespace) -> dict[str, Any]:
@@ -232,10 +198,8 @@ def run_ours(
     said = core(options.folder, *our_command(corpus, steps, max(1, -(-steps // 4))))
     curve = Curve(f"fast, 1/{round(1 / share)} of the time", steps=steps)
     curve.baseline = said["metrics"]["frequency_baseline_loss"]
-    events = options.folder / "runs" / said["run"] / "events.jsonl"
-    for line in events.read_text().splitlines():
-        event = json.loads(line)
-        if "eval_loss" in event.get("values", {}):
+    for event in read_events(options.folder, said["run"], "metrics"):
+        if "eval_loss" in event["values"]:
             curve.seconds.append(event["t"] - began)
             curve.losses.append(event["values"]["eval_loss"])
     return curve

@@ -347,6 +347,7 @@ class TrainConfig(StageConfig):
             "output",
             "save_steps",
             "eval_steps",
+            "eval_on_start",
             "logging_steps",
             "save_total_limit",
             "engine",
@@ -459,6 +460,12 @@ class TrainConfig(StageConfig):
     )
     attention_probs_dropout_prob: float = knob(
         0.1, "Dropout on attention weights.", title="Attention dropout", group="Model", ge=0, lt=1
+    )
+    output_bias: Literal["zeros", "log_frequency"] = knob(
+        "zeros",
+        "What an encoder's output bias begins with. log_frequency: what the training rows' counts "
+        "say, so that nothing has to be learned of how often a token occurs.",
+        group="Model",
     )
 
     per_replica_batch_size: int = knob(
@@ -603,6 +610,11 @@ class TrainConfig(StageConfig):
 
     eval_steps: int | None = knob(
         None, "Validate every so many steps. Empty: 20 times in the run.", group="Evaluation", ge=1
+    )
+    eval_on_start: bool | None = knob(
+        None,
+        "Validate before the first step as well. Empty: only a checkpoint that is trained further.",
+        group="Evaluation",
     )
     per_replica_eval_batch_size: int | None = knob(
         None,

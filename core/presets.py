@@ -211,6 +211,7 @@ _FAST_TRAINING = Preset(
         "warmup_steps": None,
         "mlm_probability": None,
         "dtype_policy": "auto",
+        "output_bias": "log_frequency",
         **_NO_DROPOUT,
     },
     {family: {"mlm_probability": 0.3} for family in ("roberta", "bert", "modernbert")},

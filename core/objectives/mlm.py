@@ -203,11 +203,19 @@ def frequency_baseline(
     A model that learned nothing but the counts reaches this; below it, it uses the context.
 
     Args:
-        token_counts: Occurrences of each id in the training shards, (vocab_size,). One is added to
-            each, so that no token is impossible.
+        token_counts: Occurrences of each id in the training shards, (vocab_size,).
         labels: The hidden tokens, of any shape.
         weights: What each counts, of the same shape.
     """
+    return float(-np.average(log_frequencies(token_counts)[labels], weights=weights))
+
+
+def log_frequencies(token_counts: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Returns the logarithm of each token's share, (vocab_size,).
+
+    Args:
+        token_counts: Occurrences of each id, (vocab_size,). One is added to each, so that no token
+            is impossible.
+    """
     counts = token_counts.astype(np.float64) + 1.0
-    log_probabilities = np.log(counts) - np.log(counts.sum())
-    return float(-np.average(log_probabilities[labels], weights=weights))
+    return np.log(counts) - np.log(counts.sum())

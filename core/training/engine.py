@@ -17,6 +17,7 @@ from core.config import TrainConfig
 from core.errors import CheckpointError, ConfigError
 from core.models.architecture import Architecture
 from core.models.registry import create_model
+from core.objectives.mlm import log_frequencies
 from core.training.batches import Batch
 from core.training.devices import Devices
 from core.training.recipe import LearningRateSchedule
@@ -137,6 +138,22 @@ def build_for_training(
     optimizer = create_optimizer(config, schedule)
     build_optimizer(optimizer, model)
     return model, optimizer
+
+
+def set_output_bias(model: keras.Model, token_counts: NDArray[np.int64]) -> None:
+    """Lets an encoder begin with how often each token occurs; other models have no output bias.
+
+    After the bias for the prior in "Focal Loss for Dense Object Detection", section 3.3
+    (https://arxiv.org/abs/1708.02002).
+
+    Args:
+        model: With its first weights.
+        token_counts: Occurrences of each id in the training rows, int64, at most (vocab_size,).
+    """
+    if model.architecture.kind == "encoder":
+        bias = model.lm_head.bias
+        counts = np.pad(token_counts, (0, bias.shape[0] - len(token_counts)))
+        bias.assign(log_frequencies(counts).astype(np.float32))
 
 
 def model_inputs(batch: Mapping[str, DeviceValue]) -> dict[str, DeviceValue]:

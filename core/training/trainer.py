@@ -43,6 +43,7 @@ from core.training.engine import (
     build_for_training,
     check_divisible,
     create_engine,
+    set_output_bias,
     variables_by_path,
 )
 from core.training.evaluation import Evaluation, eval_figures
@@ -305,7 +306,7 @@ class TrainingRun:
 
     def _visit(self, feeder: Feeder) -> None:
         """Does what is due between two steps."""
-        if self._is_due(self._plan.eval_steps) and not self._is_evaluated():
+        if self._is_validation_due() and not self._is_evaluated():
             with self._meter.pause("eval", feeder.waited_seconds):
                 self._evaluate()
         due = self._state.step > 0 and self._is_due(self._plan.save_steps)
@@ -375,7 +376,7 @@ class TrainingRun:
         if results is None:
             return
         values = eval_figures(results)
-        if results.step:
+        if self._state.evaluated is not None:
             values.pop("frequency_baseline_loss")
         self._report(values)
         if not math.isfinite(results.eval_loss):
@@ -472,6 +473,8 @@ class TrainingRun:
         model, optimizer = build_for_training(config, self._inputs.architecture, schedule)
         if self._inputs.checkpoint and not found:
             hf.assign_weights(model, _read_weights(self._inputs, self._inputs.checkpoint))
+        elif not found and config.output_bias == "log_frequency":
+            set_output_bias(model, self._inputs.token_counts)
         return model, optimizer
 
     def _mean_loss(self) -> float:
@@ -487,6 +490,12 @@ class TrainingRun:
 
     def _is_due(self, every: int) -> bool:
         return self._state.step % every == 0 or self._is_last()
+
+    def _is_validation_due(self) -> bool:
+        if self._state.step > 0:
+            return self._is_due(self._plan.eval_steps)
+        wanted = self._config.eval_on_start
+        return bool(self._inputs.checkpoint) if wanted is None else wanted
 
     def _is_last(self) -> bool:
         return self._state.step >= self._plan.num_train_steps

@@ -63,6 +63,7 @@ def config_of(engine: str, **values: Any) -> TrainConfig:
         "per_replica_batch_size": 8,
         "learning_rate": 3e-3,
         "eval_steps": 5,
+        "eval_on_start": True,
         "logging_steps": 3,
         "hidden_dropout_prob": 0.1,
         "attention_probs_dropout_prob": 0.1,
@@ -156,9 +157,13 @@ def stopped(engine: str, workspace: Workspace) -> dict[str, Any]:
 def aborted(engine: str, workspace: Workspace) -> dict[str, Any]:
     """A run that is stopped without being saved."""
     name = f"aborted-{engine}"
-    assert run(workspace, name, config_of(engine), stop_at=STOP_AT, mode="abort") is None
+    config = config_of(engine, output_bias="log_frequency")
+    assert run(workspace, name, config, stop_at=STOP_AT, mode="abort") is None
     checkpoints = workspace.runs / name / "checkpoints"
-    return {"checkpoints": sorted(path.name for path in checkpoints.glob("step-*"))}
+    return {
+        "checkpoints": sorted(path.name for path in checkpoints.glob("step-*")),
+        "metrics": metrics_of(workspace, name),
+    }
 
 
 def stopped_in_the_last_validation(engine: str, workspace: Workspace) -> dict[str, Any]:
@@ -173,13 +178,14 @@ def stopped_in_the_last_validation(engine: str, workspace: Workspace) -> dict[st
 
 def ended_before_the_first_save(engine: str, workspace: Workspace) -> dict[str, Any]:
     """A run that has to start over, because it was ended before anything was saved."""
-    name, config = f"early-{engine}", config_of(engine)
+    name, config = f"early-{engine}", config_of(engine, eval_on_start=None)
     assert run(workspace, name, config, stop_at=2, mode="abort") is None
     artifact = run(workspace, name, config)
     assert artifact is not None
     events, _ = read_events(workspace.runs / name / "events.jsonl")
     return {
         "counts": artifact.manifest.counts,
+        "metrics": metrics_of(workspace, name),
         "resumed": [event["step"] for event in events if event["kind"] == "resumed"],
     }
 

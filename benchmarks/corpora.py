@@ -1,0 +1,61 @@
+"""What benchmarks train on, and the shell that they call."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+LENGTH, VOCAB_SIZE = 128, 10_048
+
+
+def prepare_corpus(
+    folder: Path,
+    name: str,
+    path: str | None = None,
+    vocab_size: int = VOCAB_SIZE,
+    length: int = LENGTH,
+) -> None:
+    """Trains a tokenizer and builds shards of the same name, where there are none yet.
+
+    Args:
+        folder: The workspace.
+        name: Of both.
+        path: Of a file with a text on each line, of which 5 % are held out; None: the documentation
+            of the installed packages.
+        vocab_size: Of the tokenizer.
+        length: Of the rows.
+    """
+    read = ["--source", "docs"]
+    if path:
+        read = ["--source", "files", "--path", path, "--text-unit", "line"]
+        read += ["--validation-percent", "5"]
+    if not (folder / "tokenizers" / name).is_dir():
+        core(folder, "tokenizer", "--name", name, "--preset", "custom",
+             "--vocab-size", str(vocab_size), *read)  # fmt: skip
+    build_shards(folder, name, name, *read, "--max-seq-length", str(length))
+
+
+def build_shards(folder: Path, name: str, tokenizer: str, *arguments: str) -> None:
+    """Builds shards where there are none of that name."""
+    if not (folder / "shards" / name).is_dir():
+        core(folder, "shards", "--name", name, "--preset", "custom",
+             "--tokenizer", tokenizer, *arguments)  # fmt: skip
+
+
+def core(folder: Path, *arguments: str) -> dict[str, Any]:
+    """Runs a command of the shell and returns what it says last."""
+    command = [sys.executable, "-m", "core", *arguments, "--workspace", str(folder), "--json"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        sys.exit(done.stderr[-4000:])
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def read_events(folder: Path, run: str, kind: str | None = None) -> list[dict[str, Any]]:
+    """Returns what a run has reported, or what of it is of a kind."""
+    file = folder / "runs" / run / "events.jsonl"
+    events = [json.loads(line) for line in file.read_text().splitlines()]
+    return [event for event in events if kind in (None, event["kind"])]
