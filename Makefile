@@ -32,9 +32,8 @@ format: setup-dev
 	$(PYTHON) -m ruff format .
 	$(PYTHON) -m ruff check --fix .
 
-benchmark: setup-dev ## throughput and shards beside their peers (needs: pip install torch)
-	$(PYTHON) -m benchmarks.throughput
-	$(PYTHON) -m benchmarks.shards
+benchmark: setup-dev ## everything beside its peers, to benchmarks/results.md; hours (needs: pip install torch)
+	$(PYTHON) -m benchmarks $(if $(TEXT),--text $(TEXT))
 
 audit: setup-dev ## known vulnerabilities in what is installed; exit code 3 where nothing could be checked
 	$(PYTHON) .ci/audit.py

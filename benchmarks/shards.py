@@ -12,6 +12,8 @@ already, `map` with `num_proc=2` that tokenises with transformers' fast tokenize
 lists takes quadratic time), then one `tf.train.Example` a row through `tf.io.TFRecordWriter`. The
 loss of every batch's last incomplete row is the original's too.
 
+A third side shows the limit: `encode_batch_fast` with all cores, and nothing done with its tokens.
+
 Each side runs in a process of its own, in turn, several rounds; imports of the peer aren't counted.
 What is compared is tokens written per second of wall-clock. Tokens per second of processor time, of
 all threads and processes, stand beside it: on a machine that does other things too they vary less.
@@ -81,9 +83,12 @@ def _compare(folder: Path, rounds: int) -> dict[str, float]:
                 f"{processors[side][-1]:12,.0f} tokens per processor second",
                 flush=True,
             )
+    bare = [mine / theirs for mine, theirs in zip(walls["studio"], walls["bare"], strict=True)]
+    print(f"beside encode_batch_fast alone, wall-clock: median {median(bare):.2f}")
     return {
         "wall_ratio": _report("wall-clock", walls),
         "cpu_ratio": _report("processor", processors),
+        "of_bare": median(bare),
     }
 
 
@@ -195,6 +200,23 @@ def run_peer(folder: Path) -> dict[str, float]:
         return {"tokens": tokens, **clock.read()}
 
 
+def run_bare(folder: Path) -> dict[str, float]:
+    """Encodes the texts with all cores, does nothing else, and returns tokens and seconds."""
+    import tokenizers
+
+    with (folder / TEXT_FILE).open(encoding="utf-8") as file:
+        texts = [json.loads(line)["text"] for line in file]
+    file_name = folder / "workspace" / "tokenizers" / TOKENIZER / "tokenizer.json"
+    tokenizer = tokenizers.Tokenizer.from_file(str(file_name))
+    tokenizer.no_padding()
+    tokenizer.no_truncation()
+    clock, tokens = Clock(), 0
+    for first in range(0, len(texts), 1000):
+        encoded = tokenizer.encode_batch_fast(texts[first : first + 1000])
+        tokens += sum(map(len, encoded))
+    return {"tokens": tokens, **clock.read()}
+
+
 def _group(examples: dict[str, list[list[int]]]) -> dict[str, list[list[int]]]:
     joined = {name: list(chain.from_iterable(lists)) for name, lists in examples.items()}
     total = len(joined["input_ids"]) // ROW_LENGTH * ROW_LENGTH
@@ -219,7 +241,7 @@ def _write_shard(rows: dict[str, list[list[int]]], path: str) -> int:
     return sum(map(len, rows["input_ids"]))
 
 
-_SIDES = {"studio": run_studio, "peer": run_peer}
+_SIDES = {"studio": run_studio, "peer": run_peer, "bare": run_bare}
 
 if __name__ == "__main__":
     main()

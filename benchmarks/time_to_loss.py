@@ -157,7 +157,9 @@ def compare(corpus: str, options: argparse.Namespace) -> dict[str, Any]:
             }
         )
         print(f"  {rows[-1]}", flush=True)
-    curves = [*peers.values(), *ours.values()]
+    published = run_ours(corpus, max(ours), *seconds_per_step, options, preset="classic")
+    say(published)
+    curves = [*peers.values(), *ours.values(), published]
     draw(curves, options.folder / f"time_to_loss_{corpus}.png", corpus)
     return {"rows": rows, "curves": [asdict(curve) for curve in curves]}
 
@@ -178,9 +180,9 @@ def time_our_steps(corpus: str, options: argparse.Namespace) -> tuple[float, flo
     return times[0] - 20 * per_step, per_step
 
 
-def our_command(corpus: str, steps: int, eval_steps: int) -> list[str]:
+def our_command(corpus: str, steps: int, eval_steps: int, preset: str = "fast") -> list[str]:
     return [
-        "train", "--preset", "fast", "--size", "mini", "--shards", corpus,
+        "train", "--preset", preset, "--size", "mini", "--shards", corpus,
         "--per-replica-batch-size", str(BATCH), "--num-train-steps", str(steps),
         "--eval-steps", str(eval_steps), "--save-steps", "10000",
         "--per-replica-eval-batch-size", str(EVAL_BATCH),
@@ -188,15 +190,20 @@ def our_command(corpus: str, steps: int, eval_steps: int) -> list[str]:
 
 
 def run_ours(
-    corpus: str, share: float, around: float, per_step: float, options: argparse.Namespace
+    corpus: str,
+    share: float,
+    around: float,
+    per_step: float,
+    options: argparse.Namespace,
+    preset: str = "fast",
 ) -> Curve:
     """Trains with as many steps as fit into a share of the peer's time."""
     allowed = options.minutes * 60 * share
     # What validations on the way take is left room for.
     steps = max(20, int((allowed * 0.94 - around) / per_step))
     began = time.time()
-    said = core(options.folder, *our_command(corpus, steps, max(1, -(-steps // 4))))
-    curve = Curve(f"fast, 1/{round(1 / share)} of the time", steps=steps)
+    said = core(options.folder, *our_command(corpus, steps, max(1, -(-steps // 4)), preset))
+    curve = Curve(f"{preset}, 1/{round(1 / share)} of the time", steps=steps)
     curve.baseline = said["metrics"]["frequency_baseline_loss"]
     for event in read_events(options.folder, said["run"], "metrics"):
         if "eval_loss" in event["values"]:
@@ -223,8 +230,8 @@ def draw(curves: list[Curve], path: Path, corpus: str) -> None:
 
     figure, axes = pyplot.subplots(figsize=(8, 5))
     for curve in curves:
-        ours = curve.name.startswith("fast")
-        label = curve.name if ours else f"transformers on PyTorch, {curve.name}"
+        ours = curve.name.startswith(("fast", "classic"))
+        label = f"ours, {curve.name}" if ours else f"transformers on PyTorch, {curve.name}"
         axes.plot(curve.seconds[1:], curve.losses[1:], label=label, lw=2.5 if ours else 1.2)
     axes.axhline(curves[-1].baseline, color="grey", ls=":", label="frequency baseline")
     axes.set(xlabel="seconds since the command", ylabel="validation loss, nats", title=corpus)

@@ -131,15 +131,19 @@ def test_the_first_loss_is_that_of_knowing_nothing(one: Results) -> None:
 
 
 @pytest.mark.slow
-def test_validation_begins_with_training_unless_it_is_wanted_before(one: Results) -> None:
-    metrics = one["ended_before_the_first_save"]["metrics"]
+def test_validation_begins_with_training_unless_it_is_wanted_before(
+    results: dict[str, Results],
+) -> None:
+    metrics = results["tensorflow"]["ended_before_the_first_save"]["metrics"]
     assert list(metrics["eval_loss"]) == ["5", "10", "12"]
     assert list(metrics["frequency_baseline_loss"]) == ["5"]
 
 
 @pytest.mark.slow
-def test_an_output_bias_of_log_frequencies_begins_at_the_baseline(one: Results) -> None:
-    metrics = one["aborted"]["metrics"]
+def test_an_output_bias_of_log_frequencies_begins_at_the_baseline(
+    results: dict[str, Results],
+) -> None:
+    metrics = results["tensorflow"]["aborted"]["metrics"]
     baseline = metrics["frequency_baseline_loss"]["0"]
     assert metrics["eval_loss"]["0"] == pytest.approx(baseline, abs=0.02)
     assert baseline < np.log(64) - 0.1

@@ -1,0 +1,242 @@
+"""Every benchmark in one run; what comes out is written to benchmarks/results.md.
+
+Each section is written as soon as it is measured, and kept in results.json beside the workspace of
+the benchmarks, so that `--only` measures some of them anew and leaves the rest as it is.
+
+    python -m benchmarks --text korean.txt [--minutes 15] [--only throughput start]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterable, Sequence
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from benchmarks.sides import describe_machine
+
+RESULTS = Path(__file__).parent / "results.md"
+PACKAGES = ("tensorflow", "keras", "jax", "torch", "transformers", "tokenizers", "datasets")
+Rows = list[list[str]]
+VOCABULARIES = (10_000, 50_000)
+# Rows in a step, steps in a round, rounds.
+STEPS = {"mini": (32, 4, 3), "base": (8, 1, 3)}
+
+
+def main() -> None:
+    options = parse_arguments()
+    options.folder.mkdir(parents=True, exist_ok=True)
+    file = options.folder / "results.json"
+    found = json.loads(file.read_text()) if file.is_file() else {}
+    for name in options.only:
+        if name == "time-to-loss" and not options.text:
+            print("time-to-loss: on the documentation alone; --text names the second corpus")
+        began = time.time()
+        body = SECTIONS[name][1](options)
+        found[name] = {
+            "body": body,
+            "when": time.strftime("%Y-%m-%d %H:%M", time.gmtime(began)),
+            "minutes": (time.time() - began) / 60,
+            "load": os.getloadavg()[2],
+        }
+        file.write_text(json.dumps(found, indent=1))
+        RESULTS.write_text(render(found), encoding="utf-8")
+        print(f"\n{body}\n", flush=True)
+
+
+def parse_arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--folder", type=Path, default=Path("workspace/benchmarks"))
+    parser.add_argument("--text", help="the second corpus: a file with a text on each line")
+    parser.add_argument("--minutes", type=float, default=15.0, help="that each peer trains")
+    parser.add_argument("--only", nargs="+", choices=SECTIONS, default=list(SECTIONS))
+    return parser.parse_args()
+
+
+def render(found: dict[str, Any]) -> str:
+    """Returns the results as Markdown."""
+    versions = ", ".join(f"{name} {metadata.version(name)}" for name in PACKAGES)
+    parts = [
+        "# Benchmarks",
+        f"Written by `python -m benchmarks`: {describe_machine()}; {versions}. Both sides of a "
+        "comparison take turns in one run, each in a process of its own; figures are medians. "
+        "Each benchmark's file says what its sides do.",
+    ]
+    for name, (title, _) in SECTIONS.items():
+        if name in found:
+            one = found[name]
+            parts += [
+                f"## {title}",
+                one["body"],
+                f"*{one['when']} UTC, {one['minutes']:.0f} minutes; the machine's load over the "
+                f"last quarter of an hour was {one['load']:.1f}.*",
+            ]
+    return "\n\n".join(parts) + "\n"
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+def run(module: str, *arguments: str) -> Any:
+    """Runs a benchmark and returns the last line of what it prints, which is JSON."""
+    command = [sys.executable, "-m", f"benchmarks.{module}", *arguments]
+    done = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    assert done.stdout is not None
+    last = ""
+    for line in done.stdout:
+        if last:
+            print(last, flush=True)
+        last = line.rstrip()
+    if done.wait():
+        sys.exit(f"benchmarks.{module} ended with exit code {done.returncode}.")
+    return json.loads(last)
+
+
+def time_to_loss(options: argparse.Namespace) -> str:
+    texts = ["--text", options.text] if options.text else ["--corpora", "docs"]
+    found = run("time_to_loss", "--folder", str(options.folder), "--minutes",
+                str(options.minutes), *texts)  # fmt: skip
+    rows = [
+        [
+            corpus,
+            row["peer"],
+            f"{row['target']:.3f}" + ("" if row["counts"] else " (above the baseline)"),
+            f"{row['baseline']:.3f}",
+            f"{row['seconds']:.0f} s" if row["seconds"] < float("inf") else "not reached",
+            f"1/{1 / row['share']:.1f}" if 0 < row["share"] < float("inf") else "",
+            f"1/{round(options.minutes * 60 / row['allowed_seconds'])}",
+        ]
+        for corpus, one in found.items()
+        for row in one["rows"]
+    ]
+    head = ["corpus", "peer", "its loss", "baseline", "`fast` is there after", "of its time", "aim"]
+    pictures = [f"time_to_loss_{corpus}.png" for corpus in found]
+    for name in pictures:
+        (RESULTS.parent / name).write_bytes((options.folder / name).read_bytes())
+    shown = "\n\n".join(f"![Validation loss against time]({name})" for name in pictures)
+    return f"Each peer trains for {options.minutes:g} minutes.\n\n{table(head, rows)}\n\n{shown}"
+
+
+def throughput(options: argparse.Namespace) -> str:
+    rows = []
+    for size, (batch, steps, rounds) in STEPS.items():
+        for vocab_size in VOCABULARIES:
+            for dtype in ("float32", "mixed_bfloat16"):
+                found = run(
+                    "throughput", "--size", size, "--vocab-size", str(vocab_size),
+                    "--dtype", dtype, "--batch", str(batch), "--steps", str(steps),
+                    "--rounds", str(rounds),
+                )  # fmt: skip
+                speeds = found["tokens_per_second"]
+                rows.append([
+                    size, f"{batch} x {found['length']}", f"{vocab_size:,}", dtype,
+                    f"{speeds['ours']:,.0f}", f"{speeds['torch']:,.0f}", f"{found['ratio']:.2f}",
+                    "2.5" if size == "mini" else "1.5",
+                ])  # fmt: skip
+    head = ["size", "rows", "vocabulary", "precision", "ours", "PyTorch", "ratio", "aim"]
+    return f"Tokens a second, AdamW, dropout 0.1.\n\n{table(head, rows)}"
+
+
+def inputs(options: argparse.Namespace) -> str:
+    found = run("inputs", "--folder", str(options.folder))
+    speeds = found["rows_per_second"]
+    rows = [
+        ["rows a second", f"{speeds['ours']:,.0f}", f"{speeds['tf.data']:,.0f}",
+         f"{found['ratio']:.1f}", "20"],
+        ["waiting, of a step's time", f"{found['waiting_percent']:.3f} %", "", "", "1 %"],
+    ]  # fmt: skip
+    return table(["", "ours", "tf.data", "ratio", "aim"], rows)
+
+
+def shards(options: argparse.Namespace) -> str:
+    found = run("shards", "--folder", str(options.folder / "shards-benchmark"), "--json")
+    rows = [
+        ["wall-clock", f"{found['wall_ratio']:.2f}", "6"],
+        ["processor time", f"{found['cpu_ratio']:.2f}", ""],
+        ["of the bare `encode_batch_fast`, wall-clock", f"{found['of_bare']:.2f}", "0.8"],
+    ]
+    return table(["tokens a second, as a multiple of the peer's", "ratio", "aim"], rows)
+
+
+def fill_mask(options: argparse.Namespace) -> str:
+    rows = []
+    for dtype in ("float32", "bfloat16"):
+        for size, one in run(
+            "fill_mask", "--folder", str(options.folder), "--dtype", dtype
+        ).items():
+            late, many = one["latency"], one["throughput"]
+            rows.append([
+                size, dtype, f"{late['ours'] * 1e3:.1f} ms", f"{late['torch'] * 1e3:.1f} ms",
+                f"{late['ratio']:.2f}", f"{many['ours']:.0f}", f"{many['torch']:.0f}",
+                f"{many['ratio']:.2f}",
+            ])  # fmt: skip
+    head = ["size", "precision", "one caller: ours", "PyTorch", "ratio (aim 2)",
+            "32 callers, answers/s: ours", "PyTorch", "ratio (aim 4)"]  # fmt: skip
+    return table(head, rows)
+
+
+def generation(options: argparse.Namespace) -> str:
+    rows = [
+        [*name.split(), f"{one['ours']:.0f}", f"{one['torch']:.0f}", f"{one['ratio']:.2f}", "1.5"]
+        for name, one in run("generation").items()
+    ]
+    head = ["family", "precision", "ours", "PyTorch", "ratio", "aim"]
+    return f"Tokens a second, `mini`, greedy, one text at a time.\n\n{table(head, rows)}"
+
+
+def start(options: argparse.Namespace) -> str:
+    found = run("start", "--folder", str(options.folder))
+    parts = list(next(iter(found.values()))["parts"])
+    rows = [
+        [engine, f"{one['first']:.1f}", f"{one['warm']:.1f}", "10"]
+        + [f"{one['parts'][part]:.1f}" for part in parts]
+        for engine, one in found.items()
+    ]
+    return table(["seconds", "the first time", "warm", "aim", *parts], rows)
+
+
+def growth(options: argparse.Namespace) -> str:
+    found = run("growth")
+    corpus = [
+        [f"{row['megabytes']:.1f} MB"]
+        + [
+            f"{row[stage][figure]:,.0f} {unit}"
+            for stage in ("tokenizer", "shards")
+            for figure, unit in (("seconds", "s"), ("peak_megabytes", "MB"))
+        ]
+        for row in found["corpus"]
+    ]
+    model = [
+        [row["size"], str(row["length"]), f"{row['tokens_per_second']:,.0f}"]
+        for row in found["model"]
+    ]
+    return (
+        table(["text", "tokenizer", "its memory", "shards", "their memory"], corpus)
+        + "\n\n"
+        + table(["size", "tokens in a row", "tokens a second in training"], model)
+    )
+
+
+Section = Callable[[argparse.Namespace], str]
+SECTIONS: dict[str, tuple[str, Section]] = {
+    "time-to-loss": ("Time to a validation loss, beside transformers on PyTorch", time_to_loss),
+    "throughput": ("Training steps, beside transformers on PyTorch", throughput),
+    "inputs": ("Batches, beside tf.data", inputs),
+    "shards": ("Text to shards, beside datasets.map and tf.train.Example", shards),
+    "fill-mask": ("Fill-mask, beside transformers' pipeline", fill_mask),
+    "generation": ("Generation, beside transformers' generate", generation),
+    "start": ("From the command to the first training step", start),
+    "growth": ("How costs grow", growth),
+}
+
+if __name__ == "__main__":
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    main()
