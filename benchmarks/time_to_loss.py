@@ -232,7 +232,8 @@ def draw(curves: list[Curve], path: Path, corpus: str) -> None:
     for curve in curves:
         ours = curve.name.startswith(("fast", "classic"))
         label = f"ours, {curve.name}" if ours else f"transformers on PyTorch, {curve.name}"
-        axes.plot(curve.seconds[1:], curve.losses[1:], label=label, lw=2.5 if ours else 1.2)
+        first = 0 if ours else 1  # The peer's first is before it has learned anything.
+        axes.plot(curve.seconds[first:], curve.losses[first:], label=label, lw=2.5 if ours else 1.2)
     axes.axhline(curves[-1].baseline, color="grey", ls=":", label="frequency baseline")
     axes.set(xlabel="seconds since the command", ylabel="validation loss, nats", title=corpus)
     axes.legend()
