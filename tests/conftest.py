@@ -7,6 +7,7 @@ import shutil
 import tempfile
 from collections import Counter
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -15,11 +16,18 @@ os.environ.setdefault("GRADIO_ANALYTICS_ENABLED", "False")
 os.environ.setdefault("HF_HUB_DISABLE_XET", "1")  # The tests' Hub doesn't speak it.
 _KEPT = ("STUDIO_TEST_",)
 _JAX_CACHE = "JAX_COMPILATION_CACHE_DIR"
+_SLOW_SECONDS = 10
+# XLA compiles in less than half the time where it needn't do so well: the models are tiny.
+_COMPILED_QUICKLY = (
+    "--xla_backend_optimization_level=0",
+    "--xla_llvm_disable_expensive_passes=true",
+)
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Lets JAX keep what it compiles for all processes of all tests: much of it is the same."""
+    """Lets JAX compile quickly, and keep it for all processes of all tests: much is the same."""
     if not hasattr(config, "workerinput"):
+        os.environ["XLA_FLAGS"] = " ".join((os.environ.get("XLA_FLAGS", ""), *_COMPILED_QUICKLY))
         os.environ[_JAX_CACHE] = tempfile.mkdtemp(prefix="compiled-")
         os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
 
@@ -38,8 +46,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Puts files with slow tests first: where files are shared out, none is left for the end."""
-    slow = Counter(item.path for item in items if item.get_closest_marker("slow"))
-    items.sort(key=lambda item: -slow[item.path])
+    seconds: Counter[Path] = Counter()
+    for item in items:
+        if slow := item.get_closest_marker("slow"):
+            seconds[item.path] += slow.args[0] if slow.args else _SLOW_SECONDS
+    items.sort(key=lambda item: -seconds[item.path])
 
 
 def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:

@@ -30,6 +30,8 @@ from typing import Any, NoReturn
 ROOT = Path(__file__).parent.parent
 _POLL_SECONDS = 0.01
 _IMPORTED_WITHIN_SECONDS = 120
+# XLA compiles twice as fast again; libtpu doesn't know the flag, and ends a process that has it.
+_COMPILED_QUICKLY = "--xla_cpu_use_fusion_emitters=false"
 # What nearly every such process needs, beside the engine's own step.
 _IMPORTED = (
     "core.stages", "core.training.trainer", "core.training.optimizers", "core.models.roberta",
@@ -82,7 +84,12 @@ class _Nurse:
         self._folder = Path(tempfile.mkdtemp(prefix="nursery-"))
         self._count = 0
         self._lock = threading.Lock()
-        environment = {**os.environ, "KERAS_BACKEND": engine, "TF_CPP_MIN_LOG_LEVEL": "3"}
+        environment = {
+            **os.environ,
+            "KERAS_BACKEND": engine,
+            "TF_CPP_MIN_LOG_LEVEL": "3",
+            "XLA_FLAGS": f"{os.environ.get('XLA_FLAGS', '')} {_COMPILED_QUICKLY}",
+        }
         self._process = subprocess.Popen(
             [sys.executable, "-m", "tests.nursery", engine],
             cwd=ROOT,

@@ -70,7 +70,7 @@ def run_core(arguments: list[str], folder: Path) -> subprocess.CompletedProcess[
     )
 
 
-@pytest.mark.slow
+@pytest.mark.slow(200)
 @pytest.mark.long
 def test_every_stage_command_of_the_readme_works(tmp_path: Path) -> None:
     write_sentences(tmp_path / "my-text.txt", 600)

@@ -19,7 +19,7 @@ from tests.core.runs.support import metrics_in_events, metrics_in_table
 from tests.texts import write_sentences
 from tests.ui.browser import Visitor, find_chromium, running_app, visiting
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.slow(30)
 
 TABS = ("Corpus", "Tokenizer", "Shards", "Train", "Runs", "Playground", "Publish")
 A_STAGE_SECONDS = 240

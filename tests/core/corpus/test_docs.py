@@ -128,7 +128,7 @@ def test_reading_imports_none_of_the_packages() -> None:
     assert result.stdout.strip() == "[]"
 
 
-@pytest.mark.slow
+@pytest.mark.slow(60)
 @pytest.mark.long
 def test_there_is_enough_documentation_on_this_machine(tmp_path: Path) -> None:
     corpus = open_corpus(CorpusConfig(), Workspace(tmp_path))

@@ -25,6 +25,7 @@ from tests.core.models.families import (
 )
 from tests.engines import ENGINES, run_on
 
+pytestmark = pytest.mark.slow(1)  # All models are asked before the first test.
 ROWS, MASKS, NEW_TOKENS = 3, 4, 12
 CLASSES = {
     "roberta": "RobertaForMaskedLM",

@@ -27,6 +27,7 @@ from tests.checkpoints import make_tokenizer, write_checkpoint, write_model_of, 
 from tests.core.models.families import FAMILIES, LENGTH, small_architecture
 from tests.core.models.transformers4 import ask, cut, judge
 
+pytestmark = pytest.mark.slow(5)
 PACKAGES = Path(sys.prefix) / "transformers4"
 TEXT, MASKED, NEW_TOKENS = "The small house sleeps.", "The small <mask> sleeps.", 8
 OTHER_TOKENIZERS = {"unigram": 120, "sentencepiece_unigram": 190, "wordpiece": 200}

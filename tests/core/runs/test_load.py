@@ -44,7 +44,7 @@ print(json.dumps({"rounds": rounds}))
 """
 
 
-@pytest.mark.slow
+@pytest.mark.slow(120)
 @pytest.mark.long
 def test_two_hundred_queued_runs_with_five_readers(tmp_path: Path) -> None:
     workspace = Workspace(tmp_path / "workspace")

@@ -31,7 +31,7 @@ from tests.core.runs.support import (
 from tests.core.training.test_trainer import make_inputs
 from tests.ui.browser import running_app, visiting
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.slow(40)
 
 
 @pytest.fixture(scope="module")

@@ -10,6 +10,7 @@ import pytest
 
 from tests.engines import ENGINES, run_on
 
+pytestmark = pytest.mark.slow(2)
 # One process per engine does all of it: importing an engine and compiling is what takes long.
 _SCRIPT = """
 import json

@@ -93,7 +93,7 @@ def _trained(engine: str, root: Path) -> dict[str, Any]:
     return run_on(engine, _SCRIPT, root, json.dumps(_TRAINED))
 
 
-@pytest.mark.slow
+@pytest.mark.slow(4)
 @pytest.mark.parametrize("name", _TRAINED)
 @pytest.mark.parametrize("engine", ENGINES)
 def test_a_family_learns_more_than_word_counts_say(
@@ -104,14 +104,14 @@ def test_a_family_learns_more_than_word_counts_say(
     assert counts["weights"] > 5
 
 
-@pytest.mark.slow
+@pytest.mark.slow(4)
 @pytest.mark.parametrize("name", ["gpt2", "t5"])
 def test_training_goes_on_from_a_familys_checkpoint(name: str, workspace: Workspace) -> None:
     counts = _trained("jax", workspace.root)[name]
     assert counts["again"] == pytest.approx(counts["eval_loss"], abs=0.02)
 
 
-@pytest.mark.slow
+@pytest.mark.slow(4)
 @pytest.mark.parametrize("name", _TRAINED)
 def test_the_engines_agree_on_what_was_learned(name: str, workspace: Workspace) -> None:
     tensorflow, jax = (_trained(engine, workspace.root)[name] for engine in ENGINES)

@@ -136,7 +136,7 @@ def weights(workspace: Workspace) -> dict[str, dict[str, str]]:
         return dict(zip(ENGINES, found, strict=True))
 
 
-@pytest.mark.slow
+@pytest.mark.slow(30)
 @pytest.mark.long
 @pytest.mark.parametrize("engine", ENGINES)
 def test_killed_ten_times_it_ends_with_the_same_weights(
@@ -145,7 +145,7 @@ def test_killed_ten_times_it_ends_with_the_same_weights(
     assert weights[engine]["killed"] == weights[engine]["whole"]
 
 
-@pytest.mark.slow
+@pytest.mark.slow(30)
 @pytest.mark.long
 @pytest.mark.parametrize("engine", ENGINES)
 def test_killed_in_saves_it_ends_with_the_same_weights(

@@ -26,10 +26,11 @@ needs_libtpu = pytest.mark.skipif(
 
 # Each preflight is a stage in this process; the first argument is the workspace.
 _SCRIPT = """
-import json, sys
+import json, os, sys
 from core import PreflightConfig, Workspace, preflight
 from core.errors import StudioError
 
+os.environ.pop("XLA_FLAGS", None)  # The TPU's compiler doesn't know the processors' flags.
 workspace = Workspace(sys.argv[1])
 common = dict(
     preset="custom", hidden_size=32, num_hidden_layers=2, num_attention_heads=2,
@@ -183,8 +184,9 @@ def test_topologies_are_found_by_both_their_names() -> None:
 @pytest.mark.slow
 def test_the_table_has_the_devices_that_the_compiler_has() -> None:
     code = """
-        import json, sys
+        import json, os, sys
         import jax
+        os.environ.pop("XLA_FLAGS", None)
         jax.config.update("jax_platforms", "cpu")
         from core.training.preflight.compiler import describe_devices
         from core.training.topologies import find_topology

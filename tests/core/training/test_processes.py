@@ -112,7 +112,7 @@ def checkpoints_of(place: Workspace) -> list[str]:
     return sorted(path.name for path in folder.glob("step-*")) if folder.exists() else []
 
 
-@pytest.mark.slow
+@pytest.mark.slow(25)
 @pytest.mark.parametrize(
     ("count", "values"), [(2, {"sharding": "fsdp"}), pytest.param(4, {}, marks=pytest.mark.long)]
 )
@@ -135,7 +135,7 @@ def test_processes_have_the_losses_of_one_and_the_first_one_saves(
     assert all(one["counts"] == said[0]["counts"] for one in said)
 
 
-@pytest.mark.slow
+@pytest.mark.slow(25)
 def test_one_asked_to_stop_stops_all_at_the_same_step(hosts: Path) -> None:
     places = workspaces(hosts, "stopped", 2)
     processes = start(places[:1] + places[1:], stop_at=12)
@@ -144,7 +144,7 @@ def test_one_asked_to_stop_stops_all_at_the_same_step(hosts: Path) -> None:
     assert checkpoints_of(places[0])[-1] == f"step-{said[0]['stopped']:08d}"
 
 
-@pytest.mark.slow
+@pytest.mark.slow(25)
 @pytest.mark.parametrize(("count", "victim"), [(2, 0), pytest.param(4, 1, marks=pytest.mark.long)])
 def test_one_killed_ends_the_run_with_that_reason_and_another_number_goes_on(
     hosts: Path, count: int, victim: int

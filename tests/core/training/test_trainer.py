@@ -113,7 +113,7 @@ def _play(engine: str, workspace: Workspace, *scenarios: str) -> Results:
     return json.loads(done.stdout.splitlines()[-1])
 
 
-@pytest.mark.slow
+@pytest.mark.slow(3)
 def test_a_run_reports_what_it_measures(one: Results) -> None:
     metrics = one["whole"]["metrics"]
     assert list(metrics["loss"]) == ["3", "6", "9", "12"]
@@ -125,12 +125,12 @@ def test_a_run_reports_what_it_measures(one: Results) -> None:
     assert metrics["eval_perplexity"]["12"] == pytest.approx(np.exp(metrics["eval_loss"]["12"]))
 
 
-@pytest.mark.slow
+@pytest.mark.slow(3)
 def test_the_first_loss_is_that_of_knowing_nothing(one: Results) -> None:
     assert one["whole"]["metrics"]["eval_loss"]["0"] == pytest.approx(np.log(64), abs=0.1)
 
 
-@pytest.mark.slow
+@pytest.mark.slow(3)
 def test_validation_begins_with_training_unless_it_is_wanted_before(
     results: dict[str, Results],
 ) -> None:
@@ -139,7 +139,7 @@ def test_validation_begins_with_training_unless_it_is_wanted_before(
     assert list(metrics["frequency_baseline_loss"]) == ["5"]
 
 
-@pytest.mark.slow
+@pytest.mark.slow(3)
 def test_an_output_bias_of_log_frequencies_begins_at_the_baseline(
     results: dict[str, Results],
 ) -> None:
@@ -149,7 +149,7 @@ def test_an_output_bias_of_log_frequencies_begins_at_the_baseline(
     assert baseline < np.log(64) - 0.1
 
 
-@pytest.mark.slow
+@pytest.mark.slow(3)
 def test_the_best_checkpoint_becomes_the_model(one: Results) -> None:
     whole = one["whole"]
     losses = whole["metrics"]["eval_loss"]
@@ -167,7 +167,7 @@ def test_the_best_checkpoint_becomes_the_model(one: Results) -> None:
     assert whole["output"] == whole["files"]
 
 
-@pytest.mark.slow
+@pytest.mark.slow(3)
 def test_results_and_scalars_lie_beside_the_checkpoints(one: Results) -> None:
     whole = one["whole"]
     assert whole["checkpoints"] == ["eval_results.json", "step-00000010", "step-00000012"]
@@ -176,7 +176,7 @@ def test_results_and_scalars_lie_beside_the_checkpoints(one: Results) -> None:
     assert whole["tensorboard"] == 1
 
 
-@pytest.mark.slow
+@pytest.mark.slow(3)
 def test_a_stopped_and_resumed_run_ends_bit_for_bit_like_the_whole_one(one: Results) -> None:
     """With dropout, and after the newest checkpoint was damaged."""
     assert one["stopped"]["weights"] == one["whole"]["weights"]
@@ -184,12 +184,12 @@ def test_a_stopped_and_resumed_run_ends_bit_for_bit_like_the_whole_one(one: Resu
         assert one["stopped"]["metrics"][figure] == one["whole"]["metrics"][figure]
 
 
-@pytest.mark.slow
+@pytest.mark.slow(3)
 def test_a_stop_saves_at_the_step_it_finds(one: Results) -> None:
     assert one["stopped"]["saved"] == ["step-00000005", "step-00000007"]
 
 
-@pytest.mark.slow
+@pytest.mark.slow(3)
 def test_a_damaged_checkpoint_is_named_and_the_one_before_it_used(one: Results) -> None:
     assert one["stopped"]["newest"] == "step-00000009"
     (warning,) = one["stopped"]["warnings"]
@@ -198,7 +198,7 @@ def test_a_damaged_checkpoint_is_named_and_the_one_before_it_used(one: Results) 
     assert one["stopped"]["notes"].count("Going on from step 7") == 2
 
 
-@pytest.mark.slow
+@pytest.mark.slow(3)
 def test_a_damaged_record_stops_the_run_or_is_left_out_and_counted(
     results: dict[str, Results],
 ) -> None:
@@ -208,7 +208,7 @@ def test_a_damaged_record_stops_the_run_or_is_left_out_and_counted(
     assert warning.startswith(f"Left out, 1 so far: {found['record']}")
 
 
-@pytest.mark.slow
+@pytest.mark.slow(3)
 def test_the_precision_is_measured_once_and_kept(results: dict[str, Results]) -> None:
     found = results["tensorflow"]["settled"]
     assert found["chosen"] in ("float32", "mixed_bfloat16")
@@ -216,7 +216,7 @@ def test_the_precision_is_measured_once_and_kept(results: dict[str, Results]) ->
     assert len(said) == 1 and "times as fast here" in said[0]
 
 
-@pytest.mark.slow
+@pytest.mark.slow(3)
 def test_a_stop_in_the_last_validation_costs_nothing(results: dict[str, Results]) -> None:
     late, whole = (
         results["tensorflow"][name] for name in ("stopped_in_the_last_validation", "whole")
@@ -225,7 +225,7 @@ def test_a_stop_in_the_last_validation_costs_nothing(results: dict[str, Results]
     assert {**late["counts"], "seconds": 0} == {**whole["counts"], "seconds": 0}
 
 
-@pytest.mark.slow
+@pytest.mark.slow(3)
 def test_a_run_that_starts_over_says_so(results: dict[str, Results]) -> None:
     early, whole = (
         results["tensorflow"][name] for name in ("ended_before_the_first_save", "whole")
@@ -234,13 +234,13 @@ def test_a_run_that_starts_over_says_so(results: dict[str, Results]) -> None:
     assert {**early["counts"], "seconds": 0} == {**whole["counts"], "seconds": 0}
 
 
-@pytest.mark.slow
+@pytest.mark.slow(3)
 def test_an_aborted_run_saves_nothing_more(results: dict[str, Results]) -> None:
     one = results["tensorflow"]
     assert one["aborted"]["checkpoints"] == ["step-00000005"]
 
 
-@pytest.mark.slow
+@pytest.mark.slow(3)
 def test_a_run_is_not_resumed_with_other_settings(results: dict[str, Results]) -> None:
     refused = results["tensorflow"]["changed"]
     for field, received in (("learning_rate", "0.5"), ("seed", "9"), ("weight_decay", "0.7")):
@@ -248,7 +248,7 @@ def test_a_run_is_not_resumed_with_other_settings(results: dict[str, Results]) -
         assert f"Received: {field}={received}." in refused[field]
 
 
-@pytest.mark.slow
+@pytest.mark.slow(3)
 @pytest.mark.parametrize(
     ("changed", "name", "differ"),
     [("shards", "more", ["shards"]), ("tokenizer", "foreign", ["shards", "tokenizer"])],
@@ -266,13 +266,13 @@ def test_a_run_is_not_resumed_with_other_data(
     assert f"Expected: {expected}. Received: {received}." in message
 
 
-@pytest.mark.slow
+@pytest.mark.slow(3)
 def test_a_run_whose_checkpoints_are_gone_does_not_start_over(results: dict[str, Results]) -> None:
     refused = results["tensorflow"]["checkpoints_gone"]["refused"]
     assert "are gone" in refused and "step 1 " in refused
 
 
-@pytest.mark.slow
+@pytest.mark.slow(3)
 def test_damage_to_any_file_of_the_newest_checkpoint_is_named_and_the_one_before_used(
     workspace: Workspace, results: dict[str, Results], tmp_path: Path
 ) -> None:
@@ -294,7 +294,7 @@ def test_damage_to_any_file_of_the_newest_checkpoint_is_named_and_the_one_before
     verify(newest)
 
 
-@pytest.mark.slow
+@pytest.mark.slow(3)
 def test_a_checkpoint_is_measured_as_the_run_measured_it(one: Results) -> None:
     measured, whole = one["weights_taken_over"], one["whole"]
     assert measured["measured_path"] == whole["path"]
@@ -303,7 +303,7 @@ def test_a_checkpoint_is_measured_as_the_run_measured_it(one: Results) -> None:
     assert read_manifest(Path(whole["path"])).counts == whole["counts"]
 
 
-@pytest.mark.slow
+@pytest.mark.slow(3)
 def test_training_goes_on_from_the_weights_of_another_run(one: Results) -> None:
     further = one["weights_taken_over"]["further"]["eval_loss"]
     assert further["0"] == pytest.approx(one["whole"]["counts"]["eval_loss"])
@@ -311,7 +311,7 @@ def test_training_goes_on_from_the_weights_of_another_run(one: Results) -> None:
     assert one["weights_taken_over"]["name"].startswith("roberta-1x16-rows")
 
 
-@pytest.mark.slow
+@pytest.mark.slow(3)
 def test_a_full_disk_costs_a_checkpoint_and_not_the_run(results: dict[str, Results]) -> None:
     found = results["tensorflow"]["full_disk"]
     assert found["num_train_steps"] == STEPS
@@ -322,7 +322,7 @@ def test_a_full_disk_costs_a_checkpoint_and_not_the_run(results: dict[str, Resul
     assert found["numbers"] == list(range(1, len(found["numbers"]) + 1))
 
 
-@pytest.mark.slow
+@pytest.mark.slow(3)
 def test_a_loss_that_is_no_number_ends_the_run_with_that_reason(
     results: dict[str, Results],
 ) -> None:
@@ -331,7 +331,7 @@ def test_a_loss_that_is_no_number_ends_the_run_with_that_reason(
     assert "3 times" in one["diverged"]["error"]
 
 
-@pytest.mark.slow
+@pytest.mark.slow(3)
 def test_a_batch_that_breaks_the_loss_is_left_out(results: dict[str, Results]) -> None:
     found = results["tensorflow"]["rolled_back"]
     assert found["steps"] == STEPS
@@ -342,7 +342,7 @@ def test_a_batch_that_breaks_the_loss_is_left_out(results: dict[str, Results]) -
     assert found["skipped"] == 4
 
 
-@pytest.mark.slow
+@pytest.mark.slow(3)
 def test_a_run_killed_after_it_went_back_leaves_the_same_batches_out(
     results: dict[str, Results],
 ) -> None:
@@ -351,7 +351,7 @@ def test_a_run_killed_after_it_went_back_leaves_the_same_batches_out(
     assert len(found["warnings_again"]) == 1
 
 
-@pytest.mark.slow
+@pytest.mark.slow(3)
 def test_a_run_can_be_given_more_steps_but_not_fewer(results: dict[str, Results]) -> None:
     found = results["tensorflow"]["extended"]
     assert found["steps"] == STEPS + 6
@@ -362,7 +362,7 @@ def test_a_run_can_be_given_more_steps_but_not_fewer(results: dict[str, Results]
     assert "more steps, not fewer" in found["refused"]
 
 
-@pytest.mark.slow
+@pytest.mark.slow(3)
 @pytest.mark.parametrize(("first", "second"), [ENGINES, ENGINES[::-1]])
 def test_what_one_engine_began_the_other_ends(
     results: dict[str, Results], first: str, second: str
@@ -374,7 +374,7 @@ def test_what_one_engine_began_the_other_ends(
             assert passed[figure][step] == pytest.approx(value, abs=1e-3)
 
 
-@pytest.mark.slow
+@pytest.mark.slow(3)
 def test_the_model_loads_in_transformers(workspace: Workspace, results: dict[str, Results]) -> None:
     torch = pytest.importorskip("torch", reason="needs PyTorch: pip install torch")
     from transformers import AutoTokenizer, RobertaForMaskedLM
