@@ -156,8 +156,8 @@ def test_without_the_compiler_figures_are_estimated_and_said_to_be(tmp_path: Pat
 
 
 def test_an_estimate_says_too_that_something_does_not_fit(tmp_path: Path) -> None:
-    large = {"hidden_size": 64, "per_replica_batch_size": 1 << 16, "trial": False}
-    values = {**_NUMBERS, **large, "max_seq_length": 512}
+    large = {"vocab_size": 400_000, "hidden_size": 4096, "num_hidden_layers": 1}
+    values = {**_NUMBERS, **large, "per_replica_batch_size": 1, "trial": False}
     (report,) = say(tmp_path, values, before=_WITHOUT_LIBTPU)
     assert not report["fits"]
     assert report["bytes_missing_per_core"] > 0
