@@ -96,8 +96,11 @@ def test_answers_are_those_of_the_pipeline(engine: str, workspace: Workspace) ->
     from transformers import pipeline
 
     questions = {
-        str(workspace.folder("model") / algorithm): [text.replace("{mask}", mask) for text in TEXTS]
-        for algorithm, mask in {**ALGORITHMS, "bart": "<mask>"}.items()
+        str(workspace.folder("model") / name): [text.replace("{mask}", mask) for text in texts]
+        for name, mask, texts in (
+            *((algorithm, mask, TEXTS) for algorithm, mask in ALGORITHMS.items()),
+            ("bart", "<mask>", TEXTS[:3]),  # Tokenized like the one before.
+        )
     }
     answers = run_on(engine, FILL, json.dumps(questions))
     for folder, texts in questions.items():
