@@ -16,6 +16,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
 from importlib import metadata
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -61,7 +62,7 @@ def parse_arguments() -> argparse.Namespace:
 
 def render(found: dict[str, Any]) -> str:
     """Returns the results as Markdown."""
-    versions = ", ".join(f"{name} {metadata.version(name)}" for name in PACKAGES)
+    versions = ", ".join(f"{name} {metadata.version(name)}" for name in PACKAGES if find_spec(name))
     parts = [
         "# Benchmarks",
         f"Written by `python -m benchmarks`: {describe_machine()}; {versions}. Both sides of a "

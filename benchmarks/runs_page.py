@@ -7,8 +7,8 @@ rows since the last look, the newest figures.
 
 from __future__ import annotations
 
+import argparse
 import statistics
-import sys
 import tempfile
 import time
 from collections.abc import Callable
@@ -62,7 +62,9 @@ def median_milliseconds(ask: Callable[[], object]) -> float:
 
 
 def main() -> None:
-    rows = int(sys.argv[1]) if len(sys.argv) > 1 else 1_000_000
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("rows", type=int, nargs="?", default=1_000_000, help="figures in all")
+    rows = parser.parse_args().rows
     with tempfile.TemporaryDirectory() as folder:
         store = Store.open(Workspace(folder))
         fill(store, rows)
