@@ -9,7 +9,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
-from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -277,7 +276,8 @@ class Together:
     """Computes together what several threads ask for at the same time.
 
     Whoever finds nobody computing computes for all who wait with texts of the same shape, at most
-    32 of them; meanwhile the next ones gather. No one waits for others to come.
+    32 of them; where the batch has to be padded, smaller texts take the places. Meanwhile the next
+    ones gather. No one waits for others to come.
 
     Args:
         compute: Takes a shape and texts of that shape, and returns an answer for each.
@@ -304,11 +304,13 @@ class Together:
         return [one.answer for one in mine]
 
     def _take(self, first: _Waiting) -> list[_Waiting]:
-        """Takes one that waits, and those behind and before it that have its shape."""
+        """Takes one that waits, and those behind and before it that go with it."""
         most = max(1, min(BATCHES[-1], _MOST_MASKS_AT_ONCE // first.shape[1]))
         with self._changing:
-            others = (one for one in self._waiting if one.shape == first.shape and one is not first)
-            batch = [first, *islice(others, most - 1)]
+            others = [one for one in self._waiting if one is not first]
+            batch = [first, *[one for one in others if one.shape == first.shape][: most - 1]]
+            smaller = [one for one in others if one.is_smaller_than(first.shape)]
+            batch += smaller[: min(most, _padded_rows(len(batch))) - len(batch)]
             taken = set(map(id, batch))
             self._waiting = [one for one in self._waiting if id(one) not in taken]
         return batch
@@ -335,6 +337,10 @@ class _Waiting:
         self.error: Exception | None = None
         self.is_done = False
 
+    def is_smaller_than(self, shape: Shape) -> bool:
+        """Returns whether the text has room in a shape that isn't its own."""
+        return self.shape != shape and self.shape[0] <= shape[0] and self.shape[1] <= shape[1]
+
 
 def _pad(
     shape: Shape,
@@ -343,7 +349,7 @@ def _pad(
     architecture: Any,
 ) -> dict[str, NDArray[np.int32]]:
     """Returns the model's inputs, padded to a bucket in each dimension."""
-    rows = next(rows for rows in BATCHES if rows >= len(batch))
+    rows = _padded_rows(len(batch))
     length, masks = shape
     input_ids = np.full((rows, length), architecture.pad_token_id, np.int32)
     attention_mask = np.zeros((rows, length), np.int32)
@@ -363,6 +369,11 @@ def _pad(
         start = architecture.decoder_start_token_id
         inputs["decoder_input_ids"] = shift_right(input_ids, start)
     return inputs
+
+
+def _padded_rows(count: int) -> int:
+    """Returns the rows of the smallest batch for so many texts."""
+    return next(rows for rows in BATCHES if rows >= count)
 
 
 def _next_power_of_four(size: int) -> int:

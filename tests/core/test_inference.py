@@ -258,6 +258,18 @@ def test_those_who_wait_together_are_computed_together() -> None:
     assert sorted(map(len, batches)) == [1, 1, 3]
 
 
+def test_smaller_texts_take_the_places_that_would_be_padding() -> None:
+    batches: list[tuple[Shape, str]] = []
+
+    def compute(shape: Shape, texts: list[str]) -> list[str]:
+        batches.append((shape, "".join(sorted(texts))))
+        return texts
+
+    texts = [((32, 1), "m")] * 9 + [((16, 1), "s")] * 3 + [((64, 1), "l"), ((16, 4), "f")]
+    assert Together(compute)(texts) == [text for _, text in texts]
+    assert batches == [((32, 1), "m" * 9 + "s" * 3), ((64, 1), "l"), ((16, 4), "f")]
+
+
 def test_a_failure_reaches_everybody_who_waited() -> None:
     def compute(shape: Shape, texts: list[str]) -> list[str]:
         raise CheckpointError("The weights are damaged")
