@@ -27,7 +27,7 @@ _FLAGS = (
     "--disable-component-update",
     "--disable-sync",
 )
-_UP_WITHIN_SECONDS = 60
+_UP_WITHIN_SECONDS = 150.0
 # Gradio's client cuts its stream when its page is left, and logs that as an error.
 _LEAVING = ("AbortError: signal is aborted", "Unexpected error Connection errored out")
 

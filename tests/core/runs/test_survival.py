@@ -111,7 +111,7 @@ def see_all_metrics_once(workspace: Workspace, run_id: str, steps: int) -> None:
 @pytest.mark.long
 def test_killed_app_and_worker_do_not_touch_a_run(workspace: Workspace) -> None:
     """The app, then the worker, then both at once."""
-    steps = 5000
+    steps = 8000
     with running_app(workspace.root):
         run_id, process = start_training(workspace, steps)
         kill(*app_identities(workspace))
