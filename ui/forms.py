@@ -32,7 +32,7 @@ from core.config import (
     title_of,
 )
 from core.errors import ConfigError, StudioError
-from core.workspace import KINDS, Workspace
+from core.workspace import KINDS, MANIFEST_FILE, Workspace
 from ui import present
 from ui.assets import script
 from ui.parts.artifacts import follow_newest, list_names
@@ -386,10 +386,15 @@ class Form(Generic[ConfigT]):
 
     def _confine_artifact(self, kind: str, value: str, field: str) -> None:
         """Refuses a folder elsewhere where an artifact is named; ../ leads out of the shelf too."""
-        if "://" in value or "::" in value or Path(value).expanduser().exists():
+        if "://" in value or "::" in value:
             self._workspace.confine(value, field=field)
         if kind in KINDS:
-            self._workspace.confine(str(self._workspace.folder(kind) / value), field=field)
+            named = self._workspace.folder(kind) / value
+            self._workspace.confine(str(named), field=field)
+            if (named / MANIFEST_FILE).is_file():
+                return  # A name goes before a folder called so where the app was started.
+        if Path(value).expanduser().exists():
+            self._workspace.confine(value, field=field)
 
     def _to_value(self, name: str, raw: Any) -> Any:
         return _to_value(self.model.model_fields[name], raw)

@@ -221,6 +221,20 @@ def test_a_name_does_not_lead_out_of_its_shelf(workspace: Workspace, field: str)
         assert error.value.field == field
 
 
+def test_a_name_goes_before_a_folder_called_so_where_the_app_was_started(
+    workspace: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "docs").mkdir()
+    monkeypatch.chdir(tmp_path)
+    form = rendered(TrainConfig, workspace)
+    with pytest.raises(ConfigError, match="may not read"):
+        form.parse(*values_of(form, shards="docs"))
+    shelf = workspace.folder("shards") / "docs"
+    shelf.mkdir(parents=True)
+    (shelf / "manifest.json").write_text("{}")
+    assert form.parse(*values_of(form, shards="docs")).shards == "docs"
+
+
 def test_paths_inside_the_workspace_are_allowed(workspace: Workspace) -> None:
     form = rendered(CorpusConfig, workspace)
     path = str(workspace.root / "uploads" / "*.txt")
