@@ -11,7 +11,7 @@ random, 10 % left), everything that can be parallel set to AUTOTUNE, and a prefe
 
 What a run waits for its input is taken from a run: RoBERTa `mini`, as the shell trains it.
 
-    python -m benchmarks.inputs [--batches 2000] [--rounds 5]
+    python -m benchmarks.inputs [--epochs 2] [--rounds 5]
 """
 
 from __future__ import annotations
@@ -44,16 +44,17 @@ PROBABILITY = 0.15
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--folder", type=Path, default=Path("workspace/benchmarks"))
-    parser.add_argument("--batches", type=int, default=2000, help="in a round")
+    # The peer fills its buffer when an epoch begins: less than one would leave that out.
+    parser.add_argument("--epochs", type=int, default=2, help="in a round")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--steps", type=int, default=60, help="of the run whose waiting is shown")
     add_side_arguments(parser)
     options = parser.parse_args()
     if not answer_if_asked(options, SIDES):
-        print(json.dumps(measure(options.folder, options.batches, options.rounds, options.steps)))
+        print(json.dumps(measure(options.folder, options.epochs, options.rounds, options.steps)))
 
 
-def measure(folder: Path, batches: int, rounds: int, steps: int) -> dict[str, Any]:
+def measure(folder: Path, epochs: int, rounds: int, steps: int) -> dict[str, Any]:
     """Returns rows/s of both sides, their ratio, and the share of a run that is spent waiting."""
     prepare_corpus(folder, "docs")
     build_shards(
@@ -62,8 +63,7 @@ def measure(folder: Path, batches: int, rounds: int, steps: int) -> dict[str, An
     )  # fmt: skip
     print(f"batches of {BATCH} x {LENGTH}; {describe_machine()}", flush=True)
     with open_sides("benchmarks.inputs", SIDES, str(folder)) as sides:
-        ask_in_turn(sides, 100, 1)
-        found = {name: median(all) for name, all in ask_in_turn(sides, batches, rounds).items()}
+        found = {name: median(all) for name, all in ask_in_turn(sides, epochs, rounds).items()}
     waiting = waiting_percent(folder, steps)
     print(f"  ours {found['ours']:,.0f} rows/s, tf.data {found['tf.data']:,.0f}, "
           f"ratio {found['ours'] / found['tf.data']:.1f}; waiting {waiting:.3f} %")  # fmt: skip
@@ -83,7 +83,7 @@ def waiting_percent(folder: Path, steps: int) -> float:
 
 
 def prepare_ours(folder: str) -> Answer:
-    """Returns what makes so many batches as a run does, and returns the rows/s."""
+    """Returns what makes the batches of so many epochs as a run does, and returns the rows/s."""
     from core.config import TrainConfig
     from core.training.batches import Feeder, TrainBatches
     from core.training.inputs import open_inputs
@@ -93,7 +93,8 @@ def prepare_ours(folder: str) -> Answer:
     inputs = open_inputs(config, Workspace(folder))
     make = TrainBatches(inputs.train_rows, inputs.objective, BATCH, seed=0)
 
-    def answer(batches: int) -> float:
+    def answer(epochs: int) -> float:
+        batches = len(inputs.train_rows) * epochs // BATCH
         began = time.perf_counter()
         with Feeder(make, 0, batches) as feeder:
             for _ in feeder:
@@ -104,7 +105,7 @@ def prepare_ours(folder: str) -> Answer:
 
 
 def prepare_peer(folder: str) -> Answer:
-    """Returns what takes so many batches from the example's pipeline, and returns the rows/s."""
+    """Returns what takes so many epochs from the example's pipeline, and returns the rows/s."""
     import tensorflow as tf
 
     from core.tokenizer import load
@@ -145,13 +146,10 @@ def prepare_peer(folder: str) -> Answer:
         .map(mask, num_parallel_calls=tf.data.AUTOTUNE)
         .prefetch(tf.data.AUTOTUNE)
     )
-    # The buffer is filled anew for each epoch, in training too.
-    endless = iter(dataset.repeat())
 
-    def answer(batches: int) -> float:
+    def answer(epochs: int) -> float:
         began = time.perf_counter()
-        for _ in range(batches):
-            next(endless)
+        batches = sum(1 for _ in dataset.repeat(epochs))
         return batches * BATCH / (time.perf_counter() - began)
 
     return answer
