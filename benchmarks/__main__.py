@@ -24,7 +24,6 @@ from benchmarks.sides import describe_machine
 
 RESULTS = Path(__file__).parent / "results.md"
 PACKAGES = ("tensorflow", "keras", "jax", "torch", "transformers", "tokenizers", "datasets")
-Rows = list[list[str]]
 VOCABULARIES = (10_000, 50_000)
 # Rows in a step, steps in a round, rounds.
 STEPS = {"mini": (32, 4, 3), "base": (8, 1, 3)}
@@ -36,8 +35,6 @@ def main() -> None:
     file = options.folder / "results.json"
     found = json.loads(file.read_text()) if file.is_file() else {}
     for name in options.only:
-        if name == "time-to-loss" and not options.text:
-            print("time-to-loss: on the documentation alone; --text names the second corpus")
         began = time.time()
         body = SECTIONS[name][1](options)
         found[name] = {
@@ -103,6 +100,8 @@ def run(module: str, *arguments: str) -> Any:
 
 def time_to_loss(options: argparse.Namespace) -> str:
     texts = ["--text", options.text] if options.text else ["--corpora", "docs"]
+    if not options.text:
+        print("On the documentation alone; --text names the second corpus", flush=True)
     found = run("time_to_loss", "--folder", str(options.folder), "--minutes",
                 str(options.minutes), *texts)  # fmt: skip
     rows = [

@@ -8,6 +8,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from core.events import EVENTS_FILE, read_events
+
 LENGTH, VOCAB_SIZE = 128, 10_048
 
 
@@ -54,8 +56,7 @@ def core(folder: Path, *arguments: str) -> dict[str, Any]:
     return json.loads(done.stdout.splitlines()[-1])
 
 
-def read_events(folder: Path, run: str, kind: str | None = None) -> list[dict[str, Any]]:
+def events_of(folder: Path, run: str, kind: str | None = None) -> list[dict[str, Any]]:
     """Returns what a run has reported, or what of it is of a kind."""
-    file = folder / "runs" / run / "events.jsonl"
-    events = [json.loads(line) for line in file.read_text().splitlines()]
+    events, _ = read_events(folder / "runs" / run / EVENTS_FILE)
     return [event for event in events if kind in (None, event["kind"])]

@@ -24,7 +24,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from benchmarks.corpora import LENGTH, build_shards, core, prepare_corpus, read_events
+from benchmarks.corpora import LENGTH, build_shards, core, events_of, prepare_corpus
 from benchmarks.sides import (
     Answer,
     add_side_arguments,
@@ -78,7 +78,7 @@ def waiting_percent(folder: Path, steps: int) -> float:
         "--per-replica-batch-size", str(BATCH), "--logging-steps", "10",
         "--eval-steps", str(steps), "--save-steps", str(steps), "--max-eval-examples", "64",
     )  # fmt: skip
-    values = [event["values"] for event in read_events(folder, said["run"], "metrics")]
+    values = [event["values"] for event in events_of(folder, said["run"], "metrics")]
     return median(one["data_wait_percent"] for one in values if "data_wait_percent" in one)
 
 

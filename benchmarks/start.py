@@ -17,7 +17,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from benchmarks.corpora import core, prepare_corpus, read_events
+from benchmarks.corpora import core, events_of, prepare_corpus
 from benchmarks.sides import describe_machine
 
 PARTS = (
@@ -59,7 +59,7 @@ def start(folder: Path, engine: str) -> dict[str, float]:
         "--per-replica-batch-size", "32", "--num-train-steps", "2", "--logging-steps", "1",
         "--eval-steps", "2", "--save-steps", "2", "--max-eval-examples", "32",
     )  # fmt: skip
-    return parts_of(read_events(folder, said["run"]), began)
+    return parts_of(events_of(folder, said["run"]), began)
 
 
 def parts_of(events: Sequence[dict[str, Any]], began: float) -> dict[str, float]:

@@ -36,7 +36,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.corpora import LENGTH, VOCAB_SIZE, core, prepare_corpus, read_events
+from benchmarks.corpora import LENGTH, VOCAB_SIZE, core, events_of, prepare_corpus
 from benchmarks.sides import describe_machine
 from benchmarks.throughput import peer_model
 
@@ -205,7 +205,7 @@ def run_ours(
     said = core(options.folder, *our_command(corpus, steps, max(1, -(-steps // 4)), preset))
     curve = Curve(f"{preset}, 1/{round(1 / share)} of the time", steps=steps)
     curve.baseline = said["metrics"]["frequency_baseline_loss"]
-    for event in read_events(options.folder, said["run"], "metrics"):
+    for event in events_of(options.folder, said["run"], "metrics"):
         if "eval_loss" in event["values"]:
             curve.seconds.append(event["t"] - began)
             curve.losses.append(event["values"]["eval_loss"])
