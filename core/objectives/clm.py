@@ -62,7 +62,9 @@ class CausalLanguageModel:
         """The arrays of a batch that the model sees."""
         return ("input_ids",)
 
-    def batch(self, rows: NDArray[np.int32], seed: int, step: int, *, first_row: int = 0) -> Batch:
+    def batch(
+        self, rows: NDArray[np.int32], seed: int, step: int | range, *, first_row: int = 0
+    ) -> Batch:
         """Shifts the labels of a batch.
 
         Args:

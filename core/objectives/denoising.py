@@ -147,7 +147,9 @@ class Denoising:
         """The arrays of a batch that the model sees."""
         return ("input_ids", "attention_mask", "decoder_input_ids")
 
-    def batch(self, rows: NDArray[np.int32], seed: int, step: int, *, first_row: int = 0) -> Batch:
+    def batch(
+        self, rows: NDArray[np.int32], seed: int, step: int | range, *, first_row: int = 0
+    ) -> Batch:
         """Makes noise of a batch, or of a slice of one.
 
         Args:
@@ -211,7 +213,7 @@ class Denoising:
         return np.cumsum(np.exp(logarithms)) / -math.expm1(-mean)
 
     def _draw(
-        self, rows: int, words: int, seed: int, step: int, first_row: int, domain: int
+        self, rows: int, words: int, seed: int, step: int | range, first_row: int, domain: int
     ) -> NDArray[np.uint64]:
         drawn = draw_words(rows, words, seed=seed, step=step, first_row=first_row, domain=domain)
         return drawn[:, :words]

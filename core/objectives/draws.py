@@ -20,7 +20,7 @@ _PLACE_MASK = (np.uint64(1) << _PLACE_BITS) - np.uint64(1)
 
 
 def draw_words(
-    rows: int, words_per_row: int, *, seed: int, step: int, first_row: int, domain: int
+    rows: int, words_per_row: int, *, seed: int, step: int | range, first_row: int, domain: int
 ) -> NDArray[np.uint64]:
     """Draws random words, the same for a row in any slice of its batch.
 
@@ -28,8 +28,9 @@ def draw_words(
         rows: Number of rows, B.
         words_per_row: Words that each needs, W.
         seed: Of the run.
-        step: Of the training step.
-        first_row: The place of the first of these rows in the global batch.
+        step: Of the training step. A range: the rows are as many batches of equal size, one for
+            each of these steps.
+        first_row: The place of the first of these rows, and of each batch, in the global batch.
         domain: Keeps one purpose's draws apart from another's with the same seed and step.
 
     Returns:
@@ -39,12 +40,16 @@ def draw_words(
         https://doi.org/10.1145/2063384.2063405 (Philox)
     """
     counts = -(-words_per_row // _WORDS_PER_COUNT)
-    generator = np.random.Philox(
-        key=np.array([seed, step], np.uint64),
-        counter=np.array([first_row * counts, 0, 0, domain], np.uint64),
-    )
+    steps = step if isinstance(step, range) else range(step, step + 1)
+    counter = np.array([first_row * counts, 0, 0, domain], np.uint64)
     words = counts * _WORDS_PER_COUNT
-    return generator.random_raw(rows * words).reshape(rows, words)
+    drawn = [
+        np.random.Philox(key=np.array([seed, one], np.uint64), counter=counter).random_raw(
+            rows // len(steps) * words
+        )
+        for one in steps
+    ]
+    return (drawn[0] if len(drawn) == 1 else np.concatenate(drawn)).reshape(rows, words)
 
 
 def place_keys(words: NDArray[np.uint64]) -> NDArray[np.uint64]:

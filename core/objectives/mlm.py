@@ -97,7 +97,7 @@ class MaskedLanguageModel:
         return max(1, round(self.mlm_probability * self.row_length))
 
     def batch(
-        self, rows: NDArray[np.int32], seed: int, step: int, *, first_row: int = 0
+        self, rows: NDArray[np.int32], seed: int, step: int | range, *, first_row: int = 0
     ) -> dict[str, NDArray]:
         """Hides tokens of a batch, or of a slice of one.
 

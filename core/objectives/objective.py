@@ -123,13 +123,17 @@ class Objective(Protocol):
     def input_names(self) -> tuple[str, ...]:
         """The arrays of a batch that the model sees."""
 
-    def batch(self, rows: NDArray[np.int32], seed: int, step: int, *, first_row: int = 0) -> Batch:
+    def batch(
+        self, rows: NDArray[np.int32], seed: int, step: int | range, *, first_row: int = 0
+    ) -> Batch:
         """Makes a batch, or a slice of one: a pure function of its arguments.
 
         Args:
             rows: Token ids, int32 (B, row_length).
             seed: Of the run.
-            step: Of the training step; fixed for evaluation on masks that don't change.
+            step: Of the training step; fixed for evaluation on masks that don't change. A range:
+                `rows` are as many batches, or slices, of equal size, one for each of these steps.
+                Small batches are made faster so, and are the same.
             first_row: The place of `rows[0]` in the global batch. A slice gets what it has in the
                 whole.
 

@@ -182,7 +182,9 @@ class SpanCorruption:
         """The arrays of a batch that the model sees."""
         return ("input_ids", "decoder_input_ids")
 
-    def batch(self, rows: NDArray[np.int32], seed: int, step: int, *, first_row: int = 0) -> Batch:
+    def batch(
+        self, rows: NDArray[np.int32], seed: int, step: int | range, *, first_row: int = 0
+    ) -> Batch:
         """Hides spans of a batch, or of a slice of one.
 
         Args:
@@ -212,7 +214,9 @@ class SpanCorruption:
             "label_weights": np.repeat(real.astype(np.float32)[:, None], labels.shape[1], axis=1),
         }
 
-    def _draw_noise(self, rows: int, seed: int, step: int, first_row: int) -> NDArray[np.bool_]:
+    def _draw_noise(
+        self, rows: int, seed: int, step: int | range, first_row: int
+    ) -> NDArray[np.bool_]:
         """Returns which tokens are hidden, bool (B, R); all ways to hide them are equally likely.
 
         Kept parts and hidden spans take turns, a kept part first; none is empty.

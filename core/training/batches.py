@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from math import isqrt
 from queue import Empty, Full, Queue
@@ -26,8 +26,11 @@ Batch = dict[str, NDArray]
 EVAL_SEED = 0x5EED
 
 _FEISTEL_ROUNDS = 8
-_PREFETCHED_BATCHES = 4
+_PREFETCHED_GROUPS = 4
 _POLL_SECONDS = 0.1
+# More at once gains little, and makes the first of them wait for the last.
+_TOKENS_AT_ONCE = 2**17
+_BATCHES_AT_ONCE = 16
 
 
 class RowSource(Protocol):
@@ -47,8 +50,13 @@ class RowSource(Protocol):
 class Objective(Protocol):
     """What makes a batch of rows into something to learn from."""
 
-    def batch(self, rows: NDArray[np.int32], seed: int, step: int, *, first_row: int = 0) -> Batch:
-        """Returns the arrays of a batch, of which `label_weights` (B, K) says what counts."""
+    def batch(
+        self, rows: NDArray[np.int32], seed: int, step: int | range, *, first_row: int = 0
+    ) -> Batch:
+        """Returns the arrays of a batch, of which `label_weights` (B, K) says what counts.
+
+        With a range of steps `rows` are as many batches, one for each.
+        """
 
 
 @dataclass(frozen=True)
@@ -130,14 +138,41 @@ class TrainBatches:
 
     def __call__(self, number: int, part: slice = slice(None)) -> Batch:
         """Returns batch `number`, or the part of it that belongs to one of several processes."""
+        return self.several(range(number, number + 1), part)[0]
+
+    def several(self, numbers: range, part: slice = slice(None)) -> list[Batch]:
+        """Returns the batches with these numbers, or a part of each.
+
+        They are what they are one by one. With small batches most of the time is what a call of
+        numpy costs, however little there is to do, and here they share the calls.
+
+        Args:
+            numbers: In steps of 1; at least one.
+            part: The rows of each batch that belong to one of several processes.
+        """
         start, stop, _ = part.indices(self.batch_size)
-        indices = self.row_indices(number)[start:stop]
-        return self.objective.batch(self.rows.take(indices), self.seed, number, first_row=start)
+        indices = self._row_indices(numbers).reshape(len(numbers), -1)[:, start:stop]
+        rows = self.rows.take(indices.reshape(-1))
+        together = self.objective.batch(rows, self.seed, numbers, first_row=start)
+        size = stop - start
+        return [
+            {name: values[first : first + size] for name, values in together.items()}
+            for first in range(0, len(rows), size)
+        ]
+
+    @property
+    def at_once(self) -> int:
+        """How many batches are best made at once."""
+        tokens = self.batch_size * self.rows.row_length
+        return min(max(_TOKENS_AT_ONCE // tokens, 1), _BATCHES_AT_ONCE)
 
     def row_indices(self, number: int) -> NDArray[np.int64]:
         """Returns the numbers of a batch's rows, int64 (batch_size,)."""
-        first = number * self.batch_size
-        positions = np.arange(first, first + self.batch_size, dtype=np.int64)
+        return self._row_indices(range(number, number + 1))
+
+    def _row_indices(self, numbers: range) -> NDArray[np.int64]:
+        first, stop = numbers.start * self.batch_size, numbers.stop * self.batch_size
+        positions = np.arange(first, stop, dtype=np.int64)
         epochs, places = np.divmod(positions, len(self.rows))
         indices = np.empty_like(places)
         for epoch in np.unique(epochs):
@@ -209,18 +244,23 @@ class Feeder:
     """Makes batches ahead of need in a thread, in order, and measures how long it is waited for.
 
     Args:
-        make: Returns the batch of a number. What it raises is raised by `next`.
+        make: Returns the batches of some numbers, one after the other. What it raises is raised by
+            `next`, where the batch that is to blame is asked for.
         start: The first number.
         stop: The number after the last one.
-        depth: Batches made ahead.
+        at_once: Numbers that `make` gets at most; the first is made by itself, so that nobody
+            waits for others, and then ever more.
     """
 
     def __init__(
-        self, make: Callable[[int], Any], start: int, stop: int, depth: int = _PREFETCHED_BATCHES
+        self, make: Callable[[range], Sequence[Any]], start: int, stop: int, at_once: int = 1
     ) -> None:
         self._make = make
         self._numbers = range(start, stop)
-        self._queue: Queue[tuple[Any, Exception | None]] = Queue(depth)
+        self._at_once = at_once
+        self._queue: Queue[tuple[Sequence[Any], Exception | None]] = Queue(_PREFETCHED_GROUPS)
+        self._ready: Iterator[Any] = iter(())
+        self._failed: Exception | None = None
         self._closed = threading.Event()
         self._thread = threading.Thread(target=self._produce, daemon=True, name="batches")
         self._thread.start()
@@ -238,12 +278,15 @@ class Feeder:
 
     def next(self) -> Any:
         """Returns the next batch; waits for it where it isn't ready."""
+        for batch in self._ready:
+            return batch
+        if self._failed is not None:
+            raise self._failed
         started = time.perf_counter()
-        batch, error = self._queue.get()
+        batches, self._failed = self._queue.get()
         self.waited_seconds += time.perf_counter() - started
-        if error is not None:
-            raise error
-        return batch
+        self._ready = iter(batches)
+        return self.next()
 
     def close(self) -> None:
         """Ends the thread; batches made ahead are dropped."""
@@ -259,16 +302,30 @@ class Feeder:
             return
 
     def _produce(self) -> None:
-        for number in self._numbers:
-            item: tuple[Any, Exception | None]
-            try:
-                item = (self._make(number), None)
-            except Exception as error:  # noqa: BLE001  it is raised where the batch is asked for
-                item = (None, error)
-            if not self._put(item) or item[1] is not None:
+        first, count = self._numbers.start, 1
+        while first < self._numbers.stop:
+            numbers = range(first, min(first + count, self._numbers.stop))
+            batches, error = self._make_some(numbers)
+            if not self._put((batches, error)) or error is not None:
                 return
+            first, count = numbers.stop, min(2 * count, self._at_once)
 
-    def _put(self, item: tuple[Any, Exception | None]) -> bool:
+    def _make_some(self, numbers: range) -> tuple[Sequence[Any], Exception | None]:
+        """Returns the batches with these numbers; up to the one that can't be made, and why."""
+        try:
+            return self._make(numbers), None
+        except Exception as error:  # noqa: BLE001  it is raised where the batch is asked for
+            if len(numbers) == 1:
+                return [], error
+        made: list[Any] = []
+        for number in numbers:
+            batches, failed = self._make_some(range(number, number + 1))
+            made += batches
+            if failed is not None:
+                return made, failed
+        return made, None
+
+    def _put(self, item: tuple[Sequence[Any], Exception | None]) -> bool:
         while not self._closed.is_set():
             try:
                 self._queue.put(item, timeout=_POLL_SECONDS)

@@ -80,7 +80,10 @@ class Evaluation:
             frequency_baseline_loss=self._frequency_baseline(),
         )
 
-    def _prepare(self, number: int) -> Mapping[str, Any]:
+    def _prepare(self, numbers: range) -> list[Mapping[str, Any]]:
+        return [self._prepare_one(number) for number in numbers]
+
+    def _prepare_one(self, number: int) -> Mapping[str, Any]:
         batch = self._batches(number)
         if self._baseline is None:
             self._count_labels(batch)

@@ -251,7 +251,7 @@ class TrainingRun:
         left = self._plan.num_train_steps - self._state.step
         first = self._state.next_batch
         try:
-            with Feeder(self._prepare, first, first + left) as feeder:
+            with Feeder(self._prepare, first, first + left, self._batches.at_once) as feeder:
                 while True:
                     self._visit(feeder)
                     if self._state.step >= self._plan.num_train_steps:
@@ -347,9 +347,10 @@ class TrainingRun:
         room = min(*(one - step % one for one in every), self._plan.num_train_steps - step)
         return wanted if wanted <= room else 1
 
-    def _prepare(self, number: int) -> Any:
+    def _prepare(self, numbers: range) -> list[Any]:
         part = self._engine.part(self._plan.global_batch_size)
-        return self._engine.put(self._batches(number, part), number)
+        batches = self._batches.several(numbers, part)
+        return [self._engine.put(one, number) for number, one in zip(numbers, batches, strict=True)]
 
     def _log(self, feeder: Feeder) -> None:
         loss = self._mean_loss()

@@ -54,7 +54,7 @@ def marked_rows(count: int, length: int, seed: int = 0) -> NDArray[np.int32]:
 
 
 def assert_a_batch_is_a_pure_function(task: Objective, rows: NDArray[np.int32]) -> None:
-    """Whole or in slices, again and again: the same rows, seed and step give the same arrays."""
+    """Whole, in slices or with other steps: the same rows, seed and step give the same arrays."""
     before = rows.copy()
     whole = task.batch(rows, seed=2, step=9)
     assert np.array_equal(rows, before)
@@ -65,6 +65,11 @@ def assert_a_batch_is_a_pure_function(task: Objective, rows: NDArray[np.int32]) 
         ]
         for name, values in whole.items():
             assert np.array_equal(values, np.concatenate([part[name] for part in parts])), name
+    tail = rows[-len(rows) // 2 :]
+    together = task.batch(np.concatenate([tail] * 3), seed=2, step=range(8, 11), first_row=5)
+    alone = [task.batch(tail, seed=2, step=step, first_row=5) for step in (8, 9, 10)]
+    for name, values in together.items():
+        assert np.array_equal(values, np.concatenate([one[name] for one in alone])), name
 
 
 def assert_seed_step_and_row_matter(task: Objective, row: NDArray[np.int32]) -> None:

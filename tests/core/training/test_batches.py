@@ -85,6 +85,21 @@ def test_processes_see_slices_of_one_global_batch() -> None:
     assert _equal(joined, whole)
 
 
+@pytest.mark.parametrize("part", [slice(None), slice(2, 6)])
+def test_batches_made_at_once_are_those_made_one_by_one(part: slice) -> None:
+    batches = TrainBatches(ArrayRows(50), _OBJECTIVE, 8, seed=1)
+    together = batches.several(range(4, 30), part)
+    assert len(together) == 26
+    assert all(_equal(one, batches(4 + place, part)) for place, one in enumerate(together))
+
+
+def test_small_batches_are_made_at_once_and_large_ones_one_by_one() -> None:
+    sizes = [replace(TrainBatches(ArrayRows(50), _OBJECTIVE, 1, 0), batch_size=2**n).at_once
+             for n in range(20)]  # fmt: skip
+    assert sizes == sorted(sizes, reverse=True)
+    assert sizes[0] == 16 and sizes[-1] == 1
+
+
 def test_another_seed_gives_other_rows_and_masks() -> None:
     batches = TrainBatches(ArrayRows(50), _OBJECTIVE, 8, seed=1)
     assert not _equal(batches(0), replace(batches, seed=2)(0))
@@ -120,30 +135,45 @@ def test_rows_can_be_limited() -> None:
     assert np.array_equal(few.take(np.array([4])), rows.values[4:5])
 
 
-def test_a_feeder_keeps_the_order_and_measures_waiting() -> None:
-    def slow(number: int) -> int:
+@pytest.mark.parametrize("at_once", [1, 3, 16])
+def test_a_feeder_keeps_the_order_and_measures_waiting(at_once: int) -> None:
+    def slow(numbers: range) -> list[int]:
         time.sleep(0.02)
-        return number
+        return list(numbers)
 
-    with Feeder(slow, 3, 8) as feeder:
-        assert list(feeder) == [3, 4, 5, 6, 7]
+    with Feeder(slow, 3, 11, at_once) as feeder:
+        assert list(feeder) == list(range(3, 11))
         assert feeder.waited_seconds > 0.02
 
 
-def test_a_feeder_raises_where_the_batch_is_asked_for() -> None:
-    def fail(number: int) -> int:
-        if number == 2:
-            raise ValueError("record 7 is damaged")
-        return number
+def test_a_feeder_makes_the_first_by_itself_and_then_ever_more() -> None:
+    asked = []
 
-    with Feeder(fail, 0, 9) as feeder:
-        assert [feeder.next(), feeder.next()] == [0, 1]
-        with pytest.raises(ValueError, match="record 7"):
-            feeder.next()
+    def note(numbers: range) -> list[int]:
+        asked.append(len(numbers))
+        return list(numbers)
+
+    with Feeder(note, 0, 18, 4) as feeder:
+        assert len(list(feeder)) == 18
+    assert asked == [1, 2, 4, 4, 4, 3]
+
+
+@pytest.mark.parametrize("at_once", [1, 3, 16])
+def test_a_feeder_raises_where_the_batch_is_asked_for(at_once: int) -> None:
+    def fail(numbers: range) -> list[int]:
+        if 5 in numbers:
+            raise ValueError("record 7 is damaged")
+        return list(numbers)
+
+    with Feeder(fail, 0, 9, at_once) as feeder:
+        assert [feeder.next() for _ in range(5)] == [0, 1, 2, 3, 4]
+        for _ in range(2):
+            with pytest.raises(ValueError, match="record 7"):
+                feeder.next()
 
 
 def test_a_feeder_can_be_left_early() -> None:
     started = time.monotonic()
-    with Feeder(lambda number: number, 0, 10**9) as feeder:
+    with Feeder(list, 0, 10**9, 16) as feeder:
         feeder.next()
     assert time.monotonic() - started < 2
