@@ -14,7 +14,8 @@ import keras
 def compile_method(model: keras.Model, name: str) -> Callable[..., Any]:
     """Returns a method that is compiled once for each set of shapes.
 
-    Weights are arguments of what is compiled: they may change, and aren't copied into it.
+    Weights are arguments of what is compiled, and aren't copied into it. They are taken as they are
+    now.
 
     Args:
         model: Built.
@@ -33,6 +34,7 @@ def _compile_jax(model: keras.Model, name: str) -> Callable[..., Any]:
 
     # Listed once: the walk through all layers takes as long as a small model's step.
     variables = list(model.variables)
+    weights = [variable.value for variable in variables]
 
     def run(weights: list[Any], arguments: tuple[Any, ...], fixed: tuple[int, ...]) -> Any:
         mapping = zip(variables, weights, strict=True)
@@ -44,6 +46,6 @@ def _compile_jax(model: keras.Model, name: str) -> Callable[..., Any]:
     def call(*arguments: Any) -> Any:
         tensors = tuple(one for one in arguments if not isinstance(one, int))
         fixed = tuple(one for one in arguments if isinstance(one, int))
-        return compiled([variable.value for variable in variables], tensors, fixed)
+        return compiled(weights, tensors, fixed)
 
     return call

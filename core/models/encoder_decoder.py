@@ -159,7 +159,7 @@ class EncoderDecoder(keras.Model):
                 tokens of each row are in it.
         """
         positions, layers = cache["positions"], cache["layers"]
-        count, length = ids.shape[1], layers[0]["key"].shape[1]
+        count, length = ids.shape[1], layers[0]["key"].shape[3]
         queries = positions[:, None] + ops.arange(count)[None, :]  # (B, S)
         distances = self.decoder_bias(queries, ops.arange(length))
         bias = _sum(distances, step_bias(positions, count, length))

@@ -107,7 +107,7 @@ class Gpt2LMHeadModel(keras.Model):
                 tokens of each row are in it: set them back behind a prompt that was padded.
         """
         positions, layers = cache["positions"], cache["layers"]
-        bias = step_bias(positions, ids.shape[1], layers[0]["key"].shape[1])
+        bias = step_bias(positions, ids.shape[1], layers[0]["key"].shape[3])
         hidden, layers = self.decoder.step(ids, layers, positions, bias)
         return self._decode(hidden), {"positions": positions + ids.shape[1], "layers": layers}
 

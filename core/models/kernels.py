@@ -125,24 +125,33 @@ def rotate(heads: Tensor, rotation: Tensor) -> Tensor:
     return ops.cast(wide * cosines + crossed * sines, heads.dtype)
 
 
+def slots_last(heads: Tensor) -> Tensor:
+    """Returns keys or values as a cache holds them: (B, M, N, D) to (B, N, D, M).
+
+    So both products of attention find them in order, and nothing is copied for a single token.
+    """
+    return ops.transpose(heads, (0, 2, 3, 1))
+
+
 def write_slots(cached: Tensor, new: Tensor, positions: Tensor) -> Tensor:
     """Puts new keys or values into a cache, each row's from a place of its own on.
 
     Args:
-        cached: (B, M, N, D).
+        cached: (B, N, D, M).
         new: (B, S, N, D), S at most M.
         positions: The slot of each row's first, int32 (B,).
 
     Returns:
-        The cache (B, M, N, D). What would stand behind its end is left out.
+        The cache (B, N, D, M). What would stand behind its end is left out.
     """
-    places = ops.arange(cached.shape[1])[None, :] - positions[:, None]  # (B, M)
-    chosen = gather_positions(
-        ops.reshape(new, (*ops.shape(new)[:2], new.shape[2] * new.shape[3])),
-        ops.clip(places, 0, new.shape[1] - 1),
-    )
-    written = ops.logical_and(places >= 0, places < new.shape[1])[:, :, None, None]
-    return ops.where(written, ops.reshape(chosen, ops.shape(cached)), cached)
+    count = new.shape[1]
+    places = ops.arange(cached.shape[3])[None, :] - positions[:, None]  # (B, M)
+    if count > 1:
+        rows = ops.reshape(new, (*ops.shape(new)[:2], new.shape[2] * new.shape[3]))
+        rows = gather_positions(rows, ops.clip(places, 0, count - 1))
+        new = ops.reshape(rows, (*ops.shape(places), *new.shape[2:]))  # (B, M, N, D)
+    written = ops.logical_and(places >= 0, places < count)[:, None, None, :]
+    return ops.where(written, slots_last(new), cached)
 
 
 def attention(
@@ -177,9 +186,31 @@ def attention(
         weights = weights if seed is None else dropout(weights, rate, seed)
         return ops.einsum("bnlm,bmnd->blnd", weights, value)
 
-    mixed = engine.recomputed(attend)(query, key, value, bias, seed)
-    batch, length, heads, size = ops.shape(mixed)
-    return ops.reshape(mixed, (batch, length, heads * size))
+    return _joined(engine.recomputed(attend)(query, key, value, bias, seed))
+
+
+def cached_attention(
+    query: Tensor, key: Tensor, value: Tensor, bias: Tensor | None, *, scaled: bool = True
+) -> Tensor:
+    """Returns the same, without dropout, of keys and values in a cache, (B, S, N·D).
+
+    Args:
+        query: (B, S, N, D).
+        key: (B, N, D, M).
+        value: (B, N, D, M).
+        bias: Added to the logits, float32, broadcast to (B, N, S, M); None adds nothing.
+        scaled: Whether products are divided by √D.
+    """
+    query = query * (query.shape[-1] ** -0.5) if scaled else query
+    logits = ops.cast(ops.einsum("bsnd,bndm->bnsm", query, key), "float32")
+    weights = ops.softmax(logits if bias is None else logits + bias)
+    return _joined(ops.einsum("bnsm,bndm->bsnd", ops.cast(weights, value.dtype), value))
+
+
+def _joined(heads: Tensor) -> Tensor:
+    """Puts the heads side by side: (B, L, N, D) to (B, L, N·D)."""
+    batch, length, count, size = ops.shape(heads)
+    return ops.reshape(heads, (batch, length, count * size))
 
 
 def gather_positions(hidden: Tensor, positions: Tensor) -> Tensor:

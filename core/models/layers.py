@@ -495,6 +495,13 @@ class Attention(keras.layers.Layer):
         mixed = kernels.attention(query, key, value, bias, rate, own_seed, scaled=scaled)
         return self.output_dense(mixed)
 
+    def attend_to_cache(
+        self, query: Tensor, key: Tensor, value: Tensor, bias: Tensor | None
+    ) -> Tensor:
+        """Returns what the queries (B, S, N, D) find in a cache (B, N, D, M), (B, S, H)."""
+        scaled = self.options.scaled
+        return self.output_dense(kernels.cached_attention(query, key, value, bias, scaled=scaled))
+
 
 class FeedForward(keras.layers.Layer):
     """Two dense layers with an activation between them, which may be gated.
@@ -623,7 +630,7 @@ class Block(keras.layers.Layer):
 
         Args:
             inputs: Hidden states of the tokens (B, S, H).
-            cache: `key` and `value` (B, M, N, D), and of the encoder `memory_key` and
+            cache: `key` and `value` (B, N, D, M), and of the encoder `memory_key` and
                 `memory_value`.
             positions: How many tokens of each row are in the cache, int32 (B,).
             bias: Hides what comes later, float32, broadcast to (B, N, S, M).
@@ -638,24 +645,25 @@ class Block(keras.layers.Layer):
             query, key, value = self.attention.project(hidden)
             changed["key"] = kernels.write_slots(cache["key"], key, positions)
             changed["value"] = kernels.write_slots(cache["value"], value, positions)
-            return self.attention.attend(query, changed["key"], changed["value"], bias, None)
+            return self.attention.attend_to_cache(query, changed["key"], changed["value"], bias)
 
         def look_at_memory(hidden: Tensor) -> Tensor:
             query = self.cross_attention.queries(hidden)
             found = (cache["memory_key"], cache["memory_value"])
-            return self.cross_attention.attend(query, *found, memory_bias, None)
+            return self.cross_attention.attend_to_cache(query, *found, memory_bias)
 
         return self._run(inputs, attend, look_at_memory, None), changed
 
     def start_cache(self, batch_size: int, length: int, memory: Tensor | None) -> Cache:
         """Returns an empty cache for `length` tokens, with what the encoder says in it."""
         options = self.attention.options
-        shape = (batch_size, length, options.heads, options.head_size)
+        shape = (batch_size, options.heads, options.head_size, length)
         names = ["key", "value"]
         cache = {name: ops.zeros(shape, self.compute_dtype) for name in names}
         if self.cross_attention is not None:
-            found = self.cross_attention.keys_and_values(memory)
-            cache.update(zip(("memory_key", "memory_value"), found, strict=True))
+            key, value = self.cross_attention.keys_and_values(memory)
+            cache["memory_key"] = kernels.slots_last(key)
+            cache["memory_value"] = kernels.slots_last(value)
         return cache
 
     def _run(self, hidden: Tensor, attend: Any, look_at_memory: Any, seed: Tensor | None) -> Tensor:
