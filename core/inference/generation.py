@@ -224,17 +224,25 @@ class Writer:
     def _tokens(
         self, ids: NDArray[np.int32], max_new_tokens: int, sampler: Sampler
     ) -> Generator[int, None, None]:
-        """Yields tokens until there are enough, or no more positions."""
+        """Yields tokens until there are enough, no more positions, or one that ends the text."""
         done = len(ids) if self._continues else 1
         count = min(max_new_tokens, self.architecture.max_seq_length - done)
         # The last token is never looked at.
         slots = bucket_size(done + count - 1, _SHORTEST_CACHE, self.architecture.max_seq_length)
         cache, token = self._start(ids, slots)
-        for _ in range(count):
-            with self._lock:
-                logits, cache = self._step(np.array([[token]], np.int32), cache)
+        logits, cache = self._advance(token, cache)
+        for number in range(1, count + 1):
             token = sampler.choose(self._checked(np.asarray(logits)[0, -1]))
+            if number < count and token != self.architecture.eos_token_id:
+                # The next one is computed while the caller makes text of this one.
+                logits, cache = self._advance(token, cache)
             yield token
+
+    def _advance(self, token: int, cache: Any) -> tuple[Any, Any]:
+        """Returns the logits of the token after one, and the cache with it."""
+        with self._lock:
+            logits, new = self._predict_next(np.array([[token]], np.int32), cache)
+            return logits, self._extend_cache(cache, new)
 
     def _start(self, ids: NDArray[np.int32], slots: int) -> tuple[Any, int]:
         """Returns a cache, and the token that is to be looked at next."""
@@ -279,8 +287,15 @@ class Writer:
         return self._compiled("call")
 
     @cached_property
-    def _step(self) -> Callable[..., Any]:
-        return self._compiled("decode_step")
+    def _predict_next(self) -> Callable[..., Any]:
+        return self._compiled("predict_next")
+
+    @cached_property
+    def _extend_cache(self) -> Callable[..., Any]:
+        model = self._model
+        from core.models.decoding import compile_extend_cache
+
+        return compile_extend_cache(model)
 
     def _compiled(self, method: str) -> Callable[..., Any]:
         model = self._model

@@ -9,6 +9,7 @@ import keras
 from keras import ops
 
 from core.models import kernels
+from core.models.decoding import Decoding
 from core.models.layers import (
     BlockOptions,
     Cache,
@@ -19,12 +20,12 @@ from core.models.layers import (
     build_all,
     causal_bias,
     padding_bias,
-    step_bias,
+    past_bias,
 )
 from core.models.stack import Stack
 
 
-class EncoderDecoder(keras.Model):
+class EncoderDecoder(Decoding, keras.Model):
     """An encoder, and a decoder that looks at it; both have the same words.
 
     Args:
@@ -150,22 +151,20 @@ class EncoderDecoder(keras.Model):
         padding = _padding(inputs)
         return cache if padding is None else {**cache, "memory_bias": padding}
 
-    def decode_step(self, ids: Tensor, cache: Cache) -> tuple[Tensor, Cache]:
-        """Returns the logits of the token after each, float32 (B, S, V), and the cache with them.
+    def predict_next(self, ids: Tensor, cache: Cache) -> tuple[Tensor, list[Cache]]:
+        """Returns the logits of the token after each; see `Decoding.predict_next`.
 
-        Args:
-            ids: The decoder's next tokens, int32 (B, S): at first `decoder_start_token_id`.
-            cache: What `start_cache` or this returned. Its `positions` int32 (B,) say how many
-                tokens of each row are in it.
+        The decoder's first token is `decoder_start_token_id`.
         """
         positions, layers = cache["positions"], cache["layers"]
-        count, length = ids.shape[1], layers[0]["key"].shape[3]
-        queries = positions[:, None] + ops.arange(count)[None, :]  # (B, S)
-        distances = self.decoder_bias(queries, ops.arange(length))
-        bias = _sum(distances, step_bias(positions, count, length))
+        length, new_places = layers[0]["key"].shape[-1], ops.arange(ids.shape[1])
+        distances = self.decoder_bias(positions[:, None] + new_places[None, :], ops.arange(length))
+        past = _sum(distances, past_bias(positions, length))
+        distances = self.decoder_bias(new_places[None, :], new_places)
+        bias = _sum(distances, causal_bias(ids.shape[1]))
         padding = cache.get("memory_bias")
-        hidden, layers = self.decoder.step(ids, layers, positions, bias, padding)
-        return self._decode(hidden), {**cache, "positions": positions + count, "layers": layers}
+        hidden, new = self.decoder.step(ids, layers, positions, past, bias, padding)
+        return self._decode(hidden), new
 
     def _stack(self, name: str, count: int, weights: FirstWeights, remat: bool) -> Stack:
         return Stack(

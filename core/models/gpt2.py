@@ -14,6 +14,7 @@ import keras
 from keras import ops
 
 from core.models.architecture import Gpt2Architecture
+from core.models.decoding import Decoding
 from core.models.encoder import blocks_of, check_length
 from core.models.layers import (
     BlockOptions,
@@ -25,12 +26,12 @@ from core.models.layers import (
     both_biases,
     causal_bias,
     padding_bias,
-    step_bias,
+    past_bias,
 )
 from core.models.stack import Stack
 
 
-class Gpt2LMHeadModel(keras.Model):
+class Gpt2LMHeadModel(Decoding, keras.Model):
     """A GPT-2 with a language-model head.
 
     Args:
@@ -98,25 +99,12 @@ class Gpt2LMHeadModel(keras.Model):
             "layers": self.decoder.start_cache(size, length),
         }
 
-    def decode_step(self, ids: Tensor, cache: Cache) -> tuple[Tensor, Cache]:
-        """Returns the logits of the token after each, float32 (B, S, V), and the cache with them.
-
-        Args:
-            ids: The next tokens, int32 (B, S): a prompt, or one token of each row.
-            cache: What `start_cache` or this returned. Its `positions` int32 (B,) say how many
-                tokens of each row are in it: set them back behind a prompt that was padded.
-        """
+    def predict_next(self, ids: Tensor, cache: Cache) -> tuple[Tensor, list[Cache]]:
+        """Returns the logits of the token after each; see `Decoding.predict_next`."""
         positions, layers = cache["positions"], cache["layers"]
-        bias = step_bias(positions, ids.shape[1], layers[0]["key"].shape[3])
-        hidden, layers = self.decoder.step(ids, layers, positions, bias)
-        return self._decode(hidden), {"positions": positions + ids.shape[1], "layers": layers}
-
-    def fill_cache(self, ids: Tensor, cache: Cache) -> Cache:
-        """Returns the cache with new tokens, as `decode_step` does, without saying anything.
-
-        A prompt's logits are most of its cost where the vocabulary is large.
-        """
-        return self.decode_step(ids, cache)[1]
+        past = past_bias(positions, layers[0]["key"].shape[-1])
+        hidden, new = self.decoder.step(ids, layers, positions, past, causal_bias(ids.shape[1]))
+        return self._decode(hidden), new
 
     def _decode(self, hidden: Tensor) -> Tensor:
         return self.decoder.embeddings.words.decode(hidden)

@@ -7,7 +7,7 @@ are the same on both engines up to rounding. This module knows nothing of weight
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from importlib import import_module
 from typing import Any
 
@@ -125,33 +125,31 @@ def rotate(heads: Tensor, rotation: Tensor) -> Tensor:
     return ops.cast(wide * cosines + crossed * sines, heads.dtype)
 
 
-def slots_last(heads: Tensor) -> Tensor:
-    """Returns keys or values as a cache holds them: (B, M, N, D) to (B, N, D, M).
+def for_cache(heads: Tensor) -> Tensor:
+    """Returns keys or values as a cache holds them: (B, M, N, D) to float32 (B, N, D, M).
 
-    So both products of attention find them in order, and nothing is copied for a single token.
+    So both products of attention find them in order, and nothing is copied for a single token. In
+    float32, since a CPU's products widen what is narrow, all of it for each token.
     """
-    return ops.transpose(heads, (0, 2, 3, 1))
+    return ops.cast(ops.transpose(heads, (0, 2, 3, 1)), "float32")
 
 
 def write_slots(cached: Tensor, new: Tensor, positions: Tensor) -> Tensor:
     """Puts new keys or values into a cache, each row's from a place of its own on.
 
     Args:
-        cached: (B, N, D, M).
-        new: (B, S, N, D), S at most M.
+        cached: float32 (B, N, D, M).
+        new: float32 (B, N, D, S); there is room for it.
         positions: The slot of each row's first, int32 (B,).
 
     Returns:
-        The cache (B, N, D, M). What would stand behind its end is left out.
+        The cache (B, N, D, M).
     """
-    count = new.shape[1]
-    places = ops.arange(cached.shape[3])[None, :] - positions[:, None]  # (B, M)
-    if count > 1:
-        rows = ops.reshape(new, (*ops.shape(new)[:2], new.shape[2] * new.shape[3]))
-        rows = gather_positions(rows, ops.clip(places, 0, count - 1))
-        new = ops.reshape(rows, (*ops.shape(places), *new.shape[2:]))  # (B, M, N, D)
-    written = ops.logical_and(places >= 0, places < count)[:, None, None, :]
-    return ops.where(written, slots_last(new), cached)
+    rows = [
+        ops.slice_update(cached[row : row + 1], [0, 0, 0, positions[row]], new[row : row + 1])
+        for row in range(cached.shape[0])
+    ]
+    return rows[0] if len(rows) == 1 else ops.concatenate(rows, axis=0)
 
 
 def attention(
@@ -190,21 +188,30 @@ def attention(
 
 
 def cached_attention(
-    query: Tensor, key: Tensor, value: Tensor, bias: Tensor | None, *, scaled: bool = True
+    query: Tensor, parts: Sequence[tuple[Tensor, Tensor, Tensor | None]], *, scaled: bool = True
 ) -> Tensor:
-    """Returns the same, without dropout, of keys and values in a cache, (B, S, N·D).
+    """Returns the same, without dropout, of keys and values in several places, (B, S, N·D).
+
+    They needn't be put together for it: a cache is only read. Computed in float32.
 
     Args:
         query: (B, S, N, D).
-        key: (B, N, D, M).
-        value: (B, N, D, M).
-        bias: Added to the logits, float32, broadcast to (B, N, S, M); None adds nothing.
+        parts: Of each place keys and values, see `for_cache`, and what is added to the logits,
+            float32, broadcast to (B, N, S, M), or None.
         scaled: Whether products are divided by √D.
     """
-    query = query * (query.shape[-1] ** -0.5) if scaled else query
-    logits = ops.cast(ops.einsum("bsnd,bndm->bnsm", query, key), "float32")
-    weights = ops.softmax(logits if bias is None else logits + bias)
-    return _joined(ops.einsum("bnsm,bndm->bsnd", ops.cast(weights, value.dtype), value))
+    wide = ops.cast(query, "float32") * (query.shape[-1] ** -0.5 if scaled else 1.0)
+    logits = []
+    for key, _, bias in parts:
+        found = ops.einsum("bsnd,bndm->bnsm", wide, key)
+        logits.append(found if bias is None else found + bias)
+    weights = ops.softmax(ops.concatenate(logits, axis=-1))
+    mixed, first = 0.0, 0
+    for _, value, _ in parts:
+        last = first + value.shape[-1]
+        mixed += ops.einsum("bnsm,bndm->bsnd", weights[..., first:last], value)
+        first = last
+    return _joined(ops.cast(mixed, query.dtype))
 
 
 def _joined(heads: Tensor) -> Tensor:

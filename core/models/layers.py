@@ -496,11 +496,11 @@ class Attention(keras.layers.Layer):
         return self.output_dense(mixed)
 
     def attend_to_cache(
-        self, query: Tensor, key: Tensor, value: Tensor, bias: Tensor | None
+        self, query: Tensor, *parts: tuple[Tensor, Tensor, Tensor | None]
     ) -> Tensor:
-        """Returns what the queries (B, S, N, D) find in a cache (B, N, D, M), (B, S, H)."""
-        scaled = self.options.scaled
-        return self.output_dense(kernels.cached_attention(query, key, value, bias, scaled=scaled))
+        """Returns what queries (B, S, N, D) find in caches, (B, S, H); see `cached_attention`."""
+        mixed = kernels.cached_attention(query, parts, scaled=self.options.scaled)
+        return self.output_dense(mixed)
 
 
 class FeedForward(keras.layers.Layer):
@@ -624,7 +624,7 @@ class Block(keras.layers.Layer):
         return self._run(inputs, attend, look_at_memory, dropout_seed)
 
     def step(
-        self, inputs: Tensor, cache: Cache, positions: Tensor, bias: Tensor, memory_bias: Any
+        self, inputs: Tensor, cache: Cache, past_bias: Tensor, bias: Tensor, memory_bias: Any
     ) -> tuple[Tensor, Cache]:
         """Does the same for tokens whose predecessors are in a cache.
 
@@ -632,38 +632,41 @@ class Block(keras.layers.Layer):
             inputs: Hidden states of the tokens (B, S, H).
             cache: `key` and `value` (B, N, D, M), and of the encoder `memory_key` and
                 `memory_value`.
-            positions: How many tokens of each row are in the cache, int32 (B,).
-            bias: Hides what comes later, float32, broadcast to (B, N, S, M).
+            past_bias: Hides what is no predecessor, float32, broadcast to (B, N, S, M).
+            bias: Hides later ones of these tokens, float32, broadcast to (B, N, S, S).
             memory_bias: Hides the encoder's padding, or None.
 
         Returns:
-            Hidden states (B, S, H), and the cache with these tokens in it.
+            Hidden states (B, S, H), and these tokens' `key` and `value`, (B, N, D, S).
         """
-        changed = dict(cache)
+        new: Cache = {}
 
         def attend(hidden: Tensor) -> Tensor:
-            query, key, value = self.attention.project(hidden)
-            changed["key"] = kernels.write_slots(cache["key"], key, positions)
-            changed["value"] = kernels.write_slots(cache["value"], value, positions)
-            return self.attention.attend_to_cache(query, changed["key"], changed["value"], bias)
+            query, *found = self.attention.project(hidden)
+            new["key"], new["value"] = map(kernels.for_cache, found)
+            return self.attention.attend_to_cache(
+                query,
+                (cache["key"], cache["value"], past_bias),
+                (new["key"], new["value"], bias),
+            )
 
         def look_at_memory(hidden: Tensor) -> Tensor:
             query = self.cross_attention.queries(hidden)
-            found = (cache["memory_key"], cache["memory_value"])
-            return self.cross_attention.attend_to_cache(query, *found, memory_bias)
+            found = (cache["memory_key"], cache["memory_value"], memory_bias)
+            return self.cross_attention.attend_to_cache(query, found)
 
-        return self._run(inputs, attend, look_at_memory, None), changed
+        return self._run(inputs, attend, look_at_memory, None), new
 
     def start_cache(self, batch_size: int, length: int, memory: Tensor | None) -> Cache:
         """Returns an empty cache for `length` tokens, with what the encoder says in it."""
         options = self.attention.options
         shape = (batch_size, options.heads, options.head_size, length)
         names = ["key", "value"]
-        cache = {name: ops.zeros(shape, self.compute_dtype) for name in names}
+        cache = {name: ops.zeros(shape, "float32") for name in names}
         if self.cross_attention is not None:
             key, value = self.cross_attention.keys_and_values(memory)
-            cache["memory_key"] = kernels.slots_last(key)
-            cache["memory_value"] = kernels.slots_last(value)
+            cache["memory_key"] = kernels.for_cache(key)
+            cache["memory_value"] = kernels.for_cache(value)
         return cache
 
     def _run(self, hidden: Tensor, attend: Any, look_at_memory: Any, seed: Tensor | None) -> Tensor:
@@ -730,16 +733,14 @@ def local_bias(length: int, reach: int) -> Tensor:
     return _hide(ops.abs(places[None, :] - places[:, None]) > reach)[None, None]
 
 
-def step_bias(positions: Tensor, count: int, length: int) -> Tensor:
-    """Returns what hides the rest of a cache, float32 (B, 1, S, M).
+def past_bias(positions: Tensor, length: int) -> Tensor:
+    """Returns what hides the rest of a cache, float32 (B, 1, 1, M).
 
     Args:
-        positions: Where each row's new tokens begin, int32 (B,).
-        count: New tokens in each row, S.
+        positions: How many tokens of each row are in it, int32 (B,).
         length: Slots of the cache, M.
     """
-    last = positions[:, None] + ops.arange(count)[None, :]  # (B, S)
-    return _hide(ops.arange(length)[None, None, :] > last[:, :, None])[:, None]
+    return _hide(ops.arange(length)[None, :] >= positions[:, None])[:, None, None]
 
 
 def both_biases(one: Tensor | None, other: Tensor | None) -> Tensor | None:

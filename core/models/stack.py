@@ -103,25 +103,27 @@ class Stack(keras.layers.Layer):
         ids: Tensor,
         caches: list[Cache],
         positions: Tensor,
+        past_bias: Tensor,
         bias: Tensor,
         memory_bias: Tensor | None = None,
     ) -> tuple[Tensor, list[Cache]]:
-        """Returns the hidden states of new tokens (B, S, H), and the caches with them.
+        """Returns the hidden states of new tokens (B, S, H), and their keys and values.
 
         Args:
             ids: The new tokens, int32 (B, S).
             caches: Of what came before.
             positions: How many tokens of each row that is, int32 (B,).
-            bias: Hides the rest of the cache, float32, broadcast to (B, N, S, M).
+            past_bias: Hides the rest of the cache, float32, broadcast to (B, N, S, M).
+            bias: Hides later ones of the new tokens, float32, broadcast to (B, N, S, S).
             memory_bias: See `call`.
         """
         first = self.embeddings.options.first_position
         places = positions[:, None] + keras.ops.arange(ids.shape[1])[None, :] + first
-        hidden, changed = self.embeddings(ids, None, places), []
+        hidden, new = self.embeddings(ids, None, places), []
         for block, cache in zip(self.blocks, caches, strict=True):
-            hidden, one = block.step(hidden, cache, positions, bias, memory_bias)
-            changed.append(one)
-        return self._finish(hidden, None), changed
+            hidden, one = block.step(hidden, cache, past_bias, bias, memory_bias)
+            new.append(one)
+        return self._finish(hidden, None), new
 
     def _finish(self, hidden: Tensor, seed: Tensor | None) -> Tensor:
         hidden = hidden if self.final_norm is None else self.final_norm(hidden)
