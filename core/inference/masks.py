@@ -37,14 +37,17 @@ Prediction = dict[str, Any]
 # Buckets of a text's length and of the number of its masks.
 Shape = tuple[int, int]
 
-# Lengths are padded to powers of two, the number of masks to powers of four, batches to one of
-# three sizes: few shapes are ever compiled, which takes seconds and ten megabytes each time.
+# Lengths are padded to powers of two and the middle between them, the number of masks to powers of
+# four, batches to one of three sizes: few shapes are ever compiled, which takes seconds and ten
+# megabytes each time.
 _SHORTEST_BUCKET = 16
 # BART's encoder reads the text with its masks, and so does its decoder, one token later.
 _FILLERS = ("encoder", "bart")
 BATCHES = (1, 8, 32)
 # Each of them has a probability for every token of the vocabulary.
 _MOST_MASKS_AT_ONCE = 512
+# What a batch costs however small it is, in tokens: measured on a CPU.
+_TOKENS_BESIDE_A_BATCH = 46
 
 
 def fills_masks(architecture: Architecture | None) -> bool:
@@ -197,7 +200,7 @@ class FillMask:
     def _shape(self, ids: NDArray[np.int32]) -> Shape:
         """Returns the buckets of a text: its length, and how many masks it has."""
         longest = self.architecture.max_seq_length
-        length = bucket_size(len(ids), _SHORTEST_BUCKET, longest)
+        length = bucket_size(len(ids), _SHORTEST_BUCKET, longest, middles=True)
         return length, min(_next_power_of_four(len(self._places(ids))), length)
 
     def _places(self, ids: NDArray[np.int32]) -> NDArray[np.intp]:
@@ -275,9 +278,9 @@ def _compile_jax(model: keras.Model) -> Callable[[Mapping[str, NDArray]], NDArra
 class Together:
     """Computes together what several threads ask for at the same time.
 
-    Whoever finds nobody computing computes for all who wait with texts of the same shape, at most
-    32 of them; where the batch has to be padded, smaller texts take the places. Meanwhile the next
-    ones gather. No one waits for others to come.
+    Whoever finds nobody computing computes for others who wait, with texts that are not larger: as
+    many as make the most of a batch, at most 32. Meanwhile the next ones gather. No one waits for
+    others to come.
 
     Args:
         compute: Takes a shape and texts of that shape, and returns an answer for each.
@@ -305,12 +308,11 @@ class Together:
 
     def _take(self, first: _Waiting) -> list[_Waiting]:
         """Takes one that waits, and those behind and before it that go with it."""
-        most = max(1, min(BATCHES[-1], _MOST_MASKS_AT_ONCE // first.shape[1]))
         with self._changing:
-            others = [one for one in self._waiting if one is not first]
-            batch = [first, *[one for one in others if one.shape == first.shape][: most - 1]]
-            smaller = [one for one in others if one.is_smaller_than(first.shape)]
-            batch += smaller[: min(most, _padded_rows(len(batch))) - len(batch)]
+            fitting = [one for one in self._waiting if one is not first and one.fits(first.shape)]
+            # The largest first, which leave the least padding.
+            fitting.sort(key=lambda one: one.shape, reverse=True)
+            batch = [first, *fitting][: _best_number(first.shape, 1 + len(fitting))]
             taken = set(map(id, batch))
             self._waiting = [one for one in self._waiting if id(one) not in taken]
         return batch
@@ -337,9 +339,9 @@ class _Waiting:
         self.error: Exception | None = None
         self.is_done = False
 
-    def is_smaller_than(self, shape: Shape) -> bool:
-        """Returns whether the text has room in a shape that isn't its own."""
-        return self.shape != shape and self.shape[0] <= shape[0] and self.shape[1] <= shape[1]
+    def fits(self, shape: Shape) -> bool:
+        """Returns whether the text has room in a shape."""
+        return self.shape[0] <= shape[0] and self.shape[1] <= shape[1]
 
 
 def _pad(
@@ -369,6 +371,14 @@ def _pad(
         start = architecture.decoder_start_token_id
         inputs["decoder_input_ids"] = shift_right(input_ids, start)
     return inputs
+
+
+def _best_number(shape: Shape, waiting: int) -> int:
+    """Returns how many of those who wait to compute together: most answers for the time."""
+    length, masks = shape
+    most = max(1, min(BATCHES[-1], _MOST_MASKS_AT_ONCE // masks))
+    numbers = {min(rows, waiting, most) for rows in BATCHES}
+    return max(numbers, key=lambda one: one / (_TOKENS_BESIDE_A_BATCH + _padded_rows(one) * length))
 
 
 def _padded_rows(count: int) -> int:

@@ -122,9 +122,18 @@ def choose_engine() -> None:
         import_for(os.environ["KERAS_BACKEND"], "keras")
 
 
-def bucket_size(size: int, smallest: int, largest: int) -> int:
-    """Returns the next power of two, within bounds that hold `size`."""
+def bucket_size(size: int, smallest: int, largest: int, *, middles: bool = False) -> int:
+    """Returns the next power of two, within bounds that hold `size`.
+
+    Args:
+        size: What is to fit.
+        smallest: A power of two.
+        largest: At least `size`.
+        middles: Whether to take the middle between two powers where it will do: 24, 48, 96.
+    """
     power = 1 << max(0, size - 1).bit_length()
+    if middles and smallest < power and size <= power * 3 // 4:
+        power = power * 3 // 4
     return min(max(power, smallest), largest)
 
 

@@ -18,7 +18,7 @@ from core.models.finding import find_model
 from core.workspace import Workspace
 
 # Texts of up to so many tokens.
-_LENGTHS = (16, 32, 64)
+_LENGTHS = (16, 32, 24, 64, 48)
 _PROMPT = "a"
 
 

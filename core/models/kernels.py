@@ -227,7 +227,7 @@ def gather_positions(hidden: Tensor, positions: Tensor) -> Tensor:
 
 def tied_logits(hidden: Tensor, table: Tensor, bias: Tensor | None = None) -> Tensor:
     """Returns `hidden @ table.T + bias`, float32 (…, rows of the table)."""
-    logits = ops.cast(ops.matmul(_flat(hidden), ops.transpose(table)), "float32")
+    logits = ops.cast(engine.product_with_rows(_flat(hidden), table), "float32")
     logits = logits if bias is None else logits + ops.cast(bias, "float32")
     return ops.reshape(logits, (*ops.shape(hidden)[:-1], table.shape[0]))
 

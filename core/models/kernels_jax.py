@@ -29,6 +29,16 @@ def dense(inputs: Tensor, kernel: Tensor, bias: Tensor) -> Tensor:
     return inputs @ kernel + bias
 
 
+def product_with_rows(inputs: Tensor, table: Tensor) -> Tensor:
+    """Returns `inputs @ table.T` for (T, H) and (V, H).
+
+    On a CPU XLA would write all of the table anew: turned round in float32, or else in float32.
+    """
+    if table.dtype == jnp.float32:
+        return jax.lax.dot_general(inputs, table, (((1,), (1,)), ((), ())))
+    return inputs @ table.T
+
+
 def _places(shape: tuple[int, ...]) -> Tensor:
     """Numbers the elements, written so that each device can number its own part."""
     places = jnp.zeros((), jnp.uint32)

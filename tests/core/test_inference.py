@@ -258,7 +258,7 @@ def test_those_who_wait_together_are_computed_together() -> None:
     assert sorted(map(len, batches)) == [1, 1, 3]
 
 
-def test_smaller_texts_take_the_places_that_would_be_padding() -> None:
+def test_a_batch_is_as_large_as_gives_the_most_answers_for_its_time() -> None:
     batches: list[tuple[Shape, str]] = []
 
     def compute(shape: Shape, texts: list[str]) -> list[str]:
@@ -267,7 +267,15 @@ def test_smaller_texts_take_the_places_that_would_be_padding() -> None:
 
     texts = [((32, 1), "m")] * 9 + [((16, 1), "s")] * 3 + [((64, 1), "l"), ((16, 4), "f")]
     assert Together(compute)(texts) == [text for _, text in texts]
-    assert batches == [((32, 1), "m" * 9 + "s" * 3), ((64, 1), "l"), ((16, 4), "f")]
+    assert batches == [
+        ((32, 1), "m" * 8),
+        ((32, 1), "m" + "s" * 3),  # In the places that would be padding.
+        ((64, 1), "l"),
+        ((16, 4), "f"),
+    ]
+    batches.clear()
+    assert Together(compute)([((32, 1), "m")] * 30) == ["m"] * 30
+    assert batches == [((32, 1), "m" * 30)]
 
 
 def test_a_failure_reaches_everybody_who_waited() -> None:
