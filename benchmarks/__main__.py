@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.sides import describe_machine
+from benchmarks.time_to_loss import SETTINGS
 
 RESULTS = Path(__file__).parent / "results.md"
 PACKAGES = ("tensorflow", "keras", "jax", "torch", "transformers", "tokenizers", "datasets")
@@ -53,6 +54,10 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--folder", type=Path, default=Path("workspace/benchmarks"))
     parser.add_argument("--text", help="the second corpus: a file with a text on each line")
     parser.add_argument("--minutes", type=float, default=15.0, help="that each peer trains")
+    parser.add_argument(
+        "--settings", nargs="+", choices=SETTINGS, default=list(SETTINGS),
+        help="how the peers train whose time to loss is measured",
+    )  # fmt: skip
     parser.add_argument("--only", nargs="+", choices=SECTIONS, default=list(SECTIONS))
     return parser.parse_args()
 
@@ -103,7 +108,7 @@ def time_to_loss(options: argparse.Namespace) -> str:
     if not options.text:
         print("On the documentation alone; --text names the second corpus", flush=True)
     found = run("time_to_loss", "--folder", str(options.folder), "--minutes",
-                str(options.minutes), *texts)  # fmt: skip
+                str(options.minutes), "--settings", *options.settings, *texts)  # fmt: skip
     rows = [
         [
             corpus,
@@ -122,7 +127,11 @@ def time_to_loss(options: argparse.Namespace) -> str:
     for name in pictures:
         (RESULTS.parent / name).write_bytes((options.folder / name).read_bytes())
     shown = "\n\n".join(f"![Validation loss against time]({name})" for name in pictures)
-    return f"Each peer trains for {options.minutes:g} minutes.\n\n{table(head, rows)}\n\n{shown}"
+    peers = ", ".join(options.settings)
+    return (
+        f"Each peer trains for {options.minutes:g} minutes: {peers}.\n\n{table(head, rows)}\n\n"
+        f"{shown}"
+    )
 
 
 def throughput(options: argparse.Namespace) -> str:
