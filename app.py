@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import signal
 import sys
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from ui.serve import serve
 
 
 def main() -> int:
-    """Serves the page until Ctrl+C and returns the exit code."""
+    """Serves the page until Ctrl+C or a SIGTERM and returns the exit code."""
     parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
     option = parser.add_argument
     host, port = (os.environ.get(f"GRADIO_SERVER_{name}") for name in ("NAME", "PORT"))
@@ -23,6 +24,8 @@ def main() -> int:
     option("--workspace", type=Workspace, default="", help="STUDIO_HOME or ./workspace by default")
     option("--allow", type=Path, action="append", default=[], help="let the page read this folder")
     option("--quickstart", action="store_true", help="train a first model if nothing has run yet")
+    # By itself a SIGTERM, as containers are stopped with, would leave the demo's folder behind.
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
     try:
         serve(**vars(parser.parse_args()))
     except StudioError as error:

@@ -6,6 +6,7 @@ import os
 import re
 import socket
 from collections.abc import Sequence
+from contextlib import closing, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -112,19 +113,19 @@ def _serve_studio(
 def _serve_demo(reference: str, host: str, port: int) -> None:
     """Serves one model to anybody; or, with no model, what to do about it."""
     _check_port(host, port)
-    demo = Demo(reference) if reference else None
-    if demo:
-        # It loads while the page is being built.
-        demo.prepare()
-    _prepare_environment(None)
-    from ui.demo import build_demo, build_instructions
+    with closing(Demo(reference)) if reference else nullcontext() as demo:
+        if demo:
+            # It loads while the page is being built.
+            demo.prepare()
+        _prepare_environment(None)
+        from ui.demo import build_demo, build_instructions
 
-    address = _space() or f"http://{_for_browser(host)}:{port}"
-    page = build_demo(demo, address) if demo else build_instructions()
-    _launch(page, host, port, _demo_doors(), auth=None, max_file_size=0)
-    what = f"the demo of {demo.title}" if demo else f"set {MODEL_VARIABLE} to show a model"
-    print(f"Pretrain Studio: http://{_for_browser(host)}:{port}  ({what})", flush=True)
-    page.block_thread()
+        address = _space() or f"http://{_for_browser(host)}:{port}"
+        page = build_demo(demo, address) if demo else build_instructions()
+        _launch(page, host, port, _demo_doors(), auth=None, max_file_size=0)
+        what = f"the demo of {demo.title}" if demo else f"set {MODEL_VARIABLE} to show a model"
+        print(f"Pretrain Studio: http://{_for_browser(host)}:{port}  ({what})", flush=True)
+        page.block_thread()
 
 
 def _launch(page: gr.Blocks, host: str, port: int, doors: list[Middleware], **options: Any) -> None:

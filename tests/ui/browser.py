@@ -54,15 +54,24 @@ def _playwright_chromium() -> str | None:
 
 
 @contextmanager
-def running_app(workspace: Path, *options: str, **environment: str) -> Iterator[str]:
-    """Starts the app on a free port, gives its address, and ends it."""
+def running_app(
+    workspace: Path, *options: str, root: Path = ROOT, **environment: str
+) -> Iterator[str]:
+    """Starts the app on a free port, gives its address, and ends it.
+
+    Args:
+        workspace: Its log goes beside it.
+        *options: Of the app.
+        root: The folder with the program.
+        **environment: Variables beside this process's.
+    """
     port = _free_port()
     command = [sys.executable, "app.py", "--port", str(port), "--workspace", str(workspace)]
     log = workspace.parent / f"app-{port}.log"
     with log.open("wb") as output:
         app = subprocess.Popen(
             [*command, *options],
-            cwd=ROOT,
+            cwd=root,
             env={**os.environ, **environment},
             stdout=output,
             stderr=output,

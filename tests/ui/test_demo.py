@@ -67,9 +67,12 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def url(folder: Path, place: Path) -> Iterator[str]:
-    with running_app(place, STUDIO_MODEL=str(folder), HF_TOKEN=TOKEN, STUDIO_AUTH="") as url:
+def url(folder: Path, place: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    scratch = tmp_path_factory.mktemp("scratch")
+    environment = {"HF_TOKEN": TOKEN, "STUDIO_AUTH": "", "TMPDIR": str(scratch)}
+    with running_app(place, STUDIO_MODEL=str(folder), **environment) as url:
         yield url
+    assert not list(scratch.glob("studio-*")), "what was made for the demo is gone with it"
 
 
 @pytest.fixture(scope="module")

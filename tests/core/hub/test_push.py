@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from gradio_client import Client
 from huggingface_hub import ModelCard, constants
 
 from core.config import PushConfig
@@ -17,6 +18,7 @@ from core.tokenizer import load
 from core.workspace import Workspace
 from tests.core.hub.conftest import READ_TOKEN, TOKEN
 from tests.hub_server import HubServer
+from tests.ui.browser import running_app
 
 
 def push(workspace: Workspace, **values: Any) -> dict[str, Any]:
@@ -78,6 +80,36 @@ def test_a_space_is_told_which_model_to_show(workspace: Workspace, hub: HubServe
     assert b"sdk: gradio" in space.files["README.md"]
     assert {"app.py", "requirements.txt", "ui/assets/problems.js"} <= set(space.files)
     assert not [path for path in space.files if "__pycache__" in path]
+
+
+@pytest.mark.slow(25)
+def test_a_pushed_space_starts_and_answers(
+    workspace: Workspace, hub: HubServer, tmp_path: Path
+) -> None:
+    push(workspace, model="plain", repo_id="me/shown", space=True, private=False)
+    space = hub.find("spaces", "me/shown")
+    assert space
+    root = tmp_path / "space"
+    for name, content in space.files.items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_bytes(content)
+    environment = {
+        **space.variables,
+        "SPACE_ID": "me/shown",
+        "SYSTEM": "spaces",
+        "GRADIO_SERVER_NAME": "0.0.0.0",
+        "HF_HOME": str(tmp_path / "home"),
+        "HF_TOKEN": "",
+        "PYTHONPATH": "",
+        "STUDIO_AUTH": "",
+    }
+    (tmp_path / "elsewhere").mkdir()
+    with running_app(tmp_path / "elsewhere" / "workspace", root=root, **environment) as url:
+        found = Client(url, verbose=False).predict(
+            "The small [MASK] runs.", 3, api_name="/fill_mask"
+        )
+    assert len(found) == 3
+    assert not (tmp_path / "elsewhere" / "workspace").exists()
 
 
 def test_what_passes_is_tried_again(workspace: Workspace, hub: HubServer) -> None:
