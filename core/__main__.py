@@ -22,6 +22,7 @@ from typing import Any
 from pydantic.fields import FieldInfo
 
 from core.config import (
+    DTYPES,
     STAGE_CONFIGS,
     QuickstartConfig,
     StageConfig,
@@ -33,7 +34,6 @@ from core.config import (
     title_of,
 )
 from core.errors import ConfigError, StudioError
-from core.inference import DTYPES
 from core.redaction import hide_secrets_in_output
 from core.store import ENDED_STATES, RunRow, Store
 from core.workspace import KINDS, Workspace, write_atomically

@@ -14,7 +14,7 @@ import types
 import typing
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 from pydantic.fields import FieldInfo
@@ -26,6 +26,9 @@ from core.training.topologies import TOPOLOGIES
 PresetName = Literal["classic", "flax", "custom"]
 TrainPresetName = Literal["fast", "classic", "flax", "custom"]
 Size = Literal["tiny", "mini", "small", "medium", "base", "large"]
+# What a trained model computes in when it is asked.
+Dtype = Literal["float32", "mixed_bfloat16", "bfloat16"]
+DTYPES: tuple[Dtype, ...] = get_args(Dtype)
 Family = Literal["roberta", "bert", "modernbert", "gpt2", "t5", "bart"]
 
 # Of a repository on the Hub, with or without its owner; or nothing.

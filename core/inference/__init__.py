@@ -4,9 +4,10 @@ likely is it?
 Importing this imports no engine.
 """
 
+from core.config import DTYPES, Dtype
 from core.inference.generation import generate, generate_stream
 from core.inference.masks import FillMask, fill_mask, fills_masks
-from core.inference.models import DTYPES, Dtype, stay_on_cpu
+from core.inference.models import stay_on_cpu
 from core.inference.scoring import perplexity
 from core.inference.warming import prepare
 from core.models.finding import find_model

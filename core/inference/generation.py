@@ -16,9 +16,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from core.config import Dtype
 from core.errors import CheckpointError, ConfigError
 from core.inference.models import (
-    Dtype,
     bucket_size,
     choose_engine,
     keep,

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from core.config import Dtype
 from core.errors import ConfigError, TokenizerError
 from core.inference.models import (
-    Dtype,
     bucket_size,
     choose_engine,
     keep,

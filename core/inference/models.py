@@ -11,9 +11,9 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Any
 
-from core.config import TrainConfig
+from core.config import Dtype, TrainConfig
 from core.errors import CheckpointError, ConfigError
 from core.models import hf
 from core.models.architecture import Architecture
@@ -22,9 +22,6 @@ from core.training.imports import import_for
 
 if TYPE_CHECKING:
     from core.tokenizer import StudioTokenizer
-
-Dtype = Literal["float32", "mixed_bfloat16", "bfloat16"]
-DTYPES: tuple[Dtype, ...] = get_args(Dtype)
 
 _MODELS_KEPT = 2
 _FILES = ("*.json", "*.safetensors", "*.h5", "*.msgpack")

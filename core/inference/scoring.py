@@ -21,10 +21,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from core.config import Dtype
 from core.errors import ConfigError
 from core.inference.generation import Writer
 from core.inference.masks import FillMask
-from core.inference.models import Dtype, keep, read_suitable
+from core.inference.models import keep, read_suitable
 from core.models.finding import find_model
 from core.tokenizer import StudioTokenizer
 from core.workspace import Workspace

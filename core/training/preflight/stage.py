@@ -300,8 +300,8 @@ class _Preflight:
         batches(0)
         done, started = 0, time.perf_counter()
         while not done or time.perf_counter() - started < _INPUT_SECONDS:
-            done += 1
-            batches(done)
+            batches.several(range(done, done + batches.at_once))
+            done += batches.at_once
             self._check_stop()
         rows = done * rows_per_host / (time.perf_counter() - started)
         needed = [rows_per_host / one for one in reversed(report.step_seconds or [])] or None
