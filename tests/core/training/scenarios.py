@@ -322,10 +322,13 @@ class Poison:
         self.numbers = numbers
 
     def __call__(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        def batch(objective: Any, rows: Any, seed: int, step: int, **more: Any) -> Any:
+        def batch(objective: Any, rows: Any, seed: int, step: int | range, **more: Any) -> Any:
             made = original(objective, rows, seed, step, **more)
-            if seed != EVAL_SEED and step in self.numbers:
-                made["label_weights"][:] = np.nan
+            steps = step if isinstance(step, range) else range(step, step + 1)
+            weights = made["label_weights"].reshape(len(steps), -1)
+            broken = [number in self.numbers for number in steps]
+            if seed != EVAL_SEED:
+                weights[broken] = np.nan
             return made
 
         return batch
