@@ -151,7 +151,7 @@ class TrainBatches:
             part: The rows of each batch that belong to one of several processes.
         """
         start, stop, _ = part.indices(self.batch_size)
-        indices = self._row_indices(numbers).reshape(len(numbers), -1)[:, start:stop]
+        indices = self.row_indices(numbers).reshape(len(numbers), -1)[:, start:stop]
         rows = self.rows.take(indices.reshape(-1))
         together = self.objective.batch(rows, self.seed, numbers, first_row=start)
         size = stop - start
@@ -166,11 +166,8 @@ class TrainBatches:
         tokens = self.batch_size * self.rows.row_length
         return min(max(_TOKENS_AT_ONCE // tokens, 1), _BATCHES_AT_ONCE)
 
-    def row_indices(self, number: int) -> NDArray[np.int64]:
-        """Returns the numbers of a batch's rows, int64 (batch_size,)."""
-        return self._row_indices(range(number, number + 1))
-
-    def _row_indices(self, numbers: range) -> NDArray[np.int64]:
+    def row_indices(self, numbers: range) -> NDArray[np.int64]:
+        """Returns the numbers of some batches' rows, one after the other, int64 (rows,)."""
         first, stop = numbers.start * self.batch_size, numbers.stop * self.batch_size
         positions = np.arange(first, stop, dtype=np.int64)
         epochs, places = np.divmod(positions, len(self.rows))

@@ -71,7 +71,7 @@ def test_batches_are_the_same_in_whatever_order_they_are_asked_for() -> None:
 
 def test_the_rows_left_over_from_an_epoch_begin_the_next() -> None:
     batches = TrainBatches(ArrayRows(50), _OBJECTIVE, 8, seed=1)
-    visited = np.concatenate([batches.row_indices(number) for number in range(25)])
+    visited = np.concatenate([batches.row_indices(range(n, n + 1)) for n in range(25)])
     epochs = visited.reshape(4, 50)
     assert all(np.array_equal(np.sort(epoch), np.arange(50)) for epoch in epochs)
     assert batches.epochs_after(25) == 4
