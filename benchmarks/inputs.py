@@ -3,7 +3,7 @@
 Both read the same rows of 128 tokens in random order, put 32 of them together and mask 15 %.
 
 Ours is what a run does: rows looked up in memory-mapped shards, masks drawn by numpy, several
-batches at once, in one thread that works ahead.
+batches at once, in two threads that work ahead.
 
 The peer, after Hugging Face's `run_mlm.py`: TFRecord files with int64 features, parsed, shuffled
 in a buffer, put together, and masked by TensorFlow as its data collator does (80 % masked, 10 %
@@ -85,7 +85,7 @@ def waiting_percent(folder: Path, steps: int) -> float:
 def prepare_ours(folder: str) -> Answer:
     """Returns what makes the batches of so many epochs as a run does, and returns the rows/s."""
     from core.config import TrainConfig
-    from core.training.batches import Feeder, TrainBatches
+    from core.training.batches import THREADS, Feeder, TrainBatches
     from core.training.inputs import open_inputs
     from core.workspace import Workspace
 
@@ -96,7 +96,7 @@ def prepare_ours(folder: str) -> Answer:
     def answer(epochs: int) -> float:
         batches = len(inputs.train_rows) * epochs // BATCH
         began = time.perf_counter()
-        with Feeder(make.several, 0, batches, make.at_once) as feeder:
+        with Feeder(make.several, 0, batches, make.at_once, THREADS) as feeder:
             for _ in feeder:
                 pass
         return batches * BATCH / (time.perf_counter() - began)

@@ -118,13 +118,14 @@ class EncoderForMaskedLM(keras.Model):
         mask = inputs.get("attention_mask")
         bias = None if mask is None else padding_bias(mask)
         hidden = self.embeddings(ids, seed, None if mask is None else self.places(ids))
-        for layer, (own_bias, rotation) in zip(
-            self.layer_stack, self.layer_inputs(ids.shape[1], bias), strict=True
+        # Of the last layer nothing is needed but what is predicted from.
+        wanted = [None] * (len(self.layer_stack) - 1) + [inputs.get("masked_positions")]
+        for layer, (own_bias, rotation), positions in zip(
+            self.layer_stack, self.layer_inputs(ids.shape[1], bias), wanted, strict=True
         ):
             apply = kernels.recomputed_layer(layer) if self.remat else layer
-            hidden = apply(hidden, own_bias, seed, rotation)  # (B, L, H)
-        if "masked_positions" in inputs:
-            hidden = kernels.gather_positions(hidden, inputs["masked_positions"])  # (B, K, H)
+            # (B, L, H), and in the end (B, K, H) where positions are named.
+            hidden = apply(hidden, own_bias, seed, rotation, None, None, positions)
         hidden = hidden if self.final_norm is None else self.final_norm(hidden)
         return self.embeddings.words.decode(self.lm_head(hidden), self.lm_head.bias)
 

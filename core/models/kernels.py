@@ -221,7 +221,7 @@ def _joined(heads: Tensor) -> Tensor:
 
 
 def gather_positions(hidden: Tensor, positions: Tensor) -> Tensor:
-    """Returns the states at some positions: (B, L, H) and (B, K) to (B, K, H)."""
+    """Returns what stands at some positions: (B, L, …) and (B, K) to (B, K, …)."""
     return engine.gather_positions(hidden, positions)
 
 

@@ -105,7 +105,7 @@ def _gather_backward(part: PartitionSpec, _: Any, upstream: Tensor) -> Any:
 
 
 def gather_positions(hidden: Tensor, positions: Tensor) -> Tensor:
-    """Returns the states at some positions: (B, L, H) and (B, K) to (B, K, H)."""
+    """Returns what stands at some positions: (B, L, …) and (B, K) to (B, K, …)."""
 
     def gather(row: Tensor, places: Tensor) -> Tensor:
         return row.at[places].get(mode="clip")

@@ -135,7 +135,7 @@ def whole(weight: Tensor) -> Tensor:
 
 
 def gather_positions(hidden: Tensor, positions: Tensor) -> Tensor:
-    """Returns the states at some positions: (B, L, H) and (B, K) to (B, K, H)."""
+    """Returns what stands at some positions: (B, L, …) and (B, K) to (B, K, …)."""
     return tf.gather(hidden, positions, batch_dims=1)
 
 

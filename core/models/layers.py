@@ -455,8 +455,9 @@ class Attention(keras.layers.Layer):
         dropout_seed: Tensor | None = None,
         rotation: Tensor | None = None,
         memory: Tensor | None = None,
+        positions: Tensor | None = None,
     ) -> Tensor:
-        """Attends.
+        """Attends; returns (B, L, H), or (B, K, H) at the positions that are named.
 
         Args:
             inputs: Hidden states (B, L, H).
@@ -465,6 +466,7 @@ class Attention(keras.layers.Layer):
             dropout_seed: The step's, int32 (2,); None drops nothing.
             rotation: Rotary positions, see `kernels.rotate`; None: there are none.
             memory: The encoder's hidden states (B, M, H), where keys and values come from those.
+            positions: The only ones that are to look at the others, int32 (B, K); None: all.
         """
         if self.cross:
             query, (key, value) = self.queries(inputs), self.keys_and_values(memory)
@@ -472,6 +474,9 @@ class Attention(keras.layers.Layer):
             query, key, value = self.project(inputs)
         if rotation is not None:
             query, key = kernels.rotate(query, rotation), kernels.rotate(key, rotation)
+        if positions is not None:
+            query = kernels.gather_positions(query, positions)
+            bias = None if bias is None else _bias_at(bias, positions)
         return self.attend(query, key, value, bias, dropout_seed)
 
     def project(self, inputs: Tensor) -> list[Tensor]:
@@ -612,16 +617,20 @@ class Block(keras.layers.Layer):
         rotation: Tensor | None = None,
         memory: Tensor | None = None,
         memory_bias: Tensor | None = None,
+        positions: Tensor | None = None,
     ) -> Tensor:
-        """Returns hidden states (B, L, H); for the arguments see `Attention.call`."""
+        """Returns hidden states (B, L, H), or (B, K, H) at the positions that are named.
+
+        For the arguments see `Attention.call`.
+        """
 
         def attend(hidden: Tensor) -> Tensor:
-            return self.attention(hidden, bias, dropout_seed, rotation)
+            return self.attention(hidden, bias, dropout_seed, rotation, None, positions)
 
         def look_at_memory(hidden: Tensor) -> Tensor:
             return self.cross_attention(hidden, memory_bias, dropout_seed, None, memory)
 
-        return self._run(inputs, attend, look_at_memory, dropout_seed)
+        return self._run(inputs, attend, look_at_memory, dropout_seed, positions)
 
     def step(
         self, inputs: Tensor, cache: Cache, past_bias: Tensor, bias: Tensor, memory_bias: Any
@@ -669,24 +678,38 @@ class Block(keras.layers.Layer):
             cache["memory_value"] = kernels.for_cache(value)
         return cache
 
-    def _run(self, hidden: Tensor, attend: Any, look_at_memory: Any, seed: Tensor | None) -> Tensor:
+    def _run(
+        self,
+        hidden: Tensor,
+        attend: Any,
+        look_at_memory: Any,
+        seed: Tensor | None,
+        positions: Tensor | None = None,
+    ) -> Tensor:
         def feed_forward(hidden: Tensor) -> Tensor:
             return self.feed_forward(hidden, seed)
 
-        hidden = self._add(hidden, attend, self.attention_norm, self.attention_dropout, seed)
+        norm, dropout = self.attention_norm, self.attention_dropout
+        hidden = self._add(hidden, attend, norm, dropout, seed, positions)
         if self.cross_attention is not None:
             norm, dropout = self.cross_attention_norm, self.cross_attention_dropout
             hidden = self._add(hidden, look_at_memory, norm, dropout, seed)
         return self._add(hidden, feed_forward, self.output_norm, self.output_dropout, seed)
 
     def _add(
-        self, hidden: Tensor, part: Any, norm: Norm | None, dropout: Dropout, seed: Tensor | None
+        self,
+        hidden: Tensor,
+        part: Any,
+        norm: Norm | None,
+        dropout: Dropout,
+        seed: Tensor | None,
+        positions: Tensor | None = None,
     ) -> Tensor:
-        if norm is None:
-            return hidden + dropout(part(hidden), seed)
-        if self.norm_first:
-            return hidden + dropout(part(norm(hidden)), seed)
-        return norm(hidden + dropout(part(hidden), seed))
+        before, after = (norm, None) if self.norm_first else (None, norm)
+        added = dropout(part(hidden if before is None else before(hidden)), seed)
+        if positions is not None:
+            hidden = kernels.gather_positions(hidden, positions)
+        return hidden + added if after is None else after(hidden + added)
 
 
 def run_blocks(blocks: Sequence[Block], remat: bool, hidden: Tensor, *arguments: Any) -> Tensor:
@@ -759,6 +782,16 @@ def rotation(length: int, size: int, theta: float) -> Tensor:
     angles = np.outer(np.arange(length, dtype=np.float32), frequencies.astype(np.float32))
     angles = np.concatenate([angles, angles], axis=1)
     return ops.convert_to_tensor(np.stack([np.cos(angles), np.sin(angles)]), "float32")
+
+
+def _bias_at(bias: Tensor, positions: Tensor) -> Tensor:
+    """Returns what of a bias (B or 1, N or 1, L or 1, M) is for some positions (B, K)."""
+    if bias.shape[2] == 1:
+        return bias
+    batch = ops.shape(positions)[0]
+    rows = ops.transpose(bias, (0, 2, 1, 3))
+    rows = ops.broadcast_to(rows, (batch, *rows.shape[1:]))
+    return ops.transpose(kernels.gather_positions(rows, positions), (0, 2, 1, 3))
 
 
 _HIDE = float(np.finfo(np.float32).min)

@@ -38,7 +38,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from core.errors import ConfigError
-from core.objectives.draws import NEVER, draw_words, place_keys, places_of
+from core.objectives.draws import draw_words, never, place_keys, places_of
 from core.objectives.objective import Batch, ObjectiveSettings, Vocabulary
 from core.objectives.rows import check_rows, pack_left, shift_right
 
@@ -256,7 +256,7 @@ class Denoising:
         most = int(numbers.max(initial=0)) + 1
         at_head = np.nonzero(heads)
         row, sentence = at_head[0], numbers[at_head]
-        keys = np.full((len(heads), most), NEVER)
+        keys = np.full((len(heads), most), never(np.uint64))
         document_bits = documents[at_head].astype(np.uint64) << _RANDOM_BITS
         keys[row, sentence] = document_bits | words[at_head] >> (np.uint64(64) - _RANDOM_BITS)
         order = np.argsort(keys, axis=1)  # the documents in order, each one's sentences shuffled
@@ -349,7 +349,8 @@ def _choose_places(
         The places, ascending, int64 (B, most), of which the first `chosen` are real.
     """
     keys = place_keys(words)
-    keys[np.arange(words.shape[1]) >= counts[:, None]] = NEVER
+    keys[np.arange(words.shape[1]) >= counts[:, None]] = never(np.uint64)
     lowest = np.sort(np.partition(keys, most - 1, axis=1)[:, :most], axis=1)
     real = np.arange(most) < chosen[:, None]
-    return np.sort(np.where(real, places_of(lowest), words.shape[1]), axis=1)
+    places = places_of(lowest, words.shape[1]).astype(np.int64)
+    return np.sort(np.where(real, places, words.shape[1]), axis=1)

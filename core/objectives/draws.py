@@ -6,17 +6,21 @@ can be drawn by itself and there is no state to save.
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Sequence
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
-# Above every key: what can't be chosen.
-NEVER = np.uint64(2**64 - 1)
-
 # Philox's counter is 256 bits, and one increment yields four words of 64 bits.
 _WORDS_PER_COUNT = 4
-# More than the longest row has tokens.
-_PLACE_BITS = np.uint64(20)
-_PLACE_MASK = (np.uint64(1) << _PLACE_BITS) - np.uint64(1)
+
+Word = type[np.unsignedinteger]
+# A type of words, and how many a row needs.
+Wanted = tuple[Word, int]
+
+_of_thread = threading.local()
 
 
 def draw_words(
@@ -41,26 +45,84 @@ def draw_words(
     """
     counts = -(-words_per_row // _WORDS_PER_COUNT)
     steps = step if isinstance(step, range) else range(step, step + 1)
-    counter = np.array([first_row * counts, 0, 0, domain], np.uint64)
-    words = counts * _WORDS_PER_COUNT
-    drawn = [
-        np.random.Philox(key=np.array([seed, one], np.uint64), counter=counter).random_raw(
-            rows // len(steps) * words
-        )
-        for one in steps
-    ]
-    return (drawn[0] if len(drawn) == 1 else np.concatenate(drawn)).reshape(rows, words)
+    words, generator = counts * _WORDS_PER_COUNT, _generator()
+    drawn = np.empty((len(steps), rows // len(steps) * words), np.uint64)
+    for one, place in zip(steps, drawn, strict=True):
+        generator.state = _state((seed, one), (first_row * counts, 0, 0, domain))
+        place[:] = generator.random_raw(len(place))
+    return drawn.reshape(rows, words)
 
 
-def place_keys(words: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """Returns sort keys in random order that hold their own column in the low bits, uint64 (B, n).
+def split_words(drawn: NDArray[np.uint64], wanted: Sequence[Wanted]) -> list[NDArray[Any]]:
+    """Cuts words of 64 bits into shorter ones.
 
-    The K lowest of a row are K columns chosen uniformly.
+    Args:
+        drawn: uint64 (B, W), W at least `words_for(wanted)`.
+        wanted: The types, and how many words of each a row needs.
+
+    Returns:
+        For each of them (B, its count).
     """
-    places = np.arange(words.shape[1], dtype=np.uint64)
-    return (words >> _PLACE_BITS << _PLACE_BITS) | places
+    pieces, first = [], 0
+    for dtype, count in wanted:
+        last = first + words_for([(dtype, count)])
+        pieces.append(drawn[:, first:last].view(dtype)[:, :count])
+        first = last
+    return pieces
 
 
-def places_of(keys: NDArray[np.uint64]) -> NDArray[np.int64]:
-    """Returns the columns that keys hold."""
-    return (keys & _PLACE_MASK).astype(np.int64)
+def words_for(wanted: Sequence[Wanted]) -> int:
+    """Returns how many words of 64 bits so many shorter ones take."""
+    return sum(-(-count * np.dtype(dtype).itemsize // 8) for dtype, count in wanted)
+
+
+def place_keys(words: NDArray[Any]) -> NDArray[Any]:
+    """Returns sort keys in random order that hold their own column in the low bits, (B, n).
+
+    The K lowest of a row are K columns chosen uniformly; of equal words the first comes first. All
+    keys are below `never`, which as a column is beyond the last one.
+
+    Args:
+        words: Random words (B, n): uint16 or uint32, of which keys have twice the bits, or uint64,
+            whose low bits make room.
+    """
+    wide = key_type(words.dtype.type)
+    bits = wide(words.shape[1].bit_length())
+    columns = np.arange(words.shape[1], dtype=wide)
+    high = words >> bits if wide is words.dtype.type else words.astype(wide)
+    return high << bits | columns
+
+
+def key_type(word_type: Word) -> Word:
+    """Returns the type of keys made of random words."""
+    return np.uint32 if word_type is np.uint16 else np.uint64
+
+
+def places_of(keys: NDArray[Any], columns: int) -> NDArray[Any]:
+    """Returns the places that keys hold, of so many columns; of what is `never`, a later one."""
+    return keys & keys.dtype.type((1 << columns.bit_length()) - 1)
+
+
+def never(key_type: Word) -> Any:
+    """Returns what is above every key, for what can't be chosen."""
+    return key_type(np.iinfo(key_type).max)
+
+
+def _generator() -> np.random.Philox:
+    """Returns this thread's generator: to make one takes longer than what is drawn from it."""
+    if not hasattr(_of_thread, "generator"):
+        _of_thread.generator = np.random.Philox(0)
+    found: np.random.Philox = _of_thread.generator
+    return found
+
+
+def _state(key: Sequence[int], counter: Sequence[int]) -> Any:
+    """Returns the state in which a generator is made with a key and a counter."""
+    return {
+        "bit_generator": "Philox",
+        "state": {"counter": np.array(counter, np.uint64), "key": np.array(key, np.uint64)},
+        "buffer": np.zeros(_WORDS_PER_COUNT, np.uint64),
+        "buffer_pos": _WORDS_PER_COUNT,
+        "has_uint32": 0,
+        "uinteger": 0,
+    }

@@ -17,22 +17,31 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from core.objectives.draws import NEVER, draw_words, place_keys, places_of
+from core.objectives.draws import (
+    Wanted,
+    Word,
+    draw_words,
+    key_type,
+    never,
+    place_keys,
+    places_of,
+    split_words,
+    words_for,
+)
 from core.objectives.objective import ObjectiveSettings, Vocabulary
 from core.objectives.rows import check_rows, trailing_padding
 
 # Of the chosen positions 80 % become the mask token, 10 % a random one, 10 % stay.
 # Source: BERT, https://arxiv.org/abs/1810.04805, section 3.1.
-_MASKED_BELOW = round(0.8 * 2**32)
-_RANDOM_BELOW = round(0.9 * 2**32)
+_MASKED_BELOW = np.uint32(round(0.8 * 2**32))
+_RANDOM_BELOW = np.uint32(round(0.9 * 2**32))
 
 _DRAWS = 0x4D4C4D
-_LOW_32_BITS = np.uint64(2**32 - 1)
 _DEFAULT_PROBABILITY = 0.15
 
 
@@ -121,16 +130,24 @@ class MaskedLanguageModel:
             ShardError: The rows have another length, or a token that isn't in the vocabulary.
         """
         check_rows(rows, self.row_length, self.vocab_size)
-        words = draw_words(
-            len(rows), self.row_length + self.predictions_per_row,
-            seed=seed, step=step, first_row=first_row, domain=_DRAWS,
-        )  # fmt: skip
-        positions, valid = self._pick(rows, words[:, : self.row_length])
-        labels = np.take_along_axis(rows, positions, axis=1)
-        choices = words[:, self.row_length : self.row_length + self.predictions_per_row]
+        wanted: list[Wanted] = [
+            (self._word_type, self.row_length),
+            (np.uint32, self.predictions_per_row),
+        ]
+        drawn = draw_words(
+            len(rows), words_for(wanted), seed=seed, step=step, first_row=first_row, domain=_DRAWS
+        )
+        words, choices = split_words(drawn, wanted)
+        positions, valid = self._pick(rows, words)
+        # As if all rows were one, which numpy looks up faster.
+        places = positions + np.arange(0, rows.size, self.row_length)[:, None]
+        labels = rows.reshape(-1).take(places)
         input_ids = rows.copy()
-        hidden = np.where(valid)
-        input_ids[hidden[0], positions[hidden]] = self._replace(labels, choices)[hidden]
+        stand_ins = self._replace(labels, choices)
+        if valid.all():
+            input_ids.reshape(-1)[places] = stand_ins
+        else:
+            input_ids.reshape(-1)[places[valid]] = stand_ins[valid]
         batch = {
             "input_ids": input_ids,
             "masked_positions": positions,
@@ -151,6 +168,18 @@ class MaskedLanguageModel:
     def _replacements(self) -> NDArray[np.int32]:
         return np.flatnonzero(self._maskable).astype(np.int32)
 
+    @property
+    def _word_type(self) -> Word:
+        """What tokens are chosen by. Words of a text that have the same would be mixed up."""
+        is_short = self.word_starts is None and self.row_length < 2**16
+        return np.uint16 if is_short else np.uint32
+
+    @cached_property
+    def _obstacles(self) -> NDArray[Any]:
+        """What makes a token's key one that is never chosen, (vocab_size,)."""
+        keys = key_type(self._word_type)
+        return np.where(self._maskable, keys(0), never(keys))
+
     @cached_property
     def _word_borders(self) -> NDArray[np.bool_]:
         """Which tokens are no continuation of a word, bool (vocab_size,)."""
@@ -158,24 +187,25 @@ class MaskedLanguageModel:
         return self.word_starts | ~self._maskable
 
     def _pick(
-        self, rows: NDArray[np.int32], words: NDArray[np.uint64]
+        self, rows: NDArray[np.int32], words: NDArray[Any]
     ) -> tuple[NDArray[np.int32], NDArray[np.bool_]]:
         """Returns K positions a row, uniform among the maskable, and which of them are real."""
         keys = place_keys(words if self.word_starts is None else self._by_word(rows, words))
-        keys[~self._maskable[rows]] = NEVER
+        keys |= self._obstacles.take(rows)
         count = min(self.predictions_per_row, self.row_length)
         lowest = np.partition(keys, count - 1, axis=1)[:, :count]
         if self.pad_id is not None:
             lowest.sort(axis=1)
-            lowest[np.arange(count) >= self._quotas(rows, self.pad_id)[:, None]] = NEVER
-        places = np.where(lowest == NEVER, self.row_length, places_of(lowest))
-        positions = places.astype(np.int32)
+            spare = np.arange(count) >= self._quotas(rows, self.pad_id)[:, None]
+            lowest[spare] = never(key_type(self._word_type))
+        positions = places_of(lowest, self.row_length).astype(np.int32)
         positions.sort(axis=1)
         valid = positions < self.row_length
-        return np.where(valid, positions, 0).astype(np.int32), valid
+        positions *= valid
+        return positions, valid
 
-    def _by_word(self, rows: NDArray[np.int32], words: NDArray[np.uint64]) -> NDArray[np.uint64]:
-        """Gives each token the random word of its word's first token, uint64 (B, L)."""
+    def _by_word(self, rows: NDArray[np.int32], words: NDArray[Any]) -> NDArray[Any]:
+        """Gives each token the random word of its word's first token, (B, L)."""
         places = np.arange(self.row_length)
         heads = np.where(self._word_borders[rows], places, 0)
         return np.take_along_axis(words, np.maximum.accumulate(heads, axis=1), axis=1)
@@ -186,13 +216,16 @@ class MaskedLanguageModel:
         wanted = np.rint(self.mlm_probability * tokens).astype(np.int64)
         return np.clip(wanted, 1, self.predictions_per_row)
 
-    def _replace(self, labels: NDArray[np.int32], words: NDArray[np.uint64]) -> NDArray[np.int32]:
+    def _replace(self, labels: NDArray[np.int32], words: NDArray[np.uint32]) -> NDArray[np.int32]:
         """Returns what stands in for each label: the mask token, a random token, or itself."""
-        choice = words >> np.uint64(32)
-        index = ((words & _LOW_32_BITS) * np.uint64(len(self._replacements))) >> np.uint64(32)
-        random = self._replacements[index]
-        kept_or_random = np.where(choice < _RANDOM_BELOW, random, labels)
-        return np.where(choice < _MASKED_BELOW, np.int32(self.mask_id), kept_or_random)
+        stand_ins = np.where(words < _MASKED_BELOW, np.int32(self.mask_id), labels)
+        # What is left of a word is a number of its own; of one that is less, a larger one.
+        left = words - _MASKED_BELOW
+        is_random = left < _RANDOM_BELOW - _MASKED_BELOW
+        count = np.uint64(len(self._replacements))
+        index = left[is_random] * count // np.uint64(_RANDOM_BELOW - _MASKED_BELOW)
+        stand_ins[is_random] = self._replacements[index]
+        return stand_ins
 
 
 def frequency_baseline(

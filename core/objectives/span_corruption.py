@@ -271,7 +271,7 @@ def _segment_ends(words: NDArray[np.uint64], segments: int) -> NDArray[np.int64]
     if segments > 1:
         # A cut can come after any item but the last.
         keys = np.partition(place_keys(words[:, :-1]), segments - 2, axis=1)[:, : segments - 1]
-        ends[:, :-1] = np.sort(places_of(keys), axis=1) + 1
+        ends[:, :-1] = np.sort(places_of(keys, items - 1).astype(np.int64), axis=1) + 1
     return ends
 
 

@@ -112,7 +112,7 @@ class FixedRecords:
         records = np.empty(len(rows), self.dtype)
         records["head"] = np.frombuffer(self.head, np.uint8)
         records["input_ids"] = rows
-        records["crc"] = self._crcs(records.tobytes())
+        records["crc"] = self._crcs(records)
         return records.tobytes()
 
     def map(self, path: Path, records: int) -> MappedFixedRecords:
@@ -128,15 +128,21 @@ class FixedRecords:
         if rest or whole != records:
             raise _wrong_count(path, records, f"{whole} and {rest} bytes" if rest else str(whole))
         data = np.memmap(path, self.dtype, mode="r") if records else np.empty(0, self.dtype)
-        return MappedFixedRecords(self, path, data)
+        return MappedFixedRecords(self, path, np.asarray(data))
 
-    def _crcs(self, data: bytes) -> NDArray[np.uint32]:
-        """Returns the masked CRC of each record of `data`, (n,)."""
-        stride = self.dtype.itemsize
-        size = stride - _CRC_BYTES - _FRAME_BYTES
-        starts = range(_FRAME_BYTES, len(data), stride)
-        value = google_crc32c.value
-        crcs = np.fromiter((value(data[s : s + size]) for s in starts), np.uint32, len(starts))
+    def _crcs(self, records: NDArray) -> NDArray[np.uint32]:
+        """Returns the masked CRC of each record's Example, (n,)."""
+        size = self.dtype.itemsize - _CRC_BYTES - _FRAME_BYTES
+        examples = np.dtype(
+            {
+                "names": ["example"],
+                "formats": [f"V{size}"],
+                "offsets": [_FRAME_BYTES],
+                "itemsize": self.dtype.itemsize,
+            }
+        )
+        data = records.view(examples)["example"].tolist()
+        crcs = np.fromiter(map(google_crc32c.value, data), np.uint32, len(data))
         masked = ((crcs >> 15) | (crcs << 17)) + np.uint32(_CRC_MASK_DELTA)
         return masked.astype(np.uint32, copy=False)
 
@@ -158,10 +164,10 @@ class MappedFixedRecords:
         Raises:
             ShardError: One of them is damaged.
         """
-        records = np.asarray(self.data[numbers])
+        records = self.data.take(numbers)
         head = np.frombuffer(self.layout.head, np.uint8)
         sound = (records["head"] == head).all(axis=1)
-        sound &= records["crc"] == self.layout._crcs(records.tobytes())
+        sound &= records["crc"] == self.layout._crcs(records)
         if not sound.all():
             raise _damaged(self.path, int(numbers[int(np.argmin(sound))]))
         return records["input_ids"]

@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import lru_cache
 from math import isqrt
-from queue import Empty, Full, Queue
 from typing import Any, Protocol
 
 import numpy as np
@@ -27,10 +29,13 @@ EVAL_SEED = 0x5EED
 
 _FEISTEL_ROUNDS = 8
 _PREFETCHED_GROUPS = 4
-_POLL_SECONDS = 0.1
+# To find out a row's number costs little beside a call of numpy.
+_ORDERED_AT_ONCE = 2**13
 # More at once gains little, and makes the first of them wait for the last.
-_TOKENS_AT_ONCE = 2**17
-_BATCHES_AT_ONCE = 16
+_TOKENS_AT_ONCE = 2**19
+_BATCHES_AT_ONCE = 64
+# That a run's batches are made in: they hold Python's lock for a part of the time.
+THREADS = 2
 
 
 class RowSource(Protocol):
@@ -94,6 +99,7 @@ class TolerantRows:
         self._filler_id = filler_id
         self._report = report
         self._damaged: set[int] = set()
+        self._telling = threading.Lock()
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -109,9 +115,10 @@ class TolerantRows:
         try:
             return self._rows.take(np.array([index]))[0]
         except ShardError as error:
-            if index not in self._damaged:
-                self._damaged.add(index)
-                self._report(len(self._damaged), str(error))
+            with self._telling:
+                if index not in self._damaged:
+                    self._damaged.add(index)
+                    self._report(len(self._damaged), str(error))
             return np.full(self.row_length, self._filler_id, np.int32)
 
 
@@ -169,13 +176,14 @@ class TrainBatches:
     def row_indices(self, numbers: range) -> NDArray[np.int64]:
         """Returns the numbers of some batches' rows, one after the other, int64 (rows,)."""
         first, stop = numbers.start * self.batch_size, numbers.stop * self.batch_size
-        positions = np.arange(first, stop, dtype=np.int64)
-        epochs, places = np.divmod(positions, len(self.rows))
-        indices = np.empty_like(places)
-        for epoch in np.unique(epochs):
-            chosen = epochs == epoch
-            indices[chosen] = permute(places[chosen], len(self.rows), self.seed, int(epoch))
-        return indices
+        pieces = []
+        while first < stop:
+            epoch, place = divmod(first, len(self.rows))
+            block, within = divmod(place, _ORDERED_AT_ONCE)
+            order = _order(len(self.rows), self.seed, epoch, block)
+            pieces.append(order[within : within + stop - first])
+            first += len(pieces[-1])
+        return np.concatenate(pieces)
 
     def epochs_after(self, number: int) -> float:
         """Returns the passes over the rows that `number` batches come to."""
@@ -237,8 +245,16 @@ def permute(places: NDArray[np.int64], count: int, seed: int, epoch: int) -> NDA
     return values.astype(np.int64)
 
 
+@lru_cache(maxsize=8)
+def _order(count: int, seed: int, epoch: int, block: int) -> NDArray[np.int64]:
+    """Returns the numbers of the rows in some places of an epoch, int64 (places,)."""
+    first = block * _ORDERED_AT_ONCE
+    places = np.arange(first, min(first + _ORDERED_AT_ONCE, count))
+    return permute(places, count, seed, epoch)
+
+
 class Feeder:
-    """Makes batches ahead of need in a thread, in order, and measures how long it is waited for.
+    """Makes batches ahead of need in threads, in order, and measures how long they're waited for.
 
     Args:
         make: Returns the batches of some numbers, one after the other. What it raises is raised by
@@ -247,21 +263,27 @@ class Feeder:
         stop: The number after the last one.
         at_once: Numbers that `make` gets at most; the first is made by itself, so that nobody
             waits for others, and then ever more.
+        threads: In how many `make` is called.
     """
 
     def __init__(
-        self, make: Callable[[range], Sequence[Any]], start: int, stop: int, at_once: int = 1
+        self,
+        make: Callable[[range], Sequence[Any]],
+        start: int,
+        stop: int,
+        at_once: int = 1,
+        threads: int = 1,
     ) -> None:
         self._make = make
         self._numbers = range(start, stop)
-        self._at_once = at_once
-        self._queue: Queue[tuple[Sequence[Any], Exception | None]] = Queue(_PREFETCHED_GROUPS)
+        self._groups = _ever_larger(self._numbers, at_once)
+        self._threads = ThreadPoolExecutor(threads, "batches")
+        self._coming: deque[Future[tuple[Sequence[Any], Exception | None]]] = deque()
         self._ready: Iterator[Any] = iter(())
         self._failed: Exception | None = None
-        self._closed = threading.Event()
-        self._thread = threading.Thread(target=self._produce, daemon=True, name="batches")
-        self._thread.start()
         self.waited_seconds = 0.0
+        for _ in range(_PREFETCHED_GROUPS + threads):
+            self._order_some()
 
     def __enter__(self) -> Feeder:
         return self
@@ -274,38 +296,30 @@ class Feeder:
             yield self.next()
 
     def next(self) -> Any:
-        """Returns the next batch; waits for it where it isn't ready."""
+        """Returns the next batch; waits for it where it isn't ready.
+
+        Raises:
+            IndexError: That was the last one.
+        """
         for batch in self._ready:
             return batch
         if self._failed is not None:
             raise self._failed
         started = time.perf_counter()
-        batches, self._failed = self._queue.get()
+        batches, self._failed = self._coming.popleft().result()
         self.waited_seconds += time.perf_counter() - started
+        self._order_some()
         self._ready = iter(batches)
         return self.next()
 
     def close(self) -> None:
-        """Ends the thread; batches made ahead are dropped."""
-        self._closed.set()
-        while self._thread.is_alive():
-            self._drop_one()
-            self._thread.join(_POLL_SECONDS)
+        """Ends the threads; batches made ahead are dropped."""
+        self._threads.shutdown(cancel_futures=True)
 
-    def _drop_one(self) -> None:
-        try:
-            self._queue.get_nowait()
-        except Empty:
+    def _order_some(self) -> None:
+        for numbers in self._groups:
+            self._coming.append(self._threads.submit(self._make_some, numbers))
             return
-
-    def _produce(self) -> None:
-        first, count = self._numbers.start, 1
-        while first < self._numbers.stop:
-            numbers = range(first, min(first + count, self._numbers.stop))
-            batches, error = self._make_some(numbers)
-            if not self._put((batches, error)) or error is not None:
-                return
-            first, count = numbers.stop, min(2 * count, self._at_once)
 
     def _make_some(self, numbers: range) -> tuple[Sequence[Any], Exception | None]:
         """Returns the batches with these numbers; up to the one that can't be made, and why."""
@@ -322,14 +336,13 @@ class Feeder:
                 return made, failed
         return made, None
 
-    def _put(self, item: tuple[Sequence[Any], Exception | None]) -> bool:
-        while not self._closed.is_set():
-            try:
-                self._queue.put(item, timeout=_POLL_SECONDS)
-                return True
-            except Full:
-                continue
-        return False
+
+def _ever_larger(numbers: range, most: int) -> Iterator[range]:
+    """Cuts numbers into one, two, four, and so on, until there are `most` in each piece."""
+    first, count = numbers.start, 1
+    while first < numbers.stop:
+        yield range(first, min(first + count, numbers.stop))
+        first, count = first + count, min(2 * count, most)
 
 
 def _feistel(

@@ -27,7 +27,14 @@ from core.models import hf
 from core.models.registry import count_parameters, create_model
 from core.training import recipe
 from core.training.alarms import LossAlarm, StallAlarm
-from core.training.batches import EvalBatches, Feeder, RowSource, TolerantRows, TrainBatches
+from core.training.batches import (
+    THREADS,
+    EvalBatches,
+    Feeder,
+    RowSource,
+    TolerantRows,
+    TrainBatches,
+)
 from core.training.checkpoint import (
     Checkpoints,
     EvalResults,
@@ -251,7 +258,8 @@ class TrainingRun:
         left = self._plan.num_train_steps - self._state.step
         first = self._state.next_batch
         try:
-            with Feeder(self._prepare, first, first + left, self._batches.at_once) as feeder:
+            at_once = self._batches.at_once
+            with Feeder(self._prepare, first, first + left, at_once, THREADS) as feeder:
                 while True:
                     self._visit(feeder)
                     if self._state.step >= self._plan.num_train_steps:

@@ -293,7 +293,7 @@ def test_the_arrays_stay_what_they_were() -> None:
     batch = task.batch(rows, 4, 7, first_row=4)
     digest = sha256(b"".join(values.tobytes() for values in batch.values())).hexdigest()
     assert list(batch) == ["input_ids", "masked_positions", "labels", "label_weights"]
-    assert digest[:16] == "a5a4dd3c3b6ab4aa"
+    assert digest[:16] == "2ea9f32ea0856c69"
 
 
 def test_rows_of_another_length_are_refused() -> None:

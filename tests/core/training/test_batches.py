@@ -97,7 +97,7 @@ def test_small_batches_are_made_at_once_and_large_ones_one_by_one() -> None:
     sizes = [replace(TrainBatches(ArrayRows(50), _OBJECTIVE, 1, 0), batch_size=2**n).at_once
              for n in range(20)]  # fmt: skip
     assert sizes == sorted(sizes, reverse=True)
-    assert sizes[0] == 16 and sizes[-1] == 1
+    assert sizes[0] == 64 and sizes[-1] == 1
 
 
 def test_another_seed_gives_other_rows_and_masks() -> None:
