@@ -19,14 +19,30 @@ Tensor = Any
 engine: Any = import_module(f"core.models.kernels_{keras.config.backend()}")
 
 
-def dense(inputs: Tensor, kernel: Tensor, bias: Tensor | None = None) -> Tensor:
-    """Returns `inputs @ kernel + bias` over the last axis: (…, I) and (I, O) to (…, O)."""
-    kernel = ops.convert_to_tensor(kernel)
+def dense(
+    inputs: Tensor,
+    kernel: Tensor,
+    bias: Tensor | None = None,
+    columns: tuple[int, int] | None = None,
+) -> Tensor:
+    """Returns `inputs @ kernel + bias` over the last axis: (…, I) and (I, O) to (…, O).
+
+    Args:
+        inputs: (…, I).
+        kernel: (I, O).
+        bias: (O,), or None.
+        columns: Only those of the O from one number to before another; None: all.
+    """
+    kernel = whole(kernel)
+    bias = None if bias is None else ops.convert_to_tensor(bias)
+    if columns is not None:
+        kernel = kernel[:, slice(*columns)]
+        bias = None if bias is None else bias[slice(*columns)]
     # Two axes, or TensorFlow sums one kernel gradient per row of the batch.
     if bias is None:
-        outputs = ops.matmul(_flat(inputs), whole(kernel))
+        outputs = ops.matmul(_flat(inputs), kernel)
     else:
-        outputs = engine.dense(_flat(inputs), whole(kernel), ops.convert_to_tensor(bias))
+        outputs = engine.dense(_flat(inputs), kernel, bias)
     return ops.reshape(outputs, (*ops.shape(inputs)[:-1], kernel.shape[-1]))
 
 
@@ -116,12 +132,12 @@ def rotate(heads: Tensor, rotation: Tensor) -> Tensor:
 
     Args:
         heads: (B, L, N, D).
-        rotation: The cosines and sines of the angles, float32 (2, L, D).
+        rotation: The cosines and sines of the angles, float32 (2, L, D) or (2, B, L, D).
     """
     wide = ops.cast(heads, "float32")
     first, second = ops.split(wide, 2, axis=-1)
     crossed = ops.concatenate([-second, first], axis=-1)
-    cosines, sines = rotation[0][:, None, :], rotation[1][:, None, :]  # (L, 1, D)
+    cosines, sines = rotation[0][..., None, :], rotation[1][..., None, :]
     return ops.cast(wide * cosines + crossed * sines, heads.dtype)
 
 

@@ -223,8 +223,9 @@ class Dense(keras.layers.Layer):
         if self.use_bias:
             self.bias = self.add_weight(shape=(self.units,), initializer="zeros", name="bias")
 
-    def call(self, inputs: Tensor) -> Tensor:
-        return kernels.dense(inputs, self.kernel, self.bias)
+    def call(self, inputs: Tensor, columns: tuple[int, int] | None = None) -> Tensor:
+        """Returns (…, units), or of them only those from one number to before another."""
+        return kernels.dense(inputs, self.kernel, self.bias, columns)
 
 
 class Norm(keras.layers.Layer):
@@ -470,18 +471,26 @@ class Attention(keras.layers.Layer):
         """
         if self.cross:
             query, (key, value) = self.queries(inputs), self.keys_and_values(memory)
-        else:
+        elif positions is None:
             query, key, value = self.project(inputs)
-        if rotation is not None:
-            query, key = kernels.rotate(query, rotation), kernels.rotate(key, rotation)
-        if positions is not None:
-            query = kernels.gather_positions(query, positions)
+        else:
+            query, key, value = self._project_some(inputs, positions)
             bias = None if bias is None else _bias_at(bias, positions)
+        if rotation is not None:
+            own = rotation if positions is None else ops.take(rotation, positions, axis=1)
+            query, key = kernels.rotate(query, own), kernels.rotate(key, rotation)
         return self.attend(query, key, value, bias, dropout_seed)
 
     def project(self, inputs: Tensor) -> list[Tensor]:
         """Returns query, key and value of hidden states, each (B, L, N, D)."""
         return kernels.split_heads(self.qkv(inputs), self.options.heads)
+
+    def _project_some(self, inputs: Tensor, positions: Tensor) -> list[Tensor]:
+        """Returns query (B, K, N, D) at some positions, and key and value (B, L, N, D) at all."""
+        heads, inner = self.options.heads, self.options.heads * self.options.head_size
+        chosen = kernels.gather_positions(inputs, positions)
+        query = kernels.split_heads(self.qkv(chosen, columns=(0, inner)), heads, 1)
+        return query + kernels.split_heads(self.qkv(inputs, columns=(inner, 3 * inner)), heads, 2)
 
     def queries(self, inputs: Tensor) -> Tensor:
         """Returns what hidden states ask an encoder, (B, L, N, D)."""

@@ -48,7 +48,7 @@ for name, values in json.loads(sys.argv[2]).items():
 print(json.dumps(said))
 """
 _TRAINED: dict[str, dict[str, Any]] = {
-    "bert": {"family": "bert", "learning_rate": 5e-3},
+    "bert": {"family": "bert", "learning_rate": 5e-3, "num_train_steps": 400},
     "modernbert": {"family": "modernbert"},
     "gpt2": {"family": "gpt2"},
     "t5": {"family": "t5", "shards": "spans", "learning_rate": 1e-2, "num_train_steps": 500},
