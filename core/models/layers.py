@@ -24,6 +24,9 @@ from core.models import kernels
 Tensor = Any
 Cache = dict[str, Any]
 
+# Fewer are computed sooner than a kernel is cut in two: measured on a CPU.
+_MANY_TOKENS = 256
+
 
 @dataclass(frozen=True)
 class FirstScales:
@@ -471,23 +474,27 @@ class Attention(keras.layers.Layer):
         """
         if self.cross:
             query, (key, value) = self.queries(inputs), self.keys_and_values(memory)
-        elif positions is None:
-            query, key, value = self.project(inputs)
         else:
-            query, key, value = self._project_some(inputs, positions)
-            bias = None if bias is None else _bias_at(bias, positions)
+            query, key, value = self.project(inputs, positions)
+            bias = bias if bias is None or positions is None else _bias_at(bias, positions)
         if rotation is not None:
             own = rotation if positions is None else ops.take(rotation, positions, axis=1)
             query, key = kernels.rotate(query, own), kernels.rotate(key, rotation)
         return self.attend(query, key, value, bias, dropout_seed)
 
-    def project(self, inputs: Tensor) -> list[Tensor]:
-        """Returns query, key and value of hidden states, each (B, L, N, D)."""
-        return kernels.split_heads(self.qkv(inputs), self.options.heads)
+    def project(self, inputs: Tensor, positions: Tensor | None = None) -> list[Tensor]:
+        """Returns query, key and value of hidden states, each (B, L, N, D).
 
-    def _project_some(self, inputs: Tensor, positions: Tensor) -> list[Tensor]:
-        """Returns query (B, K, N, D) at some positions, and key and value (B, L, N, D) at all."""
+        Args:
+            inputs: (B, L, H).
+            positions: Where queries are wanted, int32 (B, K), for a query (B, K, N, D); None: all.
+        """
         heads, inner = self.options.heads, self.options.heads * self.options.head_size
+        if positions is None:
+            return kernels.split_heads(self.qkv(inputs), heads)
+        if _are_few(inputs):
+            query, key, value = kernels.split_heads(self.qkv(inputs), heads)
+            return [kernels.gather_positions(query, positions), key, value]
         chosen = kernels.gather_positions(inputs, positions)
         query = kernels.split_heads(self.qkv(chosen, columns=(0, inner)), heads, 1)
         return query + kernels.split_heads(self.qkv(inputs, columns=(inner, 3 * inner)), heads, 2)
@@ -791,6 +798,12 @@ def rotation(length: int, size: int, theta: float) -> Tensor:
     angles = np.outer(np.arange(length, dtype=np.float32), frequencies.astype(np.float32))
     angles = np.concatenate([angles, angles], axis=1)
     return ops.convert_to_tensor(np.stack([np.cos(angles), np.sin(angles)]), "float32")
+
+
+def _are_few(inputs: Tensor) -> bool:
+    """Tells whether hidden states (B, L, H) are so few that to cut a kernel would cost more."""
+    batch, length = inputs.shape[:2]
+    return batch is not None and length is not None and batch * length < _MANY_TOKENS
 
 
 def _bias_at(bias: Tensor, positions: Tensor) -> Tensor:

@@ -128,7 +128,8 @@ def flops_per_token(config: TrainConfig, inputs: TrainingInputs) -> float:
     """Returns the floating-point operations that training does for each token of a row.
 
     Two for each weight on the way forward and four on the way back, those of attention besides, and
-    the head's at the tokens that are predicted.
+    the head's at the tokens that are predicted. There alone is an encoder's last layer computed,
+    but for its keys and values.
 
     Source: Kaplan et al., "Scaling Laws for Neural Language Models",
         https://arxiv.org/abs/2001.08361, section 2.1.
@@ -138,8 +139,10 @@ def flops_per_token(config: TrainConfig, inputs: TrainingInputs) -> float:
     share = 1.0
     if found.kind == "encoder":
         share = predictions_per_row(config.mlm_probability, length) / length
-    head = 6 * found.vocab_size * found.hidden_size * share
-    return 6 * _body_parameters(found) + 12 * depth * length * found.hidden_size + head
+    weights, attention = 6 * _body_parameters(found) / depth, 12 * length * found.hidden_size
+    # Keys and values are a sixth of a layer's weights.
+    layers = depth * (weights + attention) - (1 - share) * (weights * 5 / 6 + attention)
+    return layers + 6 * found.vocab_size * found.hidden_size * share
 
 
 def measure_speed(config: TrainConfig) -> tuple[float, str]:
