@@ -155,7 +155,8 @@ class Denoising:
         Args:
             rows: Token ids, int32 (B, L), with a padding token after each sentence.
             seed: Of the run.
-            step: Of the training step; fixed for evaluation on noise that doesn't change.
+            step: Of the training step; fixed for evaluation on noise that doesn't change. A range:
+                the rows are as many batches of equal size, one for each of these steps.
             first_row: The place of `rows[0]` in the global batch.
 
         Returns:

@@ -113,7 +113,8 @@ class MaskedLanguageModel:
         Args:
             rows: Token ids, int32 (B, L).
             seed: Of the run.
-            step: Of the training step; of the batch for evaluation on masks that don't change.
+            step: Of the training step; of the batch for evaluation on masks that don't change. A
+                range: the rows are as many batches of equal size, one for each of these steps.
             first_row: The place of `rows[0]` in the global batch. A slice gets the same masks
                 as it has in the whole.
 

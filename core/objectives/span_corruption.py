@@ -190,7 +190,8 @@ class SpanCorruption:
         Args:
             rows: Token ids, int32 (B, R).
             seed: Of the run.
-            step: Of the training step; fixed for evaluation on masks that don't change.
+            step: Of the training step; fixed for evaluation on masks that don't change. A range:
+                the rows are as many batches of equal size, one for each of these steps.
             first_row: The place of `rows[0]` in the global batch.
 
         Returns:

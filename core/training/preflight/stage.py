@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -13,7 +14,7 @@ from core.errors import ConfigError
 from core.events import Reporter, RunStopped
 from core.models.registry import count_parameters
 from core.training import recipe
-from core.training.batches import TrainBatches
+from core.training.batches import THREADS, Feeder, TrainBatches
 from core.training.devices import Devices, select_engine
 from core.training.export import checkpoint_disk_bytes
 from core.training.preflight.report import (
@@ -299,10 +300,12 @@ class _Preflight:
         batches = TrainBatches(self._subject.rows, self._subject.objective, rows_per_host, 0)
         batches(0)
         done, started = 0, time.perf_counter()
-        while not done or time.perf_counter() - started < _INPUT_SECONDS:
-            batches.several(range(done, done + batches.at_once))
-            done += batches.at_once
-            self._check_stop()
+        with Feeder(batches.several, 0, sys.maxsize, batches.at_once, THREADS) as feeder:
+            while not done or time.perf_counter() - started < _INPUT_SECONDS:
+                for _ in range(batches.at_once):
+                    feeder.next()
+                done += batches.at_once
+                self._check_stop()
         rows = done * rows_per_host / (time.perf_counter() - started)
         needed = [rows_per_host / one for one in reversed(report.step_seconds or [])] or None
         return {

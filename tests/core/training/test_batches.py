@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import numpy as np
@@ -77,6 +79,17 @@ def test_the_rows_left_over_from_an_epoch_begin_the_next() -> None:
     assert batches.epochs_after(25) == 4
 
 
+def test_the_order_of_an_epoch_is_the_same_however_it_is_asked_for() -> None:
+    """It is worked out in blocks; batches begin and end within them, and an epoch does."""
+    count = 20_001
+    batches = TrainBatches(ArrayRows(count, 1), _OBJECTIVE, 37, seed=5)
+    together = batches.row_indices(range(count // 37 * 2))
+    expected = [permute(np.arange(count), count, 5, epoch) for epoch in range(2)]
+    assert np.array_equal(together, np.concatenate(expected)[: len(together)])
+    one_by_one = [batches.row_indices(range(n, n + 1)) for n in range(200, 700)]
+    assert np.array_equal(np.concatenate(one_by_one), together[200 * 37 : 700 * 37])
+
+
 def test_processes_see_slices_of_one_global_batch() -> None:
     batches = TrainBatches(ArrayRows(50), _OBJECTIVE, 8, seed=1)
     whole = batches(6)
@@ -144,6 +157,27 @@ def test_a_feeder_keeps_the_order_and_measures_waiting(at_once: int) -> None:
     with Feeder(slow, 3, 11, at_once) as feeder:
         assert list(feeder) == list(range(3, 11))
         assert feeder.waited_seconds > 0.02
+
+
+def test_a_feeder_of_several_threads_keeps_the_order() -> None:
+    threads = set()
+
+    def uneven(numbers: range) -> list[int]:
+        threads.add(threading.get_ident())
+        time.sleep(0.02 if numbers.start % 3 else 0.001)
+        return list(numbers)
+
+    with Feeder(uneven, 0, 40, 2, threads=3) as feeder:
+        assert list(feeder) == list(range(40))
+    assert len(threads) == 3
+
+
+def test_batches_are_the_same_from_whatever_thread_asks() -> None:
+    batches = TrainBatches(ArrayRows(50), _OBJECTIVE, 8, seed=3)
+    with ThreadPoolExecutor(4) as pool:
+        found = list(pool.map(batches, range(24)))
+    for number, batch in enumerate(found):
+        assert _equal(batch, batches(number))
 
 
 def test_a_feeder_makes_the_first_by_itself_and_then_ever_more() -> None:

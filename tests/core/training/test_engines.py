@@ -305,3 +305,36 @@ def _adamw_by_hand() -> np.ndarray:
         rate = 0.1 * np.sqrt(1 - 0.999**step) / (1 - 0.9**step)
         table -= rate * mean / (np.sqrt(square) + 1e-7)
     return table
+
+
+CROSS_ENTROPY = """
+import json
+import numpy as np
+import tensorflow as tf
+from core.training.engine_tensorflow import token_losses
+
+generator = np.random.default_rng(0)
+labels = generator.integers(0, 50, (4, 6)).astype(np.int32)
+weights = generator.random((4, 6)).astype(np.float32)
+found = {}
+for spread in (1.0, 300.0):
+    logits = tf.constant(generator.normal(0, spread, (4, 6, 50)).astype(np.float32))
+    with tf.GradientTape(persistent=True) as tape:
+        tape.watch(logits)
+        ours = token_losses(logits, {"labels": labels, "label_weights": weights})
+        theirs = tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits) * weights
+        sums = tf.reduce_sum(ours), tf.reduce_sum(theirs)
+    gradients = [tape.gradient(one, logits) for one in sums]
+    found[spread] = [float(tf.reduce_max(tf.abs(ours - theirs) / (1 + theirs))),
+                     float(tf.reduce_max(tf.abs(gradients[0] - gradients[1]))),
+                     float(tf.reduce_max(theirs))]
+print(json.dumps(found))
+"""
+
+
+def test_the_cross_entropy_is_tensorflows_own_also_where_shares_are_rounded_to_zero() -> None:
+    found = run_on("tensorflow", CROSS_ENTROPY)
+    assert found["300.0"][2] > 200
+    for values, gradients, _ in found.values():
+        assert values < 1e-6
+        assert gradients < 1e-6
