@@ -20,7 +20,15 @@ Word = type[np.unsignedinteger]
 # A type of words, and how many a row needs.
 Wanted = tuple[Word, int]
 
-_of_thread = threading.local()
+
+class _OfThread(threading.local):
+    """What each thread has for itself: to make a generator takes longer than to draw from it."""
+
+    def __init__(self) -> None:
+        self.generator = np.random.Philox(0)
+
+
+_of_thread = _OfThread()
 
 
 def draw_words(
@@ -45,7 +53,7 @@ def draw_words(
     """
     counts = -(-words_per_row // _WORDS_PER_COUNT)
     steps = step if isinstance(step, range) else range(step, step + 1)
-    words, generator = counts * _WORDS_PER_COUNT, _generator()
+    words, generator = counts * _WORDS_PER_COUNT, _of_thread.generator
     drawn = np.empty((len(steps), rows // len(steps) * words), np.uint64)
     for one, place in zip(steps, drawn, strict=True):
         generator.state = _state((seed, one), (first_row * counts, 0, 0, domain))
@@ -103,17 +111,9 @@ def places_of(keys: NDArray[Any], columns: int) -> NDArray[Any]:
     return keys & keys.dtype.type((1 << columns.bit_length()) - 1)
 
 
-def never(key_type: Word) -> Any:
-    """Returns what is above every key, for what can't be chosen."""
-    return key_type(np.iinfo(key_type).max)
-
-
-def _generator() -> np.random.Philox:
-    """Returns this thread's generator: to make one takes longer than what is drawn from it."""
-    if not hasattr(_of_thread, "generator"):
-        _of_thread.generator = np.random.Philox(0)
-    found: np.random.Philox = _of_thread.generator
-    return found
+def never(keys: Word) -> Any:
+    """Returns what is above every key of a type, for what can't be chosen."""
+    return keys(np.iinfo(keys).max)
 
 
 def _state(key: Sequence[int], counter: Sequence[int]) -> Any:

@@ -101,6 +101,19 @@ class FixedRecords:
         )
 
     @cached_property
+    def _examples(self) -> np.dtype:
+        """The same record as a type of nothing but its Example, of which it has a CRC."""
+        size = self.dtype.itemsize - _CRC_BYTES - _FRAME_BYTES
+        return np.dtype(
+            {
+                "names": ["example"],
+                "formats": [f"V{size}"],
+                "offsets": [_FRAME_BYTES],
+                "itemsize": self.dtype.itemsize,
+            }
+        )
+
+    @cached_property
     def head(self) -> bytes:
         """What every record begins with: the frame, and the Example up to the ids."""
         payload_bytes = self.row_length * self.id_bytes
@@ -132,16 +145,7 @@ class FixedRecords:
 
     def _crcs(self, records: NDArray) -> NDArray[np.uint32]:
         """Returns the masked CRC of each record's Example, (n,)."""
-        size = self.dtype.itemsize - _CRC_BYTES - _FRAME_BYTES
-        examples = np.dtype(
-            {
-                "names": ["example"],
-                "formats": [f"V{size}"],
-                "offsets": [_FRAME_BYTES],
-                "itemsize": self.dtype.itemsize,
-            }
-        )
-        data = records.view(examples)["example"].tolist()
+        data = records.view(self._examples)["example"].tolist()
         crcs = np.fromiter(map(google_crc32c.value, data), np.uint32, len(data))
         masked = ((crcs >> 15) | (crcs << 17)) + np.uint32(_CRC_MASK_DELTA)
         return masked.astype(np.uint32, copy=False)
