@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import shutil
 import signal
@@ -285,7 +286,7 @@ class _Intake:
         self.metrics = [row for row in self.metrics if row["step"] <= self.rewound_to]
 
     def _on_metrics(self, event: dict[str, Any]) -> None:
-        for name, value in event["values"].items():
+        for name, value in _without_infinities(event["values"]).items():
             self.metrics.append(
                 {
                     "number": event["n"],
@@ -305,13 +306,26 @@ class _Intake:
 
     def _on_artifact(self, event: dict[str, Any]) -> None:
         # What was only measured was made by another run.
-        self.artifacts += [event["artifact"]] if event.get("made", True) else []
+        made = event.get("made", True)
+        self.artifacts += [_without_infinities(event["artifact"])] if made else []
         self.values["artifact"] = event["artifact"]["path"]
         self.values["name"] = event["artifact"]["name"]
 
     def _on_finished(self, event: dict[str, Any]) -> None:
         self.finished = event
-        self.values["results"] = event.get("results") or {}
+        self.values["results"] = _without_infinities(event.get("results") or {})
+
+
+def _without_infinities(values: dict[str, Any]) -> dict[str, Any]:
+    """Leaves out what is infinite or no number, as the loss of a run that diverged.
+
+    SQLite takes the one for a value that is missing, PostgreSQL's JSON takes neither.
+    """
+    return {
+        name: _without_infinities(value) if isinstance(value, dict) else value
+        for name, value in values.items()
+        if not isinstance(value, float) or math.isfinite(value)
+    }
 
 
 def child_environment() -> dict[str, str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import socket
 import struct
@@ -13,6 +14,9 @@ from core.shards.records import frame
 
 FOLDER = "tensorboard"
 _FILE_VERSION = "brain.Event:2"
+
+# Of float32, 2**128 - 2**104: what rounds to more is infinity there.
+_LARGEST = 3.4028234663852886e38
 
 # Wire types of protocol buffers. Source: https://protobuf.dev/programming-guides/encoding/
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
@@ -57,6 +61,8 @@ def _event(wall_time: float, *, step: int = 0, version: str = "", summary: bytes
 
 def _scalar(tag: str, value: float) -> bytes:
     """Encodes a Summary.Value with a simple value."""
+    if math.isfinite(value) and abs(value) > _LARGEST:
+        value = math.copysign(math.inf, value)
     return _bytes(1, tag.encode()) + _key(2, _FIXED32) + struct.pack("<f", value)
 
 

@@ -1,7 +1,8 @@
-"""The worker may die while it takes events in: every figure is in the table once."""
+"""Events become rows: every figure once, also where the worker dies; what is no number, never."""
 
 from __future__ import annotations
 
+import math
 import random
 import signal
 import subprocess
@@ -16,7 +17,7 @@ from core import TrainConfig, Workspace
 from core.events import FolderReporter
 from core.runs.folder import RunFolder, RunRecord
 from core.runs.process import ProcessIdentity
-from core.runs.worker import child_environment
+from core.runs.worker import Worker, child_environment
 from core.store import Store
 from tests.core.runs.support import wait_until_ended
 
@@ -63,3 +64,31 @@ def test_a_worker_killed_while_it_takes_events_in_loses_and_doubles_nothing(
     assert set(counts.values()) == {1}
     assert len(rows) == 2 * share * (KILLS + 1)
     assert row.metric_counts == {"loss": len(rows) // 2, "epoch": len(rows) // 2}
+
+
+def test_a_run_that_diverges_does_not_keep_the_worker_from_its_work(tmp_path: Path) -> None:
+    workspace = Workspace(tmp_path / "workspace")
+    folder = RunFolder.of(workspace, "train-diverged")
+    config = TrainConfig(shards="rows").model_dump(mode="json")
+    folder.write_record(RunRecord(id="train-diverged", stage="train", config=config))
+    reporter = FolderReporter(folder.path, echo=False)
+    reporter.event("started", stage="train", process={"pid": 1})
+    reporter.metrics(1, {"loss": math.nan, "learning_rate": 0.5})
+    reporter.metrics(2, {"loss": math.inf, "learning_rate": 0.25})
+    results = {"eval_loss": 900.0, "eval_perplexity": math.inf, "more": {"loss": math.nan}}
+    reporter.event("finished", state="failed", reason="error", results=results)
+    reporter.close()
+    folder.write_exit(1, None)
+    worker = Worker(workspace, slots=1)
+    worker.store.add_request("register", {"run": "train-diverged"})
+    while worker.work():
+        pass
+    row = worker.store.find_run("train-diverged")
+    figures = worker.store.metrics_since("train-diverged")
+    worker.store.close()
+    assert row.state == "failed"
+    assert [(one.name, one.value) for one in figures] == [
+        ("learning_rate", 0.5),
+        ("learning_rate", 0.25),
+    ]
+    assert row.results == {"eval_loss": 900.0, "more": {}}

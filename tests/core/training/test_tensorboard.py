@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from core.training.tensorboard import ScalarWriter
@@ -26,6 +28,20 @@ def test_tensorflow_reads_the_scalars_back(tmp_path: Path) -> None:
         (70_000, "learning_rate", pytest.approx(1e-4)),
     ]
     assert all(event.wall_time > 1.6e9 for event in events)
+
+
+def test_what_float32_cannot_hold_is_infinite(tmp_path: Path) -> None:
+    import tensorflow as tf
+
+    largest = float(np.finfo(np.float32).max)
+    values = [largest, 1.0000001 * largest, -1e300, math.inf, math.nan]
+    writer = ScalarWriter(tmp_path)
+    writer.write(0, {f"value_{n}": value for n, value in enumerate(values)})
+    writer.close()
+    (file,) = tmp_path.iterdir()
+    *_, event = tf.compat.v1.train.summary_iterator(str(file))
+    read = [one.simple_value for one in event.summary.value]
+    np.testing.assert_array_equal(read, [largest, math.inf, -math.inf, math.inf, math.nan])
 
 
 def test_a_resumed_run_writes_a_file_of_its_own(tmp_path: Path) -> None:
