@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from core.errors import RunError
-from core.redaction import redact
+from core.redaction import redact_values
 
 EVENTS_FILE = "events.jsonl"
 STOP_FILE = "stop.json"
@@ -64,9 +64,10 @@ class EventLog:
         """Writes one event and returns its number."""
         with self._lock:
             self._number += 1
-            event = {"n": self._number, "t": round(time.time(), 3), "kind": kind, **fields}
-            line = json.dumps(event, ensure_ascii=False, separators=(",", ":"), default=str)
-            self._unwritten += redact(line).encode("utf-8") + b"\n"
+            event = {"n": self._number, "t": round(time.time(), 3), "kind": kind}
+            event |= redact_values(fields)
+            line = json.dumps(event, ensure_ascii=False, separators=(",", ":"))
+            self._unwritten += line.encode("utf-8") + b"\n"
             self._write()
             self._dirty.set()
             return self._number
@@ -282,6 +283,10 @@ class FolderReporter(Reporter):
             self._next_stop_check = now + 0.2
             self._stop = read_stop(self._stop_file) or self._stop
         return self._stop
+
+    def was_asked_to_stop(self) -> bool:
+        """Returns whether somebody asked for a stop: a SIGTERM alone doesn't count."""
+        return read_stop(self._stop_file) is not None
 
     def preempt(self) -> None:
         """Makes the run save and stop, to be queued again: what a SIGTERM means."""

@@ -10,6 +10,7 @@ import os
 import re
 import sys
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -22,13 +23,32 @@ _ADDRESSES = ("STUDIO_DATABASE_URL",)
 _TOKEN = re.compile(r"\bhf_(?:(?:oauth|app|jwt)_)?[A-Za-z0-9]{16,}")
 # Shorter ones would be found in plain words.
 _SHORTEST_SECRET = 4
+# Of a database, as "studio": shorter ones are looked for in addresses alone.
+_SHORTEST_PASSWORD = 8
 
 
 def redact(text: str) -> str:
     """Returns a text without the Hub's tokens and without the secrets of this environment."""
     for secret in _secrets():
         text = text.replace(secret, HIDDEN)
+    for password in _passwords_of_addresses():
+        text = text.replace(f":{password}@", f":{HIDDEN}@")
     return _TOKEN.sub(HIDDEN, text) if "hf_" in text else text
+
+
+def redact_values(value: Any) -> Any:
+    """Returns plain values, as of JSON, with the texts among them redacted.
+
+    What is neither a number nor a list or dictionary becomes text. Numbers stay as they are: a
+    short password could be found in one.
+    """
+    if value is None or isinstance(value, (bool, int, float)):
+        return value
+    if isinstance(value, Mapping):
+        return {redact(str(name)): redact_values(one) for name, one in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [redact_values(one) for one in value]
+    return redact(str(value))
 
 
 def for_other_processes(environment: Mapping[str, str]) -> dict[str, str]:
@@ -85,10 +105,18 @@ def hide_secrets_in_output() -> None:
     sys.stdout, sys.stderr = RedactingStream(sys.stdout), RedactingStream(sys.stderr)
 
 
+def _passwords_of_addresses() -> list[str]:
+    passwords = []
+    for name in _ADDRESSES:
+        with suppress(ValueError):  # The address can't be read, and is refused elsewhere.
+            passwords.append(urlsplit(os.environ.get(name, "")).password or "")
+    return list(filter(None, passwords))
+
+
 def _secrets() -> list[str]:
     """Returns what is secret in this environment, the longest first."""
     found = [os.environ.get(name, "") for name in _TOKENS]
-    found += [urlsplit(os.environ.get(name, "")).password or "" for name in _ADDRESSES]
+    found += [one for one in _passwords_of_addresses() if len(one) >= _SHORTEST_PASSWORD]
     try:
         found += [password for _, password in parse_logins(os.environ.get(AUTH_VARIABLE, ""))]
     except ValueError:

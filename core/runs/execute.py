@@ -51,7 +51,8 @@ def execute_stage(
 
 
 def _stop_reason(stopped: RunStopped, reporter: FolderReporter) -> str:
-    if reporter.preempted:
+    # Whom somebody asked to stop isn't to go on by itself.
+    if reporter.preempted and not reporter.was_asked_to_stop():
         return "preempted"
     return "saved" if stopped.mode == "save" else "aborted"
 

@@ -83,6 +83,10 @@ class RunFolder:
         self.path.mkdir(parents=True, exist_ok=True)
         _write_json(self.path / "run.json", asdict(record))
 
+    def is_there(self) -> bool:
+        """Tells whether it says what is to be run."""
+        return (self.path / "run.json").is_file()
+
     def read_record(self) -> RunRecord:
         """Reads what is to be run.
 

@@ -17,7 +17,8 @@ import subprocess
 import sys
 import time
 import traceback
-from contextlib import AbstractContextManager, suppress
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -26,7 +27,7 @@ from sqlalchemy.exc import OperationalError
 
 import core
 from core.errors import RunError, StudioError
-from core.events import StopMode, read_events, read_last_events
+from core.events import StopMode, read_events, read_last_events, read_stop
 from core.housekeeping import delete_artifact
 from core.redaction import for_other_processes, hide_secrets_in_output
 from core.runs.execute import ADVICE, describe_error
@@ -62,6 +63,7 @@ class Worker:
         self.workspace = workspace
         self.slots = slots
         self.store = Store.open(workspace)
+        self._unreadable: set[str] = set()
 
     def work(self) -> bool:
         """Does one round; tells whether there is anything under way or waiting."""
@@ -116,7 +118,9 @@ class Worker:
     def _stop(self, payload: dict[str, Any]) -> None:
         row = self.store.find_run(payload["run"])
         if row.state == "queued":
-            RunFolder.of(self.workspace, row.id).request_stop("abort")
+            folder = RunFolder.of(self.workspace, row.id)
+            if folder.is_there():
+                folder.request_stop("abort")
             self.store.update_run(row.id, state="stopped", reason="cancelled", ended=time.time())
         elif row.state in ACTIVE_STATES:
             mode: StopMode = "abort" if payload.get("mode") == "abort" else "save"
@@ -164,7 +168,22 @@ class Worker:
     def _look(self, _: dict[str, Any]) -> None:
         """Takes in what the runs have reported; as a request, so that somebody can wait for it."""
         for row in self.store.list_runs(states=ACTIVE_STATES, limit=1000):
-            self._follow(row)
+            with self._apart(row):
+                self._follow(row)
+
+    @contextmanager
+    def _apart(self, row: RunRow) -> Iterator[None]:
+        """Keeps what one run's folder holds from ending the worker of all."""
+        try:
+            yield
+        except (OSError, OperationalError):
+            raise
+        except Exception as error:  # noqa: BLE001 -- the others go on
+            if row.id not in self._unreadable:
+                self._unreadable.add(row.id)
+                traceback.print_exc()
+            if not RunFolder.of(self.workspace, row.id).is_running():
+                self._fail(row, "error", describe_error(_unreadable(error)))
 
     def _follow(self, row: RunRow) -> None:
         folder = RunFolder.of(self.workspace, row.id)
@@ -204,7 +223,8 @@ class Worker:
         if exited is None and finished is None and not started:
             self._queue_again(row)
             return
-        if _was_preempted(finished, exited):
+        asked = read_stop(folder.stop_file)
+        if asked is None and _was_preempted(finished, exited):
             folder.archive_attempt(row.attempt)
             self.store.queue_again(row.id, reason="preempted")
             return
@@ -231,8 +251,7 @@ class Worker:
             if failed:
                 self._fail_dependent(row, failed[0])
             elif free > 0 and all(one and one.state == "done" for one in awaited):
-                self._start(row)
-                free -= 1
+                free -= self._start(row)
 
     def _fail_dependent(self, row: RunRow, awaited: RunRow | None) -> None:
         state = awaited.state if awaited else "deleted"
@@ -244,16 +263,22 @@ class Worker:
             "fix": "see what that run says, then start both again",
             "field": "",
         }
-        self.store.update_run(
-            row.id, state="failed", reason="dependency", ended=time.time(), error=error
-        )
+        self._fail(row, "dependency", error)
 
-    def _start(self, row: RunRow) -> None:
+    def _fail(self, row: RunRow, reason: str, error: dict[str, str]) -> None:
+        self.store.update_run(row.id, state="failed", reason=reason, ended=time.time(), error=error)
+
+    def _start(self, row: RunRow) -> bool:
+        """Starts a run; tells whether it could be."""
+        folder = RunFolder.of(self.workspace, row.id)
+        if not folder.is_there():
+            self._fail(row, "data_missing", _FOLDER_GONE)
+            return False
         # Said before it is done: a run that is said to run and doesn't is queued again, while one
         # that runs unsaid would be started twice.
         self.store.update_run(row.id, state="running", reason="", started=time.time())
-        folder = RunFolder.of(self.workspace, row.id)
         _start_in_own_session(["core.runs.supervisor", str(folder.path)], folder.log)
+        return True
 
 
 class _Intake:
@@ -427,6 +452,8 @@ def _ending(
         }
     if exited is None:
         return {**process, "state": "lost", "reason": "", "error": _LOST}
+    if number in _ENDINGS_OF_A_STOP.get(read_stop(folder.stop_file) or "", ()):
+        return {**process, "state": "stopped", "reason": "aborted", "error": None}
     words = _last_words(folder)
     reason, advice = _known_cause(number, folder.log_tail(_SIGN_LINES))
     error = {
@@ -465,6 +492,13 @@ def _signal_name(number: int) -> str:
         return "unknown"
 
 
+# By how a run was asked to stop, the signals that may end it for that, without a word: the
+# supervisor kills one that doesn't abort, and a machine that is switched off terminates all.
+_ENDINGS_OF_A_STOP: dict[str, tuple[int, ...]] = {
+    "abort": (signal.SIGKILL, signal.SIGTERM),
+    "save": (signal.SIGTERM,),
+}
+
 # What libraries print before they give up without an exception that could be reported.
 _SIGNS = {
     ("MemoryError", "memory allocation of", "bad_alloc", "RESOURCE_EXHAUSTED"): "out_of_memory",
@@ -494,6 +528,24 @@ _LOST = {
     "fix": "start the run again",
     "field": "",
 }
+
+
+_FOLDER_GONE = {
+    "problem": "The run's folder is gone",
+    "expected": "the run.json that says what is to be run",
+    "received": "no such file: somebody has removed it while the run was waiting",
+    "fix": "delete this run and start it again",
+    "field": "",
+}
+
+
+def _unreadable(error: Exception) -> StudioError:
+    return StudioError(
+        "What the run has reported can't be read",
+        expected="events as runs write them",
+        received=f"{type(error).__name__}: {error}",
+        fix="read the end of the log, then delete this run and start it again",
+    )
 
 
 def _by_position(row: RunRow) -> int:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from core.errors import StudioError
-from core.events import EventLog
+from core.events import EventLog, read_events
 from core.redaction import (
     HIDDEN,
     RedactingStream,
@@ -42,6 +42,34 @@ def test_the_environments_secrets_are_hidden(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setenv("STUDIO_DATABASE_URL", "postgresql+psycopg://me:db-password@host/studio")
     text = "a-token-of-another-kind long-password-2 long-password db-password ann"
     assert redact(text) == f"{HIDDEN} {HIDDEN} {HIDDEN} {HIDDEN} ann"
+
+
+def test_a_short_password_of_a_database_is_hidden_in_addresses_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    address = "postgresql+psycopg://me:studio@host/runs"
+    monkeypatch.setenv("STUDIO_DATABASE_URL", address)
+    assert redact(f"/srv/studio/rows of {address}") == (
+        f"/srv/studio/rows of postgresql+psycopg://me:{HIDDEN}@host/runs"
+    )
+    monkeypatch.setenv("STUDIO_DATABASE_URL", "postgresql://me:secret@[host")
+    assert redact("secret") == "secret"
+
+
+def test_events_stay_what_they_are_beside_a_password_of_digits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("STUDIO_AUTH", "ann:2345")
+    log = EventLog(tmp_path / "events.jsonl")
+    log.append("metrics", step=123456, values={"loss": 0.12345, "of": None}, on=[True, "a 2345"])
+    log.append("note", message=f"2345 {TOKEN}", path=Path("/x/2345"), **{TOKEN: 1})
+    log.close()
+    events, _ = read_events(tmp_path / "events.jsonl")
+    assert [one["n"] for one in events] == [1, 2]
+    assert events[0]["values"] == {"loss": 0.12345, "of": None}
+    assert (events[0]["step"], events[0]["on"]) == (123456, [True, f"a {HIDDEN}"])
+    assert events[1]["message"] == f"{HIDDEN} {HIDDEN}"
+    assert (events[1]["path"], events[1][HIDDEN]) == (f"/x/{HIDDEN}", 1)
 
 
 def test_events_and_output_hold_no_token(tmp_path: Path) -> None:

@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 import signal
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
 
 from core import CorpusConfig, TokenizerConfig, TrainConfig, Workspace
 from core.errors import LossNotFiniteError
-from core.events import FolderReporter
+from core.events import FolderReporter, RunStopped, StopMode
+from core.runs import execute
+from core.runs import worker as worker_module
 from core.runs.execute import describe_failure
 from core.runs.folder import RunFolder, RunRecord
 from core.runs.process import ProcessIdentity
 from core.runs.worker import Worker, child_environment
 from core.shards.records import FixedRecords
 from core.store import RunRow, Store
+from core.workspace import Artifact
 
 OUT_OF_MEMORY, NO_ROOM = "smaller batch", "make room"
 
@@ -84,6 +90,97 @@ def test_what_sigterm_ends_before_it_can_listen_is_queued_again(folder: RunFolde
     folder.write_exit(None, signal.SIGTERM)
     row = ending_of(folder)
     assert (row.state, row.reason, row.attempt) == ("queued", "preempted", 2)
+
+
+@pytest.mark.parametrize(
+    ("mode", "number"),
+    [("abort", signal.SIGKILL), ("abort", signal.SIGTERM), ("save", signal.SIGTERM)],
+)
+def test_a_run_that_a_stop_ends_without_a_word_is_stopped_and_stays_so(
+    folder: RunFolder, mode: StopMode, number: int
+) -> None:
+    folder.request_stop(mode)
+    folder.write_exit(None, number)
+    row = ending_of(folder)
+    assert (row.state, row.reason, row.error) == ("stopped", "aborted", None)
+
+
+def test_a_run_that_was_to_save_and_is_killed_has_failed(folder: RunFolder) -> None:
+    folder.request_stop("save")
+    folder.write_exit(None, signal.SIGKILL)
+    row = ending_of(folder)
+    assert (row.state, row.reason) == ("failed", "killed")
+
+
+@pytest.mark.parametrize(("mode", "reason"), [("save", "saved"), ("abort", "aborted")])
+def test_a_sigterm_after_a_stop_does_not_queue_the_run_again(
+    folder: RunFolder, mode: StopMode, reason: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder.request_stop(mode)
+    reporter = FolderReporter(folder.path, echo=False)
+    reporter.preempt()
+
+    def stage(_: object, __: Workspace, reporter: FolderReporter) -> Artifact:
+        reporter.raise_if_stopped()
+        raise AssertionError("nobody told it to stop")
+
+    monkeypatch.setattr(execute, "stage_function", lambda _: stage)
+    with pytest.raises(RunStopped):
+        execute.execute_stage("train", TrainConfig(), Workspace(folder.path.parents[1]), reporter)
+    reporter.close()
+    folder.write_exit(1, None)
+    row = ending_of(folder)
+    assert (row.state, row.reason) == ("stopped", reason)
+
+
+def test_a_run_that_cannot_be_read_does_not_hold_up_the_others(
+    folder: RunFolder,
+) -> None:
+    folder.write_exit(0, None)
+    worker = Worker(Workspace(folder.path.parents[1]), slots=0)
+    worker.store.add_request("register", {"run": "train-one"})
+    other = RunFolder(folder.path.with_name("train-other"))
+    shutil.copytree(folder.path, other.path)
+    other.write_record(replace(folder.read_record(), id="train-other"))
+    with other.events.open("a") as events:
+        events.write(json.dumps({"n": 2, "t": 0.0, "kind": "metrics", "step": 1}) + "\n")
+    worker.store.add_request("register", {"run": "train-other"})
+    for _ in range(2):
+        worker.work()
+    rows = {row.id: row for row in worker.store.list_runs()}
+    worker.store.close()
+    assert rows["train-one"].error is not None
+    assert rows["train-other"].error is not None
+    assert "without saying why" in rows["train-one"].error["problem"]
+    assert rows["train-other"].error["received"] == "KeyError: 'values'"
+
+
+def test_a_queued_run_whose_folder_is_gone_fails_and_lets_the_others_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started: list[str] = []
+    monkeypatch.setattr(
+        worker_module, "_start_in_own_session", lambda words, _: started.append(words[-1])
+    )
+    workspace = Workspace(tmp_path)
+    worker = Worker(workspace, slots=0)
+    for name in ("gone", "cancelled", "waiting"):
+        record = RunRecord(id=name, stage="train", config={})
+        worker.store.add_request("submit", asdict(record))
+    worker.work()
+    for name in ("gone", "cancelled"):
+        shutil.rmtree(workspace.runs / name)
+    worker.store.add_request("stop", {"run": "cancelled"})
+    worker.slots = 1
+    worker.work()
+    rows = {row.id: (row.state, row.reason) for row in worker.store.list_runs()}
+    worker.store.close()
+    assert rows == {
+        "gone": ("failed", "data_missing"),
+        "cancelled": ("stopped", "cancelled"),
+        "waiting": ("running", ""),
+    }
+    assert [Path(one).name for one in started] == ["waiting"]
 
 
 def test_an_end_that_was_taken_in_before_is_found_again(folder: RunFolder) -> None:
