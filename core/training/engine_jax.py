@@ -126,6 +126,9 @@ class JaxEngine:
     def write_state(self, state: Mapping[str, NDArray]) -> None:
         """Sets every weight and optimizer slot."""
         check_state(variables_by_path(self.model, self.optimizer), state)
+        # A device may have no room for both. A step leaves the model's own arrays behind, too.
+        for array in jax.tree.leaves(self._state):
+            array.delete()
         self._state = TrainState(
             *(
                 [self._put_weight(state[one.path].astype(one.dtype)) for one in variables]

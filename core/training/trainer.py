@@ -7,6 +7,7 @@ newest whole one, bit for bit as if it had never stopped.
 
 from __future__ import annotations
 
+import gc
 import math
 import shutil
 import tempfile
@@ -294,6 +295,9 @@ class TrainingRun:
             step=broken.step,
         )
         self._stall_alarm.rest()
+        # A device may have no room for a second one.
+        del self._engine, self._evaluation
+        gc.collect()
         self._go_on_from(found, start.skipping(window))
         if not found:
             self._reporter.event("resumed", step=_BEFORE_THE_FIRST_STEP)

@@ -100,6 +100,15 @@ def spare_slots(engine):
         losses += engine.fetch([engine.train_step(engine.put(batch))]).tolist()
     return [losses, engine.fetch([engine.evaluate_step(engine.put(spare))])[0].tolist()]
 
+def growth_when_set(engine):
+    if keras.config.backend() != "jax":
+        return 0
+    import jax
+    state = engine.read_state()
+    before = sum(one.nbytes for one in jax.live_arrays())
+    engine.write_state(state)
+    return sum(one.nbytes for one in jax.live_arrays()) - before
+
 def refusals(engine):
     messages = []
     for change in ({BIAS: None}, {BIAS: np.zeros(7, np.float32)}, {"stranger": np.zeros(1)}):
@@ -171,6 +180,7 @@ results = {
     "rewound": rewound(engine_of(dropout=0.2)),
     "decay": decay(plain),
     "spare_slots": spare_slots(plain),
+    "growth_when_set": growth_when_set(engine_of()),
     "refusals": refusals(plain),
     "lookup": lookup(),
     "rates": rates(),
@@ -254,6 +264,10 @@ def test_a_state_that_does_not_fit_is_refused_by_name(engine: str) -> None:
     assert "roberta/lm_head/bias is missing" in missing
     assert "(7,) instead of (60,)" in misshapen
     assert "stranger is unknown" in unknown
+
+
+def test_a_restored_state_takes_the_place_of_the_first() -> None:
+    assert _results("jax")["growth_when_set"] == 0
 
 
 @pytest.mark.parametrize("engine", ENGINES)
