@@ -64,6 +64,7 @@ class Worker:
         self.slots = slots
         self.store = Store.open(workspace)
         self._unreadable: set[str] = set()
+        self._supervisors: dict[str, subprocess.Popen[bytes]] = {}
 
     def work(self) -> bool:
         """Does one round; tells whether there is anything under way or waiting."""
@@ -235,6 +236,9 @@ class Worker:
 
     def _queue_again(self, row: RunRow) -> None:
         """A worker died between saying that it starts a run and starting it."""
+        process = self._supervisors.get(row.id)
+        if process is not None and process.poll() is None:
+            return  # It is only slow to begin with.
         if time.time() - (row.started or 0) > STARTING_GRACE_SECONDS:
             self.store.update_run(row.id, state="queued", started=None)
 
@@ -277,7 +281,9 @@ class Worker:
         # Said before it is done: a run that is said to run and doesn't is queued again, while one
         # that runs unsaid would be started twice.
         self.store.update_run(row.id, state="running", reason="", started=time.time())
-        _start_in_own_session(["core.runs.supervisor", str(folder.path)], folder.log)
+        self._supervisors[row.id] = _start_in_own_session(
+            ["core.runs.supervisor", str(folder.path)], folder.log
+        )
         return True
 
 
@@ -574,7 +580,7 @@ def _attempt_number(folder: RunFolder) -> int:
     return starts[-1] - 1 if starts else 0
 
 
-def _start_in_own_session(module_arguments: list[str], log_file: Path) -> None:
+def _start_in_own_session(module_arguments: list[str], log_file: Path) -> subprocess.Popen[bytes]:
     """Starts `python -m ...` with its output in a file, so that it outlives whoever starts it."""
     with log_file.open("ab") as log:
         process = subprocess.Popen(
@@ -586,6 +592,7 @@ def _start_in_own_session(module_arguments: list[str], log_file: Path) -> None:
             env=child_environment(),
         )
     _reap_later(process)
+    return process
 
 
 _children: list[subprocess.Popen[bytes]] = []

@@ -183,6 +183,25 @@ def test_a_queued_run_whose_folder_is_gone_fails_and_lets_the_others_start(
     assert [Path(one).name for one in started] == ["waiting"]
 
 
+def test_a_run_that_is_slow_to_begin_is_not_started_twice(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slow = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    monkeypatch.setattr(worker_module, "_start_in_own_session", lambda *_: slow)
+    monkeypatch.setattr(worker_module, "STARTING_GRACE_SECONDS", 0.0)
+    worker = Worker(Workspace(tmp_path), slots=1)
+    record = RunRecord(id="train-slow", stage="train", config={})
+    worker.store.add_request("submit", asdict(record))
+    for _ in range(2):
+        worker.work()
+    assert worker.store.find_run("train-slow").state == "running"
+    slow.communicate(b"\n")
+    worker.slots = 0
+    worker.work()
+    assert worker.store.find_run("train-slow").state == "queued"
+    worker.store.close()
+
+
 def test_an_end_that_was_taken_in_before_is_found_again(folder: RunFolder) -> None:
     folder.write_processes(run=ProcessIdentity.of_this())
     reporter = FolderReporter(folder.path, echo=False)
