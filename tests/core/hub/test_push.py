@@ -16,7 +16,7 @@ from core.models.finding import find_model
 from core.shards.read import open_shards
 from core.tokenizer import load
 from core.workspace import Workspace
-from tests.core.hub.conftest import READ_TOKEN, TOKEN
+from tests.core.hub.conftest import READ_TOKEN, TOKEN, Listener
 from tests.hub_server import HubServer
 from tests.ui.browser import running_app
 
@@ -172,6 +172,41 @@ def test_what_is_to_be_private_does_not_go_where_everybody_looks(
     assert files_of(hub, "models", "me/public") == {}
     push(workspace, model="plain", repo_id="me/public", private=False)
     assert "README.md" in files_of(hub, "models", "me/public")
+
+
+def test_a_private_repository_is_opened_by_a_push_that_says_so(
+    workspace: Workspace, hub: HubServer
+) -> None:
+    push(workspace, tokenizer="unigram", repo_id="me/opened")
+    repository = hub.find("models", "me/opened")
+    assert repository and repository.private
+    hub.fail("PUT .*/settings", 503)
+    counts = push(workspace, tokenizer="unigram", repo_id="me/opened", private=False)
+    assert not repository.private and not counts["private"]
+    assert hub.count("PUT .*/settings") == 2
+
+
+def test_a_push_that_may_not_open_a_repository_says_so(
+    workspace: Workspace, hub: HubServer
+) -> None:
+    hub.add("models", "me/closed", {}, private=True)
+    hub.fail("PUT .*/settings", 403)
+    with pytest.raises(HubError, match="could not be made public") as caught:
+        push(workspace, tokenizer="unigram", repo_id="me/closed", private=False)
+    assert caught.value.field == "private"
+
+
+@pytest.mark.parametrize("is_private", [True, False])
+def test_a_space_of_a_private_model_on_the_hub_needs_a_token(
+    workspace: Workspace, hub: HubServer, is_private: bool
+) -> None:
+    hub.add("models", "me/there", {}, private=is_private)
+    space = hub.add("spaces", "me/shows", {}, private=True)
+    config = PushConfig(model="me/there", repo_id="me/shows", space=True, private=False)
+    listener = Listener()
+    run(config, workspace, listener)
+    assert not space.private
+    assert ["HF_TOKEN" in one for one in listener.warnings] == ([True] if is_private else [])
 
 
 def test_a_branch_is_made_and_found_again(workspace: Workspace, hub: HubServer) -> None:
