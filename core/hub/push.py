@@ -373,8 +373,11 @@ def _bundle(
 
 
 def _shown(config: PushConfig, folder: Path | None, repository: Repository) -> str:
-    """Returns the id of the model that a Space is to show."""
-    return repository.id if folder else config.model
+    """Returns the id of the model that a Space is to show, with its branch if that isn't main."""
+    if folder is None:
+        return config.model
+    branch = repository.revision
+    return repository.id if branch == _MAIN else f"{repository.id}@{branch}"
 
 
 def _publish_space(

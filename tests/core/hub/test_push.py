@@ -9,6 +9,7 @@ from gradio_client import Client
 from huggingface_hub import ModelCard, constants
 
 from core.config import PushConfig
+from core.demo import find_checkpoint
 from core.errors import ConfigError, HubError, StudioError
 from core.hub.client import parse_hub_id, without_secrets
 from core.hub.push import preview, run
@@ -80,6 +81,18 @@ def test_a_space_is_told_which_model_to_show(workspace: Workspace, hub: HubServe
     assert b"sdk: gradio" in space.files["README.md"]
     assert {"app.py", "requirements.txt", "ui/assets/problems.js"} <= set(space.files)
     assert not [path for path in space.files if "__pycache__" in path]
+
+
+def test_a_space_shows_the_branch_that_was_pushed(workspace: Workspace, hub: HubServer) -> None:
+    push(workspace, model="plain", repo_id="me/tried", revision="v2", space=True)
+    space = hub.find("spaces", "me/tried")
+    assert space
+    shown = space.variables["STUDIO_MODEL"]
+    assert (find_checkpoint(shown) / "model.safetensors").is_file()
+    assert shown == "me/tried@v2"
+    card = space.files["README.md"].decode()
+    assert "title: tried\n" in card and "- me/tried\n" in card
+    assert "https://hf.co/me/tried/tree/v2)" in card
 
 
 @pytest.mark.slow(25)
