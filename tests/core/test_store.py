@@ -1,12 +1,13 @@
 """The database: rows since an id, one writer and many readers."""
 
 import threading
+import traceback
 from pathlib import Path
 
 import pytest
 from sqlalchemy.exc import SQLAlchemyError
 
-from core.errors import RunError
+from core.errors import ConfigError, RunError
 from core.store import RunRow, Store
 from core.workspace import Workspace
 
@@ -124,3 +125,24 @@ def test_readers_do_not_wait_for_the_writer(tmp_path: Path) -> None:
         thread.join()
     assert errors == []
     assert len(writer.metrics_since("a")) == 59
+
+
+@pytest.mark.parametrize(
+    ("url", "received"),
+    [
+        ("postgres://me:secret@host/studio", "postgres://, which stands for no database"),
+        ("oracle+none://me:secret@host/studio", "oracle+none://, which stands for no database"),
+        ("mysql+pymysql://me:secret@host/studio", "mysql+pymysql://, whose driver isn't installed"),
+        ("sqlite+none:///secret.db", "sqlite+none://, which stands for no database"),
+        ("me:secret@host/studio", "one that can't be read"),
+        ("postgresql://me:se@cret:secret@host/studio", "one that can't be read"),
+    ],
+)
+def test_an_address_that_no_database_has_is_said_without_its_password(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, url: str, received: str
+) -> None:
+    monkeypatch.setenv("STUDIO_DATABASE_URL", url)
+    with pytest.raises(ConfigError) as caught:
+        Store.open(Workspace(tmp_path))
+    assert received in caught.value.received
+    assert "secret" not in "".join(traceback.format_exception(caught.value))
