@@ -88,9 +88,17 @@ def hide_secrets_in_output() -> None:
 def _secrets() -> list[str]:
     """Returns what is secret in this environment, the longest first."""
     found = [os.environ.get(name, "") for name in _TOKENS]
-    found += [urlsplit(os.environ.get(name, "")).password or "" for name in _ADDRESSES]
+    found += [_password_in(os.environ.get(name, "")) for name in _ADDRESSES]
     try:
         found += [password for _, password in parse_logins(os.environ.get(AUTH_VARIABLE, ""))]
     except ValueError:
         found.append(os.environ[AUTH_VARIABLE])
     return sorted({one for one in found if len(one) >= _SHORTEST_SECRET}, key=len, reverse=True)
+
+
+def _password_in(address: str) -> str:
+    """Returns an address's password; all of an address that can't be read."""
+    try:
+        return urlsplit(address).password or ""
+    except ValueError:
+        return address

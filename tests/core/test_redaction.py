@@ -44,6 +44,12 @@ def test_the_environments_secrets_are_hidden(monkeypatch: pytest.MonkeyPatch) ->
     assert redact(text) == f"{HIDDEN} {HIDDEN} {HIDDEN} {HIDDEN} ann"
 
 
+def test_an_address_that_cannot_be_read_is_hidden_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    address = "postgresql://me:db-password@[host/studio"
+    monkeypatch.setenv("STUDIO_DATABASE_URL", address)
+    assert redact(f"not {address}.") == f"not {HIDDEN}."
+
+
 def test_events_and_output_hold_no_token(tmp_path: Path) -> None:
     log = EventLog(tmp_path / "events.jsonl")
     log.append("message", text=f"401 for {TOKEN}")
