@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from sqlalchemy import (
@@ -38,7 +39,7 @@ from sqlalchemy.exc import (
 )
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column, sessionmaker
 
-from core.errors import ConfigError, RunError, StudioError
+from core.errors import ConfigError, RunError, StudioError, of_system
 from core.workspace import Workspace, file_lock
 
 HEAD = "0001"
@@ -188,7 +189,7 @@ class Store:
                 store.upgrade(workspace)
             store.check_owner(workspace)
         except SQLAlchemyError as error:
-            raise _cannot_open(error) from error
+            raise _explained(error, "The database can't be opened") from error
         return store
 
     def version(self) -> str:
@@ -512,11 +513,27 @@ def create_database_engine(url: str) -> Engine:
     return engine
 
 
-def _cannot_open(error: SQLAlchemyError) -> StudioError:
+@contextmanager
+def explaining_refusals() -> Iterator[None]:
+    """Turns what the operating system or the database refuses into a StudioError that says so.
+
+    A pipe that nobody reads any more is left to whoever writes to it.
+    """
+    try:
+        yield
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise of_system(error) from error
+    except OperationalError as error:
+        raise _explained(error, "The database can't be read or written") from error
+
+
+def _explained(error: SQLAlchemyError, problem: str) -> StudioError:
     # SQLAlchemy's own text may hold the URL with its password; the driver's first line doesn't.
     cause = str(getattr(error, "orig", None) or type(error).__name__).strip().splitlines()[0]
     return StudioError(
-        "The database can't be opened",
+        problem,
         expected=f"{DATABASE_FILE} in the workspace, or a server at {DATABASE_URL_VARIABLE}",
         received=cause,
         fix="check the workspace's folder, or the address and that the server runs",

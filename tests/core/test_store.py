@@ -1,5 +1,8 @@
 """The database: rows since an id, one writer and many readers."""
 
+import errno
+import json
+import os
 import threading
 import traceback
 from pathlib import Path
@@ -7,8 +10,9 @@ from pathlib import Path
 import pytest
 from sqlalchemy.exc import SQLAlchemyError
 
-from core.errors import ConfigError, RunError
-from core.store import RunRow, Store
+from core.__main__ import main
+from core.errors import ConfigError, RunError, StudioError
+from core.store import RunRow, Store, explaining_refusals
 from core.workspace import Workspace
 
 
@@ -146,3 +150,37 @@ def test_an_address_that_no_database_has_is_said_without_its_password(
         Store.open(Workspace(tmp_path))
     assert received in caught.value.received
     assert "secret" not in "".join(traceback.format_exception(caught.value))
+
+
+def test_a_workspace_that_cannot_be_made_is_one_sentence(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "file").touch()
+    place = str(tmp_path / "file" / "workspace")
+    assert main(["runs", "list", "--json", "--workspace", place]) == 1
+    output = capsys.readouterr()
+    [line] = output.err.splitlines()
+    assert place in line and "Not a directory" in line
+    assert json.loads(output.out)["error"]["received"] == "Not a directory"
+
+
+def test_a_database_that_may_only_be_read_is_one_sentence(
+    store: Store,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    add_run(store, "train-1", state="done")
+    address = f"sqlite:///file:{tmp_path / 'studio.db'}?mode=ro&uri=true"
+    monkeypatch.setenv("STUDIO_DATABASE_URL", address)
+    assert main(["runs", "list", "--workspace", str(tmp_path)]) == 0
+    assert main(["runs", "delete", "train-1", "--workspace", str(tmp_path)]) == 1
+    [line] = capsys.readouterr().err.splitlines()
+    assert "attempt to write a readonly database" in line and "INSERT" not in line
+
+
+def test_a_refusal_without_a_path_says_what_the_system_said() -> None:
+    with pytest.raises(StudioError, match="No space left on device"), explaining_refusals():
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    with pytest.raises(BrokenPipeError), explaining_refusals():
+        raise BrokenPipeError
