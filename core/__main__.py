@@ -35,7 +35,7 @@ from core.config import (
 )
 from core.errors import ConfigError, StudioError
 from core.redaction import hide_secrets_in_output
-from core.store import ENDED_STATES, RunRow, Store
+from core.store import ENDED_STATES, RunRow, Store, explaining_refusals
 from core.workspace import KINDS, Workspace, write_atomically
 
 EXIT_DONE, EXIT_FAILED, EXIT_USAGE = 0, 1, 2
@@ -59,7 +59,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = build_parser()
     options = parser.parse_args(arguments)
     try:
-        return int(options.command(options))
+        with explaining_refusals():
+            return int(options.command(options))
     except StudioError as error:
         return _report(error, as_json=getattr(options, "json", False))
     except BrokenPipeError:

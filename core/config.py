@@ -661,7 +661,10 @@ class TrainConfig(StageConfig):
         pattern=HUB_ID_PATTERN,
     )
     hub_private_repo: bool = knob(
-        True, "Only you can see the repository.", title="Private repository", group="Hub"
+        True,
+        "Only you can see the repository. Off: everybody can, even if it was private before.",
+        title="Private repository",
+        group="Hub",
     )
     hub_every_saves: int = knob(
         1,
@@ -869,7 +872,12 @@ class PushConfig(StageConfig):
         basic=True,
         pattern=HUB_ID_PATTERN,
     )
-    private: bool = knob(True, "Only you can see the repository.", group="Where", basic=True)
+    private: bool = knob(
+        True,
+        "Only you can see the repository. Off: everybody can, even if it was private before.",
+        group="Where",
+        basic=True,
+    )
     revision: str = knob(
         "",
         "A branch to push to, made where there is none. Empty: main.",

@@ -102,6 +102,16 @@ class HubError(StudioError):
     """The Hugging Face Hub refused, or can't be reached."""
 
 
+def of_system(error: OSError) -> StudioError:
+    """Returns what the operating system refused, with the path and the system's own words."""
+    return StudioError(
+        f"{error.filename or 'Something'} could not be read or written",
+        expected="a path that is there, rights to it, and room on its disk",
+        received=error.strerror or str(error),
+        fix="mend that, or name another place",
+    )
+
+
 def _sentence(text: str) -> str:
     text = text.strip()
     return text if text.endswith((".", "!", "?", ":")) else f"{text}."

@@ -18,7 +18,7 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, BinaryIO, Literal
 
 from core.errors import RunError
 from core.redaction import redact_values
@@ -160,13 +160,11 @@ def read_events(path: Path, offset: int = 0) -> tuple[list[dict[str, Any]], int]
 
 
 def read_last_events(path: Path) -> list[dict[str, Any]]:
-    """Returns the events of a log's last 64 KiB, however long it is."""
+    """Returns the events of a log's last 64 KiB, or its last one where that is longer."""
     if not path.exists():
         return []
     with path.open("rb") as file:
-        size = file.seek(0, os.SEEK_END)
-        file.seek(max(0, size - _TAIL_BYTES))
-        data = file.read()
+        _, data = _read_tail(file)
     lines = data[: data.rfind(b"\n") + 1].splitlines()
     return [event for line in lines if (event := _parse(line))]
 
@@ -325,19 +323,33 @@ def _mend_tail(path: Path) -> int:
     if not path.exists():
         return 0
     with path.open("rb+") as file:
-        size = file.seek(0, os.SEEK_END)
-        start = max(0, size - _TAIL_BYTES)
-        file.seek(start)
-        tail = file.read()
+        start, tail = _read_tail(file)
         whole = tail.rfind(b"\n") + 1
-        if not whole and start:
+        if not whole and len(tail) > _TAIL_BYTES:
             raise RunError(
-                f"The last line of {path} is longer than {_TAIL_BYTES} bytes",
-                expected="events of ordinary length, each on a line of its own",
+                f"{path} is no log of events",
+                expected="events, each on a line of its own",
+                received=f"{len(tail)} bytes without the end of a line",
                 fix="move the file aside; it was not written by this program",
             )
         file.truncate(start + whole)
     return next((event["n"] for event in _backwards(tail[:whole])), 0)
+
+
+def _read_tail(file: BinaryIO) -> tuple[int, bytes]:
+    """Returns where a log's last 64 KiB begin and what they hold; more until a whole line is there.
+
+    A push's last event lists its files, and may have thousands of them.
+    """
+    size = file.seek(0, os.SEEK_END)
+    length = _TAIL_BYTES
+    while True:
+        start = max(0, size - length)
+        file.seek(start)
+        data = file.read()
+        if not start or data.find(b"\n") < data.rfind(b"\n"):
+            return start, data
+        length *= 2
 
 
 def _backwards(data: bytes) -> Iterator[dict[str, Any]]:

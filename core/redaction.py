@@ -10,7 +10,6 @@ import os
 import re
 import sys
 from collections.abc import Mapping
-from contextlib import suppress
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -106,11 +105,9 @@ def hide_secrets_in_output() -> None:
 
 
 def _passwords_of_addresses() -> list[str]:
-    passwords = []
-    for name in _ADDRESSES:
-        with suppress(ValueError):  # The address can't be read, and is refused elsewhere.
-            passwords.append(urlsplit(os.environ.get(name, "")).password or "")
-    return list(filter(None, passwords))
+    """Returns the passwords in addresses; all of an address that can't be read."""
+    addresses = [os.environ.get(name, "") for name in _ADDRESSES]
+    return list(filter(None, map(_password_in, addresses)))
 
 
 def _secrets() -> list[str]:
@@ -122,3 +119,11 @@ def _secrets() -> list[str]:
     except ValueError:
         found.append(os.environ[AUTH_VARIABLE])
     return sorted({one for one in found if len(one) >= _SHORTEST_SECRET}, key=len, reverse=True)
+
+
+def _password_in(address: str) -> str:
+    """Returns an address's password; all of an address that can't be read."""
+    try:
+        return urlsplit(address).password or ""
+    except ValueError:
+        return address

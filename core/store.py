@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from sqlalchemy import (
@@ -29,10 +30,16 @@ from sqlalchemy import (
     text,
     update,
 )
-from sqlalchemy.exc import OperationalError, ProgrammingError, SQLAlchemyError
+from sqlalchemy.exc import (
+    ArgumentError,
+    NoSuchModuleError,
+    OperationalError,
+    ProgrammingError,
+    SQLAlchemyError,
+)
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column, sessionmaker
 
-from core.errors import RunError, StudioError
+from core.errors import ConfigError, RunError, StudioError, of_system
 from core.workspace import Workspace, file_lock
 
 HEAD = "0001"
@@ -173,6 +180,7 @@ class Store:
         """Opens the workspace's database, making it or bringing it up to date where needed.
 
         Raises:
+            ConfigError: The address in STUDIO_DATABASE_URL can't be used.
             StudioError: It can't be reached, is from a newer studio, or is another workspace's.
         """
         store = cls(create_database_engine(database_url(workspace)))
@@ -181,7 +189,7 @@ class Store:
                 store.upgrade(workspace)
             store.check_owner(workspace)
         except SQLAlchemyError as error:
-            raise _cannot_open(error) from error
+            raise _explained(error, "The database can't be opened") from error
         return store
 
     def version(self) -> str:
@@ -486,22 +494,65 @@ def database_url(workspace: Workspace) -> str:
 
 
 def create_database_engine(url: str) -> Engine:
-    """Makes the engine; the SQLite pragmas stand here and nowhere else."""
-    if not url.startswith("sqlite"):
-        return create_engine(url, pool_pre_ping=True)
-    engine = create_engine(url, connect_args={"timeout": BUSY_TIMEOUT_SECONDS})
-    event.listen(engine, "connect", _set_pragmas)
+    """Makes the engine; the SQLite pragmas stand here and nowhere else.
+
+    Raises:
+        ConfigError: The URL can't be read, or its driver isn't installed.
+    """
+    is_sqlite = url.startswith("sqlite")
+    options: dict[str, Any] = {"pool_pre_ping": True}
+    if is_sqlite:
+        options = {"connect_args": {"timeout": BUSY_TIMEOUT_SECONDS}}
+    try:
+        engine = create_engine(url, **options)
+    except (ArgumentError, ImportError, ValueError) as error:
+        # What it says, and so its traceback, may hold a part of the password.
+        raise _wrong_url(url, error) from None
+    if is_sqlite:
+        event.listen(engine, "connect", _set_pragmas)
     return engine
 
 
-def _cannot_open(error: SQLAlchemyError) -> StudioError:
+@contextmanager
+def explaining_refusals() -> Iterator[None]:
+    """Turns what the operating system or the database refuses into a StudioError that says so.
+
+    A pipe that nobody reads any more is left to whoever writes to it.
+    """
+    try:
+        yield
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise of_system(error) from error
+    except OperationalError as error:
+        raise _explained(error, "The database can't be read or written") from error
+
+
+def _explained(error: SQLAlchemyError, problem: str) -> StudioError:
     # SQLAlchemy's own text may hold the URL with its password; the driver's first line doesn't.
     cause = str(getattr(error, "orig", None) or type(error).__name__).strip().splitlines()[0]
     return StudioError(
-        "The database can't be opened",
+        problem,
         expected=f"{DATABASE_FILE} in the workspace, or a server at {DATABASE_URL_VARIABLE}",
         received=cause,
         fix="check the workspace's folder, or the address and that the server runs",
+    )
+
+
+def _wrong_url(url: str, error: Exception) -> ConfigError:
+    beginning = f"one that begins with {url.partition(':')[0]}://"
+    if isinstance(error, NoSuchModuleError):
+        received = f"{beginning}, which stands for no database that is known here"
+    elif isinstance(error, ImportError):
+        received = f"{beginning}, whose driver isn't installed"
+    else:
+        received = "one that can't be read"
+    return ConfigError(
+        f"The address in {DATABASE_URL_VARIABLE} can't be used",
+        expected="one like postgresql+psycopg://user:password@host/database",
+        received=received,
+        fix="mend it; for PostgreSQL: pip install -r requirements-postgres.txt",
     )
 
 

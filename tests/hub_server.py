@@ -429,6 +429,12 @@ class _Handler(BaseHTTPRequestHandler):
         repository.branches[branch] = dict(repository.files)
         self._send(200, {})
 
+    def settings(self, repository: Repository) -> None:
+        wanted = json.loads(self._body)
+        if "visibility" in wanted:
+            repository.private = wanted["visibility"] == "private"
+        self._send(200, {"private": repository.private})
+
     def variables(self, repository: Repository) -> None:
         if self.command == "POST":
             value = json.loads(self._body)
@@ -518,6 +524,7 @@ _ROUTES: list[tuple[tuple[str, ...], str, Callable[..., None]]] = [
     (("POST",), rf"{_KIND}{_NAME}/commit/{_REVISION}", _Handler.commit),
     (("POST",), rf"{_KIND}{_NAME}/branch/(?P<branch>[\w.-]+)", _Handler.branch),
     (("GET", "POST"), rf"{_KIND}{_NAME}/variables", _Handler.variables),
+    (("PUT",), rf"{_KIND}{_NAME}/settings", _Handler.settings),
     (("GET",), rf"{_KIND}{_NAME}/revision/{_REVISION}", _Handler.info),
     (("GET",), rf"{_KIND}{_NAME}", _Handler.info),
     (("POST",), rf"{_PREFIX}{_NAME}\.git/info/lfs/objects/batch", _Handler.lfs_batch),
@@ -528,6 +535,7 @@ _WRITING = {
     _Handler.preupload,
     _Handler.commit,
     _Handler.branch,
+    _Handler.settings,
     _Handler.variables,
     _Handler.lfs_batch,
 }

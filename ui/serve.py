@@ -15,7 +15,7 @@ from core.errors import ConfigError, StudioError
 from core.redaction import AUTH_VARIABLE, parse_logins
 from core.runs.client import refresh, submit_quickstart
 from core.runs.slots import default_slots
-from core.store import Store
+from core.store import Store, explaining_refusals
 from core.workspace import ALLOWED_PATHS_VARIABLE, Workspace, only_one
 from ui.parts.doors import (
     Door,
@@ -43,6 +43,7 @@ _WAYS_IN = ("/login", "/login/", "/gradio_api/startup-events")
 _SIGN_IN_ROUTES = ("/login/huggingface", "/login/callback", "/gradio_api/startup-events")
 
 
+@explaining_refusals()
 def serve(
     workspace: Workspace,
     *,
@@ -64,8 +65,8 @@ def serve(
         quickstart: Submit the quickstart if nothing was ever run here.
 
     Raises:
-        StudioError: The port is taken, another app works here, a folder isn't there, anyone could
-            come in, or the environment holds what can't be used.
+        StudioError: The port is taken, another app works here, a folder isn't there or can't be
+            written to, anyone could come in, or the environment holds what can't be used.
     """
     reference = os.environ.get(MODEL_VARIABLE, "").strip()
     if reference or (_space() and not os.environ.get(ON_SPACE_VARIABLE)):

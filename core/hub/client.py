@@ -31,7 +31,7 @@ _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 _REVISION = re.compile(r"[A-Za-z0-9][\w.-]*")
 # What huggingface_hub asks once. Everything else it tries six times by itself.
 _ASKED_ONCE = re.compile(
-    r"/api/(whoami-v2|repos/create|validate-yaml)|/commit/|/variables|/branch/"
+    r"/api/(whoami-v2|repos/create|validate-yaml)|/commit/|/variables|/branch/|/settings$"
 )
 # Tried again only where the Hub answers: without a network, what is in the cache will do.
 _LOOKED_UP = re.compile(r"/api/models/.*/revision/")

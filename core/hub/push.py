@@ -154,6 +154,8 @@ def _publish(
     if bundle:
         message = config.commit_message or f"Push the {config.kind} {name}"
         receipt = replace(receipt, commit=upload(bundle, repository, message, reporter))
+        if not repository.private:
+            make_public(repository)
         reporter.note(f"Pushed to {repository.url}")
     if config.space:
         receipt = _publish_space(config, folder, repository, receipt, reporter)
@@ -275,6 +277,26 @@ def make_repository(repository: Repository) -> None:
         )
 
 
+def make_public(repository: Repository) -> None:
+    """Shows a repository that was pushed to to everybody; making one leaves an older one private.
+
+    Raises:
+        HubError: It may not be shown, or the Hub can't be reached.
+    """
+    problem = f"{repository.id} was pushed to, but could not be made public"
+    api = connect()
+    info = ask(problem, api.repo_info, repository.id, repo_type=repository.kind)
+    if info.private:
+        ask(
+            problem,
+            api.update_repo_settings,
+            repository.id,
+            private=False,
+            repo_type=repository.kind,
+            field="private",
+        )
+
+
 def _find(config: PushConfig, workspace: Workspace) -> tuple[str, Path | None]:
     """Returns what the thing is called and its folder; None for a model that is on the Hub."""
     reference = str(getattr(config, config.kind))
@@ -351,8 +373,11 @@ def _bundle(
 
 
 def _shown(config: PushConfig, folder: Path | None, repository: Repository) -> str:
-    """Returns the id of the model that a Space is to show."""
-    return repository.id if folder else config.model
+    """Returns the id of the model that a Space is to show, with its branch if that isn't main."""
+    if folder is None:
+        return config.model
+    branch = repository.revision
+    return repository.id if branch == _MAIN else f"{repository.id}@{branch}"
 
 
 def _publish_space(
@@ -363,6 +388,7 @@ def _publish_space(
     reporter: Reporter,
 ) -> Receipt:
     """Makes a Space that shows a model."""
+    model_is_private = config.private if folder else _is_private(config.model)
     space = Repository(repository.id, "space", config.private)
     shown = _shown(config, folder, repository)
     bundle = space_bundle(shown, config.license)
@@ -370,10 +396,20 @@ def _publish_space(
     problem = f"The Space {space.id} could not be told which model to show"
     ask(problem, connect().add_space_variable, space.id, "STUDIO_MODEL", shown)
     upload(bundle, space, f"Show {shown}", reporter)
+    if not space.private:
+        make_public(space)
     reporter.note(f"The Space is at {space.url}")
-    if config.private:
+    if model_is_private:
         reporter.warn(f"{space.url}: {_ADD_SECRET}")
     return replace(receipt, space_url=space.url, space_files=bundle.listing())
+
+
+def _is_private(model: str) -> bool:
+    """Tells whether a model on the Hub is one that not everybody sees."""
+    name, _, revision = model.partition("@")
+    problem = f"{model} could not be looked up on the Hub"
+    info = ask(problem, connect().model_info, name, revision=revision or None, field="model")
+    return bool(info.private)
 
 
 def _operation(upload: Upload, operation: Any) -> Any:

@@ -20,7 +20,7 @@ def space_bundle(model_id: str, license: str = "") -> Bundle:
     """Returns the files of a Space that shows a model.
 
     Args:
-        model_id: The model's repository.
+        model_id: The model's repository, perhaps with a revision behind an @.
         license: For the Space's card.
 
     Raises:
@@ -52,13 +52,15 @@ def _card(model_id: str, license: str, root: Path) -> str:
     from huggingface_hub import SpaceCardData
 
     values: dict[str, Any] = {**_HEADER, **_sdk_version(), **_own_header(root)}
-    values |= {"title": model_id.rsplit("/", 1)[-1], "models": [model_id.partition("@")[0]]}
+    repo_id = model_id.partition("@")[0]
+    values |= {"title": repo_id.rsplit("/", 1)[-1], "models": [repo_id]}
     if license:
         values["license"] = license
     data = SpaceCardData(**values)
+    address = "https://hf.co/" + model_id.replace("@", "/tree/")
     return (
         f"---\n{data.to_yaml()}\n---\n\n"
-        f"[{model_id}](https://hf.co/{model_id}), to try in the browser. Made with Pretrain "
+        f"[{model_id}]({address}), to try in the browser. Made with Pretrain "
         "Studio.\n"
     )
 

@@ -21,7 +21,7 @@ from core.hub.bundle import model_bundle
 from core.hub.cards import CardNotes
 from core.hub.client import LOG_IN, is_signed_in, without_secrets
 from core.hub.facts import gather_facts
-from core.hub.push import Repository, resolve_repo_id, upload
+from core.hub.push import Repository, make_public, resolve_repo_id, upload
 from core.training.checkpoint import ARRAYS_FILE
 from core.workspace import Artifact, Workspace
 
@@ -61,6 +61,7 @@ class Uploads:
         self._held = folder / _HELD_FOLDER
         self._saves = 0
         self._failed = False
+        self._made_public = False
         self._waiting: Path | None = None
         self._closed = False
         self._given_up = False
@@ -143,6 +144,10 @@ class Uploads:
             notes = CardNotes(repository.id, license=self._config.hub_license)
             facts = gather_facts(folder, self._workspace, self._folder)
             commit = upload(model_bundle(facts, notes), repository, message, reporter)
+            # Once: who hides it again while the run goes on means it.
+            if not (repository.private or self._made_public):
+                make_public(repository)
+                self._made_public = True
         except RunStopped:
             self._warn("the run was asked to stop")
         except StudioError as error:

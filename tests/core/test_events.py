@@ -6,7 +6,14 @@ from pathlib import Path
 import pytest
 
 from core.errors import RunError
-from core.events import EventLog, FolderReporter, Reporter, RunStopped, read_events
+from core.events import (
+    EventLog,
+    FolderReporter,
+    Reporter,
+    RunStopped,
+    read_events,
+    read_last_events,
+)
 
 
 def test_events_are_numbered_from_one(tmp_path: Path) -> None:
@@ -42,6 +49,22 @@ def test_a_log_opened_again_cuts_the_torn_line_and_numbers_on(tmp_path: Path) ->
     assert log.append("note") == 2
     log.close()
     assert [event["n"] for event in read_events(path)[0]] == [1, 2]
+
+
+@pytest.mark.parametrize("torn", [b"", b'{"n":4,"t":' + b"0" * 100_000])
+def test_a_long_last_line_is_read_whole(tmp_path: Path, torn: bytes) -> None:
+    path = tmp_path / "events.jsonl"
+    log = EventLog(path)
+    for kind in ("started", "note"):
+        log.append(kind)
+    log.append("finished", files=["x" * 99] * 3000)
+    log.close()
+    path.write_bytes(path.read_bytes() + torn)
+    assert read_last_events(path)[-1]["kind"] == "finished"
+    log = EventLog(path)
+    assert log.append("note") == 4
+    log.close()
+    assert [event["n"] for event in read_events(path)[0]] == [1, 2, 3, 4]
 
 
 def test_a_file_that_is_no_event_log_is_refused_and_left_alone(tmp_path: Path) -> None:

@@ -124,6 +124,20 @@ def test_the_shell_exports_reports_and_takes_settings_back(
     assert "settings of train" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("action", ["export", "report"])
+def test_a_folder_that_is_not_there_is_one_sentence(
+    workspace: Workspace,
+    row: RunRow,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    action: str,
+) -> None:
+    place = ["--workspace", str(workspace.root), "--output", str(tmp_path / "no" / "file")]
+    assert main(["runs", action, "train-1", *place]) == 1
+    [line] = capsys.readouterr().err.splitlines()
+    assert str(tmp_path / "no") in line and "No such file or directory" in line
+
+
 def test_a_report_of_no_run_is_refused(workspace: Workspace, tmp_path: Path) -> None:
     with pytest.raises(RunError, match="no run"):
         write_report(workspace, "nothing", tmp_path / "report.html")

@@ -1,13 +1,18 @@
 """The database: rows since an id, one writer and many readers."""
 
+import errno
+import json
+import os
 import threading
+import traceback
 from pathlib import Path
 
 import pytest
 from sqlalchemy.exc import SQLAlchemyError
 
-from core.errors import RunError
-from core.store import RunRow, Store
+from core.__main__ import main
+from core.errors import ConfigError, RunError, StudioError
+from core.store import RunRow, Store, explaining_refusals
 from core.workspace import Workspace
 
 
@@ -124,3 +129,58 @@ def test_readers_do_not_wait_for_the_writer(tmp_path: Path) -> None:
         thread.join()
     assert errors == []
     assert len(writer.metrics_since("a")) == 59
+
+
+@pytest.mark.parametrize(
+    ("url", "received"),
+    [
+        ("postgres://me:secret@host/studio", "postgres://, which stands for no database"),
+        ("oracle+none://me:secret@host/studio", "oracle+none://, which stands for no database"),
+        ("mysql+pymysql://me:secret@host/studio", "mysql+pymysql://, whose driver isn't installed"),
+        ("sqlite+none:///secret.db", "sqlite+none://, which stands for no database"),
+        ("me:secret@host/studio", "one that can't be read"),
+        ("postgresql://me:se@cret:secret@host/studio", "one that can't be read"),
+    ],
+)
+def test_an_address_that_no_database_has_is_said_without_its_password(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, url: str, received: str
+) -> None:
+    monkeypatch.setenv("STUDIO_DATABASE_URL", url)
+    with pytest.raises(ConfigError) as caught:
+        Store.open(Workspace(tmp_path))
+    assert received in caught.value.received
+    assert "secret" not in "".join(traceback.format_exception(caught.value))
+
+
+def test_a_workspace_that_cannot_be_made_is_one_sentence(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "file").touch()
+    place = str(tmp_path / "file" / "workspace")
+    assert main(["runs", "list", "--json", "--workspace", place]) == 1
+    output = capsys.readouterr()
+    [line] = output.err.splitlines()
+    assert place in line and "Not a directory" in line
+    assert json.loads(output.out)["error"]["received"] == "Not a directory"
+
+
+def test_a_database_that_may_only_be_read_is_one_sentence(
+    store: Store,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    add_run(store, "train-1", state="done")
+    address = f"sqlite:///file:{tmp_path / 'studio.db'}?mode=ro&uri=true"
+    monkeypatch.setenv("STUDIO_DATABASE_URL", address)
+    assert main(["runs", "list", "--workspace", str(tmp_path)]) == 0
+    assert main(["runs", "delete", "train-1", "--workspace", str(tmp_path)]) == 1
+    [line] = capsys.readouterr().err.splitlines()
+    assert "attempt to write a readonly database" in line and "INSERT" not in line
+
+
+def test_a_refusal_without_a_path_says_what_the_system_said() -> None:
+    with pytest.raises(StudioError, match="No space left on device"), explaining_refusals():
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    with pytest.raises(BrokenPipeError), explaining_refusals():
+        raise BrokenPipeError

@@ -33,6 +33,14 @@ def test_a_busy_port_is_one_sentence_and_exit_code_1(tmp_path: Path) -> None:
     assert not (tmp_path / "workspace").exists()
 
 
+def test_a_workspace_that_cannot_be_made_is_one_sentence(tmp_path: Path) -> None:
+    (tmp_path / "workspace").touch()
+    ended = start_app(tmp_path, "--port", "0")
+    assert ended.returncode == 1
+    [line] = ended.stderr.strip().splitlines()
+    assert str(tmp_path / "workspace") in line
+
+
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.168.1.7", "example.org"])
 def test_without_a_password_only_this_machine_may_come_in(tmp_path: Path, host: str) -> None:
     with pytest.raises(ConfigError, match="STUDIO_AUTH"):

@@ -2,11 +2,13 @@
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from huggingface_hub import constants
 
 from core.config import CorpusConfig, ShardConfig
+from core.events import Reporter
 from core.shards.build import build
 from core.workspace import Workspace
 from tests.checkpoints import make_tokenizer, write_checkpoint
@@ -14,6 +16,16 @@ from tests.hub_server import HubServer
 
 TOKEN = "hf_thisIsTheTokenOfTheTests"
 READ_TOKEN = "hf_thisOneMayOnlyRead"
+
+
+class Listener(Reporter):
+    """Keeps the warnings."""
+
+    def __init__(self) -> None:
+        self.warnings: list[str] = []
+
+    def warn(self, message: str, **fields: Any) -> None:
+        self.warnings.append(message)
 
 
 @pytest.fixture(scope="module")

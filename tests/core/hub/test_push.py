@@ -9,6 +9,7 @@ from gradio_client import Client
 from huggingface_hub import ModelCard, constants
 
 from core.config import PushConfig
+from core.demo import find_checkpoint
 from core.errors import ConfigError, HubError, StudioError
 from core.hub.client import parse_hub_id, without_secrets
 from core.hub.push import preview, run
@@ -16,7 +17,7 @@ from core.models.finding import find_model
 from core.shards.read import open_shards
 from core.tokenizer import load
 from core.workspace import Workspace
-from tests.core.hub.conftest import READ_TOKEN, TOKEN
+from tests.core.hub.conftest import READ_TOKEN, TOKEN, Listener
 from tests.hub_server import HubServer
 from tests.ui.browser import running_app
 
@@ -80,6 +81,18 @@ def test_a_space_is_told_which_model_to_show(workspace: Workspace, hub: HubServe
     assert b"sdk: gradio" in space.files["README.md"]
     assert {"app.py", "requirements.txt", "ui/assets/problems.js"} <= set(space.files)
     assert not [path for path in space.files if "__pycache__" in path]
+
+
+def test_a_space_shows_the_branch_that_was_pushed(workspace: Workspace, hub: HubServer) -> None:
+    push(workspace, model="plain", repo_id="me/tried", revision="v2", space=True)
+    space = hub.find("spaces", "me/tried")
+    assert space
+    shown = space.variables["STUDIO_MODEL"]
+    assert (find_checkpoint(shown) / "model.safetensors").is_file()
+    assert shown == "me/tried@v2"
+    card = space.files["README.md"].decode()
+    assert "title: tried\n" in card and "- me/tried\n" in card
+    assert "https://hf.co/me/tried/tree/v2)" in card
 
 
 @pytest.mark.slow(25)
@@ -172,6 +185,41 @@ def test_what_is_to_be_private_does_not_go_where_everybody_looks(
     assert files_of(hub, "models", "me/public") == {}
     push(workspace, model="plain", repo_id="me/public", private=False)
     assert "README.md" in files_of(hub, "models", "me/public")
+
+
+def test_a_private_repository_is_opened_by_a_push_that_says_so(
+    workspace: Workspace, hub: HubServer
+) -> None:
+    push(workspace, tokenizer="unigram", repo_id="me/opened")
+    repository = hub.find("models", "me/opened")
+    assert repository and repository.private
+    hub.fail("PUT .*/settings", 503)
+    counts = push(workspace, tokenizer="unigram", repo_id="me/opened", private=False)
+    assert not repository.private and not counts["private"]
+    assert hub.count("PUT .*/settings") == 2
+
+
+def test_a_push_that_may_not_open_a_repository_says_so(
+    workspace: Workspace, hub: HubServer
+) -> None:
+    hub.add("models", "me/closed", {}, private=True)
+    hub.fail("PUT .*/settings", 403)
+    with pytest.raises(HubError, match="could not be made public") as caught:
+        push(workspace, tokenizer="unigram", repo_id="me/closed", private=False)
+    assert caught.value.field == "private"
+
+
+@pytest.mark.parametrize("is_private", [True, False])
+def test_a_space_of_a_private_model_on_the_hub_needs_a_token(
+    workspace: Workspace, hub: HubServer, is_private: bool
+) -> None:
+    hub.add("models", "me/there", {}, private=is_private)
+    space = hub.add("spaces", "me/shows", {}, private=True)
+    config = PushConfig(model="me/there", repo_id="me/shows", space=True, private=False)
+    listener = Listener()
+    run(config, workspace, listener)
+    assert not space.private
+    assert ["HF_TOKEN" in one for one in listener.warnings] == ([True] if is_private else [])
 
 
 def test_a_branch_is_made_and_found_again(workspace: Workspace, hub: HubServer) -> None:

@@ -4,27 +4,16 @@ import shutil
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 from core.config import TrainConfig
-from core.events import Reporter
 from core.tokenizer import load
 from core.training.uploads import Uploads
 from core.workspace import Artifact, Manifest, Workspace
 from tests.checkpoints import write_checkpoint
+from tests.core.hub.conftest import Listener
 from tests.hub_server import HubServer
 
 CONFIG = TrainConfig(push_to_hub=True, hub_model_id="me/held", hub_every_saves=2)
-
-
-class Listener(Reporter):
-    """Keeps the warnings."""
-
-    def __init__(self) -> None:
-        self.warnings: list[str] = []
-
-    def warn(self, message: str, **fields: Any) -> None:
-        self.warnings.append(message)
 
 
 def wait_until(condition: Callable[[], object]) -> None:
@@ -67,3 +56,19 @@ def test_the_end_of_a_run_says_how_to_push_later(
     failed, advice = listener.warnings
     assert "403" in failed
     assert advice.endswith("python -m core push --model plain --repo-id me/held")
+
+
+def test_a_run_that_says_so_opens_a_private_repository_once(
+    workspace: Workspace, hub: HubServer, tmp_path: Path
+) -> None:
+    repository = hub.add("models", "me/hidden", {}, private=True)
+    config = TrainConfig(push_to_hub=True, hub_model_id="me/hidden", hub_private_repo=False)
+    listener = Listener()
+    uploads = Uploads(config, workspace, tmp_path, "hidden", listener)
+    uploads.offer(write_checkpoint(tmp_path / "step-1", load("unigram", workspace), seed=1))
+    wait_until(lambda: not repository.private)
+    repository.private = True
+    manifest = Manifest("model", "plain", "", counts={"num_train_steps": 2})
+    uploads.finish(Artifact(workspace.folder("model") / "plain", manifest))
+    assert repository.messages[-1] == "Push the best checkpoint"
+    assert repository.private and listener.warnings == []
