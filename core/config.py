@@ -197,7 +197,8 @@ class CorpusConfig(StageConfig):
     )
     validation_path: str = knob(
         "",
-        "Files to validate on. Empty: hold documents out of the training files.",
+        "Files to validate on. Those that lie in the training folder aren't trained on. Empty: "
+        "hold documents out of the training files.",
         group="Files",
         path=True,
     )

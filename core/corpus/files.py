@@ -72,7 +72,7 @@ class FilesSource:
     """Documents of the files that a config names.
 
     Raises:
-        ConfigError: No path is given.
+        ConfigError: No path is given, or all its files are to validate on.
         CorpusError: There is no such file, or it is of an unknown kind.
     """
 
@@ -81,7 +81,9 @@ class FilesSource:
         self._files = {"train": find_files(config.path, field="path")}
         self.has_validation = bool(config.validation_path)
         if self.has_validation:
-            self._files["validation"] = find_files(config.validation_path, field="validation_path")
+            validation = find_files(config.validation_path, field="validation_path")
+            train = _without(self._files["train"], validation)
+            self._files = {"train": train, "validation": validation}
 
     @property
     def identity(self) -> Any:
@@ -136,6 +138,24 @@ def find_files(pattern: str, *, field: str) -> list[TextFile]:
     if len(paths) > 1:
         paths = [path for path in paths if _kind(path)] or paths
     return [_text_file(path, field) for path in paths]
+
+
+def _without(files: list[TextFile], held_out: list[TextFile]) -> list[TextFile]:
+    """Returns the files that aren't also held out, by whichever path.
+
+    Raises:
+        ConfigError: None is left.
+    """
+    taken = {os.path.realpath(file.path) for file in held_out}
+    left = [file for file in files if os.path.realpath(file.path) not in taken]
+    if not left:
+        raise ConfigError(
+            "No file is left to train on", expected="files in path that validation_path leaves out",
+            received=f"{len(files)} in path, each of them in validation_path too",
+            fix="name other files in validation_path; or leave it empty, and documents are held "
+            "out of those in path", field="validation_path",
+        )  # fmt: skip
+    return left
 
 
 def _check_pattern(pattern: str, field: str) -> None:

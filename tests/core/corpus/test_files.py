@@ -93,6 +93,19 @@ def test_a_folder_is_read_with_all_below_it_in_order(tmp_path: Path) -> None:
     assert read(tmp_path / "README.md") == ["README.md"]
 
 
+@pytest.mark.parametrize("pattern", ["", "*.txt"])
+def test_a_file_to_validate_on_is_not_trained_on(tmp_path: Path, pattern: str) -> None:
+    for name in ("a.txt", "validation.txt"):
+        (tmp_path / name).write_text(name)
+    folder = tmp_path / "linked"
+    folder.symlink_to(tmp_path)
+    for path in (tmp_path / "validation.txt", folder / "validation.txt"):
+        assert read(tmp_path / pattern, validation_path=str(path)) == ["a.txt"]
+    with pytest.raises(ConfigError, match=r"No file is left.*2 in path") as caught:
+        read(tmp_path / pattern, validation_path=f"{tmp_path}/*.txt")
+    assert caught.value.field == "validation_path"
+
+
 def test_a_name_with_brackets_is_taken_as_it_is(tmp_path: Path) -> None:
     (tmp_path / "a[1].txt").write_text("one")
     assert read(tmp_path / "a[1].txt") == ["one"]

@@ -22,6 +22,7 @@ from core.shards.read import open_shards
 from core.tokenizer import load
 from core.tokenizer.vocabulary import vocabulary_of
 from core.workspace import Workspace, damaged_files, read_manifest
+from tests.texts import write_sentences
 
 ROOT = Path(__file__).parents[3]
 
@@ -287,13 +288,17 @@ def test_a_taken_name_is_refused_before_anything_is_read(
 
 
 def test_a_long_document_is_packed_in_parts(
-    config: ShardConfig, workspace: Workspace, text: Path, monkeypatch: pytest.MonkeyPatch
+    config: ShardConfig,
+    workspace: Workspace,
+    text: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     corpus = {
         "source": "files",
         "path": str(text),
         "text_unit": "file",
-        "validation_path": str(text),
+        "validation_path": str(write_sentences(tmp_path / "validation.txt", 30, seed=1)),
     }
     config = changed(config, corpus=corpus, split="train")
     monkeypatch.setattr(stage.Batcher.__init__, "__defaults__", (1000, 50))
