@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import IO, Any, Literal
 
 from core.config import CorpusConfig
-from core.corpus.columns import choose_text_column, string_columns
+from core.corpus.columns import choose_text_column, no_such_column, string_columns
 from core.errors import ConfigError, CorpusError
 
 Format = Literal["text", "jsonl", "csv", "tsv", "parquet"]
@@ -92,22 +92,33 @@ class FilesSource:
         return {part: [_identity(file, by_content) for file in files] for part, files in parts}
 
     def columns(self) -> tuple[list[str], str]:
-        """Returns the first table's columns and the one that holds the text."""
+        """Returns the columns of the first table with rows, and the one that holds the text."""
         for file in self._files["train"]:
             if file.format != "text":
                 with _naming(file), _table(file) as table:
-                    return table.columns, table.text_column(self._config.text_column, file)
+                    if table.has_rows:
+                        return table.columns, table.text_column(self._config.text_column, file)
         return [], ""
 
     def documents(self, part: str) -> Iterator[str]:
+        wanted = self._config.text_column
+        tables = 0
+        refusals: list[ConfigError] = []
         for file in self._files[part]:
             with _naming(file):
                 if file.format == "text":
                     yield from _text_documents(file, self._config.text_unit)
-                else:
-                    with _table(file) as table:
-                        column = table.text_column(self._config.text_column, file)
-                        yield from table.texts(column)
+                    continue
+                with _table(file) as table:
+                    if not table.has_rows:
+                        continue
+                    tables += 1
+                    yield from table.texts(table.text_column(wanted, file))
+                if wanted and wanted not in table.columns:
+                    refusals.append(no_such_column(wanted, table.columns, str(file.path)))
+        # Rows without the column are blank; only where all are is it the wrong one.
+        if refusals and len(refusals) == tables:
+            raise refusals[0]
 
 
 def find_files(pattern: str, *, field: str) -> list[TextFile]:
@@ -309,20 +320,21 @@ class _Table:
     """A table being read.
 
     Attributes:
-        columns: Its columns.
+        columns: Its columns; of JSON lines, those that were met so far.
         strings: Those that hold strings.
+        has_rows: Whether there is more than the columns' names.
         texts: Gives a column's values, null as nothing.
     """
 
     columns: list[str]
     strings: list[str]
+    has_rows: bool
     texts: Callable[[str], Iterator[str]]
 
     def text_column(self, wanted: str, file: TextFile) -> str:
+        if wanted and file.format == "jsonl":
+            return wanted  # rows that come later may have it
         return choose_text_column(wanted, self.strings, self.columns, str(file.path))
-
-
-_EMPTY = _Table(["text"], ["text"], lambda column: iter(()))
 
 
 @contextmanager
@@ -343,12 +355,14 @@ def _jsonl(file: TextFile, lines: Iterator[str]) -> _Table:
 
     def texts(column: str) -> Iterator[str]:
         for number, row in itertools.chain(sample, rows):
+            if column not in columns and column in row:
+                columns.append(column)
             value = row.get(column)
             if value is not None and not isinstance(value, str):
                 raise _wrong_value(file, f"line {number}", column, value)
             yield value or ""
 
-    return _Table(columns, strings, texts) if sample else _EMPTY
+    return _Table(columns, strings, bool(sample), texts)
 
 
 def _json_rows(file: TextFile, lines: Iterator[str]) -> Iterator[tuple[int, dict[str, Any]]]:
@@ -384,20 +398,18 @@ def _csv(file: TextFile, lines: Iterator[str]) -> _Table:
     csv.field_size_limit(_CSV_FIELD_LIMIT)
     first = next(lines, "")
     delimiter = "\t" if file.format == "tsv" else _delimiter(first)
-    rows = csv.reader(itertools.chain([first], lines), delimiter=delimiter)
-    columns = [name.strip() for name in next(rows, [])]
+    reader = csv.reader(itertools.chain([first], lines), delimiter=delimiter)
+    columns = [name.strip() for name in next(reader, [])]
+    rows = filter(None, reader)  # it gives an empty row for an empty line
     sample = list(itertools.islice(rows, _SAMPLED_ROWS))
-    if not columns:
-        return _EMPTY
 
     def texts(column: str) -> Iterator[str]:
         place = columns.index(column)
         for row in itertools.chain(sample, rows):
-            if row:  # the reader gives an empty row for an empty line
-                yield row[place].replace("\r\n", "\n") if place < len(row) else ""
+            yield row[place].replace("\r\n", "\n") if place < len(row) else ""
 
     strings = [name for place, name in enumerate(columns) if _holds_words(sample, place)]
-    return _Table(columns, strings, texts)
+    return _Table(columns, strings, bool(sample), texts)
 
 
 def _delimiter(header: str) -> str:
@@ -442,7 +454,7 @@ def _parquet(file: TextFile) -> Iterator[_Table]:
                 raise _not_parquet(file, error) from error
 
         strings = [field.name for field in schema if _is_string(field.type)]
-        yield _Table(schema.names, strings, texts)
+        yield _Table(schema.names, strings, parquet.metadata.num_rows > 0, texts)
 
 
 def _is_string(kind: Any) -> bool:

@@ -161,6 +161,35 @@ def test_several_columns_of_strings_are_asked_about(tmp_path: Path) -> None:
         read(numbers)
 
 
+def test_a_table_without_rows_is_passed_over(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text("\n")
+    (tmp_path / "b.csv").write_text("")
+    (tmp_path / "c.csv").write_text("id,title\n\n")
+    pq.write_table(pa.table({"n": pa.array([], pa.int64())}), tmp_path / "d.parquet")
+    assert read(tmp_path, text_column="body") == []
+    (tmp_path / "e.csv").write_text("title,body\nt,one\n")
+    assert read(tmp_path, text_column="body") == ["one"]
+    config = CorpusConfig(path=str(tmp_path), text_column="body")
+    assert FilesSource(config).columns() == (["title", "body"], "body")
+    assert read(tmp_path / "a.jsonl") == []
+
+
+def test_a_column_that_comes_late_in_json_lines_is_read(tmp_path: Path) -> None:
+    rows: list[object] = [{"id": number} for number in range(300)]
+    path = write_jsonl(tmp_path / "a.jsonl", [*rows, {"body": "one"}])
+    assert read(path, text_column="body") == [""] * 300 + ["one"]
+    write_jsonl(tmp_path / "b.jsonl", rows)
+    assert read(tmp_path, text_column="body").count("one") == 1
+
+
+def test_a_column_that_no_table_has_is_refused(tmp_path: Path) -> None:
+    for name in ("a.jsonl", "b.jsonl"):
+        write_jsonl(tmp_path / name, [{"id": number} for number in range(300)])
+    with pytest.raises(ConfigError, match=r"a\.jsonl has no column 'body'.*columns id") as caught:
+        read(tmp_path, text_column="body")
+    assert caught.value.field == "text_column"
+
+
 def test_nulls_and_missing_values_are_blank(tmp_path: Path) -> None:
     rows = [{"text": None}, {"text": "one"}, {"other": 1}, {"text": ""}]
     assert read(write_jsonl(tmp_path / "a.jsonl", rows)) == ["", "one", "", ""]
