@@ -130,14 +130,20 @@ def find_files(pattern: str, *, field: str) -> list[TextFile]:
 
     Raises:
         ConfigError: It is empty, or an address.
-        CorpusError: Nothing is there, or nothing of a known kind.
+        CorpusError: Nothing is there, nothing of a known kind, or this account may not look.
     """
     _check_pattern(pattern, field)
     path = Path(pattern).expanduser()
-    if path.is_dir():
-        return _folder_files(path, field)
-    paths = [path] if path.exists() else sorted(map(Path, glob.glob(str(path), recursive=True)))
-    paths = [path for path in paths if not path.is_dir()]
+    try:
+        if path.is_dir():
+            return _folder_files(path, field)
+        paths = _matches(path)
+    except OSError as error:
+        raise CorpusError(
+            f"{path} can't be looked up", expected="a path that this account may read",
+            received=error.strerror or str(error), field=field,
+            fix="name another one, or let this account read that folder",
+        ) from error  # fmt: skip
     if not paths:
         raise CorpusError(
             f"There is no file {pattern}",
@@ -149,6 +155,12 @@ def find_files(pattern: str, *, field: str) -> list[TextFile]:
     if len(paths) > 1:
         paths = [path for path in paths if _kind(path)] or paths
     return [_text_file(path, field) for path in paths]
+
+
+def _matches(path: Path) -> list[Path]:
+    """Returns the files that a path or pattern means, folders aside."""
+    paths = [path] if path.exists() else sorted(map(Path, glob.glob(str(path), recursive=True)))
+    return [path for path in paths if not path.is_dir()]
 
 
 def _without(files: list[TextFile], held_out: list[TextFile]) -> list[TextFile]:

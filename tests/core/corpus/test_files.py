@@ -1,4 +1,5 @@
 import csv
+import errno
 import gzip
 import json
 import os
@@ -139,6 +140,20 @@ def test_a_file_that_cannot_be_opened_is_named(tmp_path: Path) -> None:
         read(tmp_path)
     with pytest.raises(CorpusError, match=r"a\.txt can't be read"):
         _ = FilesSource(CorpusConfig(source="files", path=str(tmp_path))).identity
+
+
+def test_a_place_that_may_not_be_looked_into_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(path: Path) -> bool:
+        raise PermissionError(errno.EACCES, "Permission denied", str(path))
+
+    (tmp_path / "a.txt").write_text("one")
+    monkeypatch.setattr(Path, "is_dir", refuse)
+    for field in ("path", "validation_path"):
+        with pytest.raises(CorpusError, match=r"a\.txt can't be looked up.*denied") as caught:
+            find_files(str(tmp_path / "a.txt"), field=field)
+        assert caught.value.field == field
 
 
 def test_the_text_column_is_found(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import subprocess
 import sys
@@ -18,6 +19,7 @@ from core.events import Reporter, RunStopped
 from core.objectives import ObjectiveSettings, create_objective
 from core.shards import build as stage
 from core.shards.build import build
+from core.shards.destination import FolderDestination
 from core.shards.read import open_shards
 from core.tokenizer import load
 from core.tokenizer.vocabulary import vocabulary_of
@@ -173,6 +175,18 @@ def test_a_folder_with_something_in_it_is_left_alone(
     assert caught.value.field == "output_dir"
     assert [path.name for path in place.iterdir()] == ["notes.txt"]
     assert not list(workspace.folder("shards").glob("*"))
+
+
+def test_a_place_that_may_not_be_looked_into_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(path: Path) -> bool:
+        raise PermissionError(errno.EACCES, "Permission denied", str(path))
+
+    monkeypatch.setattr(Path, "exists", refuse)
+    with pytest.raises(ConfigError, match=r"place can't be written to.*denied") as caught:
+        FolderDestination(tmp_path / "place")
+    assert caught.value.field == "output_dir"
 
 
 def test_an_empty_folder_may_be_used(
