@@ -50,17 +50,21 @@ class FolderDestination(Destination):
     """A folder outside the workspace; it must be free.
 
     Args:
-        path: The folder.
+        path: The folder, or a link to it.
 
     Raises:
-        ConfigError: It holds something, or this account may not look into it.
+        ConfigError: It holds something, a disk is mounted there, or this account may not look
+            into it.
     """
 
     def __init__(self, path: Path) -> None:
-        self._final = path.absolute()
+        # Neither a link nor a mount point could be replaced by the finished folder.
+        self._final = Path(os.path.realpath(path))
+        if os.path.ismount(self._final):
+            raise _mount_point(path)
         self._draft = self._final.with_name(f".{self._final.name}.{os.getpid()}.draft")
         self._published = False
-        self.location = str(self._final)
+        self.location = str(path.absolute())
         try:
             is_free = _is_free(self._final)
         except OSError as error:
@@ -170,6 +174,16 @@ def _not_writable(folder: Path, error: OSError) -> ConfigError:
         expected="a place where this account may make folders",
         received=error.strerror or str(error),
         fix="name another output_dir",
+        field="output_dir",
+    )
+
+
+def _mount_point(path: Path) -> ConfigError:
+    return ConfigError(
+        f"{path} is where a disk is mounted",
+        expected="a folder that can be replaced by the finished one",
+        received="a mount point",
+        fix=f"name a new folder inside it, such as {path / 'shards'}",
         field="output_dir",
     )
 

@@ -197,6 +197,29 @@ def test_an_empty_folder_may_be_used(
     assert (tmp_path / "place" / "manifest.json").is_file()
 
 
+@pytest.mark.parametrize("is_there", [True, False])
+def test_a_link_to_a_folder_is_followed(
+    config: ShardConfig, workspace: Workspace, tmp_path: Path, is_there: bool
+) -> None:
+    place, link = tmp_path / "disk" / "place", tmp_path / "link"
+    if is_there:
+        place.mkdir(parents=True)
+    link.symlink_to(place)
+    artifact = build(changed(config, output_dir=str(link)), workspace)
+    assert artifact.manifest.location == str(link) and link.is_symlink()
+    assert [path.name for path in place.parent.iterdir()] == ["place"]
+    assert open_shards("small", workspace).fingerprint == artifact.fingerprint
+
+
+def test_a_mount_point_is_refused_before_anything_is_read(
+    config: ShardConfig, workspace: Workspace
+) -> None:
+    missing = CorpusConfig(source="files", path="/nowhere.txt")
+    with pytest.raises(ConfigError, match=r"a disk is mounted.*/shards") as caught:
+        build(changed(config, corpus=missing.model_dump(), output_dir="/"), workspace)
+    assert caught.value.field == "output_dir"
+
+
 @pytest.mark.parametrize("output_dir", ["", "place"])
 def test_a_stop_leaves_nothing_behind(
     config: ShardConfig,
