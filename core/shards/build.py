@@ -136,9 +136,9 @@ class Packer:
     def add(self, tokens: NDArray) -> None:
         """Writes the rows that these tokens complete, and keeps the rest for the next."""
         self.tokens += len(tokens)
-        rows = self.cutter.take(tokens)
-        self.token_counts += np.bincount(rows.reshape(-1), minlength=len(self.token_counts))
-        self.writer.write(rows)
+        for rows in self.cutter.take(tokens):
+            self.token_counts += np.bincount(rows.reshape(-1), minlength=len(self.token_counts))
+            self.writer.write(rows)
 
     @property
     def rows(self) -> int:
