@@ -332,7 +332,8 @@ class ShardConfig(StageConfig):
     )
     objective: Literal["mlm", "clm", "span_corruption", "denoising"] = knob(
         "mlm",
-        "What the rows are for. mlm and clm: documents one after the other, rows for either; "
+        "What the rows are for. mlm and clm: documents one after the other, rows for either where "
+        "the tokenizer puts an end after a text (clm does so in any case); "
         "span_corruption: rows so long that T5 sees max_seq_length tokens of them; denoising: the "
         "ends of sentences are marked for BART.",
         basic=True,

@@ -2,8 +2,10 @@
 
 Documents, each between the tokenizer's own start and end tokens, run through the rows without a
 gap. Where documents begin can be found again by those tokens, where words begin by
-`StudioTokenizer.word_starts`. For span corruption, rows are longer than what the model sees of
-them; for denoising, a padding token stands after each sentence. Line by line, each line is a row.
+`StudioTokenizer.word_starts`. For causal language modelling, an end token stands after each
+document also where the tokenizer puts none. For span corruption, rows are longer than what the
+model sees of them; for denoising, a padding token stands after each sentence. Line by line, each
+line is a row.
 """
 
 from __future__ import annotations
@@ -31,11 +33,13 @@ class RowLayout:
         row_length: Tokens in a stored row, before the objective works on it.
         marks_sentences: Whether a padding token stands after each sentence.
         line_by_line: Whether each line is a row of its own, filled up with padding.
+        ends_documents: Whether each document has an end token, though the tokenizer put none.
     """
 
     row_length: int
     marks_sentences: bool = False
     line_by_line: bool = False
+    ends_documents: bool = False
 
     @property
     def has_padding(self) -> bool:
@@ -84,6 +88,7 @@ def layout_for(config: ShardConfig) -> RowLayout:
         row_length=stored_row_length(config.objective, objective_settings(config)),
         marks_sentences=config.objective == "denoising",
         line_by_line=config.line_by_line,
+        ends_documents=config.objective == "clm",
     )
 
 

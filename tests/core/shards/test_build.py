@@ -426,6 +426,16 @@ def test_rows_for_masking_and_for_what_comes_next_are_the_same(
     np.testing.assert_array_equal(masked, following)
 
 
+@pytest.mark.parametrize("tokenizer", ["unigram", "bpe"])
+def test_rows_for_what_comes_next_hold_an_end_that_the_tokenizer_does_not_put(
+    config: ShardConfig, workspace: Workspace, tmp_path: Path, tokenizer: str
+) -> None:
+    load(tokenizer, workspace).copy_to(tmp_path / "endless", ends=False)
+    config = changed(config, objective="clm", tokenizer=tokenizer)
+    copied = changed(config, name="copied", tokenizer=str(tmp_path / "endless"))
+    np.testing.assert_array_equal(rows_of(copied, workspace), rows_of(config, workspace))
+
+
 @pytest.mark.parametrize("tokenizer", ["unigram", "bpe", "wordpiece"])
 def test_a_padding_token_marks_the_end_of_each_sentence(
     config: ShardConfig, workspace: Workspace, tmp_path: Path, tokenizer: str
