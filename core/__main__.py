@@ -702,11 +702,12 @@ def _config_values(options: argparse.Namespace, model: type[StageConfig]) -> dic
     for name, field in model.model_fields.items():
         if nested := _nested_model(field):
             parts = {**_taken(values, nested), **_as_dict(values.get(name, {}), name)}
-            parts |= {
+            flags = {
                 key: _value(given[key], nested.model_fields[key])
                 for key in nested.model_fields
                 if key in given
             }
+            parts |= nested.inferred(flags)
             if parts:
                 values[name] = parts
         elif name in given:

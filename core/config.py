@@ -39,6 +39,9 @@ LICENSES = ("apache-2.0", "mit", "cc-by-4.0", "cc-by-sa-4.0", "cc0-1.0", "gpl-3.
 # Vocabulary that fits in one unsigned 32-bit id; far above any tokenizer in use.
 _MAX_VOCAB_SIZE = 1 << 24
 
+# Fields that name text, and the source that each is of.
+_SOURCES = {"validation_path": "files", "path": "files", "dataset_name": "hub"}
+
 
 def knob(
     default: Any,
@@ -97,6 +100,11 @@ class StageConfig(BaseModel):
         return {**cls.preset_values(values), **values}
 
     @classmethod
+    def inferred(cls, values: dict[str, Any]) -> dict[str, Any]:
+        """Returns values, by field, with those that follow from them where they aren't given."""
+        return values
+
+    @classmethod
     def preset_values(cls, values: dict[str, Any]) -> dict[str, Any]:
         """Returns what a preset fills in.
 
@@ -148,7 +156,8 @@ class CorpusConfig(StageConfig):
     source: Literal["docs", "files", "hub"] = knob(
         "docs",
         "docs: the documentation of the Python packages installed here (no download); "
-        "files: text on this machine; hub: a dataset on the Hugging Face Hub, streamed.",
+        "files: text on this machine; hub: a dataset on the Hugging Face Hub, streamed. Where it "
+        "isn't given, a path means files, and a dataset's name hub.",
         basic=True,
     )
     path: str = knob(
@@ -188,7 +197,8 @@ class CorpusConfig(StageConfig):
     )
     validation_path: str = knob(
         "",
-        "Files to validate on. Empty: hold documents out of the training files.",
+        "Files to validate on. Those that lie in the training folder aren't trained on. Empty: "
+        "hold documents out of the training files.",
         group="Files",
         path=True,
     )
@@ -210,6 +220,31 @@ class CorpusConfig(StageConfig):
     limit: int | None = knob(
         None, "Read at most this many documents.", title="Document limit", basic=True, ge=1
     )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _infer_source(cls, values: Any) -> Any:
+        return cls.inferred(values) if isinstance(values, dict) else values
+
+    @classmethod
+    def inferred(cls, values: dict[str, Any]) -> dict[str, Any]:
+        """Returns values with the source that they name, where none is chosen.
+
+        Raises:
+            ConfigError: They name two.
+        """
+        named = {source: name for name, source in _SOURCES.items() if values.get(name)}
+        if "source" in values or not named:
+            return values
+        if len(named) > 1:
+            raise ConfigError(
+                "It isn't clear where the text comes from",
+                expected="files or a dataset on the Hub, or a source that says which counts",
+                received=" and ".join(f"{name}={values[name]}" for name in named.values()),
+                fix="set source to files or hub, or leave one of them out",
+                field="source",
+            )
+        return {**values, "source": next(iter(named))}
 
 
 class TokenizerConfig(StageConfig):
@@ -297,7 +332,8 @@ class ShardConfig(StageConfig):
     )
     objective: Literal["mlm", "clm", "span_corruption", "denoising"] = knob(
         "mlm",
-        "What the rows are for. mlm and clm: documents one after the other, rows for either; "
+        "What the rows are for. mlm and clm: documents one after the other, rows for either where "
+        "the tokenizer puts an end after a text (clm does so in any case); "
         "span_corruption: rows so long that T5 sees max_seq_length tokens of them; denoising: the "
         "ends of sentences are marked for BART.",
         basic=True,
@@ -1003,6 +1039,8 @@ def changed_values(config: StageConfig) -> dict[str, Any]:
                 values[name] = nested
         elif value != getattr(plain, name):
             values[name] = value
+    if isinstance(config, CorpusConfig) and not _SOURCES.keys().isdisjoint(values):
+        values = {"source": config.source, **values}  # else it would be inferred from these
     return {
         name: value
         for name, value in values.items()

@@ -91,12 +91,10 @@ def _check(config: CorpusConfig) -> None:
     Raises:
         StudioError: With the field it concerns.
     """
-    from core.corpus.files import find_files
+    from core.corpus.files import FilesSource
 
     if config.source == "files":
-        find_files(config.path, field="path")
-    if config.source == "files" and config.validation_path:
-        find_files(config.validation_path, field="validation_path")
+        FilesSource(config)
 
 
 def describe_corpus(config: CorpusConfig) -> str:

@@ -30,11 +30,7 @@ def choose_text_column(
     if wanted:
         if wanted in columns:
             return wanted
-        raise ConfigError(
-            f"{where} has no column {wanted!r}",
-            expected=f"one of the columns {_listed(columns)}", received=wanted,
-            fix="set text_column to the one that holds the text", field="text_column",
-        )  # fmt: skip
+        raise no_such_column(wanted, columns, where)
     if USUAL_NAME in strings:
         return USUAL_NAME
     if len(strings) == 1:
@@ -43,6 +39,15 @@ def choose_text_column(
         f"{where} has {len(strings) or 'no'} columns of strings",
         expected=f"exactly one, or one called {USUAL_NAME}",
         received=f"the columns {_listed(columns)}, of strings {_listed(strings)}",
+        fix="set text_column to the one that holds the text", field="text_column",
+    )  # fmt: skip
+
+
+def no_such_column(wanted: str, columns: Sequence[str], where: str) -> ConfigError:
+    """Returns the error for a table that lacks the column asked for."""
+    return ConfigError(
+        f"{where} has no column {wanted!r}",
+        expected=f"one of the columns {_listed(columns)}", received=wanted,
         fix="set text_column to the one that holds the text", field="text_column",
     )  # fmt: skip
 

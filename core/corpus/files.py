@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import IO, Any, Literal
 
 from core.config import CorpusConfig
-from core.corpus.columns import choose_text_column, string_columns
+from core.corpus.columns import choose_text_column, no_such_column, string_columns
 from core.errors import ConfigError, CorpusError
 
 Format = Literal["text", "jsonl", "csv", "tsv", "parquet"]
@@ -72,7 +72,7 @@ class FilesSource:
     """Documents of the files that a config names.
 
     Raises:
-        ConfigError: No path is given.
+        ConfigError: No path is given, or all its files are to validate on.
         CorpusError: There is no such file, or it is of an unknown kind.
     """
 
@@ -81,7 +81,9 @@ class FilesSource:
         self._files = {"train": find_files(config.path, field="path")}
         self.has_validation = bool(config.validation_path)
         if self.has_validation:
-            self._files["validation"] = find_files(config.validation_path, field="validation_path")
+            validation = find_files(config.validation_path, field="validation_path")
+            train = _without(self._files["train"], validation)
+            self._files = {"train": train, "validation": validation}
 
     @property
     def identity(self) -> Any:
@@ -90,22 +92,33 @@ class FilesSource:
         return {part: [_identity(file, by_content) for file in files] for part, files in parts}
 
     def columns(self) -> tuple[list[str], str]:
-        """Returns the first table's columns and the one that holds the text."""
+        """Returns the columns of the first table with rows, and the one that holds the text."""
         for file in self._files["train"]:
             if file.format != "text":
                 with _naming(file), _table(file) as table:
-                    return table.columns, table.text_column(self._config.text_column, file)
+                    if table.has_rows:
+                        return table.columns, table.text_column(self._config.text_column, file)
         return [], ""
 
     def documents(self, part: str) -> Iterator[str]:
+        wanted = self._config.text_column
+        tables = 0
+        refusals: list[ConfigError] = []
         for file in self._files[part]:
             with _naming(file):
                 if file.format == "text":
                     yield from _text_documents(file, self._config.text_unit)
-                else:
-                    with _table(file) as table:
-                        column = table.text_column(self._config.text_column, file)
-                        yield from table.texts(column)
+                    continue
+                with _table(file) as table:
+                    if not table.has_rows:
+                        continue
+                    tables += 1
+                    yield from table.texts(table.text_column(wanted, file))
+                if wanted and wanted not in table.columns:
+                    refusals.append(no_such_column(wanted, table.columns, str(file.path)))
+        # Rows without the column are blank; only where all are is it the wrong one.
+        if refusals and len(refusals) == tables:
+            raise refusals[0]
 
 
 def find_files(pattern: str, *, field: str) -> list[TextFile]:
@@ -117,14 +130,20 @@ def find_files(pattern: str, *, field: str) -> list[TextFile]:
 
     Raises:
         ConfigError: It is empty, or an address.
-        CorpusError: Nothing is there, or nothing of a known kind.
+        CorpusError: Nothing is there, nothing of a known kind, or this account may not look.
     """
     _check_pattern(pattern, field)
     path = Path(pattern).expanduser()
-    if path.is_dir():
-        return _folder_files(path, field)
-    paths = [path] if path.exists() else sorted(map(Path, glob.glob(str(path), recursive=True)))
-    paths = [path for path in paths if not path.is_dir()]
+    try:
+        if path.is_dir():
+            return _folder_files(path, field)
+        paths = _matches(path)
+    except OSError as error:
+        raise CorpusError(
+            f"{path} can't be looked up", expected="a path that this account may read",
+            received=error.strerror or str(error), field=field,
+            fix="name another one, or let this account read that folder",
+        ) from error  # fmt: skip
     if not paths:
         raise CorpusError(
             f"There is no file {pattern}",
@@ -136,6 +155,30 @@ def find_files(pattern: str, *, field: str) -> list[TextFile]:
     if len(paths) > 1:
         paths = [path for path in paths if _kind(path)] or paths
     return [_text_file(path, field) for path in paths]
+
+
+def _matches(path: Path) -> list[Path]:
+    """Returns the files that a path or pattern means, folders aside."""
+    paths = [path] if path.exists() else sorted(map(Path, glob.glob(str(path), recursive=True)))
+    return [path for path in paths if not path.is_dir()]
+
+
+def _without(files: list[TextFile], held_out: list[TextFile]) -> list[TextFile]:
+    """Returns the files that aren't also held out, by whichever path.
+
+    Raises:
+        ConfigError: None is left.
+    """
+    taken = {os.path.realpath(file.path) for file in held_out}
+    left = [file for file in files if os.path.realpath(file.path) not in taken]
+    if not left:
+        raise ConfigError(
+            "No file is left to train on", expected="files in path that validation_path leaves out",
+            received=f"{len(files)} in path, each of them in validation_path too",
+            fix="name other files in validation_path; or leave it empty, and documents are held "
+            "out of those in path", field="validation_path",
+        )  # fmt: skip
+    return left
 
 
 def _check_pattern(pattern: str, field: str) -> None:
@@ -289,20 +332,21 @@ class _Table:
     """A table being read.
 
     Attributes:
-        columns: Its columns.
+        columns: Its columns; of JSON lines, those that were met so far.
         strings: Those that hold strings.
+        has_rows: Whether there is more than the columns' names.
         texts: Gives a column's values, null as nothing.
     """
 
     columns: list[str]
     strings: list[str]
+    has_rows: bool
     texts: Callable[[str], Iterator[str]]
 
     def text_column(self, wanted: str, file: TextFile) -> str:
+        if wanted and file.format == "jsonl":
+            return wanted  # rows that come later may have it
         return choose_text_column(wanted, self.strings, self.columns, str(file.path))
-
-
-_EMPTY = _Table(["text"], ["text"], lambda column: iter(()))
 
 
 @contextmanager
@@ -323,12 +367,14 @@ def _jsonl(file: TextFile, lines: Iterator[str]) -> _Table:
 
     def texts(column: str) -> Iterator[str]:
         for number, row in itertools.chain(sample, rows):
+            if column not in columns and column in row:
+                columns.append(column)
             value = row.get(column)
             if value is not None and not isinstance(value, str):
                 raise _wrong_value(file, f"line {number}", column, value)
             yield value or ""
 
-    return _Table(columns, strings, texts) if sample else _EMPTY
+    return _Table(columns, strings, bool(sample), texts)
 
 
 def _json_rows(file: TextFile, lines: Iterator[str]) -> Iterator[tuple[int, dict[str, Any]]]:
@@ -364,20 +410,18 @@ def _csv(file: TextFile, lines: Iterator[str]) -> _Table:
     csv.field_size_limit(_CSV_FIELD_LIMIT)
     first = next(lines, "")
     delimiter = "\t" if file.format == "tsv" else _delimiter(first)
-    rows = csv.reader(itertools.chain([first], lines), delimiter=delimiter)
-    columns = [name.strip() for name in next(rows, [])]
+    reader = csv.reader(itertools.chain([first], lines), delimiter=delimiter)
+    columns = [name.strip() for name in next(reader, [])]
+    rows = filter(None, reader)  # it gives an empty row for an empty line
     sample = list(itertools.islice(rows, _SAMPLED_ROWS))
-    if not columns:
-        return _EMPTY
 
     def texts(column: str) -> Iterator[str]:
         place = columns.index(column)
         for row in itertools.chain(sample, rows):
-            if row:  # the reader gives an empty row for an empty line
-                yield row[place].replace("\r\n", "\n") if place < len(row) else ""
+            yield row[place].replace("\r\n", "\n") if place < len(row) else ""
 
     strings = [name for place, name in enumerate(columns) if _holds_words(sample, place)]
-    return _Table(columns, strings, texts)
+    return _Table(columns, strings, bool(sample), texts)
 
 
 def _delimiter(header: str) -> str:
@@ -422,7 +466,7 @@ def _parquet(file: TextFile) -> Iterator[_Table]:
                 raise _not_parquet(file, error) from error
 
         strings = [field.name for field in schema if _is_string(field.type)]
-        yield _Table(schema.names, strings, texts)
+        yield _Table(schema.names, strings, parquet.metadata.num_rows > 0, texts)
 
 
 def _is_string(kind: Any) -> bool:

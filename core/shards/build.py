@@ -136,9 +136,9 @@ class Packer:
     def add(self, tokens: NDArray) -> None:
         """Writes the rows that these tokens complete, and keeps the rest for the next."""
         self.tokens += len(tokens)
-        rows = self.cutter.take(tokens)
-        self.token_counts += np.bincount(rows.reshape(-1), minlength=len(self.token_counts))
-        self.writer.write(rows)
+        for rows in self.cutter.take(tokens):
+            self.token_counts += np.bincount(rows.reshape(-1), minlength=len(self.token_counts))
+            self.writer.write(rows)
 
     @property
     def rows(self) -> int:
@@ -237,7 +237,9 @@ def _write_shards(
 def _encoder(layout: RowLayout, tokenizer: StudioTokenizer) -> DocumentEncoder:
     if not layout.line_by_line:
         mark_id = tokenizer.pad_id if layout.marks_sentences else None
-        return DocumentEncoder(tokenizer.backend, id_dtype(tokenizer.vocab_size), mark_id)
+        end_id = tokenizer.sep_id if layout.ends_documents else None
+        dtype = id_dtype(tokenizer.vocab_size)
+        return DocumentEncoder(tokenizer.backend, dtype, mark_id, end_id=end_id)
     # An id that no text gives says where a line ends.
     separator_id = tokenizer.vocab_size
     return DocumentEncoder(tokenizer.backend, id_dtype(separator_id + 1), separator_id=separator_id)

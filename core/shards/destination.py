@@ -50,18 +50,26 @@ class FolderDestination(Destination):
     """A folder outside the workspace; it must be free.
 
     Args:
-        path: The folder.
+        path: The folder, or a link to it.
 
     Raises:
-        ConfigError: It holds something.
+        ConfigError: It holds something, a disk is mounted there, or this account may not look
+            into it.
     """
 
     def __init__(self, path: Path) -> None:
-        self._final = path.absolute()
+        # Neither a link nor a mount point could be replaced by the finished folder.
+        self._final = Path(os.path.realpath(path))
+        if os.path.ismount(self._final):
+            raise _mount_point(path)
         self._draft = self._final.with_name(f".{self._final.name}.{os.getpid()}.draft")
         self._published = False
-        self.location = str(self._final)
-        if self._final.exists() and (not self._final.is_dir() or any(self._final.iterdir())):
+        self.location = str(path.absolute())
+        try:
+            is_free = _is_free(self._final)
+        except OSError as error:
+            raise _not_writable(self._final, error) from error
+        if not is_free:
             raise _not_empty(str(path))
 
     def folder(self, draft: Draft) -> Path:
@@ -69,13 +77,7 @@ class FolderDestination(Destination):
             shutil.rmtree(self._draft, ignore_errors=True)
             self._draft.mkdir(parents=True)
         except OSError as error:
-            raise ConfigError(
-                f"The folder {self._final.parent} can't be written to",
-                expected="a place where this account may make folders",
-                received=error.strerror or str(error),
-                fix="name another output_dir",
-                field="output_dir",
-            ) from error
+            raise _not_writable(self._final.parent, error) from error
         return self._draft
 
     def publish(self, draft: Draft, reporter: Reporter) -> str:
@@ -160,6 +162,30 @@ def _destination_for(output_dir: str, workspace: Workspace) -> Destination:
     if is_address(output_dir):
         return RemoteDestination(output_dir, workspace.cache / f"upload.{os.getpid()}")
     return FolderDestination(Path(output_dir).expanduser())
+
+
+def _is_free(folder: Path) -> bool:
+    return not folder.exists() or (folder.is_dir() and not any(folder.iterdir()))
+
+
+def _not_writable(folder: Path, error: OSError) -> ConfigError:
+    return ConfigError(
+        f"The folder {folder} can't be written to",
+        expected="a place where this account may make folders",
+        received=error.strerror or str(error),
+        fix="name another output_dir",
+        field="output_dir",
+    )
+
+
+def _mount_point(path: Path) -> ConfigError:
+    return ConfigError(
+        f"{path} is where a disk is mounted",
+        expected="a folder that can be replaced by the finished one",
+        received="a mount point",
+        fix=f"name a new folder inside it, such as {path / 'shards'}",
+        field="output_dir",
+    )
 
 
 def _not_empty(place: str) -> ConfigError:

@@ -5,8 +5,9 @@ tokenizer cuts text, `core.shards.distinct` encodes each different piece of a ba
 where that isn't certain (it holds the text of a special token, say) goes to `tokenizers` whole, and
 so does every document of a tokenizer of another kind. The ids are the same in all cases.
 
-Where sentences end can be marked with an id of its own. The other ids stay as they are: where a
-mark would come within a unit, the document is encoded whole, and the mark put between its tokens.
+A document that the tokenizer doesn't end, as GPT-2's own, can be given an end. Where sentences end
+can be marked with an id of its own. The other ids stay as they are: where a mark would come within
+a unit, the document is encoded whole, and the mark put between its tokens.
 
 Batches can be encoded in several threads: Arrow, numpy and tokenizers let go of Python's lock.
 """
@@ -70,10 +71,12 @@ class DocumentEncoder:
         dtype: The type of the ids.
         mark_id: What is put after each sentence; None: nothing.
         separator_id: What is put after each document, special tokens included; None: nothing.
+        end_id: What ends each document where the tokenizer itself doesn't put it before or after
+            one; None: nothing.
 
     Attributes:
         marks_sentences: Whether something is put after each sentence.
-        suffix_length: How many special tokens the tokenizer puts after a document.
+        suffix_length: How many special tokens stand after a document.
 
     Raises:
         TokenizerError: It does more than put special tokens before and after a document.
@@ -85,10 +88,13 @@ class DocumentEncoder:
         dtype: np.dtype,
         mark_id: int | None = None,
         separator_id: int | None = None,
+        end_id: int | None = None,
     ) -> None:
         self._backend = _without_truncation(backend)
         self._dtype = dtype
         prefix, suffix = _special_tokens_around(self._backend)
+        if end_id is not None and end_id not in (*prefix, *suffix):
+            suffix = [*suffix, end_id]
         self.marks_sentences, self.suffix_length = mark_id is not None, len(suffix)
         separator = [] if separator_id is None else [separator_id]
         self._prefix, self._suffix = np.array(prefix, dtype), np.array([*suffix, *separator], dtype)

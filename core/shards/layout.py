@@ -2,12 +2,15 @@
 
 Documents, each between the tokenizer's own start and end tokens, run through the rows without a
 gap. Where documents begin can be found again by those tokens, where words begin by
-`StudioTokenizer.word_starts`. For span corruption, rows are longer than what the model sees of
-them; for denoising, a padding token stands after each sentence. Line by line, each line is a row.
+`StudioTokenizer.word_starts`. For causal language modelling, an end token stands after each
+document also where the tokenizer puts none. For span corruption, rows are longer than what the
+model sees of them; for denoising, a padding token stands after each sentence. Line by line, each
+line is a row.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -18,6 +21,8 @@ from core.errors import ConfigError
 from core.objectives import ObjectiveSettings, stored_row_length
 
 _LARGEST_UINT16_VOCABULARY = 1 << 16
+# In rows that are made of lines, padding included: about 100 MB on the way.
+_IDS_AT_ONCE = 1 << 22
 
 
 @dataclass(frozen=True)
@@ -28,11 +33,13 @@ class RowLayout:
         row_length: Tokens in a stored row, before the objective works on it.
         marks_sentences: Whether a padding token stands after each sentence.
         line_by_line: Whether each line is a row of its own, filled up with padding.
+        ends_documents: Whether each document has an end token, though the tokenizer put none.
     """
 
     row_length: int
     marks_sentences: bool = False
     line_by_line: bool = False
+    ends_documents: bool = False
 
     @property
     def has_padding(self) -> bool:
@@ -81,6 +88,7 @@ def layout_for(config: ShardConfig) -> RowLayout:
         row_length=stored_row_length(config.objective, objective_settings(config)),
         marks_sentences=config.objective == "denoising",
         line_by_line=config.line_by_line,
+        ends_documents=config.objective == "clm",
     )
 
 
@@ -142,12 +150,12 @@ class PackedRows:
     row_length: int
     _rest: NDArray = field(default_factory=lambda: np.empty(0, np.uint16))
 
-    def take(self, tokens: NDArray) -> NDArray:
-        """Returns the rows that these tokens complete, (rows, row_length)."""
+    def take(self, tokens: NDArray) -> Iterator[NDArray]:
+        """Yields the rows that these tokens complete, (rows, row_length)."""
         together = np.concatenate((self._rest, tokens)) if len(self._rest) else tokens
         rows, rest = cut_rows(together, self.row_length)
         self._rest = rest.copy()
-        return rows
+        yield rows
 
     @property
     def dropped(self) -> int:
@@ -174,20 +182,27 @@ class LineRows:
     dropped: int = 0
     _rest: NDArray = field(default_factory=lambda: np.empty(0, np.uint16))
 
-    def take(self, tokens: NDArray) -> NDArray:
-        """Returns the rows of the lines that end in these tokens, (lines, row_length)."""
+    def take(self, tokens: NDArray) -> Iterator[NDArray]:
+        """Yields the rows of the lines that end in these tokens, some at a time, (n, row_length).
+
+        Short lines make many more ids than they have: 8 characters may become a row of 512.
+        """
         together = np.concatenate((self._rest, tokens)) if len(self._rest) else tokens
         ends = np.flatnonzero(together == self.separator_id)
-        stop = int(ends[-1]) + 1 if len(ends) else 0
-        self._rest = together[stop:].copy()
-        lines = together[:stop]
-        lengths = np.diff(ends, prepend=-1) - 1
-        rows, cut = line_rows(
-            lines[lines != self.separator_id],
-            lengths,
-            self.row_length,
-            self.pad_id,
-            self.suffix_length,
-        )
-        self.dropped += cut
-        return rows
+        most = max(1, _IDS_AT_ONCE // self.row_length)
+        start = 0
+        for first in range(0, len(ends), most):
+            some = ends[first : first + most]
+            stop = int(some[-1]) + 1
+            lines = together[start:stop]
+            rows, cut = line_rows(
+                lines[lines != self.separator_id],
+                np.diff(some, prepend=start - 1) - 1,
+                self.row_length,
+                self.pad_id,
+                self.suffix_length,
+            )
+            self.dropped += cut
+            start = stop
+            yield rows
+        self._rest = together[start:].copy()

@@ -10,6 +10,7 @@ from __future__ import annotations
 import base64
 import os
 import shutil
+import threading
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -53,7 +54,8 @@ class StoredFile:
 
     Attributes:
         bytes: Its size.
-        md5: Its MD5 in hex, where the store tells.
+        md5: Its MD5 in hex, where the store tells; or a tag that looks like one. So a match proves
+            the content, and a difference proves nothing.
     """
 
     bytes: int
@@ -146,8 +148,9 @@ class RemoteFolder:
             stored = _stored_file(self._fs.info(self._path(name)))
         if stored.bytes != path.stat().st_size:
             return False
-        if stored.md5:
-            return stored.md5 == _md5_of(path)
+        if stored.md5 and stored.md5 == _md5_of(path):
+            return True
+        # Of files that a store encrypts with a key of its own, an ETag only looks like an MD5.
         return self._sha256(name) == hash_file(path)
 
     def _sha256(self, name: str) -> str:
@@ -266,7 +269,7 @@ def _fetch_file(remote: RemoteFolder, folder: Path, name: str, entry: Mapping[st
     if final.is_file() and final.stat().st_size == entry["bytes"]:
         return
     final.parent.mkdir(parents=True, exist_ok=True)
-    draft = final.with_name(f".{final.name}.{os.getpid()}.draft")
+    draft = _draft_of(final)
     try:
         remote.download(name, draft)
         size = draft.stat().st_size
@@ -347,10 +350,15 @@ def _with_progress(sizes: Mapping[str, int], reporter: Reporter, address: str) -
 
 
 def _write_synced(path: Path, data: bytes) -> None:
-    draft = path.with_name(f".{path.name}.{os.getpid()}.draft")
+    draft = _draft_of(path)
     draft.write_bytes(data)
     sync(draft)
     draft.replace(path)
+
+
+def _draft_of(path: Path) -> Path:
+    """Returns where this thread writes a file first; two of the page may fetch the same one."""
+    return path.with_name(f".{path.name}.{os.getpid()}-{threading.get_ident()}.draft")
 
 
 def _stored_file(info: Mapping[str, Any]) -> StoredFile:

@@ -157,6 +157,24 @@ def test_changed_values_make_the_same_config_again() -> None:
     assert TokenizerConfig.parse(values) == config
 
 
+def test_a_source_that_nobody_chose_is_the_one_that_is_named() -> None:
+    for values, source in (
+        ({"path": "a.txt"}, "files"),
+        ({"validation_path": "a.txt"}, "files"),
+        ({"dataset_name": "me/words"}, "hub"),
+        ({"path": "", "limit": 5}, "docs"),
+        ({"source": "docs", "path": "a.txt", "dataset_name": "me/words"}, "docs"),
+    ):
+        assert CorpusConfig(**values).source == source, values
+    assert TokenizerConfig.parse({"corpus": {"path": "a.txt"}}).corpus.source == "files"
+
+
+def test_naming_two_sources_asks_for_a_choice() -> None:
+    with pytest.raises(ConfigError, match=r"path=a\.txt and dataset_name=me/words") as caught:
+        ShardConfig.parse({"corpus": {"path": "a.txt", "dataset_name": "me/words"}})
+    assert caught.value.field == "source"
+
+
 def test_a_config_survives_json() -> None:
     config = TrainConfig(preset="flax", size="tiny", num_train_steps=7)
     assert TrainConfig.parse(json.loads(json.dumps(config.model_dump(mode="json")))) == config

@@ -1,4 +1,5 @@
 import csv
+import errno
 import gzip
 import json
 import os
@@ -93,6 +94,19 @@ def test_a_folder_is_read_with_all_below_it_in_order(tmp_path: Path) -> None:
     assert read(tmp_path / "README.md") == ["README.md"]
 
 
+@pytest.mark.parametrize("pattern", ["", "*.txt"])
+def test_a_file_to_validate_on_is_not_trained_on(tmp_path: Path, pattern: str) -> None:
+    for name in ("a.txt", "validation.txt"):
+        (tmp_path / name).write_text(name)
+    folder = tmp_path / "linked"
+    folder.symlink_to(tmp_path)
+    for path in (tmp_path / "validation.txt", folder / "validation.txt"):
+        assert read(tmp_path / pattern, validation_path=str(path)) == ["a.txt"]
+    with pytest.raises(ConfigError, match=r"No file is left.*2 in path") as caught:
+        read(tmp_path / pattern, validation_path=f"{tmp_path}/*.txt")
+    assert caught.value.field == "validation_path"
+
+
 def test_a_name_with_brackets_is_taken_as_it_is(tmp_path: Path) -> None:
     (tmp_path / "a[1].txt").write_text("one")
     assert read(tmp_path / "a[1].txt") == ["one"]
@@ -128,6 +142,20 @@ def test_a_file_that_cannot_be_opened_is_named(tmp_path: Path) -> None:
         _ = FilesSource(CorpusConfig(source="files", path=str(tmp_path))).identity
 
 
+def test_a_place_that_may_not_be_looked_into_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(path: Path) -> bool:
+        raise PermissionError(errno.EACCES, "Permission denied", str(path))
+
+    (tmp_path / "a.txt").write_text("one")
+    monkeypatch.setattr(Path, "is_dir", refuse)
+    for field in ("path", "validation_path"):
+        with pytest.raises(CorpusError, match=r"a\.txt can't be looked up.*denied") as caught:
+            find_files(str(tmp_path / "a.txt"), field=field)
+        assert caught.value.field == field
+
+
 def test_the_text_column_is_found(tmp_path: Path) -> None:
     only = write_jsonl(tmp_path / "only.jsonl", [{"id": 1, "review": "one"}, {"review": "two"}])
     assert read(only) == ["one", "two"]
@@ -146,6 +174,35 @@ def test_several_columns_of_strings_are_asked_about(tmp_path: Path) -> None:
     numbers = write_jsonl(tmp_path / "n.jsonl", [{"n": 1}])
     with pytest.raises(ConfigError, match="no columns of strings"):
         read(numbers)
+
+
+def test_a_table_without_rows_is_passed_over(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text("\n")
+    (tmp_path / "b.csv").write_text("")
+    (tmp_path / "c.csv").write_text("id,title\n\n")
+    pq.write_table(pa.table({"n": pa.array([], pa.int64())}), tmp_path / "d.parquet")
+    assert read(tmp_path, text_column="body") == []
+    (tmp_path / "e.csv").write_text("title,body\nt,one\n")
+    assert read(tmp_path, text_column="body") == ["one"]
+    config = CorpusConfig(path=str(tmp_path), text_column="body")
+    assert FilesSource(config).columns() == (["title", "body"], "body")
+    assert read(tmp_path / "a.jsonl") == []
+
+
+def test_a_column_that_comes_late_in_json_lines_is_read(tmp_path: Path) -> None:
+    rows: list[object] = [{"id": number} for number in range(300)]
+    path = write_jsonl(tmp_path / "a.jsonl", [*rows, {"body": "one"}])
+    assert read(path, text_column="body") == [""] * 300 + ["one"]
+    write_jsonl(tmp_path / "b.jsonl", rows)
+    assert read(tmp_path, text_column="body").count("one") == 1
+
+
+def test_a_column_that_no_table_has_is_refused(tmp_path: Path) -> None:
+    for name in ("a.jsonl", "b.jsonl"):
+        write_jsonl(tmp_path / name, [{"id": number} for number in range(300)])
+    with pytest.raises(ConfigError, match=r"a\.jsonl has no column 'body'.*columns id") as caught:
+        read(tmp_path, text_column="body")
+    assert caught.value.field == "text_column"
 
 
 def test_nulls_and_missing_values_are_blank(tmp_path: Path) -> None:

@@ -166,6 +166,7 @@ def test_a_damaged_cache_is_made_again(tmp_path: Path) -> None:
 
 def test_the_fingerprint_follows_what_matters(tmp_path: Path) -> None:
     path = write_sentences(tmp_path / "a.txt")
+    other = write_sentences(tmp_path / "b.txt", 30, seed=1)
     plain = open_files(path).fingerprint
     assert plain == open_files(path, dataset_name="other/name", train_split="x").fingerprint
     for change in (
@@ -173,7 +174,7 @@ def test_the_fingerprint_follows_what_matters(tmp_path: Path) -> None:
         {"validation_percent": 6},
         {"limit": 10},
         {"drop_overlapping_validation": True},
-        {"validation_path": str(path)},
+        {"validation_path": str(other)},
     ):
         assert open_files(path, **change).fingerprint != plain, change
 

@@ -1,6 +1,7 @@
 """The shown commands do exactly what the form says."""
 
 import shlex
+from pathlib import Path
 
 import pytest
 
@@ -21,6 +22,10 @@ CONFIGS = [
     ),
     ("shards", ShardConfig(tokenizer="x", corpus=CorpusConfig(drop_overlapping_validation=False))),
     (
+        "shards",
+        ShardConfig(corpus=CorpusConfig(source="docs", path="a.txt", dataset_name="me/words")),
+    ),
+    (
         "train",
         TrainConfig(preset="flax", warmup_steps=None, evaluate_only=True, model_config_path="c"),
     ),
@@ -35,6 +40,19 @@ def test_the_shell_line_makes_the_same_config(stage: str, config: StageConfig) -
     options = build_parser().parse_args(words[3:])
     model = STAGE_CONFIGS[stage]
     assert model.parse(_config_values(options, model)) == config
+
+
+def test_text_that_a_flag_names_wins_over_the_source_of_a_config_file(tmp_path: Path) -> None:
+    file = tmp_path / "settings.json"
+    file.write_text(TokenizerConfig(corpus=CorpusConfig(limit=5)).model_dump_json())
+    for flags, expected in (
+        (["--path", "a.txt"], ("files", "a.txt", 5)),
+        (["--dataset-name", "me/words"], ("hub", "", 5)),
+        (["--limit", "6"], ("docs", "", 6)),
+    ):
+        options = build_parser().parse_args(["tokenizer", "--config", str(file), *flags])
+        corpus = TokenizerConfig.parse(_config_values(options, TokenizerConfig)).corpus
+        assert (corpus.source, corpus.path, corpus.limit) == expected, flags
 
 
 @pytest.mark.parametrize(("stage", "config"), CONFIGS)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import subprocess
 import sys
@@ -18,10 +19,12 @@ from core.events import Reporter, RunStopped
 from core.objectives import ObjectiveSettings, create_objective
 from core.shards import build as stage
 from core.shards.build import build
+from core.shards.destination import FolderDestination
 from core.shards.read import open_shards
 from core.tokenizer import load
 from core.tokenizer.vocabulary import vocabulary_of
 from core.workspace import Workspace, damaged_files, read_manifest
+from tests.texts import write_sentences
 
 ROOT = Path(__file__).parents[3]
 
@@ -174,12 +177,47 @@ def test_a_folder_with_something_in_it_is_left_alone(
     assert not list(workspace.folder("shards").glob("*"))
 
 
+def test_a_place_that_may_not_be_looked_into_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(path: Path) -> bool:
+        raise PermissionError(errno.EACCES, "Permission denied", str(path))
+
+    monkeypatch.setattr(Path, "exists", refuse)
+    with pytest.raises(ConfigError, match=r"place can't be written to.*denied") as caught:
+        FolderDestination(tmp_path / "place")
+    assert caught.value.field == "output_dir"
+
+
 def test_an_empty_folder_may_be_used(
     config: ShardConfig, workspace: Workspace, tmp_path: Path
 ) -> None:
     (tmp_path / "place").mkdir()
     build(changed(config, output_dir=str(tmp_path / "place")), workspace)
     assert (tmp_path / "place" / "manifest.json").is_file()
+
+
+@pytest.mark.parametrize("is_there", [True, False])
+def test_a_link_to_a_folder_is_followed(
+    config: ShardConfig, workspace: Workspace, tmp_path: Path, is_there: bool
+) -> None:
+    place, link = tmp_path / "disk" / "place", tmp_path / "link"
+    if is_there:
+        place.mkdir(parents=True)
+    link.symlink_to(place)
+    artifact = build(changed(config, output_dir=str(link)), workspace)
+    assert artifact.manifest.location == str(link) and link.is_symlink()
+    assert [path.name for path in place.parent.iterdir()] == ["place"]
+    assert open_shards("small", workspace).fingerprint == artifact.fingerprint
+
+
+def test_a_mount_point_is_refused_before_anything_is_read(
+    config: ShardConfig, workspace: Workspace
+) -> None:
+    missing = CorpusConfig(source="files", path="/nowhere.txt")
+    with pytest.raises(ConfigError, match=r"a disk is mounted.*/shards") as caught:
+        build(changed(config, corpus=missing.model_dump(), output_dir="/"), workspace)
+    assert caught.value.field == "output_dir"
 
 
 @pytest.mark.parametrize("output_dir", ["", "place"])
@@ -287,13 +325,17 @@ def test_a_taken_name_is_refused_before_anything_is_read(
 
 
 def test_a_long_document_is_packed_in_parts(
-    config: ShardConfig, workspace: Workspace, text: Path, monkeypatch: pytest.MonkeyPatch
+    config: ShardConfig,
+    workspace: Workspace,
+    text: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     corpus = {
         "source": "files",
         "path": str(text),
         "text_unit": "file",
-        "validation_path": str(text),
+        "validation_path": str(write_sentences(tmp_path / "validation.txt", 30, seed=1)),
     }
     config = changed(config, corpus=corpus, split="train")
     monkeypatch.setattr(stage.Batcher.__init__, "__defaults__", (1000, 50))
@@ -382,6 +424,16 @@ def test_rows_for_masking_and_for_what_comes_next_are_the_same(
     masked = rows_of(config, workspace)
     following = rows_of(changed(config, name="next", objective="clm"), workspace)
     np.testing.assert_array_equal(masked, following)
+
+
+@pytest.mark.parametrize("tokenizer", ["unigram", "bpe"])
+def test_rows_for_what_comes_next_hold_an_end_that_the_tokenizer_does_not_put(
+    config: ShardConfig, workspace: Workspace, tmp_path: Path, tokenizer: str
+) -> None:
+    load(tokenizer, workspace).copy_to(tmp_path / "endless", ends=False)
+    config = changed(config, objective="clm", tokenizer=tokenizer)
+    copied = changed(config, name="copied", tokenizer=str(tmp_path / "endless"))
+    np.testing.assert_array_equal(rows_of(copied, workspace), rows_of(config, workspace))
 
 
 @pytest.mark.parametrize("tokenizer", ["unigram", "bpe", "wordpiece"])

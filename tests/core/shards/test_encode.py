@@ -141,6 +141,25 @@ def test_a_tokenizer_without_special_tokens_around_texts_works(tokenizer: Studio
     check(tokenizer.backend, range(10))
 
 
+def test_documents_that_the_tokenizer_does_not_end_can_be_given_an_end(
+    tokenizer: StudioTokenizer,
+) -> None:
+    texts, end = documents(1), tokenizer.sep_id
+    for parts in ([Part(text) for text in texts], [Part(text, ends=False) for text in texts]):
+        own = DocumentEncoder(tokenizer.backend, np.dtype("<u4"))
+        ended = DocumentEncoder(tokenizer.backend, np.dtype("<u4"), end_id=end)
+        assert ended.encode(parts).tolist() == own.encode(parts).tolist()
+    tokenizer.backend.post_processor = processors.ByteLevel()
+    ended = DocumentEncoder(tokenizer.backend, np.dtype("<u4"), end_id=end)
+    expected = [
+        number
+        for text in texts
+        for number in [*ids_of_whole_documents(tokenizer.backend, [text]), end]
+    ]
+    assert ended.encode([Part(text) for text in texts]).tolist() == expected
+    assert ended.suffix_length == 1
+
+
 def test_a_post_processor_that_does_something_else_is_refused(trained: Path) -> None:
     backend = load(str(trained / "workspace" / "tokenizers" / "unigram")).backend
     special = [("[CLS]", backend.token_to_id("[CLS]"))]

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from core.shards.layout import line_rows
+from core.shards.layout import LineRows, line_rows
 
 PAD, BOS, EOS = 0, 1, 2
+SEPARATOR = 100
 
 
 def test_each_line_is_a_row_filled_up_with_padding() -> None:
@@ -38,6 +39,20 @@ def test_every_token_is_in_a_row_or_counted_as_cut() -> None:
         expected = line if len(line) <= 24 else line[:22] + line[-2:]
         assert row[row != PAD].tolist() == expected
     assert np.count_nonzero(rows) + cut == len(tokens)
+
+
+def test_many_short_lines_become_rows_some_at_a_time() -> None:
+    generator = np.random.default_rng(0)
+    lengths = generator.integers(1, 6, 20_000)
+    lengths[[5, 15_000]] = 410
+    lines = np.split(generator.integers(3, 90, lengths.sum(), np.uint16), np.cumsum(lengths)[:-1])
+    expected, cut = line_rows(np.concatenate(lines), lengths, 400, PAD, 1)
+    cutter = LineRows(400, SEPARATOR, PAD, 1)
+    stream = np.concatenate([np.append(line, SEPARATOR).astype(np.uint16) for line in lines])
+    blocks = [rows for part in np.split(stream, [7, 50_003]) for rows in cutter.take(part)]
+    assert max(rows.size for rows in blocks) <= 1 << 22 < expected.size
+    np.testing.assert_array_equal(np.concatenate(blocks), expected)
+    assert cutter.dropped == cut == 20
 
 
 def test_no_lines_give_no_rows() -> None:

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,6 +18,7 @@ from core.errors import ConfigError, ShardError
 from core.events import Reporter, RunStopped
 from core.shards.build import build
 from core.shards.read import open_shards
+from core.shards.storage import RemoteFolder, fetch_shards
 from core.workspace import Workspace
 from tests.core.shards.bucket import BucketServer
 
@@ -93,8 +98,6 @@ def test_a_cached_copy_is_used_again(
 
 
 def test_a_large_file_goes_up_in_parts(bucket: BucketServer, tmp_path: Path) -> None:
-    from core.shards.storage import RemoteFolder
-
     content = np.random.default_rng(0).bytes(6_000_000)
     (tmp_path / "large").write_bytes(content)
     RemoteFolder(ADDRESS).upload(tmp_path / "large", "large")
@@ -213,6 +216,55 @@ def test_memory_addresses_work_too(config: ShardConfig, workspace: Workspace) ->
     shards = open_shards("memory://shards/one", workspace)
     assert shards.fingerprint == artifact.fingerprint
     shards.train.verify()
+
+
+@pytest.mark.parametrize("is_spoiled", [False, True])
+def test_a_tag_that_only_looks_like_an_md5_proves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_spoiled: bool
+) -> None:
+    from fsspec.implementations.memory import MemoryFileSystem
+
+    info, put_file = MemoryFileSystem.info, MemoryFileSystem.put_file
+
+    def tagged(self: MemoryFileSystem, path: str, **options: Any) -> dict[str, Any]:
+        return {**info(self, path, **options), "ETag": '"0123456789abcdef0123456789abcdef"'}
+
+    def put_spoiled(self: MemoryFileSystem, local: str, path: str, **options: Any) -> None:
+        put_file(self, local, path, **options)
+        self.pipe_file(path, b"?" * len(self.cat_file(path)))
+
+    monkeypatch.setattr(MemoryFileSystem, "info", tagged)
+    if is_spoiled:
+        monkeypatch.setattr(MemoryFileSystem, "put_file", put_spoiled)
+    (tmp_path / "rows").write_bytes(b"content")
+    with pytest.raises(ShardError, match="isn't what was") if is_spoiled else nullcontext():
+        RemoteFolder("memory://encrypted").upload(tmp_path / "rows", "rows")
+
+
+def test_two_threads_fetch_the_same_shards(
+    workspace: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from fsspec.implementations.memory import MemoryFileSystem
+
+    name = "dataset-0-1.tfrecord"
+    MemoryFileSystem().pipe_file("/fetched/twice/train/" + name, b"content")
+    get_file, both = MemoryFileSystem.get_file, threading.Barrier(2, timeout=10)
+
+    def get_together(self: MemoryFileSystem, *places: str) -> None:
+        both.wait()
+        get_file(self, *places)
+        both.wait()
+
+    monkeypatch.setattr(MemoryFileSystem, "get_file", get_together)
+    with ThreadPoolExecutor(2) as pool:
+        waiting = [
+            pool.submit(fetch_shards, "memory://fetched/twice", workspace, Reporter())
+            for _ in range(2)
+        ]
+        folders = {future.result() for future in waiting}
+    (folder,) = folders
+    assert (folder / "train" / name).read_bytes() == b"content"
+    assert [path.name for path in (folder / "train").iterdir()] == [name]
 
 
 def test_an_unknown_kind_of_address_is_refused(config: ShardConfig, workspace: Workspace) -> None:
