@@ -14,7 +14,13 @@ from core.config import TrainConfig
 from core.errors import ConfigError, RunError, StudioError
 from core.models.architecture import Architecture
 from core.models.registry import count_parameters, size_of
-from core.training.checkpoint import ARRAYS_FILE, STATE_FILE, verify
+from core.training.checkpoint import (
+    ARRAYS_FILE,
+    CHECKPOINTS_FOLDER,
+    STATE_FILE,
+    saved_bytes,
+    verify,
+)
 from core.training.inputs import TrainingInputs
 from core.workspace import (
     MANIFEST_FILE,
@@ -101,21 +107,29 @@ def check_room(config: TrainConfig, architecture: Architecture, folder: Path) ->
     """Refuses to start where the disk has no room for what will be saved.
 
     A checkpoint holds the weights and the optimizer's slots in float32. There are at once the
-    newest ones, the best one, one being written, and the model made of the best.
+    newest ones, the best one, one being written, and the model made of the best. Those that a run
+    wrote before it was stopped have their room.
+
+    Args:
+        config: Its `save_total_limit`.
+        architecture: The model's dimensions.
+        folder: The run's folder.
 
     Raises:
         RunError: With the bytes needed and the bytes free.
     """
     parameters = count_parameters(architecture)
     checkpoint = _checkpoint_bytes(parameters)
-    needed = checkpoint_disk_bytes(config, parameters)
+    saved = saved_bytes(folder / CHECKPOINTS_FOLDER)
+    needed = checkpoint_disk_bytes(config, parameters) - saved
     existing = next(path for path in (folder, *folder.absolute().parents) if path.exists())
     free = shutil.disk_usage(existing).free
     if needed > free:
         raise RunError(
             "There is no room on the disk for this run's checkpoints",
             expected=f"{needed / 1e9:.2f} GB free: {config.save_total_limit} newest checkpoints, "
-            f"the best one and one being written, of {checkpoint / 1e9:.2f} GB each",
+            f"the best one and one being written, of {checkpoint / 1e9:.2f} GB each"
+            + (f", but for {saved / 1e9:.2f} GB that are saved" if saved else ""),
             received=f"{free / 1e9:.2f} GB free at {existing}",
             fix="delete runs or artifacts that aren't needed, lower save_total_limit, or use a "
             "workspace on another disk",

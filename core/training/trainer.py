@@ -36,6 +36,7 @@ from core.training.batches import (
     TrainBatches,
 )
 from core.training.checkpoint import (
+    CHECKPOINTS_FOLDER,
     Checkpoints,
     EvalResults,
     TrainingState,
@@ -71,7 +72,6 @@ from core.training.tensorboard import ScalarWriter
 from core.training.uploads import Uploads
 from core.workspace import Artifact, Manifest, Workspace
 
-CHECKPOINTS_FOLDER = "checkpoints"
 _BEFORE_THE_FIRST_STEP = -1
 _MOST_ROLLBACKS = 3
 # What a run can be asked, from the least to the most urgent.
