@@ -31,6 +31,7 @@ from core.workspace import (
     describe_files,
     fingerprint_of_files,
     read_manifest,
+    sync,
 )
 
 TRAINING_CONFIG_FILE = "training_config.json"
@@ -55,7 +56,7 @@ def check_destination(config: TrainConfig, workspace: Workspace, run: str) -> No
     if config.name:
         workspace.check_new_name("model", config.name)
     if config.output:
-        _check_output(Path(config.output).expanduser())
+        _check_output(_output_of(config))
 
 
 def export_model(
@@ -99,7 +100,7 @@ def export_model(
         artifact = draft.artifact
     assert artifact is not None
     if config.output:
-        _copy_to(artifact, Path(config.output).expanduser())
+        _copy_to(artifact, _output_of(config))
     return artifact
 
 
@@ -187,12 +188,18 @@ def _find_own(workspace: Workspace, run: str, counts: Mapping[str, float]) -> Ar
     return None
 
 
+def _output_of(config: TrainConfig) -> Path:
+    return Path(config.output).expanduser().resolve()
+
+
 def _check_output(output: Path) -> None:
-    if output.exists() and not (output.is_dir() and not any(output.iterdir())):
+    inside = output.iterdir() if output.is_dir() else iter(())
+    held = [path for path in inside if path != _draft_for(output)]
+    if held or output.is_file():
         raise ConfigError(
             f"The folder {output} already holds something",
             expected="a folder that is empty or doesn't exist yet",
-            received="a file" if output.is_file() else f"{len(list(output.iterdir()))} files",
+            received=f"{len(held)} files" if held else "a file",
             fix="choose another output",
             field="output",
         )
@@ -217,19 +224,35 @@ def _copy_to(artifact: Artifact, output: Path) -> None:
     """Copies an artifact, manifest and all, so that it appears whole."""
     if (output / MANIFEST_FILE).is_file() and _same(artifact, output):
         return
-    replaced = _is_of_same_run(artifact, output)
-    if not replaced:
+    draft = _draft_for(output)
+    if not draft.exists() and not _is_of_same_run(artifact, output):
         _check_output(output)
-    output.parent.mkdir(parents=True, exist_ok=True)
-    draft = output.parent / f".{output.name}.draft"
     shutil.rmtree(draft, ignore_errors=True)
     try:
         shutil.copytree(artifact.path, draft)
-        if replaced:
-            shutil.rmtree(output)
-        commit_folder(draft, output)
+        _commit_copy(draft, output)
     finally:
         shutil.rmtree(draft, ignore_errors=True)
+
+
+def _draft_for(output: Path) -> Path:
+    """Returns where a copy is made: within the folder where there is one, else beside it."""
+    return (output if output.is_dir() else output.parent) / f".{output.name}.draft"
+
+
+def _commit_copy(draft: Path, output: Path) -> None:
+    """Renames a copy to its place, or its files into a folder that is there, the manifest last.
+
+    Such a folder stays: a disk may be mounted there, or nothing may be written beside it.
+    """
+    if not output.is_dir():
+        commit_folder(draft, output)
+        return
+    (output / MANIFEST_FILE).unlink(missing_ok=True)
+    for path in sorted(draft.iterdir(), key=lambda path: path.name == MANIFEST_FILE):
+        sync(path)
+        path.replace(output / path.name)
+    sync(output)
 
 
 def _is_of_same_run(artifact: Artifact, output: Path) -> bool:
