@@ -143,6 +143,7 @@ def _run_quickstart(options: argparse.Namespace) -> int:
 
 def _run_suggest(options: argparse.Namespace) -> int:
     from core.runs.commands import shell_line
+    from core.training.devices import count_devices
     from core.training.dial import measure_speed, sizes_of, suggest
     from core.training.inputs import open_inputs
 
@@ -153,8 +154,15 @@ def _run_suggest(options: argparse.Namespace) -> int:
         size: open_inputs(TrainConfig.parse({**values, "size": size}), workspace)
         for size in sizes_of(config.family)
     }
-    flops, device = measure_speed(config) if options.hours else (None, "")
-    found = suggest(config, inputs, hours=options.hours, tokens=options.tokens, flops=flops)
+    flops, devices = measure_speed(config) if options.hours else (None, None)
+    found = suggest(
+        config,
+        inputs,
+        hours=options.hours,
+        tokens=options.tokens,
+        flops=flops,
+        replicas=devices.count if devices else count_devices(config),
+    )
     command = shell_line("train", TrainConfig.parse({**values, **found.values}))
     if options.json:
         print(json.dumps({**asdict(found), "command": command}, ensure_ascii=False))
@@ -163,7 +171,7 @@ def _run_suggest(options: argparse.Namespace) -> int:
         f"{title_of(name, TrainConfig.model_fields[name])} {found.values[name]}: {why}"
         for name, why in found.reasons.items()
     ]
-    for line in (*([device] if device else []), *reasons, *found.remarks, "", command):
+    for line in (*([devices.describe()] if devices else []), *reasons, *found.remarks, "", command):
         print(line)
     return EXIT_DONE
 

@@ -648,7 +648,11 @@ class TrainConfig(StageConfig):
     )
 
     eval_steps: int | None = knob(
-        None, "Validate every so many steps. Empty: 20 times in the run.", group="Evaluation", ge=1
+        None,
+        "Validate every so many steps. Empty: 20 times in the run, or as often as takes a tenth of "
+        "the time.",
+        group="Evaluation",
+        ge=1,
     )
     eval_on_start: bool | None = knob(
         None,
@@ -669,7 +673,11 @@ class TrainConfig(StageConfig):
         ge=1,
     )
     save_steps: int | None = knob(
-        None, "Save every so many steps. Empty: whenever it validates.", group="Checkpoints", ge=1
+        None,
+        "Save every so many steps. Empty: 20 times in the run, or at each validation where "
+        "eval_steps is set.",
+        group="Checkpoints",
+        ge=1,
     )
     save_total_limit: int = knob(
         2,

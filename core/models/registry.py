@@ -161,6 +161,16 @@ def count_parameters(architecture: Architecture) -> int:
     return sum(math.prod(tie.shape) for tie in ties(architecture))
 
 
+def padding_id(family: str, pad_id: int | None, eos_id: int | None) -> int | None:
+    """Returns a model's padding token: the tokenizer's, if it has one.
+
+    GPT-2 does without: nothing ever looks at padding.
+    """
+    if pad_id is None and family == "gpt2":
+        return eos_id or 0
+    return pad_id
+
+
 def create_model(
     architecture: Architecture, *, seed: int, dtype_policy: str = "float32", remat: bool = False
 ) -> keras.Model:
@@ -268,8 +278,7 @@ def _special_ids(
     family: str, pad_id: int | None, bos_id: int | None, eos_id: int | None
 ) -> dict[str, Any]:
     """Returns the special tokens of an architecture, all of them the tokenizer's."""
-    if pad_id is None and family == "gpt2":
-        pad_id = eos_id or 0  # It has none of its own: nothing ever looks at padding.
+    pad_id = padding_id(family, pad_id, eos_id)
     if pad_id is None:
         use = _PADDING_USES.get(family, "because rows are filled up with it")
         raise _lacks_token("no padding token", f"one, {use}")

@@ -117,6 +117,10 @@ class StudioTokenizer:
         found = {*self._special.values(), *(number for number in named if number is not None)}
         return np.array(sorted(found), np.int32)
 
+    def has_same_tokens(self, other: StudioTokenizer) -> bool:
+        """Tells whether each id stands for the same token in another tokenizer."""
+        return self._ids == other._ids
+
     def encode(self, text: str, special: bool = True) -> npt.NDArray[np.int32]:
         """Returns a text's ids, int32 (tokens,).
 

@@ -85,11 +85,11 @@ class RowsSlice:
 
 
 class TolerantRows:
-    """Rows of which a damaged one is replaced by one with nothing to predict, and counted.
+    """Rows of which a damaged one is replaced, and counted; in batches nothing of it is predicted.
 
     Args:
         rows: The rows.
-        filler_id: A special token: a row of it has nothing to predict.
+        filler_id: Stands in each place of a damaged row.
         report: Hears of each damaged row once: its number and what is wrong with it.
     """
 
@@ -110,6 +110,10 @@ class TolerantRows:
             return self._rows.take(indices)
         except ShardError:
             return np.stack([self._take_one(int(index)) for index in indices])
+
+    def are_damaged(self, indices: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """Tells which of the rows that were taken are damaged, bool (n,)."""
+        return np.isin(indices, list(self._damaged))
 
     def _take_one(self, index: int) -> NDArray[np.int32]:
         try:
@@ -158,9 +162,10 @@ class TrainBatches:
             part: The rows of each batch that belong to one of several processes.
         """
         start, stop, _ = part.indices(self.batch_size)
-        indices = self.row_indices(numbers).reshape(len(numbers), -1)[:, start:stop]
-        rows = self.rows.take(indices.reshape(-1))
+        indices = self.row_indices(numbers).reshape(len(numbers), -1)[:, start:stop].reshape(-1)
+        rows = self.rows.take(indices)
         together = self.objective.batch(rows, self.seed, numbers, first_row=start)
+        _leave_out_damaged(together, self.rows, indices)
         size = stop - start
         return [
             {name: values[first : first + size] for name, values in together.items()}
@@ -217,6 +222,7 @@ class EvalBatches:
         indices = np.minimum(np.arange(first, first + self.batch_size), len(self.rows) - 1)
         batch = self.objective.batch(self.rows.take(indices), EVAL_SEED, 0, first_row=first)
         batch["label_weights"][real:] = 0.0
+        _leave_out_damaged(batch, self.rows, indices)
         return batch
 
 
@@ -243,6 +249,12 @@ def permute(places: NDArray[np.int64], count: int, seed: int, epoch: int) -> NDA
     while (outside := np.flatnonzero(values >= count)).size:
         values[outside] = _feistel(values[outside], high_base, low_base, keys)
     return values.astype(np.int64)
+
+
+def _leave_out_damaged(batch: Batch, rows: RowSource, indices: NDArray[np.int64]) -> None:
+    """Lets damaged rows count nothing, whatever an objective makes of what stands for them."""
+    if isinstance(rows, TolerantRows):
+        batch["label_weights"][rows.are_damaged(indices)] = 0.0
 
 
 @lru_cache(maxsize=8)

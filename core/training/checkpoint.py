@@ -44,6 +44,7 @@ from core.workspace import (
     write_manifest,
 )
 
+CHECKPOINTS_FOLDER = "checkpoints"
 STATE_FILE = "training_state.json"
 ARRAYS_FILE = "training_state.safetensors"
 EVAL_RESULTS_FILE = "eval_results.json"
@@ -287,6 +288,11 @@ class Checkpoints:
             aside = self.folder / f"{_DAMAGED_PREFIX}{self.path(step).name}"
             shutil.rmtree(aside, ignore_errors=True)
             self.path(step).rename(aside)
+
+
+def saved_bytes(folder: Path) -> int:
+    """Returns what the checkpoints in a folder take, those that were set aside as damaged apart."""
+    return sum(path.stat().st_size for path in folder.glob(f"{_PREFIX}*/*"))
 
 
 def verify(folder: Path) -> None:

@@ -163,6 +163,19 @@ def select_engine(config: TrainConfig) -> Devices:
     return devices
 
 
+def count_devices(config: TrainConfig) -> int:
+    """Returns how many devices would share a step, over all processes.
+
+    An engine is imported only where there is an accelerator, and the settings don't say how many.
+
+    Raises:
+        DeviceError: The accelerator that was asked for isn't there.
+    """
+    if config.num_devices or choose(config, find_hardware()).kind == "cpu":
+        return (config.num_devices or 1) * (config.num_processes or 1)
+    return select_engine(config).count
+
+
 def _start(choice: Choice, config: TrainConfig, hardware: Hardware) -> Devices:
     if choice.engine == "jax":
         return _start_jax(choice, config)

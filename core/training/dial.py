@@ -17,6 +17,7 @@ from core.config import Size, TrainConfig
 from core.errors import ConfigError
 from core.models.architecture import Architecture
 from core.models.registry import FAMILY_SIZES, count_parameters
+from core.training.devices import Devices, select_engine
 from core.training.inputs import TrainingInputs
 from core.training.recipe import predictions_per_row, settle_learning_rate
 
@@ -60,6 +61,7 @@ def suggest(
     hours: float | None = None,
     tokens: int | None = None,
     flops: float | None = None,
+    replicas: int = 1,
 ) -> Suggestion:
     """Derives size, batch, steps and learning rate.
 
@@ -69,6 +71,7 @@ def suggest(
         hours: That there are; then `flops` is needed too.
         tokens: That are to be read, repetitions counted; instead of hours.
         flops: Floating-point operations that a training step does in a second, over all devices.
+        replicas: Devices that share a step.
 
     Raises:
         ConfigError: Neither hours nor tokens are given, or both.
@@ -91,24 +94,25 @@ def suggest(
     wanted = budgets[size]
     read = min(wanted, _MOST_EPOCHS * corpus_tokens)
     row_length = rows.shards.row_length
-    batch = _choose_batch(read // row_length, len(rows.train_rows))
-    steps = max(1, read // (batch * row_length))
-    epochs = read / corpus_tokens
+    parts = replicas * config.gradient_accumulation_steps
+    part = max(1, _choose_batch(read // row_length, len(rows.train_rows)) // parts)
+    tokens_per_step = part * parts * row_length
+    steps = max(1, read // tokens_per_step)
+    epochs = steps * tokens_per_step / corpus_tokens
     settled = settle_learning_rate(
         config.model_copy(update={"learning_rate": None}), architecture.hidden_size
     )
     assert settled.learning_rate is not None
     values: dict[str, Any] = {
         "size": size,
-        "per_replica_batch_size": batch,
+        "per_replica_batch_size": part,
         "num_train_steps": steps,
         "learning_rate": settled.learning_rate,
     }
     reasons = {
         "size": _why_size(architecture, wanted, hours, flops),
-        "per_replica_batch_size": f"The most rows, of {_BATCHES[0]} to {_BATCHES[-1]}, with which "
-        f"there are {_FEWEST_STEPS:,} steps, or the fewest.",
-        "num_train_steps": f"{read:,} tokens, of which a step reads {batch * row_length:,}.",
+        "per_replica_batch_size": _why_batch(config, part, replicas),
+        "num_train_steps": f"{read:,} tokens, of which a step reads {tokens_per_step:,}.",
         "learning_rate": f"What suits {config.optimizer} at a width of "
         f"{architecture.hidden_size} (docs/recipe.md).",
     }
@@ -145,7 +149,7 @@ def flops_per_token(config: TrainConfig, inputs: TrainingInputs) -> float:
     return layers + 6 * found.vocab_size * found.hidden_size * share
 
 
-def measure_speed(config: TrainConfig) -> tuple[float, str]:
+def measure_speed(config: TrainConfig) -> tuple[float, Devices]:
     """Returns the operations that a training step may do in a second here, and on what.
 
     Imports an engine, and takes some seconds: a product of matrices is timed on one device.
@@ -153,7 +157,6 @@ def measure_speed(config: TrainConfig) -> tuple[float, str]:
     Raises:
         DeviceError: The device that was asked for isn't there.
     """
-    from core.training.devices import select_engine
     from core.training.precision import choose_precision
 
     devices = select_engine(config)
@@ -163,7 +166,7 @@ def measure_speed(config: TrainConfig) -> tuple[float, str]:
     dtype = "bfloat16" if policy == "mixed_bfloat16" else "float32"
     side = 1024 if devices.kind == "cpu" else 8192
     one = _time_product(side, dtype)
-    return 2 * side**3 / one * _SHARE_OF_PRODUCTS * devices.count, devices.describe()
+    return 2 * side**3 / one * _SHARE_OF_PRODUCTS * devices.count, devices
 
 
 def _time_product(side: int, dtype: str) -> float:
@@ -214,6 +217,20 @@ def _why_size(
     return (
         f"It sees {read}: {tokens / body:,.0f} for each of its {body:,} parameters beside the "
         f"tables, the nearest to {TOKENS_PER_PARAMETER} that there is."
+    )
+
+
+def _why_batch(config: TrainConfig, part: int, replicas: int) -> str:
+    why = (
+        f"The most rows a step, of {_BATCHES[0]} to {_BATCHES[-1]}, with which there are "
+        f"{_FEWEST_STEPS:,} steps, or the fewest."
+    )
+    parts = config.gradient_accumulation_steps
+    if replicas * parts == 1:
+        return why
+    return (
+        f"{why} A step reads {part * replicas * parts:,}: {part:,} x {replicas} devices x {parts} "
+        "accumulation steps."
     )
 
 

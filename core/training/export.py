@@ -14,7 +14,13 @@ from core.config import TrainConfig
 from core.errors import ConfigError, RunError, StudioError
 from core.models.architecture import Architecture
 from core.models.registry import count_parameters, size_of
-from core.training.checkpoint import ARRAYS_FILE, STATE_FILE, verify
+from core.training.checkpoint import (
+    ARRAYS_FILE,
+    CHECKPOINTS_FOLDER,
+    STATE_FILE,
+    saved_bytes,
+    verify,
+)
 from core.training.inputs import TrainingInputs
 from core.workspace import (
     MANIFEST_FILE,
@@ -25,6 +31,7 @@ from core.workspace import (
     describe_files,
     fingerprint_of_files,
     read_manifest,
+    sync,
 )
 
 TRAINING_CONFIG_FILE = "training_config.json"
@@ -49,7 +56,7 @@ def check_destination(config: TrainConfig, workspace: Workspace, run: str) -> No
     if config.name:
         workspace.check_new_name("model", config.name)
     if config.output:
-        _check_output(Path(config.output).expanduser())
+        _check_output(_output_of(config))
 
 
 def export_model(
@@ -93,7 +100,7 @@ def export_model(
         artifact = draft.artifact
     assert artifact is not None
     if config.output:
-        _copy_to(artifact, Path(config.output).expanduser())
+        _copy_to(artifact, _output_of(config))
     return artifact
 
 
@@ -101,21 +108,29 @@ def check_room(config: TrainConfig, architecture: Architecture, folder: Path) ->
     """Refuses to start where the disk has no room for what will be saved.
 
     A checkpoint holds the weights and the optimizer's slots in float32. There are at once the
-    newest ones, the best one, one being written, and the model made of the best.
+    newest ones, the best one, one being written, and the model made of the best. Those that a run
+    wrote before it was stopped have their room.
+
+    Args:
+        config: Its `save_total_limit`.
+        architecture: The model's dimensions.
+        folder: The run's folder.
 
     Raises:
         RunError: With the bytes needed and the bytes free.
     """
     parameters = count_parameters(architecture)
     checkpoint = _checkpoint_bytes(parameters)
-    needed = checkpoint_disk_bytes(config, parameters)
+    saved = saved_bytes(folder / CHECKPOINTS_FOLDER)
+    needed = checkpoint_disk_bytes(config, parameters) - saved
     existing = next(path for path in (folder, *folder.absolute().parents) if path.exists())
     free = shutil.disk_usage(existing).free
     if needed > free:
         raise RunError(
             "There is no room on the disk for this run's checkpoints",
             expected=f"{needed / 1e9:.2f} GB free: {config.save_total_limit} newest checkpoints, "
-            f"the best one and one being written, of {checkpoint / 1e9:.2f} GB each",
+            f"the best one and one being written, of {checkpoint / 1e9:.2f} GB each"
+            + (f", but for {saved / 1e9:.2f} GB that are saved" if saved else ""),
             received=f"{free / 1e9:.2f} GB free at {existing}",
             fix="delete runs or artifacts that aren't needed, lower save_total_limit, or use a "
             "workspace on another disk",
@@ -173,12 +188,18 @@ def _find_own(workspace: Workspace, run: str, counts: Mapping[str, float]) -> Ar
     return None
 
 
+def _output_of(config: TrainConfig) -> Path:
+    return Path(config.output).expanduser().resolve()
+
+
 def _check_output(output: Path) -> None:
-    if output.exists() and not (output.is_dir() and not any(output.iterdir())):
+    inside = output.iterdir() if output.is_dir() else iter(())
+    held = [path for path in inside if path != _draft_for(output)]
+    if held or output.is_file():
         raise ConfigError(
             f"The folder {output} already holds something",
             expected="a folder that is empty or doesn't exist yet",
-            received="a file" if output.is_file() else f"{len(list(output.iterdir()))} files",
+            received=f"{len(held)} files" if held else "a file",
             fix="choose another output",
             field="output",
         )
@@ -203,19 +224,35 @@ def _copy_to(artifact: Artifact, output: Path) -> None:
     """Copies an artifact, manifest and all, so that it appears whole."""
     if (output / MANIFEST_FILE).is_file() and _same(artifact, output):
         return
-    replaced = _is_of_same_run(artifact, output)
-    if not replaced:
+    draft = _draft_for(output)
+    if not draft.exists() and not _is_of_same_run(artifact, output):
         _check_output(output)
-    output.parent.mkdir(parents=True, exist_ok=True)
-    draft = output.parent / f".{output.name}.draft"
     shutil.rmtree(draft, ignore_errors=True)
     try:
         shutil.copytree(artifact.path, draft)
-        if replaced:
-            shutil.rmtree(output)
-        commit_folder(draft, output)
+        _commit_copy(draft, output)
     finally:
         shutil.rmtree(draft, ignore_errors=True)
+
+
+def _draft_for(output: Path) -> Path:
+    """Returns where a copy is made: within the folder where there is one, else beside it."""
+    return (output if output.is_dir() else output.parent) / f".{output.name}.draft"
+
+
+def _commit_copy(draft: Path, output: Path) -> None:
+    """Renames a copy to its place, or its files into a folder that is there, the manifest last.
+
+    Such a folder stays: a disk may be mounted there, or nothing may be written beside it.
+    """
+    if not output.is_dir():
+        commit_folder(draft, output)
+        return
+    (output / MANIFEST_FILE).unlink(missing_ok=True)
+    for path in sorted(draft.iterdir(), key=lambda path: path.name == MANIFEST_FILE):
+        sync(path)
+        path.replace(output / path.name)
+    sync(output)
 
 
 def _is_of_same_run(artifact: Artifact, output: Path) -> bool:

@@ -10,12 +10,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from core.config import TrainConfig
-from core.errors import ConfigError
+from core.errors import ConfigError, StudioError
 from core.events import Reporter
 from core.models.architecture import Architecture
 from core.models.finding import find_model
 from core.models.hf import read_architecture
-from core.models.registry import resolve_architecture
+from core.models.registry import padding_id, resolve_architecture
 from core.objectives import (
     OBJECTIVES,
     Objective,
@@ -28,7 +28,7 @@ from core.objectives.objective import MEAN_NOISE_SPAN_LENGTH
 from core.shards.layout import with_noise
 from core.training.batches import RowSource, limit_rows
 from core.training.fitting import LAID_OUT_ALIKE, check_layout
-from core.workspace import Workspace
+from core.workspace import MANIFEST_FILE, Workspace, read_manifest
 
 if TYPE_CHECKING:
     from core.shards.read import Shards
@@ -274,9 +274,10 @@ def _checkpoint_architecture(
 ) -> Architecture:
     """Returns a checkpoint's dimensions, with the config's dropout, if they fit the shards."""
     found = read_architecture(checkpoint)
+    pad_id = padding_id(found.model_type, tokenizer.pad_id, tokenizer.sep_id)
     for name, ours, theirs, fits in (
         ("ids in the vocabulary", tokenizer.vocab_size, found.vocab_size, int.__le__),
-        ("padding token", tokenizer.pad_id, found.pad_token_id, int.__eq__),
+        ("padding token", pad_id, found.pad_token_id, int.__eq__),
         ("positions", shards.max_seq_length, found.max_seq_length, int.__le__),
     ):
         if ours is None or not fits(ours, theirs):
@@ -287,8 +288,47 @@ def _checkpoint_architecture(
                 fix="choose a checkpoint that was trained with this tokenizer and row length",
                 field="checkpoint",
             )
+    _check_tokens(shards, tokenizer, checkpoint)
     return replace(
         found,
         hidden_dropout_prob=config.hidden_dropout_prob,
         attention_probs_dropout_prob=config.attention_probs_dropout_prob,
     )
+
+
+def _check_tokens(shards: Shards, tokenizer: StudioTokenizer, checkpoint: Path) -> None:
+    """Refuses weights that were learned with other tokens, where the checkpoint says with which."""
+    learned_with = _tokenizer_of(checkpoint)
+    if learned_with in ("", tokenizer.fingerprint) or _keeps_same_tokens(checkpoint, tokenizer):
+        return
+    raise ConfigError(
+        f"The checkpoint {checkpoint} was trained with another tokenizer",
+        expected=f"weights learned with the tokenizer {tokenizer.fingerprint} that made "
+        f"{shards.path.name}",
+        received=f"weights learned with the tokenizer {learned_with}",
+        fix="choose a checkpoint that was trained with this tokenizer, or build shards with the "
+        f"one in {checkpoint}",
+        field="checkpoint",
+    )
+
+
+def _tokenizer_of(checkpoint: Path) -> str:
+    """Returns the fingerprint of what a checkpoint was trained with; empty where nothing says."""
+    if not (checkpoint / MANIFEST_FILE).is_file():
+        return ""
+    try:
+        return read_manifest(checkpoint).inputs.get("tokenizer", "")
+    except StudioError:
+        return ""  # Other programs have files of that name as well.
+
+
+def _keeps_same_tokens(checkpoint: Path, tokenizer: StudioTokenizer) -> bool:
+    """Whether the tokenizer beside the weights has the same tokens.
+
+    Its file may differ: a decoder's copy of it ends no text, and shards may be built with that.
+    """
+    from core.tokenizer import StudioTokenizer
+    from core.tokenizer.roles import TOKENIZER_FILE
+
+    kept = (checkpoint / TOKENIZER_FILE).is_file()
+    return kept and tokenizer.has_same_tokens(StudioTokenizer(checkpoint))

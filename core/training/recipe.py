@@ -155,9 +155,7 @@ def plan(
     batch = config.per_replica_batch_size * replicas * config.gradient_accumulation_steps
     _check_batch_fits(rows, batch, config, replicas)
     steps = config.num_train_steps or max(1, int(config.num_train_epochs * rows / batch))
-    eval_steps = config.eval_steps or max(
-        _every(steps, _EVALUATIONS_IN_A_RUN), _affordable_eval_steps(config, validation_rows)
-    )
+    eval_steps, save_steps = _pauses(config, steps, batch, validation_rows)
     return Plan(
         num_train_steps=steps,
         num_train_epochs=steps * batch / rows,
@@ -166,7 +164,7 @@ def plan(
         global_batch_size=batch,
         warmup_steps=_warmup_steps(config, steps),
         eval_steps=eval_steps,
-        save_steps=config.save_steps or eval_steps,
+        save_steps=save_steps,
         logging_steps=config.logging_steps or _every(steps, _LOGS_IN_A_RUN),
     )
 
@@ -238,13 +236,26 @@ def learning_rate_schedule(config: TrainConfig, plan: Plan) -> LearningRateSched
     )
 
 
-def _affordable_eval_steps(config: TrainConfig, validation_rows: int) -> int:
+def _pauses(config: TrainConfig, steps: int, batch: int, validation_rows: int) -> tuple[int, int]:
+    """Returns how many steps lie between validations, and how many between checkpoints.
+
+    Where the settings name neither, checkpoints come as often however long a validation takes, and
+    each validation falls on one: only weights that are saved can be the best.
+    """
+    if config.eval_steps:
+        return config.eval_steps, config.save_steps or config.eval_steps
+    often = _every(steps, _EVALUATIONS_IN_A_RUN)
+    affordable = _affordable_eval_steps(config, batch, validation_rows)
+    eval_steps = often * max(1, -(-affordable // often))
+    return min(eval_steps, steps), config.save_steps or often
+
+
+def _affordable_eval_steps(config: TrainConfig, batch: int, validation_rows: int) -> int:
     """Returns how many steps have to lie between validations to keep these to a tenth of the time.
 
-    A validation batch goes forward only, which is about a third of a step.
+    A validation goes forward only, which takes about a third of what as many rows take in training.
     """
     rows = min(validation_rows, config.max_eval_examples or validation_rows)
-    batch = config.per_replica_eval_batch_size or config.per_replica_batch_size
     return -(-rows * 10 // (3 * batch))
 
 

@@ -37,6 +37,7 @@ from core.training.batches import (
     TrainBatches,
 )
 from core.training.checkpoint import (
+    CHECKPOINTS_FOLDER,
     Checkpoints,
     EvalResults,
     TrainingState,
@@ -72,7 +73,6 @@ from core.training.tensorboard import ScalarWriter
 from core.training.uploads import Uploads
 from core.workspace import Artifact, Manifest, Workspace
 
-CHECKPOINTS_FOLDER = "checkpoints"
 _BEFORE_THE_FIRST_STEP = -1
 _MOST_ROLLBACKS = 3
 # What a run can be asked, from the least to the most urgent.
@@ -209,15 +209,14 @@ class TrainingRun:
         self._state = replace(state, plan=asdict(self._plan))
         self._saved = state if found else None
         self._batches = TrainBatches(
-            self._tolerant(self._inputs.train_rows),
+            _tolerant(self._inputs.train_rows, self._config, self._inputs, self._reporter),
             self._inputs.objective,
             self._plan.global_batch_size,
             self._config.seed,
         )
         self._engine = self._create_engine(found)
-        rows = self._tolerant(self._inputs.validation_rows)
         self._evaluation = _evaluation(
-            self._config, self._inputs, self._engine, self._devices, self._reporter, rows
+            self._config, self._inputs, self._engine, self._devices, self._reporter
         )
         self._evaluation.resume(self._state.evaluated)
         self._meter = Meter(self._plan.tokens_per_step)
@@ -244,15 +243,6 @@ class TrainingRun:
             self._scalars.close()
         assert self._state.best is not None, "the last step is always validated and saved"
         return self._checkpoints.path(self._state.best.step)
-
-    def _tolerant(self, rows: RowSource) -> RowSource:
-        """Returns rows that do with damaged records what the settings say."""
-        if self._config.damaged_records == "stop":
-            return rows
-        return TolerantRows(rows, int(self._inputs.tokenizer.special_ids[0]), self._report_damage)
-
-    def _report_damage(self, count: int, problem: str) -> None:
-        self._reporter.warn(f"Left out, {count} so far: {problem}", alert="damaged_record")
 
     def _trained_to_the_end(self) -> bool:
         """Trains on; False where it had to go back to a checkpoint instead."""
@@ -579,9 +569,8 @@ def _evaluate_only(
         return model, None
 
     engine = create_engine(devices, build, EngineOptions.of(config))
-    rows = inputs.validation_rows
     with _telling_a_lost_process(devices):
-        results = _evaluation(config, inputs, engine, devices, reporter, rows).run(
+        results = _evaluation(config, inputs, engine, devices, reporter).run(
             0, lambda done, of: reporter.progress(done, of, "batches", "validating")
         )
     if results is None:
@@ -597,14 +586,27 @@ def _evaluation(
     engine: Engine,
     devices: Devices,
     reporter: Reporter,
-    rows: RowSource,
 ) -> Evaluation:
+    rows = _tolerant(inputs.validation_rows, config, inputs, reporter)
     wanted = config.per_replica_eval_batch_size or config.per_replica_batch_size
     per_device = min(wanted, -(-len(rows) // devices.count))
     batches = EvalBatches(rows, inputs.eval_objective, per_device * devices.count)
     # Processes that share a run could not all stop at the same batch.
     listener = reporter if devices.processes == 1 else Reporter()
     return Evaluation(engine, batches, inputs.token_counts, listener)
+
+
+def _tolerant(
+    rows: RowSource, config: TrainConfig, inputs: TrainingInputs, reporter: Reporter
+) -> RowSource:
+    """Returns rows that do with damaged records what the settings say."""
+    if config.damaged_records == "stop":
+        return rows
+
+    def report(count: int, problem: str) -> None:
+        reporter.warn(f"Left out, {count} so far: {problem}", alert="damaged_record")
+
+    return TolerantRows(rows, int(inputs.tokenizer.special_ids[0]), report)
 
 
 def _artifact_of_all(model: Artifact | None, devices: Devices) -> Artifact:

@@ -224,23 +224,38 @@ def checkpoints_gone(engine: str, workspace: Workspace) -> dict[str, Any]:
 
 
 def damaged_record(engine: str, workspace: Workspace) -> dict[str, Any]:
-    """Shards of which one record is damaged: a run that stops there, and one that leaves it out."""
+    """Shards of which one record is damaged: a run that stops there, and one that leaves it out.
+
+    Then one of the validation rows too, and the model is measured on the others.
+    """
     folder = workspace.root / "damaged"
     shutil.copytree(workspace.folder("shards") / "rows", folder)
-    rows = open_shards(str(folder), workspace).train
-    path, number = rows.locate(5)
+    record = _damage(open_shards(str(folder), workspace).train, 5)
+    name, measured = f"left-out-{engine}", f"left-out-measured-{engine}"
+    strict = config_of(engine, shards=str(folder), num_train_epochs=1, num_train_steps=None)
+    tolerant = strict.model_copy(update={"damaged_records": "skip"})
+    artifact = run(workspace, name, tolerant)
+    assert artifact is not None
+    stopped = refusal(workspace, f"stopped-there-{engine}", strict)
+    validation_record = _damage(open_shards(str(folder), workspace).validation, 1)
+    only = {"evaluate_only": True, "checkpoint": str(artifact.path)}
+    assert run(workspace, measured, tolerant.model_copy(update=only)) is not None
+    return {
+        "record": record,
+        "stopped": stopped,
+        "warnings": messages_of(workspace, name, "warning"),
+        "validation_record": validation_record,
+        "measured_warnings": messages_of(workspace, measured, "warning"),
+    }
+
+
+def _damage(rows: Any, index: int) -> str:
+    """Flips a bit of a row in the first file; returns what is said of it."""
+    path, number = rows.locate(index)
     content = bytearray(path.read_bytes())
     content[(number + 1) * len(content) // rows.files[0].records - 9] ^= 1
     path.write_bytes(content)
-    name = f"left-out-{engine}"
-    strict = config_of(engine, shards=str(folder), num_train_epochs=1, num_train_steps=None)
-    artifact = run(workspace, name, strict.model_copy(update={"damaged_records": "skip"}))
-    assert artifact is not None
-    return {
-        "record": f"Record {number} of {path} is damaged",
-        "stopped": refusal(workspace, f"stopped-there-{engine}", strict),
-        "warnings": messages_of(workspace, name, "warning"),
-    }
+    return f"Record {number} of {path} is damaged"
 
 
 def weights_taken_over(engine: str, workspace: Workspace) -> dict[str, Any]:

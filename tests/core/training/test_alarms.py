@@ -9,8 +9,10 @@ import pytest
 
 from core.errors import ShardError
 from core.events import Reporter
+from core.objectives.clm import CausalLanguageModel
+from core.objectives.denoising import Denoising
 from core.training.alarms import LossAlarm, StallAlarm
-from core.training.batches import TolerantRows
+from core.training.batches import EvalBatches, Objective, TolerantRows, TrainBatches
 
 
 class Listener(Reporter):
@@ -108,6 +110,27 @@ def test_a_damaged_row_is_left_out_and_said_once() -> None:
         taken = rows.take(np.array([1, 3, 5]))
         assert taken[:, 0].tolist() == [1, 99, 5]
     assert said == [(1, "record 3 is damaged.")]
+
+
+@pytest.mark.parametrize(
+    "objective",
+    [
+        CausalLanguageModel(4, 100),
+        Denoising(
+            4, 100, np.array([97, 98, 99], np.int32), mask_id=97, pad_id=98, eos_id=99,
+            decoder_start_id=99,
+        ),
+    ],
+    ids=lambda objective: objective.name,
+)  # fmt: skip
+def test_nothing_is_predicted_of_a_damaged_row(objective: Objective) -> None:
+    rows = TolerantRows(Damaged(), 99, lambda *_: None)
+    batches = TrainBatches(rows, objective, batch_size=6, seed=0)
+    is_damaged = batches.row_indices(range(1, 2)) == 3
+    counts = batches(1)["label_weights"].any(axis=1)
+    assert counts.tolist() == (~is_damaged).tolist()
+    validated = EvalBatches(rows, objective, batch_size=4)(0)["label_weights"]
+    assert validated.any(axis=1).tolist() == [True, True, True, False]
 
 
 @pytest.mark.parametrize("indices", [[0, 1], [5]])

@@ -6,7 +6,14 @@ import pytest
 
 from core.config import TrainConfig
 from core.errors import ConfigError, DeviceError
-from core.training.devices import Choice, Hardware, choose, find_hardware, resolver_arguments
+from core.training.devices import (
+    Choice,
+    Hardware,
+    choose,
+    count_devices,
+    find_hardware,
+    resolver_arguments,
+)
 from tests.engines import run_on
 
 _NOTHING = Hardware(gpus=(), tpus=(), jax_gpu=False, jax_tpu=False)
@@ -140,6 +147,15 @@ def test_processes_that_do_not_come_together_are_an_error_that_says_how() -> Non
     )
     assert said[0] == "coordinator_address"
     assert "same command on every host" in said[1]
+
+
+def test_devices_are_counted_without_an_engine_where_the_settings_say_how_many() -> None:
+    for values, count in (
+        ({"device": "cpu"}, 1),
+        ({"device": "cpu", "num_devices": 4}, 4),
+        ({"device": "tpu", "num_devices": 4, "num_processes": 2, "engine": "jax"}, 8),
+    ):
+        assert count_devices(TrainConfig(**values)) == count
 
 
 def test_hidden_gpus_are_not_there(monkeypatch: pytest.MonkeyPatch) -> None:

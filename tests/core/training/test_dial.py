@@ -15,6 +15,7 @@ from core.__main__ import main
 from core.config import Size, TrainConfig
 from core.errors import ConfigError
 from core.models.registry import count_parameters, resolve_architecture
+from core.training import recipe
 from core.training.dial import flops_per_token, sizes_of, suggest
 from tests.core.training.test_trainer import make_inputs
 
@@ -94,6 +95,23 @@ def test_a_batch_is_never_more_than_there_is() -> None:
     assert suggest(TrainConfig(), inputs_of(5), tokens=5000).values["per_replica_batch_size"] == 5
 
 
+@pytest.mark.parametrize(("replicas", "accumulated"), [(8, 1), (1, 8), (3, 2), (512, 1)])
+def test_what_a_step_reads_is_shared_by_devices_and_accumulation(
+    replicas: int, accumulated: int
+) -> None:
+    inputs, config = inputs_of(10**7), TrainConfig(gradient_accumulation_steps=accumulated)
+    budget = {"hours": 2.0, "flops": 1e13}
+    found = suggest(config, inputs, **budget, replicas=replicas)
+    asked = config.model_copy(update=found.values)
+    made = recipe.plan(asked, 10**7, LENGTH, replicas=replicas)
+    seconds = made.total_tokens * flops_per_token(asked, inputs[asked.size]) / 1e13
+    assert 0.8 * 7200 < seconds < 7200
+    assert f"{made.tokens_per_step:,}" in found.reasons["num_train_steps"]
+    assert f"A step reads {made.global_batch_size}: " in found.reasons["per_replica_batch_size"]
+    alone = suggest(TrainConfig(), inputs, **budget).values["per_replica_batch_size"]
+    assert made.global_batch_size <= max(alone, replicas * accumulated)
+
+
 def test_wider_models_take_a_lower_rate() -> None:
     inputs = inputs_of(10**7)
     rates = [
@@ -129,3 +147,8 @@ def test_the_shell_says_why_and_gives_the_command(
     assert words[words.index("--num-train-steps") + 1] == str(said["values"]["num_train_steps"])
     assert main([*command, "--tokens", "2e5"]) == 0
     assert said["command"] in capsys.readouterr().out
+    shared = [*command, "--tokens", "2e5", "--device", "cpu", "--num-devices", "4", "--json"]
+    assert main(shared) == 0
+    values = json.loads(capsys.readouterr().out)["values"]
+    assert 4 * values["per_replica_batch_size"] == said["values"]["per_replica_batch_size"]
+    assert values["num_train_steps"] == said["values"]["num_train_steps"]

@@ -49,6 +49,29 @@ def test_intervals_that_are_set_win() -> None:
     assert (plan.eval_steps, plan.save_steps, plan.logging_steps) == (50, 50, 7)
 
 
+def test_validation_takes_a_tenth_of_the_time_however_a_step_is_shared() -> None:
+    config = _config(per_replica_batch_size=32, num_train_epochs=1)
+    parts = _config(
+        per_replica_batch_size=32, num_train_epochs=1, gradient_accumulation_steps=8,
+        per_replica_eval_batch_size=1024,
+    )  # fmt: skip
+    for plan in (
+        recipe.plan(config, 200_000, 64, replicas=8, validation_rows=10_000),
+        recipe.plan(parts, 200_000, 64, validation_rows=10_000),
+    ):
+        assert plan.num_train_steps == 781
+        # Forward only is a third: 10,000 rows beside ten times a third of them in training.
+        assert plan.eval_steps * 256 * 3 >= 10 * 10_000 > (plan.eval_steps - 39) * 256 * 3
+
+
+def test_checkpoints_come_often_where_validation_is_rare() -> None:
+    plan = recipe.plan(_config(num_train_steps=1000), 64_000, 64, validation_rows=2000)
+    assert plan.save_steps == 50 < plan.eval_steps
+    assert plan.eval_steps % plan.save_steps == 0
+    short = recipe.plan(_config(num_train_steps=100), 64_000, 64, validation_rows=10**6)
+    assert (short.eval_steps, short.save_steps) == (100, 5)
+
+
 def test_max_train_examples_limits_the_rows() -> None:
     plan = recipe.plan(_config(max_train_examples=40, per_replica_batch_size=8), 1000, 64)
     assert (plan.train_rows, plan.num_train_steps) == (40, 5)

@@ -206,6 +206,8 @@ def test_a_damaged_record_stops_the_run_or_is_left_out_and_counted(
     assert found["record"] in found["stopped"]
     (warning,) = found["warnings"]
     assert warning.startswith(f"Left out, 1 so far: {found['record']}")
+    (warning,) = found["measured_warnings"]
+    assert warning.startswith(f"Left out, 1 so far: {found['validation_record']}")
 
 
 @pytest.mark.slow(3)

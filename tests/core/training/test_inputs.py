@@ -1,0 +1,94 @@
+"""Checkpoints that a run may begin with, and those that don't fit its shards."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from core.config import TrainConfig
+from core.errors import ConfigError
+from core.tokenizer import StudioTokenizer, load
+from core.training.inputs import TrainingInputs, open_inputs
+from core.workspace import Manifest, Workspace, write_manifest
+from tests.checkpoints import write_checkpoint, write_writer
+from tests.core.training.test_trainer import make_inputs
+
+
+@pytest.fixture(scope="module")
+def workspace(tmp_path_factory: pytest.TempPathFactory) -> Workspace:
+    return make_inputs(tmp_path_factory.mktemp("inputs"))
+
+
+def twin_of(tokenizer: StudioTokenizer, folder: Path) -> StudioTokenizer:
+    """Returns a tokenizer of the same size in which two words have changed places."""
+    tokenizer.copy_to(folder)
+    path = folder / "tokenizer.json"
+    values = json.loads(path.read_text("utf-8"))
+    words = values["model"]["vocab"]
+    words[-1], words[-2] = words[-2], words[-1]
+    path.write_text(json.dumps(values), "utf-8")
+    return StudioTokenizer(folder)
+
+
+def say(checkpoint: Path, tokenizer: str) -> None:
+    """Writes down what a checkpoint was trained with."""
+    inputs = {"shards": "", "tokenizer": tokenizer}
+    write_manifest(checkpoint, Manifest("model", checkpoint.name, "", inputs=inputs))
+
+
+def opened(workspace: Workspace, checkpoint: Path, **values: object) -> TrainingInputs:
+    config = {"preset": "custom", "shards": "rows", "checkpoint": str(checkpoint), **values}
+    return open_inputs(TrainConfig(**config), workspace)
+
+
+@pytest.mark.parametrize("evaluate_only", [False, True])
+def test_weights_that_were_learned_with_other_tokens_are_refused(
+    workspace: Workspace, tmp_path: Path, evaluate_only: bool
+) -> None:
+    tokenizer = load("words", workspace)
+    twin = twin_of(tokenizer, tmp_path / "twin")
+    assert twin.vocab_size == tokenizer.vocab_size
+    checkpoint = write_checkpoint(tmp_path / "model", twin)
+    say(checkpoint, twin.fingerprint)
+    with pytest.raises(ConfigError, match="trained with another tokenizer") as raised:
+        opened(workspace, checkpoint, evaluate_only=evaluate_only)
+    assert raised.value.field == "checkpoint"
+    assert tokenizer.fingerprint in raised.value.expected
+    assert twin.fingerprint in raised.value.received
+
+
+def test_weights_of_the_same_tokens_are_taken(workspace: Workspace, tmp_path: Path) -> None:
+    """Also where the file differs, as a decoder's does, or where nothing says what it was."""
+    tokenizer = load("words", workspace)
+    checkpoint = write_checkpoint(tmp_path / "model", tokenizer)
+    assert opened(workspace, checkpoint).checkpoint == checkpoint
+    for fingerprint in (tokenizer.fingerprint, "of the decoder's copy", ""):
+        say(checkpoint, fingerprint)
+        assert opened(workspace, checkpoint).checkpoint == checkpoint
+    unknown = write_checkpoint(tmp_path / "unknown", twin_of(tokenizer, tmp_path / "twin"))
+    for content in ("{}", '{"start_url": "/"}', None):
+        (unknown / "manifest.json").unlink(missing_ok=True)
+        if content is not None:
+            (unknown / "manifest.json").write_text(content)
+        assert opened(workspace, unknown).checkpoint == unknown
+
+
+def test_gpt2_goes_on_with_a_tokenizer_that_has_no_padding(
+    workspace: Workspace, tmp_path: Path
+) -> None:
+    shards = tmp_path / "shards"
+    shutil.copytree(workspace.folder("shards") / "rows", shards)
+    (shards / "manifest.json").unlink()
+    for path in (shards / "tokenizer").glob("*.json"):
+        text = path.read_text("utf-8").replace("<pad>", "<fill>")
+        path.write_text(text.replace("pad_token", "fill_token"), "utf-8")
+    tokenizer = StudioTokenizer(shards / "tokenizer")
+    assert tokenizer.pad_id is None and tokenizer.sep_id
+    checkpoint = write_writer(tmp_path / "model", tokenizer, "gpt2")
+    config = json.loads((checkpoint / "config.json").read_text("utf-8"))
+    (checkpoint / "config.json").write_text(json.dumps({**config, "pad_token_id": None}), "utf-8")
+    inputs = opened(workspace, checkpoint, shards=str(shards), family="gpt2")
+    assert inputs.architecture.pad_token_id == tokenizer.sep_id
