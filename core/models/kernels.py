@@ -40,7 +40,7 @@ def dense(
         bias = None if bias is None else bias[slice(*columns)]
     # Two axes, or TensorFlow sums one kernel gradient per row of the batch.
     if bias is None:
-        outputs = ops.matmul(_flat(inputs), kernel)
+        outputs = engine.product(_flat(inputs), kernel)
     else:
         outputs = engine.dense(_flat(inputs), kernel, bias)
     return ops.reshape(outputs, (*ops.shape(inputs)[:-1], kernel.shape[-1]))

@@ -26,17 +26,58 @@ Tensor = Any
 
 def dense(inputs: Tensor, kernel: Tensor, bias: Tensor) -> Tensor:
     """Returns `inputs @ kernel + bias` for (T, I), (I, O) and (O,)."""
-    return inputs @ kernel + bias
+    return product(inputs, kernel) + bias
+
+
+def product(inputs: Tensor, kernel: Tensor) -> Tensor:
+    """Returns `inputs @ kernel` for (T, I) and (I, O)."""
+    return _product(inputs, kernel, 0)
 
 
 def product_with_rows(inputs: Tensor, table: Tensor) -> Tensor:
-    """Returns `inputs @ table.T` for (T, H) and (V, H).
+    """Returns `inputs @ table.T` for (T, H) and (V, H)."""
+    # Not `table.T`: on a CPU XLA would write all of the table anew, turned round.
+    return _product(inputs, table, 1)
 
-    On a CPU XLA would write all of the table anew: turned round in float32, or else in float32.
+
+def _product(inputs: Tensor, kernel: Tensor, axis: int) -> Tensor:
+    """Returns the sums of products over the last axis of (T, I) and one axis of a kernel."""
+    if inputs.dtype == kernel.dtype == jnp.bfloat16:
+        return _narrow_product(inputs, kernel, axis)
+    return _dot(inputs, kernel, 1, axis)
+
+
+def _dot(left: Tensor, right: Tensor, left_axis: int, right_axis: int, **options: Any) -> Tensor:
+    return jax.lax.dot_general(left, right, (((left_axis,), (right_axis,)), ((), ())), **options)
+
+
+def _narrow(inputs: Tensor, kernel: Tensor, axis: int) -> Tensor:
+    """Returns `_product` of bfloat16.
+
+    A CPU has products of bfloat16 that give float32. For others, and for a single row, XLA first
+    writes all of the kernel anew in float32, at each call.
     """
-    if table.dtype == jnp.float32:
-        return jax.lax.dot_general(inputs, table, (((1,), (1,)), ((), ())))
-    return inputs @ table.T
+
+    def on_cpu(inputs: Tensor, kernel: Tensor) -> Tensor:
+        rows = len(inputs)
+        several = inputs if rows > 1 else jnp.pad(inputs, ((0, 1), (0, 0)))
+        wide = _dot(several, kernel, 1, axis, preferred_element_type=jnp.float32)
+        return wide[:rows].astype(inputs.dtype)
+
+    def elsewhere(inputs: Tensor, kernel: Tensor) -> Tensor:
+        return _dot(inputs, kernel, 1, axis)
+
+    return jax.lax.platform_dependent(inputs, kernel, cpu=on_cpu, default=elsewhere)
+
+
+def _narrow_forward(inputs: Tensor, kernel: Tensor, axis: int) -> Any:
+    return _narrow(inputs, kernel, axis), (inputs, kernel)
+
+
+def _narrow_backward(axis: int, saved: Any, upstream: Tensor) -> Any:
+    inputs, kernel = saved
+    pair = (inputs, upstream) if axis == 0 else (upstream, inputs)
+    return _narrow(upstream, kernel, 1 - axis), _dot(*pair, 0, 0)
 
 
 def _places(shape: tuple[int, ...]) -> Tensor:
@@ -245,6 +286,8 @@ def _normal_cdf(values: Tensor) -> Tensor:
     return 0.5 * (1.0 + jax.lax.erf(values * SQRT_HALF))
 
 
+_narrow_product = jax.custom_vjp(_narrow, nondiff_argnums=(2,))
+_narrow_product.defvjp(_narrow_forward, _narrow_backward)
 _gathered = jax.custom_vjp(_gather, nondiff_argnums=(1,))
 _gathered.defvjp(_gather_forward, _gather_backward)
 layer_norm = jax.custom_vjp(_layer_norm, nondiff_argnums=(3,))

@@ -51,6 +51,11 @@ def dense(inputs: Tensor, kernel: Tensor, bias: Tensor) -> Tensor:
     return tf.custom_gradient(add)(tf.matmul(inputs, kernel), tf.convert_to_tensor(bias))
 
 
+def product(inputs: Tensor, kernel: Tensor) -> Tensor:
+    """Returns `inputs @ kernel` for (T, I) and (I, O)."""
+    return tf.matmul(inputs, kernel)
+
+
 def product_with_rows(inputs: Tensor, table: Tensor) -> Tensor:
     """Returns `inputs @ table.T` for (T, H) and (V, H)."""
     return tf.matmul(inputs, table, transpose_b=True)

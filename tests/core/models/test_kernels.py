@@ -61,6 +61,48 @@ print(json.dumps({
 }))
 """
 
+NARROW = """
+import json
+import jax
+import jax.numpy as jnp
+import numpy as np
+from core.models import kernels
+
+generator = np.random.default_rng(0)
+def random(*shape):
+    return jnp.asarray(generator.normal(0, 1, shape), jnp.bfloat16)
+
+def dense(x, kernel): return kernels.dense(x, kernel)
+def rows(x, table): return kernels.tied_logits(x, table)
+def plain_dense(x, kernel): return x @ kernel
+def plain_rows(x, table): return x @ table.T
+
+def furthest(narrow, wide):
+    wide = np.asarray(wide)
+    return float(np.abs(np.asarray(narrow, np.float32) - wide).max() / np.abs(wide).max())
+
+def compare(ours, plain, x, kernel):
+    wide = [one.astype(jnp.float32) for one in (x, kernel)]
+    def loss(function):
+        return lambda *arguments: jnp.sum(jnp.sin(function(*arguments).astype(jnp.float32)))
+    narrow = jax.grad(loss(ours), (0, 1))(x, kernel)
+    compiled = jax.jit(ours).lower(x, kernel).compile().as_text()
+    shape = ",".join(map(str, kernel.shape))
+    return {
+        "value": furthest(ours(x, kernel), plain(*wide)),
+        "gradients": [furthest(*p) for p in zip(narrow, jax.grad(loss(plain), (0, 1))(*wide))],
+        "dtypes": sorted({str(one.dtype) for one in narrow}),
+        "widened": f"f32[{shape}]" in compiled,
+    }
+
+print(json.dumps({
+    f"{name} {count}": compare(ours, plain, random(count, 40), random(*shape))
+    for name, ours, plain, shape in (
+        ("dense", dense, plain_dense, (40, 56)), ("rows", rows, plain_rows, (56, 40)))
+    for count in (1, 5)
+}))
+"""
+
 DROPOUT = """
 import json
 from hashlib import sha256
@@ -90,6 +132,14 @@ def test_gradients_by_hand_are_right(engine: str) -> None:
     for name, (values, gradients) in run_on(engine, GRADIENTS).items():
         assert values < 2e-6, name
         assert gradients < 2e-5, name
+
+
+def test_products_of_bfloat16_are_right_and_widen_no_weights_on_a_cpu() -> None:
+    for name, found in run_on("jax", NARROW).items():
+        assert found["value"] < 0.01, name
+        assert max(found["gradients"]) < 0.05, name
+        assert found["dtypes"] == ["bfloat16"], name
+        assert not found["widened"], name
 
 
 def test_dropout_drops_its_share_and_the_same_on_both_engines() -> None:
