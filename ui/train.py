@@ -136,6 +136,7 @@ def _misfits(name: str, workspace: Workspace) -> dict[str, str]:
     if not name:
         return {}
     try:
+        workspace.confine_artifact("shards", name, field="shards")
         if is_far(name, workspace):
             return {}
         shards = open_shards(name, workspace)

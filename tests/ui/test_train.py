@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import gradio as gr
@@ -15,7 +17,7 @@ from core.shards.build import build
 from core.shards.read import open_shards
 from core.shards.storage import RemoteFolder, upload_folder
 from core.tokenizer import train
-from core.workspace import Workspace
+from core.workspace import ALLOWED_PATHS_VARIABLE, Workspace
 from tests.texts import write_sentences
 from ui import layout
 from ui import shards as shards_tab
@@ -105,6 +107,19 @@ def test_shards_that_lie_elsewhere_are_left_for_the_run_to_fetch(
     open_shards("far", workspace)
     assert "Not offered: t5" in offer("far", "roberta", "mlm", "flax", shown("flax", "t5"))[2]
     assert "masked" in shards_tab._show_row("far", workspace)
+
+
+def test_shards_where_the_page_may_not_read_are_not_looked_at(
+    workspace: Workspace,
+    offer: Callable[..., list[Any]],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    folder = shutil.copytree(workspace.find("shards", "mlm").path, tmp_path / "rows")
+    asked = (str(folder), "roberta", "mlm", "flax", shown("flax", "roberta"))
+    assert len(offer(*asked)[0]["choices"]) == 6
+    monkeypatch.setenv(ALLOWED_PATHS_VARIABLE, str(tmp_path))
+    assert len(offer(*asked)[0]["choices"]) == 4
 
 
 def test_the_tab_says_where_the_numbers_are_from() -> None:

@@ -32,10 +32,16 @@ _BEGINNINGS = (
 
 
 def architecture_of(name: str | None, workspace: Workspace) -> Architecture | None:
-    """Returns the dimensions of a model, here or fetched from the Hub; None where none is known."""
-    if not name or must_be_fetched(name, workspace):
+    """Returns the dimensions of a model, here or fetched from the Hub; None where none is known.
+
+    Of a folder that the page may not read, none is.
+    """
+    if not name:
         return None
     try:
+        workspace.confine_artifact("model", name, field="model")
+        if must_be_fetched(name, workspace):
+            return None
         return hf.read_architecture(_folder_of(name, workspace))
     except StudioError:
         return None
