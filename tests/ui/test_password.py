@@ -122,6 +122,23 @@ def test_a_person_signs_in(url: str) -> None:
         assert visitor.outside == []
 
 
+@pytest.mark.slow
+def test_a_proxy_that_hides_the_host_is_named_at_the_sign_in(url: str) -> None:
+    find_chromium()
+
+    def pass_on(route: Any) -> None:
+        headers = {**route.request.headers, "origin": "https://studio.example"}
+        route.fulfill(response=route.fetch(headers=headers))
+
+    with visiting(url) as visit:
+        visitor = visit(ready="form")
+        visitor.page.route("**/login", pass_on)
+        visitor.page.get_by_label("Name").fill("ann")
+        visitor.page.get_by_label("Password").fill("open sesame")
+        visitor.page.get_by_role("button", name="Sign in").click()
+        visitor.page.get_by_text("A reverse proxy before it must pass the Host on").wait_for()
+
+
 def test_wrong_passwords_take_a_while() -> None:
     passwords = Passwords([("ann", "a"), ("ben", "ü")])
     started = time.monotonic()
