@@ -4,7 +4,7 @@ import ast
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ from core.errors import StudioError
 from core.runs.folder import RunFolder
 from core.store import RunRow, Store
 from core.workspace import Workspace
-from ui import layout, runs
+from ui import layout, runs, strip
 from ui.parts import disk
 from ui.parts.run_rows import alert_kinds, ending_of, notices_of
 
@@ -214,6 +214,17 @@ def test_the_settings_of_another_version_are_not_put_into_a_form(store: Store) -
     add_run(store, "run", config={"gone": 1})
     with pytest.raises(StudioError):
         runs._clone("run", store, {})
+
+
+def test_an_open_page_can_tell_that_the_app_was_started_anew(tmp_path: Path, store: Store) -> None:
+    def start_app() -> Callable[..., dict[str, Any]]:
+        with gr.Blocks():
+            line = strip.render(Workspace(tmp_path), store, list(TABS))
+        [ask] = line.server_fns
+        return ask
+
+    first, second = start_app(), start_app()
+    assert first({})["app"] == first({})["app"] != second({})["app"]
 
 
 def test_what_is_on_the_disk_is_told_once(tmp_path: Path, store: Store) -> None:
