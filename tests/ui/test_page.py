@@ -135,6 +135,17 @@ def test_the_table_takes_only_what_is_new(tmp_path: Path, store: Store) -> None:
     assert first["label"] == "done"
 
 
+def test_a_run_that_was_deleted_elsewhere_is_said_to_be_gone(tmp_path: Path, store: Store) -> None:
+    ask = answers(Workspace(tmp_path), store)["list_runs"]
+    add_run(store, "first")
+    add_run(store, "second")
+    question = {"newest": 2, "open": ["first", "second"]}
+    assert ask(question)["gone"] == []
+    store.remove_run("first")
+    answer = ask(question)
+    assert (answer["gone"], [run["id"] for run in answer["runs"]]) == (["first"], ["second"])
+
+
 def test_a_run_shows_its_settings_and_its_command(tmp_path: Path, store: Store) -> None:
     add_run(store, "run")
     detail = answers(Workspace(tmp_path), store)["run_detail"]({"run": "run"})
