@@ -498,3 +498,17 @@ def test_names_from_outside_are_text(studio: tuple[str, Store]) -> None:
         page.wait_for_timeout(500)
         assert page.evaluate("window.hacked") is None
         assert page.locator("#tab-runs img").count() == 0
+
+
+def test_a_link_leads_to_a_run_that_is_older_than_those_listed(studio: tuple[str, Store]) -> None:
+    url, store = studio
+    for name in map(str, range(101)):
+        config = TrainConfig(name=name, shards="rows").model_dump(mode="json")
+        add_run(store, id=f"train-{name}", stage="train", name=name, state="done", config=config)
+    with visiting(url) as visit:
+        visitor = visit("/#runs/train-0")
+        detail = visitor.page.locator(".ps-detail")
+        detail.get_by_text("train-0", exact=True).wait_for()
+        visitor.page.evaluate("location.hash = 'runs/train-1000'")
+        detail.get_by_text("There is no run train-1000").wait_for()
+        assert visitor.errors == []

@@ -128,11 +128,31 @@ def test_the_table_takes_only_what_is_new(tmp_path: Path, store: Store) -> None:
     [second, first] = ask({})["runs"]
     assert second["progress"] == "5 of 10 documents"
     newest = {"newest": second["position"]}
+    assert [run["id"] for run in ask(newest)["runs"]] == ["second"], "what runs is always told"
+    store.update_run("second", state="done")
     assert ask(newest)["runs"] == []
     assert [run["id"] for run in ask({**newest, "open": ["second"]})["runs"]] == ["second"]
     add_run(store, "third")
     assert [run["id"] for run in ask(newest)["runs"]] == ["third"]
     assert first["label"] == "done"
+
+
+def test_old_runs_are_told_of_where_they_run_or_are_asked_for(
+    tmp_path: Path, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(runs, "_FIRST_RUNS", 2)
+    ask = answers(Workspace(tmp_path), store)["list_runs"]
+    for run, state in (
+        ("asked", "done"),
+        ("old", "done"),
+        ("runs", "running"),
+        ("stops", "stopping"),
+    ):
+        add_run(store, run, state)
+    for run in ("new", "newest"):
+        add_run(store, run)
+    listed = [run["id"] for run in ask({"open": ["asked"]})["runs"]]
+    assert listed == ["newest", "new", "stops", "runs", "asked"]
 
 
 def test_a_run_that_was_deleted_elsewhere_is_said_to_be_gone(tmp_path: Path, store: Store) -> None:

@@ -411,11 +411,17 @@ const tellMissed = (id) => {
   missed = id;
 };
 
-const wantedRun = () => {
+// The run in the page's address. It may be older than those that are listed.
+const namedRun = () => {
   const { tab, argument } = studio.place();
-  if (tab === "runs" && rows.has(argument)) {
+  return tab === "runs" ? argument : "";
+};
+
+const wantedRun = () => {
+  const named = namedRun();
+  if (rows.has(named)) {
     byHand = true;
-    return argument;
+    return named;
   }
   if (byHand && rows.has(selected)) return selected;
   const sorted = [...rows.values()].map(({ run }) => run).sort((a, b) => b.position - a.position);
@@ -431,10 +437,12 @@ const ask = async () => {
   if (!studio.isShown(element)) return;
   const newest = Math.max(0, ...[...rows.values()].map(({ run }) => run.position));
   // The newest one too: where it was deleted, the next run takes its place in the order.
-  const open = [...rows.values()].map(({ run }) => run).filter((run) => mayChange(run) || run.position === newest).map((run) => run.id);
+  const known = [...rows.values()].map(({ run }) => run).filter((run) => mayChange(run) || run.position === newest).map((run) => run.id);
+  const named = namedRun();
+  const open = [...new Set([named, selected, ...known])].filter(Boolean);
   const answer = await studio.ask(server.list_runs, { newest, open });
   if (answer.problem) throw new Error(answer.problem.problem);
-  const gone = answer.gone.includes(selected) ? selected : "";
+  const gone = answer.gone.find((id) => id === selected || id === named) ?? "";
   answer.gone.forEach(forget);
   takeRows(answer.runs);
   drawQueue(answer.slots);
