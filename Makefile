@@ -1,9 +1,12 @@
 # Two commands matter: `make run` and `make test`. Both do all the set-up they need.
 VENV := .venv
 PYTHON := $(VENV)/bin/python
-HOST ?= 127.0.0.1
-PORT ?= 7860
-WORKSPACE ?= workspace
+# Set by `make run HOST=...` alone: shells and CI systems export these names for themselves.
+HOST = 127.0.0.1
+PORT = 7860
+# Where it is empty, STUDIO_HOME or ./workspace is taken.
+WORKSPACE =
+IN_WORKSPACE = $(if $(WORKSPACE),--workspace $(WORKSPACE))
 # A file's tests stay together, for they share what they have trained; slow files go first.
 PYTEST := $(PYTHON) -m pytest -n logical --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 PIP_INSTALL := $(PYTHON) -m pip install --quiet --disable-pip-version-check -c constraints.txt
@@ -12,10 +15,10 @@ PIP_INSTALL := $(PYTHON) -m pip install --quiet --disable-pip-version-check -c c
 .DEFAULT_GOAL := run
 
 run: setup ## start the page; with an empty workspace, the quickstart too
-	$(PYTHON) app.py --host $(HOST) --port $(PORT) --workspace $(WORKSPACE) --quickstart
+	$(PYTHON) app.py --host $(HOST) --port $(PORT) $(IN_WORKSPACE) --quickstart
 
 quickstart: setup ## the same without the page
-	$(PYTHON) -m core quickstart --workspace $(WORKSPACE)
+	$(PYTHON) -m core quickstart $(IN_WORKSPACE)
 
 test: setup-dev ## the tests but the longest; what the machine lacks is skipped by name
 	$(PYTEST) -m "not long"

@@ -267,6 +267,21 @@ class Workspace:
                 field=field,
             )
 
+    def confine_artifact(self, kind: str, reference: str, *, field: str) -> None:
+        """Refuses a folder elsewhere where an artifact is named; ../ leads out of the shelf too.
+
+        Raises:
+            ConfigError: With the field's name.
+        """
+        if "://" in reference or "::" in reference:
+            self.confine(reference, field=field)
+        named = self.folder(kind) / reference
+        self.confine(str(named), field=field)
+        if (named / MANIFEST_FILE).is_file():
+            return  # A name goes before a folder called so where the app was started.
+        if Path(reference).expanduser().exists():
+            self.confine(reference, field=field)
+
     def _known_names(self, kind: str) -> str:
         names = [artifact.name for artifact in self.list(kind)]
         return ", ".join(names[:10]) if names else f"the {kind} in {self.root} (there are none yet)"

@@ -141,6 +141,36 @@ def test_make_run_starts_the_page_and_the_quickstart(tmp_path: Path) -> None:
         end_all_processes_of(tmp_path)
 
 
+def recipe_of(*arguments: str, **environment: str) -> list[list[str]]:
+    """Returns the commands that make would run."""
+    ended = subprocess.run(
+        ["make", "--dry-run", *arguments],
+        cwd=ROOT,
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return [shlex.split(line) for line in ended.stdout.splitlines()]
+
+
+@pytest.mark.parametrize(("target", "program"), [("run", "app.py"), ("quickstart", "quickstart")])
+def test_make_leaves_the_workspace_to_studio_home(target: str, program: str) -> None:
+    [command] = [line for line in recipe_of(target) if program in line]
+    assert "--workspace" not in command
+    [command] = [line for line in recipe_of(target, "WORKSPACE=there") if program in line]
+    assert command[command.index("--workspace") + 1] == "there"
+
+
+def test_make_run_does_not_take_what_a_shell_exports() -> None:
+    exported = {"HOST": "build-7.example", "PORT": "1", "WORKSPACE": "/home/ci"}
+    [command] = [line for line in recipe_of("run", **exported) if "app.py" in line]
+    words = "app.py --host 127.0.0.1 --port 7860 --quickstart"
+    assert command[1:] == words.split()
+    [command] = [line for line in recipe_of("run", "HOST=0.0.0.0", **exported) if "app.py" in line]
+    assert "0.0.0.0" in command
+
+
 def wait_for_page(url: str) -> bytes:
     deadline = time.monotonic() + 120
     while True:
@@ -202,19 +232,36 @@ def test_every_link_in_the_docs_leads_somewhere() -> None:
             assert (page.parent / target).exists(), f"{page.name}: {target}"
 
 
-def test_every_flag_that_the_docs_name_exists() -> None:
-    known = {
+def known_flags() -> set[str]:
+    return {
         flag_of(name, field)
         for model in STAGE_CONFIGS.values()
         for owner in [model, *(f.annotation for f in model.model_fields.values())]
         if hasattr(owner, "model_fields")
         for name, field in owner.model_fields.items()
     }
+
+
+def flag_rows() -> list[list[str]]:
+    """Returns the cells of the table of flags: nothing, the original's, ours, what to know."""
     rows = [line.split("|") for line in FLAGS.splitlines() if line.startswith("| `--")]
     assert rows
-    for row in rows:
+    return rows
+
+
+def test_every_flag_that_the_docs_name_exists() -> None:
+    known = known_flags()
+    for row in flag_rows():
         for flag in re.findall(r"--([a-z][a-z0-9-]*)", row[2]):
             assert flag in known, flag
+
+
+def test_no_flag_that_exists_is_said_to_be_missing() -> None:
+    known = known_flags()
+    for row in flag_rows():
+        if row[2].strip().startswith("none"):
+            for flag in re.findall(r"`--(\w+)`", row[1]):
+                assert flag.replace("_", "-") not in known, flag
 
 
 def core_commands_in(page: str) -> list[list[str]]:

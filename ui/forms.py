@@ -13,7 +13,6 @@ import re
 import reprlib
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import partial
-from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Generic, TypeVar
 
@@ -32,7 +31,7 @@ from core.config import (
     title_of,
 )
 from core.errors import ConfigError, StudioError
-from core.workspace import KINDS, MANIFEST_FILE, Workspace
+from core.workspace import Workspace
 from ui import present
 from ui.assets import script
 from ui.parts.artifacts import follow_newest, list_names
@@ -382,19 +381,7 @@ class Form(Generic[ConfigT]):
             if extra["path"]:
                 self._workspace.confine(value, field=name)
             elif extra["artifact"] and value:
-                self._confine_artifact(extra["artifact"], value, name)
-
-    def _confine_artifact(self, kind: str, value: str, field: str) -> None:
-        """Refuses a folder elsewhere where an artifact is named; ../ leads out of the shelf too."""
-        if "://" in value or "::" in value:
-            self._workspace.confine(value, field=field)
-        if kind in KINDS:
-            named = self._workspace.folder(kind) / value
-            self._workspace.confine(str(named), field=field)
-            if (named / MANIFEST_FILE).is_file():
-                return  # A name goes before a folder called so where the app was started.
-        if Path(value).expanduser().exists():
-            self._workspace.confine(value, field=field)
+                self._workspace.confine_artifact(extra["artifact"], value, field=name)
 
     def _to_value(self, name: str, raw: Any) -> Any:
         return _to_value(self.model.model_fields[name], raw)

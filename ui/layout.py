@@ -25,7 +25,7 @@ def build_page(workspace: Workspace) -> gr.Blocks:
     store = Store.open(workspace)
     with gr.Blocks(title=_TITLE, analytics_enabled=False, delete_cache=_UPLOADS_KEPT) as page:
         gr.HTML(_header(workspace))
-        line = strip.render(page, workspace, store, list(_TABS))
+        line = strip.render(workspace, store, list(_TABS))
         with gr.Tabs(elem_id="tabs", overflow_behavior="wrap"):
             with _tab("corpus", "The text to learn from. The tokenizer and the shards use it."):
                 text = corpus.render(workspace)

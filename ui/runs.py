@@ -22,9 +22,9 @@ from core.runs.client import (
 )
 from core.runs.commands import python_lines, shell_line
 from core.runs.folder import RunFolder
-from core.runs.slots import get_slots
+from core.runs.slots import MOST_SLOTS, get_slots
 from core.stages import parse_stage_config, title_of_stage
-from core.store import RunRow, Store
+from core.store import ACTIVE_STATES, RunRow, Store
 from core.workspace import Workspace
 from ui import charts
 from ui.assets import script
@@ -160,20 +160,23 @@ Answer = Callable[..., dict[str, Any]]
 def _list_function(store: Store) -> Answer:
     @answering
     def list_runs(question: dict[str, Any]) -> dict[str, Any]:
-        """Returns the runs newer than `newest`, and those `open` at the last look."""
+        """Returns the runs newer than `newest`, those `open`, and which of the latter are gone.
+
+        Of all runs only the newest are listed, of those under way each one.
+        """
         newest = int(question.get("newest", 0))
-        listed = store.list_runs(limit=_FIRST_RUNS)
-        changed = [store.get_run(str(run)) for run in question.get("open", [])[:_FIRST_RUNS]]
-        rows = {
-            row.id: row for row in [*listed, *changed] if row and _is_news(row, newest, changed)
+        new = [row for row in store.list_runs(limit=_FIRST_RUNS) if row.position > newest]
+        active = store.list_runs(states=ACTIVE_STATES, limit=MOST_SLOTS)
+        asked = [str(run) for run in question.get("open", [])[:_FIRST_RUNS]]
+        found = {run: store.get_run(run) for run in asked}
+        rows = {row.id: row for row in [*new, *active, *found.values()] if row}
+        return {
+            "runs": [summarize(row) for row in rows.values()],
+            "gone": [run for run, row in found.items() if row is None],
+            "slots": get_slots(store),
         }
-        return {"runs": [summarize(row) for row in rows.values()], "slots": get_slots(store)}
 
     return list_runs
-
-
-def _is_news(row: RunRow, newest: int, changed: list[RunRow | None]) -> bool:
-    return row.position > newest or any(one and one.id == row.id for one in changed)
 
 
 def _detail_function(workspace: Workspace, store: Store) -> Answer:

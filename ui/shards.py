@@ -42,6 +42,10 @@ _ASKED = {
     "denoising": "The decoder must say",
 }
 _HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
+_FAR = """
+<p class="ps-note">These rows aren't on this machine. A run that learns from them fetches them
+first; then they can be shown here.</p>
+"""
 _NONE_YET = markup.empty_state(
     "No shards yet", "What you build appears here, with its counts and a look into its rows."
 )
@@ -188,6 +192,8 @@ def _list(found: list[Artifact]) -> str:
 def _show_row(name: str, workspace: Workspace) -> str:
     """Returns a row of the shards, decoded, and what a model gets of it in some training step.
 
+    Of shards that lie elsewhere it says so: fetching them may take long.
+
     Raises:
         StudioError: There is no row to show, or no tokenizer that fits the objective.
     """
@@ -195,10 +201,12 @@ def _show_row(name: str, workspace: Workspace) -> str:
 
     from core.objectives import ObjectiveSettings, create_objective
     from core.shards.layout import with_noise
-    from core.shards.read import open_shards
+    from core.shards.read import is_far, open_shards
     from core.tokenizer import load
     from core.tokenizer.vocabulary import vocabulary_of
 
+    if is_far(name, workspace):
+        return _FAR
     shards = open_shards(name, workspace)
     rows = shards.train if len(shards.train) else shards.validation
     tokenizer = load(str(shards.tokenizer_folder), workspace) if shards.tokenizer_folder else None

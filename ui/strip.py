@@ -5,8 +5,8 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
-from functools import cache
 from typing import Any
+from uuid import uuid4
 
 import gradio as gr
 
@@ -29,28 +29,23 @@ _TEMPLATE = """
 """
 
 
-def render(page: gr.Blocks, workspace: Workspace, store: Store, tabs: list[str]) -> gr.HTML:
+def render(workspace: Workspace, store: Store, tabs: list[str]) -> gr.HTML:
     """Makes the line. Its `artifacts` event fires when an artifact has come or gone."""
     return gr.HTML(
         html_template=_TEMPLATE,
         js_on_load=script("strip.js"),
-        server_functions=[_status_function(page, workspace, store)],
+        server_functions=[_status_function(workspace, store)],
         elem_classes=["ps-strip-host"],
         tabs=tabs,
         workspace=fingerprint_of(str(workspace.root)),
     )
 
 
-def _status_function(
-    page: gr.Blocks, workspace: Workspace, store: Store
-) -> Callable[..., dict[str, Any]]:
+def _status_function(workspace: Workspace, store: Store) -> Callable[..., dict[str, Any]]:
     keep_worker = _WorkerKeeper(workspace)
-
-    @cache
-    def page_fingerprint() -> str:
-        """Returns what tells a page that is open whether it still talks to its own like."""
-        blocks = [f"{number} {block.get_block_name()}" for number, block in page.blocks.items()]
-        return fingerprint_of([str(workspace.root), *blocks])
+    # An app that was started anew refuses what the menus of an open page offer, even if it is the
+    # very same: it has told that page of no choices. So each has a name of its own.
+    app = uuid4().hex
 
     @answering
     def studio_status(_: dict[str, Any]) -> dict[str, Any]:
@@ -65,7 +60,7 @@ def _status_function(
             "last": summarize(ended[0]) if ended else None,
             "notices": [one for row in [*running, *ended] for one in notices_of(row)],
             "artifacts": artifacts.revision(workspace),
-            "page": page_fingerprint(),
+            "app": app,
         }
 
     return studio_status

@@ -15,7 +15,7 @@ from core.models.finding import must_be_fetched
 from core.models.registry import count_parameters
 from core.objectives import objectives_of_family
 from core.presets import write_up_of
-from core.shards.read import is_on_hub
+from core.shards.read import is_far
 from core.store import Store
 from core.training import preflight, recipe
 from core.training.devices import choose, find_hardware
@@ -38,8 +38,8 @@ says whether it fits, how long the run takes and what it costs. It runs on this 
 booked.</p>
 """
 _FETCHED_FIRST = """
-<p class="ps-note">The shards or the checkpoint are on the Hub. The run fetches them first; then it
-is known whether all fits together.</p>
+<p class="ps-note">The shards or the checkpoint aren't on this machine. The run fetches them first;
+then it is known whether all fits together.</p>
 """
 _NO_SHARDS = """
 <p class="ps-note ps-without-shards">No shards are chosen above, so say what they would be like: the
@@ -136,6 +136,9 @@ def _misfits(name: str, workspace: Workspace) -> dict[str, str]:
     if not name:
         return {}
     try:
+        workspace.confine_artifact("shards", name, field="shards")
+        if is_far(name, workspace):
+            return {}
         shards = open_shards(name, workspace)
         if shards.tokenizer_folder is None:
             return {}
@@ -224,7 +227,7 @@ def _render_preflight(workspace: Workspace, store: Store, base: Form[TrainConfig
         "preflight",
         workspace,
         base=base,
-        check=lambda config: preflight.check(config, workspace),
+        check=lambda config: _check_on_tpu(config, workspace),
     )
     launcher = Launcher("preflight", form, workspace, _foresee_check, _summarize_check)
     with gr.Column(elem_classes=["ps-card", "ps-preflight-form"]):
@@ -234,6 +237,11 @@ def _render_preflight(workspace: Workspace, store: Store, base: Form[TrainConfig
         launcher.render_start("Check on a TPU", "secondary")
         render_report(workspace, store, form)
     return launcher
+
+
+def _check_on_tpu(config: PreflightConfig, workspace: Workspace) -> None:
+    if not _is_far(config, workspace):
+        preflight.check(config, workspace)
 
 
 def _foresee_check(config: PreflightConfig) -> Forecast:
@@ -246,7 +254,7 @@ def _summarize_check(config: PreflightConfig) -> str:
 
 def _is_far(config: TrainConfig, workspace: Workspace) -> bool:
     """Tells whether the run begins with a download, which no form should wait for."""
-    return must_be_fetched(config.checkpoint, workspace) or is_on_hub(config.shards, workspace)
+    return must_be_fetched(config.checkpoint, workspace) or is_far(config.shards, workspace)
 
 
 def _forecast(config: TrainConfig, workspace: Workspace) -> Forecast:

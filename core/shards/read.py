@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from core.errors import MissingDataError, ShardError
+from core.errors import MissingDataError, ShardError, StudioError
 from core.events import Reporter
 from core.hub.client import parse_hub_id
 from core.shards.layout import id_dtype
@@ -31,7 +31,7 @@ from core.shards.records import (
     parse_file_name,
     sniff,
 )
-from core.shards.storage import fetch_shards, hub_address, is_address
+from core.shards.storage import fetch_shards, hub_address, is_address, is_cached
 from core.workspace import (
     MANIFEST_FILE,
     Manifest,
@@ -274,6 +274,20 @@ def is_on_hub(reference: str, workspace: Workspace) -> bool:
     """Tells whether a reference is an id on the Hub, and nothing here is called so."""
     here = (workspace.folder("shards") / reference, Path(reference).expanduser())
     return parse_hub_id(reference) is not None and not any(path.exists() for path in here)
+
+
+def is_far(reference: str, workspace: Workspace) -> bool:
+    """Tells whether opening shards asks a store elsewhere, and perhaps takes a download.
+
+    Of an artifact that lies elsewhere, a copy in the cache is opened without asking.
+    """
+    if is_address(reference) or is_on_hub(reference, workspace):
+        return True
+    try:
+        manifest = workspace.find("shards", reference).manifest
+    except StudioError:
+        return False  # Opening them says what is wrong.
+    return is_address(manifest.location) and not is_cached(manifest.fingerprint, workspace)
 
 
 def _is_bare_folder(reference: str, workspace: Workspace) -> bool:

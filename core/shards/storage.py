@@ -220,6 +220,11 @@ def fetch_shards(
     return _fetch_bare(remote, stored, cache, reporter)
 
 
+def is_cached(fingerprint: str, workspace: Workspace) -> bool:
+    """Tells whether a whole copy of shards from elsewhere is here."""
+    return _find_copy(workspace.cache / "shards", fingerprint) is not None
+
+
 def _fetch_with_manifest(
     remote: RemoteFolder, cache: Path, reporter: Reporter, fingerprint: str
 ) -> Path:

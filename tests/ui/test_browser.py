@@ -404,6 +404,22 @@ def test_the_number_of_runs_at_a_time_is_set_in_the_page(studio: tuple[str, Stor
         visitor.wait_for(lambda: slots.input_value() == "3", A_PAGE_SECONDS, "three, still")
 
 
+def test_a_run_that_is_deleted_elsewhere_leaves_the_table(studio: tuple[str, Store]) -> None:
+    url, store = studio
+    for name in ("kept", "deleted"):
+        config = TrainConfig(name=name, shards="rows").model_dump(mode="json")
+        add_run(store, id=f"train-{name}", stage="train", name=name, state="done", config=config)
+    with visiting(url) as visit:
+        visitor = visit("/#runs/train-deleted")
+        detail = visitor.page.locator(".ps-detail")
+        detail.get_by_role("heading", name="Training deleted").wait_for()
+        store.remove_run("train-deleted")
+        detail.get_by_text("There is no run train-deleted").wait_for()
+        detail.get_by_role("heading", name="Training kept").wait_for()
+        assert visitor.page.get_by_role("button", name="train-deleted").count() == 0
+        assert visitor.errors == []
+
+
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
 def test_it_fits_a_phone(studio: tuple[str, Store], dark: bool) -> None:
     with visiting(studio[0], width=390, height=844, dark=dark) as visit:
@@ -482,3 +498,17 @@ def test_names_from_outside_are_text(studio: tuple[str, Store]) -> None:
         page.wait_for_timeout(500)
         assert page.evaluate("window.hacked") is None
         assert page.locator("#tab-runs img").count() == 0
+
+
+def test_a_link_leads_to_a_run_that_is_older_than_those_listed(studio: tuple[str, Store]) -> None:
+    url, store = studio
+    for name in map(str, range(101)):
+        config = TrainConfig(name=name, shards="rows").model_dump(mode="json")
+        add_run(store, id=f"train-{name}", stage="train", name=name, state="done", config=config)
+    with visiting(url) as visit:
+        visitor = visit("/#runs/train-0")
+        detail = visitor.page.locator(".ps-detail")
+        detail.get_by_text("train-0", exact=True).wait_for()
+        visitor.page.evaluate("location.hash = 'runs/train-1000'")
+        detail.get_by_text("There is no run train-1000").wait_for()
+        assert visitor.errors == []

@@ -62,6 +62,12 @@ def test_behind_a_password_any_name_will_do() -> None:
     assert refused == 403
 
 
+def test_a_refusal_says_what_a_reverse_proxy_must_do() -> None:
+    status, said = ask(OwnPagesOnly(answering(200), local_names_only=True), "/login")
+    assert status == 403
+    assert b"proxy_set_header Host $http_host;" in said and b"ProxyPreserveHost On" in said
+
+
 def test_what_is_local() -> None:
     assert all(map(is_local, ("localhost", "127.0.0.1", "127.8.8.8", "::1")))
     assert not any(map(is_local, ("0.0.0.0", "10.0.0.1", "example.org", "")))

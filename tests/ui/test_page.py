@@ -4,7 +4,7 @@ import ast
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ from core.errors import StudioError
 from core.runs.folder import RunFolder
 from core.store import RunRow, Store
 from core.workspace import Workspace
-from ui import layout, runs
+from ui import layout, runs, strip
 from ui.parts import disk
 from ui.parts.run_rows import alert_kinds, ending_of, notices_of
 
@@ -128,11 +128,42 @@ def test_the_table_takes_only_what_is_new(tmp_path: Path, store: Store) -> None:
     [second, first] = ask({})["runs"]
     assert second["progress"] == "5 of 10 documents"
     newest = {"newest": second["position"]}
+    assert [run["id"] for run in ask(newest)["runs"]] == ["second"], "what runs is always told"
+    store.update_run("second", state="done")
     assert ask(newest)["runs"] == []
     assert [run["id"] for run in ask({**newest, "open": ["second"]})["runs"]] == ["second"]
     add_run(store, "third")
     assert [run["id"] for run in ask(newest)["runs"]] == ["third"]
     assert first["label"] == "done"
+
+
+def test_old_runs_are_told_of_where_they_run_or_are_asked_for(
+    tmp_path: Path, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(runs, "_FIRST_RUNS", 2)
+    ask = answers(Workspace(tmp_path), store)["list_runs"]
+    for run, state in (
+        ("asked", "done"),
+        ("old", "done"),
+        ("runs", "running"),
+        ("stops", "stopping"),
+    ):
+        add_run(store, run, state)
+    for run in ("new", "newest"):
+        add_run(store, run)
+    listed = [run["id"] for run in ask({"open": ["asked"]})["runs"]]
+    assert listed == ["newest", "new", "stops", "runs", "asked"]
+
+
+def test_a_run_that_was_deleted_elsewhere_is_said_to_be_gone(tmp_path: Path, store: Store) -> None:
+    ask = answers(Workspace(tmp_path), store)["list_runs"]
+    add_run(store, "first")
+    add_run(store, "second")
+    question = {"newest": 2, "open": ["first", "second"]}
+    assert ask(question)["gone"] == []
+    store.remove_run("first")
+    answer = ask(question)
+    assert (answer["gone"], [run["id"] for run in answer["runs"]]) == (["first"], ["second"])
 
 
 def test_a_run_shows_its_settings_and_its_command(tmp_path: Path, store: Store) -> None:
@@ -214,6 +245,17 @@ def test_the_settings_of_another_version_are_not_put_into_a_form(store: Store) -
     add_run(store, "run", config={"gone": 1})
     with pytest.raises(StudioError):
         runs._clone("run", store, {})
+
+
+def test_an_open_page_can_tell_that_the_app_was_started_anew(tmp_path: Path, store: Store) -> None:
+    def start_app() -> Callable[..., dict[str, Any]]:
+        with gr.Blocks():
+            line = strip.render(Workspace(tmp_path), store, list(TABS))
+        [ask] = line.server_fns
+        return ask
+
+    first, second = start_app(), start_app()
+    assert first({})["app"] == first({})["app"] != second({})["app"]
 
 
 def test_what_is_on_the_disk_is_told_once(tmp_path: Path, store: Store) -> None:

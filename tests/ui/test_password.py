@@ -14,7 +14,7 @@ import pytest
 from gradio_client import Client
 from gradio_client.exceptions import AppError, AuthenticationError
 
-from tests.ui.browser import find_chromium, running_app, visiting
+from tests.ui.browser import Visitor, find_chromium, running_app, visiting
 from tests.ui.strangers import Stranger, gradio_routes, ways_to
 from ui.parts.doors import Passwords, by_sign_in
 
@@ -103,23 +103,54 @@ def test_programs_sign_in(url: str) -> None:
         client.predict("nowhere", "a <mask>", 5, api_name="/fill_mask")
 
 
+def give_password(visitor: Visitor, password: str) -> None:
+    visitor.page.get_by_label("Name").fill("ann")
+    visitor.page.get_by_label("Password").fill(password)
+    visitor.page.get_by_role("button", name="Sign in").click()
+
+
 @pytest.mark.slow
 def test_a_person_signs_in(url: str) -> None:
     find_chromium()
     with visiting(url) as visit:
         visitor = visit(ready="form")
-        visitor.page.get_by_label("Name").fill("ann")
-        visitor.page.get_by_label("Password").fill("wrong")
-        visitor.page.get_by_role("button", name="Sign in").click()
+        give_password(visitor, "wrong")
         visitor.page.get_by_text("That name and password don't fit.").wait_for()
-        visitor.page.get_by_label("Password").fill("open sesame")
-        visitor.page.get_by_role("button", name="Sign in").click()
+        give_password(visitor, "open sesame")
         visitor.page.wait_for_selector(".ps-strip b, .ps-strip-text")
         for tab in ("Tokenizer", "Shards", "Train", "Runs", "Playground", "Corpus"):
             visitor.open(tab)
         refused = [text for text in visitor.errors if "401" in text or "400" in text]
         assert visitor.errors == refused, "but for the page and the password that were refused"
         assert visitor.outside == []
+
+
+@pytest.mark.slow
+def test_a_proxy_that_hides_the_host_is_named_at_the_sign_in(url: str) -> None:
+    find_chromium()
+
+    def pass_on(route: Any) -> None:
+        headers = {**route.request.headers, "origin": "https://studio.example"}
+        route.fulfill(response=route.fetch(headers=headers))
+
+    with visiting(url) as visit:
+        visitor = visit(ready="form")
+        visitor.page.route("**/login", pass_on)
+        give_password(visitor, "open sesame")
+        visitor.page.get_by_text("A reverse proxy before it must pass the Host on").wait_for()
+
+
+@pytest.mark.slow
+def test_an_open_page_asks_for_the_password_again_where_nobody_knows_it(url: str) -> None:
+    find_chromium()
+    with visiting(url) as visit:
+        visitor = visit(ready="form")
+        give_password(visitor, "open sesame")
+        visitor.page.wait_for_selector(".ps-strip b, .ps-strip-text")
+        visitor.page.context.clear_cookies()
+        visitor.page.get_by_label("Password").wait_for()
+        give_password(visitor, "open sesame")
+        visitor.page.wait_for_selector(".ps-strip b, .ps-strip-text")
 
 
 def test_wrong_passwords_take_a_while() -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from core.tokenizer import load
-from core.workspace import Workspace
+from core.workspace import ALLOWED_PATHS_VARIABLE, Workspace
 from tests.checkpoints import make_tokenizer, write_checkpoint, write_writer
 from tests.ui.browser import Visitor, find_chromium, running_app, visiting
 from ui.parts import answers
@@ -98,6 +98,18 @@ def test_what_is_shown_follows_the_model(tmp_path: Path) -> None:
     assert all("<mask>" in text for text in examples("reader", workspace))
     assert all("<mask>" not in text for text in examples("writer", workspace))
     assert len(examples("writer", workspace)) > 1
+
+
+def test_a_model_where_the_page_may_not_read_is_not_looked_at(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    workspace, elsewhere = Workspace(tmp_path / "workspace"), Workspace(tmp_path / "elsewhere")
+    make_models(elsewhere)
+    folder = str(elsewhere.find("model", "writer").path)
+    for name in (folder, "../../elsewhere/models/writer", "file:///etc"):
+        assert not writes(name, workspace) and examples(name, workspace) == []
+    monkeypatch.setenv(ALLOWED_PATHS_VARIABLE, str(elsewhere.root))
+    assert writes(folder, workspace) and examples(folder, workspace)
 
 
 @pytest.mark.slow

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import gradio as gr
@@ -10,9 +12,12 @@ import pytest
 
 from core.config import CorpusConfig, ShardConfig, TokenizerConfig, TrainConfig
 from core.errors import ConfigError
+from core.events import Reporter
 from core.shards.build import build
+from core.shards.read import open_shards
+from core.shards.storage import RemoteFolder, upload_folder
 from core.tokenizer import train
-from core.workspace import Workspace
+from core.workspace import ALLOWED_PATHS_VARIABLE, Workspace
 from tests.texts import write_sentences
 from ui import layout
 from ui import shards as shards_tab
@@ -84,6 +89,37 @@ def test_all_families_are_offered_where_new_shards_are_to_be_made(
     with pytest.raises(ConfigError, match="doesn't fit the objective span_corruption"):
         shards_tab._check_pieces(TokenizerConfig(), ShardConfig(objective="span_corruption"))
     shards_tab._check_pieces(TokenizerConfig(family="t5"), ShardConfig(objective="span_corruption"))
+
+
+def test_shards_that_lie_elsewhere_are_left_for_the_run_to_fetch(
+    workspace: Workspace, offer: Callable[..., list[Any]]
+) -> None:
+    rows, place = workspace.find("shards", "mlm"), "memory://far/rows"
+    upload_folder(rows.path, RemoteFolder(place), Reporter())
+    with workspace.new_artifact("shards", "far") as draft:
+        draft.location, draft.fingerprint = place, rows.fingerprint
+    for name in ("far", place, "some/rows"):
+        family, _, why, *_ = offer(name, "roberta", "auto", "flax", shown("flax", "roberta"))
+        assert len(family["choices"]) == 6 and why == ""
+        assert "fetches them first" in tab._forecast(TrainConfig(shards=name), workspace).facts
+    assert "aren't on this machine" in shards_tab._show_row("far", workspace)
+    assert not workspace.cache.joinpath("shards").exists()
+    open_shards("far", workspace)
+    assert "Not offered: t5" in offer("far", "roberta", "mlm", "flax", shown("flax", "t5"))[2]
+    assert "masked" in shards_tab._show_row("far", workspace)
+
+
+def test_shards_where_the_page_may_not_read_are_not_looked_at(
+    workspace: Workspace,
+    offer: Callable[..., list[Any]],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    folder = shutil.copytree(workspace.find("shards", "mlm").path, tmp_path / "rows")
+    asked = (str(folder), "roberta", "mlm", "flax", shown("flax", "roberta"))
+    assert len(offer(*asked)[0]["choices"]) == 6
+    monkeypatch.setenv(ALLOWED_PATHS_VARIABLE, str(tmp_path))
+    assert len(offer(*asked)[0]["choices"]) == 4
 
 
 def test_the_tab_says_where_the_numbers_are_from() -> None:

@@ -17,6 +17,8 @@ const rows = new Map(); // id -> {run, cells}
 let selected = "";
 let byHand = false; // whether somebody chose it; otherwise what is running is followed
 let view = null; // what is drawn of the chosen run
+let missed = ""; // the run that was last said not to be there
+let deleted = ""; // the run that was last deleted here: of that one it is no news
 
 // The table.
 
@@ -286,6 +288,7 @@ const confirmation = (view, run) => {
 
 const act = async (what, more = {}) => {
   const id = selected;
+  if (what === "delete") deleted = id;
   const answer = await studio.ask(server.act_on_run, { run: id, action: what, ...more });
   view.problem.replaceChildren();
   if (answer.problem) return showProblem(view, answer.problem);
@@ -389,7 +392,9 @@ const refreshView = async (view) => {
   drawHead(view, run);
   const state = `${run.state} ${run.warning} ${run.done > 0}`;
   if (view.stateSeen !== state) {
-    drawDetail(view, run, await studio.ask(server.run_detail, { run: view.id }));
+    const known = await studio.ask(server.run_detail, { run: view.id });
+    if (known.problem) showProblem(view, known.problem);
+    else drawDetail(view, run, known);
     view.stateSeen = state;
   }
   let points;
@@ -400,11 +405,23 @@ const refreshView = async (view) => {
   if (view.logBox.open) await refreshLog(view);
 };
 
-const wantedRun = () => {
+// Says once that a run isn't there, beside the one that is shown in its place.
+const tellMissed = (id) => {
+  if (id && id !== missed && id !== deleted && view) showProblem(view, { problem: `There is no run ${id}`, fix: "choose another; what a deleted run had made may still be there" });
+  missed = id;
+};
+
+// The run in the page's address. It may be older than those that are listed.
+const namedRun = () => {
   const { tab, argument } = studio.place();
-  if (tab === "runs" && rows.has(argument)) {
+  return tab === "runs" ? argument : "";
+};
+
+const wantedRun = () => {
+  const named = namedRun();
+  if (rows.has(named)) {
     byHand = true;
-    return argument;
+    return named;
   }
   if (byHand && rows.has(selected)) return selected;
   const sorted = [...rows.values()].map(({ run }) => run).sort((a, b) => b.position - a.position);
@@ -412,19 +429,28 @@ const wantedRun = () => {
   return (begun.find((run) => !ENDED.includes(run.state)) ?? begun[0] ?? sorted[0])?.id ?? "";
 };
 
+// One that has ended is asked for while it is looked at: it may be resumed or deleted elsewhere.
+const mayChange = (run) => !ENDED.includes(run.state) || run.id === selected;
+
 const ask = async () => {
   studio.viewing = studio.isShown(element) ? selected : "";
   if (!studio.isShown(element)) return;
-  const open = [...rows.values()].map(({ run }) => run).filter((run) => !ENDED.includes(run.state) || run.id === selected).map((run) => run.id);
   const newest = Math.max(0, ...[...rows.values()].map(({ run }) => run.position));
+  // The newest one too: where it was deleted, the next run takes its place in the order.
+  const known = [...rows.values()].map(({ run }) => run).filter((run) => mayChange(run) || run.position === newest).map((run) => run.id);
+  const named = namedRun();
+  const open = [...new Set([named, selected, ...known])].filter(Boolean);
   const answer = await studio.ask(server.list_runs, { newest, open });
   if (answer.problem) throw new Error(answer.problem.problem);
+  const gone = answer.gone.find((id) => id === selected || id === named) ?? "";
+  answer.gone.forEach(forget);
   takeRows(answer.runs);
   drawQueue(answer.slots);
   const wanted = wantedRun();
   if (!wanted) detail.replaceChildren();
   else if (wanted !== selected || !view) select(wanted);
   if (view && rows.has(view.id)) await refreshView(view);
+  tellMissed(gone);
 };
 
 const refresh = studio.poll(element, 1000, ask);

@@ -3,7 +3,7 @@ const { h, duration, number } = studio;
 const link = element.querySelector(".ps-strip");
 const tabNames = props.tabs;
 let artifacts = null;
-let page = null;
+let app = null;
 let opened = false;
 
 const progressOf = (run) => (run.total ? Math.min(1, run.done / run.total) : null);
@@ -138,9 +138,9 @@ followTabs();
 studio.poll(element, 1000, async () => {
   const status = await studio.ask(server.studio_status);
   if (status.problem) throw new Error(status.problem.problem);
-  // The app was started anew, with other components or another workspace.
-  if (page !== null && page !== status.page) return location.reload();
-  page = status.page;
+  // The app was started anew, perhaps with other components or another workspace.
+  if (app !== null && app !== status.app) return location.reload();
+  app = status.app;
   draw(status);
   closeSeen();
   takeNotices(status.notices);

@@ -28,7 +28,8 @@ window.studio ??= (() => {
           failures = 0;
         } catch (error) {
           failures += 1;
-          if (!(error instanceof Unreachable)) console.error(error);
+          if (error instanceof Unreachable) signInAgain();
+          else console.error(error);
         }
         asking = false;
         document.body.classList.toggle("ps-offline", failures > 1);
@@ -42,6 +43,7 @@ window.studio ??= (() => {
   };
   // Asks a server function one question. Gradio answers with nothing where the server is away.
   class Unreachable extends Error {}
+  let answered = false;
   const ask = async (answerer, question = {}) => {
     let answer;
     try {
@@ -50,7 +52,15 @@ window.studio ??= (() => {
       throw new Unreachable(String(error));
     }
     if (answer === undefined || answer === null) throw new Unreachable("no answer");
+    answered = true;
     return answer;
+  };
+  // An app that was started anew knows nobody and refuses all, so the page gives way to the sign-in.
+  // A page that was never answered stays, or it would be loaded for ever.
+  const signInAgain = async () => {
+    if (!answered) return;
+    const page = await fetch(location.href, { method: "HEAD", cache: "no-store" }).catch(() => null);
+    if (page?.status === 401) location.reload();
   };
 
   const isShown = (element) => element.offsetParent !== null;

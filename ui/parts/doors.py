@@ -27,7 +27,12 @@ Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 _READING = ("GET", "HEAD", "OPTIONS")
-_REFUSAL = b"This request comes from another website. Open the studio by its own address."
+# Behind a proxy that asks in its own name, the page's own requests look like those of another.
+_REFUSAL = (
+    b"This request comes from another website. Open the studio by its own address. A reverse proxy "
+    b"before it must pass the Host on (nginx: proxy_set_header Host $http_host; "
+    b"Apache: ProxyPreserveHost On)."
+)
 _SIGN_IN = b"Sign in first."
 _ROOT_PATH = "/"
 _ASKING = ("/gradio_api/queue/join", "/gradio_api/call/")

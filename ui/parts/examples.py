@@ -32,10 +32,16 @@ _BEGINNINGS = (
 
 
 def architecture_of(name: str | None, workspace: Workspace) -> Architecture | None:
-    """Returns the dimensions of a model, here or fetched from the Hub; None where none is known."""
-    if not name or must_be_fetched(name, workspace):
+    """Returns the dimensions of a model, here or fetched from the Hub; None where none is known.
+
+    Of a folder that the page may not read, none is.
+    """
+    if not name:
         return None
     try:
+        workspace.confine_artifact("model", name, field="model")
+        if must_be_fetched(name, workspace):
+            return None
         return hf.read_architecture(_folder_of(name, workspace))
     except StudioError:
         return None
@@ -112,14 +118,17 @@ def _plain_words(text: str) -> list[str]:
 
 
 def _own_texts(model: Artifact, workspace: Workspace, cut: Callable[[str], str]) -> list[str]:
-    """Returns pieces of the validation rows, if the shards are still there."""
+    """Returns pieces of the validation rows, if the shards are still there, and here."""
     import numpy as np
 
-    from core.shards.read import open_shards
+    from core.shards.read import is_far, open_shards
     from core.tokenizer import load
 
+    name = str(model.manifest.config.get("shards", ""))
     try:
-        shards = open_shards(str(model.manifest.config.get("shards", "")), workspace)
+        if is_far(name, workspace):
+            return []
+        shards = open_shards(name, workspace)
         tokenizer = load(str(shards.tokenizer_folder), workspace)
         numbers = np.linspace(0, len(shards.validation) - 1, _ROWS_TRIED).astype(int)
         rows = shards.validation.take(np.unique(numbers))
