@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.sides import describe_machine
-from benchmarks.time_to_loss import SETTINGS
+from benchmarks.time_to_loss import SETTINGS, Curve
 
 RESULTS = Path(__file__).parent / "results.md"
 PACKAGES = ("tensorflow", "keras", "jax", "torch", "transformers", "tokenizers", "datasets")
@@ -68,8 +68,8 @@ def render(found: dict[str, Any]) -> str:
     parts = [
         "# Benchmarks",
         f"Written by `python -m benchmarks`: {describe_machine()}; {versions}. Both sides of a "
-        "comparison take turns in one run, each in a process of its own; figures are medians. "
-        "Each benchmark's file says what its sides do.",
+        "comparison take turns in one run, each in a process of its own, and figures are medians, "
+        "but for those that say otherwise. Each benchmark's file says what its sides do.",
     ]
     for name, (title, _) in SECTIONS.items():
         if name in found:
@@ -109,6 +109,18 @@ def time_to_loss(options: argparse.Namespace) -> str:
         print("On the documentation alone; --text names the second corpus", flush=True)
     found = run("time_to_loss", "--folder", str(options.folder), "--minutes",
                 str(options.minutes), "--settings", *options.settings, *texts)  # fmt: skip
+    for corpus in found:
+        name = picture_of(corpus)
+        (RESULTS.parent / name).write_bytes((options.folder / name).read_bytes())
+    return describe_times(found, options.minutes)
+
+
+def picture_of(corpus: str) -> str:
+    return f"time_to_loss_{corpus}.png"
+
+
+def describe_times(found: dict[str, Any], minutes: float) -> str:
+    """Returns what `benchmarks.time_to_loss` found as Markdown."""
     rows = [
         [
             corpus,
@@ -117,20 +129,40 @@ def time_to_loss(options: argparse.Namespace) -> str:
             f"{row['baseline']:.3f}",
             f"{row['seconds']:.0f} s" if row["seconds"] < float("inf") else "not reached",
             f"1/{1 / row['share']:.1f}" if 0 < row["share"] < float("inf") else "",
-            f"1/{round(options.minutes * 60 / row['allowed_seconds'])}",
+            f"1/{round(minutes * 60 / row['allowed_seconds'])}",
         ]
         for corpus, one in found.items()
         for row in one["rows"]
     ]
     head = ["corpus", "peer", "its loss", "baseline", "`fast` is there after", "of its time", "aim"]
-    pictures = [f"time_to_loss_{corpus}.png" for corpus in found]
-    for name in pictures:
-        (RESULTS.parent / name).write_bytes((options.folder / name).read_bytes())
-    shown = "\n\n".join(f"![Validation loss against time]({name})" for name in pictures)
-    peers = ", ".join(options.settings)
+    curves = [(corpus, Curve(**one)) for corpus in found for one in found[corpus]["curves"]]
+    ran = [
+        [corpus, one.name, f"{one.steps:,}", f"{one.seconds[-1]:.0f} s", f"{one.losses[-1]:.3f}"]
+        for corpus, one in curves
+    ]
+    texts = [
+        f"Each peer trains for {minutes:g} minutes, once, and each of ours once.",
+        table(head, rows),
+        "All that ran (`fast` and `classic` are ours):",
+        table(["corpus", "recipe", "steps", "time", "validation loss"], ran),
+        *[_warmup_note(corpus, one) for corpus, one in curves if _is_warming_up(one)],
+        *[f"![Validation loss against time]({picture_of(corpus)})" for corpus in found],
+    ]
+    return "\n\n".join(texts)
+
+
+def _is_warming_up(curve: Curve) -> bool:
+    setting = SETTINGS.get(curve.name)
+    return setting is not None and curve.steps <= (setting.warmup_steps or 0)
+
+
+def _warmup_note(corpus: str, curve: Curve) -> str:
+    warmup = SETTINGS[curve.name].warmup_steps or 0
+    # Where the rise, step / warmup, meets the fall, 1 - step / steps.
+    share = curve.steps / (curve.steps + warmup)
     return (
-        f"Each peer trains for {options.minutes:g} minutes: {peers}.\n\n{table(head, rows)}\n\n"
-        f"{shown}"
+        f"On {corpus}, {curve.name} did {curve.steps:,} steps, and its published warm-up takes "
+        f"{warmup:,}: its rate came to {share:.0%} of its peak."
     )
 
 
@@ -209,7 +241,9 @@ def start(options: argparse.Namespace) -> str:
         + [f"{one['parts'][part]:.1f}" for part in parts]
         for engine, one in found.items()
     ]
-    return table(["seconds", "the first time", "warm", "aim", *parts], rows)
+    return "The first time is one run, with an empty cache of compiled steps.\n\n" + table(
+        ["seconds", "the first time", "warm", "aim", *parts], rows
+    )
 
 
 def growth(options: argparse.Namespace) -> str:
@@ -228,7 +262,8 @@ def growth(options: argparse.Namespace) -> str:
         for row in found["model"]
     ]
     return (
-        table(["text", "tokenizer", "its memory", "shards", "their memory"], corpus)
+        "One run for each text.\n\n"
+        + table(["text", "tokenizer", "its memory", "shards", "their memory"], corpus)
         + "\n\n"
         + table(["size", "tokens in a row", "tokens a second in training"], model)
     )

@@ -75,7 +75,7 @@ def waiting_percent(folder: Path, steps: int) -> float:
     """Trains `mini` and returns the percentage of its time that it waited for batches."""
     said = core(
         folder, "train", "--shards", "docs", "--size", "mini", "--num-train-steps", str(steps),
-        "--per-replica-batch-size", str(BATCH), "--logging-steps", "10",
+        "--per-replica-batch-size", str(BATCH), "--logging-steps", "10", "--device", "cpu",
         "--eval-steps", str(steps), "--save-steps", str(steps), "--max-eval-examples", "64",
     )  # fmt: skip
     values = [event["values"] for event in events_of(folder, said["run"], "metrics")]

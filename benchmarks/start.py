@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import shutil
 import time
 from collections.abc import Sequence
 from itertools import pairwise
@@ -19,6 +20,7 @@ from typing import Any
 
 from benchmarks.corpora import core, events_of, prepare_corpus
 from benchmarks.sides import describe_machine
+from core.workspace import Workspace
 
 PARTS = (
     "shell, settings and shards",
@@ -41,6 +43,7 @@ def main() -> None:
 def measure(folder: Path, engine: str, rounds: int) -> dict[str, Any]:
     """Returns the seconds to the first step, first and later, and those of each part later."""
     prepare_corpus(folder, "docs")
+    shutil.rmtree(Workspace(folder).cache / "compiled", ignore_errors=True)
     runs = [start(folder, engine) for _ in range(rounds + 1)]
     first, *later = runs
     parts = {name: median(run[name] for run in later) for name in PARTS}
@@ -56,6 +59,7 @@ def start(folder: Path, engine: str) -> dict[str, float]:
     began = time.time()
     said = core(
         folder, "train", "--shards", "docs", "--size", "mini", "--engine", engine,
+        "--device", "cpu",
         "--per-replica-batch-size", "32", "--num-train-steps", "2", "--logging-steps", "1",
         "--eval-steps", "2", "--save-steps", "2", "--max-eval-examples", "32",
     )  # fmt: skip

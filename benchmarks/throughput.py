@@ -3,8 +3,8 @@
 Ours is what `core.train` runs for each step: masks drawn by numpy, the batch moved to the device,
 forward with the head at the masked positions, cross-entropy, backward, AdamW. The peer is
 `RobertaForMaskedLM` (scaled-dot-product attention) called with labels that are -100 but at the same
-number of positions, backward, `torch.optim.AdamW`, on a batch that lies ready. Both have the same
-dimensions, batch, dropout and precision (on PyTorch bfloat16 means autocast).
+number of positions, backward, `torch.optim.AdamW` (fused), on a batch that lies ready. Both have
+the same dimensions, batch, dropout and precision (on PyTorch bfloat16 means autocast).
 
 Each side has a process of its own. They take turns, so that whatever else the machine does meets
 both; a figure is the median over the rounds of the round's median step.
@@ -165,7 +165,7 @@ def prepare_torch(shapes: Shapes) -> Callable[[int], None]:
     import torch
 
     model = peer_model(shapes.size, shapes.vocab_size, shapes.length, PAD_ID, shapes.dropout)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, weight_decay=1e-3)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, weight_decay=1e-3, fused=True)
     rows = torch.tensor(make_rows(shapes)).long()
     hidden = torch.rand(rows.shape).argsort(dim=1) < round(0.15 * shapes.length)
     labels = torch.where(hidden, rows, -100)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.__main__ import SECTIONS, render, table
+from benchmarks.__main__ import SECTIONS, describe_times, render, table
 from benchmarks.start import PARTS, parts_of
 
 _ROOT = Path(__file__).parents[1]
@@ -68,3 +68,25 @@ def test_the_seconds_to_the_first_step_are_shared_out() -> None:
         {"t": 11.0, "kind": "metrics", "step": 2, "values": {"loss": 3.0}},
     ]
     assert parts_of(events, 1.0) == dict(zip(PARTS, (2.0, 4.0, 1.0, 2.0), strict=True))
+
+
+def test_the_times_to_a_loss_say_what_ran_and_who_never_came_to_its_rate() -> None:
+    curves = [("flax", 6.7, 1000), ("adamw 1e-3", 6.4, 1000), ("fast, 1/8 of the time", 6.2, 180)]
+    row = {"peer": "(a) flax: flax", "target": 6.7, "counts": True, "baseline": 6.9,
+           "allowed_seconds": 112.5, "seconds": 45.0, "share": 0.05}  # fmt: skip
+    found = {
+        "docs": {
+            "rows": [row, {**row, "seconds": float("inf"), "share": float("inf")}],
+            "curves": [
+                {"name": name, "seconds": [1.0, 900.0], "losses": [9.0, loss], "steps": steps}
+                for name, loss, steps in curves
+            ],
+        }
+    }
+    text = describe_times(found, 15.0)
+    assert "| docs | (a) flax: flax | 6.700 | 6.900 | 45 s | 1/20.0 | 1/8 |" in text
+    assert "| docs | (a) flax: flax | 6.700 | 6.900 | not reached |  | 1/8 |" in text
+    assert "| docs | adamw 1e-3 | 1,000 | 900 s | 6.400 |" in text
+    assert text.count("warm-up") == 1
+    assert "flax did 1,000 steps, and its published warm-up takes 1,000" in text
+    assert "50% of its peak" in text
