@@ -44,6 +44,8 @@ _NOT_IN_FOLDERS = {".md"}  # a README among the data isn't data
 _KNOWN = ", ".join(_FORMATS) + ", each also with .gz"
 
 _SAMPLED_ROWS = 200
+# JSON lines may leave a column out of many rows, but not of so many at the beginning.
+_MOST_ROWS_WITHOUT = 100_000
 _ROWS_AT_ONCE = 1024
 _CSV_FIELD_LIMIT = 2**31 - 1
 _BOM = b"\xef\xbb\xbf"
@@ -101,24 +103,15 @@ class FilesSource:
         return [], ""
 
     def documents(self, part: str) -> Iterator[str]:
-        wanted = self._config.text_column
-        tables = 0
-        refusals: list[ConfigError] = []
         for file in self._files[part]:
             with _naming(file):
                 if file.format == "text":
                     yield from _text_documents(file, self._config.text_unit)
                     continue
                 with _table(file) as table:
-                    if not table.has_rows:
-                        continue
-                    tables += 1
-                    yield from table.texts(table.text_column(wanted, file))
-                if wanted and wanted not in table.columns:
-                    refusals.append(no_such_column(wanted, table.columns, str(file.path)))
-        # Rows without the column are blank; only where all are is it the wrong one.
-        if refusals and len(refusals) == tables:
-            raise refusals[0]
+                    if table.has_rows:
+                        column = table.text_column(self._config.text_column, file)
+                        yield from table.texts(column)
 
 
 def find_files(pattern: str, *, field: str) -> list[TextFile]:
@@ -332,7 +325,7 @@ class _Table:
     """A table being read.
 
     Attributes:
-        columns: Its columns; of JSON lines, those that were met so far.
+        columns: Its columns; of JSON lines, those of the first rows.
         strings: Those that hold strings.
         has_rows: Whether there is more than the columns' names.
         texts: Gives a column's values, null as nothing.
@@ -366,13 +359,17 @@ def _jsonl(file: TextFile, lines: Iterator[str]) -> _Table:
     strings, columns = string_columns(row for _, row in sample)
 
     def texts(column: str) -> Iterator[str]:
+        is_met = False
         for number, row in itertools.chain(sample, rows):
-            if column not in columns and column in row:
-                columns.append(column)
+            is_met = is_met or column in row
+            if not is_met and number > _MOST_ROWS_WITHOUT:
+                break
             value = row.get(column)
             if value is not None and not isinstance(value, str):
                 raise _wrong_value(file, f"line {number}", column, value)
             yield value or ""
+        if not is_met:
+            raise no_such_column(column, columns, str(file.path))
 
     return _Table(columns, strings, bool(sample), texts)
 

@@ -167,13 +167,17 @@ def count_devices(config: TrainConfig) -> int:
     """Returns how many devices would share a step, over all processes.
 
     An engine is imported only where there is an accelerator, and the settings don't say how many.
-
-    Raises:
-        DeviceError: The accelerator that was asked for isn't there.
+    Of one that isn't here, or of those of other hosts, one for each process is counted.
     """
-    if config.num_devices or choose(config, find_hardware()).kind == "cpu":
-        return (config.num_devices or 1) * (config.num_processes or 1)
-    return select_engine(config).count
+    processes = config.num_processes or 1
+    if config.num_devices or processes > 1:
+        return (config.num_devices or 1) * processes
+    try:
+        if choose(config, find_hardware()).kind != "cpu":
+            return select_engine(config).count
+    except DeviceError:
+        pass
+    return 1
 
 
 def _start(choice: Choice, config: TrainConfig, hardware: Hardware) -> Devices:

@@ -194,7 +194,9 @@ def _output_of(config: TrainConfig) -> Path:
 
 def _check_output(output: Path) -> None:
     inside = output.iterdir() if output.is_dir() else iter(())
-    held = [path for path in inside if path != _draft_for(output)]
+    # A disk that was only just formatted has a folder of its own.
+    kept = (_draft_for(output), output / "lost+found")
+    held = [path for path in inside if path not in kept]
     if held or output.is_file():
         raise ConfigError(
             f"The folder {output} already holds something",

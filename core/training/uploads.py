@@ -12,6 +12,7 @@ import os
 import shlex
 import shutil
 import threading
+from contextlib import suppress
 from pathlib import Path
 
 from core.config import TrainConfig
@@ -26,6 +27,8 @@ from core.training.checkpoint import ARRAYS_FILE
 from core.workspace import Artifact, Workspace
 
 _HELD_FOLDER = "uploading"
+# Says that the run has shown its repository to everybody, or was refused.
+_SHOWN_FILE = "hub.shown"
 _POLL_SECONDS = 0.2
 
 
@@ -61,7 +64,6 @@ class Uploads:
         self._held = folder / _HELD_FOLDER
         self._saves = 0
         self._failed = False
-        self._made_public = False
         self._waiting: Path | None = None
         self._closed = False
         self._given_up = False
@@ -144,10 +146,6 @@ class Uploads:
             notes = CardNotes(repository.id, license=self._config.hub_license)
             facts = gather_facts(folder, self._workspace, self._folder)
             commit = upload(model_bundle(facts, notes), repository, message, reporter)
-            # Once: who hides it again while the run goes on means it.
-            if not (repository.private or self._made_public):
-                make_public(repository)
-                self._made_public = True
         except RunStopped:
             self._warn("the run was asked to stop")
         except StudioError as error:
@@ -156,10 +154,24 @@ class Uploads:
             self._warn(f"{type(error).__name__}: {without_secrets(str(error))}")
         else:
             step = int(facts.figures.get("best_step", 0))
+            self._show(repository)
             self._reporter.event("pushed", url=repository.url, commit=commit, step=step)
             self._reporter.note(f"{message}: it is at {repository.url}")
             return True
         return False
+
+    def _show(self, repository: Repository) -> None:
+        """Shows a public run's repository to everybody, once: who hides it later means it."""
+        mark = self._folder / _SHOWN_FILE
+        if repository.private or mark.exists():
+            return
+        try:
+            make_public(repository)
+        except Exception as error:  # noqa: BLE001 -- what was sent is there all the same
+            problem = f"{repository.url} is not public: {without_secrets(str(error))}"
+            self._reporter.warn(problem, alert="upload_failed")
+        with suppress(OSError):
+            mark.touch()
 
     def _hold(self, checkpoint: Path) -> Path:
         """Links a checkpoint's files, the optimizer's state apart, to a folder of their own."""

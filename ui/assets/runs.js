@@ -437,9 +437,11 @@ const ask = async () => {
   if (!studio.isShown(element)) return;
   const newest = Math.max(0, ...[...rows.values()].map(({ run }) => run.position));
   // The newest one too: where it was deleted, the next run takes its place in the order.
-  const known = [...rows.values()].map(({ run }) => run).filter((run) => mayChange(run) || run.position === newest).map((run) => run.id);
+  const known = [...rows.values()].map(({ run }) => run).filter((run) => mayChange(run) || run.position === newest);
+  // Only so many are answered for: those that wait come last.
+  known.sort((a, b) => (a.state === "queued") - (b.state === "queued"));
   const named = namedRun();
-  const open = [...new Set([named, selected, ...known])].filter(Boolean);
+  const open = [...new Set([named, selected, ...known.map((run) => run.id)])].filter(Boolean);
   const answer = await studio.ask(server.list_runs, { newest, open });
   if (answer.problem) throw new Error(answer.problem.problem);
   const gone = answer.gone.find((id) => id === selected || id === named) ?? "";

@@ -73,9 +73,9 @@ def test_a_blank_text_has_no_sentence(text: str) -> None:
 @pytest.mark.parametrize("piece", [".", '!"', " ", "\n", "a. ", "。", "가.", ")", "a.b", "1. "])
 def test_time_grows_with_the_length_alone(piece: str) -> None:
     def seconds(count: int) -> float:
-        start = time.perf_counter()
+        start = time.process_time()
         sentence_ends("x" + piece * count + "y")
-        return time.perf_counter() - start
+        return time.process_time() - start
 
     small, large = min(seconds(20_000) for _ in range(3)), min(seconds(160_000) for _ in range(2))
     assert large < 0.01 + 32 * small  # 64 times as long if it grew with the square

@@ -69,6 +69,25 @@ def test_a_run_that_says_so_opens_a_private_repository_once(
     wait_until(lambda: not repository.private)
     repository.private = True
     manifest = Manifest("model", "plain", "", counts={"num_train_steps": 2})
-    uploads.finish(Artifact(workspace.folder("model") / "plain", manifest))
+    model = Artifact(workspace.folder("model") / "plain", manifest)
+    uploads.finish(model)
     assert repository.messages[-1] == "Push the best checkpoint"
     assert repository.private and listener.warnings == []
+    resumed = Uploads(config, workspace, tmp_path, "hidden", listener)
+    resumed.finish(model)
+    assert repository.private and listener.warnings == []
+
+
+def test_a_repository_that_may_not_be_shown_has_what_was_sent(
+    workspace: Workspace, hub: HubServer, tmp_path: Path
+) -> None:
+    repository = hub.add("models", "me/closed", {}, private=True)
+    hub.fail("PUT .*/settings", 403)
+    config = TrainConfig(push_to_hub=True, hub_model_id="me/closed", hub_private_repo=False)
+    listener = Listener()
+    uploads = Uploads(config, workspace, tmp_path, "closed", listener)
+    manifest = Manifest("model", "plain", "", counts={"num_train_steps": 2})
+    uploads.finish(Artifact(workspace.folder("model") / "plain", manifest))
+    assert repository.messages[-1] == "Push the best checkpoint"
+    (warning,) = listener.warnings
+    assert "is not public" in warning

@@ -6,6 +6,7 @@ import pytest
 
 from core.config import TrainConfig
 from core.errors import ConfigError, DeviceError
+from core.training import devices
 from core.training.devices import (
     Choice,
     Hardware,
@@ -149,9 +150,14 @@ def test_processes_that_do_not_come_together_are_an_error_that_says_how() -> Non
     assert "same command on every host" in said[1]
 
 
-def test_devices_are_counted_without_an_engine_where_the_settings_say_how_many() -> None:
+def test_devices_are_counted_without_an_engine_where_the_settings_say_how_many(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(devices, "find_hardware", lambda: _NOTHING)
     for values, count in (
         ({"device": "cpu"}, 1),
+        ({"device": "tpu"}, 1),
+        ({"device": "tpu", "num_processes": 4, "engine": "jax"}, 4),
         ({"device": "cpu", "num_devices": 4}, 4),
         ({"device": "tpu", "num_devices": 4, "num_processes": 2, "engine": "jax"}, 8),
     ):

@@ -103,8 +103,9 @@ def spare_slots(engine):
 def growth_when_set(engine):
     if keras.config.backend() != "jax":
         return 0
-    import jax
+    import gc, jax
     state = engine.read_state()
+    gc.collect()
     before = sum(one.nbytes for one in jax.live_arrays())
     engine.write_state(state)
     return sum(one.nbytes for one in jax.live_arrays()) - before

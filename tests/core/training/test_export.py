@@ -101,6 +101,7 @@ def test_a_folder_that_a_link_names_is_made(tmp_path: Path) -> None:
 def test_what_was_left_of_a_copy_is_no_obstacle(tmp_path: Path) -> None:
     workspace, output = Workspace(tmp_path / "studio"), tmp_path / "out"
     (output / ".out.draft").mkdir(parents=True)
+    (output / "lost+found").mkdir()  # as a disk has it that was only just formatted
     check_destination(TrainConfig(output=str(output)), workspace, "another")
     (output / "config.json").write_text("of a copy that was cut short")
     with pytest.raises(ConfigError, match="already holds something"):
