@@ -176,9 +176,9 @@ def test_masking_takes_a_small_part_of_a_step(rows: int, row_length: int) -> Non
     task, data = objective(row_length), make_rows(rows, row_length)
     times = []
     for step in range(20):
-        start = time.perf_counter()
+        start = time.process_time()
         task.batch(data, seed=0, step=step)
-        times.append(time.perf_counter() - start)
+        times.append(time.process_time() - start)
     assert min(times) < 0.002  # A step of mini takes a hundred times as long.
 
 
