@@ -301,22 +301,30 @@ class Store:
     def metrics_since(
         self,
         run_id: str,
-        after_id: int = 0,
+        after: int = 0,
         *,
         names: Sequence[str] = (),
         limit: int = 20_000,
     ) -> list[MetricRow]:
-        """Returns a run's metric rows with an id above `after_id`, the oldest first."""
-        query = (
-            select(MetricRow)
-            .where(MetricRow.run_id == run_id, MetricRow.id > after_id)
-            .order_by(MetricRow.id)
-            .limit(limit)
-        )
+        """Returns a run's metric rows of events with a number above `after`, the oldest first.
+
+        Args:
+            run_id: The run.
+            after: The number of the last event that is known. Numbers only grow; SQLite gives the
+                ids of deleted rows to new ones.
+            names: The metrics; empty: all.
+            limit: Rows, more by those that complete the last event.
+        """
+        wanted = [MetricRow.run_id == run_id, MetricRow.number > after]
         if names:
-            query = query.where(MetricRow.name.in_(names))
+            wanted.append(MetricRow.name.in_(names))
+        numbers = select(MetricRow.number).where(*wanted).order_by(MetricRow.number)
+        rows = select(MetricRow).where(*wanted).order_by(MetricRow.number, MetricRow.id)
         with self.session() as session:
-            return list(session.scalars(query))
+            last = session.scalar(numbers.offset(limit - 1).limit(1))
+            if last is not None:
+                rows = rows.where(MetricRow.number <= last)
+            return list(session.scalars(rows))
 
     def sample_metrics(
         self, run_id: str, names: Sequence[str], most_per_name: int
@@ -329,11 +337,11 @@ class Store:
             most_per_name: Points of each at most; the newest one is always among them.
 
         Returns:
-            `{name: [(step, value), ...]}` and the id to ask `metrics_since` from.
+            `{name: [(step, value), ...]}` and the event's number to ask `metrics_since` from.
         """
         with self.session() as session:
             newest = session.scalar(
-                select(func.max(MetricRow.id)).where(MetricRow.run_id == run_id)
+                select(func.max(MetricRow.number)).where(MetricRow.run_id == run_id)
             )
             counts = session.scalar(select(RunRow.metric_counts).where(RunRow.id == run_id)) or {}
             curves = {
