@@ -14,9 +14,9 @@ from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from core.config import StageConfig, field_extra, title_of
 from core.curves import Curve, draw_curves
 from core.errors import StudioError
+from core.report.settings import list_settings
 from core.runs.client import config_of
 from core.runs.commands import shell_line
 from core.runs.folder import RunFolder
@@ -87,7 +87,7 @@ def report_page(workspace: Workspace, store: Store, row: RunRow) -> str:
         figures=list(_figures(row.results)),
         pictures=list(_pictures(store, row)),
         device=RunFolder.of(workspace, row.id).device(),
-        settings=list(_settings(config)) if config else sorted(row.config.items()),
+        settings=list_settings(config) if config else sorted(row.config.items()),
         origin=list(_origin(workspace, made)),
         versions=sorted(made.manifest.versions.items()) if made else [],
         command=shell_line(row.stage, config) if config else "",
@@ -157,16 +157,6 @@ def _curve(label: str, points: list[tuple[int, float]], *, faint: bool) -> Curve
 
 def _address(drawing: bytes) -> str:
     return "data:image/svg+xml;base64," + base64.b64encode(drawing).decode("ascii")
-
-
-def _settings(config: StageConfig) -> Iterator[tuple[str, str]]:
-    """Yields settings by title; a config within the config follows in its place."""
-    for name, field in type(config).model_fields.items():
-        value = getattr(config, name)
-        if isinstance(value, StageConfig):
-            yield from _settings(value)
-        elif value not in (None, "", False) and not field_extra(field)["path"]:
-            yield title_of(name, field), "yes" if value is True else str(value)
 
 
 def _origin(workspace: Workspace, made: Artifact | None) -> Iterator[tuple[str, str, str]]:
