@@ -67,10 +67,11 @@ class _Base(DeclarativeBase):
 class RunRow(_Base):
     """One execution of one stage.
 
-    `done` of `total` is in `unit`; times are unix seconds; `after` lists the runs to wait for.
-    `metric_counts` says how many figures of each name there are. `event_number` and `event_offset`
-    say how far `events.jsonl` has been taken in; `attempt` counts how often it was started, the
-    current attempt's events being those after `attempt_number`.
+    `done` of `total` is in `unit`; times are unix seconds, `started` being the current attempt's;
+    `after` lists the runs to wait for. `metric_counts` says how many figures of each name there
+    are. `event_number` and `event_offset` say how far `events.jsonl` has been taken in; `attempt`
+    counts how often it was started, the current attempt's events being those after
+    `attempt_number`.
     """
 
     __tablename__ = "runs"
@@ -440,7 +441,8 @@ class Store:
             row.attempt += 1
             row.attempt_number = row.event_number
             row.state = "queued"
-            row.ended = row.exit_code = row.signal = row.pid = row.error = row.eta_seconds = None
+            row.started = row.ended = row.eta_seconds = None
+            row.exit_code = row.signal = row.pid = row.error = None
             for name, value in values.items():
                 setattr(row, name, value)
 

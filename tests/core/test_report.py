@@ -103,6 +103,22 @@ def test_a_report_lists_what_applies_to_a_run_and_what_is_nought_or_off(
     assert (found["Dropout"], found["Seed"], found["Private repository"]) == ("0.0", "0", "no")
 
 
+def test_a_report_of_a_run_that_was_started_again_counts_its_attempts_and_no_pause(
+    workspace: Workspace, row: RunRow
+) -> None:
+    events = [(10, "started"), (70, "progress"), (500_000, "started"), (500_011, "finished")]
+    lines = [
+        json.dumps({"n": number, "t": at, "kind": kind}, separators=(",", ":"))
+        for number, (at, kind) in enumerate(events, start=1)
+    ]
+    folder = workspace.runs / row.id
+    folder.mkdir(parents=True)
+    (folder / "events.jsonl").write_text("\n".join(lines) + '\n{"n":5,"t":')
+    row.started, row.ended, row.attempt = 500_000.0, 500_012.0, 2
+    words = Page(report_page(workspace, Store.open(workspace), row)).words
+    assert "began 1970-01-01 00:00 UTC · took 1 min 12 s · started 2 times" in words
+
+
 def test_a_report_of_a_run_by_another_version_shows_its_raw_settings(
     workspace: Workspace, row: RunRow
 ) -> None:

@@ -55,6 +55,13 @@ def test_a_run_is_found_by_the_beginning_of_its_id(store: Store) -> None:
         store.find_run("x")
 
 
+def test_a_run_that_waits_again_has_not_been_started(store: Store) -> None:
+    add_run(store, "a", state="stopped", started=5.0, ended=9.0)
+    store.queue_again("a", reason="resumed")
+    row = store.find_run("a")
+    assert (row.state, row.started, row.ended, row.attempt) == ("queued", None, None, 2)
+
+
 def test_metrics_come_by_rows_since_an_event(store: Store) -> None:
     add_run(store, "a")
     store.take_in("a", [metric(1), metric(2)], [], {"event_number": 2})
