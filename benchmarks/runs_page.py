@@ -74,7 +74,7 @@ def main() -> None:
         questions = {
             "list of runs": lambda: store.list_runs(limit=100),
             "first look at a run": lambda: points_since(store, "train-0", 0),
-            "rows since": lambda: points_since(store, "train-0", newest - 50),
+            "rows since": lambda: points_since(store, "train-0", newest - 10),
             "newest figures": lambda: store.latest_metrics("train-0"),
         }
         print(f"{rows:,} figures; a first look draws {points:,} points")

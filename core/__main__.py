@@ -443,7 +443,7 @@ class _Follower:
         rows = self._store.metrics_since(self._run_id, self._last_metric)
         by_event: dict[tuple[int, int], list[str]] = {}
         for row in rows:
-            self._last_metric = row.id
+            self._last_metric = row.number
             by_event.setdefault((row.number, row.step), []).append(f"{row.name} {row.value:.5g}")
         return [f"  step {step}: " + ", ".join(parts) for (_, step), parts in by_event.items()]
 

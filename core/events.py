@@ -178,6 +178,21 @@ def read_notes(path: Path) -> list[str]:
     return [str(event["message"]) for event in events if event and "message" in event]
 
 
+def read_attempts(path: Path) -> list[tuple[float, float]]:
+    """Returns when each attempt at a run began and was last heard of, in unix seconds, by a log."""
+    if not path.exists():
+        return []
+    heard: list[tuple[bytes, bytes]] = []
+    with path.open("rb") as file:
+        for line in file:
+            if b'"kind":"started"' in line:
+                heard.append((line, line))
+            elif heard and line.endswith(b"\n"):
+                heard[-1] = (heard[-1][0], line)
+    events = [(_parse(first), _parse(last)) for first, last in heard]
+    return [(first["t"], last["t"]) for first, last in events if first and last]
+
+
 class Reporter:
     """What a stage is given to report with and to hear of a stop.
 

@@ -67,10 +67,11 @@ class _Base(DeclarativeBase):
 class RunRow(_Base):
     """One execution of one stage.
 
-    `done` of `total` is in `unit`; times are unix seconds; `after` lists the runs to wait for.
-    `metric_counts` says how many figures of each name there are. `event_number` and `event_offset`
-    say how far `events.jsonl` has been taken in; `attempt` counts how often it was started, the
-    current attempt's events being those after `attempt_number`.
+    `done` of `total` is in `unit`; times are unix seconds, `started` being the current attempt's;
+    `after` lists the runs to wait for. `metric_counts` says how many figures of each name there
+    are. `event_number` and `event_offset` say how far `events.jsonl` has been taken in; `attempt`
+    counts how often it was started, the current attempt's events being those after
+    `attempt_number`.
     """
 
     __tablename__ = "runs"
@@ -301,22 +302,30 @@ class Store:
     def metrics_since(
         self,
         run_id: str,
-        after_id: int = 0,
+        after: int = 0,
         *,
         names: Sequence[str] = (),
         limit: int = 20_000,
     ) -> list[MetricRow]:
-        """Returns a run's metric rows with an id above `after_id`, the oldest first."""
-        query = (
-            select(MetricRow)
-            .where(MetricRow.run_id == run_id, MetricRow.id > after_id)
-            .order_by(MetricRow.id)
-            .limit(limit)
-        )
+        """Returns a run's metric rows of events with a number above `after`, the oldest first.
+
+        Args:
+            run_id: The run.
+            after: The number of the last event that is known. Numbers only grow; SQLite gives the
+                ids of deleted rows to new ones.
+            names: The metrics; empty: all.
+            limit: Rows, more by those that complete the last event.
+        """
+        wanted = [MetricRow.run_id == run_id, MetricRow.number > after]
         if names:
-            query = query.where(MetricRow.name.in_(names))
+            wanted.append(MetricRow.name.in_(names))
+        numbers = select(MetricRow.number).where(*wanted).order_by(MetricRow.number)
+        rows = select(MetricRow).where(*wanted).order_by(MetricRow.number, MetricRow.id)
         with self.session() as session:
-            return list(session.scalars(query))
+            last = session.scalar(numbers.offset(limit - 1).limit(1))
+            if last is not None:
+                rows = rows.where(MetricRow.number <= last)
+            return list(session.scalars(rows))
 
     def sample_metrics(
         self, run_id: str, names: Sequence[str], most_per_name: int
@@ -329,11 +338,11 @@ class Store:
             most_per_name: Points of each at most; the newest one is always among them.
 
         Returns:
-            `{name: [(step, value), ...]}` and the id to ask `metrics_since` from.
+            `{name: [(step, value), ...]}` and the event's number to ask `metrics_since` from.
         """
         with self.session() as session:
             newest = session.scalar(
-                select(func.max(MetricRow.id)).where(MetricRow.run_id == run_id)
+                select(func.max(MetricRow.number)).where(MetricRow.run_id == run_id)
             )
             counts = session.scalar(select(RunRow.metric_counts).where(RunRow.id == run_id)) or {}
             curves = {
@@ -432,7 +441,8 @@ class Store:
             row.attempt += 1
             row.attempt_number = row.event_number
             row.state = "queued"
-            row.ended = row.exit_code = row.signal = row.pid = row.error = row.eta_seconds = None
+            row.started = row.ended = row.eta_seconds = None
+            row.exit_code = row.signal = row.pid = row.error = None
             for name, value in values.items():
                 setattr(row, name, value)
 

@@ -62,7 +62,7 @@ class Manifest:
 
     Attributes:
         kind: tokenizer, shards or model.
-        name: Its name in the workspace.
+        name: What it was called when it was made; in a workspace it is called as its folder.
         fingerprint: Changes when the content does.
         config: The config it was made with.
         inputs: The fingerprints of what it was made from, by kind.
@@ -148,7 +148,7 @@ class Workspace:
         found = []
         for path in self.folder(kind).glob(f"[!.]*/{MANIFEST_FILE}"):
             try:
-                found.append(Artifact(path.parent, read_manifest(path.parent)))
+                found.append(read_artifact(path.parent))
             except StudioError as error:
                 logger.warning("%s", error)
         return sorted(found, key=lambda artifact: -artifact.manifest.created)
@@ -159,9 +159,12 @@ class Workspace:
         Raises:
             ConfigError: There is none, or it is of another kind.
         """
-        for folder in (self.folder(kind) / reference, Path(reference).expanduser()):
+        shelf = self.folder(kind)
+        for folder in (shelf / reference, Path(reference).expanduser()):
             if reference and (folder / MANIFEST_FILE).is_file():
-                return _of_kind(kind, Artifact(folder, read_manifest(folder)))
+                ours = folder.parent == shelf
+                found = read_artifact(folder) if ours else Artifact(folder, read_manifest(folder))
+                return _of_kind(kind, found)
         raise ConfigError(
             f"There are no shards called {reference!r}"
             if kind == "shards"
@@ -372,6 +375,17 @@ def read_manifest(folder: Path) -> Manifest:
             received=str(error),
             fix="make the artifact again, or restore the folder from a copy",
         ) from error
+
+
+def read_artifact(folder: Path) -> Artifact:
+    """Reads an artifact in a folder of the workspace.
+
+    It is called as its folder, whatever its manifest says: somebody may have renamed or copied it.
+
+    Raises:
+        StudioError: Its manifest is missing or damaged.
+    """
+    return Artifact(folder, replace(read_manifest(folder), name=folder.name))
 
 
 def parse_manifest(data: bytes) -> Manifest:

@@ -28,7 +28,7 @@ NAMES = (
 
 
 def points_since(store: Store, run_id: str, after: int) -> dict[str, Any]:
-    """Returns a run's points with a row id above `after`.
+    """Returns a run's points of events with a number above `after`.
 
     Args:
         store: The database.
@@ -44,8 +44,8 @@ def points_since(store: Store, run_id: str, after: int) -> dict[str, Any]:
     rows = store.metrics_since(run_id, after, names=NAMES, limit=MOST_NEW_ROWS)
     return {
         "series": _series(rows),
-        "after": rows[-1].id if rows else after,
-        "more": len(rows) == MOST_NEW_ROWS,
+        "after": rows[-1].number if rows else after,
+        "more": len(rows) >= MOST_NEW_ROWS,
     }
 
 

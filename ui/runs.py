@@ -9,9 +9,8 @@ from typing import Any
 
 import gradio as gr
 
-from core.config import StageConfig, field_extra, title_of
 from core.errors import ConfigError
-from core.report import read_settings, report_page, settings_file
+from core.report import list_settings, read_settings, report_page, settings_file
 from core.runs.client import (
     choose_slots,
     config_of,
@@ -307,30 +306,7 @@ def _settings(row: RunRow) -> list[tuple[str, str]]:
     config = config_of(row)
     if config is None:
         return [(name, str(value)) for name, value in row.config.items()]
-    return list(_listed(config))
-
-
-def _listed(config: StageConfig) -> list[tuple[str, str]]:
-    """Returns a config's settings by title; groups of a corpus that don't apply are left out."""
-    settings: list[tuple[str, str]] = []
-    for name, field in type(config).model_fields.items():
-        value = getattr(config, name)
-        if isinstance(value, StageConfig):
-            settings += _listed(value)
-        elif _applies(config, field_extra(field)["group"]):
-            settings.append((title_of(name, field), _plain(value)))
-    return settings
-
-
-def _applies(config: StageConfig, group: str) -> bool:
-    source = getattr(config, "source", None)
-    return source is None or group.lower() not in ("files", "hub") or group.lower() == source
-
-
-def _plain(value: Any) -> str:
-    if value is None or value == "":
-        return "–"
-    return {True: "yes", False: "no"}[value] if isinstance(value, bool) else str(value)
+    return list_settings(config)
 
 
 def _commands(row: RunRow, workspace: Workspace) -> list[tuple[str, str]]:

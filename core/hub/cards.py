@@ -236,13 +236,7 @@ def _about_model(facts: ModelFacts) -> str:
     begins = f"A {family} ({facts.size}) of {_short(facts.parameters)} parameters"
     if not facts.config:
         return f"{begins}."
-    whence = "trained from scratch"
-    if checkpoint := str(facts.config.get("checkpoint") or ""):
-        known = parse_hub_id(checkpoint)
-        whence = (
-            f"trained on from [{known[0]}](https://hf.co/{known[0]})" if known else "trained on"
-        )
-        whence += "" if known else " from another checkpoint"
+    whence, knowledge = _origin(str(facts.config.get("checkpoint") or ""))
     done, planned = int(facts.figures.get("num_train_steps", 0)), facts.planned_steps
     still = (
         f"\n\n**The run goes on**: this is step {done:,} of {planned:,}." if done < planned else ""
@@ -250,8 +244,20 @@ def _about_model(facts: ModelFacts) -> str:
     learned = _OBJECTIVES.get(facts.objective, facts.objective)
     return (
         f"{begins}, {whence} with {_STUDIO} on {_text_name(facts.corpus)}. It learned by {learned}."
-        f" It knows nothing but that text, with the errors and leanings that are in it.{still}"
+        f" {knowledge}{still}"
     )
+
+
+def _origin(checkpoint: str) -> tuple[str, str]:
+    """Returns what a model began as, and what it knows besides the text it was trained on."""
+    if not checkpoint:
+        leanings = "with the errors and leanings that are in it"
+        return "trained from scratch", f"It knows nothing but that text, {leanings}."
+    known = parse_hub_id(checkpoint)
+    source = f"[{known[0]}](https://hf.co/{known[0]})" if known else "another checkpoint"
+    leanings = "with the errors and leanings of both"
+    knowledge = f"Beyond that text it knows what that checkpoint knew, {leanings}."
+    return f"trained on from {source}", knowledge
 
 
 def _use_of_model(facts: ModelFacts, repo_id: str) -> str:

@@ -1,6 +1,6 @@
-"""A run told to somebody else: a report as one HTML file, and its settings as JSON."""
+"""A run told to somebody else: a report as one HTML file, and its settings by title or as JSON."""
 
 from core.report.page import report_page, write_report
-from core.report.settings import read_settings, settings_file
+from core.report.settings import list_settings, read_settings, settings_file
 
-__all__ = ["read_settings", "report_page", "settings_file", "write_report"]
+__all__ = ["list_settings", "read_settings", "report_page", "settings_file", "write_report"]

@@ -8,15 +8,16 @@ from __future__ import annotations
 import base64
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from core.config import StageConfig, field_extra, title_of
 from core.curves import Curve, draw_curves
 from core.errors import StudioError
+from core.events import read_attempts
+from core.report.settings import list_settings
 from core.runs.client import config_of
 from core.runs.commands import shell_line
 from core.runs.folder import RunFolder
@@ -78,16 +79,17 @@ def report_page(workspace: Workspace, store: Store, row: RunRow) -> str:
     )
     config = config_of(row)
     made = _artifact_of(row)
+    attempts = read_attempts(RunFolder.of(workspace, row.id).events)
     return environment.get_template("report.html").render(
         title=f"{title_of_stage(row.stage)} {row.name}".strip(),
         run=row,
-        began=_when(row.started),
-        took=_duration(row),
+        began=_when(attempts[0][0] if attempts else row.started),
+        took=_duration(row, attempts),
         verdict=_verdict(row.results),
         figures=list(_figures(row.results)),
         pictures=list(_pictures(store, row)),
         device=RunFolder.of(workspace, row.id).device(),
-        settings=list(_settings(config)) if config else sorted(row.config.items()),
+        settings=list_settings(config) if config else sorted(row.config.items()),
         origin=list(_origin(workspace, made)),
         versions=sorted(made.manifest.versions.items()) if made else [],
         command=shell_line(row.stage, config) if config else "",
@@ -159,16 +161,6 @@ def _address(drawing: bytes) -> str:
     return "data:image/svg+xml;base64," + base64.b64encode(drawing).decode("ascii")
 
 
-def _settings(config: StageConfig) -> Iterator[tuple[str, str]]:
-    """Yields settings by title; a config within the config follows in its place."""
-    for name, field in type(config).model_fields.items():
-        value = getattr(config, name)
-        if isinstance(value, StageConfig):
-            yield from _settings(value)
-        elif value not in (None, "", False) and not field_extra(field)["path"]:
-            yield title_of(name, field), "yes" if value is True else str(value)
-
-
 def _origin(workspace: Workspace, made: Artifact | None) -> Iterator[tuple[str, str, str]]:
     """Yields kind, name and fingerprint of what the run made and of what that was made from."""
     if made is None:
@@ -189,10 +181,12 @@ def _when(seconds: float | None) -> str:
     return time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(seconds)) if seconds else ""
 
 
-def _duration(row: RunRow) -> str:
+def _duration(row: RunRow, attempts: Sequence[tuple[float, float]]) -> str:
+    """Returns how long a run was at work: in the last attempt and those before it."""
     if not row.started or not row.ended:
         return ""
-    minutes, seconds = divmod(round(row.ended - row.started), 60)
+    earlier = sum(last - first for first, last in attempts if first < row.started)
+    minutes, seconds = divmod(round(row.ended - row.started + earlier), 60)
     hours, minutes = divmod(minutes, 60)
     parts = [f"{hours} h" if hours else "", f"{minutes} min" if minutes else "", f"{seconds} s"]
     return " ".join(part for part in parts if part)

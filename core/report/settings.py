@@ -1,4 +1,4 @@
-"""A run's settings as a file, to be given to another person or another workspace.
+"""A run's settings: by title, and as a file to be given to another person or another workspace.
 
     {"stage": "train", "config": {"family": "roberta", ...}}
 
@@ -11,13 +11,25 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from core.config import StageConfig
+from core.config import StageConfig, field_extra, title_of
 from core.errors import ConfigError
 from core.stages import parse_stage_config
 from core.store import RunRow
 
 # What makes sense on one machine only, or once.
 _LEFT_OUT = ("name",)
+
+
+def list_settings(config: StageConfig) -> list[tuple[str, str]]:
+    """Returns a config's settings by title; groups of a corpus that don't apply are left out."""
+    settings: list[tuple[str, str]] = []
+    for name, field in type(config).model_fields.items():
+        value = getattr(config, name)
+        if isinstance(value, StageConfig):
+            settings += list_settings(value)
+        elif _applies(config, field_extra(field)["group"]):
+            settings.append((title_of(name, field), _plain(value)))
+    return settings
 
 
 def settings_file(row: RunRow) -> str:
@@ -55,6 +67,17 @@ def is_settings(values: Any) -> bool:
         and set(values) == {"stage", "config"}
         and isinstance(values["config"], Mapping)
     )
+
+
+def _applies(config: StageConfig, group: str) -> bool:
+    source = getattr(config, "source", None)
+    return source is None or group.lower() not in ("files", "hub") or group.lower() == source
+
+
+def _plain(value: Any) -> str:
+    if value is None or value == "":
+        return "–"
+    return {True: "yes", False: "no"}[value] if isinstance(value, bool) else str(value)
 
 
 def _not_settings(received: str) -> ConfigError:

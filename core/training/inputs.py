@@ -12,8 +12,9 @@ from numpy.typing import NDArray
 from core.config import TrainConfig
 from core.errors import ConfigError, StudioError
 from core.events import Reporter
+from core.hub.client import parse_hub_id
 from core.models.architecture import Architecture
-from core.models.finding import find_model
+from core.models.finding import find_here, find_model
 from core.models.hf import read_architecture
 from core.models.registry import padding_id, resolve_architecture
 from core.objectives import (
@@ -120,6 +121,18 @@ def open_inputs(
         eval_objective=eval_objective,
         checkpoint=checkpoint,
     )
+
+
+def settle_checkpoint(config: TrainConfig, workspace: Workspace) -> TrainConfig:
+    """Returns the config with the path of a checkpoint that is here and called like a Hub id.
+
+    What is written down of a run is read elsewhere, where `exports/mini` could only be somebody's
+    repository.
+    """
+    folder = find_here(config.checkpoint, workspace)
+    if folder is None or parse_hub_id(config.checkpoint) is None:
+        return config
+    return config.model_copy(update={"checkpoint": str(folder.absolute())})
 
 
 def _open_tokenizer(config: TrainConfig, shards: Shards, workspace: Workspace) -> StudioTokenizer:

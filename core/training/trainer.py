@@ -63,7 +63,7 @@ from core.training.export import (
     export_model,
     wanted_name,
 )
-from core.training.inputs import TrainingInputs, open_inputs
+from core.training.inputs import TrainingInputs, open_inputs, settle_checkpoint
 from core.training.meter import Meter
 from core.training.precision import choose_precision
 from core.training.processes import share, share_arrays
@@ -101,6 +101,7 @@ def train(config: TrainConfig, workspace: Workspace, reporter: Reporter | None =
     """
     reporter = reporter or Reporter()
     inputs = open_inputs(config, workspace, reporter)
+    config = settle_checkpoint(config, workspace)
     config = recipe.settle_learning_rate(config, inputs.architecture.hidden_size)
     with _run_folder(workspace, reporter) as folder:
         if config.evaluate_only:

@@ -11,6 +11,7 @@ from core.events import (
     FolderReporter,
     Reporter,
     RunStopped,
+    read_attempts,
     read_events,
     read_last_events,
 )
@@ -49,6 +50,19 @@ def test_a_log_opened_again_cuts_the_torn_line_and_numbers_on(tmp_path: Path) ->
     assert log.append("note") == 2
     log.close()
     assert [event["n"] for event in read_events(path)[0]] == [1, 2]
+
+
+def test_attempts_are_read_with_what_was_heard_of_them_last(tmp_path: Path) -> None:
+    path = tmp_path / "events.jsonl"
+    assert read_attempts(path) == []
+    log = EventLog(path)
+    for kind in ("started", "note", "started"):
+        log.append(kind)
+    log.close()
+    with path.open("ab") as file:
+        file.write(b'{"n":4,"t":')
+    first, noted, second = (event["t"] for event in read_events(path)[0])
+    assert read_attempts(path) == [(first, noted), (second, second)]
 
 
 @pytest.mark.parametrize("torn", [b"", b'{"n":4,"t":' + b"0" * 100_000])

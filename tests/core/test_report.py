@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from core.__main__ import main
-from core.config import TrainConfig
+from core.config import CorpusConfig, StageConfig, TokenizerConfig, TrainConfig
 from core.errors import ConfigError, RunError
 from core.report import read_settings, report_page, settings_file, write_report
 from core.report.page import _figures
@@ -81,6 +81,42 @@ def test_the_report_tells_what_came_of_a_run_and_needs_nothing_else(
         assert words.lower() in page.words.lower(), words
     assert page.addresses and all(one.startswith("data:image/svg+xml") for one in page.addresses)
     assert "script" not in page.tags and not re.search(r"@import|url\(", text)
+
+
+def settings_in_report(
+    workspace: Workspace, row: RunRow, stage: str, config: StageConfig
+) -> dict[str, str]:
+    row.stage, row.config = stage, config.model_dump(mode="json")
+    text = report_page(workspace, Store.open(workspace), row)
+    [section] = re.findall(r"<h2>Settings</h2>(.*?)</section>", text, re.DOTALL)
+    return dict(re.findall(r'<th scope="row">(.*?)</th><td>(.*?)</td>', section))
+
+
+def test_a_report_lists_what_applies_to_a_run_and_what_is_nought_or_off(
+    workspace: Workspace, row: RunRow
+) -> None:
+    corpus = CorpusConfig(source="files", path="/data/text.txt")
+    found = settings_in_report(workspace, row, "tokenizer", TokenizerConfig(corpus=corpus))
+    assert found["Path"] == "/data/text.txt" and "Dataset name" not in found
+    config = TrainConfig(shards="rows", hidden_dropout_prob=0.0, hub_private_repo=False)
+    found = settings_in_report(workspace, row, "train", config)
+    assert (found["Dropout"], found["Seed"], found["Private repository"]) == ("0.0", "0", "no")
+
+
+def test_a_report_of_a_run_that_was_started_again_counts_its_attempts_and_no_pause(
+    workspace: Workspace, row: RunRow
+) -> None:
+    events = [(10, "started"), (70, "progress"), (500_000, "started"), (500_011, "finished")]
+    lines = [
+        json.dumps({"n": number, "t": at, "kind": kind}, separators=(",", ":"))
+        for number, (at, kind) in enumerate(events, start=1)
+    ]
+    folder = workspace.runs / row.id
+    folder.mkdir(parents=True)
+    (folder / "events.jsonl").write_text("\n".join(lines) + '\n{"n":5,"t":')
+    row.started, row.ended, row.attempt = 500_000.0, 500_012.0, 2
+    words = Page(report_page(workspace, Store.open(workspace), row)).words
+    assert "began 1970-01-01 00:00 UTC · took 1 min 12 s · started 2 times" in words
 
 
 def test_a_report_of_a_run_by_another_version_shows_its_raw_settings(

@@ -1,4 +1,4 @@
-"""The database: rows since an id, one writer and many readers."""
+"""The database: rows since an event, one writer and many readers."""
 
 import errno
 import json
@@ -55,12 +55,19 @@ def test_a_run_is_found_by_the_beginning_of_its_id(store: Store) -> None:
         store.find_run("x")
 
 
-def test_metrics_come_by_rows_since_an_id(store: Store) -> None:
+def test_a_run_that_waits_again_has_not_been_started(store: Store) -> None:
+    add_run(store, "a", state="stopped", started=5.0, ended=9.0)
+    store.queue_again("a", reason="resumed")
+    row = store.find_run("a")
+    assert (row.state, row.started, row.ended, row.attempt) == ("queued", None, None, 2)
+
+
+def test_metrics_come_by_rows_since_an_event(store: Store) -> None:
     add_run(store, "a")
     store.take_in("a", [metric(1), metric(2)], [], {"event_number": 2})
     first = store.metrics_since("a")
     store.take_in("a", [metric(3, value=0.5)], [], {"event_number": 3})
-    assert [row.number for row in store.metrics_since("a", first[-1].id)] == [3]
+    assert [row.number for row in store.metrics_since("a", first[-1].number)] == [3]
     assert store.latest_metrics("a") == {"loss": 0.5}
 
 
@@ -83,6 +90,23 @@ def test_going_back_to_a_checkpoint_drops_what_is_measured_again(store: Store) -
     assert [step for step, _ in curve] == [1, 2, 3, 4, 5, 6, 7, 8]
     assert store.latest_metrics("a") == {"loss": 2.0}
     assert store.find_run("a").metric_counts == {"loss": 8}
+
+
+def test_what_is_measured_again_is_new_to_whoever_looked_before(store: Store) -> None:
+    add_run(store, "a")
+    store.take_in("a", [metric(n) for n in range(1, 11)], [], {"event_number": 10})
+    _, newest = store.sample_metrics("a", ["loss"], 100)
+    again = [{**metric(n, value=2.0), "step": n - 10} for n in range(15, 19)]
+    store.take_in("a", again, [], {"event_number": 18}, rewound_to=4)
+    assert [row.step for row in store.metrics_since("a", newest)] == [5, 6, 7, 8]
+
+
+def test_an_event_comes_whole_whatever_the_limit(store: Store) -> None:
+    add_run(store, "a")
+    rows = [metric(n, name) for n in (1, 2, 3) for name in ("loss", "epoch")]
+    store.take_in("a", rows, [], {"event_number": 3})
+    assert [row.number for row in store.metrics_since("a", limit=3)] == [1, 1, 2, 2]
+    assert [row.number for row in store.metrics_since("a", 2, limit=3)] == [3, 3]
 
 
 def test_metrics_can_be_chosen_by_name(store: Store) -> None:

@@ -1,5 +1,6 @@
 """Workspaces: artifacts appear whole or not at all."""
 
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -22,6 +23,19 @@ def test_an_artifact_is_found_by_name_and_by_folder(tmp_path: Path) -> None:
     by_name = workspace.find("tokenizer", "one")
     assert workspace.find("tokenizer", str(by_name.path)) == by_name
     assert by_name.manifest.files["part/file.txt"]["bytes"] == len("content")
+
+
+def test_a_renamed_folder_and_a_copy_are_called_as_they_lie(tmp_path: Path) -> None:
+    workspace = Workspace(tmp_path)
+    make_artifact(workspace)
+    shelf = workspace.folder("tokenizer")
+    shutil.copytree(shelf / "one", shelf / "backup")
+    (shelf / "one").rename(shelf / "kept")
+    listed = workspace.list("tokenizer")
+    assert sorted(one.name for one in listed) == ["backup", "kept"]
+    assert all(workspace.find("tokenizer", one.name) == one for one in listed)
+    assert listed[0].fingerprint == listed[1].fingerprint
+    assert '"name": "one"' in (shelf / "kept" / "manifest.json").read_text()
 
 
 def test_a_failure_leaves_nothing_behind(tmp_path: Path) -> None:

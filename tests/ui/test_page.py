@@ -2,6 +2,7 @@
 
 import ast
 import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -13,11 +14,12 @@ import pytest
 
 from core.config import TokenizerConfig
 from core.errors import StudioError
+from core.runs.execute import describe_artifact
 from core.runs.folder import RunFolder
 from core.store import RunRow, Store
 from core.workspace import Workspace
 from ui import layout, runs, strip
-from ui.parts import disk
+from ui.parts import artifacts, disk
 from ui.parts.run_rows import alert_kinds, ending_of, notices_of
 
 ROOT = Path(__file__).parent.parent.parent
@@ -272,6 +274,22 @@ def test_what_is_on_the_disk_is_told_once(tmp_path: Path, store: Store) -> None:
     assert listed["artifacts"][1]["turned_into"] == "shards rows"
     assert "free" in listed["total"]
     assert ask({"seen": listed["seen"]}) == {}
+
+
+def test_a_copy_on_the_disk_has_a_name_of_its_own_and_the_run_that_made_it(
+    tmp_path: Path, store: Store
+) -> None:
+    workspace = Workspace(tmp_path)
+    with workspace.new_artifact("tokenizer", "words") as draft:
+        (draft.folder / "tokenizer.json").write_text("{}")
+    assert draft.artifact
+    add_run(store, "maker")
+    store.take_in("maker", [], [describe_artifact(draft.artifact)["artifact"]], {})
+    shutil.copytree(draft.artifact.path, draft.artifact.path.with_name("backup"))
+    listed = answers(workspace, store, disk)["disk_use"]({})["artifacts"]
+    assert sorted(one["name"] for one in listed) == ["backup", "words"]
+    assert [one["run"] for one in listed] == ["maker", "maker"]
+    assert sorted(artifacts.list_names(workspace, "tokenizer")) == ["backup", "words"]
 
 
 def test_deleting_what_is_not_there_is_an_answer(tmp_path: Path, store: Store) -> None:

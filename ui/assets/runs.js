@@ -59,7 +59,8 @@ const spent = (run) => {
   if (run.state === "running" && run.eta_seconds >= 1) return `${duration(run.eta_seconds)} left`;
   if (!run.started) return "";
   const until = run.ended ?? Date.now() / 1000;
-  return `${ENDED.includes(run.state) ? "took" : "for"} ${duration(until - run.started)}`;
+  // Of one that was started again, `started` is when it was last.
+  return `${ENDED.includes(run.state) ? "took" : "for"} ${duration(until - run.started)}${run.attempt > 1 ? " this time" : ""}`;
 };
 
 const fillRow = ({ run, cells }) => {

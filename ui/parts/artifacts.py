@@ -6,7 +6,7 @@ import logging
 from collections.abc import Iterator
 
 from core.errors import StudioError
-from core.workspace import MANIFEST_FILE, Artifact, Workspace, read_manifest
+from core.workspace import MANIFEST_FILE, Artifact, Workspace, read_artifact
 
 logger = logging.getLogger("studio.page")
 
@@ -54,6 +54,6 @@ def follow_newest(names: list[str], chosen: str, known: list[str]) -> str:
 def _readable(workspace: Workspace, kind: str) -> Iterator[Artifact]:
     for path in workspace.folder(kind).glob(f"[!.]*/{MANIFEST_FILE}"):
         try:
-            yield Artifact(path.parent, read_manifest(path.parent))
+            yield read_artifact(path.parent)
         except StudioError as error:
             logger.warning("%s", error)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import gradio as gr
@@ -10,7 +10,7 @@ import gradio as gr
 from core.config import fingerprint_of
 from core.housekeeping import ArtifactUse, DiskUse, list_artifact_uses, measure_disk_use
 from core.runs.client import delete_artifact
-from core.store import Store
+from core.store import ArtifactRow, Store
 from core.workspace import Artifact, Workspace, check_name
 from ui.assets import script
 from ui.parts.markup import byte_count, count
@@ -56,10 +56,10 @@ def _list_function(workspace: Workspace, store: Store) -> Callable[..., dict[str
     @answering
     def disk_use(question: dict[str, Any]) -> dict[str, Any]:
         """Returns what there is, or nothing where it is still what was `seen`."""
-        makers = {(row.kind, row.name): row.run_id for row in reversed(store.list_artifacts())}
+        made = store.list_artifacts()
         listed = {
             "artifacts": [
-                _describe(use, store, makers.get((use.artifact.kind, use.artifact.name), ""))
+                _describe(use, store, _maker_of(use.artifact, made))
                 for use in list_artifact_uses(workspace, store)
             ],
             **_totals(measure_disk_use(workspace)),
@@ -111,6 +111,19 @@ def _describe(use: ArtifactUse, store: Store, maker: str) -> dict[str, Any]:
         "turned_into": _listed([_called(one) for one in use.turned_into]),
         "needed_by": _listed([f"{row.id} ({row.state})" for row in use.needed_by]),
     }
+
+
+def _maker_of(artifact: Artifact, made: Sequence[ArtifactRow]) -> str:
+    """Returns the id of the run that has made an artifact; its folder may have been renamed since.
+
+    Args:
+        artifact: The artifact.
+        made: What runs have made, the newest first.
+    """
+    known = (artifact.kind, artifact.fingerprint)
+    alike = [row for row in made if (row.kind, row.fingerprint) == known]
+    named = [row for row in alike if row.name == artifact.name]
+    return next((row.run_id for row in named or alike), "")
 
 
 def _called(artifact: Artifact) -> str:

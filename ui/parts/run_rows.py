@@ -33,6 +33,7 @@ def summarize(row: RunRow) -> dict[str, Any]:
         "eta_seconds": row.eta_seconds,
         "created": row.created,
         "started": row.started,
+        "attempt": row.attempt,
         "ended": row.ended,
         "after": row.after,
         "warning": _number_of(row.warnings[-1]) if row.warnings else 0,

@@ -1,6 +1,7 @@
 """Pushing from this process to a Hub on the loopback: what is sent, and what refusals become."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,9 @@ from huggingface_hub import ModelCard, constants
 from core.config import PushConfig
 from core.demo import find_checkpoint
 from core.errors import ConfigError, HubError, StudioError
+from core.hub.cards import CardNotes, model_card
 from core.hub.client import parse_hub_id, without_secrets
+from core.hub.facts import gather_facts
 from core.hub.push import preview, run
 from core.models.finding import find_model
 from core.shards.read import open_shards
@@ -57,6 +60,26 @@ def test_a_model_that_nothing_is_known_of_is_pushed_with_a_card_that_says_less(
         "parameters": card.data.to_dict()["parameters"],
     }
     assert "Words." in card.text and "trained from scratch" not in card.text
+
+
+@pytest.mark.parametrize(
+    ("checkpoint", "begins", "base"),
+    [
+        ("", "trained from scratch", None),
+        ("they/words@v2", "trained on from [they/words](https://hf.co/they/words)", "they/words"),
+        ("/exports/mini", "trained on from another checkpoint", None),
+    ],
+)
+def test_a_card_says_what_a_model_began_with(
+    workspace: Workspace, checkpoint: str, begins: str, base: str | None
+) -> None:
+    facts = gather_facts(workspace.folder("model") / "plain", workspace)
+    card = ModelCard(
+        model_card(replace(facts, config={"checkpoint": checkpoint}), CardNotes("me/m"))
+    )
+    assert begins in card.text and card.data.to_dict().get("base_model") == base
+    assert ("knows nothing but that text" in card.text) is not bool(checkpoint)
+    assert ("knows what that checkpoint knew" in card.text) is bool(checkpoint)
 
 
 def test_a_dry_run_shows_all_and_sends_nothing(workspace: Workspace, hub: HubServer) -> None:

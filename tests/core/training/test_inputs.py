@@ -11,7 +11,7 @@ import pytest
 from core.config import TrainConfig
 from core.errors import ConfigError
 from core.tokenizer import StudioTokenizer, load
-from core.training.inputs import TrainingInputs, open_inputs
+from core.training.inputs import TrainingInputs, open_inputs, settle_checkpoint
 from core.workspace import Manifest, Workspace, write_manifest
 from tests.checkpoints import write_checkpoint, write_writer
 from tests.core.training.test_trainer import make_inputs
@@ -74,6 +74,21 @@ def test_weights_of_the_same_tokens_are_taken(workspace: Workspace, tmp_path: Pa
         if content is not None:
             (unknown / "manifest.json").write_text(content)
         assert opened(workspace, unknown).checkpoint == unknown
+
+
+def test_a_folder_called_like_a_hub_id_is_written_down_as_a_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "exports" / "mini").mkdir(parents=True)
+    workspace = Workspace(tmp_path / "workspace")
+    for named, written in (
+        ("exports/mini", str(tmp_path / "exports" / "mini")),
+        ("they/words", "they/words"),
+        ("", ""),
+    ):
+        config = TrainConfig(shards="rows", checkpoint=named)
+        assert settle_checkpoint(config, workspace).checkpoint == written
 
 
 def test_gpt2_goes_on_with_a_tokenizer_that_has_no_padding(
