@@ -11,6 +11,7 @@ import argparse
 import json
 import math
 import os
+import re
 import sys
 import time
 from collections.abc import Callable, Generator, Sequence
@@ -42,6 +43,8 @@ EXIT_DONE, EXIT_FAILED, EXIT_USAGE = 0, 1, 2
 _FOLLOW_SECONDS = 0.3
 _NO_VALUE = ("none", "null", "")
 _TOKEN_VARIABLE = "HF_TOKEN"
+# 500.000 is five hundred to some, and 500,000 to others.
+_DOTTED = re.compile(r"\d+(\.\d+)+")
 # Stages whose results are more than figures.
 _REPORTING_STAGES = ("preflight", "push")
 
@@ -536,8 +539,8 @@ def _hours(text: str) -> float:
 
 def _count(text: str) -> int:
     """Returns a whole number that may be written like 5e8."""
-    number = float(text)
-    if number < 1 or number != int(number):
+    number = math.nan if _DOTTED.fullmatch(text) else float(text)
+    if not 1 <= number < math.inf or number != int(number):
         raise argparse.ArgumentTypeError(f"a whole number from 1 on is expected, not {text}")
     return int(number)
 
