@@ -132,16 +132,14 @@ def _awaited(options: argparse.Namespace) -> list[str]:
 
 
 def _run_quickstart(options: argparse.Namespace) -> int:
-    from core.runs.client import submit_quickstart
+    from core.runs.chain import submit_quickstart
 
     config = QuickstartConfig.parse(_config_values(options, QuickstartConfig))
     workspace = _workspace(options)
     runs = submit_quickstart(workspace, config)
     if options.detach:
         return _print_detached(options, runs)
-    codes = [_follow(workspace, run_id, as_json=False) for run_id in runs[:-1]]
-    last = _follow(workspace, runs[-1], as_json=options.json)
-    return next((code for code in codes if code), last)
+    return _follow(workspace, *runs, as_json=options.json)
 
 
 def _run_suggest(options: argparse.Namespace) -> int:
@@ -380,22 +378,32 @@ def _delete_artifact(options: argparse.Namespace) -> int:
 # Following a run.
 
 
-def _follow(workspace: Workspace, run_id: str, *, as_json: bool) -> int:
-    """Prints what a run reports until it ends; returns its exit code."""
+def _follow(workspace: Workspace, *runs: str, as_json: bool) -> int:
+    """Prints what runs report, one after the other, until the last ends.
+
+    Returns:
+        The exit code of the first that wasn't done, else 0.
+    """
     store = Store.open(workspace)
-    follower = _Follower(store, run_id)
-    try:
-        row = follower.until_the_end()
-    except KeyboardInterrupt:
-        _say(f"\n{run_id} goes on without you. Stop it with: python -m core runs stop {run_id}")
-        return EXIT_FAILED
+    codes = []
+    for run_id in runs:
+        try:
+            row = _Follower(store, run_id).until_the_end()
+        except KeyboardInterrupt:
+            _say(f"\n{run_id} goes on without you. Stop it with: python -m core runs stop {run_id}")
+            return EXIT_FAILED
+        _print_end(row, as_json=as_json and run_id == runs[-1])
+        codes.append(_exit_code(row))
+    return next((code for code in codes if code), EXIT_DONE)
+
+
+def _print_end(row: RunRow, *, as_json: bool) -> None:
     if as_json:
         print(json.dumps(_stage_result(row), ensure_ascii=False), flush=True)
     elif row.state == "done":
         print(_receipt(row.results) if row.stage == "push" else row.artifact, flush=True)
     if row.error:
         _say(f"error: {StudioError(**row.error)}")
-    return _exit_code(row)
 
 
 def _receipt(results: dict[str, Any]) -> str:
