@@ -12,6 +12,7 @@ import json
 import math
 import os
 import re
+import shlex
 import sys
 import time
 from collections.abc import Callable, Generator, Sequence
@@ -390,11 +391,17 @@ def _follow(workspace: Workspace, *runs: str, as_json: bool) -> int:
         try:
             row = _Follower(store, run_id).until_the_end()
         except KeyboardInterrupt:
-            _say(f"\n{run_id} goes on without you. Stop it with: python -m core runs stop {run_id}")
+            _say(f"\n{run_id} goes on without you. Stop it with: {_stop_line(workspace, run_id)}")
             return EXIT_FAILED
         _print_end(row, as_json=as_json and run_id == runs[-1])
         codes.append(_exit_code(row))
     return next((code for code in codes if code), EXIT_DONE)
+
+
+def _stop_line(workspace: Workspace, run_id: str) -> str:
+    """Returns the command that stops a run; the workspace is in it where it isn't the default."""
+    place = [] if workspace.root == Workspace().root else ["--workspace", str(workspace.root)]
+    return shlex.join(["python", "-m", "core", "runs", "stop", run_id, *place])
 
 
 def _print_end(row: RunRow, *, as_json: bool) -> None:
