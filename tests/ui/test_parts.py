@@ -49,6 +49,8 @@ def test_bytes_have_a_unit(value: float, text: str) -> None:
         (["c", "b", "a"], "a", ["b", "a"], "a"),  # an older one was chosen by hand
         (["c", "b"], "a", ["b", "a"], "c"),  # what was chosen is gone
         (["b", "a"], "user/repo", ["a"], "user/repo"),  # typed, not from the menu
+        (["a"], "user/repo", [], "user/repo"),  # before there was anything in it
+        ([], "user/repo", [], "user/repo"),
         ([], "a", ["a"], ""),
         (["a"], "a", ["a"], "a"),
     ],
