@@ -11,6 +11,8 @@ import argparse
 import json
 import math
 import os
+import re
+import shlex
 import sys
 import time
 from collections.abc import Callable, Generator, Sequence
@@ -42,6 +44,8 @@ EXIT_DONE, EXIT_FAILED, EXIT_USAGE = 0, 1, 2
 _FOLLOW_SECONDS = 0.3
 _NO_VALUE = ("none", "null", "")
 _TOKEN_VARIABLE = "HF_TOKEN"
+# 500.000 is five hundred to some, and 500,000 to others.
+_DOTTED = re.compile(r"\d+(\.\d+)+")
 # Stages whose results are more than figures.
 _REPORTING_STAGES = ("preflight", "push")
 
@@ -129,16 +133,14 @@ def _awaited(options: argparse.Namespace) -> list[str]:
 
 
 def _run_quickstart(options: argparse.Namespace) -> int:
-    from core.runs.client import submit_quickstart
+    from core.runs.chain import submit_quickstart
 
     config = QuickstartConfig.parse(_config_values(options, QuickstartConfig))
     workspace = _workspace(options)
     runs = submit_quickstart(workspace, config)
     if options.detach:
         return _print_detached(options, runs)
-    codes = [_follow(workspace, run_id, as_json=False) for run_id in runs[:-1]]
-    last = _follow(workspace, runs[-1], as_json=options.json)
-    return next((code for code in codes if code), last)
+    return _follow(workspace, *runs, as_json=options.json)
 
 
 def _run_suggest(options: argparse.Namespace) -> int:
@@ -377,22 +379,38 @@ def _delete_artifact(options: argparse.Namespace) -> int:
 # Following a run.
 
 
-def _follow(workspace: Workspace, run_id: str, *, as_json: bool) -> int:
-    """Prints what a run reports until it ends; returns its exit code."""
+def _follow(workspace: Workspace, *runs: str, as_json: bool) -> int:
+    """Prints what runs report, one after the other, until the last ends.
+
+    Returns:
+        The exit code of the first that wasn't done, else 0.
+    """
     store = Store.open(workspace)
-    follower = _Follower(store, run_id)
-    try:
-        row = follower.until_the_end()
-    except KeyboardInterrupt:
-        _say(f"\n{run_id} goes on without you. Stop it with: python -m core runs stop {run_id}")
-        return EXIT_FAILED
+    codes = []
+    for run_id in runs:
+        try:
+            row = _Follower(store, run_id).until_the_end()
+        except KeyboardInterrupt:
+            _say(f"\n{run_id} goes on without you. Stop it with: {_stop_line(workspace, run_id)}")
+            return EXIT_FAILED
+        _print_end(row, as_json=as_json and run_id == runs[-1])
+        codes.append(_exit_code(row))
+    return next((code for code in codes if code), EXIT_DONE)
+
+
+def _stop_line(workspace: Workspace, run_id: str) -> str:
+    """Returns the command that stops a run; the workspace is in it where it isn't the default."""
+    place = [] if workspace.root == Workspace().root else ["--workspace", str(workspace.root)]
+    return shlex.join(["python", "-m", "core", "runs", "stop", run_id, *place])
+
+
+def _print_end(row: RunRow, *, as_json: bool) -> None:
     if as_json:
         print(json.dumps(_stage_result(row), ensure_ascii=False), flush=True)
     elif row.state == "done":
         print(_receipt(row.results) if row.stage == "push" else row.artifact, flush=True)
     if row.error:
         _say(f"error: {StudioError(**row.error)}")
-    return _exit_code(row)
 
 
 def _receipt(results: dict[str, Any]) -> str:
@@ -536,8 +554,8 @@ def _hours(text: str) -> float:
 
 def _count(text: str) -> int:
     """Returns a whole number that may be written like 5e8."""
-    number = float(text)
-    if number < 1 or number != int(number):
+    number = math.nan if _DOTTED.fullmatch(text) else float(text)
+    if not 1 <= number < math.inf or number != int(number):
         raise argparse.ArgumentTypeError(f"a whole number from 1 on is expected, not {text}")
     return int(number)
 

@@ -16,8 +16,17 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any, ClassVar, Literal, get_args
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    ValidationError,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
 from pydantic.fields import FieldInfo
+from pydantic_core import PydanticCustomError
 
 from core.errors import ConfigError
 from core.presets import SHARD_PRESETS, TOKENIZER_PRESETS, TRAINING_PRESETS, Preset
@@ -98,6 +107,15 @@ class StageConfig(BaseModel):
         if not isinstance(values, dict) or "preset" not in cls.model_fields:
             return values
         return {**cls.preset_values(values), **values}
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _refuse_dotted(cls, value: Any, info: ValidationInfo) -> Any:
+        """Refuses a whole number typed with a dot: 10.000 is 10 to some, 10,000 to others."""
+        field = cls.model_fields[info.field_name or ""]
+        if isinstance(value, str) and "." in value and plain_type(field)[0] is int:
+            raise PydanticCustomError("int_dotted", "a whole number such as 10000")
+        return value
 
     @classmethod
     def inferred(cls, values: dict[str, Any]) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
 import shutil
@@ -144,12 +145,22 @@ def _keep(files: Sequence[str] | None, workspace: Workspace) -> str:
     """Copies uploaded files into the workspace and returns the path for the form."""
     if not files:
         raise CorpusError("No file came with the upload", fix="choose the files again")
-    folder = workspace.uploads / time.strftime("%Y%m%d-%H%M%S")
-    folder.mkdir(parents=True, exist_ok=True)
+    folder = _new_folder(workspace.uploads / time.strftime("%Y%m%d-%H%M%S"))
     for source in map(Path, files):
         _take_over(source, _free_path(folder / _safe_name(source.name)))
     kept = sorted(folder.iterdir())
     return str(kept[0] if len(kept) == 1 else folder)
+
+
+def _new_folder(wanted: Path) -> Path:
+    """Makes a folder of its own for an upload, with a number where another has come just now."""
+    folder, numbers = wanted, itertools.count(2)
+    while True:
+        try:
+            folder.mkdir(parents=True)
+            return folder
+        except FileExistsError:
+            folder = wanted.with_name(f"{wanted.name}-{next(numbers)}")
 
 
 def _take_over(source: Path, target: Path) -> None:

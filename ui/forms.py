@@ -40,7 +40,8 @@ from ui.parts.events import QUIET
 # More choices than these are a menu instead of a row of buttons.
 _MOST_BUTTONS = 4
 _YES_OR_NO = [("Automatic", ""), ("Yes", "yes"), ("No", "no")]
-_GROUPED_DIGITS = re.compile(r"-?\d{1,3}(?:[ ,_\u00a0\u202f]\d{3})+")
+# Dots group digits too where people write a decimal comma, but not beside other separators.
+_GROUPED_DIGITS = re.compile(r"-?[1-9]\d{0,2}(?:(?:[ ,_\u00a0\u202f]\d{3})+|(?:\.\d{3})+)")
 _UNSET = "not set"
 # What the form that this one extends is called among the forms beside it.
 _BASE = "(base)"
@@ -580,9 +581,12 @@ def _to_value(field: FieldInfo, raw: Any) -> Any:
     if not isinstance(raw, str):
         return raw
     text = raw.strip()
-    if annotation is int and _GROUPED_DIGITS.fullmatch(text):
-        text = re.sub(r"[^\d-]", "", text)
-    return text or None
+    return (ungrouped(text) if annotation is int else text) or None
+
+
+def ungrouped(text: str) -> str:
+    """Returns a whole number without what groups its digits: 30,000 and 30.000; else the text."""
+    return re.sub(r"[^\d-]", "", text) if _GROUPED_DIGITS.fullmatch(text) else text
 
 
 def _write_number(value: float) -> str:

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 from core.demo import MODEL_VARIABLE, Demo
 from core.errors import ConfigError, StudioError
 from core.redaction import AUTH_VARIABLE, parse_logins
-from core.runs.client import refresh, submit_quickstart
+from core.runs.chain import submit_quickstart
+from core.runs.client import refresh
 from core.runs.slots import default_slots
 from core.store import Store, explaining_refusals
 from core.workspace import ALLOWED_PATHS_VARIABLE, Workspace, only_one

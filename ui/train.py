@@ -10,7 +10,7 @@ from typing import Any, get_args
 import gradio as gr
 
 from core.config import Family, PreflightConfig, ShardConfig, TrainConfig
-from core.errors import StudioError
+from core.errors import DeviceError, StudioError
 from core.models.finding import must_be_fetched
 from core.models.registry import count_parameters
 from core.objectives import objectives_of_family
@@ -18,7 +18,7 @@ from core.presets import write_up_of
 from core.shards.read import is_far
 from core.store import Store
 from core.training import preflight, recipe
-from core.training.devices import choose, find_hardware
+from core.training.devices import choose, find_hardware, foresee_devices
 from core.training.fitting import check_layout, misfits
 from core.training.inputs import TrainingInputs, objective_name, open_inputs
 from core.workspace import Workspace
@@ -264,13 +264,23 @@ def _forecast(config: TrainConfig, workspace: Workspace) -> Forecast:
     if config.evaluate_only:
         rows = markup.count(len(inputs.validation_rows))
         return Forecast(f"Evaluate {config.checkpoint} on {rows} rows")
-    plan = recipe.plan(config, len(inputs.train_rows), inputs.shards.row_length)
+    plan = recipe.plan(
+        config, len(inputs.train_rows), inputs.shards.row_length, replicas=_replicas(config)
+    )
     parameters = count_parameters(inputs.architecture)
     return Forecast(
         f"Train {config.family} {_size(config)} ({markup.short_count(parameters)} parameters) for "
         f"{markup.count(plan.num_train_steps)} steps",
         _facts(config, inputs, plan, parameters),
     )
+
+
+def _replicas(config: TrainConfig) -> int:
+    """Returns how many devices share a step; one where the one that was asked for isn't there."""
+    try:
+        return foresee_devices(config, find_hardware())
+    except DeviceError:
+        return 1  # The line on the hardware says what is missing.
 
 
 def _summarize(config: TrainConfig) -> str:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import importlib
 from collections.abc import Sequence
 
-from core.config import StageConfig
+from core.config import QuickstartConfig, StageConfig
 from core.errors import ConfigError, StudioError
 from core.runs.client import check_name_is_free, submit
-from core.stages import ARTIFACT_KINDS, parse_stage_config
+from core.stages import ARTIFACT_KINDS, parse_stage_config, quickstart_stages
 from core.store import ACTIVE_STATES, RunRow, Store
 from core.workspace import Workspace
 
@@ -38,6 +38,28 @@ def submit_chain(workspace: Workspace, stages: Stages) -> list[str]:
     return runs
 
 
+def submit_quickstart(workspace: Workspace, config: QuickstartConfig | None = None) -> list[str]:
+    """Queues the quickstart's stages, each waiting for the one before, and returns their ids."""
+    promised = promised_names(workspace)
+    stages = quickstart_stages(config or QuickstartConfig(), workspace, promised)
+    return submit_chain(workspace, stages)
+
+
+def promised_names(workspace: Workspace) -> dict[str, set[str]]:
+    """Returns the names, by kind, that runs which haven't ended will give to what they make."""
+    promised: dict[str, set[str]] = {kind: set() for kind in ARTIFACT_KINDS.values()}
+    store = Store.open(workspace)
+    try:
+        rows = store.list_runs(states=("queued", *ACTIVE_STATES), limit=10_000)
+    finally:
+        store.close()
+    for row in reversed(rows):
+        if wanted := _wanted_name(row):
+            kind = ARTIFACT_KINDS[row.stage]
+            promised[kind].add(workspace.free_name(kind, wanted, promised[kind]))
+    return promised
+
+
 def link_stages(workspace: Workspace, stages: Stages) -> list[tuple[str, StageConfig]]:
     """Names what each stage but the last makes, and names it to the stage after it.
 
@@ -46,40 +68,36 @@ def link_stages(workspace: Workspace, stages: Stages) -> list[tuple[str, StageCo
         stages: Names and configs along the way of the data, such as tokenizer, shards, train.
     """
     linked: list[tuple[str, StageConfig]] = []
-    store = Store.open(workspace)
-    try:
-        for stage, config in stages:
-            if linked:
-                earlier, made_by = linked[-1]
-                named = {ARTIFACT_KINDS[earlier]: made_by.model_dump()["name"]}
-                config = config.model_copy(update=named)
-            if len(linked) < len(stages) - 1:
-                config = _named(workspace, store, stage, config)
-            linked.append((stage, config))
-    finally:
-        store.close()
+    promised = promised_names(workspace)
+    for stage, config in stages:
+        if linked:
+            earlier, made_by = linked[-1]
+            named = {ARTIFACT_KINDS[earlier]: made_by.model_dump()["name"]}
+            config = config.model_copy(update=named)
+        if len(linked) < len(stages) - 1:
+            config = _named(workspace, promised[ARTIFACT_KINDS[stage]], stage, config)
+        linked.append((stage, config))
     return linked
 
 
-def _named(workspace: Workspace, store: Store, stage: str, config: StageConfig) -> StageConfig:
+def _named(
+    workspace: Workspace, promised: set[str], stage: str, config: StageConfig
+) -> StageConfig:
+    """Returns the config with a derived name, if it has none, that isn't taken or promised."""
     if config.model_dump()["name"]:
         return config
-    name = _free_name(workspace, store, stage, config)
+    name = workspace.free_name(ARTIFACT_KINDS[stage], _derive_name(stage, config), promised)
     return config.model_copy(update={"name": name})
 
 
-def _free_name(workspace: Workspace, store: Store, stage: str, config: StageConfig) -> str:
-    """Returns a derived name that no run which hasn't ended will take."""
-    promised: set[str] = set()
-    for row in reversed(store.list_runs(states=("queued", *ACTIVE_STATES), limit=10_000)):
-        if row.stage == stage and (wanted := _wanted_name(row)):
-            promised.add(workspace.free_name(ARTIFACT_KINDS[stage], wanted, promised))
-    return workspace.free_name(ARTIFACT_KINDS[stage], _derive_name(stage, config), promised)
-
-
 def _wanted_name(row: RunRow) -> str:
+    """Returns the name that a run gives to what it makes, where that is known beforehand."""
+    if row.stage not in ARTIFACT_KINDS:
+        return ""
     if name := str(row.config.get("name", "")):
         return name
+    if row.stage not in _NAMERS:
+        return ""
     try:
         return _derive_name(row.stage, parse_stage_config(row.stage, row.config))
     except StudioError:

@@ -8,12 +8,12 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from core.config import QuickstartConfig, StageConfig
+from core.config import StageConfig
 from core.errors import ConfigError, RunError, StudioError
 from core.events import StopMode
 from core.runs.folder import RunFolder, RunRecord, carried_environment, new_run_id
 from core.runs.worker import is_worker_running, start_worker
-from core.stages import ARTIFACT_KINDS, parse_stage_config, quickstart_stages
+from core.stages import ARTIFACT_KINDS, parse_stage_config
 from core.store import ACTIVE_STATES, RunRow, Store
 from core.workspace import Workspace, check_name
 
@@ -46,14 +46,6 @@ def submit(workspace: Workspace, stage: str, config: StageConfig, after: Sequenc
     )
     _ask(workspace, "submit", vars(record))
     return record.id
-
-
-def submit_quickstart(workspace: Workspace, config: QuickstartConfig | None = None) -> list[str]:
-    """Queues the quickstart's stages, each waiting for the one before, and returns their ids."""
-    runs: list[str] = []
-    for stage, stage_config in quickstart_stages(config or QuickstartConfig(), workspace):
-        runs.append(submit(workspace, stage, stage_config, after=runs[-1:]))
-    return runs
 
 
 def request_stop(workspace: Workspace, run_id: str, mode: StopMode = "save") -> str:

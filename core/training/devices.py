@@ -88,7 +88,7 @@ class Hardware:
     """What the file system and the installed packages say, with no engine imported.
 
     Attributes:
-        gpus: Paths that a GPU's driver makes.
+        gpus: Paths that a GPU's driver makes, as many as CUDA_VISIBLE_DEVICES leaves.
         tpus: Paths that a TPU's driver makes.
         jax_gpu: Whether JAX's package for GPUs is installed.
         jax_tpu: Whether JAX's package for TPUs is installed.
@@ -119,9 +119,8 @@ class Choice:
 
 def find_hardware() -> Hardware:
     """Looks for accelerators without importing an engine."""
-    hidden = os.environ.get("CUDA_VISIBLE_DEVICES") in ("", "-1")
     return Hardware(
-        gpus=() if hidden else _first_found(_GPU_GLOBS),
+        gpus=_visible_gpus(),
         tpus=_first_found(_TPU_GLOBS),
         jax_gpu=any(find_spec(plugin) for plugin in _JAX_GPU_PLUGINS),
         jax_tpu=find_spec("libtpu") is not None,
@@ -178,6 +177,19 @@ def count_devices(config: TrainConfig) -> int:
     except DeviceError:
         pass
     return 1
+
+
+def foresee_devices(config: TrainConfig, hardware: Hardware) -> int:
+    """Returns how many devices would share a step, as far as can be told with no engine.
+
+    Raises:
+        DeviceError: The accelerator that was asked for isn't there.
+    """
+    here = config.num_devices
+    if here is None:
+        found = {"gpu": hardware.gpus, "tpu": hardware.tpus}
+        here = len(found.get(choose(config, hardware).kind, ()))
+    return max(1, here) * (config.num_processes or 1)
 
 
 def _start(choice: Choice, config: TrainConfig, hardware: Hardware) -> Devices:
@@ -458,6 +470,14 @@ def _others(unused: int) -> str:
 
 def _first_line(error: BaseException) -> str:
     return next(iter(str(error).splitlines()), type(error).__name__)
+
+
+def _visible_gpus() -> tuple[str, ...]:
+    """Returns the GPUs that there are, or as many of them as CUDA_VISIBLE_DEVICES names."""
+    found, visible = _first_found(_GPU_GLOBS), os.environ.get("CUDA_VISIBLE_DEVICES")
+    if visible is None:
+        return found
+    return () if visible in ("", "-1") else found[: len(visible.split(","))]
 
 
 def _first_found(globs: Sequence[str]) -> tuple[str, ...]:

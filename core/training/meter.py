@@ -28,6 +28,7 @@ class Meter:
         self._seconds = 0.0
         self._steps = 0
         self._pauses: dict[str, float] = {}
+        self._paused = False
 
     def start(self, waited_seconds: float = 0.0) -> None:
         """Begins to measure; called when the first step is done and everything is compiled."""
@@ -67,7 +68,9 @@ class Meter:
         """Leaves a validation or a save out of the speed, and remembers how long it took."""
         self._collect(waited_seconds)
         started = self._clock()
+        self._paused = True
         yield
+        self._paused = False
         self._pauses[reason] = self._clock() - started
         if self.running:
             self._started = self._clock()
@@ -82,7 +85,8 @@ class Meter:
         steps = self._steps + self._window_steps
         if not steps or self._started is None:
             return None
-        seconds = self._seconds + self._window_seconds + self._clock() - self._started
+        since = 0.0 if self._paused else self._clock() - self._started
+        seconds = self._seconds + self._window_seconds + since
         pauses = sum(self._pauses.get(reason, 0.0) * n for reason, n in pauses_left.items())
         return steps_left * seconds / steps + pauses
 

@@ -132,6 +132,14 @@ def test_a_value_out_of_bounds_says_expected_and_received() -> None:
     assert caught.value.exit_code == 2
 
 
+@pytest.mark.parametrize("typed", ["10.000", "10.0", "1.000.000"])
+def test_a_whole_number_with_a_dot_is_not_guessed_at(typed: str) -> None:
+    with pytest.raises(ConfigError, match="a whole number such as 10000") as caught:
+        TokenizerConfig.parse({"corpus": {"limit": typed}})
+    assert (caught.value.field, caught.value.received) == ("limit", repr(typed))
+    assert TrainConfig.parse({"num_train_epochs": "10.000"}).num_train_epochs == 10
+
+
 def test_a_nested_field_is_named() -> None:
     with pytest.raises(ConfigError) as caught:
         TokenizerConfig.parse({"corpus": {"validation_percent": 80}})

@@ -55,13 +55,24 @@ def test_what_the_shell_finds_wrong_is_shown_and_marked(workspace: Workspace) ->
 
 
 @pytest.mark.parametrize(
-    ("typed", "number"), [("2", 2), ("0.5", 0.5), ("5e8", 5e8), ("500,000 000", 5e8)]
+    ("typed", "number"),
+    [("2", 2), ("0.5", 0.5), ("5e8", 5e8), ("500,000 000", 5e8), (" 1,500.5 ", 1500.5)],
 )
 def test_numbers_are_read_as_people_type_them(typed: str, number: float) -> None:
     assert dial._number(typed) == number
 
 
-@pytest.mark.parametrize("typed", ["", "many", "0", "-1", "nan", "inf", None, ["2"]])
+def test_dots_group_the_digits_of_tokens_alone() -> None:
+    assert dial._number("500.000", whole=True) == 500_000
+    assert dial._number("1.500") == 1.5
+
+
+DECIMAL_COMMAS = ["0,5", "0,500", "1,5", "1000,500", "10 100,500", "1.000,5"]
+
+
+@pytest.mark.parametrize(
+    "typed", ["", "many", "0", "-1", "nan", "inf", None, ["2"], *DECIMAL_COMMAS]
+)
 def test_other_things_are_no_budget(typed: Any) -> None:
     with pytest.raises(ConfigError, match="no number of hours or tokens"):
         dial._number(typed)

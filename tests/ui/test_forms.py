@@ -97,7 +97,7 @@ def test_what_is_empty_is_not_zero(workspace: Workspace) -> None:
     assert form.parse(*values_of(form)).num_train_steps is None
 
 
-@pytest.mark.parametrize("typed", ["30,000", "30 000", "30_000", " 30000 "])
+@pytest.mark.parametrize("typed", ["30,000", "30 000", "30_000", "30.000", " 30000 "])
 def test_digits_may_be_grouped(workspace: Workspace, typed: str) -> None:
     form = rendered(TokenizerConfig, workspace)
     assert form.parse(*values_of(form, vocab_size=typed)).vocab_size == 30_000
@@ -110,6 +110,9 @@ def test_digits_may_be_grouped(workspace: Workspace, typed: str) -> None:
         ("vocab_size", "many", "a whole number"),
         ("vocab_size", "", "a whole number"),
         ("vocab_size", "100.5", "a whole number"),
+        ("vocab_size", "100.0", "a whole number"),
+        ("vocab_size", "1,000.000", "a whole number"),
+        ("vocab_size", "0.100", "a whole number"),
         ("min_frequency", "0", "greater than or equal to 1"),
     ],
 )

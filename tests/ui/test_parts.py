@@ -28,14 +28,25 @@ def test_every_piece_escapes_what_it_is_given() -> None:
 
 @pytest.mark.parametrize(
     ("value", "text"),
-    [(0, "0"), (950, "950"), (12_345, "12.3 k"), (4_370_000, "4.37 M"), (1.02e9, "1.02 G")],
+    [
+        (0, "0"),
+        (950, "950"),
+        (999.6, "1 k"),
+        (12_345, "12.3 k"),
+        (999_400, "999 k"),
+        (999_600, "1 M"),
+        (4_370_000, "4.37 M"),
+        (1.02e9, "1.02 G"),
+        (1.5e12, "1.5 T"),
+    ],
 )
 def test_large_counts_are_short(value: float, text: str) -> None:
     assert markup.short_count(value) == text
 
 
 @pytest.mark.parametrize(
-    ("value", "text"), [(0, "0 B"), (999, "999 B"), (4_200_000, "4.2 MB"), (18e9, "18 GB")]
+    ("value", "text"),
+    [(0, "0 B"), (999, "999 B"), (999_600, "1 MB"), (4_200_000, "4.2 MB"), (18e9, "18 GB")],
 )
 def test_bytes_have_a_unit(value: float, text: str) -> None:
     assert markup.byte_count(value) == text
@@ -49,6 +60,8 @@ def test_bytes_have_a_unit(value: float, text: str) -> None:
         (["c", "b", "a"], "a", ["b", "a"], "a"),  # an older one was chosen by hand
         (["c", "b"], "a", ["b", "a"], "c"),  # what was chosen is gone
         (["b", "a"], "user/repo", ["a"], "user/repo"),  # typed, not from the menu
+        (["a"], "user/repo", [], "user/repo"),  # before there was anything in it
+        ([], "user/repo", [], "user/repo"),
         ([], "a", ["a"], ""),
         (["a"], "a", ["a"], "a"),
     ],

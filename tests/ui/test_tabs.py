@@ -1,5 +1,6 @@
 """What single tabs do on their own: uploads, previews, examples."""
 
+import time
 from pathlib import Path
 
 import pytest
@@ -33,6 +34,18 @@ def test_uploaded_files_of_one_name_are_all_kept(tmp_path: Path, workspace: Work
     files = [uploaded(tmp_path / part, "text.txt", part) for part in ("one", "two")]
     folder = Path(corpus._keep(files, workspace))
     assert sorted(path.read_text("utf-8") for path in folder.iterdir()) == ["one", "two"]
+
+
+def test_uploads_of_one_second_are_kept_apart(
+    tmp_path: Path, workspace: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(time, "strftime", lambda *_: "20260303-140500")
+    paths = [
+        Path(corpus._keep([uploaded(tmp_path, f"{name}.txt", name)], workspace))
+        for name in ("one", "two", "three")
+    ]
+    assert [path.read_text("utf-8") for path in paths] == ["one", "two", "three"]
+    assert len({path.parent for path in paths}) == 3
 
 
 @pytest.mark.parametrize("name", ["..", ".hidden", "a b.txt", "", "..txt"])

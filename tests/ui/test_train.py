@@ -17,6 +17,7 @@ from core.shards.build import build
 from core.shards.read import open_shards
 from core.shards.storage import RemoteFolder, upload_folder
 from core.tokenizer import train
+from core.training.devices import Hardware
 from core.workspace import ALLOWED_PATHS_VARIABLE, Workspace
 from tests.texts import write_sentences
 from ui import layout
@@ -120,6 +121,24 @@ def test_shards_where_the_page_may_not_read_are_not_looked_at(
     assert len(offer(*asked)[0]["choices"]) == 6
     monkeypatch.setenv(ALLOWED_PATHS_VARIABLE, str(tmp_path))
     assert len(offer(*asked)[0]["choices"]) == 4
+
+
+def test_the_forecast_is_for_all_devices_that_the_run_takes(
+    workspace: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hardware = Hardware(gpus=("/dev/nvidia0", "/dev/nvidia1"), tpus=(), jax_gpu=True, jax_tpu=False)
+    monkeypatch.setattr(tab, "find_hardware", lambda: hardware)
+    for tokens, values in (
+        (256, {}),
+        (512, {"num_devices": 4}),
+        (128, {"device": "cpu"}),
+        (128, {"device": "tpu"}),  # Which isn't there: the line on the hardware says so.
+    ):
+        config = TrainConfig(shards="mlm", per_replica_batch_size=4, **values)
+        facts = tab._forecast(config, workspace).facts
+        assert f"<b>{tokens}</b><span>tokens a step</span>" in facts, values
+    with pytest.raises(ConfigError, match="on 2 devices"):
+        tab._forecast(TrainConfig(shards="mlm", per_replica_batch_size=5000), workspace)
 
 
 def test_the_tab_says_where_the_numbers_are_from() -> None:

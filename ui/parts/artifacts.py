@@ -38,15 +38,17 @@ def revision(workspace: Workspace, *kinds: str) -> str:
 def follow_newest(names: list[str], chosen: str, known: list[str]) -> str:
     """Returns what a menu should show after the list behind it has changed.
 
-    It moves to what is new, unless a person has chosen something else than the newest there was.
+    It moves to what is new, unless a person has chosen something else than the newest there was,
+    or has typed what is no artifact of the workspace.
 
     Args:
         names: What there is now, the newest first.
         chosen: What the menu shows.
         known: What there was when it was last filled.
     """
-    by_hand = chosen and known and chosen != known[0]
-    if by_hand and (chosen in names or chosen not in known):
+    typed = chosen and chosen not in known
+    an_older_one = chosen in known[1:] and chosen in names
+    if typed or an_older_one:
         return chosen
     return names[0] if names else ""
 

@@ -22,7 +22,7 @@ from core.runs.commands import shell_line
 from core.runs.worker import child_environment
 from core.workspace import Workspace
 from ui import present
-from ui.forms import Form
+from ui.forms import Form, ungrouped
 from ui.parts import markup
 from ui.parts.events import QUIET
 from ui.present import escape
@@ -32,6 +32,8 @@ _ABOUT = """
 <p class="ps-note">Give the hours or the tokens that you have: size, batch, steps and rate follow
 from them, for the shards below. Hours are reckoned for this machine.</p>
 """
+# Commas that group digits, not the one of 0,5.
+_GROUPED = re.compile(r"\A[1-9]\d{0,2}(?:,\d{3})+(?![\d,])")
 # An engine is loaded, and a product of matrices timed.
 _MOST_SECONDS = 180
 
@@ -72,7 +74,8 @@ def render(form: Form[TrainConfig], workspace: Workspace) -> None:
         *values, chosen, typed = raw
         config = form.parse(*values)
         try:
-            said = _ask(config, str(chosen), _number(typed), workspace)
+            amount = _number(typed, whole=chosen == "tokens")
+            said = _ask(config, str(chosen), amount, workspace)
         except StudioError as error:
             problem = {answer: present.error_card(error), use: gr.update(visible=False)}
             return {**problem, **form.beside_field(error)}
@@ -89,18 +92,30 @@ def render(form: Form[TrainConfig], workspace: Workspace) -> None:
     use.click(present.guarded(form.updates_of), found, form.fields, **QUIET)
 
 
-def _number(typed: Any) -> float:
-    """Returns a number as people type it: 2, 0.5, 5e8, 500,000,000."""
+def _number(typed: Any, *, whole: bool = False) -> float:
+    """Returns a number as people type it: 2, 0.5, 5e8, 500,000,000.
+
+    Args:
+        typed: What came from the page.
+        whole: Whether it is a whole number, in which dots group digits too: 500.000.
+
+    Raises:
+        ConfigError: It is no number above 0, or has a decimal comma.
+    """
+    text = str(typed).strip()
+    if whole:
+        text = ungrouped(text)
+    text = _GROUPED.sub(lambda found: found[0].replace(",", ""), text)
     try:
-        number = float(re.sub(r"[\s,_]", "", str(typed)))
+        number = float(re.sub(r"[\s_]", "", text))
     except ValueError:
         number = math.nan
     if not 0 < number < math.inf:
         raise ConfigError(
             "That is no number of hours or tokens",
-            expected="a number above 0, such as 2 or 5e8",
+            expected="a number above 0, such as 2, 0.5 or 5e8",
             received=str(typed) or "nothing",
-            fix="give the hours or the tokens that you have",
+            fix="give the hours or the tokens that you have; write half an hour as 0.5",
         )
     return number
 

@@ -68,19 +68,26 @@ def count(value: float) -> str:
 
 
 def short_count(value: float) -> str:
-    """Returns a number in three digits: 950, 12.3 k, 4.37 M, 1.02 G."""
-    for unit, divisor in (("G", 1e9), ("M", 1e6), ("k", 1e3)):
-        if abs(value) >= divisor:
-            return f"{value / divisor:.3g} {unit}"
-    return f"{value:.3g}"
+    """Returns a number in three digits: 950, 12.3 k, 4.37 M, 1.02 G, 1.5 T."""
+    rounded = _in_three_digits(value)
+    for unit, divisor in (("T", 1e12), ("G", 1e9), ("M", 1e6), ("k", 1e3)):
+        if abs(rounded) >= divisor:
+            return f"{rounded / divisor:.3g} {unit}"
+    return f"{rounded:.3g}"
 
 
 def byte_count(value: float) -> str:
     """Returns a number of bytes in decimal units: 4.2 MB."""
+    rounded = _in_three_digits(value)
     for unit, divisor in (("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
-        if value >= divisor:
-            return f"{value / divisor:.3g} {unit}"
+        if rounded >= divisor:
+            return f"{rounded / divisor:.3g} {unit}"
     return f"{round(value)} B"
+
+
+def _in_three_digits(value: float) -> float:
+    """Returns a number rounded before its unit is chosen: 999,600 is 1 M, not 1000 k."""
+    return float(f"{value:.3g}")
 
 
 def date(seconds: float) -> str:

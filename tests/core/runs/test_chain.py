@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import os
 import signal
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from core import CorpusConfig, ShardConfig, TokenizerConfig, TrainConfig, Workspace
-from core.__main__ import main
+from core.__main__ import _follow, main
+from core.config import QuickstartConfig
 from core.errors import ConfigError, RunError
 from core.events import FolderReporter
-from core.runs.chain import link_stages, submit_chain
+from core.runs.chain import link_stages, promised_names, submit_chain
 from core.runs.client import choose_slots, ensure_worker, request_stop, resume_run, submit
 from core.runs.folder import RunFolder, RunRecord
 from core.runs.slots import SLOTS_VARIABLE, default_slots, get_slots, set_slots
+from core.stages import quickstart_stages
 from core.store import RunRow, Store
 from tests.core.runs.support import stop_worker, wait_for, wait_until_ended
 from tests.texts import write_sentences
@@ -39,10 +43,10 @@ def corpus_in(folder: Path, lines: int = 400) -> CorpusConfig:
     return CorpusConfig(source="files", path=str(write_sentences(folder / f"{lines}.txt", lines)))
 
 
-def add_run(store: Store, run: str, state: str, **config: object) -> None:
+def add_run(store: Store, run: str, state: str, stage: str = "tokenizer", **config: object) -> None:
     values = {**TokenizerConfig(vocab_size=80).model_dump(mode="json"), **config}
     row = RunRow(
-        id=run, stage="tokenizer", name="", state=state, config=values, after=[], created=1.0,
+        id=run, stage=stage, name="", state=state, config=values, after=[], created=1.0,
         warnings=[], results={},
     )  # fmt: skip
     store.add_run(row)
@@ -69,6 +73,32 @@ def test_a_name_that_a_waiting_run_will_take_is_left_to_it(
     stages = [("tokenizer", TokenizerConfig(vocab_size=80)), ("shards", ShardConfig())]
     [(_, tokenizer), _] = link_stages(workspace, stages)
     assert tokenizer.name == "docs-unigram-80-3"
+
+
+def test_a_second_quickstart_leaves_the_names_to_the_first(
+    workspace: Workspace, store: Store
+) -> None:
+    for stage in ("tokenizer", "shards", "train"):
+        add_run(store, stage, "queued", stage, name="quickstart")
+    for stage in ("train", "push"):
+        add_run(store, f"unnamed-{stage}", "running", stage)
+    promised = promised_names(workspace)
+    stages = quickstart_stages(QuickstartConfig(), workspace, promised)
+    tokenizer, shards, training = (config.model_dump() for _, config in stages)
+    assert tokenizer["name"] == shards["tokenizer"] == "quickstart-2"
+    assert shards["name"] == training["shards"] == "quickstart-2"
+    assert training["name"] == "quickstart-2"
+
+
+def test_who_stops_following_one_run_follows_none_after_it(
+    workspace: Workspace, store: Store, capsys: pytest.CaptureFixture[str]
+) -> None:
+    add_run(store, "waiting", "queued")
+    add_run(store, "over", "stopped")
+    threading.Timer(1.0, os.kill, [os.getpid(), signal.SIGINT]).start()
+    assert _follow(workspace, "waiting", "over", as_json=False) == 1
+    said = capsys.readouterr().err
+    assert "waiting goes on without you" in said and "over" not in said
 
 
 def test_a_taken_name_stops_all_of_them(workspace: Workspace, store: Store) -> None:

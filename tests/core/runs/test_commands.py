@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from core import CorpusConfig, ShardConfig, TokenizerConfig, TrainConfig, Workspace
-from core.__main__ import _config_values, build_parser
+from core.__main__ import _config_values, _stop_line, build_parser
 from core.config import STAGE_CONFIGS, StageConfig
 from core.runs.commands import python_lines, shell_line
 
@@ -31,6 +31,16 @@ CONFIGS = [
     ),
     ("train", TrainConfig(shards="s", learning_rate=2e-3, num_train_steps=10)),
 ]
+
+
+def test_the_line_that_stops_a_run_finds_its_workspace(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("STUDIO_HOME", str(tmp_path / "home"))
+    assert _stop_line(Workspace(), "run") == "python -m core runs stop run"
+    words = shlex.split(_stop_line(Workspace(tmp_path / "else where"), "run"))
+    options = build_parser().parse_args(words[3:])
+    assert (options.run, options.workspace) == ("run", str(tmp_path / "else where"))
 
 
 @pytest.mark.parametrize(("stage", "config"), CONFIGS)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from pathlib import Path
+
 import pytest
 
 from core.config import TrainConfig
@@ -13,6 +16,7 @@ from core.training.devices import (
     choose,
     count_devices,
     find_hardware,
+    foresee_devices,
     resolver_arguments,
 )
 from tests.engines import run_on
@@ -164,9 +168,34 @@ def test_devices_are_counted_without_an_engine_where_the_settings_say_how_many(
         assert count_devices(TrainConfig(**values)) == count
 
 
-def test_hidden_gpus_are_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
-    assert find_hardware().gpus == ()
+def test_devices_are_foreseen_from_what_there_is() -> None:
+    gpus = replace(_GPU, gpus=("/dev/nvidia0", "/dev/nvidia1"))
+    named = {"engine": "tensorflow", "device": "tpu", "tpu_name": "grpc://10.0.0.2:8470"}
+    for hardware, values, count in (
+        (_NOTHING, {}, 1),
+        (_NOTHING, {"device": "cpu", "num_devices": 4}, 4),
+        (_NOTHING, named, 1),
+        (gpus, {}, 2),
+        (gpus, {"num_devices": 1}, 1),
+        (gpus, {"device": "cpu"}, 1),
+        (gpus, {"num_processes": 4}, 8),
+    ):
+        assert foresee_devices(TrainConfig(**values), hardware) == count
+
+
+@pytest.mark.parametrize(
+    ("visible", "count"), [(None, 3), ("", 0), ("-1", 0), ("2", 1), ("0,1", 2), ("0,1,2,3", 3)]
+)
+def test_hidden_gpus_are_not_there(
+    visible: str | None, count: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(3):
+        (tmp_path / f"nvidia{number}").touch()
+    monkeypatch.setattr(devices, "_GPU_GLOBS", (f"{tmp_path}/nvidia[0-9]*",))
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    if visible is not None:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    assert len(find_hardware().gpus) == count
 
 
 def test_a_process_with_keras_on_another_engine_is_told_so() -> None:

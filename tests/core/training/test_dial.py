@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from core.__main__ import main
+from core.__main__ import build_parser, main
 from core.config import Size, TrainConfig
 from core.errors import ConfigError
 from core.models.registry import count_parameters, resolve_architecture
@@ -132,6 +132,14 @@ def test_every_family_has_a_suggestion(family: str) -> None:
     found = suggest(TrainConfig(family=family), inputs_of(10**6, family), tokens=10**8)
     assert TrainConfig(family=family, **found.values).num_train_steps
     assert found.reasons.keys() == found.values.keys()
+
+
+@pytest.mark.parametrize("typed", ["500.000", "1.5", "0", "many", "inf"])
+def test_the_shell_takes_whole_tokens_alone(typed: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        build_parser().parse_args(["suggest", "--tokens", typed])
+    assert "--tokens" in capsys.readouterr().err
+    assert build_parser().parse_args(["suggest", "--tokens", "1.5e8"]).tokens == 150_000_000
 
 
 def test_the_shell_says_why_and_gives_the_command(

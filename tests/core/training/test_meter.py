@@ -40,6 +40,7 @@ def test_validation_and_saving_do_not_count_as_steps_but_towards_the_end() -> No
     _train(meter, clock, 2, 1.0)
     with meter.pause("eval", 0.0):
         clock.now += 30
+        assert meter.eta_seconds(10, {}) == pytest.approx(10)
     _train(meter, clock, 2, 1.0)
     assert meter.read_window(0.0)["tokens_per_second"] == pytest.approx(1000)
     assert meter.eta_seconds(10, {"eval": 3}) == pytest.approx(10 + 90)
