@@ -824,6 +824,16 @@ class TrainConfig(StageConfig):
             raise _needs_jax("num_processes", str(self.num_processes), "1")
         return self
 
+    @classmethod
+    def preset_values(cls, values: dict[str, Any]) -> dict[str, Any]:
+        """Returns what a preset fills in: no steps of a warm-up whose ratio is given.
+
+        Args:
+            values: By field.
+        """
+        found = super().preset_values(values)
+        return {**found, "warmup_steps": None} if "warmup_ratio" in values else found
+
 
 class PreflightConfig(TrainConfig):
     """What a training run would need and cost on a TPU that need not be there."""
@@ -1049,6 +1059,8 @@ def changed_values(config: StageConfig) -> dict[str, Any]:
             values[name] = value
     if isinstance(config, CorpusConfig) and not _SOURCES.keys().isdisjoint(values):
         values = {"source": config.source, **values}  # else it would be inferred from these
+    if isinstance(config, TrainConfig) and "warmup_ratio" in values and config.warmup_steps:
+        values["warmup_steps"] = config.warmup_steps  # else the ratio would hold
     return {
         name: value
         for name, value in values.items()
