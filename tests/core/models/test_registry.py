@@ -101,6 +101,19 @@ def test_heads_that_do_not_divide_the_width_are_refused() -> None:
     assert caught.value.field == "num_attention_heads"
 
 
+def test_heads_that_turn_have_an_even_width() -> None:
+    found = resolve(family="modernbert", hidden_size=300)
+    assert (found.num_attention_heads, found.head_size) == (3, 100)
+    for settings, fix in (
+        ({"hidden_size": 300, "num_attention_heads": 4}, "set num_attention_heads to 3"),
+        ({"hidden_size": 99}, "set hidden_size to an even number"),
+    ):
+        with pytest.raises(ConfigError, match="even width") as caught:
+            resolve(family="modernbert", **settings)
+        assert caught.value.field == "num_attention_heads"
+        assert caught.value.fix.startswith(fix)
+
+
 def test_rows_longer_than_the_positions_are_refused() -> None:
     with pytest.raises(
         ConfigError, match="max_seq_length is above the model's positions"
