@@ -6,7 +6,7 @@ No engine is needed, and no file is touched here.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, cast
 
 from core.errors import ConfigError
@@ -48,6 +48,8 @@ class ConfigFormat:
         eos: Default of `eos_token_id`.
         constants: What is written besides.
         extra: What is written besides, by architecture.
+        aliases: What a file may say instead, and the family's own name for it: `attribute_map` in
+            transformers.
         plain: Brings other spellings into this one.
     """
 
@@ -59,6 +61,7 @@ class ConfigFormat:
     eos: int | None = None
     constants: Mapping[str, Any] | None = None
     extra: Callable[[Architecture], Values] = lambda architecture: {}
+    aliases: Mapping[str, str] = field(default_factory=dict)
     plain: Callable[[Values], Values] = lambda values: values
 
 
@@ -108,7 +111,8 @@ def parse_config(values: Any, source: str) -> Architecture:
         raise _unsupported(source, "model_type", " or ".join(_FORMATS), found)
     family = values["model_type"]
     form = _FORMATS[family]
-    values = form.plain(values)
+    named = {name: values[alias] for alias, name in form.aliases.items() if alias in values}
+    values = form.plain({**named, **values})
     _check_arithmetic(values, form, source)
     numbers = {
         ours: _read_number(values, ours, field, source) for ours, field in form.fields.items()
@@ -338,6 +342,12 @@ _FORMATS = {
         activation=("activation_function", ("gelu_new", "gelu"), "gelu_new"),
         bos=50_256,
         eos=50_256,
+        aliases={
+            "hidden_size": "n_embd",
+            "num_hidden_layers": "n_layer",
+            "num_attention_heads": "n_head",
+            "max_position_embeddings": "n_positions",
+        },
         plain=_plain_gpt2,
     ),
     "t5": ConfigFormat(
@@ -370,6 +380,12 @@ _FORMATS = {
         eos=1,
         constants={"feed_forward_proj": "gated-gelu", "is_encoder_decoder": True,
                    "tie_word_embeddings": False},
+        aliases={
+            "hidden_size": "d_model",
+            "num_hidden_layers": "num_layers",
+            "num_attention_heads": "num_heads",
+            "head_dim": "d_kv",
+        },
         plain=_plain_t5,
     ),
     "bart": ConfigFormat(
@@ -400,6 +416,11 @@ _FORMATS = {
         eos=2,
         constants={"activation_dropout": 0.0, "scale_embedding": False, "is_encoder_decoder": True},
         extra=_bart_extra,
+        aliases={
+            "hidden_size": "d_model",
+            "num_hidden_layers": "encoder_layers",
+            "num_attention_heads": "encoder_attention_heads",
+        },
         plain=_plain_bart,
     ),
 }  # fmt: skip

@@ -10,6 +10,7 @@ import pytest
 from core.config import TrainConfig
 from core.errors import ConfigError
 from core.models.architecture import Architecture, BartArchitecture, ModernBertArchitecture
+from core.models.configs import parse_config
 from core.models.registry import (
     FAMILY_SIZES,
     SIZES,
@@ -306,6 +307,22 @@ def test_what_a_family_cant_do_here_is_named(
     path.write_text(json.dumps(values))
     with pytest.raises(ConfigError, match=named):
         resolve(model_config_path=str(path))
+
+
+@pytest.mark.parametrize("family", ["gpt2", "t5", "bart"])
+def test_the_common_names_of_dimensions_are_read(family: str) -> None:
+    """Where a file has both, the family's own name holds."""
+    t5 = {"feed_forward_proj": "gated-gelu", "tie_word_embeddings": False, "head_dim": 16}
+    common = {"hidden_size": 64, "num_hidden_layers": 3, "num_attention_heads": 4}
+    values = {"model_type": family, **common, "decoder_attention_heads": 4}
+    found = parse_config({**values, **(t5 if family == "t5" else {})}, "it")
+    assert (found.hidden_size, found.num_hidden_layers, found.head_size) == (64, 3, 16)
+    own = {"gpt2": "n_layer", "t5": "num_layers", "bart": "encoder_layers"}[family]
+    both = {**values, **(t5 if family == "t5" else {}), own: 5}
+    assert parse_config(both, "it").num_hidden_layers == 5
+    if family == "gpt2":
+        assert found.intermediate_size == 4 * 64
+        assert parse_config({**values, "max_position_embeddings": 9}, "it").max_seq_length == 9
 
 
 @pytest.mark.parametrize("layers", [7, 3, 2])
