@@ -157,8 +157,13 @@ def _checked(value: Any, name: str, kind: type, source: str) -> Any:
 
 
 def _optional_id(values: Values, name: str, default: int | None) -> int | None:
-    value = values.get(name, default)
-    return value if isinstance(value, int) else None
+    return _first_id(values.get(name, default))
+
+
+def _first_id(value: Any) -> int | None:
+    """Returns a token's id; of several that do the same, the first."""
+    first = value[0] if isinstance(value, list) and value else value
+    return first if isinstance(first, int) else None
 
 
 def _unsupported(source: str, name: str, wanted: str, found: Any) -> ConfigError:
@@ -220,7 +225,7 @@ def _plain_t5(values: Values) -> Values:
 def _plain_bart(values: Values) -> Values:
     found = dict(values)
     if found.get("decoder_start_token_id") is None:
-        found["decoder_start_token_id"] = values.get("eos_token_id", 2)
+        found["decoder_start_token_id"] = _first_id(values.get("eos_token_id", 2))
     return found
 
 
@@ -230,8 +235,7 @@ def _plain_gpt2(values: Values) -> Values:
     if found.get("n_inner") is None:
         found["n_inner"] = 4 * values.get("n_embd", 768)
     if found.get("pad_token_id") is None:
-        eos = values.get("eos_token_id", 50_256)
-        found["pad_token_id"] = eos if isinstance(eos, int) else 0
+        found["pad_token_id"] = _first_id(values.get("eos_token_id", 50_256)) or 0
     return found
 
 

@@ -309,6 +309,13 @@ def test_what_a_family_cant_do_here_is_named(
         resolve(model_config_path=str(path))
 
 
+@pytest.mark.parametrize("family", ["gpt2", "bart"])
+def test_of_several_tokens_that_end_a_text_the_first_does(family: str) -> None:
+    found = parse_config({"model_type": family, "eos_token_id": [7, 9]}, "it")
+    assert found.eos_token_id == 7
+    assert getattr(found, "decoder_start_token_id", found.pad_token_id) == 7
+
+
 @pytest.mark.parametrize("family", ["gpt2", "t5", "bart"])
 def test_the_common_names_of_dimensions_are_read(family: str) -> None:
     """Where a file has both, the family's own name holds."""
