@@ -198,17 +198,24 @@ def _plain_modernbert(values: Values) -> Values:
     """Reads what transformers 5 wrote as if 4 had written it."""
     found = dict(values)
     rope = values.get("rope_parameters") or {}
+    scaling = values.get("rope_scaling") or {}  # As it was called before: for layers of both kinds.
     for kind, name in (("full_attention", "global"), ("sliding_attention", "local")):
-        theta = (rope.get(kind) or {}).get("rope_theta")
-        if theta is not None:
-            found[f"{name}_rope_theta"] = theta
-        found[f"{name}_rope_type"] = (rope.get(kind) or {}).get("rope_type", "default")
+        own = {**(rope.get(kind) or {}), **scaling}
+        if own.get("rope_theta") is not None:
+            found[f"{name}_rope_theta"] = own["rope_theta"]
+        found[f"{name}_rope_type"] = _rope_type(own)
     if types := values.get("layer_types"):
         places = [index for index, kind in enumerate(types) if kind == "full_attention"]
         every = places[1] if len(places) > 1 else len(types)
         found["global_attn_every_n_layers"] = every
         found["layers_are_regular"] = places == list(range(0, len(types), every))
     return found
+
+
+def _rope_type(rope: Values) -> Any:
+    """Returns the type of rotary positions, which has an older name as well."""
+    said = [rope[name] for name in ("rope_type", "type") if name in rope]
+    return next((one for one in said if one != "default"), "default")
 
 
 def _plain_t5(values: Values) -> Values:

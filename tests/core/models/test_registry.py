@@ -298,6 +298,10 @@ def test_special_tokens_outside_the_vocabulary_are_refused() -> None:
                                                           "sliding_attention"]},
             "layers_are_regular",
         ),
+        ({"model_type": "modernbert", "rope_scaling": {"type": "linear", "factor": 2.0}},
+         "global_rope_type"),
+        ({"model_type": "modernbert", "rope_parameters": {"sliding_attention": {"type": "yarn"}}},
+         "local_rope_type"),
     ],
 )  # fmt: skip
 def test_what_a_family_cant_do_here_is_named(
