@@ -450,7 +450,12 @@ class TrainConfig(StageConfig):
         artifact="model",
     )
 
-    family: Family = knob("roberta", "The architecture.", group="Model", basic=True)
+    family: Family = knob(
+        "roberta",
+        "The architecture; that of the checkpoint or the model config, where one is named.",
+        group="Model",
+        basic=True,
+    )
     size: Size = knob(
         "mini",
         "BERT's published miniatures: tiny 2 layers x 128, mini 4x256, small 4x512, medium 8x512, "

@@ -145,6 +145,28 @@ def resolve_architecture(
     return architecture
 
 
+def check_family(config: TrainConfig, architecture: Architecture) -> None:
+    """Refuses a model of another family than the one whose numbers the preset has filled in.
+
+    Args:
+        config: Names a checkpoint or a model config.
+        architecture: The dimensions that stand there.
+
+    Raises:
+        ConfigError: With `field="family"`.
+    """
+    if architecture.model_type == config.family:
+        return
+    what = "checkpoint" if config.checkpoint else "model config"
+    raise ConfigError(
+        f"The {what} is of another family",
+        expected=f"family {config.family}",
+        received=f"{architecture.model_type} in {config.checkpoint or config.model_config_path}",
+        fix=f"set family to {architecture.model_type}, or take another {what}",
+        field="family",
+    )
+
+
 def size_of(architecture: Architecture) -> Size | None:
     """Returns the size that an architecture has the layers and the width of, or None."""
     for size, found in FAMILY_SIZES[architecture.model_type].items():
@@ -236,14 +258,8 @@ def _from_file(config: TrainConfig) -> Architecture:
             field="model_config_path",
         ) from error
     changed = changed_values(config)
-    if changed.get("family", architecture.model_type) != architecture.model_type:
-        raise ConfigError(
-            "The model config is of another family",
-            expected=f"family {config.family}",
-            received=f"{architecture.model_type} in {config.model_config_path}",
-            fix=f"set family to {architecture.model_type}, or take another config",
-            field="family",
-        )
+    if "family" in changed:
+        check_family(config, architecture)
     names = ("hidden_dropout_prob", "attention_probs_dropout_prob")
     wanted = [name for name in names if name in changed or config.preset == "fast"]
     return replace(architecture, **{name: getattr(config, name) for name in wanted})
