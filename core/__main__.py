@@ -99,9 +99,8 @@ def build_parser() -> argparse.ArgumentParser:
 def _run_stage(options: argparse.Namespace) -> int:
     from core.runs.client import submit
 
-    config = STAGE_CONFIGS[options.stage].parse(
-        _config_values(options, STAGE_CONFIGS[options.stage])
-    )
+    model = STAGE_CONFIGS[options.stage]
+    config = model.parse(_stage_values(options, model))
     workspace = _workspace(options)
     if options.stage == "push" and _TOKEN_VARIABLE in os.environ and not options.detach:
         return _follow(workspace, _push_here(workspace, config), as_json=options.json)
@@ -150,7 +149,7 @@ def _run_suggest(options: argparse.Namespace) -> int:
     from core.training.inputs import open_inputs
 
     workspace = _workspace(options)
-    values = _config_values(options, TrainConfig)
+    values = _stage_values(options, TrainConfig)
     config = TrainConfig.parse(values)
     inputs = {
         size: open_inputs(TrainConfig.parse({**values, "size": size}), workspace)
@@ -719,6 +718,16 @@ def _add_field(group: Any, name: str, field: FieldInfo) -> None:
 
 def _shown_default(field: FieldInfo) -> str:
     return "none" if field.default in (None, "") else str(field.default)
+
+
+def _stage_values(options: argparse.Namespace, model: type[StageConfig]) -> dict[str, Any]:
+    """Returns the values for a stage's config, of a training with the family of its model."""
+    values = _config_values(options, model)
+    if not issubclass(model, TrainConfig):
+        return values
+    from core.models.finding import with_family
+
+    return with_family(values, _workspace(options))
 
 
 def _config_values(options: argparse.Namespace, model: type[StageConfig]) -> dict[str, Any]:

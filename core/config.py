@@ -468,7 +468,12 @@ class TrainConfig(StageConfig):
         artifact="model",
     )
 
-    family: Family = knob("roberta", "The architecture.", group="Model", basic=True)
+    family: Family = knob(
+        "roberta",
+        "The architecture; that of the checkpoint or the model config, where one is named.",
+        group="Model",
+        basic=True,
+    )
     size: Size = knob(
         "mini",
         "BERT's published miniatures: tiny 2 layers x 128, mini 4x256, small 4x512, medium 8x512, "
@@ -842,6 +847,16 @@ class TrainConfig(StageConfig):
             raise _needs_jax("num_processes", str(self.num_processes), "1")
         return self
 
+    @classmethod
+    def preset_values(cls, values: dict[str, Any]) -> dict[str, Any]:
+        """Returns what a preset fills in: no steps of a warm-up whose ratio is given.
+
+        Args:
+            values: By field.
+        """
+        found = super().preset_values(values)
+        return {**found, "warmup_steps": None} if "warmup_ratio" in values else found
+
 
 class PreflightConfig(TrainConfig):
     """What a training run would need and cost on a TPU that need not be there."""
@@ -1067,6 +1082,8 @@ def changed_values(config: StageConfig) -> dict[str, Any]:
             values[name] = value
     if isinstance(config, CorpusConfig) and not _SOURCES.keys().isdisjoint(values):
         values = {"source": config.source, **values}  # else it would be inferred from these
+    if isinstance(config, TrainConfig) and "warmup_ratio" in values and config.warmup_steps:
+        values["warmup_steps"] = config.warmup_steps  # else the ratio would hold
     return {
         name: value
         for name, value in values.items()

@@ -68,12 +68,21 @@ def pull_tokenizer(reference: str, names: tuple[str, ...]) -> Path:
 
 def is_fetched(reference: str) -> bool:
     """Tells whether a model is in the Hub's cache, so that opening it takes no download."""
+    whole = (file for files in _WEIGHTS for file in files if "*" not in file)
+    return any(find_fetched(reference, file) for file in whole)
+
+
+def find_fetched(reference: str, file: str) -> Path | None:
+    """Returns where a repository's file lies in the Hub's cache, or None; nobody is asked."""
     from huggingface_hub import try_to_load_from_cache
+    from huggingface_hub.errors import HFValidationError
 
     name, revision = _split(reference)
-    whole = (file for files in _WEIGHTS for file in files if "*" not in file)
-    found = (try_to_load_from_cache(name, file, revision=revision) for file in whole)
-    return any(isinstance(path, str) for path in found)
+    try:
+        found = try_to_load_from_cache(name, file, revision=revision)
+    except HFValidationError:
+        return None  # Nothing can be called so.
+    return Path(found) if isinstance(found, str) else None
 
 
 def _pull(

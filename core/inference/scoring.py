@@ -46,7 +46,9 @@ def perplexity(
     """Says how well a model knows a text, and how much each token surprises it.
 
     Special tokens around the text aren't scored. Of a decoder whose tokenizer puts nothing before a
-    text, the first token isn't either: nothing stands before it.
+    text, the first token isn't either: nothing stands before it. Unknown tokens, which
+    stand for what isn't in the vocabulary, are scored of a decoder. No encoder has learned to
+    predict them: there the figures are of the other tokens alone.
 
     Args:
         model: A model's name in the workspace, a checkpoint's folder, or an id on the Hub.
@@ -132,7 +134,7 @@ def _one_by_one(filler: FillMask, ids: NDArray[np.int32]) -> Iterator[float]:
 def _describe(
     ids: NDArray[np.int32], losses: Iterator[float], tokenizer: StudioTokenizer, kind: str
 ) -> dict[str, Any]:
-    special = set(tokenizer.special_ids.tolist())
+    special = _unscored(tokenizer, kind)
     tokens = [
         {
             "token": token,
@@ -158,3 +160,15 @@ def _describe(
         "num_tokens": len(scored),
         "tokens": tokens,
     }
+
+
+def _unscored(tokenizer: StudioTokenizer, kind: str) -> set[int]:
+    """Returns the special tokens that are no part of a text.
+
+    GPT-2's own tokenizer calls the token unknown that begins and ends a text.
+    """
+    special = set(tokenizer.special_ids.tolist())
+    other = (tokenizer.cls_id, tokenizer.sep_id, tokenizer.pad_id, tokenizer.mask_id)
+    if kind == "pseudo" or tokenizer.unk_id in other:
+        return special
+    return special - {tokenizer.unk_id}

@@ -6,7 +6,7 @@ No engine is needed, and no file is touched here.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, cast
 
 from core.errors import ConfigError
@@ -48,6 +48,8 @@ class ConfigFormat:
         eos: Default of `eos_token_id`.
         constants: What is written besides.
         extra: What is written besides, by architecture.
+        aliases: What a file may say instead, and the family's own name for it: `attribute_map` in
+            transformers.
         plain: Brings other spellings into this one.
     """
 
@@ -59,6 +61,7 @@ class ConfigFormat:
     eos: int | None = None
     constants: Mapping[str, Any] | None = None
     extra: Callable[[Architecture], Values] = lambda architecture: {}
+    aliases: Mapping[str, str] = field(default_factory=dict)
     plain: Callable[[Values], Values] = lambda values: values
 
 
@@ -108,7 +111,8 @@ def parse_config(values: Any, source: str) -> Architecture:
         raise _unsupported(source, "model_type", " or ".join(_FORMATS), found)
     family = values["model_type"]
     form = _FORMATS[family]
-    values = form.plain(values)
+    named = {name: values[alias] for alias, name in form.aliases.items() if alias in values}
+    values = form.plain({**named, **values})
     _check_arithmetic(values, form, source)
     numbers = {
         ours: _read_number(values, ours, field, source) for ours, field in form.fields.items()
@@ -153,8 +157,13 @@ def _checked(value: Any, name: str, kind: type, source: str) -> Any:
 
 
 def _optional_id(values: Values, name: str, default: int | None) -> int | None:
-    value = values.get(name, default)
-    return value if isinstance(value, int) else None
+    return _first_id(values.get(name, default))
+
+
+def _first_id(value: Any) -> int | None:
+    """Returns a token's id; of several that do the same, the first."""
+    first = value[0] if isinstance(value, list) and value else value
+    return first if isinstance(first, int) else None
 
 
 def _unsupported(source: str, name: str, wanted: str, found: Any) -> ConfigError:
@@ -189,17 +198,24 @@ def _plain_modernbert(values: Values) -> Values:
     """Reads what transformers 5 wrote as if 4 had written it."""
     found = dict(values)
     rope = values.get("rope_parameters") or {}
+    scaling = values.get("rope_scaling") or {}  # As it was called before: for layers of both kinds.
     for kind, name in (("full_attention", "global"), ("sliding_attention", "local")):
-        theta = (rope.get(kind) or {}).get("rope_theta")
-        if theta is not None:
-            found[f"{name}_rope_theta"] = theta
-        found[f"{name}_rope_type"] = (rope.get(kind) or {}).get("rope_type", "default")
+        own = {**(rope.get(kind) or {}), **scaling}
+        if own.get("rope_theta") is not None:
+            found[f"{name}_rope_theta"] = own["rope_theta"]
+        found[f"{name}_rope_type"] = _rope_type(own)
     if types := values.get("layer_types"):
         places = [index for index, kind in enumerate(types) if kind == "full_attention"]
         every = places[1] if len(places) > 1 else len(types)
         found["global_attn_every_n_layers"] = every
         found["layers_are_regular"] = places == list(range(0, len(types), every))
     return found
+
+
+def _rope_type(rope: Values) -> Any:
+    """Returns the type of rotary positions, which has an older name as well."""
+    said = [rope[name] for name in ("rope_type", "type") if name in rope]
+    return next((one for one in said if one != "default"), "default")
 
 
 def _plain_t5(values: Values) -> Values:
@@ -216,7 +232,7 @@ def _plain_t5(values: Values) -> Values:
 def _plain_bart(values: Values) -> Values:
     found = dict(values)
     if found.get("decoder_start_token_id") is None:
-        found["decoder_start_token_id"] = values.get("eos_token_id", 2)
+        found["decoder_start_token_id"] = _first_id(values.get("eos_token_id", 2))
     return found
 
 
@@ -226,8 +242,7 @@ def _plain_gpt2(values: Values) -> Values:
     if found.get("n_inner") is None:
         found["n_inner"] = 4 * values.get("n_embd", 768)
     if found.get("pad_token_id") is None:
-        eos = values.get("eos_token_id", 50_256)
-        found["pad_token_id"] = eos if isinstance(eos, int) else 0
+        found["pad_token_id"] = _first_id(values.get("eos_token_id", 50_256)) or 0
     return found
 
 
@@ -338,6 +353,12 @@ _FORMATS = {
         activation=("activation_function", ("gelu_new", "gelu"), "gelu_new"),
         bos=50_256,
         eos=50_256,
+        aliases={
+            "hidden_size": "n_embd",
+            "num_hidden_layers": "n_layer",
+            "num_attention_heads": "n_head",
+            "max_position_embeddings": "n_positions",
+        },
         plain=_plain_gpt2,
     ),
     "t5": ConfigFormat(
@@ -370,6 +391,12 @@ _FORMATS = {
         eos=1,
         constants={"feed_forward_proj": "gated-gelu", "is_encoder_decoder": True,
                    "tie_word_embeddings": False},
+        aliases={
+            "hidden_size": "d_model",
+            "num_hidden_layers": "num_layers",
+            "num_attention_heads": "num_heads",
+            "head_dim": "d_kv",
+        },
         plain=_plain_t5,
     ),
     "bart": ConfigFormat(
@@ -400,6 +427,11 @@ _FORMATS = {
         eos=2,
         constants={"activation_dropout": 0.0, "scale_embedding": False, "is_encoder_decoder": True},
         extra=_bart_extra,
+        aliases={
+            "hidden_size": "d_model",
+            "num_hidden_layers": "encoder_layers",
+            "num_attention_heads": "encoder_attention_heads",
+        },
         plain=_plain_bart,
     ),
 }  # fmt: skip

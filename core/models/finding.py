@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
-from core.errors import ConfigError
+from core.errors import ConfigError, StudioError
 from core.events import Reporter
 from core.hub.client import parse_hub_id
-from core.hub.pull import is_fetched, pull_model
-from core.models.hf import CONFIG_FILE, WEIGHTS_FILE
+from core.hub.pull import find_fetched, is_fetched, pull_model
+from core.models.hf import CONFIG_FILE, WEIGHTS_FILE, read_architecture
 from core.workspace import Workspace
 
 
@@ -63,3 +64,32 @@ def find_here(reference: str | Path, workspace: Workspace) -> Path | None:
     found = [folder for folder in folders if folder.is_dir()]
     whole = [folder for folder in found if (folder / CONFIG_FILE).is_file()]
     return next(iter([*whole, *found]), None)
+
+
+def with_family(values: dict[str, Any], workspace: Workspace) -> dict[str, Any]:
+    """Returns a training config's values with the family of the model that they name.
+
+    Nothing is downloaded: values that give a family stay as they are, and those of a model that
+    isn't here.
+
+    Args:
+        values: By field, before a preset fills in what goes by the family.
+        workspace: Where names are looked up.
+    """
+    source = None if "family" in values else _find_config(values, workspace)
+    if source is None:
+        return values
+    try:
+        return {**values, "family": read_architecture(source).model_type}
+    except StudioError:
+        return values  # What is wrong with it is said by who opens it.
+
+
+def _find_config(values: dict[str, Any], workspace: Workspace) -> Path | None:
+    """Returns the checkpoint's `config.json`, or the one that is named, or a folder that has it."""
+    checkpoint = str(values.get("checkpoint") or "")
+    if not checkpoint:
+        return Path(str(path)) if (path := values.get("model_config_path")) else None
+    if (folder := find_here(checkpoint, workspace)) or not parse_hub_id(checkpoint):
+        return folder
+    return find_fetched(checkpoint, CONFIG_FILE)

@@ -54,6 +54,11 @@ _GENERATION = (
 _BODIES = ("bert.", "roberta.", "transformer.", "model.")
 # A buffer of BART's that transformers wants to find; nothing was ever learned there.
 _ZEROS = "final_logits_bias"
+# What files call the head that is tied to the words, where they hold it as well.
+_HEADS = (
+    *("lm_head.weight", "lm_head.decoder.weight"),
+    *("cls.predictions.decoder.weight", "decoder.weight"),
+)
 
 
 def write_model(folder: Path, model: keras.Model, architecture: Architecture) -> None:
@@ -146,12 +151,15 @@ def read_weights(
         float32 arrays by our variables' paths.
 
     Raises:
-        CheckpointError: A file or tensor is missing, damaged, or of another shape.
+        CheckpointError: A file or tensor is missing, damaged, or of another shape, or the head is
+            not the words that it is tied to.
     """
     folder = Path(folder).expanduser()
     architecture = architecture or read_architecture(folder)
     with _TensorFiles(folder, class_name(architecture)) as files:
         files.check_zeros(_ZEROS)
+        if architecture.model_type != "t5":
+            files.check_heads(next(ties(architecture)))
         return {
             tie.path: _to_ours(tie, [files.read(name, tie) for name in tie.names])
             for tie in ties(architecture)
@@ -262,6 +270,24 @@ class _TensorFiles:
                 received="other numbers",
                 fix="use a checkpoint without it",
             )
+
+    def check_heads(self, words: Tie) -> None:
+        """Refuses a head that was learned apart from the words: the model has one table for both.
+
+        Args:
+            words: Where the words are.
+        """
+        for head in _HEADS:
+            if head not in self._files:
+                continue
+            table = self.read(words.names[0], words)
+            if not np.array_equal(table, self._files[head](head).astype(np.float32, copy=False)):
+                raise CheckpointError(
+                    f"The head {head} in {self._folder} is not tied to the words",
+                    expected=f"the numbers of {words.names[0]}",
+                    received="others",
+                    fix=f"use a checkpoint of a {self._kind} whose head is tied",
+                )
 
 
 def _spellings(name: str, alias: str) -> Iterator[str]:

@@ -145,6 +145,28 @@ def resolve_architecture(
     return architecture
 
 
+def check_family(config: TrainConfig, architecture: Architecture) -> None:
+    """Refuses a model of another family than the one whose numbers the preset has filled in.
+
+    Args:
+        config: Names a checkpoint or a model config.
+        architecture: The dimensions that stand there.
+
+    Raises:
+        ConfigError: With `field="family"`.
+    """
+    if architecture.model_type == config.family:
+        return
+    what = "checkpoint" if config.checkpoint else "model config"
+    raise ConfigError(
+        f"The {what} is of another family",
+        expected=f"family {config.family}",
+        received=f"{architecture.model_type} in {config.checkpoint or config.model_config_path}",
+        fix=f"set family to {architecture.model_type}, or take another {what}",
+        field="family",
+    )
+
+
 def size_of(architecture: Architecture) -> Size | None:
     """Returns the size that an architecture has the layers and the width of, or None."""
     for size, found in FAMILY_SIZES[architecture.model_type].items():
@@ -236,14 +258,8 @@ def _from_file(config: TrainConfig) -> Architecture:
             field="model_config_path",
         ) from error
     changed = changed_values(config)
-    if changed.get("family", architecture.model_type) != architecture.model_type:
-        raise ConfigError(
-            "The model config is of another family",
-            expected=f"family {config.family}",
-            received=f"{architecture.model_type} in {config.model_config_path}",
-            fix=f"set family to {architecture.model_type}, or take another config",
-            field="family",
-        )
+    if "family" in changed:
+        check_family(config, architecture)
     names = ("hidden_dropout_prob", "attention_probs_dropout_prob")
     wanted = [name for name in names if name in changed or config.preset == "fast"]
     return replace(architecture, **{name: getattr(config, name) for name in wanted})
@@ -252,7 +268,7 @@ def _from_file(config: TrainConfig) -> Architecture:
 def _override(start: Architecture, config: TrainConfig) -> Architecture:
     width = config.hidden_size or start.hidden_size
     rewidened = width != start.hidden_size
-    heads = _derive_heads(width) if rewidened else start.num_attention_heads
+    heads = _derive_heads(width, start.model_type) if rewidened else start.num_attention_heads
     units = round(start.intermediate_size * width / start.hidden_size)
     changed = replace(
         start,
@@ -313,22 +329,32 @@ def _check_ids(special: dict[str, Any], vocab_size: int) -> None:
             )
 
 
-def _derive_heads(width: int) -> int:
-    """Returns as many heads of about 64 as divide the width."""
+def _derive_heads(width: int, family: str) -> int:
+    """Returns as many heads of about 64 as divide the width; of no use where none can."""
     most = max(1, width // _HEAD_SIZE)
-    return next(heads for heads in range(most, 0, -1) if width % heads == 0)
+    multiple = _head_multiple(family)
+    return next((heads for heads in range(most, 0, -1) if width % (heads * multiple) == 0), 1)
+
+
+def _head_multiple(family: str) -> int:
+    """Returns what a head's width is a multiple of: rotary positions turn its numbers in pairs."""
+    return 2 if family == "modernbert" else 1
 
 
 def _check_heads(architecture: Architecture) -> None:
-    width, heads = architecture.hidden_size, architecture.num_attention_heads
-    if width % heads and not isinstance(architecture, T5Architecture):
-        raise ConfigError(
-            f"{heads} attention heads don't divide the width {width}",
-            expected="a number of heads that divides hidden_size without remainder",
-            received=f"hidden_size={width}, num_attention_heads={heads}",
-            fix=f"set num_attention_heads to {_derive_heads(width)}, or change hidden_size",
-            field="num_attention_heads",
-        )
+    family, width = architecture.model_type, architecture.hidden_size
+    heads, multiple = architecture.num_attention_heads, _head_multiple(family)
+    if isinstance(architecture, T5Architecture) or width % (heads * multiple) == 0:
+        return
+    even = ", into heads of an even width" if multiple == 2 else ""
+    better = f"set num_attention_heads to {_derive_heads(width, family)}, or change hidden_size"
+    raise ConfigError(
+        f"{heads} attention heads don't divide the width {width}{even}",
+        expected=f"a number of heads that divides hidden_size without remainder{even}",
+        received=f"hidden_size={width}, num_attention_heads={heads}",
+        fix="set hidden_size to an even number" if width % multiple else better,
+        field="num_attention_heads",
+    )
 
 
 def _check_positions(architecture: Architecture, row_length: int) -> None:

@@ -16,7 +16,7 @@ from core.hub.client import parse_hub_id
 from core.models.architecture import Architecture
 from core.models.finding import find_here, find_model
 from core.models.hf import read_architecture
-from core.models.registry import padding_id, resolve_architecture
+from core.models.registry import check_family, padding_id, resolve_architecture
 from core.objectives import (
     OBJECTIVES,
     Objective,
@@ -74,7 +74,11 @@ class TrainingInputs:
 
 
 def open_inputs(
-    config: TrainConfig, workspace: Workspace, reporter: Reporter | None = None
+    config: TrainConfig,
+    workspace: Workspace,
+    reporter: Reporter | None = None,
+    *,
+    resumed: bool = False,
 ) -> TrainingInputs:
     """Opens what a run needs and refuses what doesn't fit together.
 
@@ -82,6 +86,8 @@ def open_inputs(
         config: The settings.
         workspace: Where names are looked up.
         reporter: Hears how far a download of remote shards is.
+        resumed: Whether the run goes on with the numbers that it was started with, whichever
+            family's they are.
 
     Raises:
         ConfigError: Something is missing or contradicts something else; `field` names the setting.
@@ -89,7 +95,7 @@ def open_inputs(
         ShardError, TokenizerError, CheckpointError: A file can't be read.
     """
     from core.shards.read import open_shards
-    from core.tokenizer.vocabulary import check_family
+    from core.tokenizer.vocabulary import check_family as check_tokenizer
 
     shards = open_shards(config.shards, workspace, reporter)
     tokenizer = _open_tokenizer(config, shards, workspace)
@@ -109,7 +115,9 @@ def open_inputs(
             field="checkpoint",
         )
     architecture = _architecture(config, shards, tokenizer, checkpoint)
-    check_family(tokenizer, architecture.model_type)
+    if not resumed:
+        check_family(config, architecture)
+    check_tokenizer(tokenizer, architecture.model_type)
     objective, eval_objective = _objectives(config, shards, tokenizer, architecture.model_type)
     return TrainingInputs(
         shards=shards,

@@ -100,7 +100,7 @@ def train(config: TrainConfig, workspace: Workspace, reporter: Reporter | None =
         RunStopped: The reporter asked for it.
     """
     reporter = reporter or Reporter()
-    inputs = open_inputs(config, workspace, reporter)
+    inputs = open_inputs(config, workspace, reporter, resumed=_is_resumed(reporter))
     config = settle_checkpoint(config, workspace)
     config = recipe.settle_learning_rate(config, inputs.architecture.hidden_size)
     with _run_folder(workspace, reporter) as folder:
@@ -684,6 +684,11 @@ def _not_finite(what: str, step: int, value: float) -> LossNotFiniteError:
         fix="lower learning_rate, lengthen the warm-up or set max_grad_norm; the checkpoints "
         "saved before are whole",
     )
+
+
+def _is_resumed(reporter: Reporter) -> bool:
+    """Tells whether a run has saved something before."""
+    return reporter.folder is not None and (reporter.folder / CHECKPOINTS_FOLDER).is_dir()
 
 
 @contextmanager

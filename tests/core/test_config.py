@@ -29,6 +29,15 @@ def test_what_is_set_wins_over_the_preset() -> None:
     assert TrainConfig(preset="flax", learning_rate=1e-3).learning_rate == 1e-3
 
 
+def test_a_warm_up_s_ratio_wins_over_the_steps_of_the_preset() -> None:
+    config = TrainConfig(preset="flax", warmup_ratio=0.1)
+    assert (config.warmup_steps, config.warmup_ratio) == (None, 0.1)
+    both = TrainConfig(preset="flax", warmup_ratio=0.1, warmup_steps=1000)
+    assert both.warmup_steps == 1000
+    for one in (config, both):
+        assert TrainConfig.parse(changed_values(one)) == one
+
+
 def test_the_classic_preset_has_the_numbers_of_the_original_script() -> None:
     config = TrainConfig(preset="classic")
     assert config.learning_rate == 1e-4

@@ -7,8 +7,12 @@ import math
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from tokenizers import Tokenizer, models
 
+from core.inference.scoring import _describe
+from core.tokenizer import StudioTokenizer
 from core.workspace import Workspace
 from tests.checkpoints import LENGTH, make_tokenizer, write_checkpoint, write_writer
 from tests.engines import ENGINES, run_on
@@ -111,3 +115,27 @@ def test_perplexity_is_what_transformers_classes_come_to(engine: str, workspace:
     tokens = json.loads(as_json)["tokens"]
     assert len(plain.splitlines()) == len(tokens) + 1
     assert plain.splitlines()[-1].startswith("perplexity ")
+
+
+@pytest.mark.parametrize(
+    ("kind", "unknown", "scored"),
+    [("exact", "<unk>", [2, 3]), ("pseudo", "<unk>", [3]), ("exact", "</s>", [3])],
+)
+def test_a_decoder_is_asked_for_unknown_tokens_too(
+    tmp_path: Path, kind: str, unknown: str, scored: list[int]
+) -> None:
+    """But not for what begins and ends a text, which GPT-2's tokenizer calls unknown."""
+    special = ["<s>", "</s>", "<unk>"]
+    words = {word: number for number, word in enumerate([*special, "a"])}
+    backend = Tokenizer(models.WordLevel(words, "<unk>"))
+    backend.add_special_tokens(special)
+    backend.save(str(tmp_path / "tokenizer.json"))
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps({"unk_token": unknown}))
+    found = _describe(
+        np.arange(4, dtype=np.int32),
+        iter([math.nan, 1.0, 1.0, 1.0]),
+        StudioTokenizer(tmp_path),
+        kind,
+    )
+    assert [one["token"] for one in found["tokens"] if one["loss"] is not None] == scored
+    assert found["num_tokens"] == len(scored)

@@ -11,7 +11,7 @@ from core.config import PreflightConfig
 from core.errors import ConfigError
 from core.events import Reporter
 from core.models.architecture import Architecture
-from core.models.registry import resolve_architecture
+from core.models.registry import check_family, resolve_architecture
 from core.objectives import Vocabulary, create_objective, stored_row_length
 from core.training.batches import Batch, Objective, RowSource
 from core.training.inputs import objective_name, objective_settings, open_inputs
@@ -68,7 +68,8 @@ def open_subject(config: PreflightConfig, workspace: Workspace, reporter: Report
     """Opens the shards that a config names, or makes do with its numbers.
 
     Raises:
-        ConfigError: There are neither shards nor a vocabulary size and a row length.
+        ConfigError: There are neither shards nor a vocabulary size and a row length, or the model
+            config is of another family.
     """
     if config.shards:
         inputs = open_inputs(config, workspace, reporter)
@@ -102,6 +103,7 @@ def _without_shards(config: PreflightConfig, vocab_size: int, max_seq_length: in
         bos_id=_BOS_ID,
         eos_id=_EOS_ID,
     )
+    check_family(config, architecture)
     vocabulary = Vocabulary(
         size=vocab_size,
         special_ids=np.arange(_SPECIAL_IDS, dtype=np.int32),

@@ -146,6 +146,17 @@ def test_a_copy_of_the_tied_weights_will_do(folder: Path, weights: dict[str, NDA
     assert np.array_equal(hf.read_weights(folder)["roberta/embeddings/words/table"], words)
 
 
+def test_a_head_of_its_own_is_refused(folder: Path) -> None:
+    words = load_file(folder / hf.WEIGHTS_FILE)[WORDS]
+    change(folder, **{"lm_head.decoder.weight": words})
+    hf.read_weights(folder)
+    change(folder, **{"lm_head.decoder.weight": words + 1})
+    with pytest.raises(CheckpointError, match="not tied to the words") as caught:
+        hf.read_weights(folder)
+    assert "lm_head.decoder.weight" in caught.value.problem
+    assert WORDS in caught.value.expected
+
+
 def test_tensors_that_are_not_needed_are_passed_over(folder: Path) -> None:
     change(folder, **{"roberta.pooler.dense.weight": np.zeros((8, 8), np.float32)})
     hf.read_weights(folder)

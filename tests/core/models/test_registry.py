@@ -10,6 +10,7 @@ import pytest
 from core.config import TrainConfig
 from core.errors import ConfigError
 from core.models.architecture import Architecture, BartArchitecture, ModernBertArchitecture
+from core.models.configs import parse_config
 from core.models.registry import (
     FAMILY_SIZES,
     SIZES,
@@ -99,6 +100,19 @@ def test_heads_that_do_not_divide_the_width_are_refused() -> None:
     with pytest.raises(ConfigError, match="num_attention_heads=5") as caught:
         resolve(hidden_size=64, num_attention_heads=5)
     assert caught.value.field == "num_attention_heads"
+
+
+def test_heads_that_turn_have_an_even_width() -> None:
+    found = resolve(family="modernbert", hidden_size=300)
+    assert (found.num_attention_heads, found.head_size) == (3, 100)
+    for settings, fix in (
+        ({"hidden_size": 300, "num_attention_heads": 4}, "set num_attention_heads to 3"),
+        ({"hidden_size": 99}, "set hidden_size to an even number"),
+    ):
+        with pytest.raises(ConfigError, match="even width") as caught:
+            resolve(family="modernbert", **settings)
+        assert caught.value.field == "num_attention_heads"
+        assert caught.value.fix.startswith(fix)
 
 
 def test_rows_longer_than_the_positions_are_refused() -> None:
@@ -284,6 +298,10 @@ def test_special_tokens_outside_the_vocabulary_are_refused() -> None:
                                                           "sliding_attention"]},
             "layers_are_regular",
         ),
+        ({"model_type": "modernbert", "rope_scaling": {"type": "linear", "factor": 2.0}},
+         "global_rope_type"),
+        ({"model_type": "modernbert", "rope_parameters": {"sliding_attention": {"type": "yarn"}}},
+         "local_rope_type"),
     ],
 )  # fmt: skip
 def test_what_a_family_cant_do_here_is_named(
@@ -293,6 +311,29 @@ def test_what_a_family_cant_do_here_is_named(
     path.write_text(json.dumps(values))
     with pytest.raises(ConfigError, match=named):
         resolve(model_config_path=str(path))
+
+
+@pytest.mark.parametrize("family", ["gpt2", "bart"])
+def test_of_several_tokens_that_end_a_text_the_first_does(family: str) -> None:
+    found = parse_config({"model_type": family, "eos_token_id": [7, 9]}, "it")
+    assert found.eos_token_id == 7
+    assert getattr(found, "decoder_start_token_id", found.pad_token_id) == 7
+
+
+@pytest.mark.parametrize("family", ["gpt2", "t5", "bart"])
+def test_the_common_names_of_dimensions_are_read(family: str) -> None:
+    """Where a file has both, the family's own name holds."""
+    t5 = {"feed_forward_proj": "gated-gelu", "tie_word_embeddings": False, "head_dim": 16}
+    common = {"hidden_size": 64, "num_hidden_layers": 3, "num_attention_heads": 4}
+    values = {"model_type": family, **common, "decoder_attention_heads": 4}
+    found = parse_config({**values, **(t5 if family == "t5" else {})}, "it")
+    assert (found.hidden_size, found.num_hidden_layers, found.head_size) == (64, 3, 16)
+    own = {"gpt2": "n_layer", "t5": "num_layers", "bart": "encoder_layers"}[family]
+    both = {**values, **(t5 if family == "t5" else {}), own: 5}
+    assert parse_config(both, "it").num_hidden_layers == 5
+    if family == "gpt2":
+        assert found.intermediate_size == 4 * 64
+        assert parse_config({**values, "max_position_embeddings": 9}, "it").max_seq_length == 9
 
 
 @pytest.mark.parametrize("layers", [7, 3, 2])

@@ -8,8 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from core.config import TrainConfig
+from core.__main__ import _stage_values, build_parser
+from core.config import PreflightConfig, TrainConfig
 from core.errors import ConfigError
+from core.models import hf
+from core.models.architecture import Gpt2Architecture
+from core.models.finding import with_family
 from core.tokenizer import StudioTokenizer, load
 from core.training.inputs import TrainingInputs, open_inputs, settle_checkpoint
 from core.workspace import Manifest, Workspace, write_manifest
@@ -107,3 +111,49 @@ def test_gpt2_goes_on_with_a_tokenizer_that_has_no_padding(
     (checkpoint / "config.json").write_text(json.dumps({**config, "pad_token_id": None}), "utf-8")
     inputs = opened(workspace, checkpoint, shards=str(shards), family="gpt2")
     assert inputs.architecture.pad_token_id == tokenizer.sep_id
+
+
+def test_a_model_of_another_family_is_refused(workspace: Workspace, tmp_path: Path) -> None:
+    """The family may be nobody's choice; but runs that were started so go on."""
+    gpt2 = write_writer(tmp_path / "gpt2", load("words", workspace), "gpt2")
+    for name in ("checkpoint", "model_config_path"):
+        values = {"preset": "custom", "shards": "rows", name: str(gpt2)}
+        for given in ({}, {"family": "bert"}):
+            with pytest.raises(ConfigError, match="of another family") as raised:
+                open_inputs(TrainConfig(**values, **given), workspace)
+            assert raised.value.field == "family"
+            assert raised.value.fix.startswith("set family to gpt2")
+        resumed = open_inputs(TrainConfig(**values), workspace, resumed=True)
+        assert resumed.architecture.model_type == "gpt2"
+
+
+def test_a_family_that_is_not_given_is_that_of_the_model(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    workspace = Workspace(tmp_path / "studio")
+    cached = tmp_path / "models--me--cached"
+    folders = workspace.folder("model") / "mine", cached / "snapshots" / "1"
+    for folder in folders:
+        folder.mkdir(parents=True)
+        hf.write_config(folder, Gpt2Architecture(64, 16, 1, 2, 32, 18, 1))
+    (cached / "refs").mkdir()
+    (cached / "refs" / "main").write_text("1")
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
+    path = str(folders[0] / "config.json")
+    for values, family in (
+        ({"checkpoint": "mine"}, "gpt2"),
+        ({"checkpoint": str(folders[0])}, "gpt2"),
+        ({"checkpoint": "me/cached"}, "gpt2"),
+        ({"model_config_path": path}, "gpt2"),
+        ({"checkpoint": "mine", "family": "bert"}, "bert"),
+        ({"checkpoint": "me/elsewhere"}, "roberta"),
+        ({"checkpoint": "me/no--name"}, "roberta"),
+        ({"checkpoint": "nowhere", "model_config_path": path}, "roberta"),
+        ({"model_config_path": str(tmp_path)}, "roberta"),
+        ({}, "roberta"),
+    ):
+        assert TrainConfig(**with_family(values, workspace)).family == family, values
+    words = ["preflight", "--preset", "flax", "--model-config", path]
+    options = build_parser().parse_args([*words, "--workspace", str(workspace.root)])
+    config = PreflightConfig.parse(_stage_values(options, PreflightConfig))
+    assert (config.family, config.learning_rate) == ("gpt2", 5e-3)

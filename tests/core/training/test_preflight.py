@@ -172,6 +172,21 @@ def test_neither_shards_nor_numbers_is_an_error(tmp_path: Path) -> None:
     assert raised.value.field in ("shards", "max_seq_length")
 
 
+def test_a_model_config_of_another_family_is_refused_without_shards_too(tmp_path: Path) -> None:
+    from core.events import Reporter
+    from core.training.preflight.subject import open_subject
+
+    t5 = {"model_type": "t5", "feed_forward_proj": "gated-gelu", "tie_word_embeddings": False}
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps({**t5, "d_model": 16, "num_layers": 1}))
+    values = {"preset": "custom", "model_config_path": str(path), **_NUMBERS}
+    with pytest.raises(ConfigError, match="of another family") as caught:
+        open_subject(PreflightConfig(**values), Workspace(tmp_path), Reporter())
+    assert caught.value.field == "family"
+    found = open_subject(PreflightConfig(family="t5", **values), Workspace(tmp_path), Reporter())
+    assert "decoder_input_ids" in found.example(2)
+
+
 def test_topologies_are_found_by_both_their_names() -> None:
     assert find_topology("v5e-8") is find_topology("v5litepod-8")
     assert [find_topology(name).cores for name in ("v3-8", "v4-8", "v5p-8")] == [8, 4, 4]
