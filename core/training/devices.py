@@ -323,6 +323,8 @@ def _join_processes(choice: Choice, config: TrainConfig) -> None:
 
     if not _joins_processes(config) or jax.distributed.is_initialized():
         return
+    # XLA's own notifier would take SIGTERM from Python, and the run would neither save nor end.
+    jax.config.update("jax_enable_preemption_service", False)
     try:
         jax.distributed.initialize(
             coordinator_address=config.coordinator_address or None,

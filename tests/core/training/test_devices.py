@@ -21,6 +21,20 @@ _GPU = Hardware(gpus=("/dev/nvidia0",), tpus=(), jax_gpu=True, jax_tpu=False)
 _BARE_GPU = Hardware(gpus=("/dev/nvidia0",), tpus=(), jax_gpu=False, jax_tpu=False)
 _TPU = Hardware(gpus=(), tpus=("/dev/accel0",), jax_gpu=False, jax_tpu=True)
 
+# A process that has joined the others of its run, of which there are none.
+_JOINED = """
+        import json, os, signal, socket, sys, time
+        from core.config import TrainConfig
+        from core.training.devices import select_engine
+        heard = []
+        signal.signal(signal.SIGTERM, lambda *_: heard.append(True))
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            address = f"127.0.0.1:{free.getsockname()[1]}"
+        select_engine(
+            TrainConfig(device="cpu", num_processes=1, process_id=0, coordinator_address=address))
+"""
+
 
 def _choose(hardware: Hardware, **values: str) -> Choice:
     return choose(TrainConfig(**values), hardware)
@@ -147,6 +161,21 @@ def test_processes_that_do_not_come_together_are_an_error_that_says_how() -> Non
     )
     assert said[0] == "coordinator_address"
     assert "same command on every host" in said[1]
+
+
+def test_a_process_of_several_still_hears_sigterm() -> None:
+    heard = run_on(
+        "jax",
+        _JOINED
+        + """
+        os.kill(os.getpid(), signal.SIGTERM)
+        deadline = time.monotonic() + 10
+        while not heard and time.monotonic() < deadline:
+            time.sleep(0.01)
+        print(json.dumps(len(heard)))
+        """,
+    )
+    assert heard == 1
 
 
 def test_devices_are_counted_without_an_engine_where_the_settings_say_how_many() -> None:
