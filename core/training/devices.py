@@ -330,6 +330,7 @@ def _join_processes(choice: Choice, config: TrainConfig) -> None:
             coordinator_address=config.coordinator_address or None,
             num_processes=config.num_processes,
             process_id=config.process_id,
+            cluster_detection_method="deactivate" if _says_all_of_processes(config) else None,
             initialization_timeout=_JOIN_SECONDS,
             heartbeat_timeout_seconds=_HEARTBEAT_SECONDS,
         )
@@ -344,6 +345,15 @@ def _join_processes(choice: Choice, config: TrainConfig) -> None:
             + ("" if choice.kind != "tpu" else "; on a TPU pod num_processes alone is enough"),
             field="coordinator_address",
         ) from error
+
+
+def _says_all_of_processes(config: TrainConfig) -> bool:
+    """Whether nothing is left to be found out.
+
+    Where Slurm or Open MPI is asked all the same, JAX takes but one GPU of each host.
+    """
+    numbers = (config.num_processes, config.process_id)
+    return bool(config.coordinator_address) and None not in numbers
 
 
 def resolver_arguments(config: TrainConfig) -> dict[str, str | None]:

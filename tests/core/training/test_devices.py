@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from core.config import TrainConfig
@@ -21,18 +23,26 @@ _GPU = Hardware(gpus=("/dev/nvidia0",), tpus=(), jax_gpu=True, jax_tpu=False)
 _BARE_GPU = Hardware(gpus=("/dev/nvidia0",), tpus=(), jax_gpu=False, jax_tpu=False)
 _TPU = Hardware(gpus=(), tpus=("/dev/accel0",), jax_gpu=False, jax_tpu=True)
 
-# A process that has joined the others of its run, of which there are none.
-_JOINED = """
-        import json, os, signal, socket, sys, time
-        from core.config import TrainConfig
-        from core.training.devices import select_engine
-        heard = []
-        signal.signal(signal.SIGTERM, lambda *_: heard.append(True))
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            address = f"127.0.0.1:{free.getsockname()[1]}"
-        select_engine(
-            TrainConfig(device="cpu", num_processes=1, process_id=0, coordinator_address=address))
+# Joins the others of a run, of which there are none; the argument is what the environment has.
+_JOIN = """
+import json, os, signal, socket, sys, time
+import jax
+from core.config import TrainConfig
+from core.training.devices import select_engine
+
+os.environ.update(json.loads(sys.argv[1]))
+heard = []
+signal.signal(signal.SIGTERM, lambda *_: heard.append(True))
+with socket.socket() as free:
+    free.bind(("127.0.0.1", 0))
+    address = f"127.0.0.1:{free.getsockname()[1]}"
+select_engine(
+    TrainConfig(device="cpu", num_processes=1, process_id=0, coordinator_address=address))
+os.kill(os.getpid(), signal.SIGTERM)
+deadline = time.monotonic() + 5
+while not heard and time.monotonic() < deadline:
+    time.sleep(0.01)
+print(json.dumps([bool(heard), jax.config.read("jax_cuda_visible_devices")]))
 """
 
 
@@ -164,18 +174,15 @@ def test_processes_that_do_not_come_together_are_an_error_that_says_how() -> Non
 
 
 def test_a_process_of_several_still_hears_sigterm() -> None:
-    heard = run_on(
-        "jax",
-        _JOINED
-        + """
-        os.kill(os.getpid(), signal.SIGTERM)
-        deadline = time.monotonic() + 10
-        while not heard and time.monotonic() < deadline:
-            time.sleep(0.01)
-        print(json.dumps(len(heard)))
-        """,
-    )
-    assert heard == 1
+    heard, _ = run_on("jax", _JOIN, "{}")
+    assert heard
+
+
+def test_under_slurm_a_process_that_is_told_its_place_keeps_all_gpus() -> None:
+    slurm = {"JOB_ID": "7", "STEP_NODELIST": "a", "NTASKS": "1", "PROCID": "0", "LOCALID": "0"}
+    said = {f"SLURM_{name}": value for name, value in slurm.items()}
+    _, visible = run_on("jax", _JOIN, json.dumps(said))
+    assert visible == "all"
 
 
 def test_devices_are_counted_without_an_engine_where_the_settings_say_how_many() -> None:
