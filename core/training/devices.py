@@ -26,7 +26,8 @@ DeviceKind = Literal["cpu", "gpu", "tpu"]
 # Of programs that are kept; the ones longest out of use go first.
 _COMPILED_BYTES = 1 << 30
 _JAX_GPU_PLUGINS = ("jax_cuda12_plugin", "jax_cuda13_plugin", "jax_rocm7_plugin")
-_GPU_GLOBS = ("/proc/driver/nvidia/gpus/*", "/dev/nvidia[0-9]*", "/dev/kfd")
+_AMD_GPUS = "/dev/kfd"
+_GPU_GLOBS = ("/proc/driver/nvidia/gpus/*", "/dev/nvidia[0-9]*", _AMD_GPUS)
 _TPU_GLOBS = ("/dev/accel[0-9]*", "/dev/vfio/[0-9]*")
 _KERAS_BACKEND = "KERAS_BACKEND"
 
@@ -181,6 +182,8 @@ def _start(choice: Choice, config: TrainConfig, hardware: Hardware) -> Devices:
         return _start_jax(choice, config)
     if choice.kind == "tpu":
         return _start_tensorflow_on_tpu(choice, config)
+    if choice.kind == "gpu" and config.device == "auto" and not _gpus_of(_import_tensorflow()):
+        choice = Choice("tensorflow", "cpu", _why_cpu(config, hardware))
     if choice.kind == "cpu":
         return _start_tensorflow_on_cpu(choice, config, hide_gpus=bool(hardware.gpus))
     return _start_tensorflow_on_gpu(choice, config)
@@ -242,9 +245,10 @@ def _joins_processes(config: TrainConfig) -> bool:
 def _choose_gpu(config: TrainConfig, hardware: Hardware) -> Choice:
     engine = _engine(config, "jax")
     if not hardware.gpus:
-        raise _no_gpu("no GPU driver on this machine")
+        raise _no_gpu("no GPU driver on this machine", hardware)
     if engine == "jax" and not hardware.jax_gpu:
-        raise _no_gpu(f"a GPU ({hardware.gpus[0]}), but JAX's package for GPUs isn't installed")
+        found = f"a GPU ({hardware.gpus[0]}), but JAX's package for GPUs isn't installed"
+        raise _no_gpu(found, hardware)
     return Choice(engine, "gpu", "asked for")
 
 
@@ -264,7 +268,8 @@ def _choose_any(config: TrainConfig, hardware: Hardware) -> Choice:
     if hardware.gpus and hardware.jax_gpu and config.engine != "tensorflow":
         return Choice("jax", "gpu", "a GPU is the fastest device here")
     if hardware.gpus and config.engine == "tensorflow":
-        return Choice("tensorflow", "gpu", "a GPU is the fastest device here")
+        reason = "a GPU is the fastest device here, if TensorFlow can use it"
+        return Choice("tensorflow", "gpu", reason)
     return Choice(_engine(config, "tensorflow"), "cpu", _why_cpu(config, hardware))
 
 
@@ -272,16 +277,18 @@ def _why_cpu(config: TrainConfig, hardware: Hardware) -> str:
     found = "TPU" if hardware.tpus else "GPU" if hardware.gpus else ""
     if not found:
         return "there is no TPU and no GPU on this machine"
+    install = f"pip install {_package(found, hardware.gpus)}"
     if config.engine == "tensorflow":
-        return f"there is a {found}, but TensorFlow can't use it here; engine jax can"
-    return (
-        f"there is a {found}, but JAX's package for it isn't installed "
-        f"(pip install {_package(found)})"
-    )
+        installed = hardware.jax_tpu if found == "TPU" else hardware.jax_gpu
+        after = "" if installed else f", after {install}"
+        return f"there is a {found}, but TensorFlow can't use it here; engine jax can{after}"
+    return f"there is a {found}, but JAX's package for it isn't installed ({install})"
 
 
-def _package(kind: str) -> str:
-    return '"jax[tpu]"' if kind == "TPU" else '"jax[cuda12]"'
+def _package(kind: str, gpus: Sequence[str] = ()) -> str:
+    if kind == "TPU":
+        return '"jax[tpu]"'
+    return '"jax[rocm7-local]"' if _AMD_GPUS in gpus else '"jax[cuda12]"'
 
 
 def _start_jax(choice: Choice, config: TrainConfig) -> Devices:
@@ -388,7 +395,7 @@ def _start_tensorflow_on_tpu(choice: Choice, config: TrainConfig) -> Devices:
 
 def _start_tensorflow_on_gpu(choice: Choice, config: TrainConfig) -> Devices:
     tf = _import_tensorflow()
-    gpus = tf.config.list_physical_devices("GPU")
+    gpus = _gpus_of(tf)
     if not gpus:
         raise _not_started(choice, "TensorFlow found no GPU")
     for gpu in gpus:
@@ -404,6 +411,11 @@ def _start_tensorflow_on_gpu(choice: Choice, config: TrainConfig) -> Devices:
         reason=choice.reason + _others(len(gpus) - used),
         strategy=_mirrored(tf, "GPU", used),
     )
+
+
+def _gpus_of(tf: Any) -> list[Any]:
+    """Returns the GPUs that TensorFlow can use: none, unless it was built for them."""
+    return list(tf.config.list_physical_devices("GPU"))
 
 
 def _start_tensorflow_on_cpu(choice: Choice, config: TrainConfig, *, hide_gpus: bool) -> Devices:
@@ -492,13 +504,14 @@ def _host_memory_bytes(kind: str) -> int | None:
     return int(psutil.virtual_memory().total) if kind == "cpu" else None
 
 
-def _no_gpu(received: str) -> DeviceError:
+def _no_gpu(received: str, hardware: Hardware) -> DeviceError:
     return DeviceError(
         "There is no GPU to train on",
         expected=f"a GPU: one of {', '.join(_GPU_GLOBS)}, and for engine jax one of the packages "
         + ", ".join(_JAX_GPU_PLUGINS),
         received=received,
-        fix=f"install the driver and pip install {_package('GPU')}, or set device to auto",
+        fix=f"install the driver and pip install {_package('GPU', hardware.gpus)}, or set device "
+        "to auto",
         field="device",
     )
 

@@ -21,6 +21,7 @@ from tests.engines import run_on
 _NOTHING = Hardware(gpus=(), tpus=(), jax_gpu=False, jax_tpu=False)
 _GPU = Hardware(gpus=("/dev/nvidia0",), tpus=(), jax_gpu=True, jax_tpu=False)
 _BARE_GPU = Hardware(gpus=("/dev/nvidia0",), tpus=(), jax_gpu=False, jax_tpu=False)
+_AMD_GPU = Hardware(gpus=("/dev/kfd",), tpus=(), jax_gpu=False, jax_tpu=False)
 _TPU = Hardware(gpus=(), tpus=("/dev/accel0",), jax_gpu=False, jax_tpu=True)
 
 # Joins the others of a run, of which there are none; the argument is what the environment has.
@@ -75,6 +76,12 @@ def test_a_cpu_that_is_asked_for_is_used_beside_a_gpu() -> None:
 def test_a_gpu_without_its_package_is_named_as_the_reason() -> None:
     choice = _choose(_BARE_GPU)
     assert choice.kind == "cpu" and "GPU" in choice.reason and "jax[cuda" in choice.reason
+
+
+def test_a_gpu_of_amds_wants_another_package() -> None:
+    assert "jax[rocm" in _choose(_AMD_GPU).reason
+    with pytest.raises(DeviceError, match=r"jax\[rocm"):
+        _choose(_AMD_GPU, device="gpu")
 
 
 @pytest.mark.parametrize("device", ["gpu", "tpu"])
@@ -150,6 +157,31 @@ def test_simulated_devices_are_as_many_as_asked_for(engine: str) -> None:
     )
     assert count == 4
     assert "4 CPU" in line
+
+
+@pytest.mark.parametrize("device", ["auto", "gpu"])
+def test_a_gpu_that_tensorflow_cannot_use_is_left_alone_unless_it_is_asked_for(device: str) -> None:
+    what, why = run_on(
+        "tensorflow",
+        """
+        import json, os, sys
+        from core.config import TrainConfig
+        from core.errors import DeviceError
+        from core.training import devices
+        os.environ["CUDA_VISIBLE_DEVICES"] = "99"  # So there is none, to TensorFlow.
+        devices._GPU_GLOBS = ("/dev/null",)
+        config = TrainConfig(engine="tensorflow", device=sys.argv[1])
+        try:
+            found = devices.select_engine(config)
+            print(json.dumps([found.kind, found.reason]))
+        except DeviceError as error:
+            print(json.dumps([error.field, str(error)]))
+        """,
+        device,
+    )
+    expected = {"auto": ("cpu", "TensorFlow can't use it here"), "gpu": ("device", "found no GPU")}
+    assert what == expected[device][0]
+    assert expected[device][1] in why
 
 
 def test_processes_that_do_not_come_together_are_an_error_that_says_how() -> None:
