@@ -93,12 +93,14 @@ class Hardware:
         tpus: Paths that a TPU's driver makes.
         jax_gpu: Whether JAX's package for GPUs is installed.
         jax_tpu: Whether JAX's package for TPUs is installed.
+        jax_on_cpu: Whether JAX_PLATFORMS tells JAX to stay on the CPU.
     """
 
     gpus: tuple[str, ...]
     tpus: tuple[str, ...]
     jax_gpu: bool
     jax_tpu: bool
+    jax_on_cpu: bool = False
 
     def describe(self) -> str:
         """Returns what there is in a few words: 16 CPU cores, 64.0 GiB of memory, 1 GPU, no TPU."""
@@ -126,6 +128,7 @@ def find_hardware() -> Hardware:
         tpus=_first_found(_TPU_GLOBS),
         jax_gpu=any(find_spec(plugin) for plugin in _JAX_GPU_PLUGINS),
         jax_tpu=find_spec("libtpu") is not None,
+        jax_on_cpu=os.environ.get("JAX_PLATFORMS", "").split(",")[0] == "cpu",
     )
 
 
@@ -263,9 +266,10 @@ def _choose_tpu(config: TrainConfig, hardware: Hardware) -> Choice:
 
 
 def _choose_any(config: TrainConfig, hardware: Hardware) -> Choice:
-    if hardware.tpus and hardware.jax_tpu and config.engine != "tensorflow":
+    jax_may = config.engine != "tensorflow" and not hardware.jax_on_cpu
+    if hardware.tpus and hardware.jax_tpu and jax_may:
         return Choice("jax", "tpu", "a TPU is the fastest device here")
-    if hardware.gpus and hardware.jax_gpu and config.engine != "tensorflow":
+    if hardware.gpus and hardware.jax_gpu and jax_may:
         return Choice("jax", "gpu", "a GPU is the fastest device here")
     if hardware.gpus and config.engine == "tensorflow":
         reason = "a GPU is the fastest device here, if TensorFlow can use it"
@@ -282,6 +286,8 @@ def _why_cpu(config: TrainConfig, hardware: Hardware) -> str:
         installed = hardware.jax_tpu if found == "TPU" else hardware.jax_gpu
         after = "" if installed else f", after {install}"
         return f"there is a {found}, but TensorFlow can't use it here; engine jax can{after}"
+    if hardware.jax_on_cpu:
+        return f"there is a {found}, but JAX_PLATFORMS keeps JAX on the CPU"
     return f"there is a {found}, but JAX's package for it isn't installed ({install})"
 
 
@@ -299,6 +305,8 @@ def _start_jax(choice: Choice, config: TrainConfig) -> Devices:
             jax.config.update("jax_platforms", "cpu")
             if config.num_devices and jax.config.jax_num_cpu_devices != config.num_devices:
                 jax.config.update("jax_num_cpu_devices", config.num_devices)
+        elif platforms := jax.config.jax_platforms:
+            jax.config.update("jax_platforms", _with_cpu(platforms))
         _join_processes(choice, config)
         found = jax.local_devices()
     except RuntimeError as error:
@@ -318,6 +326,11 @@ def _start_jax(choice: Choice, config: TrainConfig) -> Devices:
         processes=jax.process_count(),
         process=jax.process_index(),
     )
+
+
+def _with_cpu(platforms: str) -> str:
+    """Returns JAX's platforms and the CPU, on which weights are made that many devices share."""
+    return platforms if "cpu" in platforms.split(",") else f"{platforms},cpu"
 
 
 def _join_processes(choice: Choice, config: TrainConfig) -> None:

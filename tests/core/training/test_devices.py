@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -229,6 +230,39 @@ def test_devices_are_counted_without_an_engine_where_the_settings_say_how_many()
 def test_hidden_gpus_are_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     assert find_hardware().gpus == ()
+
+
+def test_an_accelerator_that_jax_may_not_take_is_left_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for hardware in (_GPU, _TPU):
+        choice = choose(TrainConfig(), replace(hardware, jax_on_cpu=True))
+        assert choice.kind == "cpu" and "JAX_PLATFORMS" in choice.reason
+    for platforms, stays in (("cpu", True), ("cpu,cuda", True), ("cuda,cpu", False), ("", False)):
+        monkeypatch.setenv("JAX_PLATFORMS", platforms)
+        assert find_hardware().jax_on_cpu == stays
+
+
+def test_jax_may_use_the_cpu_beside_the_accelerators_that_it_is_told_to() -> None:
+    platforms, kind = run_on(
+        "jax",
+        """
+        import json
+        import jax
+        from core.config import TrainConfig
+        from core.errors import DeviceError
+        from core.training import devices
+        jax.config.update("jax_platforms", "cuda")
+        devices._GPU_GLOBS, devices._JAX_GPU_PLUGINS = ("/dev/null",), ("jax",)
+        try:
+            devices.select_engine(TrainConfig(device="gpu"))
+        except DeviceError:
+            pass  # There is none.
+        cpus = jax.local_devices(backend="cpu")
+        print(json.dumps([jax.config.jax_platforms, cpus[0].platform]))
+        """,
+    )
+    assert (platforms, kind) == ("cuda,cpu", "cpu")
 
 
 def test_a_process_with_keras_on_another_engine_is_told_so() -> None:
