@@ -27,7 +27,8 @@ DeviceKind = Literal["cpu", "gpu", "tpu"]
 _COMPILED_BYTES = 1 << 30
 _JAX_GPU_PLUGINS = ("jax_cuda12_plugin", "jax_cuda13_plugin", "jax_rocm7_plugin")
 _AMD_GPUS = "/dev/kfd"
-_GPU_GLOBS = ("/proc/driver/nvidia/gpus/*", "/dev/nvidia[0-9]*", _AMD_GPUS)
+_WSL_GPU = "/dev/dxg"
+_GPU_GLOBS = ("/proc/driver/nvidia/gpus/*", "/dev/nvidia[0-9]*", _AMD_GPUS, _WSL_GPU)
 _TPU_GLOBS = ("/dev/accel[0-9]*", "/dev/vfio/[0-9]*")
 _KERAS_BACKEND = "KERAS_BACKEND"
 
@@ -122,14 +123,22 @@ class Choice:
 
 def find_hardware() -> Hardware:
     """Looks for accelerators without importing an engine."""
-    hidden = os.environ.get("CUDA_VISIBLE_DEVICES") in ("", "-1")
+    jax_gpu = any(find_spec(plugin) for plugin in _JAX_GPU_PLUGINS)
     return Hardware(
-        gpus=() if hidden else _first_found(_GPU_GLOBS),
+        gpus=_find_gpus(jax_gpu),
         tpus=_first_found(_TPU_GLOBS),
-        jax_gpu=any(find_spec(plugin) for plugin in _JAX_GPU_PLUGINS),
+        jax_gpu=jax_gpu,
         jax_tpu=find_spec("libtpu") is not None,
         jax_on_cpu=os.environ.get("JAX_PLATFORMS", "").split(",")[0] == "cpu",
     )
+
+
+def _find_gpus(jax_gpu: bool) -> tuple[str, ...]:
+    if os.environ.get("CUDA_VISIBLE_DEVICES") in ("", "-1"):
+        return ()
+    found = _first_found(_GPU_GLOBS)
+    # WSL 2 has it for GPUs of all makers, most of which JAX can't use.
+    return () if found == (_WSL_GPU,) and not jax_gpu else found
 
 
 def choose(config: TrainConfig, hardware: Hardware) -> Choice:

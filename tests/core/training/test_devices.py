@@ -9,6 +9,7 @@ import pytest
 
 from core.config import TrainConfig
 from core.errors import ConfigError, DeviceError
+from core.training import devices
 from core.training.devices import (
     Choice,
     Hardware,
@@ -230,6 +231,18 @@ def test_devices_are_counted_without_an_engine_where_the_settings_say_how_many()
 def test_hidden_gpus_are_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     assert find_hardware().gpus == ()
+
+
+@pytest.mark.parametrize(("plugins", "found"), [((), ()), (("json",), ("/dev/null",))])
+def test_the_gpu_of_wsl_counts_where_jaxs_package_for_gpus_is_installed(
+    monkeypatch: pytest.MonkeyPatch, plugins: tuple[str, ...], found: tuple[str, ...]
+) -> None:
+    assert devices._GPU_GLOBS[-1] == devices._WSL_GPU == "/dev/dxg"
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    monkeypatch.setattr(devices, "_WSL_GPU", "/dev/null")
+    monkeypatch.setattr(devices, "_GPU_GLOBS", ("/dev/null",))
+    monkeypatch.setattr(devices, "_JAX_GPU_PLUGINS", plugins)
+    assert find_hardware().gpus == found
 
 
 def test_an_accelerator_that_jax_may_not_take_is_left_alone(
