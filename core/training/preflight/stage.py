@@ -89,7 +89,26 @@ def check(
             fix="set engine to auto: on a TPU it takes JAX anyway",
             field="engine",
         )
-    return topology, open_subject(config, workspace, reporter or Reporter())
+    subject = open_subject(config, workspace, reporter or Reporter())
+    _plan(config, subject, topology)
+    return topology, subject
+
+
+def _plan(config: PreflightConfig, subject: Subject, topology: Topology) -> recipe.Plan | None:
+    """Returns the plan of the run; None where it isn't known how many rows there are.
+
+    Raises:
+        ConfigError: There are fewer rows than a step takes.
+    """
+    if subject.train_rows is None:
+        return None
+    return recipe.plan(
+        config,
+        subject.train_rows,
+        subject.rows.row_length,
+        replicas=topology.cores,
+        validation_rows=subject.validation_rows,
+    )
 
 
 def _on_this_machine(config: PreflightConfig) -> PreflightConfig:
@@ -260,15 +279,9 @@ class _Preflight:
 
     def _length(self, rows_per_step: int) -> tuple[int | None, float | None]:
         """Returns steps and epochs of the run, as far as they are known."""
-        if self._subject.train_rows is None:
+        plan = _plan(self._config, self._subject, self._topology)
+        if plan is None:
             return self._config.num_train_steps, None
-        plan = recipe.plan(
-            self._config,
-            self._subject.train_rows,
-            self._subject.rows.row_length,
-            replicas=self._topology.cores,
-            validation_rows=self._subject.validation_rows,
-        )
         assert plan.global_batch_size == rows_per_step
         return plan.num_train_steps, plan.num_train_epochs
 

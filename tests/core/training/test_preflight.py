@@ -172,6 +172,19 @@ def test_neither_shards_nor_numbers_is_an_error(tmp_path: Path) -> None:
     assert raised.value.field in ("shards", "max_seq_length")
 
 
+def test_fewer_rows_than_a_step_takes_are_refused_before_anything_is_compiled(
+    tmp_path: Path,
+) -> None:
+    from core.training.preflight import check
+
+    workspace = make_inputs(tmp_path)
+    values = {"preset": "custom", "shards": "rows", "topology": "v5e-4"}
+    check(PreflightConfig(**values, per_replica_batch_size=2), workspace)
+    with pytest.raises(ConfigError, match="fewer training rows") as raised:
+        check(PreflightConfig(**values, per_replica_batch_size=100_000), workspace)
+    assert raised.value.field == "per_replica_batch_size"
+
+
 def test_topologies_are_found_by_both_their_names() -> None:
     assert find_topology("v5e-8") is find_topology("v5litepod-8")
     assert [find_topology(name).cores for name in ("v3-8", "v4-8", "v5p-8")] == [8, 4, 4]
