@@ -30,7 +30,7 @@ from core.training.topologies import Topology, find_topology
 from core.workspace import Artifact, Workspace, write_atomically
 
 if TYPE_CHECKING:
-    from core.training.preflight.compiler import Compiled
+    from core.training.preflight.compiler import Compiled, Costs, Lowered
 
 REPORT_FILE = "preflight.json"
 
@@ -153,6 +153,7 @@ class _Preflight:
         self._devices = devices
         self._part = 0
         self._cached = True
+        self._update: Costs | None = None
 
     def carry_out(self) -> dict[str, Any]:
         """Does all parts and returns the report."""
@@ -196,9 +197,17 @@ class _Preflight:
             return Compiled(**json.loads(path.read_text("utf-8")))
         self._cached = False
         compiled: Compiled = self._watch(lowered.compile, f"compiling {what}")
+        if compiled.fits and lowered.parts > 1:
+            compiled = compiled.repeat_parts(lowered.parts, self._compile_update(lowered))
         self._cache.mkdir(parents=True, exist_ok=True)
         write_atomically(path, json.dumps(compiled.to_json()) + "\n")
         return compiled
+
+    def _compile_update(self, lowered: Lowered) -> Costs:
+        if self._update is None:
+            update: Costs = self._watch(lowered.compile_update, "compiling the optimizer's work")
+            self._update = update
+        return self._update
 
     def _find_largest(self, tried: dict[int, Compiled]) -> int | None:
         """Returns the largest batch that fits, by straight lines through what was compiled."""

@@ -51,6 +51,10 @@ def hide(name):
     return version(name)
 metadata.version = hide
 """
+_WITHOUT_TIMING = """
+from core.training.preflight import stage
+stage._INPUT_SECONDS = 0.0
+"""
 _NUMBERS = {"vocab_size": 512, "max_seq_length": 64}
 
 
@@ -130,6 +134,23 @@ def test_spread_weights_in_parts_compile_too(compiled: list[dict[str, Any]]) -> 
     assert spread["bytes_per_core"] < spread["parameters"] * 12
     assert spread["global_batch_size"] == 8 * 4 * 2
     assert not spread["input"]["measured_on_shards"]
+
+
+@needs_libtpu
+@pytest.mark.slow
+def test_in_a_step_in_parts_the_optimizers_work_counts_once(tmp_path: Path) -> None:
+    # With so few tokens, what is read and written is mostly the optimizer's.
+    few = {**_NUMBERS, "hidden_size": 128, "num_hidden_layers": 1, "per_replica_batch_size": 1}
+    values = {**few, "trial": False}
+    one, two = say(
+        tmp_path, values, {**values, "gradient_accumulation_steps": 2}, before=_WITHOUT_TIMING
+    )
+    counted, twice = (
+        (report["flops_per_step_per_core"], report["bytes_accessed_per_step_per_core"])
+        for report in (one, two)
+    )
+    assert 1.5 * counted[0] < twice[0] < 2 * counted[0]
+    assert counted[1] < twice[1] < 1.5 * counted[1]
 
 
 @needs_libtpu
