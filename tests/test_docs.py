@@ -306,6 +306,18 @@ def test_every_requirements_file_that_the_docs_name_exists() -> None:
         assert (ROOT / file).exists(), file
 
 
+def requirements_in(file: str) -> set[str]:
+    lines = (ROOT / file).read_text("utf-8").splitlines()
+    return {line for line in lines if line and not line.startswith("#")}
+
+
+def test_tensorflow_on_a_tpu_wants_the_same_packages_but_for_itself_and_buckets() -> None:
+    usual, there = map(requirements_in, ("requirements.txt", "requirements-tpu-tensorflow.txt"))
+    assert not [line for line in usual - there if not line.startswith("tensorflow>")]
+    more = {line for line in there - usual if not line.startswith("tensorflow-tpu>")}
+    assert more and more <= requirements_in("requirements-cloud.txt")
+
+
 def test_the_table_of_tpus_is_that_of_the_topologies() -> None:
     rows = [line.split("|") for line in ACCELERATORS.splitlines() if re.match(r"\| v\d", line)]
     table = {
