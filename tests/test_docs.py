@@ -158,8 +158,8 @@ def recipe_of(*arguments: str, **environment: str) -> list[list[str]]:
 def test_make_leaves_the_workspace_to_studio_home(target: str, program: str) -> None:
     [command] = [line for line in recipe_of(target) if program in line]
     assert "--workspace" not in command
-    [command] = [line for line in recipe_of(target, "WORKSPACE=there") if program in line]
-    assert command[command.index("--workspace") + 1] == "there"
+    [command] = [line for line in recipe_of(target, "WORKSPACE=/my runs") if program in line]
+    assert command[command.index("--workspace") + 1] == "/my runs"
 
 
 def test_make_run_does_not_take_what_a_shell_exports() -> None:
