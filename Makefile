@@ -6,7 +6,7 @@ HOST = 127.0.0.1
 PORT = 7860
 # Where it is empty, STUDIO_HOME or ./workspace is taken.
 WORKSPACE =
-IN_WORKSPACE = $(if $(WORKSPACE),--workspace $(WORKSPACE))
+IN_WORKSPACE = $(if $(WORKSPACE),--workspace "$(WORKSPACE)")
 # A file's tests stay together, for they share what they have trained; slow files go first.
 PYTEST := $(PYTHON) -m pytest -n logical --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 PIP_INSTALL := $(PYTHON) -m pip install --quiet --disable-pip-version-check -c constraints.txt

@@ -158,8 +158,8 @@ def recipe_of(*arguments: str, **environment: str) -> list[list[str]]:
 def test_make_leaves_the_workspace_to_studio_home(target: str, program: str) -> None:
     [command] = [line for line in recipe_of(target) if program in line]
     assert "--workspace" not in command
-    [command] = [line for line in recipe_of(target, "WORKSPACE=there") if program in line]
-    assert command[command.index("--workspace") + 1] == "there"
+    [command] = [line for line in recipe_of(target, "WORKSPACE=/my runs") if program in line]
+    assert command[command.index("--workspace") + 1] == "/my runs"
 
 
 def test_make_run_does_not_take_what_a_shell_exports() -> None:
@@ -304,6 +304,18 @@ def test_every_requirements_file_that_the_docs_name_exists() -> None:
     assert {"requirements-tpu.txt", "requirements-gpu.txt", "requirements-preflight.txt"} <= named
     for file in named:
         assert (ROOT / file).exists(), file
+
+
+def requirements_in(file: str) -> set[str]:
+    lines = (ROOT / file).read_text("utf-8").splitlines()
+    return {line for line in lines if line and not line.startswith("#")}
+
+
+def test_tensorflow_on_a_tpu_wants_the_same_packages_but_for_itself_and_buckets() -> None:
+    usual, there = map(requirements_in, ("requirements.txt", "requirements-tpu-tensorflow.txt"))
+    assert not [line for line in usual - there if not line.startswith("tensorflow>")]
+    more = {line for line in there - usual if not line.startswith("tensorflow-tpu>")}
+    assert more and more <= requirements_in("requirements-cloud.txt")
 
 
 def test_the_table_of_tpus_is_that_of_the_topologies() -> None:

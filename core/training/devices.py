@@ -26,7 +26,9 @@ DeviceKind = Literal["cpu", "gpu", "tpu"]
 # Of programs that are kept; the ones longest out of use go first.
 _COMPILED_BYTES = 1 << 30
 _JAX_GPU_PLUGINS = ("jax_cuda12_plugin", "jax_cuda13_plugin", "jax_rocm7_plugin")
-_GPU_GLOBS = ("/proc/driver/nvidia/gpus/*", "/dev/nvidia[0-9]*", "/dev/kfd")
+_AMD_GPUS = "/dev/kfd"
+_WSL_GPU = "/dev/dxg"
+_GPU_GLOBS = ("/proc/driver/nvidia/gpus/*", "/dev/nvidia[0-9]*", _AMD_GPUS, _WSL_GPU)
 _TPU_GLOBS = ("/dev/accel[0-9]*", "/dev/vfio/[0-9]*")
 _KERAS_BACKEND = "KERAS_BACKEND"
 
@@ -92,12 +94,14 @@ class Hardware:
         tpus: Paths that a TPU's driver makes.
         jax_gpu: Whether JAX's package for GPUs is installed.
         jax_tpu: Whether JAX's package for TPUs is installed.
+        jax_on_cpu: Whether JAX_PLATFORMS tells JAX to stay on the CPU.
     """
 
     gpus: tuple[str, ...]
     tpus: tuple[str, ...]
     jax_gpu: bool
     jax_tpu: bool
+    jax_on_cpu: bool = False
 
     def describe(self) -> str:
         """Returns what there is in a few words: 16 CPU cores, 64.0 GiB of memory, 1 GPU, no TPU."""
@@ -119,12 +123,23 @@ class Choice:
 
 def find_hardware() -> Hardware:
     """Looks for accelerators without importing an engine."""
+    jax_gpu = any(find_spec(plugin) for plugin in _JAX_GPU_PLUGINS)
     return Hardware(
-        gpus=_visible_gpus(),
+        gpus=_find_gpus(jax_gpu),
         tpus=_first_found(_TPU_GLOBS),
-        jax_gpu=any(find_spec(plugin) for plugin in _JAX_GPU_PLUGINS),
+        jax_gpu=jax_gpu,
         jax_tpu=find_spec("libtpu") is not None,
+        jax_on_cpu=os.environ.get("JAX_PLATFORMS", "").split(",")[0] == "cpu",
     )
+
+
+def _find_gpus(jax_gpu: bool) -> tuple[str, ...]:
+    """Returns the GPUs that there are, or as many of them as CUDA_VISIBLE_DEVICES names."""
+    found, visible = _first_found(_GPU_GLOBS), os.environ.get("CUDA_VISIBLE_DEVICES")
+    # WSL 2 has it for GPUs of all makers, most of which JAX can't use.
+    if visible in ("", "-1") or (found == (_WSL_GPU,) and not jax_gpu):
+        return ()
+    return found if visible is None else found[: len(visible.split(","))]
 
 
 def choose(config: TrainConfig, hardware: Hardware) -> Choice:
@@ -197,6 +212,8 @@ def _start(choice: Choice, config: TrainConfig, hardware: Hardware) -> Devices:
         return _start_jax(choice, config)
     if choice.kind == "tpu":
         return _start_tensorflow_on_tpu(choice, config)
+    if choice.kind == "gpu" and config.device == "auto" and not _gpus_of(_import_tensorflow()):
+        choice = Choice("tensorflow", "cpu", _why_cpu(config, hardware))
     if choice.kind == "cpu":
         return _start_tensorflow_on_cpu(choice, config, hide_gpus=bool(hardware.gpus))
     return _start_tensorflow_on_gpu(choice, config)
@@ -258,9 +275,10 @@ def _joins_processes(config: TrainConfig) -> bool:
 def _choose_gpu(config: TrainConfig, hardware: Hardware) -> Choice:
     engine = _engine(config, "jax")
     if not hardware.gpus:
-        raise _no_gpu("no GPU driver on this machine")
+        raise _no_gpu("no GPU driver on this machine", hardware)
     if engine == "jax" and not hardware.jax_gpu:
-        raise _no_gpu(f"a GPU ({hardware.gpus[0]}), but JAX's package for GPUs isn't installed")
+        found = f"a GPU ({hardware.gpus[0]}), but JAX's package for GPUs isn't installed"
+        raise _no_gpu(found, hardware)
     return Choice(engine, "gpu", "asked for")
 
 
@@ -275,12 +293,14 @@ def _choose_tpu(config: TrainConfig, hardware: Hardware) -> Choice:
 
 
 def _choose_any(config: TrainConfig, hardware: Hardware) -> Choice:
-    if hardware.tpus and hardware.jax_tpu and config.engine != "tensorflow":
+    jax_may = config.engine != "tensorflow" and not hardware.jax_on_cpu
+    if hardware.tpus and hardware.jax_tpu and jax_may:
         return Choice("jax", "tpu", "a TPU is the fastest device here")
-    if hardware.gpus and hardware.jax_gpu and config.engine != "tensorflow":
+    if hardware.gpus and hardware.jax_gpu and jax_may:
         return Choice("jax", "gpu", "a GPU is the fastest device here")
     if hardware.gpus and config.engine == "tensorflow":
-        return Choice("tensorflow", "gpu", "a GPU is the fastest device here")
+        reason = "a GPU is the fastest device here, if TensorFlow can use it"
+        return Choice("tensorflow", "gpu", reason)
     return Choice(_engine(config, "tensorflow"), "cpu", _why_cpu(config, hardware))
 
 
@@ -288,16 +308,20 @@ def _why_cpu(config: TrainConfig, hardware: Hardware) -> str:
     found = "TPU" if hardware.tpus else "GPU" if hardware.gpus else ""
     if not found:
         return "there is no TPU and no GPU on this machine"
+    install = f"pip install {_package(found, hardware.gpus)}"
     if config.engine == "tensorflow":
-        return f"there is a {found}, but TensorFlow can't use it here; engine jax can"
-    return (
-        f"there is a {found}, but JAX's package for it isn't installed "
-        f"(pip install {_package(found)})"
-    )
+        installed = hardware.jax_tpu if found == "TPU" else hardware.jax_gpu
+        after = "" if installed else f", after {install}"
+        return f"there is a {found}, but TensorFlow can't use it here; engine jax can{after}"
+    if hardware.jax_on_cpu:
+        return f"there is a {found}, but JAX_PLATFORMS keeps JAX on the CPU"
+    return f"there is a {found}, but JAX's package for it isn't installed ({install})"
 
 
-def _package(kind: str) -> str:
-    return '"jax[tpu]"' if kind == "TPU" else '"jax[cuda12]"'
+def _package(kind: str, gpus: Sequence[str] = ()) -> str:
+    if kind == "TPU":
+        return '"jax[tpu]"'
+    return '"jax[rocm7-local]"' if _AMD_GPUS in gpus else '"jax[cuda12]"'
 
 
 def _start_jax(choice: Choice, config: TrainConfig) -> Devices:
@@ -308,6 +332,8 @@ def _start_jax(choice: Choice, config: TrainConfig) -> Devices:
             jax.config.update("jax_platforms", "cpu")
             if config.num_devices and jax.config.jax_num_cpu_devices != config.num_devices:
                 jax.config.update("jax_num_cpu_devices", config.num_devices)
+        elif platforms := jax.config.jax_platforms:
+            jax.config.update("jax_platforms", _with_cpu(platforms))
         _join_processes(choice, config)
         found = jax.local_devices()
     except RuntimeError as error:
@@ -329,6 +355,11 @@ def _start_jax(choice: Choice, config: TrainConfig) -> Devices:
     )
 
 
+def _with_cpu(platforms: str) -> str:
+    """Returns JAX's platforms and the CPU, on which weights are made that many devices share."""
+    return platforms if "cpu" in platforms.split(",") else f"{platforms},cpu"
+
+
 def _join_processes(choice: Choice, config: TrainConfig) -> None:
     """Joins the processes of all hosts, once; on a TPU pod their addresses are found out.
 
@@ -339,11 +370,14 @@ def _join_processes(choice: Choice, config: TrainConfig) -> None:
 
     if not _joins_processes(config) or jax.distributed.is_initialized():
         return
+    # XLA's own notifier would take SIGTERM from Python, and the run would neither save nor end.
+    jax.config.update("jax_enable_preemption_service", False)
     try:
         jax.distributed.initialize(
             coordinator_address=config.coordinator_address or None,
             num_processes=config.num_processes,
             process_id=config.process_id,
+            cluster_detection_method="deactivate" if _says_all_of_processes(config) else None,
             initialization_timeout=_JOIN_SECONDS,
             heartbeat_timeout_seconds=_HEARTBEAT_SECONDS,
         )
@@ -358,6 +392,15 @@ def _join_processes(choice: Choice, config: TrainConfig) -> None:
             + ("" if choice.kind != "tpu" else "; on a TPU pod num_processes alone is enough"),
             field="coordinator_address",
         ) from error
+
+
+def _says_all_of_processes(config: TrainConfig) -> bool:
+    """Whether nothing is left to be found out.
+
+    Where Slurm or Open MPI is asked all the same, JAX takes but one GPU of each host.
+    """
+    numbers = (config.num_processes, config.process_id)
+    return bool(config.coordinator_address) and None not in numbers
 
 
 def resolver_arguments(config: TrainConfig) -> dict[str, str | None]:
@@ -392,7 +435,7 @@ def _start_tensorflow_on_tpu(choice: Choice, config: TrainConfig) -> Devices:
 
 def _start_tensorflow_on_gpu(choice: Choice, config: TrainConfig) -> Devices:
     tf = _import_tensorflow()
-    gpus = tf.config.list_physical_devices("GPU")
+    gpus = _gpus_of(tf)
     if not gpus:
         raise _not_started(choice, "TensorFlow found no GPU")
     for gpu in gpus:
@@ -408,6 +451,11 @@ def _start_tensorflow_on_gpu(choice: Choice, config: TrainConfig) -> Devices:
         reason=choice.reason + _others(len(gpus) - used),
         strategy=_mirrored(tf, "GPU", used),
     )
+
+
+def _gpus_of(tf: Any) -> list[Any]:
+    """Returns the GPUs that TensorFlow can use: none, unless it was built for them."""
+    return list(tf.config.list_physical_devices("GPU"))
 
 
 def _start_tensorflow_on_cpu(choice: Choice, config: TrainConfig, *, hide_gpus: bool) -> Devices:
@@ -472,14 +520,6 @@ def _first_line(error: BaseException) -> str:
     return next(iter(str(error).splitlines()), type(error).__name__)
 
 
-def _visible_gpus() -> tuple[str, ...]:
-    """Returns the GPUs that there are, or as many of them as CUDA_VISIBLE_DEVICES names."""
-    found, visible = _first_found(_GPU_GLOBS), os.environ.get("CUDA_VISIBLE_DEVICES")
-    if visible is None:
-        return found
-    return () if visible in ("", "-1") else found[: len(visible.split(","))]
-
-
 def _first_found(globs: Sequence[str]) -> tuple[str, ...]:
     """Returns the paths of the first pattern that matches any."""
     for pattern in globs:
@@ -504,13 +544,14 @@ def _host_memory_bytes(kind: str) -> int | None:
     return int(psutil.virtual_memory().total) if kind == "cpu" else None
 
 
-def _no_gpu(received: str) -> DeviceError:
+def _no_gpu(received: str, hardware: Hardware) -> DeviceError:
     return DeviceError(
         "There is no GPU to train on",
         expected=f"a GPU: one of {', '.join(_GPU_GLOBS)}, and for engine jax one of the packages "
         + ", ".join(_JAX_GPU_PLUGINS),
         received=received,
-        fix=f"install the driver and pip install {_package('GPU')}, or set device to auto",
+        fix=f"install the driver and pip install {_package('GPU', hardware.gpus)}, or set device "
+        "to auto",
         field="device",
     )
 

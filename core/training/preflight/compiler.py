@@ -11,9 +11,9 @@ from __future__ import annotations
 import os
 import re
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from importlib import metadata
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import keras
@@ -39,6 +39,19 @@ _REFUSALS = (
 )
 
 
+class Costs(NamedTuple):
+    """What the compiler counts in a program, on each device; what is in a loop it counts once."""
+
+    flops: float
+    bytes_accessed: float
+
+    @classmethod
+    def of(cls, compiled: Any) -> Costs:
+        """Reads them of JAX's compiled program."""
+        costs = compiled.cost_analysis() or {}
+        return cls(float(costs.get("flops", 0.0)), float(costs.get("bytes accessed", 0.0)))
+
+
 @dataclass(frozen=True)
 class Compiled:
     """What the compiler says of a step.
@@ -61,6 +74,21 @@ class Compiled:
     compile_seconds: float
     message: str = ""
 
+    def repeat_parts(self, parts: int, update: Costs) -> Compiled:
+        """Returns it with the loop over a batch's parts counted as often as it is gone through.
+
+        Args:
+            parts: So many.
+            update: What the optimizer does once in a step, after the loop.
+        """
+        flops, accessed = self.flops_per_step_per_core, self.bytes_accessed_per_step_per_core
+        assert flops is not None and accessed is not None, "it fits"
+        return replace(
+            self,
+            flops_per_step_per_core=_repeated(flops, update.flops, parts),
+            bytes_accessed_per_step_per_core=_repeated(accessed, update.bytes_accessed, parts),
+        )
+
     def to_json(self) -> dict[str, Any]:
         """Returns plain values."""
         return asdict(self)
@@ -80,7 +108,7 @@ class Lowered:
         self, config: PreflightConfig, subject: Subject, topology: Topology, batch_size: int
     ) -> None:
         self._topology = topology
-        self._parts = config.gradient_accumulation_steps
+        self.parts = config.gradient_accumulation_steps
         mesh = DeviceMesh(describe_devices(topology), config.sharding)
         # Any rate will do: it is a number in the program.
         schedule = LearningRateSchedule("linear", 1e-3, 100, 10_000)
@@ -99,29 +127,39 @@ class Lowered:
         left = TrainState(*[[one.sharding for one in values] for values in state])
         self.state_bytes_per_core = sum(_bytes_per_device(one) for one in jax.tree.leaves(state))
         step = jax.jit(
-            mesh.within(make_train_step(model, optimizer, self._parts)),
+            mesh.within(make_train_step(model, optimizer, self.parts)),
             donate_argnums=0,
             out_shardings=(left, mesh.whole()),
         )
-        batch = _batch_shapes(subject, mesh, batch_size, self._parts)
+        batch = _batch_shapes(subject, mesh, batch_size, self.parts)
         # Within a scope again, or the first one that the step opens would draw all weights.
         with keras.StatelessScope(initialize_variables=False):
             self._lowered = step.lower(state, batch)
+            self._update = _lower_update(optimizer, mesh, state, left) if self.parts > 1 else None
 
     @property
     def fingerprint(self) -> str:
         """Names the program, the TPU and the compiler: they give the same answer again."""
-        program = self._lowered.as_text()
-        return fingerprint_of([program, self._topology.name, jax.__version__, libtpu_version()])
+        programs = [one.as_text() for one in (self._lowered, self._update) if one]
+        return fingerprint_of([*programs, self._topology.name, jax.__version__, libtpu_version()])
+
+    def compile_update(self) -> Costs:
+        """Compiles what the optimizer does by itself: it is the same for any size of batch."""
+        assert self._update is not None, "the batch comes in parts"
+        return Costs.of(self._update.compile())
 
     def compile(self) -> Compiled:
-        """Compiles it. Takes minutes for a model of base size."""
+        """Compiles it. Takes minutes for a model of base size.
+
+        Returns:
+            What the compiler says; the parts of a batch are counted once.
+        """
         started = time.perf_counter()
         try:
             compiled = self._lowered.compile()
         except jax.errors.JaxRuntimeError as error:
             return self._refused(error, time.perf_counter() - started)
-        memory, costs = compiled.memory_analysis(), compiled.cost_analysis() or {}
+        memory, costs = compiled.memory_analysis(), Costs.of(compiled)
         return Compiled(
             fits=True,
             bytes_per_core=float(
@@ -131,9 +169,8 @@ class Lowered:
                 - memory.alias_size_in_bytes
             ),
             bytes_available_per_core=self._topology.chip.memory_bytes_per_core,
-            # A loop's body is counted once.
-            flops_per_step_per_core=float(costs.get("flops", 0.0)) * self._parts,
-            bytes_accessed_per_step_per_core=float(costs.get("bytes accessed", 0.0)) * self._parts,
+            flops_per_step_per_core=costs.flops,
+            bytes_accessed_per_step_per_core=costs.bytes_accessed,
             compile_seconds=time.perf_counter() - started,
         )
 
@@ -176,6 +213,29 @@ def describe_devices(topology: Topology) -> list[Any]:
         platform="tpu", topology_name=topology.shape, **topology.options
     )
     return list(found.devices)
+
+
+def _repeated(counted: float, once: float, parts: int) -> float:
+    return once + max(0.0, counted - once) * parts
+
+
+def _lower_update(
+    optimizer: keras.optimizers.Optimizer, mesh: DeviceMesh, state: TrainState, left: TrainState
+) -> jax.stages.Lowered:
+    """Lowers what the optimizer does with gradients, which have the shapes of the weights.
+
+    Args:
+        optimizer: Built for the model.
+        mesh: The devices.
+        state: The shapes.
+        left: The shardings that it leaves them with.
+    """
+    update = jax.jit(
+        mesh.within(optimizer.stateless_apply),
+        donate_argnums=(0, 2),
+        out_shardings=(left.trainable, left.optimizer),
+    )
+    return update.lower(state.optimizer, state.trainable, state.trainable)
 
 
 def _shapes(variables: list[keras.Variable], mesh: DeviceMesh) -> list[jax.ShapeDtypeStruct]:

@@ -30,7 +30,7 @@ from core.training.topologies import Topology, find_topology
 from core.workspace import Artifact, Workspace, write_atomically
 
 if TYPE_CHECKING:
-    from core.training.preflight.compiler import Compiled
+    from core.training.preflight.compiler import Compiled, Costs, Lowered
 
 REPORT_FILE = "preflight.json"
 
@@ -89,7 +89,26 @@ def check(
             fix="set engine to auto: on a TPU it takes JAX anyway",
             field="engine",
         )
-    return topology, open_subject(config, workspace, reporter or Reporter())
+    subject = open_subject(config, workspace, reporter or Reporter())
+    _plan(config, subject, topology)
+    return topology, subject
+
+
+def _plan(config: PreflightConfig, subject: Subject, topology: Topology) -> recipe.Plan | None:
+    """Returns the plan of the run; None where it isn't known how many rows there are.
+
+    Raises:
+        ConfigError: There are fewer rows than a step takes.
+    """
+    if subject.train_rows is None:
+        return None
+    return recipe.plan(
+        config,
+        subject.train_rows,
+        subject.rows.row_length,
+        replicas=topology.cores,
+        validation_rows=subject.validation_rows,
+    )
 
 
 def _on_this_machine(config: PreflightConfig) -> PreflightConfig:
@@ -134,6 +153,7 @@ class _Preflight:
         self._devices = devices
         self._part = 0
         self._cached = True
+        self._update: Costs | None = None
 
     def carry_out(self) -> dict[str, Any]:
         """Does all parts and returns the report."""
@@ -177,9 +197,17 @@ class _Preflight:
             return Compiled(**json.loads(path.read_text("utf-8")))
         self._cached = False
         compiled: Compiled = self._watch(lowered.compile, f"compiling {what}")
+        if compiled.fits and lowered.parts > 1:
+            compiled = compiled.repeat_parts(lowered.parts, self._compile_update(lowered))
         self._cache.mkdir(parents=True, exist_ok=True)
         write_atomically(path, json.dumps(compiled.to_json()) + "\n")
         return compiled
+
+    def _compile_update(self, lowered: Lowered) -> Costs:
+        if self._update is None:
+            update: Costs = self._watch(lowered.compile_update, "compiling the optimizer's work")
+            self._update = update
+        return self._update
 
     def _find_largest(self, tried: dict[int, Compiled]) -> int | None:
         """Returns the largest batch that fits, by straight lines through what was compiled."""
@@ -260,15 +288,9 @@ class _Preflight:
 
     def _length(self, rows_per_step: int) -> tuple[int | None, float | None]:
         """Returns steps and epochs of the run, as far as they are known."""
-        if self._subject.train_rows is None:
+        plan = _plan(self._config, self._subject, self._topology)
+        if plan is None:
             return self._config.num_train_steps, None
-        plan = recipe.plan(
-            self._config,
-            self._subject.train_rows,
-            self._subject.rows.row_length,
-            replicas=self._topology.cores,
-            validation_rows=self._subject.validation_rows,
-        )
         assert plan.global_batch_size == rows_per_step
         return plan.num_train_steps, plan.num_train_epochs
 

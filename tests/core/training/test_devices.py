@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -24,7 +25,30 @@ from tests.engines import run_on
 _NOTHING = Hardware(gpus=(), tpus=(), jax_gpu=False, jax_tpu=False)
 _GPU = Hardware(gpus=("/dev/nvidia0",), tpus=(), jax_gpu=True, jax_tpu=False)
 _BARE_GPU = Hardware(gpus=("/dev/nvidia0",), tpus=(), jax_gpu=False, jax_tpu=False)
+_AMD_GPU = Hardware(gpus=("/dev/kfd",), tpus=(), jax_gpu=False, jax_tpu=False)
 _TPU = Hardware(gpus=(), tpus=("/dev/accel0",), jax_gpu=False, jax_tpu=True)
+
+# Joins the others of a run, of which there are none; the argument is what the environment has.
+_JOIN = """
+import json, os, signal, socket, sys, time
+import jax
+from core.config import TrainConfig
+from core.training.devices import select_engine
+
+os.environ.update(json.loads(sys.argv[1]))
+heard = []
+signal.signal(signal.SIGTERM, lambda *_: heard.append(True))
+with socket.socket() as free:
+    free.bind(("127.0.0.1", 0))
+    address = f"127.0.0.1:{free.getsockname()[1]}"
+select_engine(
+    TrainConfig(device="cpu", num_processes=1, process_id=0, coordinator_address=address))
+os.kill(os.getpid(), signal.SIGTERM)
+deadline = time.monotonic() + 5
+while not heard and time.monotonic() < deadline:
+    time.sleep(0.01)
+print(json.dumps([bool(heard), jax.config.read("jax_cuda_visible_devices")]))
+"""
 
 
 def _choose(hardware: Hardware, **values: str) -> Choice:
@@ -56,6 +80,12 @@ def test_a_cpu_that_is_asked_for_is_used_beside_a_gpu() -> None:
 def test_a_gpu_without_its_package_is_named_as_the_reason() -> None:
     choice = _choose(_BARE_GPU)
     assert choice.kind == "cpu" and "GPU" in choice.reason and "jax[cuda" in choice.reason
+
+
+def test_a_gpu_of_amds_wants_another_package() -> None:
+    assert "jax[rocm" in _choose(_AMD_GPU).reason
+    with pytest.raises(DeviceError, match=r"jax\[rocm"):
+        _choose(_AMD_GPU, device="gpu")
 
 
 @pytest.mark.parametrize("device", ["gpu", "tpu"])
@@ -133,6 +163,31 @@ def test_simulated_devices_are_as_many_as_asked_for(engine: str) -> None:
     assert "4 CPU" in line
 
 
+@pytest.mark.parametrize("device", ["auto", "gpu"])
+def test_a_gpu_that_tensorflow_cannot_use_is_left_alone_unless_it_is_asked_for(device: str) -> None:
+    what, why = run_on(
+        "tensorflow",
+        """
+        import json, os, sys
+        from core.config import TrainConfig
+        from core.errors import DeviceError
+        from core.training import devices
+        os.environ["CUDA_VISIBLE_DEVICES"] = "99"  # So there is none, to TensorFlow.
+        devices._GPU_GLOBS = ("/dev/null",)
+        config = TrainConfig(engine="tensorflow", device=sys.argv[1])
+        try:
+            found = devices.select_engine(config)
+            print(json.dumps([found.kind, found.reason]))
+        except DeviceError as error:
+            print(json.dumps([error.field, str(error)]))
+        """,
+        device,
+    )
+    expected = {"auto": ("cpu", "TensorFlow can't use it here"), "gpu": ("device", "found no GPU")}
+    assert what == expected[device][0]
+    assert expected[device][1] in why
+
+
 def test_processes_that_do_not_come_together_are_an_error_that_says_how() -> None:
     said = run_on(
         "jax",
@@ -152,6 +207,18 @@ def test_processes_that_do_not_come_together_are_an_error_that_says_how() -> Non
     )
     assert said[0] == "coordinator_address"
     assert "same command on every host" in said[1]
+
+
+def test_a_process_of_several_still_hears_sigterm() -> None:
+    heard, _ = run_on("jax", _JOIN, "{}")
+    assert heard
+
+
+def test_under_slurm_a_process_that_is_told_its_place_keeps_all_gpus() -> None:
+    slurm = {"JOB_ID": "7", "STEP_NODELIST": "a", "NTASKS": "1", "PROCID": "0", "LOCALID": "0"}
+    said = {f"SLURM_{name}": value for name, value in slurm.items()}
+    _, visible = run_on("jax", _JOIN, json.dumps(said))
+    assert visible == "all"
 
 
 def test_devices_are_counted_without_an_engine_where_the_settings_say_how_many(
@@ -196,6 +263,51 @@ def test_hidden_gpus_are_not_there(
     if visible is not None:
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
     assert len(find_hardware().gpus) == count
+
+
+@pytest.mark.parametrize(("plugins", "found"), [((), ()), (("json",), ("/dev/null",))])
+def test_the_gpu_of_wsl_counts_where_jaxs_package_for_gpus_is_installed(
+    monkeypatch: pytest.MonkeyPatch, plugins: tuple[str, ...], found: tuple[str, ...]
+) -> None:
+    assert devices._GPU_GLOBS[-1] == devices._WSL_GPU == "/dev/dxg"
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    monkeypatch.setattr(devices, "_WSL_GPU", "/dev/null")
+    monkeypatch.setattr(devices, "_GPU_GLOBS", ("/dev/null",))
+    monkeypatch.setattr(devices, "_JAX_GPU_PLUGINS", plugins)
+    assert find_hardware().gpus == found
+
+
+def test_an_accelerator_that_jax_may_not_take_is_left_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for hardware in (_GPU, _TPU):
+        choice = choose(TrainConfig(), replace(hardware, jax_on_cpu=True))
+        assert choice.kind == "cpu" and "JAX_PLATFORMS" in choice.reason
+    for platforms, stays in (("cpu", True), ("cpu,cuda", True), ("cuda,cpu", False), ("", False)):
+        monkeypatch.setenv("JAX_PLATFORMS", platforms)
+        assert find_hardware().jax_on_cpu == stays
+
+
+def test_jax_may_use_the_cpu_beside_the_accelerators_that_it_is_told_to() -> None:
+    platforms, kind = run_on(
+        "jax",
+        """
+        import json
+        import jax
+        from core.config import TrainConfig
+        from core.errors import DeviceError
+        from core.training import devices
+        jax.config.update("jax_platforms", "cuda")
+        devices._GPU_GLOBS, devices._JAX_GPU_PLUGINS = ("/dev/null",), ("jax",)
+        try:
+            devices.select_engine(TrainConfig(device="gpu"))
+        except DeviceError:
+            pass  # There is none.
+        cpus = jax.local_devices(backend="cpu")
+        print(json.dumps([jax.config.jax_platforms, cpus[0].platform]))
+        """,
+    )
+    assert (platforms, kind) == ("cuda,cpu", "cpu")
 
 
 def test_a_process_with_keras_on_another_engine_is_told_so() -> None:

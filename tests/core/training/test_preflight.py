@@ -51,6 +51,10 @@ def hide(name):
     return version(name)
 metadata.version = hide
 """
+_WITHOUT_TIMING = """
+from core.training.preflight import stage
+stage._INPUT_SECONDS = 0.0
+"""
 _NUMBERS = {"vocab_size": 512, "max_seq_length": 64}
 
 
@@ -134,6 +138,23 @@ def test_spread_weights_in_parts_compile_too(compiled: list[dict[str, Any]]) -> 
 
 @needs_libtpu
 @pytest.mark.slow
+def test_in_a_step_in_parts_the_optimizers_work_counts_once(tmp_path: Path) -> None:
+    # With so few tokens, what is read and written is mostly the optimizer's.
+    few = {**_NUMBERS, "hidden_size": 128, "num_hidden_layers": 1, "per_replica_batch_size": 1}
+    values = {**few, "trial": False}
+    one, two = say(
+        tmp_path, values, {**values, "gradient_accumulation_steps": 2}, before=_WITHOUT_TIMING
+    )
+    counted, twice = (
+        (report["flops_per_step_per_core"], report["bytes_accessed_per_step_per_core"])
+        for report in (one, two)
+    )
+    assert 1.5 * counted[0] < twice[0] < 2 * counted[0]
+    assert counted[1] < twice[1] < 1.5 * counted[1]
+
+
+@needs_libtpu
+@pytest.mark.slow
 def test_a_batch_that_does_not_fit_is_refused_with_the_compilers_figure(
     compiled: list[dict[str, Any]],
 ) -> None:
@@ -185,6 +206,19 @@ def test_a_model_config_of_another_family_is_refused_without_shards_too(tmp_path
     assert caught.value.field == "family"
     found = open_subject(PreflightConfig(family="t5", **values), Workspace(tmp_path), Reporter())
     assert "decoder_input_ids" in found.example(2)
+
+
+def test_fewer_rows_than_a_step_takes_are_refused_before_anything_is_compiled(
+    tmp_path: Path,
+) -> None:
+    from core.training.preflight import check
+
+    workspace = make_inputs(tmp_path)
+    values = {"preset": "custom", "shards": "rows", "topology": "v5e-4"}
+    check(PreflightConfig(**values, per_replica_batch_size=2), workspace)
+    with pytest.raises(ConfigError, match="fewer training rows") as raised:
+        check(PreflightConfig(**values, per_replica_batch_size=100_000), workspace)
+    assert raised.value.field == "per_replica_batch_size"
 
 
 def test_topologies_are_found_by_both_their_names() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import signal
 import socket
@@ -23,7 +24,7 @@ STEPS = 40
 
 # One process of a run: each host has a workspace of its own with the same shards.
 SCRIPT = """
-import json, sys
+import json, signal, sys
 from core import TrainConfig, Workspace
 from core.errors import StudioError
 from core.events import FolderReporter, RunStopped
@@ -35,12 +36,13 @@ class Stopping(FolderReporter):
         self.step = int(done)
         super().progress(done, *arguments, **more)
     def stop_requested(self):
-        return "save" if stop_at and self.step >= stop_at else None
+        return "save" if stop_at and self.step >= stop_at else super().stop_requested()
 
 values = json.loads(sys.argv[2])
 stop_at = values.pop("stop_at", 0)
 workspace = Workspace(sys.argv[1])
 reporter = Stopping(workspace.runs / "run", echo=False, min_progress_seconds=0.0)
+signal.signal(signal.SIGTERM, lambda *_: reporter.preempt())
 config = TrainConfig(
     preset="custom", shards="rows", engine="jax", device="cpu", hidden_size=16,
     num_hidden_layers=1, num_attention_heads=2, learning_rate=3e-3, eval_steps=20, save_steps=10,
@@ -50,7 +52,7 @@ try:
     artifact = train(config, workspace, reporter)
     print(json.dumps({"path": str(artifact.path), "counts": artifact.manifest.counts}))
 except RunStopped:
-    print(json.dumps({"stopped": reporter.step}))
+    print(json.dumps({"stopped": reporter.step, "preempted": reporter.preempted}))
 except StudioError as error:
     print(json.dumps({"reason": error.reason, "error": str(error)}))
 finally:
@@ -141,6 +143,22 @@ def test_one_asked_to_stop_stops_all_at_the_same_step(hosts: Path) -> None:
     processes = start(places[:1] + places[1:], stop_at=12)
     said = finish(processes)
     assert said[0]["stopped"] == said[1]["stopped"] <= 16
+    assert checkpoints_of(places[0])[-1] == f"step-{said[0]['stopped']:08d}"
+
+
+@pytest.mark.slow(25)
+def test_sigterm_to_one_saves_and_stops_all(hosts: Path) -> None:
+    places = workspaces(hosts, "terminated", 2)
+    processes = start(places, num_train_steps=4000)
+    deadline = time.monotonic() + 240
+    while not checkpoints_of(places[0]):
+        assert all(process.poll() is None for process in processes), processes[0].errors
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+    os.kill(processes[1].pid, signal.SIGTERM)
+    said = finish(processes)
+    assert 10 <= said[0]["stopped"] == said[1]["stopped"] < 4000
+    assert [one["preempted"] for one in said] == [False, True]
     assert checkpoints_of(places[0])[-1] == f"step-{said[0]['stopped']:08d}"
 
 
