@@ -231,6 +231,13 @@ class Reporter:
         """Returns how the run was asked to stop, or None."""
         return None
 
+    def is_preempted(self) -> bool:
+        """Tells whether the run stops only to be queued again: its machine is taken away."""
+        return False
+
+    def preempt(self) -> None:
+        """Makes the run save and stop, to be queued again: what a SIGTERM means."""
+
     def raise_if_stopped(self) -> None:
         """Raises RunStopped if the run was asked to stop. For stages with nothing to save."""
         if mode := self.stop_requested():
@@ -297,12 +304,11 @@ class FolderReporter(Reporter):
             self._stop = read_stop(self._stop_file) or self._stop
         return self._stop
 
-    def was_asked_to_stop(self) -> bool:
-        """Returns whether somebody asked for a stop: a SIGTERM alone doesn't count."""
-        return read_stop(self._stop_file) is not None
+    def is_preempted(self) -> bool:
+        # Whom somebody asked to stop isn't to go on by itself.
+        return self.preempted and read_stop(self._stop_file) is None
 
     def preempt(self) -> None:
-        """Makes the run save and stop, to be queued again: what a SIGTERM means."""
         self.preempted = True
         self._stop = self._stop or "save"
 

@@ -51,8 +51,7 @@ def execute_stage(
 
 
 def _stop_reason(stopped: RunStopped, reporter: FolderReporter) -> str:
-    # Whom somebody asked to stop isn't to go on by itself.
-    if reporter.preempted and not reporter.was_asked_to_stop():
+    if reporter.is_preempted():
         return "preempted"
     return "saved" if stopped.mode == "save" else "aborted"
 

@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -76,7 +76,7 @@ from core.workspace import Artifact, Manifest, Workspace
 _BEFORE_THE_FIRST_STEP = -1
 _MOST_ROLLBACKS = 3
 # What a run can be asked, from the least to the most urgent.
-_STOP_MODES: tuple[StopMode | None, ...] = (None, "save", "abort")
+_STOPS: tuple[StopMode | Literal["preempted"] | None, ...] = (None, "preempted", "save", "abort")
 
 
 def train(config: TrainConfig, workspace: Workspace, reporter: Reporter | None = None) -> Artifact:
@@ -340,8 +340,14 @@ class TrainingRun:
 
     def _agreed_stop(self) -> StopMode | None:
         """Returns how to stop: what any of the processes was asked, heard by all at one step."""
-        asked = _STOP_MODES.index(self._reporter.stop_requested())
-        return _STOP_MODES[self._engine.agree(asked)]
+        preempted = self._reporter.is_preempted()
+        asked = "preempted" if preempted else self._reporter.stop_requested()
+        agreed = _STOPS[self._engine.agree(_STOPS.index(asked))]
+        if agreed == "preempted":
+            # Whichever host's machine is taken away, all of them go on again.
+            self._reporter.preempt()
+            return "save"
+        return agreed
 
     def _steps_in_one_go(self) -> int:
         """Returns how many steps to do at once: as many as set, where nothing is due before."""
