@@ -470,7 +470,8 @@ class TrainConfig(StageConfig):
 
     family: Family = knob(
         "roberta",
-        "The architecture; that of the checkpoint or the model config, where one is named.",
+        "The architecture. In the shell that of the checkpoint or the model config, where one is "
+        "named.",
         group="Model",
         basic=True,
     )

@@ -197,13 +197,17 @@ def count_devices(config: TrainConfig) -> int:
 def foresee_devices(config: TrainConfig, hardware: Hardware) -> int:
     """Returns how many devices would share a step, as far as can be told with no engine.
 
+    Whether TensorFlow can use a GPU that it wasn't asked to can't: then it is one device.
+
     Raises:
         DeviceError: The accelerator that was asked for isn't there.
     """
     here = config.num_devices
     if here is None:
-        found = {"gpu": hardware.gpus, "tpu": hardware.tpus}
-        here = len(found.get(choose(config, hardware).kind, ()))
+        choice = choose(config, hardware)
+        found = {"gpu": hardware.gpus, "tpu": hardware.tpus}.get(choice.kind, ())
+        unsure = choice.engine == "tensorflow" and config.device == "auto"
+        here = 1 if unsure else len(found)
     return max(1, here) * (config.num_processes or 1)
 
 

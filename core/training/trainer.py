@@ -340,8 +340,8 @@ class TrainingRun:
 
     def _agreed_stop(self) -> StopMode | None:
         """Returns how to stop: what any of the processes was asked, heard by all at one step."""
-        preempted = self._reporter.is_preempted()
-        asked = "preempted" if preempted else self._reporter.stop_requested()
+        stop = self._reporter.stop_requested()
+        asked = "preempted" if self._reporter.is_preempted() else stop
         agreed = _STOPS[self._engine.agree(_STOPS.index(asked))]
         if agreed == "preempted":
             # Whichever host's machine is taken away, all of them go on again.

@@ -27,7 +27,7 @@ from core.training.checkpoint import ARRAYS_FILE
 from core.workspace import Artifact, Workspace
 
 _HELD_FOLDER = "uploading"
-# Says that the run has shown its repository to everybody, or was refused.
+# Says that the run has shown its repository to everybody.
 _SHOWN_FILE = "hub.shown"
 _POLL_SECONDS = 0.2
 
@@ -64,6 +64,7 @@ class Uploads:
         self._held = folder / _HELD_FOLDER
         self._saves = 0
         self._failed = False
+        self._not_shown = False
         self._waiting: Path | None = None
         self._closed = False
         self._given_up = False
@@ -168,8 +169,11 @@ class Uploads:
         try:
             make_public(repository)
         except Exception as error:  # noqa: BLE001 -- what was sent is there all the same
-            problem = f"{repository.url} is not public: {without_secrets(str(error))}"
-            self._reporter.warn(problem, alert="upload_failed")
+            if not self._not_shown:
+                problem = f"{repository.url} is not public: {without_secrets(str(error))}"
+                self._reporter.warn(problem, alert="upload_failed")
+            self._not_shown = True
+            return
         with suppress(OSError):
             mark.touch()
 

@@ -62,6 +62,7 @@ def test_bytes_have_a_unit(value: float, text: str) -> None:
         (["b", "a"], "user/repo", ["a"], "user/repo"),  # typed, not from the menu
         (["a"], "user/repo", [], "user/repo"),  # before there was anything in it
         ([], "user/repo", [], "user/repo"),
+        (["b", "a"], "a", [], "b"),  # what there was is forgotten: this wasn't typed
         ([], "a", ["a"], ""),
         (["a"], "a", ["a"], "a"),
     ],

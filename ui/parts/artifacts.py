@@ -46,7 +46,8 @@ def follow_newest(names: list[str], chosen: str, known: list[str]) -> str:
         chosen: What the menu shows.
         known: What there was when it was last filled.
     """
-    typed = chosen and chosen not in known
+    # A page that was away may have forgotten what it knew.
+    typed = chosen and chosen not in known and (known or chosen not in names)
     an_older_one = chosen in known[1:] and chosen in names
     if typed or an_older_one:
         return chosen

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import signal
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -91,11 +89,18 @@ def test_a_second_quickstart_leaves_the_names_to_the_first(
 
 
 def test_who_stops_following_one_run_follows_none_after_it(
-    workspace: Workspace, store: Store, capsys: pytest.CaptureFixture[str]
+    workspace: Workspace,
+    store: Store,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     add_run(store, "waiting", "queued")
     add_run(store, "over", "stopped")
-    threading.Timer(1.0, os.kill, [os.getpid(), signal.SIGINT]).start()
+
+    def interrupt(_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("core.__main__._Follower.until_the_end", interrupt)
     assert _follow(workspace, "waiting", "over", as_json=False) == 1
     said = capsys.readouterr().err
     assert "waiting goes on without you" in said and "over" not in said

@@ -246,6 +246,8 @@ def test_devices_are_foreseen_from_what_there_is() -> None:
         (gpus, {"num_devices": 1}, 1),
         (gpus, {"device": "cpu"}, 1),
         (gpus, {"num_processes": 4}, 8),
+        (gpus, {"engine": "tensorflow", "device": "gpu"}, 2),
+        (gpus, {"engine": "tensorflow"}, 1),
     ):
         assert foresee_devices(TrainConfig(**values), hardware) == count
 
