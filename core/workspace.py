@@ -24,6 +24,7 @@ import platform
 import re
 import shutil
 import tempfile
+import threading
 import time
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
@@ -515,9 +516,14 @@ def only_one(path: Path, what: str) -> Iterator[None]:
         yield
 
 
+def draft_of(path: Path) -> Path:
+    """Returns where this thread writes a file first; two of the page may write the same one."""
+    return path.with_name(f".{path.name}.{os.getpid()}-{threading.get_ident()}.draft")
+
+
 def write_atomically(path: Path, text: str) -> None:
     """Writes a small text file so that readers see the old one or the new one, never half."""
-    draft = path.with_name(f".{path.name}.{os.getpid()}.draft")
+    draft = draft_of(path)
     try:
         draft.write_text(text, "utf-8")
         sync(draft)

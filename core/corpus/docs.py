@@ -23,7 +23,7 @@ from core.config import fingerprint_of
 from core.corpus.holdout import document_hash
 from core.errors import CorpusError
 from core.events import Reporter
-from core.workspace import Workspace, sync
+from core.workspace import Workspace, draft_of, sync
 
 # Distribution to top-level module. All come with requirements.txt.
 PACKAGES: dict[str, str] = {
@@ -223,7 +223,7 @@ def _cores() -> int:
 
 def _write_documents(path: Path, texts: Sequence[str]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    draft = path.with_name(f".{path.name}.{os.getpid()}.draft")
+    draft = draft_of(path)
     try:
         with draft.open("w", encoding="utf-8") as file:
             file.writelines(json.dumps(text, ensure_ascii=False) + "\n" for text in texts)

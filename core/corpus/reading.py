@@ -7,7 +7,6 @@ skipped and counted. This module knows nothing of tokens.
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
@@ -25,7 +24,7 @@ from core.corpus.holdout import WindowSet, document_hash, held_out_below
 from core.corpus.hub import HubSource
 from core.errors import CorpusError
 from core.events import Reporter
-from core.workspace import Workspace, sync, write_atomically
+from core.workspace import Workspace, draft_of, sync, write_atomically
 
 Split = Literal["train", "validation"]
 
@@ -453,7 +452,7 @@ def _load_hashes(path: Path) -> npt.NDArray[np.uint64] | None:
 
 def _save_atomically(path: Path, values: npt.NDArray[np.uint64]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    draft = path.with_name(f".{path.name}.{os.getpid()}.draft")
+    draft = draft_of(path)
     with draft.open("wb") as file:
         np.save(file, values, allow_pickle=False)
     sync(draft)

@@ -10,7 +10,6 @@ from __future__ import annotations
 import base64
 import os
 import shutil
-import threading
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -25,6 +24,7 @@ from core.workspace import (
     MANIFEST_FILE,
     Manifest,
     Workspace,
+    draft_of,
     fingerprint_of_files,
     hash_file,
     manifest_text,
@@ -274,7 +274,7 @@ def _fetch_file(remote: RemoteFolder, folder: Path, name: str, entry: Mapping[st
     if final.is_file() and final.stat().st_size == entry["bytes"]:
         return
     final.parent.mkdir(parents=True, exist_ok=True)
-    draft = _draft_of(final)
+    draft = draft_of(final)
     try:
         remote.download(name, draft)
         size = draft.stat().st_size
@@ -355,15 +355,10 @@ def _with_progress(sizes: Mapping[str, int], reporter: Reporter, address: str) -
 
 
 def _write_synced(path: Path, data: bytes) -> None:
-    draft = _draft_of(path)
+    draft = draft_of(path)
     draft.write_bytes(data)
     sync(draft)
     draft.replace(path)
-
-
-def _draft_of(path: Path) -> Path:
-    """Returns where this thread writes a file first; two of the page may fetch the same one."""
-    return path.with_name(f".{path.name}.{os.getpid()}-{threading.get_ident()}.draft")
 
 
 def _stored_file(info: Mapping[str, Any]) -> StoredFile:
