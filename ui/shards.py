@@ -137,7 +137,7 @@ def _render_list(workspace: Workspace, line: gr.HTML) -> None:
             return present.error_card(error)
 
     def refresh(current: str, known: list[str]) -> dict[Any, Any]:
-        found = artifacts.list_artifacts(workspace, "shards")
+        found = workspace.list("shards")
         names = [artifact.name for artifact in found]
         return {
             listed: _list(found) if found else _NONE_YET,

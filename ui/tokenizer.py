@@ -79,7 +79,7 @@ def _render_list(workspace: Workspace, line: gr.HTML) -> None:
     seen = gr.State([])
 
     def refresh(current: str | None, known: list[str]) -> dict[Any, Any]:
-        found = artifacts.list_artifacts(workspace, "tokenizer")
+        found = workspace.list("tokenizer")
         names = [artifact.name for artifact in found]
         value = artifacts.follow_newest(names, current or "", known) or None
         return {

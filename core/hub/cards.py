@@ -82,16 +82,28 @@ class CardNotes:
         license: The licence's name as the Hub knows it, as in apache-2.0.
         language: ISO 639 codes, separated by commas.
         description: Sentences to begin with.
+        branch: Where in the repository it goes, unless that is what readers get unasked.
     """
 
     repo_id: str
     license: str = ""
     language: str = ""
     description: str = ""
+    branch: str = ""
 
     @property
     def name(self) -> str:
         return self.repo_id.rsplit("/", 1)[-1]
+
+    @property
+    def reference(self) -> str:
+        """What the studio's commands take."""
+        return f"{self.repo_id}@{self.branch}" if self.branch else self.repo_id
+
+    @property
+    def arguments(self) -> str:
+        """What `from_pretrained` and `pipeline` take."""
+        return f'"{self.repo_id}"' + (f', revision="{self.branch}"' if self.branch else "")
 
     @property
     def languages(self) -> list[str]:
@@ -120,7 +132,7 @@ def model_card(facts: ModelFacts, notes: CardNotes) -> str:
         f"# {notes.name}",
         notes.description,
         _about_model(facts),
-        _section("Use", _use_of_model(facts, notes.repo_id)),
+        _section("Use", _use_of_model(facts, notes)),
         _section("Evaluation", _evaluation(facts)),
         _section("Text", _about_text(facts.corpus, facts.shards, notes.license)),
         _section("Tokenizer", _scorecard(facts.tokenizer_manifest)),
@@ -144,8 +156,8 @@ def tokenizer_card(manifest: Manifest | None, notes: CardNotes) -> str:
     )
     use = (
         "```python\nfrom transformers import AutoTokenizer\n\n"
-        f'tokenizer = AutoTokenizer.from_pretrained("{notes.repo_id}")\n```\n\n'
-        f"In {_STUDIO}:\n\n```sh\npython -m core shards --tokenizer {notes.repo_id}\n```"
+        f"tokenizer = AutoTokenizer.from_pretrained({notes.arguments})\n```\n\n"
+        f"In {_STUDIO}:\n\n```sh\npython -m core shards --tokenizer {notes.reference}\n```"
     )
     sections = [
         f"# {notes.name}",
@@ -190,7 +202,7 @@ def shards_card(manifest: Manifest, notes: CardNotes) -> str:
         f"# {notes.name}",
         notes.description,
         f"Text as rows of token ids, ready to train on. Made with {_STUDIO}.",
-        _section("Use", f"```sh\npython -m core train --shards {notes.repo_id}\n```\n\n{layout}"),
+        _section("Use", f"```sh\npython -m core train --shards {notes.reference}\n```\n\n{layout}"),
         _section("Figures", _table(rows)),
         _section("Text", _about_text(corpus, manifest, notes.license)),
         _section("Provenance", _table(_versions_and(manifest))),
@@ -260,23 +272,23 @@ def _origin(checkpoint: str) -> tuple[str, str]:
     return f"trained on from {source}", knowledge
 
 
-def _use_of_model(facts: ModelFacts, repo_id: str) -> str:
+def _use_of_model(facts: ModelFacts, notes: CardNotes) -> str:
     kind = facts.architecture.kind
     mask = facts.tokenizer.mask_token if facts.tokenizer else None
     if kind == "encoder" and mask:
         text = _example(facts.corpus, mask)
-        call = f'fill = pipeline("fill-mask", "{repo_id}")\nprint(fill("{text}"))'
-        ours = f'python -m core fill-mask {repo_id} "{text}"'
+        call = f'fill = pipeline("fill-mask", {notes.arguments})\nprint(fill("{text}"))'
+        ours = f'python -m core fill-mask {notes.reference} "{text}"'
     elif kind == "decoder":
-        call = f'write = pipeline("text-generation", "{repo_id}")\nprint(write("The"))'
-        ours = f'python -m core generate {repo_id} "The"'
+        call = f'write = pipeline("text-generation", {notes.arguments})\nprint(write("The"))'
+        ours = f'python -m core generate {notes.reference} "The"'
     else:
         return (
             f"```python\nfrom transformers import {_CLASSES[kind]}, AutoTokenizer\n\n"
-            f'tokenizer = AutoTokenizer.from_pretrained("{repo_id}")\n'
-            f'model = {_CLASSES[kind]}.from_pretrained("{repo_id}")\n```\n\n'
+            f"tokenizer = AutoTokenizer.from_pretrained({notes.arguments})\n"
+            f"model = {_CLASSES[kind]}.from_pretrained({notes.arguments})\n```\n\n"
             f"In {_STUDIO}:\n\n"
-            f'```sh\npython -m core generate {repo_id} "The"\n```'
+            f'```sh\npython -m core generate {notes.reference} "The"\n```'
         )
     return (
         f"```python\nfrom transformers import pipeline\n\n{call}\n```\n\n"

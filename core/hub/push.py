@@ -61,6 +61,11 @@ class Repository:
     def url(self) -> str:
         return f"{connect().endpoint}/{_PREFIXES[self.kind]}{self.id}"
 
+    @property
+    def branch(self) -> str:
+        """The branch, where it isn't the one that readers get unasked."""
+        return "" if self.revision == _MAIN else self.revision
+
 
 @dataclass(frozen=True)
 class Receipt:
@@ -254,18 +259,16 @@ def make_repository(repository: Repository) -> None:
         space_sdk="gradio" if repository.kind == "space" else None,
         field="repo_id",
     )
-    if repository.private:
-        info = ask(problem, api.repo_info, repository.id, repo_type=repository.kind)
-        if not info.private:
-            raise HubError(
-                f"{repository.id} is there already, and everybody sees it",
-                expected="a private repository, or a push that says it is public",
-                received="a public repository, and a push that is to be private",
-                fix="push with --no-private to publish it, make the repository private on its "
-                "settings page, or choose another name",
-                field="private",
-            )
-    if repository.revision != _MAIN:
+    if repository.private and not _is_private(repository.id, repository.kind, problem):
+        raise HubError(
+            f"{repository.id} is there already, and everybody sees it",
+            expected="a private repository, or a push that says it is public",
+            received="a public repository, and a push that is to be private",
+            fix="push with --no-private to publish it, make the repository private on its "
+            "settings page, or choose another name",
+            field="private",
+        )
+    if repository.branch:
         ask(
             f"The branch {repository.revision} of {repository.id} could not be made",
             api.create_branch,
@@ -284,12 +287,10 @@ def make_public(repository: Repository) -> None:
         HubError: It may not be shown, or the Hub can't be reached.
     """
     problem = f"{repository.id} was pushed to, but could not be made public"
-    api = connect()
-    info = ask(problem, api.repo_info, repository.id, repo_type=repository.kind)
-    if info.private:
+    if _is_private(repository.id, repository.kind, problem):
         ask(
             problem,
-            api.update_repo_settings,
+            connect().update_repo_settings,
             repository.id,
             private=False,
             repo_type=repository.kind,
@@ -364,7 +365,9 @@ def _bundle(
     if folder is None:
         return None
     reporter.progress(0, None, "bytes", "reading what is to be sent")
-    notes = CardNotes(repository.id, config.license, config.language, config.description)
+    notes = CardNotes(
+        repository.id, config.license, config.language, config.description, repository.branch
+    )
     if config.kind == "model":
         return model_bundle(gather_facts(folder, workspace), notes)
     if config.kind == "tokenizer":
@@ -376,8 +379,8 @@ def _shown(config: PushConfig, folder: Path | None, repository: Repository) -> s
     """Returns the id of the model that a Space is to show, with its branch if that isn't main."""
     if folder is None:
         return config.model
-    branch = repository.revision
-    return repository.id if branch == _MAIN else f"{repository.id}@{branch}"
+    branch = repository.branch
+    return f"{repository.id}@{branch}" if branch else repository.id
 
 
 def _publish_space(
@@ -388,7 +391,7 @@ def _publish_space(
     reporter: Reporter,
 ) -> Receipt:
     """Makes a Space that shows a model."""
-    model_is_private = config.private if folder else _is_private(config.model)
+    model_is_private = config.private if folder else _is_private_model(config.model)
     space = Repository(repository.id, "space", config.private)
     shown = _shown(config, folder, repository)
     bundle = space_bundle(shown, config.license)
@@ -404,11 +407,18 @@ def _publish_space(
     return replace(receipt, space_url=space.url, space_files=bundle.listing())
 
 
-def _is_private(model: str) -> bool:
-    """Tells whether a model on the Hub is one that not everybody sees."""
-    name, _, revision = model.partition("@")
-    problem = f"{model} could not be looked up on the Hub"
-    info = ask(problem, connect().model_info, name, revision=revision or None, field="model")
+def _is_private_model(reference: str) -> bool:
+    name, _, revision = reference.partition("@")
+    problem = f"{reference} could not be looked up on the Hub"
+    return _is_private(name, "model", problem, revision or None, field="model")
+
+
+def _is_private(
+    repo_id: str, kind: RepositoryKind, problem: str, revision: str | None = None, field: str = ""
+) -> bool:
+    """Tells whether a repository on the Hub is one that not everybody sees."""
+    look_up = connect().repo_info
+    info = ask(problem, look_up, repo_id, repo_type=kind, revision=revision, field=field)
     return bool(info.private)
 
 

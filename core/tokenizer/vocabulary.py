@@ -51,7 +51,7 @@ def missing_for(tokenizer: StudioTokenizer, family: str) -> str:
     return ", and ".join(need for need in _NEEDS[family] if not has[need])
 
 
-def check_family(tokenizer: StudioTokenizer, family: str) -> None:
+def check_suits(tokenizer: StudioTokenizer, family: str) -> None:
     """Refuses a tokenizer that doesn't suit a model family.
 
     Raises:

@@ -95,7 +95,7 @@ def open_inputs(
         ShardError, TokenizerError, CheckpointError: A file can't be read.
     """
     from core.shards.read import open_shards
-    from core.tokenizer.vocabulary import check_family as check_tokenizer
+    from core.tokenizer.vocabulary import check_suits
 
     shards = open_shards(config.shards, workspace, reporter)
     tokenizer = _open_tokenizer(config, shards, workspace)
@@ -117,7 +117,7 @@ def open_inputs(
     architecture = _architecture(config, shards, tokenizer, checkpoint)
     if not resumed:
         check_family(config, architecture)
-    check_tokenizer(tokenizer, architecture.model_type)
+    check_suits(tokenizer, architecture.model_type)
     objective, eval_objective = _objectives(config, shards, tokenizer, architecture.model_type)
     return TrainingInputs(
         shards=shards,

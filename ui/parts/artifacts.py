@@ -2,26 +2,15 @@
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Iterator
-
-from core.errors import StudioError
-from core.workspace import MANIFEST_FILE, Artifact, Workspace, read_artifact
-
-logger = logging.getLogger("studio.page")
+from core.workspace import Workspace
 
 # Those that other stages take.
 KINDS = ("tokenizer", "shards", "model")
 
 
-def list_artifacts(workspace: Workspace, kind: str) -> list[Artifact]:
-    """Returns the artifacts of a kind, the newest first; damaged ones are logged and left out."""
-    return sorted(_readable(workspace, kind), key=lambda artifact: -artifact.manifest.created)
-
-
 def list_names(workspace: Workspace, kind: str) -> list[str]:
     """Returns the names of the artifacts of a kind, the newest first."""
-    return [artifact.name for artifact in list_artifacts(workspace, kind)]
+    return [artifact.name for artifact in workspace.list(kind)]
 
 
 def revision(workspace: Workspace, *kinds: str) -> str:
@@ -52,11 +41,3 @@ def follow_newest(names: list[str], chosen: str, known: list[str]) -> str:
     if typed or an_older_one:
         return chosen
     return names[0] if names else ""
-
-
-def _readable(workspace: Workspace, kind: str) -> Iterator[Artifact]:
-    for path in workspace.folder(kind).glob(f"[!.]*/{MANIFEST_FILE}"):
-        try:
-            yield read_artifact(path.parent)
-        except StudioError as error:
-            logger.warning("%s", error)

@@ -303,7 +303,7 @@ class _Reports:
     def __call__(self) -> list[Artifact]:
         revision = artifacts.revision(self._workspace, "preflight")
         if revision != self._revision:
-            found = artifacts.list_artifacts(self._workspace, "preflight")
+            found = self._workspace.list("preflight")
             self._found = [one for one in found if is_report(one.manifest.counts)]
             self._revision = revision
         return self._found

@@ -252,6 +252,10 @@ def test_a_branch_is_made_and_found_again(workspace: Workspace, hub: HubServer) 
     assert set(repository.files) == {".gitattributes"}
     folder = find_model("me/branched@trial", workspace)
     assert (folder / "model.safetensors").is_file()
+    # Who copies the card's lines gets what the card is about.
+    card = (folder / "README.md").read_text()
+    assert 'pipeline("fill-mask", "me/branched", revision="trial")' in card
+    assert "core fill-mask me/branched@trial " in card
     with pytest.raises(HubError, match="branch, tag or commit"):
         find_model("me/branched@nowhere", workspace)
 

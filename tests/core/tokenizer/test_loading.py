@@ -14,7 +14,7 @@ from core.config import TokenizerConfig
 from core.corpus.sentences import split_sentences
 from core.errors import ConfigError, HubError, TokenizerError
 from core.tokenizer import StudioTokenizer, load, pieces, scorecard, train
-from core.tokenizer.vocabulary import check_family, families_of, missing_for, vocabulary_of
+from core.tokenizer.vocabulary import check_suits, families_of, missing_for, vocabulary_of
 from core.workspace import Workspace
 from tests.hub_server import HubServer
 from tests.texts import sentences, write_sentences
@@ -184,9 +184,9 @@ def test_the_special_tokens_decide_which_families_a_tokenizer_suits(
 def test_a_family_that_a_tokenizer_does_not_suit_is_refused_with_the_reason(
     uni: StudioTokenizer,
 ) -> None:
-    check_family(uni, "bart")
+    check_suits(uni, "bart")
     with pytest.raises(TokenizerError, match="doesn't suit the family t5") as caught:
-        check_family(uni, "t5")
+        check_suits(uni, "t5")
     assert "sentinels" in caught.value.expected and "roberta" in caught.value.received
 
 
