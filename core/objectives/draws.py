@@ -26,6 +26,22 @@ class _OfThread(threading.local):
 
     def __init__(self) -> None:
         self.generator = np.random.Philox(0)
+        self.key = np.zeros(2, np.uint64)
+        self.counter = np.zeros(_WORDS_PER_COUNT, np.uint64)
+        self.state = {
+            "bit_generator": "Philox",
+            "state": {"counter": self.counter, "key": self.key},
+            "buffer": np.zeros(_WORDS_PER_COUNT, np.uint64),
+            "buffer_pos": _WORDS_PER_COUNT,
+            "has_uint32": 0,
+            "uinteger": 0,
+        }
+
+    def begin_at(self, key: tuple[int, int], counter: tuple[int, int, int, int]) -> None:
+        """Puts the generator in the state in which it is made with a key and a counter."""
+        self.key[0], self.key[1] = key
+        self.counter[:] = counter
+        self.generator.state = self.state
 
 
 _of_thread = _OfThread()
@@ -53,11 +69,11 @@ def draw_words(
     """
     counts = -(-words_per_row // _WORDS_PER_COUNT)
     steps = step if isinstance(step, range) else range(step, step + 1)
-    words, generator = counts * _WORDS_PER_COUNT, _of_thread.generator
+    words, random_raw = counts * _WORDS_PER_COUNT, _of_thread.generator.random_raw
     drawn = np.empty((len(steps), rows // len(steps) * words), np.uint64)
     for one, place in zip(steps, drawn, strict=True):
-        generator.state = _state((seed, one), (first_row * counts, 0, 0, domain))
-        place[:] = generator.random_raw(len(place))
+        _of_thread.begin_at((seed, one), (first_row * counts, 0, 0, domain))
+        place[:] = random_raw(len(place))
     return drawn.reshape(rows, words)
 
 
@@ -97,8 +113,10 @@ def place_keys(words: NDArray[Any]) -> NDArray[Any]:
     wide = key_type(words.dtype.type)
     bits = wide(words.shape[1].bit_length())
     columns = np.arange(words.shape[1], dtype=wide)
-    high = words >> bits if wide is words.dtype.type else words.astype(wide)
-    return high << bits | columns
+    keys = words >> bits if wide is words.dtype.type else words.astype(wide)
+    keys <<= bits
+    keys |= columns
+    return keys
 
 
 def key_type(word_type: Word) -> Word:
@@ -114,15 +132,3 @@ def places_of(keys: NDArray[Any], columns: int) -> NDArray[Any]:
 def never(keys: Word) -> Any:
     """Returns what is above every key of a type, for what can't be chosen."""
     return keys(np.iinfo(keys).max)
-
-
-def _state(key: Sequence[int], counter: Sequence[int]) -> Any:
-    """Returns the state in which a generator is made with a key and a counter."""
-    return {
-        "bit_generator": "Philox",
-        "state": {"counter": np.array(counter, np.uint64), "key": np.array(key, np.uint64)},
-        "buffer": np.zeros(_WORDS_PER_COUNT, np.uint64),
-        "buffer_pos": _WORDS_PER_COUNT,
-        "has_uint32": 0,
-        "uinteger": 0,
-    }

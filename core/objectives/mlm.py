@@ -176,10 +176,11 @@ class MaskedLanguageModel:
         return np.uint16 if is_short else np.uint32
 
     @cached_property
-    def _obstacles(self) -> NDArray[Any]:
-        """What makes a token's key one that is never chosen, (vocab_size,)."""
-        keys = key_type(self._word_type)
-        return np.where(self._maskable, keys(0), never(keys))
+    def _special_runs(self) -> list[tuple[np.int32, np.uint32]]:
+        """The ids that may not be hidden, as runs: where each begins and how many it has."""
+        ids = np.unique(self.special_ids)
+        runs = np.split(ids, np.flatnonzero(np.diff(ids) > 1) + 1)
+        return [(np.int32(run[0]), np.uint32(len(run))) for run in runs if len(run)]
 
     @cached_property
     def _word_borders(self) -> NDArray[np.bool_]:
@@ -192,7 +193,7 @@ class MaskedLanguageModel:
     ) -> tuple[NDArray[np.int32], NDArray[np.bool_]]:
         """Returns K positions a row, uniform among the maskable, and which of them are real."""
         keys = place_keys(words if self.word_starts is None else self._by_word(rows, words))
-        keys |= self._obstacles.take(rows)
+        self._bar(keys, rows)
         count = min(self.predictions_per_row, self.row_length)
         lowest = np.partition(keys, count - 1, axis=1)[:, :count]
         if self.pad_id is not None:
@@ -204,6 +205,14 @@ class MaskedLanguageModel:
         valid = positions < self.row_length
         positions *= valid
         return positions, valid
+
+    def _bar(self, keys: NDArray[Any], rows: NDArray[np.int32]) -> None:
+        """Makes the keys of tokens that may not be hidden ones that are never chosen."""
+        # Most tokenizers have them at the beginning, or at the end too, and to compare is ten times
+        # as fast as to look each token up. Below a run's first id the difference is a large number.
+        for first, count in self._special_runs:
+            barred = (rows - first).view(np.uint32) < count
+            np.copyto(keys, never(keys.dtype.type), where=barred)
 
     def _by_word(self, rows: NDArray[np.int32], words: NDArray[Any]) -> NDArray[Any]:
         """Gives each token the random word of its word's first token, (B, L)."""
@@ -219,13 +228,15 @@ class MaskedLanguageModel:
 
     def _replace(self, labels: NDArray[np.int32], words: NDArray[np.uint32]) -> NDArray[np.int32]:
         """Returns what stands in for each label: the mask token, a random token, or itself."""
-        stand_ins = np.where(words < _MASKED_BELOW, np.int32(self.mask_id), labels)
-        # What is left of a word is a number of its own; of one that is less, a larger one.
-        left = words - _MASKED_BELOW
-        is_random = left < _RANDOM_BELOW - _MASKED_BELOW
+        stand_ins = np.full(labels.shape, self.mask_id, np.int32)
+        kept = np.flatnonzero(words >= _MASKED_BELOW)
+        left = words.reshape(-1)[kept] - _MASKED_BELOW
+        tokens = labels.reshape(-1)[kept]
+        is_random = np.flatnonzero(left < _RANDOM_BELOW - _MASKED_BELOW)
         count = np.uint64(len(self._replacements))
         index = left[is_random] * count // np.uint64(_RANDOM_BELOW - _MASKED_BELOW)
-        stand_ins[is_random] = self._replacements[index]
+        tokens[is_random] = self._replacements[index]
+        stand_ins.reshape(-1)[kept] = tokens
         return stand_ins
 
 

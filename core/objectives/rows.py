@@ -21,7 +21,8 @@ def check_rows(rows: NDArray[np.int32], row_length: int, vocab_size: int) -> Non
             received=f"{rows.shape[1]}",
             fix="build the shards again for this objective and max_seq_length",
         )
-    if rows.size and not 0 <= int(rows.min()) <= int(rows.max()) < vocab_size:
+    # A negative number read without its sign is larger than any vocabulary.
+    if rows.size and int(rows.view(np.uint32).max()) >= vocab_size:
         raise ShardError(
             "A row holds a token that the vocabulary doesn't have",
             expected=f"ids from 0 to {vocab_size - 1}",

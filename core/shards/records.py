@@ -94,7 +94,7 @@ class FixedRecords:
         """The whole record as a numpy type: head, input_ids, crc."""
         return np.dtype(
             [
-                ("head", "u1", (len(self.head),)),
+                ("head", f"V{len(self.head)}"),
                 ("input_ids", f"<u{self.id_bytes}", (self.row_length,)),
                 ("crc", "<u4"),
             ]
@@ -123,7 +123,7 @@ class FixedRecords:
     def pack(self, rows: NDArray) -> bytes:
         """Returns the records of rows (n, row_length)."""
         records = np.empty(len(rows), self.dtype)
-        records["head"] = np.frombuffer(self.head, np.uint8)
+        records["head"] = np.void(self.head)
         records["input_ids"] = rows
         records["crc"] = self._crcs(records)
         return records.tobytes()
@@ -169,8 +169,7 @@ class MappedFixedRecords:
             ShardError: One of them is damaged.
         """
         records = self.data.take(numbers)
-        head = np.frombuffer(self.layout.head, np.uint8)
-        sound = (records["head"] == head).all(axis=1)
+        sound = records["head"] == np.void(self.layout.head)
         sound &= records["crc"] == self.layout._crcs(records)
         if not sound.all():
             raise _damaged(self.path, int(numbers[int(np.argmin(sound))]))
