@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import re
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import gradio as gr
@@ -164,7 +165,7 @@ def _render_list(workspace: Workspace, line: gr.HTML) -> None:
     )
 
 
-def _list(found: list[Artifact]) -> str:
+def _list(found: Sequence[Artifact]) -> str:
     rows = [
         (
             artifact.name,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -111,7 +112,7 @@ def _render_list(workspace: Workspace, line: gr.HTML) -> None:
     )
 
 
-def _list(found: list[Artifact]) -> str:
+def _list(found: Sequence[Artifact]) -> str:
     headings = ("Name", "Algorithm", "Tokens", "Tokens a word", "Bytes a token", "Unknown", "Made")
     return markup.table(headings, map(_row, found), label="Tokenizers in this workspace")
 

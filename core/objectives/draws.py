@@ -28,7 +28,7 @@ class _OfThread(threading.local):
         self.generator = np.random.Philox(0)
         self.key = np.zeros(2, np.uint64)
         self.counter = np.zeros(_WORDS_PER_COUNT, np.uint64)
-        self.state = {
+        self.state: Any = {
             "bit_generator": "Philox",
             "state": {"counter": self.counter, "key": self.key},
             "buffer": np.zeros(_WORDS_PER_COUNT, np.uint64),

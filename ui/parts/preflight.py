@@ -298,9 +298,9 @@ class _Reports:
     def __init__(self, workspace: Workspace) -> None:
         self._workspace = workspace
         self._revision: str | None = None
-        self._found: list[Artifact] = []
+        self._found: Sequence[Artifact] = []
 
-    def __call__(self) -> list[Artifact]:
+    def __call__(self) -> Sequence[Artifact]:
         revision = artifacts.revision(self._workspace, "preflight")
         if revision != self._revision:
             found = self._workspace.list("preflight")

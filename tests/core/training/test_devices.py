@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import platform
 from dataclasses import replace
 from pathlib import Path
 
@@ -310,6 +311,33 @@ def test_jax_may_use_the_cpu_beside_the_accelerators_that_it_is_told_to() -> Non
         """,
     )
     assert (platforms, kind) == ("cuda,cpu", "cpu")
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="only glibc's allocator is told")
+def test_jax_on_the_cpu_takes_a_steps_memory_from_the_system_once() -> None:
+    code = """
+        import json, resource
+        from core.config import TrainConfig
+        from core.training.devices import select_engine
+        select_engine(TrainConfig(shards="none", engine="jax", device="cpu"))
+        import jax, jax.numpy as jnp
+
+        def faults():
+            return resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+
+        @jax.jit
+        def step(start):
+            products = jnp.sin(start[:, None] * start)  # 256 MiB.
+            return products @ products @ start
+
+        values = jnp.ones(8192)
+        for _ in range(2):
+            step(values).block_until_ready()
+        before = faults()
+        step(values).block_until_ready()
+        print(json.dumps((faults() - before) * resource.getpagesize()))
+    """
+    assert run_on("jax", code) < 64 << 20
 
 
 def test_a_process_with_keras_on_another_engine_is_told_so() -> None:
