@@ -58,11 +58,13 @@ _TEMPLATE = f"""
   </div>
   <div class="ps-runs-board" hidden>
     <div class="ps-queue"><span></span><label>Runs at a time <select></select></label></div>
+    <div class="ps-scroll">
     <table class="ps-table ps-run-table" aria-label="Runs, the newest first">
       <thead><tr><th scope="col">Run</th><th scope="col">State</th><th scope="col">Progress</th>
       <th scope="col">Time</th><th scope="col">Queued</th></tr></thead>
       <tbody></tbody>
     </table>
+    </div>
     <section class="ps-detail" aria-label="The chosen run"></section>
   </div>
   <p class="ps-import"><label class="ps-button">Import settings

@@ -509,6 +509,15 @@ def test_a_link_leads_to_a_run_that_is_older_than_those_listed(studio: tuple[str
         visitor = visit("/#runs/train-0")
         detail = visitor.page.locator(".ps-detail")
         detail.get_by_text("train-0", exact=True).wait_for()
+        # However long the list, the run it names and what is known of it are within reach.
+        listed = visitor.page.locator(".ps-run-table tr.selected")
+        where = listed.evaluate(
+            "(row) => [row, row.closest('.ps-scroll')].map((one) => one.getBoundingClientRect())"
+            ".map(({ top, bottom }) => [top, bottom])"
+        )
+        assert where[1][0] <= where[0][0] < where[0][1] <= where[1][1]
+        assert visitor.page.evaluate("scrollY") == 0
+        assert detail.bounding_box()["y"] < visitor.page.viewport_size["height"]
         visitor.page.evaluate("location.hash = 'runs/train-1000'")
         detail.get_by_text("There is no run train-1000").wait_for()
         assert visitor.errors == []

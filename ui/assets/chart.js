@@ -77,7 +77,7 @@ studio.Chart ??= class Chart {
     Object.assign(this, { left: Math.ceil(widest) + 10, right: width - 10, top: 8, bottom: height - 20, ...bounds });
     this.ticksX = this.logarithmic
       ? Chart.#decades(this.first, this.last)
-      : Chart.#ticks(this.first, this.last, width < 420 ? 4 : 7).filter((tick) => tick >= this.first && tick <= this.last);
+      : Chart.#ticks(this.first, this.last, width < 420 ? 4 : 7).filter((tick) => Number.isInteger(tick) && tick >= this.first && tick <= this.last);
   }
 
   #bounds() {

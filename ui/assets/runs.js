@@ -139,10 +139,18 @@ const choose = (id) => {
   refresh();
 };
 
+// Not scrollIntoView, which would move the page too. The head of the list covers less than a row.
+const showRow = (row) => {
+  const list = row.closest(".ps-scroll");
+  const above = row.offsetTop - list.scrollTop;
+  if (above < row.offsetHeight || above + row.offsetHeight > list.clientHeight) list.scrollTop = row.offsetTop - (list.clientHeight - row.offsetHeight) / 2;
+};
+
 const select = (id) => {
   if (selected === id && view) return;
   selected = id;
   rows.forEach(fillRow);
+  if (rows.has(id)) showRow(rows.get(id).cells.row);
   view = makeView(id);
   detail.replaceChildren(view.root);
 };

@@ -33,12 +33,14 @@ _TEMPLATE = """
   <div class="ps-disk-parts" aria-hidden="true"></div>
   <ul class="ps-disk-legend"></ul>
   <div class="ps-disk-problem" aria-live="polite"></div>
+  <div class="ps-scroll">
   <table class="ps-table ps-disk-table" aria-label="Artifacts, the newest first">
     <thead><tr><th scope="col">Artifact</th><th scope="col">Size</th>
     <th scope="col">Made</th><th scope="col">Links</th>
     <th scope="col"><span class="ps-spoken">Delete</span></th></tr></thead>
     <tbody></tbody>
   </table>
+  </div>
 </section>
 """
 
