@@ -8,7 +8,7 @@ PORT = 7860
 WORKSPACE =
 IN_WORKSPACE = $(if $(WORKSPACE),--workspace "$(WORKSPACE)")
 # A file's tests stay together, for they share what they have trained; slow files go first.
-PYTEST := $(PYTHON) -m pytest -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
+PYTEST := $(PYTHON) -m pytest -n logical --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 PIP_INSTALL := $(PYTHON) -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
 .PHONY: run quickstart test test-all lint format audit benchmark setup setup-dev clean

@@ -32,11 +32,6 @@ def pytest_configure(config: pytest.Config) -> None:
         os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
 
 
-def pytest_xdist_auto_num_workers() -> int:
-    """Shares the tests out to one process more than there are cores: a third of them only wait."""
-    return (os.cpu_count() or 1) + 1
-
-
 def pytest_unconfigure(config: pytest.Config) -> None:
     """Removes it."""
     if not hasattr(config, "workerinput"):
