@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from core.config import TrainConfig, title_of
-from core.hub.client import parse_hub_id
+from core.hub.client import hub_id, parse_hub_id
 from core.hub.facts import ModelFacts
 from core.workspace import Manifest
 
@@ -98,7 +98,7 @@ class CardNotes:
     @property
     def reference(self) -> str:
         """What the studio's commands take."""
-        return f"{self.repo_id}@{self.branch}" if self.branch else self.repo_id
+        return hub_id(self.repo_id, self.branch)
 
     @property
     def arguments(self) -> str:

@@ -110,6 +110,11 @@ def parse_hub_id(reference: str) -> tuple[str, str] | None:
     return name, revision or "main"
 
 
+def hub_id(name: str, branch: str = "") -> str:
+    """Returns what `parse_hub_id` reads: `owner/name`, with `@branch` where one is given."""
+    return f"{name}@{branch}" if branch else name
+
+
 def ask(
     what: str,
     call: Callable[..., T],

@@ -23,7 +23,7 @@ from core.hub.bundle import (
     tokenizer_bundle,
 )
 from core.hub.cards import CURVES_FILE, CardNotes
-from core.hub.client import ask, connect, explaining, parse_hub_id, sign_in
+from core.hub.client import ask, connect, explaining, hub_id, parse_hub_id, sign_in
 from core.hub.facts import gather_facts
 from core.hub.space import space_bundle
 from core.models.finding import find_here
@@ -377,10 +377,7 @@ def _bundle(
 
 def _shown(config: PushConfig, folder: Path | None, repository: Repository) -> str:
     """Returns the id of the model that a Space is to show, with its branch if that isn't main."""
-    if folder is None:
-        return config.model
-    branch = repository.branch
-    return f"{repository.id}@{branch}" if branch else repository.id
+    return config.model if folder is None else hub_id(repository.id, repository.branch)
 
 
 def _publish_space(

@@ -178,7 +178,7 @@ class MaskedLanguageModel:
     @cached_property
     def _special_runs(self) -> list[tuple[np.int32, np.uint32]]:
         """The ids that may not be hidden, as runs: where each begins and how many it has."""
-        ids = np.unique(self.special_ids)
+        ids = np.flatnonzero(~self._maskable)
         runs = np.split(ids, np.flatnonzero(np.diff(ids) > 1) + 1)
         return [(np.int32(run[0]), np.uint32(len(run))) for run in runs if len(run)]
 
