@@ -1,7 +1,8 @@
 """Every benchmark in one run; what comes out is written to benchmarks/results.md.
 
-Each section is written as soon as it is measured, and kept in results.json beside the workspace of
-the benchmarks, so that `--only` measures some of them anew and leaves the rest as it is.
+Each section is written as soon as it is measured, and kept in results.json beside it, for each
+machine by itself: `--only` measures some of them anew and leaves the rest as it is, and another
+machine's stay.
 
     python -m benchmarks --text korean.txt [--minutes 15] [--only throughput start]
 """
@@ -11,6 +12,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import subprocess
 import sys
 import time
@@ -24,6 +26,7 @@ from benchmarks.sides import describe_machine
 from benchmarks.time_to_loss import SETTINGS, Curve
 
 RESULTS = Path(__file__).parent / "results.md"
+FOUND = RESULTS.with_suffix(".json")
 PACKAGES = ("tensorflow", "keras", "jax", "torch", "transformers", "tokenizers", "datasets")
 VOCABULARIES = (10_000, 50_000)
 # Rows in a step, steps in a round, rounds.
@@ -33,18 +36,19 @@ STEPS = {"mini": (32, 4, 3), "base": (8, 1, 3)}
 def main() -> None:
     options = parse_arguments()
     options.folder.mkdir(parents=True, exist_ok=True)
-    file = options.folder / "results.json"
-    found = json.loads(file.read_text()) if file.is_file() else {}
+    found = json.loads(FOUND.read_text()) if FOUND.is_file() else {}
+    here = found.setdefault(describe_machine(), {})
     for name in options.only:
         began = time.time()
         body = SECTIONS[name][1](options)
-        found[name] = {
+        here[name] = {
             "body": body,
             "when": time.strftime("%Y-%m-%d %H:%M", time.gmtime(began)),
             "minutes": (time.time() - began) / 60,
             "load": os.getloadavg()[2],
+            "packages": describe_packages(),
         }
-        file.write_text(json.dumps(found, indent=1))
+        FOUND.write_text(json.dumps(found, indent=1) + "\n")
         RESULTS.write_text(render(found), encoding="utf-8")
         print(f"\n{body}\n", flush=True)
 
@@ -62,24 +66,35 @@ def parse_arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def render(found: dict[str, Any]) -> str:
-    """Returns the results as Markdown."""
-    versions = ", ".join(f"{name} {metadata.version(name)}" for name in PACKAGES if find_spec(name))
+def describe_packages() -> str:
+    return ", ".join(f"{name} {metadata.version(name)}" for name in PACKAGES if find_spec(name))
+
+
+def render(found: dict[str, dict[str, dict[str, Any]]]) -> str:
+    """Returns the results of all machines as Markdown.
+
+    Args:
+        found: For each machine, by its description, for each section by its name: `body`, `when`,
+            `minutes`, `load`, `packages`.
+    """
     parts = [
         "# Benchmarks",
-        f"Written by `python -m benchmarks`: {describe_machine()}; {versions}. Both sides of a "
-        "comparison take turns in one run, each in a process of its own, and figures are medians, "
-        "but for those that say otherwise. Each benchmark's file says what its sides do.",
+        "Written by `python -m benchmarks`. Both sides of a comparison take turns in one run, each "
+        "in a process of its own, and figures are medians, but for those that say otherwise. Each "
+        "benchmark's file says what its sides do.",
     ]
-    for name, (title, _) in SECTIONS.items():
-        if name in found:
-            one = found[name]
-            parts += [
-                f"## {title}",
-                one["body"],
-                f"*{one['when']} UTC, {one['minutes']:.0f} minutes; the machine's load over the "
-                f"last quarter of an hour was {one['load']:.1f}.*",
-            ]
+    for machine, sections in found.items():
+        packages = dict.fromkeys(one["packages"] for one in sections.values())
+        parts += [f"## {machine}", *packages]
+        for name in SECTIONS:
+            if name in sections:
+                one = sections[name]
+                parts += [
+                    f"### {SECTIONS[name][0]}",
+                    one["body"],
+                    f"*{one['when']} UTC, {one['minutes']:.0f} minutes; the machine's load over "
+                    f"the last quarter of an hour was {one['load']:.1f}.*",
+                ]
     return "\n\n".join(parts) + "\n"
 
 
@@ -110,13 +125,15 @@ def time_to_loss(options: argparse.Namespace) -> str:
     found = run("time_to_loss", "--folder", str(options.folder), "--minutes",
                 str(options.minutes), "--settings", *options.settings, *texts)  # fmt: skip
     for corpus in found:
-        name = picture_of(corpus)
-        (RESULTS.parent / name).write_bytes((options.folder / name).read_bytes())
+        drawn = options.folder / f"time_to_loss_{corpus}.png"
+        (RESULTS.parent / picture_of(corpus)).write_bytes(drawn.read_bytes())
     return describe_times(found, options.minutes)
 
 
 def picture_of(corpus: str) -> str:
-    return f"time_to_loss_{corpus}.png"
+    """Returns the file name of a corpus's curves on this machine."""
+    machine = re.sub(r"[^a-z0-9]+", "-", describe_machine().lower()).strip("-")
+    return f"time_to_loss_{corpus}_{machine}.png"
 
 
 def describe_times(found: dict[str, Any], minutes: float) -> str:

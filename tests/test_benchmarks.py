@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from benchmarks.__main__ import SECTIONS, describe_times, render, table
+from benchmarks.__main__ import FOUND, RESULTS, SECTIONS, describe_times, render, table
 from benchmarks.start import PARTS, parts_of
 
 _ROOT = Path(__file__).parents[1]
@@ -52,10 +53,27 @@ def test_both_sides_of_a_training_step_are_measured() -> None:
 
 
 def test_the_results_have_a_section_for_what_was_measured() -> None:
-    one = {"body": table(["a", "b"], [["1", "2"]]), "when": "now", "minutes": 1.0, "load": 0.5}
-    text = render({"start": one})
-    assert f"## {SECTIONS['start'][0]}\n\n| a | b |\n| --- | --- |\n| 1 | 2 |" in text
+    one = {
+        "body": table(["a", "b"], [["1", "2"]]),
+        "when": "now",
+        "minutes": 1.0,
+        "load": 0.5,
+        "packages": "jax 1.2",
+    }
+    text = render({"A machine": {"start": one}, "Another": {"start": one, "inputs": one}})
+    section = f"### {SECTIONS['start'][0]}\n\n| a | b |\n| --- | --- |\n| 1 | 2 |"
+    assert f"## A machine\n\njax 1.2\n\n{section}" in text
+    assert text.index("## A machine") < text.index("## Another")
+    assert text.count(section) == 2
     assert SECTIONS["growth"][0] not in text
+
+
+def test_the_committed_results_are_rendered_from_the_committed_figures() -> None:
+    found = json.loads(FOUND.read_text(encoding="utf-8"))
+    assert render(found) == RESULTS.read_text(encoding="utf-8")
+    pictures = re.findall(r"!\[[^\]]*\]\(([^)]*)\)", RESULTS.read_text(encoding="utf-8"))
+    assert pictures
+    assert all((RESULTS.parent / name).is_file() for name in pictures)
 
 
 def test_the_seconds_to_the_first_step_are_shared_out() -> None:
