@@ -36,7 +36,7 @@ PresetName = Literal["classic", "flax", "custom"]
 TrainPresetName = Literal["fast", "classic", "flax", "custom"]
 Size = Literal["tiny", "mini", "small", "medium", "base", "large"]
 # What a trained model computes in when it is asked.
-Dtype = Literal["float32", "mixed_bfloat16", "bfloat16"]
+Dtype = Literal["auto", "float32", "mixed_bfloat16", "bfloat16"]
 DTYPES: tuple[Dtype, ...] = get_args(Dtype)
 Family = Literal["roberta", "bert", "modernbert", "gpt2", "t5", "bart"]
 

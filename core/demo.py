@@ -38,6 +38,8 @@ MOST_NEW_TOKENS = 256
 _MOST_EXAMPLES = 6
 _LONGEST_DESCRIPTION = 360
 _NEVER = float("inf")
+# Of what fills masks; who writes by a seed is to get the same text each time.
+_DTYPE: Dtype = "auto"
 # What of the card's results is shown, by the names that they go by in cards.
 _FIGURES = {
     "validation loss": "Validation loss",
@@ -137,9 +139,7 @@ class Demo:
         self._client.close()
         self._home.cleanup()
 
-    def fill_mask(
-        self, model: str, text: str, top_k: int = 5, dtype: Dtype = "float32"
-    ) -> list[Any]:
+    def fill_mask(self, model: str, text: str, top_k: int = 5, dtype: Dtype = _DTYPE) -> list[Any]:
         """Fills a text's masks; see `core.inference.fill_mask`.
 
         Args:
@@ -163,7 +163,7 @@ class Demo:
                 field="text",
             )
         try:
-            return self._client.fill_mask(str(self.folder), text, top_k)
+            return self._client.fill_mask(str(self.folder), text, top_k, _DTYPE)
         except StudioError as error:
             raise _for_strangers(error) from error
 
@@ -200,7 +200,7 @@ class Demo:
     def _prepare(self) -> None:
         started = time.monotonic()
         try:
-            for number, _ in enumerate(self._client.prepare(str(self.folder))):
+            for number, _ in enumerate(self._client.prepare(str(self.folder), _DTYPE)):
                 if number == 0:
                     seconds = time.monotonic() - started
                     print(f"The model is ready after {seconds:.1f} s.", flush=True)

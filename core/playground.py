@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import logging
 import os
 import shutil
 import signal
@@ -144,8 +145,8 @@ class PlaygroundClient:
         )
         return found
 
-    def prepare(self, model: str) -> Iterator[str]:
-        """Loads a model and compiles it for short texts, before somebody asks.
+    def prepare(self, model: str, dtype: Dtype = "float32") -> Iterator[str]:
+        """Loads a model and compiles it for short texts, before somebody asks in a precision.
 
         Yields:
             What was made ready; after the first one the model answers at once.
@@ -153,7 +154,7 @@ class PlaygroundClient:
         Raises:
             StudioError: See `fill_mask`.
         """
-        for answer in self._ask("prepare", {"model": model}):
+        for answer in self._ask("prepare", {"model": model, "dtype": dtype}):
             if "part" not in answer:
                 _result_of(answer)
                 return
@@ -407,9 +408,9 @@ def methods_within(workspace: Workspace, only: Path | None = None) -> dict[str, 
         check(model)
         return perplexity(model, workspace=workspace, **options)
 
-    def answer_prepare(model: str) -> Generator[str, None, None]:
+    def answer_prepare(model: str, **options: Any) -> Generator[str, None, None]:
         check(model)
-        yield from prepare(model, workspace)
+        yield from prepare(model, workspace, **options)
 
     return {
         "fill_mask": answer_fill_mask,
@@ -430,6 +431,8 @@ def main(arguments: list[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     stay_on_cpu()
+    logging.basicConfig(format="%(message)s")
+    logging.getLogger("core.inference").setLevel(logging.INFO)
     parent = ProcessIdentity.from_json(json.loads(options.parent)) if options.parent else None
     methods = methods_within(Workspace(options.workspace), options.only)
     _serve(methods, Path(options.socket), parent, options.idle_seconds)

@@ -16,8 +16,9 @@ from core.events import Reporter
 from core.hub.client import ask, connect, explaining
 
 # Read beside the weights; the card holds the key figures that a demo shows.
+_CONFIG = "config.json"
 _MODEL_FILES = (
-    "config.json",
+    _CONFIG,
     "generation_config.json",
     "tokenizer.json",
     "tokenizer_config.json",
@@ -51,6 +52,19 @@ def pull_model(reference: str, reporter: Reporter | None = None, *, field: str =
         CheckpointError: Its weights are a pickle.
     """
     return _pull(reference, _MODEL_FILES, _WEIGHTS, reporter or Reporter(), field)
+
+
+def pull_config(reference: str, *, field: str = "model") -> Path:
+    """Returns where a model's `config.json` lies in the Hub's cache, fetched where it isn't there.
+
+    Args:
+        reference: `owner/name` or `owner/name@revision`.
+        field: The config field that an error concerns.
+
+    Raises:
+        HubError: There is no such repository, it may not be read, or the Hub can't be reached.
+    """
+    return _pull(reference, (_CONFIG,), (), Reporter(), field) / _CONFIG
 
 
 def pull_tokenizer(reference: str, names: tuple[str, ...]) -> Path:

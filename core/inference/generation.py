@@ -25,6 +25,7 @@ from core.inference.models import (
     load_tokenizer,
     read_suitable,
 )
+from core.inference.precision import choose_dtype
 from core.inference.sampling import Sampler, Sampling, check_whole_number
 from core.models import hf
 from core.models.finding import find_model
@@ -67,7 +68,8 @@ def generate(
             0 and up to 1.
         seed: Of the draws: the same one gives the same text.
         workspace: Where names are looked up.
-        dtype: Precision to compute in: bfloat16 also keeps the weights in it, in half the memory.
+        dtype: Precision to compute in: bfloat16 also keeps the weights in it, in half the memory;
+            auto takes it where this machine is faster with it.
 
     Returns:
         `text` (what was written), `generated_text` (of GPT-2 the prompt and that),
@@ -272,7 +274,8 @@ class Writer:
     def _model(self) -> Any:
         """The model; loaded when it is needed, so that a bad question gets its answer at once."""
         choose_engine()
-        return hf.load_model(self._folder, self._dtype)
+        # One token after the other.
+        return hf.load_model(self._folder, choose_dtype(self._dtype, self.architecture, tokens=1))
 
     @cached_property
     def _start_cache(self) -> Callable[..., Any]:

@@ -24,6 +24,7 @@ from core.inference.models import (
     load_tokenizer,
     read_suitable,
 )
+from core.inference.precision import choose_dtype
 from core.models import hf
 from core.models.architecture import Architecture
 from core.models.finding import find_model
@@ -41,6 +42,8 @@ Shape = tuple[int, int]
 # four, batches to one of three sizes: few shapes are ever compiled, which takes seconds and ten
 # megabytes each time.
 _SHORTEST_BUCKET = 16
+# Of a sentence that is asked by itself.
+_TYPICAL_TOKENS = 32
 # BART's encoder reads the text with its masks, and so does its decoder, one token later.
 _FILLERS = ("encoder", "bart")
 BATCHES = (1, 8, 32)
@@ -72,7 +75,8 @@ def fill_mask(
         text: A text with one or several mask tokens, or a list of such texts.
         top_k: Predictions for each mask, at least 1.
         workspace: Where names are looked up.
-        dtype: Precision to compute in: bfloat16 also keeps the weights in it, in half the memory.
+        dtype: Precision to compute in: bfloat16 also keeps the weights in it, in half the memory;
+            auto takes it where this machine is faster with it.
 
     Returns:
         For one mask a list of dictionaries, the most probable first: `score` (a probability),
@@ -154,7 +158,8 @@ class FillMask:
     def _predict(self) -> Callable[[Mapping[str, NDArray]], NDArray[np.float32]]:
         """The model; loaded when it is needed, so that a bad question gets its answer at once."""
         choose_engine()
-        return _compile(hf.load_model(self._folder, self._dtype))
+        dtype = choose_dtype(self._dtype, self.architecture, _TYPICAL_TOKENS)
+        return _compile(hf.load_model(self._folder, dtype))
 
     def _check_top_k(self, top_k: int) -> None:
         most = self.architecture.vocab_size

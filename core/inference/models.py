@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from core.config import Dtype, TrainConfig
 from core.errors import CheckpointError, ConfigError
+from core.inference.precision import check_dtype
 from core.models import hf
 from core.models.architecture import Architecture
 from core.training.devices import choose, find_hardware
@@ -55,7 +56,12 @@ def keep(folder: Path, dtype: Dtype, load: Callable[[Path, Dtype], Any]) -> Any:
         folder: The checkpoint.
         dtype: Precision to compute in.
         load: What makes it.
+
+    Raises:
+        ConfigError: There is no such precision.
+        StudioError: What `load` raises.
     """
+    check_dtype(dtype)
     key = (load, *_identity(folder), dtype)
     with _kept_lock:
         if key not in _kept:

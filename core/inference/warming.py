@@ -9,6 +9,7 @@ import time
 from collections.abc import Generator
 from pathlib import Path
 
+from core.config import Dtype
 from core.inference.generation import Writer
 from core.inference.masks import BATCHES, FillMask
 from core.inference.models import keep
@@ -22,12 +23,15 @@ _LENGTHS = (16, 32, 24, 64, 48)
 _PROMPT = "a"
 
 
-def prepare(model: str | Path, workspace: Workspace | None = None) -> Generator[str, None, None]:
+def prepare(
+    model: str | Path, workspace: Workspace | None = None, dtype: Dtype = "float32"
+) -> Generator[str, None, None]:
     """Loads a model and compiles it, what is asked for most often first.
 
     Args:
         model: A model's name in the workspace, a checkpoint's folder, or an id on the Hub.
         workspace: Where names are looked up.
+        dtype: Precision that it is going to be asked for masks in; of what writes it is float32.
 
     Yields:
         What was made ready.
@@ -37,7 +41,7 @@ def prepare(model: str | Path, workspace: Workspace | None = None) -> Generator[
     """
     folder = find_model(model, workspace or Workspace())
     if hf.read_architecture(folder).kind == "encoder":
-        filler: FillMask = keep(folder, "float32", FillMask)
+        filler: FillMask = keep(folder, dtype, FillMask)
         for rows in BATCHES:
             for length in _LENGTHS:
                 if length > filler.architecture.max_seq_length:

@@ -8,7 +8,7 @@ from typing import Any
 from core.errors import ConfigError, StudioError
 from core.events import Reporter
 from core.hub.client import parse_hub_id
-from core.hub.pull import find_fetched, is_fetched, pull_model
+from core.hub.pull import find_fetched, is_fetched, pull_config, pull_model
 from core.models.hf import CONFIG_FILE, WEIGHTS_FILE, read_architecture
 from core.workspace import Workspace
 
@@ -69,14 +69,19 @@ def find_here(reference: str | Path, workspace: Workspace) -> Path | None:
 def with_family(values: dict[str, Any], workspace: Workspace) -> dict[str, Any]:
     """Returns a training config's values with the family of the model that they name.
 
-    Nothing is downloaded: values that give a family stay as they are, and those of a model that
-    isn't here.
+    Values that give a family stay as they are. Of a model on the Hub only the dimensions are
+    fetched.
 
     Args:
         values: By field, before a preset fills in what goes by the family.
         workspace: Where names are looked up.
+
+    Raises:
+        HubError: The Hub has no such model, or can't be reached.
     """
-    source = None if "family" in values else _find_config(values, workspace)
+    if "family" in values:
+        return values
+    source = _find_config(values, workspace)
     if source is None:
         return values
     try:
@@ -92,4 +97,4 @@ def _find_config(values: dict[str, Any], workspace: Workspace) -> Path | None:
         return Path(str(path)) if (path := values.get("model_config_path")) else None
     if (folder := find_here(checkpoint, workspace)) or not parse_hub_id(checkpoint):
         return folder
-    return find_fetched(checkpoint, CONFIG_FILE)
+    return find_fetched(checkpoint, CONFIG_FILE) or pull_config(checkpoint, field="checkpoint")

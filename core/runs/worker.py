@@ -70,6 +70,10 @@ class Worker:
         """Does one round; tells whether there is anything under way or waiting."""
         for request in self.store.pending_requests():
             self._handle(request)
+        # Asked, so that none stays a zombie that has ended.
+        self._supervisors = {
+            name: one for name, one in self._supervisors.items() if one.poll() is None
+        }
         self._look({})
         self._start_queued()
         return bool(self.store.list_runs(states=(*ACTIVE_STATES, "queued"), limit=1))

@@ -39,7 +39,7 @@ for folder, texts in json.loads(sys.argv[1]).items():
     found[folder] = [
         [fill_mask(folder, text, top_k=6) for text in texts],
         fill_mask(folder, texts, top_k=6),
-        fill_mask(folder, texts[0], top_k=6, dtype="bfloat16"),
+        *(fill_mask(folder, texts[0], top_k=6, dtype=dtype) for dtype in ("bfloat16", "auto")),
     ]
 print(json.dumps(found))
 """
@@ -104,13 +104,15 @@ def test_answers_are_those_of_the_pipeline(engine: str, workspace: Workspace) ->
     }
     answers = run_on(engine, FILL, json.dumps(questions))
     for folder, texts in questions.items():
-        one_by_one, together, rough = answers[folder]
+        one_by_one, together, *rough = answers[folder]
         judge = pipeline("fill-mask", model=folder, tokenizer=folder)
         for text, alone, among in zip(texts, one_by_one, together, strict=True):
             assert_equal(alone, judge(text, top_k=6))
             assert_equal(among, alone, tolerance=1e-5)
         # Rounding may swap near equals, so only how likely the best is can be compared.
-        assert rough[0]["score"] == pytest.approx(one_by_one[0][0]["score"], rel=0.2, abs=0.01)
+        for found in rough:
+            best = one_by_one[0][0]["score"]
+            assert found[0]["score"] == pytest.approx(best, rel=0.2, abs=0.01)
 
 
 def test_predictions_are_plain_and_ordered(workspace: Workspace) -> None:
@@ -148,6 +150,11 @@ def test_bad_input_gets_a_sentence(workspace: Workspace, tmp_path: Path) -> None
         (["unigram", text, vocabulary + 1], {}, ["ConfigError", "top_k", str(vocabulary + 1)]),
         (["unigram", text, 2.0], {}, ["ConfigError", "top_k", "2.0"]),
         (["nowhere", text], {}, ["ConfigError", "model", "nowhere"]),
+        (
+            ["unigram", text],
+            {"dtype": "half"},
+            ["ConfigError", "dtype", "Received: 'half'"],
+        ),
         (["", text], {}, ["ConfigError", "model", "unigram"]),
         (["/no/such/folder", text], {}, ["ConfigError", "model", "/no/such/folder"]),
         ([str(tmp_path / "empty"), text], {}, ["CheckpointError", "", "There is no checkpoint"]),

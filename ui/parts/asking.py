@@ -148,13 +148,13 @@ def render_masks(asked: Asked, chips: gr.HTML, *, visible: bool = True) -> AskFo
                     label="Predictions for each mask",
                     elem_id="playground-top-k",
                 )
-                dtype = [_precision("playground-dtype")] if asked.has_precision else []
+                dtype = [_precision("playground-dtype", "auto")] if asked.has_precision else []
                 ask = gr.Button(
                     "Fill the mask", variant="primary", elem_id="playground-ask", scale=0
                 )
         answer = gr.HTML(_NOTHING_ASKED, elem_id="playground-answer")
 
-    def fill(name: str | None, sentence: str, count: float, precision: Dtype = "float32") -> str:
+    def fill(name: str | None, sentence: str, count: float, precision: Dtype = "auto") -> str:
         try:
             found = asked.answerer.fill_mask(name or "", sentence, int(count), precision)
             return answers.predictions(found)
@@ -290,13 +290,18 @@ def _render_settings(asked: Asked) -> list[Any]:
             info="The same one gives the same text.",
             elem_id="playground-seed",
         )
-        dtype = [_precision("playground-write-dtype")] if asked.has_precision else []
+        dtype = [_precision("playground-write-dtype", "float32")] if asked.has_precision else []
     return [new_tokens, temperature, top_k, top_p, seed, *dtype]
 
 
-def _precision(elem_id: str) -> gr.Dropdown:
+def _precision(elem_id: str, value: Dtype) -> gr.Dropdown:
     return gr.Dropdown(
-        list(DTYPES), value=DTYPES[0], label="Precision", elem_id=elem_id, interactive=True
+        list(DTYPES),
+        value=value,
+        label="Precision",
+        info="auto: bfloat16 where this machine is faster with it.",
+        elem_id=elem_id,
+        interactive=True,
     )
 
 

@@ -46,7 +46,7 @@ def render(client: PlaygroundClient, model: gr.Dropdown) -> gr.Column:
             with gr.Row(elem_classes=["ps-inline"]):
                 dtype = gr.Dropdown(
                     list(DTYPES),
-                    value=DTYPES[0],
+                    value="float32",
                     label="Precision",
                     elem_id="playground-score-dtype",
                     interactive=True,

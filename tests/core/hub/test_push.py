@@ -16,7 +16,9 @@ from core.hub.cards import CardNotes, model_card
 from core.hub.client import parse_hub_id, without_secrets
 from core.hub.facts import gather_facts
 from core.hub.push import preview, run
-from core.models.finding import find_model
+from core.models import hf
+from core.models.architecture import Gpt2Architecture
+from core.models.finding import find_model, with_family
 from core.shards.read import open_shards
 from core.tokenizer import load
 from core.workspace import Workspace
@@ -258,6 +260,19 @@ def test_a_branch_is_made_and_found_again(workspace: Workspace, hub: HubServer) 
     assert "core fill-mask me/branched@trial " in card
     with pytest.raises(HubError, match="branch, tag or commit"):
         find_model("me/branched@nowhere", workspace)
+
+
+def test_of_a_model_that_is_trained_on_the_dimensions_come_first(
+    workspace: Workspace, hub: HubServer, tmp_path: Path
+) -> None:
+    hf.write_config(tmp_path, Gpt2Architecture(64, 16, 1, 2, 32, 18, 1))
+    files = {"config.json": (tmp_path / "config.json").read_bytes(), "model.safetensors": b"large"}
+    hub.add("models", "they/write", files)
+    values = {"checkpoint": "they/write"}
+    assert with_family(values, workspace) == {**values, "family": "gpt2"}
+    assert not hub.count("model.safetensors")
+    with pytest.raises(HubError, match="they/nowhere could not be fetched"):
+        with_family({"checkpoint": "they/nowhere"}, workspace)
 
 
 def test_a_tokenizer_comes_back_as_it_was(workspace: Workspace, hub: HubServer) -> None:
