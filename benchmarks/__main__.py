@@ -226,7 +226,7 @@ def shards(options: argparse.Namespace) -> str:
 
 def fill_mask(options: argparse.Namespace) -> str:
     rows = []
-    for dtype in ("float32", "bfloat16"):
+    for dtype in ("float32", "bfloat16", "auto"):
         for size, one in run(
             "fill_mask", "--folder", str(options.folder), "--dtype", dtype
         ).items():
@@ -238,7 +238,8 @@ def fill_mask(options: argparse.Namespace) -> str:
             ])  # fmt: skip
     head = ["size", "precision", "one caller: ours", "PyTorch", "ratio (aim 2)",
             "32 callers, answers/s: ours", "PyTorch", "ratio (aim 4)"]  # fmt: skip
-    return table(head, rows)
+    about = "With `auto`, as the Playground asks, PyTorch is as it comes: in float32."
+    return f"{about}\n\n{table(head, rows)}"
 
 
 def generation(options: argparse.Namespace) -> str:

@@ -4,7 +4,8 @@ A checkpoint of RoBERTa with random weights and a real tokenizer is asked about 
 words with a mask: one after the other, and by 32 callers at a time, each in a thread of its own.
 Ours is `core.fill_mask`, as the Playground's process calls it; it computes together what comes
 together. The pipeline has scaled-dot-product attention. Both are warmed up with the same texts, and
-must give the same best tokens.
+must give the same best tokens. With `--dtype auto`, as the Playground asks, the pipeline is as it
+comes: in float32.
 
     python -m benchmarks.fill_mask [--sizes mini base] [--rounds 5]
 """
@@ -44,7 +45,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--folder", type=Path, default=Path("workspace/benchmarks"))
     parser.add_argument("--sizes", nargs="+", default=["mini", "base"])
-    parser.add_argument("--dtype", choices=["float32", "bfloat16"], default="float32")
+    parser.add_argument("--dtype", choices=["float32", "bfloat16", "auto"], default="float32")
     parser.add_argument("--rounds", type=int, default=5)
     add_side_arguments(parser)
     options = parser.parse_args()
@@ -165,7 +166,8 @@ def load_peer(model: str, dtype: str) -> Fill:
     import transformers
 
     transformers.logging.set_verbosity_error()
-    return transformers.pipeline("fill-mask", model=model, dtype=getattr(torch, dtype))
+    taken = getattr(torch, "float32" if dtype == "auto" else dtype)
+    return transformers.pipeline("fill-mask", model=model, dtype=taken)
 
 
 SIDES = {"ours": answering(load_ours), "torch": answering(load_peer)}
