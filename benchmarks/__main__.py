@@ -36,12 +36,12 @@ STEPS = {"mini": (32, 4, 3), "base": (8, 1, 3)}
 def main() -> None:
     options = parse_arguments()
     options.folder.mkdir(parents=True, exist_ok=True)
-    found = json.loads(FOUND.read_text()) if FOUND.is_file() else {}
-    here = found.setdefault(describe_machine(), {})
     for name in options.only:
         began = time.time()
         body = SECTIONS[name][1](options)
-        here[name] = {
+        # Read anew each time: somebody else may have written, and hours have passed.
+        found = json.loads(FOUND.read_text()) if FOUND.is_file() else {}
+        found.setdefault(describe_machine(), {})[name] = {
             "body": body,
             "when": time.strftime("%Y-%m-%d %H:%M", time.gmtime(began)),
             "minutes": (time.time() - began) / 60,
@@ -84,8 +84,8 @@ def render(found: dict[str, dict[str, dict[str, Any]]]) -> str:
         "benchmark's file says what its sides do.",
     ]
     for machine, sections in found.items():
-        packages = dict.fromkeys(one["packages"] for one in sections.values())
-        parts += [f"## {machine}", *packages]
+        packages = next(iter(sections.values()))["packages"]
+        parts += [f"## {machine}", packages]
         for name in SECTIONS:
             if name in sections:
                 one = sections[name]
@@ -93,7 +93,9 @@ def render(found: dict[str, dict[str, dict[str, Any]]]) -> str:
                     f"### {SECTIONS[name][0]}",
                     one["body"],
                     f"*{one['when']} UTC, {one['minutes']:.0f} minutes; the machine's load over "
-                    f"the last quarter of an hour was {one['load']:.1f}.*",
+                    f"the last quarter of an hour was {one['load']:.1f}"
+                    + ("" if one["packages"] == packages else f"; {one['packages']}")
+                    + ".*",
                 ]
     return "\n\n".join(parts) + "\n"
 

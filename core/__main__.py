@@ -26,6 +26,7 @@ from pydantic.fields import FieldInfo
 from core.config import (
     DTYPES,
     STAGE_CONFIGS,
+    PreflightConfig,
     QuickstartConfig,
     StageConfig,
     TrainConfig,
@@ -44,6 +45,8 @@ EXIT_DONE, EXIT_FAILED, EXIT_USAGE = 0, 1, 2
 _FOLLOW_SECONDS = 0.3
 _NO_VALUE = ("none", "null", "")
 _TOKEN_VARIABLE = "HF_TOKEN"
+# Where a flag says the first, a config file's second, which would go before it, doesn't hold.
+_RIVALS = {"warmup_ratio": "warmup_steps", "num_train_epochs": "num_train_steps"}
 # 500.000 is five hundred to some, and 500,000 to others.
 _DOTTED = re.compile(r"\d+(\.\d+)+")
 # Stages whose results are more than figures.
@@ -726,13 +729,19 @@ def _stage_values(options: argparse.Namespace, model: type[StageConfig]) -> dict
         return values
     from core.models.finding import with_family
 
-    return with_family(values, _workspace(options))
+    # A run that waits may name a folder that isn't there yet; without shards no model is opened.
+    opened = model is not PreflightConfig or bool(values.get("shards"))
+    fetch = opened and not getattr(options, "after", [])
+    return with_family(values, _workspace(options), fetch=fetch)
 
 
 def _config_values(options: argparse.Namespace, model: type[StageConfig]) -> dict[str, Any]:
     """Returns the values for a config: from the file, then from the flags, which win."""
     given = vars(options)
     values = _file_values(options.config, given.get("stage", "")) if options.config else {}
+    for flag, rival in _RIVALS.items():
+        if flag in given and rival not in given and values.get(rival) is not None:
+            values[rival] = None
     for name, field in model.model_fields.items():
         if nested := _nested_model(field):
             parts = {**_taken(values, nested), **_as_dict(values.get(name, {}), name)}

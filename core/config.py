@@ -555,6 +555,7 @@ class TrainConfig(StageConfig):
         group="Length",
         basic=True,
         gt=0,
+        le=1_000_000,
     )
     num_train_steps: int | None = knob(
         None,

@@ -93,11 +93,12 @@ def draw_curves(
 def _dress(axes: object, x_label: str, y_label: str) -> None:
     """Gives the axes names, a quiet grid and, where there is something to tell apart, a legend."""
     from matplotlib.axes import Axes
-    from matplotlib.ticker import EngFormatter
+    from matplotlib.ticker import EngFormatter, MaxNLocator
 
     assert isinstance(axes, Axes)
     axes.set_xlabel(x_label, color=_TEXT_COLOR)
     axes.set_ylabel(y_label, color=_TEXT_COLOR)
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
     axes.xaxis.set_major_formatter(EngFormatter(sep=""))
     axes.tick_params(colors=_TEXT_COLOR)
     axes.grid(axis="y", color=_GRID_COLOR)

@@ -68,7 +68,10 @@ def makes_artifact(config: StageConfig) -> bool:
 
 
 def parse_stage_config(stage: str, values: dict[str, Any]) -> StageConfig:
-    """Makes a stage's config from plain values.
+    """Makes a stage's config from the plain values of one that was stored.
+
+    Fields that didn't exist at the time have their own defaults, and not what a preset fills in
+    today: what was stored is what was run.
 
     Raises:
         ConfigError: There is no such stage, or a value is not right.
@@ -79,7 +82,9 @@ def parse_stage_config(stage: str, values: dict[str, Any]) -> StageConfig:
             expected="one of " + ", ".join(STAGE_CONFIGS),
             received=stage,
         )
-    return STAGE_CONFIGS[stage].parse(values)
+    model = STAGE_CONFIGS[stage]
+    unknown = {name: model.model_fields[name].default for name in model.preset_fields()}
+    return model.parse({**unknown, **values})
 
 
 def train_tokenizer(config: TokenizerConfig, workspace: Workspace | None = None) -> Artifact:

@@ -127,7 +127,7 @@ def render(workspace: Workspace, line: gr.HTML) -> None:
 def _offer_to_programs(client: PlaygroundClient) -> None:
     def fill_mask(model: str, text: str, top_k: int = 5) -> list[Any]:
         """Fills the masks of a text with a model of the workspace."""
-        return client.fill_mask(model, text, top_k)
+        return client.fill_mask(model, text, top_k, "auto")
 
     def generate(
         model: str,

@@ -57,6 +57,8 @@ def pull_model(reference: str, reporter: Reporter | None = None, *, field: str =
 def pull_config(reference: str, *, field: str = "model") -> Path:
     """Returns where a model's `config.json` lies in the Hub's cache, fetched where it isn't there.
 
+    Nothing lies there where the repository has none.
+
     Args:
         reference: `owner/name` or `owner/name@revision`.
         field: The config field that an error concerns.

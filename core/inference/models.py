@@ -24,7 +24,8 @@ from core.training.imports import import_for
 if TYPE_CHECKING:
     from core.tokenizer import StudioTokenizer
 
-_MODELS_KEPT = 2
+# One that is asked in two precisions, and another.
+_MODELS_KEPT = 3
 _ENDINGS = (".json", ".safetensors", ".h5", ".msgpack")
 # What a model of each kind is there for, and who asks it.
 _TALENTS = {

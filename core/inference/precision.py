@@ -47,9 +47,9 @@ def check_dtype(dtype: str) -> None:
 def choose_dtype(dtype: Dtype, architecture: Architecture, tokens: int) -> Dtype:
     """Returns the precision to compute in: what was asked for; for auto, what is faster here.
 
-    For auto the products of the model's feed-forward layers are timed in both, in turn, with as
-    many kernels as the model has. It takes some tenths of a second, once for models of one size. An
-    engine must have been imported.
+    For auto the products of feed-forward layers like the model's are timed in both, in turn: of as
+    many layers as it has, up to 256 MiB of kernels. It takes some tenths of a second, once for
+    models of one size. An engine must have been imported.
 
     Args:
         dtype: What was asked for.

@@ -57,7 +57,7 @@ def perplexity(
         workspace: Where names are looked up.
         dtype: Precision to compute in: bfloat16 also keeps the weights in it, in half the memory;
             auto takes it where this machine is faster with it. Figures that are compared want
-            float32.
+            float32; of a decoder, auto goes by what is faster one token at a time.
 
     Returns:
         `perplexity`, `loss` (the mean surprise in nats, whose exponential that is), `kind` (`exact`

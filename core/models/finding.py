@@ -66,22 +66,24 @@ def find_here(reference: str | Path, workspace: Workspace) -> Path | None:
     return next(iter([*whole, *found]), None)
 
 
-def with_family(values: dict[str, Any], workspace: Workspace) -> dict[str, Any]:
+def with_family(
+    values: dict[str, Any], workspace: Workspace, *, fetch: bool = True
+) -> dict[str, Any]:
     """Returns a training config's values with the family of the model that they name.
 
-    Values that give a family stay as they are. Of a model on the Hub only the dimensions are
-    fetched.
+    Values that give a family stay as they are.
 
     Args:
         values: By field, before a preset fills in what goes by the family.
         workspace: Where names are looked up.
+        fetch: Whether to fetch the dimensions, and nothing else, of a model on the Hub.
 
     Raises:
         HubError: The Hub has no such model, or can't be reached.
     """
     if "family" in values:
         return values
-    source = _find_config(values, workspace)
+    source = _find_config(values, workspace, fetch=fetch)
     if source is None:
         return values
     try:
@@ -90,11 +92,13 @@ def with_family(values: dict[str, Any], workspace: Workspace) -> dict[str, Any]:
         return values  # What is wrong with it is said by who opens it.
 
 
-def _find_config(values: dict[str, Any], workspace: Workspace) -> Path | None:
+def _find_config(values: dict[str, Any], workspace: Workspace, *, fetch: bool) -> Path | None:
     """Returns the checkpoint's `config.json`, or the one that is named, or a folder that has it."""
     checkpoint = str(values.get("checkpoint") or "")
     if not checkpoint:
         return Path(str(path)) if (path := values.get("model_config_path")) else None
     if (folder := find_here(checkpoint, workspace)) or not parse_hub_id(checkpoint):
         return folder
-    return find_fetched(checkpoint, CONFIG_FILE) or pull_config(checkpoint, field="checkpoint")
+    if (found := find_fetched(checkpoint, CONFIG_FILE)) or not fetch:
+        return found
+    return pull_config(checkpoint, field="checkpoint")

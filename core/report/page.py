@@ -14,6 +14,7 @@ from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
+from core.config import StageConfig
 from core.curves import Curve, draw_curves
 from core.errors import StudioError
 from core.events import read_attempts
@@ -72,6 +73,11 @@ def write_report(workspace: Workspace, run_id: str, path: str | Path) -> Path:
     return target
 
 
+def _unnamed(config: StageConfig) -> StageConfig:
+    """Returns a config without the name of what it made, for a name is used once."""
+    return config.model_copy(update={"name": ""}) if getattr(config, "name", "") else config
+
+
 def report_page(workspace: Workspace, store: Store, row: RunRow) -> str:
     """Returns a run's report: curves, figures, settings, origin, and how to do it again."""
     environment = Environment(
@@ -92,7 +98,7 @@ def report_page(workspace: Workspace, store: Store, row: RunRow) -> str:
         settings=list_settings(config) if config else sorted(row.config.items()),
         origin=list(_origin(workspace, made)),
         versions=sorted(made.manifest.versions.items()) if made else [],
-        command=shell_line(row.stage, config) if config else "",
+        command=shell_line(row.stage, _unnamed(config)) if config else "",
         written=_when(time.time()),
     )
 

@@ -209,7 +209,7 @@ def _wait_until(condition: Any) -> None:
 
 
 def _check_more_steps(row: RunRow, num_train_steps: int) -> None:
-    planned = int(row.total or 0)
+    planned = int(row.total or 0) if row.unit == "steps" else 0
     least = planned + 1 if row.state == "done" else planned
     if num_train_steps < least:
         raise RunError(

@@ -317,8 +317,10 @@ class _Intake:
         self.values["eta_seconds"] = event.get("eta_seconds")
 
     def _on_resumed(self, event: dict[str, Any]) -> None:
-        self.rewound_to = int(event["step"])
-        self.metrics = [row for row in self.metrics if row["step"] <= self.rewound_to]
+        step = int(event["step"])
+        # The furthest back of several, for what is stored already.
+        self.rewound_to = step if self.rewound_to is None else min(step, self.rewound_to)
+        self.metrics = [row for row in self.metrics if row["step"] <= step]
 
     def _on_metrics(self, event: dict[str, Any]) -> None:
         for name, value in _without_infinities(event["values"]).items():

@@ -173,7 +173,8 @@ def extend(config: TrainConfig, plan: Plan, step: int, num_train_steps: int) -> 
     """Gives a run more steps; the learning rate goes on from where it is and falls over the rest.
 
     A run that had come to its end has a rate of 0 to go on from: there it takes the rate that the
-    longer plan would have had at this step.
+    longer plan would have had at this step. So does one of `warmup_stable_decay` whose rate had
+    begun to fall.
 
     Args:
         config: The training config.
@@ -189,9 +190,9 @@ def extend(config: TrainConfig, plan: Plan, step: int, num_train_steps: int) -> 
     if step <= plan.warmup_steps:
         return longer
     rate = float(learning_rate_schedule(config, plan).at(step))
-    if rate <= 0:
+    if rate <= 0 or config.lr_scheduler_type == "warmup_stable_decay":
         planned = replace(longer, extended_at=0, extended_rate=0.0)
-        rate = float(learning_rate_schedule(config, planned).at(step))
+        rate = max(rate, float(learning_rate_schedule(config, planned).at(step)))
     return replace(longer, extended_at=step, extended_rate=rate)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import math
+import re
 from xml.etree import ElementTree
 
 import numpy as np
@@ -37,6 +38,14 @@ def test_a_loss_that_is_not_a_number_and_an_empty_curve_are_left_out() -> None:
     whole = Curve("training loss", [0, 2], [6.0, 5.0], faint=True)
     nothing = Curve("nothing", [], [])
     assert draw_curves([broken, nothing]) == draw_curves([whole])
+
+
+def test_there_are_no_parts_of_steps() -> None:
+    for steps in ([0], [1], [1, 2, 3]):
+        drawing = draw_curves([Curve("loss", steps, [5.0] * len(steps))], form="svg").decode()
+        labels = [one for one in re.findall(r"<!-- (.*?) -->", drawing) if one[-1] == "m"]
+        assert not labels, steps
+        assert f"<!-- {steps[0]} -->" in drawing
 
 
 def test_the_drawing_asks_nothing_of_the_outside() -> None:

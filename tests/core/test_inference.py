@@ -130,6 +130,22 @@ def test_predictions_are_plain_and_ordered(workspace: Workspace) -> None:
     assert sorted(one["token"] for one in predictions) == list(range(len(predictions)))
 
 
+def test_what_was_made_ready_is_what_answers(workspace: Workspace) -> None:
+    code = """
+        import json, sys
+        from core import Workspace, fill_mask
+        from core.demo import _DTYPE
+        from core.inference import models, prepare
+        workspace = Workspace(sys.argv[1])
+        ready = list(prepare("unigram", workspace, _DTYPE))
+        fill_mask("unigram", "the [MASK] runs", workspace=workspace, dtype=_DTYPE)
+        print(json.dumps([_DTYPE, len(ready), len(models._kept)]))
+    """
+    dtype, ready, kept = run_on("jax", code, workspace.root)
+    assert (dtype, kept) == ("auto", 1)
+    assert ready > 0
+
+
 def vocabulary_of(workspace: Workspace) -> int:
     return hf.read_architecture(workspace.folder("model") / "unigram").vocab_size
 

@@ -63,7 +63,11 @@ def test_both_halves_count_and_large_models_are_measured_in_part(
 @pytest.mark.parametrize("engine", ENGINES)
 def test_products_are_timed(engine: str) -> None:
     code = """
-        from core.inference.precision import _measure
-        print(_measure(32, 64, 2, 8))
+        import json
+        from core.inference.precision import _measure, _products
+        kinds = [_products(32, 64, 2, 8, one)().dtype.name for one in ("float32", "bfloat16")]
+        print(json.dumps([kinds, _measure(32, 64, 2, 8)]))
     """
-    assert run_on(engine, code) > 0
+    kinds, gain = run_on(engine, code)
+    assert kinds == ["float32", "bfloat16"]
+    assert gain > 0

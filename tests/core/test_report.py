@@ -14,6 +14,7 @@ from core.config import CorpusConfig, StageConfig, TokenizerConfig, TrainConfig
 from core.errors import ConfigError, RunError
 from core.report import read_settings, report_page, settings_file, write_report
 from core.report.page import _figures
+from core.stages import parse_stage_config
 from core.store import RunRow, Store
 from core.workspace import Workspace
 
@@ -79,6 +80,7 @@ def test_the_report_tells_what_came_of_a_run_and_needs_nothing_else(
         "python -m core train", "Loss", "Learning rate",
     ):  # fmt: skip
         assert words.lower() in page.words.lower(), words
+    assert f"--name {NAME}" not in page.words, "a name is used once"
     assert page.addresses and all(one.startswith("data:image/svg+xml") for one in page.addresses)
     assert "script" not in page.tags and not re.search(r"@import|url\(", text)
 
@@ -125,6 +127,13 @@ def test_a_report_of_a_run_by_another_version_shows_its_raw_settings(
     row.config = {"no_longer_a_setting": "kept"}
     page = Page(report_page(workspace, Store.open(workspace), row))
     assert "no_longer_a_setting" in page.words and "The same again" not in page.words
+
+
+def test_what_was_stored_before_a_preset_had_a_field_is_what_was_run() -> None:
+    stored = TrainConfig(preset="fast").model_dump(mode="json")
+    assert stored.pop("output_bias") == "log_frequency"
+    found = parse_stage_config("train", stored)
+    assert isinstance(found, TrainConfig) and found.output_bias == "zeros"
 
 
 def test_settings_go_out_and_come_back_without_the_name(row: RunRow) -> None:

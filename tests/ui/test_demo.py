@@ -88,11 +88,12 @@ def test_programs_get_the_models_answers(url: str, folder: Path, place: Path) ->
     }
     text = "The small <mask> runs."
     found = client.predict(text, 3, api_name="/fill_mask")
-    wanted = [1e-4 + one["score"] for one in found]
-    assert [one["token_str"] for one in found] == [
-        one["token_str"] for one in ask_alone(folder, text)[:3]
-    ]
-    assert wanted == sorted(wanted, reverse=True)
+    scores = [one["score"] for one in found]
+    assert scores == sorted(scores, reverse=True)
+    # In bfloat16, where that is faster, near equals may change places.
+    exact = {one["token_str"]: one["score"] for one in ask_alone(folder, text, 50)}
+    for one in found:
+        assert one["score"] == pytest.approx(exact[one["token_str"]], rel=0.2, abs=0.01)
     for text, count, problem in (
         ("No hole in here.", 3, "no mask"),
         ("<mask>" + "x" * MOST_CHARACTERS, 3, "too long"),
@@ -107,16 +108,16 @@ def test_programs_get_the_models_answers(url: str, folder: Path, place: Path) ->
     assert not {"app.lock", "cache", "playground.log"} & {path.name for path in place.iterdir()}
 
 
-def ask_alone(folder: Path, text: str) -> list[Any]:
+def ask_alone(folder: Path, text: str, top_k: int) -> list[Any]:
     """Asks the model without the demo, in a process that may have an engine."""
     from tests.engines import run_on
 
     code = """
     import json, sys
     from core import fill_mask
-    print(json.dumps(fill_mask(*sys.argv[1:])))
+    print(json.dumps(fill_mask(*sys.argv[1:3], int(sys.argv[3]))))
     """
-    return list(run_on("jax", code, str(folder), text))
+    return list(run_on("jax", code, str(folder), text, top_k))
 
 
 def test_a_stranger_finds_no_other_route(stranger: Stranger) -> None:

@@ -45,7 +45,7 @@ def render(client: PlaygroundClient, model: gr.Dropdown) -> gr.Column:
             )
             with gr.Row(elem_classes=["ps-inline"]):
                 dtype = gr.Dropdown(
-                    list(DTYPES),
+                    [one for one in DTYPES if one != "auto"],
                     value="float32",
                     label="Precision",
                     elem_id="playground-score-dtype",

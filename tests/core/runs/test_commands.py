@@ -65,6 +65,20 @@ def test_text_that_a_flag_names_wins_over_the_source_of_a_config_file(tmp_path: 
         assert (corpus.source, corpus.path, corpus.limit) == expected, flags
 
 
+def test_a_flag_wins_over_what_would_go_before_it_in_a_config_file(tmp_path: Path) -> None:
+    file = tmp_path / "settings.json"
+    file.write_text(TrainConfig(preset="flax", num_train_steps=50).model_dump_json())
+    for flags, expected in (
+        ([], (1000, 50)),
+        (["--warmup-ratio", "0.2"], (None, 50)),
+        (["--num-train-epochs", "2"], (1000, None)),
+        (["--warmup-ratio", "0.2", "--warmup-steps", "7"], (7, 50)),
+    ):
+        options = build_parser().parse_args(["train", "--config", str(file), *flags])
+        config = TrainConfig.parse(_config_values(options, TrainConfig))
+        assert (config.warmup_steps, config.num_train_steps) == expected, flags
+
+
 @pytest.mark.parametrize(("stage", "config"), CONFIGS)
 def test_the_python_lines_make_the_same_config(stage: str, config: StageConfig) -> None:
     lines = python_lines(stage, config, "some where").splitlines()

@@ -66,6 +66,33 @@ def test_a_worker_killed_while_it_takes_events_in_loses_and_doubles_nothing(
     assert row.metric_counts == {"loss": len(rows) // 2, "epoch": len(rows) // 2}
 
 
+def test_a_run_that_went_back_twice_before_anybody_looked_has_each_step_once(
+    tmp_path: Path,
+) -> None:
+    workspace = Workspace(tmp_path / "workspace")
+    folder = RunFolder.of(workspace, "train-back")
+    config = TrainConfig(shards="rows").model_dump(mode="json")
+    folder.write_record(RunRecord(id="train-back", stage="train", config=config))
+    folder.write_processes(run=ProcessIdentity.of_this())
+    reporter = FolderReporter(folder.path, echo=False)
+    reporter.event("started", stage="train", process={"pid": 1})
+    worker = Worker(workspace, slots=1)
+    worker.store.add_request("register", {"run": "train-back"})
+    for begin, end, loss in ((1, 7, 3.0), (3, 6, 2.0), (5, 8, 1.0)):
+        if begin > 1:
+            reporter.event("resumed", step=begin - 1)
+        for step in range(begin, end):
+            reporter.metrics(step, {"loss": loss})
+        if begin == 1:
+            worker.work()
+    worker.work()
+    figures = worker.store.metrics_since("train-back")
+    worker.store.close()
+    reporter.close()
+    losses = {1: 3.0, 2: 3.0, 3: 2.0, 4: 2.0, 5: 1.0, 6: 1.0, 7: 1.0}
+    assert sorted((one.step, one.value) for one in figures) == sorted(losses.items())
+
+
 def test_a_run_that_diverges_does_not_keep_the_worker_from_its_work(tmp_path: Path) -> None:
     workspace = Workspace(tmp_path / "workspace")
     folder = RunFolder.of(workspace, "train-diverged")

@@ -151,6 +151,15 @@ def test_a_family_that_is_not_given_is_that_of_the_model(
         ({}, "roberta"),
     ):
         assert TrainConfig(**with_family(values, workspace)).family == family, values
+    # Who waits may name a folder that isn't there yet; nobody asks the Hub then.
+    monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
+    for words in (
+        ["train", "--after", "run", "--checkpoint", "exports/best"],
+        ["preflight", "--vocab-size", "64", "--checkpoint", "exports/best"],
+    ):
+        options = build_parser().parse_args([*words, "--workspace", str(workspace.root)])
+        model = TrainConfig if words[0] == "train" else PreflightConfig
+        assert "family" not in _stage_values(options, model), words
     words = ["preflight", "--preset", "flax", "--model-config", path]
     options = build_parser().parse_args([*words, "--workspace", str(workspace.root)])
     config = PreflightConfig.parse(_stage_values(options, PreflightConfig))

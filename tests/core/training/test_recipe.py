@@ -134,6 +134,15 @@ def test_a_stable_rate_is_given_more_steps_without_a_fall() -> None:
     assert schedule.at(200) == 0 < schedule.at(190) < config.learning_rate
 
 
+def test_a_stable_rate_that_has_begun_to_fall_rises_again_with_more_steps() -> None:
+    config = _config(lr_scheduler_type="warmup_stable_decay", num_train_steps=100, warmup_steps=10)
+    for stopped_at in (95, 100):
+        longer = recipe.extend(config, recipe.plan(config, 100, 64), stopped_at, 200)
+        schedule = recipe.learning_rate_schedule(config, longer)
+        assert schedule.at(stopped_at) == schedule.at(171) == config.learning_rate, stopped_at
+        assert schedule.at(200) == 0
+
+
 def test_warmup_steps_win_over_the_ratio() -> None:
     both = _config(num_train_steps=100, warmup_ratio=0.5, warmup_steps=3)
     assert recipe.plan(both, 100, 64).warmup_steps == 3
