@@ -14,7 +14,14 @@ from core.config import QuickstartConfig
 from core.errors import ConfigError, RunError
 from core.events import FolderReporter
 from core.runs.chain import link_stages, promised_names, submit_chain
-from core.runs.client import choose_slots, ensure_worker, request_stop, resume_run, submit
+from core.runs.client import (
+    _check_more_steps,
+    choose_slots,
+    ensure_worker,
+    request_stop,
+    resume_run,
+    submit,
+)
 from core.runs.folder import RunFolder, RunRecord
 from core.runs.slots import SLOTS_VARIABLE, default_slots, get_slots, set_slots
 from core.stages import quickstart_stages
@@ -191,6 +198,18 @@ def test_a_run_is_not_given_fewer_steps(workspace: Workspace, store: Store) -> N
             resume_run(workspace, "done", num_train_steps=steps)
         assert error.value.field == "num_train_steps"
     assert store.find_run("done").state == "done"
+
+
+def test_what_was_fetched_counts_as_no_steps(workspace: Workspace, store: Store) -> None:
+    config = TrainConfig(shards="rows").model_dump(mode="json")
+    row = RunRow(
+        id="cut-off", stage="train", name="m", state="failed", config=config, after=[], created=1.0,
+        warnings=[], results={}, done=1e9, total=5e9, unit="bytes",
+    )  # fmt: skip
+    _check_more_steps(row, 2000)
+    row.unit = "steps"
+    with pytest.raises(RunError, match="5,000,000,000 steps"):
+        _check_more_steps(row, 2000)
 
 
 def test_an_alert_keeps_its_kind(workspace: Workspace, store: Store) -> None:
