@@ -27,7 +27,7 @@ from sqlalchemy.exc import OperationalError
 
 import core
 from core.errors import RunError, StudioError
-from core.events import StopMode, read_events, read_last_events, read_stop
+from core.events import StopMode, read_attempts, read_events, read_last_events, read_stop
 from core.housekeeping import delete_artifact
 from core.redaction import for_other_processes, hide_secrets_in_output
 from core.runs.execute import ADVICE, describe_error
@@ -234,8 +234,8 @@ class Worker:
             self.store.queue_again(row.id, reason="preempted")
             return
         values = _ending(finished, exited, folder)
-        now = time.time()
-        ended = (exited or finished or {}).get("time") or (finished or {}).get("t") or now
+        ended = (exited or finished or {}).get("time") or (finished or {}).get("t")
+        ended = ended or _last_heard(row, folder)
         self.store.update_run(row.id, ended=ended, eta_seconds=None, **values)
 
     def _queue_again(self, row: RunRow) -> None:
@@ -445,6 +445,15 @@ def _was_preempted(finished: dict[str, Any] | None, exited: dict[str, Any] | Non
     if finished:
         return finished.get("reason") == "preempted"
     return exited is not None and exited["signal"] == signal.SIGTERM
+
+
+def _last_heard(row: RunRow, folder: RunFolder) -> float:
+    """Returns when a run that was lost last said something, or now if it never did.
+
+    Nobody saw it end; until somebody looked, hours may have passed.
+    """
+    _, last = next(reversed(read_attempts(folder.events)), (0.0, 0.0))
+    return last if last >= (row.started or 0.0) and last else time.time()
 
 
 def _ending(

@@ -86,6 +86,17 @@ def test_a_process_that_ends_without_a_word_is_named_with_its_last_ones(
     assert fix in row.error["fix"]
 
 
+def test_a_run_that_was_lost_ended_when_it_was_last_heard_of(folder: RunFolder) -> None:
+    events = [{"n": 1, "t": 10.0, "kind": "started", "process": {"pid": 1}}]
+    events.append({"n": 2, "t": 70.0, "kind": "metrics", "step": 3, "values": {"loss": 1.0}})
+    lines = [json.dumps(one, separators=(",", ":")) + "\n" for one in events]
+    folder.events.write_text("".join(lines))
+    gone = folder.read_process("run")
+    folder.write_processes(supervisor=gone, run=gone)
+    row = ending_of(folder)
+    assert (row.state, row.started, row.ended) == ("lost", 10.0, 70.0)
+
+
 def test_what_sigterm_ends_before_it_can_listen_is_queued_again(folder: RunFolder) -> None:
     folder.write_exit(None, signal.SIGTERM)
     row = ending_of(folder)
