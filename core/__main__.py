@@ -148,16 +148,12 @@ def _run_quickstart(options: argparse.Namespace) -> int:
 def _run_suggest(options: argparse.Namespace) -> int:
     from core.runs.commands import shell_line
     from core.training.devices import count_devices
-    from core.training.dial import measure_speed, sizes_of, suggest
-    from core.training.inputs import open_inputs
+    from core.training.dial import measure_speed, memory_of_one, open_sizes, suggest
 
     workspace = _workspace(options)
     values = _stage_values(options, TrainConfig)
     config = TrainConfig.parse(values)
-    inputs = {
-        size: open_inputs(TrainConfig.parse({**values, "size": size}), workspace)
-        for size in sizes_of(config.family)
-    }
+    inputs = open_sizes(config, workspace)
     flops, devices = measure_speed(config) if options.hours else (None, None)
     found = suggest(
         config,
@@ -166,8 +162,11 @@ def _run_suggest(options: argparse.Namespace) -> int:
         tokens=options.tokens,
         flops=flops,
         replicas=devices.count if devices else count_devices(config),
+        memory_bytes=memory_of_one(devices) if devices else None,
+        given=values,
     )
-    command = shell_line("train", TrainConfig.parse({**values, **found.values}))
+    place = "" if workspace.root == Workspace().root else str(workspace.root)
+    command = shell_line("train", TrainConfig.parse({**values, **found.values}), place)
     if options.json:
         print(json.dumps({**asdict(found), "command": command}, ensure_ascii=False))
         return EXIT_DONE

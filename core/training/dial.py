@@ -8,18 +8,25 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
 from core.config import Size, TrainConfig
 from core.errors import ConfigError
-from core.models.architecture import Architecture
+from core.models.architecture import Architecture, EncoderDecoderArchitecture
+from core.models.names import Tie, ties
 from core.models.registry import FAMILY_SIZES, count_parameters
 from core.training.devices import Devices, select_engine
-from core.training.inputs import TrainingInputs
-from core.training.recipe import predictions_per_row, settle_learning_rate
+from core.training.inputs import TrainingInputs, open_inputs
+from core.training.recipe import (
+    estimate_memory_bytes,
+    plan,
+    predictions_per_row,
+    settle_learning_rate,
+)
+from core.workspace import Workspace
 
 # Hoffmann et al., "Training Compute-Optimal Large Language Models",
 # https://arxiv.org/abs/2203.15556, table 3: about so many tokens for each parameter.
@@ -31,8 +38,16 @@ _FRESH_EPOCHS = 4
 _MOST_EPOCHS = 40
 # With more, a model without dropout learns a small corpus by heart.
 _DROPOUT_FROM_EPOCHS = 10
+_DROPOUT = 0.1
 _FEWEST_STEPS = 2000
 _BATCHES = tuple(2**power for power in range(3, 9))
+# A warm-up that a preset counts in steps is for a run as long as the published one.
+_MOST_WARMUP = 0.1
+_WARMUP = 0.05
+# More than a century; a number that stays one in all that is made of it.
+_MOST_HOURS = 1_000_000
+# Settings that suit one size and not another.
+_SIZE_FIELDS = ("size", "num_attention_heads")
 # Of the speed of a plain product of matrices, what a training step came to on two CPU cores; and of
 # the hours, what is left for validations, checkpoints and the start.
 _SHARE_OF_PRODUCTS = 0.4
@@ -62,70 +77,107 @@ def suggest(
     tokens: int | None = None,
     flops: float | None = None,
     replicas: int = 1,
+    memory_bytes: int | None = None,
+    given: Collection[str] = (),
 ) -> Suggestion:
     """Derives size, batch, steps and learning rate.
 
     Args:
-        config: What stays as it is: shards, family, objective, optimizer.
+        config: What stays as it is: shards, family, objective, optimizer; and the dimensions, where
+            a checkpoint or a model config is named.
         inputs: The same shards, opened for each size that may be taken.
         hours: That there are; then `flops` is needed too.
         tokens: That are to be read, repetitions counted; instead of hours.
         flops: Floating-point operations that a training step does in a second, over all devices.
         replicas: Devices that share a step.
+        memory_bytes: Of one device; None where it isn't known, and the batch doesn't go by it.
+        given: Fields that somebody set, where the config has a preset's values as well.
 
     Raises:
-        ConfigError: Neither hours nor tokens are given, or both.
+        ConfigError: Neither hours nor tokens are given, or both; they are less than a step takes;
+            or the rows are.
     """
-    if (hours is None) == (tokens is None):
-        raise ConfigError(
-            "The dial turns by one thing",
-            expected="either the hours or the tokens that there are",
-            received="both" if hours is not None else "neither",
-            fix="give --hours or --tokens",
-        )
-    budgets = {
-        size: tokens or _tokens_in(hours or 0.0, flops or 0.0, config, found)
-        for size, found in inputs.items()
-    }
+    _check_budget(hours, tokens)
     rows = next(iter(inputs.values()))
-    corpus_tokens = len(rows.train_rows) * rows.shards.row_length
-    size = _choose_size(budgets, inputs)
+    train_rows, row_length = len(rows.train_rows), rows.shards.row_length
+    # A step of one row a part is the smallest: refused here as at the start of a run.
+    smallest = config.model_copy(update={"per_replica_batch_size": 1})
+    fewest_tokens = plan(smallest, train_rows, row_length, replicas).tokens_per_step
+    budgets = {
+        size: tokens if tokens is not None else _tokens_in(hours or 0.0, flops or 0.0, config, one)
+        for size, one in inputs.items()
+    }
+    corpus_tokens = train_rows * row_length
+    reads = {size: min(budget, _MOST_EPOCHS * corpus_tokens) for size, budget in budgets.items()}
+    size = _choose_size(reads, inputs)
+    wanted, read = budgets[size], reads[size]
+    _check_a_step_is_read(read, fewest_tokens, hours)
     architecture = inputs[size].architecture
-    wanted = budgets[size]
-    read = min(wanted, _MOST_EPOCHS * corpus_tokens)
-    row_length = rows.shards.row_length
     parts = replicas * config.gradient_accumulation_steps
-    part = max(1, _choose_batch(read // row_length, len(rows.train_rows)) // parts)
+    whole = max(1, _choose_batch(read // row_length, train_rows) // parts)
+    part = _rows_in_memory(config, architecture, whole, row_length, memory_bytes)
+    accumulated = config.gradient_accumulation_steps * (whole // part)
+    parts = replicas * accumulated
     tokens_per_step = part * parts * row_length
-    steps = max(1, read // tokens_per_step)
+    steps = read // tokens_per_step
     epochs = steps * tokens_per_step / corpus_tokens
     settled = settle_learning_rate(
         config.model_copy(update={"learning_rate": None}), architecture.hidden_size
     )
     assert settled.learning_rate is not None
-    values: dict[str, Any] = {
-        "size": size,
-        "per_replica_batch_size": part,
-        "num_train_steps": steps,
-        "learning_rate": settled.learning_rate,
+    seen = _what_is_seen(architecture, read, wanted, hours, flops)
+    remarks = _remarks(epochs, wanted, read)
+    settings: dict[str, tuple[Any, str]] = {
+        "size": (size, f"{seen}, the nearest to {TOKENS_PER_PARAMETER} that there is."),
+        "per_replica_batch_size": (part, _why_batch(part, replicas, accumulated)),
+        "num_train_steps": (
+            steps,
+            f"{read:,} tokens, of which a step reads {tokens_per_step:,}.",
+        ),
+        "learning_rate": (
+            settled.learning_rate,
+            f"What suits {config.optimizer} at a width of {architecture.hidden_size} "
+            "(docs/recipe.md).",
+        ),
+        **_more_accumulation(config, accumulated, whole, memory_bytes),
+        **_shorter_warmup(config, steps, given),
+        **_more_dropout(config, epochs),
     }
-    reasons = {
-        "size": _why_size(architecture, wanted, hours, flops),
-        "per_replica_batch_size": _why_batch(config, part, replicas),
-        "num_train_steps": f"{read:,} tokens, of which a step reads {tokens_per_step:,}.",
-        "learning_rate": f"What suits {config.optimizer} at a width of "
-        f"{architecture.hidden_size} (docs/recipe.md).",
-    }
-    if epochs > _DROPOUT_FROM_EPOCHS:
-        for name in ("hidden_dropout_prob", "attention_probs_dropout_prob"):
-            values[name] = 0.1
-            reasons[name] = "Each text is seen so often that it could be learned by heart."
-    return Suggestion(values, reasons, _remarks(epochs, wanted, read))
+    if _has_dimensions(config):
+        del settings["size"]
+        remarks = [f"{seen}.", *remarks]
+    values, reasons = ({name: pair[i] for name, pair in settings.items()} for i in (0, 1))
+    return Suggestion(values, reasons, remarks)
 
 
 def sizes_of(family: str) -> tuple[Size, ...]:
     """Returns a family's sizes, the smallest first."""
     return tuple(FAMILY_SIZES[family])
+
+
+def open_sizes(config: TrainConfig, workspace: Workspace) -> dict[Size, TrainingInputs]:
+    """Opens the shards for each size that the settings allow.
+
+    That is one, the config's, where a checkpoint or a model config has the dimensions.
+
+    Raises:
+        ConfigError: There is none, or something else contradicts something.
+        StudioError: As for `open_inputs`.
+    """
+    if _has_dimensions(config):
+        return {config.size: open_inputs(config, workspace)}
+    found: dict[Size, TrainingInputs] = {}
+    refused: list[ConfigError] = []
+    for size in sizes_of(config.family):
+        try:
+            found[size] = open_inputs(config.model_copy(update={"size": size}), workspace)
+        except ConfigError as error:
+            if error.field not in _SIZE_FIELDS:
+                raise
+            refused.append(error)
+    if not found:
+        raise refused[0]
+    return found
 
 
 def flops_per_token(config: TrainConfig, inputs: TrainingInputs) -> float:
@@ -139,7 +191,9 @@ def flops_per_token(config: TrainConfig, inputs: TrainingInputs) -> float:
         https://arxiv.org/abs/2001.08361, section 2.1.
     """
     found, length = inputs.architecture, inputs.shards.row_length
-    depth = found.num_hidden_layers + getattr(found, "num_decoder_layers", 0)
+    if isinstance(found, EncoderDecoderArchitecture):
+        return _flops_of_halves(found, inputs) / length
+    depth = found.num_hidden_layers
     share = 1.0
     if found.kind == "encoder":
         share = predictions_per_row(config.mlm_probability, length) / length
@@ -147,6 +201,26 @@ def flops_per_token(config: TrainConfig, inputs: TrainingInputs) -> float:
     # Keys and values are a sixth of a layer's weights.
     layers = depth * (weights + attention) - (1 - share) * (weights * 5 / 6 + attention)
     return layers + 6 * found.vocab_size * found.hidden_size * share
+
+
+def _flops_of_halves(found: EncoderDecoderArchitecture, inputs: TrainingInputs) -> float:
+    """Returns the operations for each row: each half works on its own tokens of it.
+
+    The decoder's keys and values of what the encoder made are as many as the encoder's tokens.
+    """
+    encoded, decoded = inputs.shards.max_seq_length, inputs.objective.predictions_per_row
+    weights = sum(
+        math.prod(tie.shape) * (decoded if _is_for_decoded(tie) else encoded)
+        for tie in _ties_beside_tables(found)
+    )
+    attention = found.num_hidden_layers * encoded**2
+    attention += found.num_decoder_layers * decoded * (decoded + encoded)
+    width = found.num_attention_heads * found.head_size
+    return 6 * weights + 12 * width * attention + 6 * found.vocab_size * found.hidden_size * decoded
+
+
+def _is_for_decoded(tie: Tie) -> bool:
+    return "/decoder/" in tie.path and "/cross_attention/kv/" not in tie.path
 
 
 def measure_speed(config: TrainConfig) -> tuple[float, Devices]:
@@ -166,7 +240,16 @@ def measure_speed(config: TrainConfig) -> tuple[float, Devices]:
     dtype = "bfloat16" if policy == "mixed_bfloat16" else "float32"
     side = 1024 if devices.kind == "cpu" else 8192
     one = _time_product(side, dtype)
-    return 2 * side**3 / one * _SHARE_OF_PRODUCTS * devices.count, devices
+    # Several devices of one CPU share its cores.
+    together = devices.processes if devices.kind == "cpu" else devices.count
+    return 2 * side**3 / one * _SHARE_OF_PRODUCTS * together, devices
+
+
+def memory_of_one(devices: Devices) -> int | None:
+    """Returns the memory of one device in bytes, or None; those of one CPU share its host's."""
+    if devices.memory_bytes is None or devices.kind != "cpu":
+        return devices.memory_bytes
+    return devices.memory_bytes * devices.processes // devices.count
 
 
 def _time_product(side: int, dtype: str) -> float:
@@ -179,6 +262,40 @@ def _time_product(side: int, dtype: str) -> float:
         keras.ops.convert_to_numpy(keras.ops.matmul(matrix, matrix)[:1, :1])
         seconds.append(time.perf_counter() - began)
     return median(seconds[1:])  # The first one is compiled.
+
+
+def _has_dimensions(config: TrainConfig) -> bool:
+    """Whether the dimensions are those of a model that is named, whatever the size."""
+    return bool(config.checkpoint or config.model_config_path)
+
+
+def _check_budget(hours: float | None, tokens: int | None) -> None:
+    if (hours is None) == (tokens is None):
+        raise ConfigError(
+            "The dial turns by one thing",
+            expected="either the hours or the tokens that there are",
+            received="both" if hours is not None else "neither",
+            fix="give --hours or --tokens",
+        )
+    if hours is not None and hours > _MOST_HOURS:
+        raise ConfigError(
+            "No run takes so long",
+            expected=f"at most {_MOST_HOURS:,} hours",
+            received=f"{hours:g} hours",
+            fix="give the hours that you have",
+        )
+
+
+def _check_a_step_is_read(read: int, fewest: int, hours: float | None) -> None:
+    if read >= fewest:
+        return
+    come_to = f", which {hours:g} hours come to" if hours is not None else ""
+    raise ConfigError(
+        "That is less than one step",
+        expected=f"at least {fewest:,} tokens, a row for each device and accumulation step",
+        received=f"{read:,} tokens{come_to}",
+        fix="give more hours" if hours is not None else "give more tokens",
+    )
 
 
 def _tokens_in(hours: float, flops: float, config: TrainConfig, inputs: TrainingInputs) -> int:
@@ -196,41 +313,99 @@ def _choose_size(budgets: Mapping[Size, int], inputs: Mapping[Size, TrainingInpu
 
 
 def _choose_batch(rows: int, train_rows: int) -> int:
-    """Returns the largest batch with enough steps, or the smallest; never more than there is."""
+    """Returns the largest batch with enough steps, or the smallest; never more than there is.
+
+    Args:
+        rows: That are read in all.
+        train_rows: That there are.
+    """
     fitting = [one for one in _BATCHES if one <= train_rows and rows // one >= _FEWEST_STEPS]
-    return max(fitting, default=min(_BATCHES[0], train_rows))
+    return max(fitting, default=min(_BATCHES[0], train_rows, rows))
 
 
 def _body_parameters(architecture: Architecture) -> int:
-    """Returns the weights beside the tables of words and positions."""
-    tables = architecture.vocab_size + getattr(architecture, "max_position_embeddings", 0)
-    return max(1, count_parameters(architecture) - tables * architecture.hidden_size)
+    """Returns the weights beside the tables of words, positions, segments and distances."""
+    return sum(math.prod(tie.shape) for tie in _ties_beside_tables(architecture))
 
 
-def _why_size(
-    architecture: Architecture, tokens: int, hours: float | None, flops: float | None
+def _ties_beside_tables(architecture: Architecture) -> Iterator[Tie]:
+    return (tie for tie in ties(architecture) if not tie.path.endswith("/table"))
+
+
+def _rows_in_memory(
+    config: TrainConfig,
+    architecture: Architecture,
+    rows: int,
+    row_length: int,
+    memory_bytes: int | None,
+) -> int:
+    """Returns the rows, halved until a device's memory holds them, as far as can be told."""
+    parameters = count_parameters(architecture)
+
+    def needed_bytes(fewer: int) -> int:
+        batch = config.model_copy(update={"per_replica_batch_size": fewer})
+        return estimate_memory_bytes(architecture, parameters, batch, row_length)
+
+    while memory_bytes is not None and rows > 1 and needed_bytes(rows) > memory_bytes:
+        rows //= 2
+    return rows
+
+
+def _more_accumulation(
+    config: TrainConfig, accumulated: int, rows: int, memory_bytes: int | None
+) -> dict[str, tuple[Any, str]]:
+    """Returns the accumulation steps, with the reason, where memory asks for more of them."""
+    if accumulated == config.gradient_accumulation_steps:
+        return {}
+    why = (
+        f"{rows:,} rows at once would need more than the {(memory_bytes or 0) / 2**30:.1f} GiB of "
+        "a device, by a rough estimate."
+    )
+    return {"gradient_accumulation_steps": (accumulated, why)}
+
+
+def _shorter_warmup(
+    config: TrainConfig, steps: int, given: Collection[str]
+) -> dict[str, tuple[Any, str]]:
+    """Returns another warm-up, with the reason, where a preset's is too long for the run."""
+    published = config.warmup_steps or 0
+    if "warmup_steps" in given or published <= _MOST_WARMUP * steps:
+        return {}
+    why = f"{100 * _WARMUP:.0f} % of the steps: the preset's {published:,} are for a longer run."
+    return {"warmup_steps": (round(_WARMUP * steps), why)}
+
+
+def _more_dropout(config: TrainConfig, epochs: float) -> dict[str, tuple[Any, str]]:
+    """Returns the dropouts that a text read so often needs, with the reason, unless they're set."""
+    if epochs <= _DROPOUT_FROM_EPOCHS:
+        return {}
+    why = "Each text is seen so often that it could be learned by heart."
+    names = ("hidden_dropout_prob", "attention_probs_dropout_prob")
+    return {name: (_DROPOUT, why) for name in names if getattr(config, name) < _DROPOUT}
+
+
+def _what_is_seen(
+    architecture: Architecture, read: int, wanted: int, hours: float | None, flops: float | None
 ) -> str:
     body = _body_parameters(architecture)
-    read = f"{tokens:,} tokens"
-    if hours is not None:
-        read += f", which {hours:g} hours at about {(flops or 0) / 1e9:,.0f} GFLOP/s come to"
-    return (
-        f"It sees {read}: {tokens / body:,.0f} for each of its {body:,} parameters beside the "
-        f"tables, the nearest to {TOKENS_PER_PARAMETER} that there is."
-    )
+    seen = f"It sees {read:,} tokens"
+    if read < wanted:
+        seen += f", {_MOST_EPOCHS} epochs of the text"
+    elif hours is not None:
+        seen += f", which {hours:g} hours at about {(flops or 0) / 1e9:,.0f} GFLOP/s come to"
+    return f"{seen}: {read / body:,.0f} for each of its {body:,} parameters beside the tables"
 
 
-def _why_batch(config: TrainConfig, part: int, replicas: int) -> str:
+def _why_batch(part: int, replicas: int, accumulated: int) -> str:
     why = (
         f"The most rows a step, of {_BATCHES[0]} to {_BATCHES[-1]}, with which there are "
         f"{_FEWEST_STEPS:,} steps, or the fewest."
     )
-    parts = config.gradient_accumulation_steps
-    if replicas * parts == 1:
+    if replicas * accumulated == 1:
         return why
     return (
-        f"{why} A step reads {part * replicas * parts:,}: {part:,} x {replicas} devices x {parts} "
-        "accumulation steps."
+        f"{why} A step reads {part * replicas * accumulated:,}: {part:,} x {replicas} devices x "
+        f"{accumulated} accumulation steps."
     )
 
 
@@ -238,7 +413,7 @@ def _remarks(epochs: float, wanted: int, read: int) -> list[str]:
     if read < wanted:
         return [
             f"There would be time for {wanted:,} tokens, but after {_MOST_EPOCHS} epochs the same "
-            "text teaches nothing more: more text would help, or a larger model."
+            "text teaches nothing more: more text would help."
         ]
     if epochs > _FRESH_EPOCHS:
         return [

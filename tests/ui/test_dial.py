@@ -67,6 +67,12 @@ def test_dots_group_the_digits_of_tokens_alone() -> None:
     assert dial._number("1.500") == 1.5
 
 
+@pytest.mark.parametrize("typed", ["0.4", "1.5", "2e-1"])
+def test_a_part_of_a_token_is_no_budget(typed: str) -> None:
+    with pytest.raises(ConfigError, match="a whole number from 1 on"):
+        dial._number(typed, whole=True)
+
+
 DECIMAL_COMMAS = ["0,5", "0,500", "1,5", "1000,500", "10 100,500", "1.000,5"]
 
 

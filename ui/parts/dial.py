@@ -100,7 +100,7 @@ def _number(typed: Any, *, whole: bool = False) -> float:
         whole: Whether it is a whole number, in which dots group digits too: 500.000.
 
     Raises:
-        ConfigError: It is no number above 0, or has a decimal comma.
+        ConfigError: It is no number above 0, has a decimal comma, or isn't whole and is to be.
     """
     text = str(typed).strip()
     if whole:
@@ -116,6 +116,13 @@ def _number(typed: Any, *, whole: bool = False) -> float:
             expected="a number above 0, such as 2, 0.5 or 5e8",
             received=str(typed) or "nothing",
             fix="give the hours or the tokens that you have; write half an hour as 0.5",
+        )
+    if whole and not number.is_integer():
+        raise ConfigError(
+            "That is no number of tokens",
+            expected="a whole number from 1 on, such as 5e8",
+            received=str(typed),
+            fix="give the tokens that you have",
         )
     return number
 

@@ -7,16 +7,18 @@ import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
 from core.__main__ import build_parser, main
 from core.config import Size, TrainConfig
 from core.errors import ConfigError
+from core.models.architecture import Architecture
 from core.models.registry import count_parameters, resolve_architecture
-from core.training import recipe
-from core.training.dial import flops_per_token, sizes_of, suggest
+from core.training import dial, recipe
+from core.training.devices import Devices
+from core.training.dial import _body_parameters, flops_per_token, open_sizes, sizes_of, suggest
 from tests.core.training.test_trainer import make_inputs
 
 LENGTH = 128
@@ -29,26 +31,29 @@ class Inputs:
     architecture: Any
     train_rows: range
     row_length: int = LENGTH
+    max_seq_length: int = LENGTH
+    predictions_per_row: int = LENGTH
 
     @property
     def shards(self) -> Inputs:
         return self
 
+    @property
+    def objective(self) -> Inputs:
+        return self
+
 
 def inputs_of(rows: int, family: str = "roberta") -> Mapping[Size, Any]:
     return {
-        size: Inputs(
-            resolve_architecture(
-                TrainConfig(family=family, size=size),
-                vocab_size=10_000,
-                row_length=LENGTH,
-                pad_id=1,
-                eos_id=2,
-            ),
-            range(rows),
-        )
+        size: Inputs(architecture_of(TrainConfig(family=family, size=size)), range(rows))
         for size in sizes_of(family)
     }
+
+
+def architecture_of(config: TrainConfig, vocab_size: int = 10_000) -> Architecture:
+    return resolve_architecture(
+        config, vocab_size=vocab_size, row_length=LENGTH, pad_id=1, eos_id=2
+    )
 
 
 def test_tokens_decide_on_the_size_and_the_steps() -> None:
@@ -91,6 +96,36 @@ def test_a_small_text_is_not_read_for_ever() -> None:
     assert any("more text would help" in remark for remark in found.remarks)
 
 
+def test_the_size_suits_the_tokens_that_are_read() -> None:
+    found = suggest(TrainConfig(), inputs_of(1000), tokens=10**9)
+    assert found.values["size"] == "tiny"
+    assert "It sees 5,120,000 tokens, 40 epochs of the text: " in found.reasons["size"]
+
+
+@pytest.mark.parametrize("family", ["roberta", "modernbert", "gpt2", "t5", "bart"])
+@pytest.mark.parametrize("positions", [None, 8192])
+def test_no_table_counts_as_the_model_s_body(family: str, positions: int | None) -> None:
+    config = TrainConfig(family=family, size="base", max_position_embeddings=positions)
+    one, other = (
+        _body_parameters(architecture_of(config, vocab_size)) for vocab_size in (10_000, 50_000)
+    )
+    assert other - one in (0, 40_000)  # the head's bias
+    without = architecture_of(config.model_copy(update={"max_position_embeddings": None}))
+    assert one == _body_parameters(without) > 50_000_000
+
+
+def test_each_half_is_counted_for_its_own_tokens() -> None:
+    architecture = inputs_of(10, "t5")["base"].architecture
+    whole, fewer_targets, fewer_inputs = (
+        flops_per_token(TrainConfig(family="t5"), Inputs(architecture, range(10), LENGTH, *lengths))
+        for lengths in ((LENGTH, LENGTH), (LENGTH, LENGTH // 4), (LENGTH // 4, LENGTH))
+    )
+    both = 6 * (_body_parameters(architecture) + 10_000 * 768)
+    assert both < whole < 1.1 * both
+    assert 0.25 * whole < fewer_targets < fewer_inputs < whole  # the decoder has more of it
+    assert fewer_targets + fewer_inputs == pytest.approx(1.25 * whole, rel=0.01)
+
+
 def test_a_batch_is_never_more_than_there_is() -> None:
     assert suggest(TrainConfig(), inputs_of(5), tokens=5000).values["per_replica_batch_size"] == 5
 
@@ -112,6 +147,28 @@ def test_what_a_step_reads_is_shared_by_devices_and_accumulation(
     assert made.global_batch_size <= max(alone, replicas * accumulated)
 
 
+def test_a_batch_that_memory_does_not_hold_is_accumulated() -> None:
+    inputs, config = inputs_of(10**7), TrainConfig()
+    budget = {"hours": 2.0, "flops": 1e13}
+    ample, scarce = (
+        suggest(config, inputs, **budget, memory_bytes=gibibytes * 2**30) for gibibytes in (1000, 4)
+    )
+    assert "gradient_accumulation_steps" not in ample.values
+    assert "4.0 GiB" in scarce.reasons["gradient_accumulation_steps"]
+    asked = config.model_copy(update=scarce.values)
+    assert asked.num_train_steps == ample.values["num_train_steps"]
+    rows = asked.per_replica_batch_size * asked.gradient_accumulation_steps
+    assert rows == ample.values["per_replica_batch_size"]
+    architecture = inputs[asked.size].architecture
+    parameters = count_parameters(architecture)
+    assert 2**31 < recipe.estimate_memory_bytes(architecture, parameters, asked, LENGTH) < 2**32
+
+
+@pytest.mark.parametrize(("kind", "of_one"), [("cpu", 250), ("gpu", 1000)])
+def test_devices_of_one_cpu_share_its_memory(kind: Literal["cpu", "gpu"], of_one: int) -> None:
+    assert dial.memory_of_one(Devices("jax", kind, 8, "", 1000, "", processes=2)) == of_one
+
+
 def test_wider_models_take_a_lower_rate() -> None:
     inputs = inputs_of(10**7)
     rates = [
@@ -125,6 +182,66 @@ def test_wider_models_take_a_lower_rate() -> None:
 def test_it_turns_by_one_thing(budget: dict[str, Any]) -> None:
     with pytest.raises(ConfigError, match="either the hours or the tokens"):
         suggest(TrainConfig(), inputs_of(10), **budget)
+
+
+def test_a_run_of_more_than_a_century_is_refused() -> None:
+    with pytest.raises(ConfigError, match="at most 1,000,000 hours"):
+        suggest(TrainConfig(), inputs_of(10), hours=1e300, flops=1e12)
+
+
+@pytest.mark.parametrize("budget", [{"hours": 1e-9, "flops": 1e12}, {"tokens": 3}])
+def test_less_than_a_step_is_refused(budget: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError, match=r"less than one step.*at least 128 tokens"):
+        suggest(TrainConfig(), inputs_of(10), **budget)
+
+
+def test_a_small_budget_is_not_overdrawn() -> None:
+    values = suggest(TrainConfig(), inputs_of(10), tokens=3 * LENGTH).values
+    assert (values["per_replica_batch_size"], values["num_train_steps"]) == (3, 1)
+
+
+@pytest.mark.parametrize(("rows", "replicas"), [(0, 1), (5, 2)])
+def test_fewer_rows_than_a_step_takes_are_refused_as_by_the_run(rows: int, replicas: int) -> None:
+    config = TrainConfig(gradient_accumulation_steps=4, per_replica_batch_size=1)
+    with pytest.raises(ConfigError) as refused:
+        recipe.plan(config, rows, LENGTH, replicas)
+    with pytest.raises(ConfigError) as error:
+        suggest(config, inputs_of(rows), tokens=10**6, replicas=replicas)
+    assert str(error.value) == str(refused.value)
+
+
+def test_a_warm_up_counted_in_steps_goes_with_the_steps() -> None:
+    config, inputs = TrainConfig(preset="flax"), inputs_of(10**7)
+    found = suggest(config, inputs, tokens=10**7)
+    assert found.values["warmup_steps"] == round(0.05 * found.values["num_train_steps"])
+    assert "1,000" in found.reasons["warmup_steps"]
+    kept = suggest(config, inputs, tokens=10**7, given={"warmup_steps"})
+    assert "warmup_steps" not in kept.values
+    assert "warmup_steps" not in suggest(config, inputs, tokens=10**10).values
+
+
+def test_a_dropout_is_never_lowered() -> None:
+    values = suggest(TrainConfig(hidden_dropout_prob=0.3), inputs_of(1000), tokens=10**9).values
+    assert "hidden_dropout_prob" not in values and values["attention_probs_dropout_prob"] == 0.1
+
+
+def test_a_model_that_is_named_has_its_size() -> None:
+    inputs = {"mini": inputs_of(10**6)["base"]}
+    found = suggest(TrainConfig(checkpoint="mine"), inputs, tokens=10**8)
+    assert "size" not in found.values | found.reasons
+    assert found.values["learning_rate"] < 8e-3  # of its width
+    assert any("parameters beside the tables" in remark for remark in found.remarks)
+
+
+@pytest.mark.parametrize(("kind", "times"), [("cpu", 2), ("gpu", 8)])
+def test_devices_of_one_cpu_share_its_cores(
+    kind: Literal["cpu", "gpu"], times: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    eight = Devices("jax", kind, 8, "", None, "", processes=2)
+    monkeypatch.setattr(dial, "select_engine", lambda config: eight)
+    monkeypatch.setattr(dial, "_time_product", lambda side, dtype: float(side**3))
+    flops, _ = dial.measure_speed(TrainConfig(dtype_policy="float32"))
+    assert flops == pytest.approx(0.8 * times)
 
 
 @pytest.mark.parametrize("family", ["gpt2", "t5", "bart", "modernbert"])
@@ -150,6 +267,7 @@ def test_the_shell_says_why_and_gives_the_command(
     assert main([*command, "--tokens", "2e5", "--json"]) == 0
     said = json.loads(capsys.readouterr().out)
     assert said["values"]["size"] == "tiny" and said["reasons"]["size"]
+    assert said["command"].endswith(shlex.join(["--workspace", str(workspace.root)]))
     words = shlex.split(said["command"])
     assert words[:4] == ["python", "-m", "core", "train"]
     assert words[words.index("--num-train-steps") + 1] == str(said["values"]["num_train_steps"])
@@ -160,3 +278,28 @@ def test_the_shell_says_why_and_gives_the_command(
     values = json.loads(capsys.readouterr().out)["values"]
     assert 4 * values["per_replica_batch_size"] == said["values"]["per_replica_batch_size"]
     assert values["num_train_steps"] == said["values"]["num_train_steps"]
+
+
+def test_the_default_workspace_is_not_in_the_command(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("STUDIO_HOME", str(make_inputs(tmp_path).root))
+    assert main(["suggest", "--shards", "rows", "--tokens", "2e5", "--json"]) == 0
+    assert "--workspace" not in json.loads(capsys.readouterr().out)["command"]
+
+
+def test_sizes_that_the_settings_rule_out_are_left_out(tmp_path: Path) -> None:
+    workspace = make_inputs(tmp_path)
+    config = TrainConfig(shards="rows", num_attention_heads=12)
+    assert list(open_sizes(config, workspace)) == ["base"]
+    with pytest.raises(ConfigError, match="7 attention heads don't divide"):
+        open_sizes(config.model_copy(update={"num_attention_heads": 7}), workspace)
+    with pytest.raises(ConfigError, match="missing"):
+        open_sizes(TrainConfig(shards="missing"), workspace)
+    described = tmp_path / "config.json"
+    values = {"model_type": "roberta", "vocab_size": 64, "hidden_size": 48}
+    values |= {"num_hidden_layers": 1, "num_attention_heads": 4, "intermediate_size": 96}
+    described.write_text(json.dumps({**values, "max_position_embeddings": 64}))
+    named = TrainConfig(shards="rows", model_config_path=str(described))
+    [only] = open_sizes(named, workspace).values()
+    assert only.architecture.hidden_size == 48
