@@ -165,8 +165,8 @@ def _run_suggest(options: argparse.Namespace) -> int:
         memory_bytes=memory_of_one(devices) if devices else None,
         given=values,
     )
-    place = "" if workspace.root == Workspace().root else str(workspace.root)
-    command = shell_line("train", TrainConfig.parse({**values, **found.values}), place)
+    chosen = TrainConfig.parse({**values, **found.values})
+    command = shell_line("train", chosen, _named_place(workspace))
     if options.json:
         print(json.dumps({**asdict(found), "command": command}, ensure_ascii=False))
         return EXIT_DONE
@@ -401,8 +401,14 @@ def _follow(workspace: Workspace, *runs: str, as_json: bool) -> int:
 
 def _stop_line(workspace: Workspace, run_id: str) -> str:
     """Returns the command that stops a run; the workspace is in it where it isn't the default."""
-    place = [] if workspace.root == Workspace().root else ["--workspace", str(workspace.root)]
-    return shlex.join(["python", "-m", "core", "runs", "stop", run_id, *place])
+    place = _named_place(workspace)
+    named = ["--workspace", place] if place else []
+    return shlex.join(["python", "-m", "core", "runs", "stop", run_id, *named])
+
+
+def _named_place(workspace: Workspace) -> str:
+    """Returns where a workspace is; nothing where it is the default one."""
+    return "" if workspace.root == Workspace().root else str(workspace.root)
 
 
 def _print_end(row: RunRow, *, as_json: bool) -> None:

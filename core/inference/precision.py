@@ -7,14 +7,13 @@ from __future__ import annotations
 
 import logging
 import threading
-import time
 from collections.abc import Callable, Sequence
-from statistics import median
 from typing import Any
 
 from core.config import DTYPES, Dtype
 from core.errors import ConfigError
 from core.models.architecture import Architecture
+from core.training.precision import gain_of
 
 logger = logging.getLogger(__name__)
 _FEWEST_ROUNDS, _MOST_ROUNDS = 7, 60
@@ -82,18 +81,7 @@ def _measure(hidden: int, intermediate: int, layers: int, tokens: int) -> float:
         dtype: _products(hidden, intermediate, layers, tokens, dtype)
         for dtype in ("float32", "bfloat16")
     }
-    for call in calls.values():
-        call()  # It is compiled.
-    seconds: dict[str, list[float]] = {dtype: [] for dtype in calls}
-    started = time.perf_counter()
-    for number in range(_MOST_ROUNDS):
-        if number >= _FEWEST_ROUNDS and time.perf_counter() - started > _ENOUGH_SECONDS:
-            break
-        for dtype, call in calls.items():
-            began = time.perf_counter()
-            call()
-            seconds[dtype].append(time.perf_counter() - began)
-    return median(seconds["float32"]) / median(seconds["bfloat16"])
+    return gain_of(calls, _FEWEST_ROUNDS, _MOST_ROUNDS, _ENOUGH_SECONDS)
 
 
 def _products(

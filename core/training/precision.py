@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Mapping
+from functools import partial
 from statistics import median
 from typing import Any, Literal
 
@@ -34,16 +36,35 @@ def choose_precision(devices: Devices) -> tuple[DtypePolicy, str]:
 
 def _gain(shape: tuple[int, int, int]) -> float:
     """Returns how many times as fast a product is in bfloat16."""
-    import keras
+    names = ("float32", "bfloat16")
+    return gain_of({name: partial(_multiply, *_factors(shape, name)) for name in names})
 
-    factors = {name: _factors(shape, name) for name in ("float32", "bfloat16")}
-    seconds: dict[str, list[float]] = {name: [] for name in factors}
-    for number in range(_ROUNDS + 1):
-        for name, (left, right) in factors.items():
+
+def gain_of(
+    calls: Mapping[str, Callable[[], object]],
+    fewest_rounds: int = _ROUNDS,
+    most_rounds: int = _ROUNDS,
+    enough_seconds: float = 0.0,
+) -> float:
+    """Returns how many times as fast something is in bfloat16: medians of calls in turn.
+
+    Args:
+        calls: What does it in `float32` and in `bfloat16`, and waits until it is done.
+        fewest_rounds: Beside the first one, in which things are compiled.
+        most_rounds: The same.
+        enough_seconds: After so many no further round begins.
+    """
+    for call in calls.values():
+        call()
+    seconds: dict[str, list[float]] = {name: [] for name in calls}
+    started = time.perf_counter()
+    for number in range(most_rounds):
+        if number >= fewest_rounds and time.perf_counter() - started > enough_seconds:
+            break
+        for name, call in calls.items():
             began = time.perf_counter()
-            _wait_for(keras.ops.matmul(left, right))
-            if number:  # The first one is compiled.
-                seconds[name].append(time.perf_counter() - began)
+            call()
+            seconds[name].append(time.perf_counter() - began)
     return median(seconds["float32"]) / median(seconds["bfloat16"])
 
 
@@ -54,7 +75,7 @@ def _factors(shape: tuple[int, int, int], dtype: str) -> tuple[Any, Any]:
     return keras.ops.ones((rows, width), dtype), keras.ops.ones((width, units), dtype)
 
 
-def _wait_for(product: Any) -> None:
+def _multiply(left: Any, right: Any) -> None:
     import keras
 
-    keras.ops.convert_to_numpy(product[:1, :1])
+    keras.ops.convert_to_numpy(keras.ops.matmul(left, right)[:1, :1])

@@ -8,14 +8,25 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from core.events import read_events
-from core.runs.folder import RunFolder
+from core.config import TrainConfig
+from core.events import FolderReporter, read_events
+from core.runs.folder import RunFolder, RunRecord
 from core.runs.process import ProcessIdentity
 from core.runs.worker import is_worker_running
 from core.store import RunRow, Store
 from core.workspace import Workspace
 
 WAIT_SECONDS = 120.0
+
+
+def begin_run(workspace: Workspace, run_id: str) -> tuple[RunFolder, FolderReporter]:
+    """Makes the folder of a training that has said no more than that it began, and its reporter."""
+    folder = RunFolder.of(workspace, run_id)
+    config = TrainConfig(shards="rows").model_dump(mode="json")
+    folder.write_record(RunRecord(id=run_id, stage="train", config=config))
+    reporter = FolderReporter(folder.path, echo=False)
+    reporter.event("started", stage="train", process={"pid": 1})
+    return folder, reporter
 
 
 def wait_for(condition: Callable[[], object], seconds: float = WAIT_SECONDS) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -186,13 +187,14 @@ def test_more_slots_start_what_waits(workspace: Workspace, store: Store, tmp_pat
         wait_until_ended(workspace, run)
 
 
-def test_a_run_is_not_given_fewer_steps(workspace: Workspace, store: Store) -> None:
+def ended_training(run_id: str, **values: Any) -> RunRow:
     config = TrainConfig(shards="rows").model_dump(mode="json")
-    row = RunRow(
-        id="done", stage="train", name="m", state="done", config=config, after=[], created=1.0,
-        warnings=[], results={}, done=100, total=100, unit="steps",
-    )  # fmt: skip
-    store.add_run(row)
+    fixed = {"stage": "train", "name": "m", "config": config, "created": 1.0}
+    return RunRow(id=run_id, after=[], warnings=[], results={}, **fixed, **values)
+
+
+def test_a_run_is_not_given_fewer_steps(workspace: Workspace, store: Store) -> None:
+    store.add_run(ended_training("done", state="done", done=100, total=100, unit="steps"))
     for steps in (0, 50, 100):
         with pytest.raises((RunError, ConfigError)) as error:
             resume_run(workspace, "done", num_train_steps=steps)
@@ -200,12 +202,8 @@ def test_a_run_is_not_given_fewer_steps(workspace: Workspace, store: Store) -> N
     assert store.find_run("done").state == "done"
 
 
-def test_what_was_fetched_counts_as_no_steps(workspace: Workspace, store: Store) -> None:
-    config = TrainConfig(shards="rows").model_dump(mode="json")
-    row = RunRow(
-        id="cut-off", stage="train", name="m", state="failed", config=config, after=[], created=1.0,
-        warnings=[], results={}, done=1e9, total=5e9, unit="bytes",
-    )  # fmt: skip
+def test_what_was_fetched_counts_as_no_steps() -> None:
+    row = ended_training("cut-off", state="failed", done=1e9, total=5e9, unit="bytes")
     _check_more_steps(row, 2000)
     row.unit = "steps"
     with pytest.raises(RunError, match="5,000,000,000 steps"):

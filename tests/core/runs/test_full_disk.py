@@ -10,13 +10,17 @@ from pathlib import Path
 
 import pytest
 
-from core import TrainConfig, Workspace
-from core.events import FolderReporter
-from core.runs.folder import RunFolder, RunRecord
+from core import Workspace
 from core.runs.process import ProcessIdentity
 from core.runs.worker import child_environment
 from core.store import Store
-from tests.core.runs.support import metrics_in_events, metrics_in_table, wait_for, wait_until_ended
+from tests.core.runs.support import (
+    begin_run,
+    metrics_in_events,
+    metrics_in_table,
+    wait_for,
+    wait_until_ended,
+)
 from tests.damage import fill_disk, make_room, with_a_small_disk
 
 ROOT = Path(__file__).parents[3]
@@ -26,12 +30,8 @@ REPORTED = 300
 def report_on_a_full_disk(root: Path) -> dict[str, object]:
     """Reports before, while and after the disk is full, beside a worker."""
     workspace = Workspace(root)
-    folder = RunFolder.of(workspace, "train-one")
-    config = TrainConfig(shards="rows").model_dump(mode="json")
-    folder.write_record(RunRecord(id="train-one", stage="train", config=config))
+    folder, reporter = begin_run(workspace, "train-one")
     folder.write_processes(run=ProcessIdentity.of_this())
-    reporter = FolderReporter(folder.path, echo=False)
-    reporter.event("started", stage="train", process={"pid": 1})
     Store.open(workspace).add_request("register", {"run": "train-one"})
     worker = subprocess.Popen(
         [sys.executable, "-m", "core.runs.worker", "--workspace", str(root)],

@@ -13,13 +13,11 @@ from pathlib import Path
 
 import pytest
 
-from core import TrainConfig, Workspace
-from core.events import FolderReporter
-from core.runs.folder import RunFolder, RunRecord
+from core import Workspace
 from core.runs.process import ProcessIdentity
 from core.runs.worker import Worker, child_environment
 from core.store import Store
-from tests.core.runs.support import wait_until_ended
+from tests.core.runs.support import begin_run, wait_until_ended
 
 EVENTS = 6000
 KILLS = 6
@@ -30,12 +28,8 @@ def test_a_worker_killed_while_it_takes_events_in_loses_and_doubles_nothing(
     tmp_path: Path,
 ) -> None:
     workspace = Workspace(tmp_path / "workspace")
-    folder = RunFolder.of(workspace, "train-written")
-    config = TrainConfig(shards="rows").model_dump(mode="json")
-    folder.write_record(RunRecord(id="train-written", stage="train", config=config))
+    folder, reporter = begin_run(workspace, "train-written")
     folder.write_processes(run=ProcessIdentity.of_this())
-    reporter = FolderReporter(folder.path, echo=False)
-    reporter.event("started", stage="train", process={"pid": 1})
     store = Store.open(workspace)
     store.add_request("register", {"run": "train-written"})
     chance = random.Random(0)
@@ -70,12 +64,8 @@ def test_a_run_that_went_back_twice_before_anybody_looked_has_each_step_once(
     tmp_path: Path,
 ) -> None:
     workspace = Workspace(tmp_path / "workspace")
-    folder = RunFolder.of(workspace, "train-back")
-    config = TrainConfig(shards="rows").model_dump(mode="json")
-    folder.write_record(RunRecord(id="train-back", stage="train", config=config))
+    folder, reporter = begin_run(workspace, "train-back")
     folder.write_processes(run=ProcessIdentity.of_this())
-    reporter = FolderReporter(folder.path, echo=False)
-    reporter.event("started", stage="train", process={"pid": 1})
     worker = Worker(workspace, slots=1)
     worker.store.add_request("register", {"run": "train-back"})
     for begin, end, loss in ((1, 7, 3.0), (3, 6, 2.0), (5, 8, 1.0)):
@@ -95,11 +85,7 @@ def test_a_run_that_went_back_twice_before_anybody_looked_has_each_step_once(
 
 def test_a_run_that_diverges_does_not_keep_the_worker_from_its_work(tmp_path: Path) -> None:
     workspace = Workspace(tmp_path / "workspace")
-    folder = RunFolder.of(workspace, "train-diverged")
-    config = TrainConfig(shards="rows").model_dump(mode="json")
-    folder.write_record(RunRecord(id="train-diverged", stage="train", config=config))
-    reporter = FolderReporter(folder.path, echo=False)
-    reporter.event("started", stage="train", process={"pid": 1})
+    folder, reporter = begin_run(workspace, "train-diverged")
     reporter.metrics(1, {"loss": math.nan, "learning_rate": 0.5})
     reporter.metrics(2, {"loss": math.inf, "learning_rate": 0.25})
     results = {"eval_loss": 900.0, "eval_perplexity": math.inf, "more": {"loss": math.nan}}
