@@ -3,8 +3,9 @@
 Ours is what `core.train` runs for each step: masks drawn by numpy, the batch moved to the device,
 forward with the head at the masked positions, cross-entropy, backward, AdamW. The peer is
 `RobertaForMaskedLM` (scaled-dot-product attention) called with labels that are -100 but at the same
-number of positions, backward, `torch.optim.AdamW` (fused), on a batch that lies ready. Both have
-the same dimensions, batch, dropout and precision (on PyTorch bfloat16 means autocast).
+number of positions, backward, `torch.optim.AdamW` (fused), on a batch that lies ready; under
+`torch.compile` where that is found to be faster. Both have the same dimensions, batch, dropout and
+precision (on PyTorch bfloat16 means autocast).
 
 Each side has a process of its own. They take turns, so that whatever else the machine does meets
 both; a figure is the median over the rounds of the round's median step.
@@ -18,12 +19,12 @@ import argparse
 import itertools
 import json
 import statistics
+import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import metadata
 from importlib.util import find_spec
-from typing import Any
 
 import numpy as np
 
@@ -161,8 +162,10 @@ def prepare_ours(shapes: Shapes) -> Callable[[int], None]:
 
 
 def prepare_torch(shapes: Shapes) -> Callable[[int], None]:
-    """Returns the peer's training step."""
+    """Returns the peer's training step, compiled where that is faster here."""
     import torch
+
+    from benchmarks.peer import Mode, fastest_mode, peer_model, peer_step
 
     model = peer_model(shapes.size, shapes.vocab_size, shapes.length, PAD_ID, shapes.dropout)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, weight_decay=1e-3, fused=True)
@@ -170,40 +173,17 @@ def prepare_torch(shapes: Shapes) -> Callable[[int], None]:
     hidden = torch.rand(rows.shape).argsort(dim=1) < round(0.15 * shapes.length)
     labels = torch.where(hidden, rows, -100)
     inputs = torch.where(hidden, MASK_ID, rows)
+
+    def step_in(mode: Mode) -> Callable[[], float]:
+        step = peer_step(model, optimizer, mode)
+        return lambda: step(inputs, labels).item()
+
     narrow = shapes.dtype == "mixed_bfloat16"
-
-    def step(number: int) -> None:
-        optimizer.zero_grad()
-        with torch.autocast("cpu", torch.bfloat16, enabled=narrow):
-            loss = model(inputs, labels=labels).loss
-        loss.backward()
-        optimizer.step()
-        loss.item()
-
-    return step
-
-
-def peer_model(size: str, vocab_size: int, length: int, pad_id: int, dropout: float) -> Any:
-    """Returns the peer's model, ready to train, with the dimensions that ours has at a size."""
-    from transformers import RobertaConfig, RobertaForMaskedLM
-
-    from core.models.registry import SIZES
-
-    layers, width = SIZES[size]  # type: ignore[index]
-    config = RobertaConfig(
-        vocab_size=vocab_size,
-        hidden_size=width,
-        num_hidden_layers=layers,
-        num_attention_heads=width // 64,
-        intermediate_size=4 * width,
-        max_position_embeddings=length + pad_id + 1,
-        pad_token_id=pad_id,
-        type_vocab_size=1,
-        layer_norm_eps=1e-5,
-        hidden_dropout_prob=dropout,
-        attention_probs_dropout_prob=dropout,
-    )
-    return RobertaForMaskedLM._from_config(config, attn_implementation="sdpa").train()
+    mode, seconds = fastest_mode(step_in, [Mode(narrow, False), Mode(narrow, True)])
+    said = ", ".join(f"{took:.3f} s in {one}" for one, took in seconds.items())
+    print(f"PyTorch takes {said}", file=sys.stderr)
+    step = step_in(mode)
+    return lambda _: step()
 
 
 SIDES = {

@@ -3,12 +3,14 @@
 RoBERTa `mini` on rows of 128, batches of 32, on two corpora without retuning between them: the
 documentation of the installed packages, and a text file of your own with 5 % held out.
 
-Both are on the CPU. The peer is `RobertaForMaskedLM` (scaled-dot-product attention, bfloat16
-autocast where the machine is faster with it, batches that lie ready in memory, masks drawn by
-PyTorch) with the numbers of the Flax example, and with plain AdamW at three rates without dropout.
-Each gets so many minutes of wall-clock from its command; its learning rate falls to 0 just then,
-also where the 1,000 steps of the Flax example's warm-up aren't done. The validation loss it ends
-with is the target. Its validations on the way, which the picture needs, stop its clock.
+Both are on the CPU, or both on a GPU. The peer is `RobertaForMaskedLM` (scaled-dot-product
+attention, bfloat16 autocast and `torch.compile` where the machine is faster with them, rows that
+lie ready in the device's memory, masks drawn by PyTorch) with the numbers of the Flax example, and
+with plain AdamW at three rates without dropout. Its fastest mode is looked for before, in a process
+of its own, which isn't counted. Each gets so many minutes of wall-clock from its command; its
+learning rate falls to 0 just then, also where the 1,000 steps of the Flax example's warm-up aren't
+done. The validation loss it ends with is the target. Its validations on the way, which the picture
+needs, stop its clock.
 
 Ours is the shell's command, its clock from the command too, start, compilation, validations and
 checkpoints included. It is given an eighth of the peer's time against the Flax numbers and a
@@ -19,6 +21,7 @@ Rows and masks for validation are the same on both sides. A target counts only w
 the frequency baseline, which the output bias alone could give.
 
     python -m benchmarks.time_to_loss --text korean.txt [--minutes 15] [--corpora docs text] ...
+    python -m benchmarks.time_to_loss --corpora docs --device gpu --size base
 """
 
 from __future__ import annotations
@@ -30,20 +33,23 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from statistics import median
+from statistics import fmean
 from typing import Any
 
 import numpy as np
 
 from benchmarks.corpora import LENGTH, VOCAB_SIZE, core, events_of, prepare_corpus
+from benchmarks.peer import EVERY_MODE, Mode, fastest_mode, peer_model, peer_step
 from benchmarks.sides import describe_machine
-from benchmarks.throughput import peer_model
 
-BATCH, EVAL_BATCH = 32, 64
+EVAL_BATCH = 64
 CURVE_POINTS = 12
 CURVE_ROWS = 256
+COMPUTES = "Computing in "  # How the trainer's note of the precision begins.
 
 
 @dataclass(frozen=True)
@@ -76,13 +82,25 @@ PUBLISHED = ("flax",)
 
 @dataclass
 class Curve:
-    """A run: its validation losses against the seconds since its command."""
+    """A run: its validation losses against the seconds since its command.
+
+    Attributes:
+        name: The recipe.
+        seconds: When it was validated.
+        losses: What came out, in nats.
+        steps: How many it did.
+        baseline: The frequency baseline, in nats.
+        mode: How it computed.
+        utilisation: How much of the time the GPU was busy, in percent; None: nobody looked.
+    """
 
     name: str
     seconds: list[float] = field(default_factory=list)
     losses: list[float] = field(default_factory=list)
     steps: int = 0
     baseline: float = math.nan
+    mode: str = ""
+    utilisation: float | None = None
 
     def reached(self, target: float) -> float:
         """Returns the seconds after which a validation was at or below a loss; or infinity."""
@@ -93,7 +111,7 @@ class Curve:
 def main() -> None:
     options = parse_arguments()
     if options.side:
-        train_peer(options)
+        print(json.dumps(SIDES[options.side](options)))
         return
     options.folder.mkdir(parents=True, exist_ok=True)
     found = {}
@@ -112,7 +130,11 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--text", help="a file with a text on each line")
     parser.add_argument("--minutes", type=float, default=15.0, help="that each peer run has")
     parser.add_argument("--settings", nargs="+", choices=SETTINGS, default=list(SETTINGS))
-    parser.add_argument("--side", choices=["torch"], help=argparse.SUPPRESS)
+    parser.add_argument("--size", default="mini")
+    parser.add_argument("--batch", type=int, default=32, help="rows in a step")
+    parser.add_argument("--device", choices=["cpu", "gpu"], default="cpu")
+    parser.add_argument("--side", choices=SIDES, help=argparse.SUPPRESS)
+    parser.add_argument("--mode", type=json.loads, help=argparse.SUPPRESS)
     parser.add_argument("--corpus", help=argparse.SUPPRESS)
     parser.add_argument("--setting", help=argparse.SUPPRESS)
     parser.add_argument("--began", type=float, help=argparse.SUPPRESS)
@@ -124,13 +146,18 @@ def parse_arguments() -> argparse.Namespace:
 
 def compare(corpus: str, options: argparse.Namespace) -> dict[str, Any]:
     """Runs the peers and ours in turn, says how they compare, and returns the figures."""
-    print(f"{corpus}: RoBERTa mini, batch {BATCH} x {LENGTH}, vocabulary {VOCAB_SIZE}, "
-          f"{options.minutes:g} minutes a peer; {describe_machine()}", flush=True)  # fmt: skip
+    rows = f"batch {options.batch} x {LENGTH}, vocabulary {VOCAB_SIZE}"
+    print(f"{corpus}: RoBERTa {options.size}, {rows}, {options.minutes:g} minutes a peer; "
+          f"{describe_machine()}", flush=True)  # fmt: skip
     peers: dict[str, Curve] = {}
     ours: dict[float, Curve] = {}
+    modes: dict[float, Mode] = {}
     seconds_per_step = time_our_steps(corpus, options)
     for name in options.settings:
-        peers[name] = run_peer(corpus, name, options)
+        dropout = SETTINGS[name].dropout
+        if dropout not in modes:
+            modes[dropout] = Mode(**ask_peer("mode", corpus, name, options))
+        peers[name] = run_peer(corpus, name, modes[dropout], options)
         say(peers[name])
         share = SETTINGS[name].share
         if share not in ours:
@@ -167,8 +194,10 @@ def compare(corpus: str, options: argparse.Namespace) -> dict[str, Any]:
 
 
 def say(curve: Curve) -> None:
+    busy = "" if curve.utilisation is None else f", GPU busy {curve.utilisation:.0f} %"
+    mode = f", {curve.mode}" if curve.mode else ""
     print(f"  {curve.name:24} {curve.steps:5} steps, {curve.seconds[-1]:6.1f} s, validation "
-          f"{curve.losses[-1]:.3f}", flush=True)  # fmt: skip
+          f"{curve.losses[-1]:.3f}{mode}{busy}", flush=True)  # fmt: skip
 
 
 def time_our_steps(corpus: str, options: argparse.Namespace) -> tuple[float, float]:
@@ -176,18 +205,21 @@ def time_our_steps(corpus: str, options: argparse.Namespace) -> tuple[float, flo
     times = []
     for steps in (20, 60):
         began = time.time()
-        core(options.folder, *our_command(corpus, steps, 10_000))
+        core(options.folder, *our_command(corpus, steps, 10_000, options))
         times.append(time.time() - began)
     per_step = (times[1] - times[0]) / 40
     return times[0] - 20 * per_step, per_step
 
 
-def our_command(corpus: str, steps: int, eval_steps: int, preset: str = "fast") -> list[str]:
+def our_command(
+    corpus: str, steps: int, eval_steps: int, options: argparse.Namespace, preset: str = "fast"
+) -> list[str]:
     return [
-        "train", "--preset", preset, "--size", "mini", "--shards", corpus,
-        "--per-replica-batch-size", str(BATCH), "--num-train-steps", str(steps),
-        "--eval-steps", str(eval_steps), "--save-steps", "10000",
-        "--per-replica-eval-batch-size", str(EVAL_BATCH), "--device", "cpu",
+        "train", "--preset", preset, "--size", options.size, "--shards", corpus,
+        "--per-replica-batch-size", str(options.batch), "--num-train-steps", str(steps),
+        "--eval-steps", str(eval_steps), "--save-steps", str(max(10_000, steps)),
+        "--per-replica-eval-batch-size", str(EVAL_BATCH), "--device", options.device,
+        "--num-devices", "1",
     ]  # fmt: skip
 
 
@@ -205,9 +237,15 @@ def run_ours(
     steps = max(20, int((allowed * 0.9 - around) / per_step))
     began = time.time()
     # Half-way and at the end: ours count as its time, and take as long as a dozen steps.
-    said = core(options.folder, *our_command(corpus, steps, -(-steps // 2), preset))
+    command = our_command(corpus, steps, -(-steps // 2), options, preset)
+    with watch_gpu(options.device) as busy:
+        said = core(options.folder, *command)
     curve = Curve(f"{preset}, 1/{round(1 / share)} of the time", steps=steps)
     curve.baseline = said["metrics"]["frequency_baseline_loss"]
+    curve.utilisation = fmean(busy) if busy else None
+    notes = [event["message"] for event in events_of(options.folder, said["run"], "note")]
+    found = [note for note in notes if note.startswith(COMPUTES)]
+    curve.mode = found[0].removeprefix(COMPUTES).split(",")[0] if found else ""
     for event in events_of(options.folder, said["run"], "metrics"):
         if "eval_loss" in event["values"]:
             curve.seconds.append(event["t"] - began)
@@ -215,13 +253,41 @@ def run_ours(
     return curve
 
 
-def run_peer(corpus: str, name: str, options: argparse.Namespace) -> Curve:
+def run_peer(corpus: str, name: str, mode: Mode, options: argparse.Namespace) -> Curve:
     """Lets the peer train in a process of its own."""
-    command = [sys.executable, "-m", "benchmarks.time_to_loss", "--side", "torch"]
+    with watch_gpu(options.device) as busy:
+        said = ask_peer("torch", corpus, name, options, "--mode", json.dumps(asdict(mode)))
+    return Curve(**said, mode=str(mode), utilisation=fmean(busy) if busy else None)
+
+
+def ask_peer(
+    side: str, corpus: str, name: str, options: argparse.Namespace, *more: str
+) -> dict[str, Any]:
+    """Runs a side of the peer's, which prints JSON."""
+    command = [sys.executable, "-m", "benchmarks.time_to_loss", "--side", side]
     command += ["--corpus", corpus, "--setting", name, "--minutes", str(options.minutes)]
-    command += ["--folder", str(options.folder), "--began", str(time.time())]
+    command += ["--size", options.size, "--batch", str(options.batch), "--device", options.device]
+    command += ["--folder", str(options.folder), "--began", str(time.time()), *more]
     done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
-    return Curve(**json.loads(done.stdout.splitlines()[-1]))
+    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return found
+
+
+@contextmanager
+def watch_gpu(device: str) -> Iterator[list[float]]:
+    """Yields a list that holds in the end, for each second, how busy the GPU was, in percent."""
+    busy: list[float] = []
+    if device != "gpu":
+        yield busy
+        return
+    query = ["nvidia-smi", "--query-gpu=utilization.gpu", "--format=csv,noheader,nounits"]
+    watch = subprocess.Popen([*query, "--id=0", "--loop=1"], stdout=subprocess.PIPE, text=True)
+    try:
+        yield busy
+    finally:
+        watch.terminate()
+        said, _ = watch.communicate()
+        busy += [float(line) for line in said.split()]
 
 
 def draw(curves: list[Curve], path: Path, corpus: str) -> None:
@@ -244,94 +310,144 @@ def draw(curves: list[Curve], path: Path, corpus: str) -> None:
     figure.savefig(path, dpi=120)
 
 
-def train_peer(options: argparse.Namespace) -> None:
-    """Trains `RobertaForMaskedLM` until its time is over, and prints its curve as JSON."""
-    import torch
+class Peer:
+    """The peer's model, its optimizer, and the rows it trains on.
 
-    from core.config import TrainConfig
-    from core.training.batches import EvalBatches
-    from core.training.inputs import open_inputs
-    from core.workspace import Workspace
+    Args:
+        options: What this process was started with.
+    """
 
-    setting = SETTINGS[options.setting]
-    inputs = open_inputs(TrainConfig(shards=options.corpus), Workspace(options.folder))
-    pad = inputs.architecture.pad_token_id
-    vocab_size = inputs.architecture.vocab_size
-    torch.manual_seed(0)
-    model = peer_model("mini", vocab_size, LENGTH, pad, setting.dropout)
-    decayed = [one for one in model.parameters() if one.dim() > 1]
-    rest = [one for one in model.parameters() if one.dim() <= 1]
-    optimizer = torch.optim.AdamW(
-        [{"params": decayed, "weight_decay": 0.01}, {"params": rest, "weight_decay": 0.0}],
-        lr=setting.learning_rate,
-        betas=(0.9, setting.beta2),
-        fused=True,
-    )
-    rows = torch.from_numpy(inputs.train_rows.take(np.arange(len(inputs.train_rows))))
-    objective: Any = inputs.objective
-    special = torch.zeros(vocab_size, dtype=torch.bool)
-    special[torch.from_numpy(objective.special_ids).long()] = True
-    ordinary = torch.nonzero(~special).squeeze(1)
-    mask_id = objective.mask_id
-    batches = EvalBatches(inputs.validation_rows, inputs.eval_objective, EVAL_BATCH)
-    narrow = is_faster_narrow(model, rows[:BATCH].long())
+    def __init__(self, options: argparse.Namespace) -> None:
+        import torch
 
-    def masked(batch: Any) -> tuple[Any, Any]:
-        chosen = (torch.rand(batch.shape) < 0.15) & ~special[batch]
-        kind = torch.rand(batch.shape)
-        inputs = torch.where(chosen & (kind < 0.8), mask_id, batch)
-        random = ordinary[torch.randint(len(ordinary), batch.shape)]
-        inputs = torch.where(chosen & (kind >= 0.9), random, inputs)
+        from core.config import TrainConfig
+        from core.training.inputs import open_inputs
+        from core.workspace import Workspace
+
+        torch.manual_seed(0)
+        torch.set_float32_matmul_precision("high")  # Of GPUs alone.
+        self.setting = SETTINGS[options.setting]
+        self.inputs = open_inputs(TrainConfig(shards=options.corpus), Workspace(options.folder))
+        self.device = "cuda" if options.device == "gpu" else "cpu"
+        vocab_size = self.inputs.architecture.vocab_size
+        model = peer_model(
+            options.size,
+            vocab_size,
+            LENGTH,
+            self.inputs.architecture.pad_token_id,
+            self.setting.dropout,
+        )
+        self.model = model.to(self.device)
+        decayed = [one for one in model.parameters() if one.dim() > 1]
+        rest = [one for one in model.parameters() if one.dim() <= 1]
+        self.optimizer = torch.optim.AdamW(
+            [{"params": decayed, "weight_decay": 0.01}, {"params": rest, "weight_decay": 0.0}],
+            lr=self.setting.learning_rate,
+            betas=(0.9, self.setting.beta2),
+            fused=True,
+        )
+        rows = self.inputs.train_rows.take(np.arange(len(self.inputs.train_rows)))
+        self.rows = torch.from_numpy(rows.astype(np.int32)).to(self.device)
+        objective: Any = self.inputs.objective
+        self._mask_id = objective.mask_id
+        self._special = torch.zeros(vocab_size, dtype=torch.bool)
+        self._special[torch.from_numpy(objective.special_ids).long()] = True
+        self._ordinary = torch.nonzero(~self._special).squeeze(1).to(self.device)
+        self._special = self._special.to(self.device)
+
+    def masked(self, batch: Any) -> tuple[Any, Any]:
+        """Returns inputs and labels of rows, (rows, length), as the original's collator does."""
+        import torch
+
+        chosen = (torch.rand(batch.shape, device=self.device) < 0.15) & ~self._special[batch]
+        kind = torch.rand(batch.shape, device=self.device)
+        inputs = torch.where(chosen & (kind < 0.8), self._mask_id, batch)
+        drawn = torch.randint(len(self._ordinary), batch.shape, device=self.device)
+        inputs = torch.where(chosen & (kind >= 0.9), self._ordinary[drawn], inputs)
         return inputs, torch.where(chosen, batch, -100)
 
-    def evaluate(count: int) -> float:
-        model.eval()
+    def evaluate(self, batches: Any, count: int, mode: Mode) -> float:
+        """Returns the loss of the first batches, in nats."""
+        import torch
+
+        self.model.eval()
         total = weight = 0.0
-        with torch.no_grad(), torch.autocast("cpu", torch.bfloat16, enabled=narrow):
+        with torch.no_grad(), torch.autocast(self.device, torch.bfloat16, enabled=mode.narrow):
             for number in range(count):
-                one = batches(number)
-                hidden = model.roberta(torch.from_numpy(one["input_ids"]).long())[0]
-                places = torch.from_numpy(one["masked_positions"]).long()
+                one = {
+                    name: torch.from_numpy(array).to(self.device)
+                    for name, array in batches(number).items()
+                }
+                hidden = self.model.roberta(one["input_ids"].long())[0]
+                places = one["masked_positions"].long()
                 index = places[..., None].expand(-1, -1, hidden.shape[-1])
-                logits = model.lm_head(hidden.gather(1, index)).float()
+                logits = self.model.lm_head(hidden.gather(1, index)).float()
                 losses = torch.nn.functional.cross_entropy(
-                    logits.flatten(0, 1),
-                    torch.from_numpy(one["labels"]).long().flatten(),
-                    reduction="none",
+                    logits.flatten(0, 1), one["labels"].long().flatten(), reduction="none"
                 )
-                weights = torch.from_numpy(one["label_weights"]).flatten()
-                total += float((losses * weights).sum())
-                weight += float(weights.sum())
-        model.train()
+                total += float((losses * one["label_weights"].flatten()).sum())
+                weight += float(one["label_weights"].sum())
+        self.model.train()
         return total / weight
 
+    def now(self) -> float:
+        """Returns the time when all that was asked of the device is done."""
+        import torch
+
+        if self.device == "cuda":
+            torch.cuda.synchronize()
+        return time.time()
+
+
+def choose_mode(options: argparse.Namespace) -> dict[str, Any]:
+    """Returns the mode in which the peer's step is the fastest here."""
+    peer = Peer(options)
+    batch = peer.rows[: options.batch].long()
+
+    def step_in(mode: Mode) -> Callable[[], float]:
+        step = peer_step(peer.model, peer.optimizer, mode)
+        return lambda: step(*peer.masked(batch)).item()
+
+    mode, seconds = fastest_mode(step_in, EVERY_MODE)
+    said = ", ".join(f"{took:.3f} s in {one}" for one, took in seconds.items())
+    print(f"  dropout {peer.setting.dropout}: PyTorch takes {said}", file=sys.stderr, flush=True)
+    return asdict(mode)
+
+
+def train_peer(options: argparse.Namespace) -> dict[str, Any]:
+    """Trains `RobertaForMaskedLM` until its time is over, and returns its curve."""
+    import torch
+
+    from core.training.batches import EvalBatches
+
+    peer, mode = Peer(options), Mode(**options.mode)
+    setting, optimizer = peer.setting, peer.optimizer
+    batches = EvalBatches(peer.inputs.validation_rows, peer.inputs.eval_objective, EVAL_BATCH)
+    train_step = peer_step(peer.model, optimizer, mode)
     budget, paused, step, spent = options.minutes * 60, 0.0, 0, 0.0
     curve = Curve(options.setting)
-    order = torch.randperm(len(rows))
+    order = torch.randperm(len(peer.rows))
     place, next_point = 0, 0.0
     while (spent := time.time() - options.began - paused) < budget:
         if spent >= next_point:
-            began = time.time()
-            curve.losses.append(evaluate(min(len(batches), CURVE_ROWS // EVAL_BATCH)))
+            began = peer.now()
+            spent = began - options.began - paused
+            count = min(len(batches), CURVE_ROWS // EVAL_BATCH)
+            curve.losses.append(peer.evaluate(batches, count, mode))
             curve.seconds.append(spent)
             next_point = spent + budget / CURVE_POINTS
             paused += time.time() - began
-        if place + BATCH > len(order):
-            order, place = torch.randperm(len(rows)), 0
-        taken, place = order[place : place + BATCH], place + BATCH
-        ids, labels = masked(rows[taken].long())
+        if place + options.batch > len(order):
+            order, place = torch.randperm(len(peer.rows)), 0
+        taken, place = order[place : place + options.batch], place + options.batch
         for group in optimizer.param_groups:
             group["lr"] = setting.learning_rate * rate_at(setting, step, spent / budget)
-        optimizer.zero_grad(set_to_none=True)
-        with torch.autocast("cpu", torch.bfloat16, enabled=narrow):
-            loss = model(ids, labels=labels).loss
-        loss.backward()
-        optimizer.step()
+        train_step(*peer.masked(peer.rows[taken.to(peer.device)].long()))
         step += 1
     curve.steps = step
-    curve.losses.append(evaluate(len(batches)))
-    curve.seconds.append(spent)
-    print(json.dumps(asdict(curve)))
+    curve.seconds.append(peer.now() - options.began - paused)
+    curve.losses.append(peer.evaluate(batches, len(batches), mode))
+    return {name: getattr(curve, name) for name in ("name", "seconds", "losses", "steps")}
 
 
 def rate_at(setting: Setting, step: int, share: float) -> float:
@@ -342,22 +458,7 @@ def rate_at(setting: Setting, step: int, share: float) -> float:
     return min(share / 0.05, falling / 0.95)
 
 
-def is_faster_narrow(model: Any, ids: Any) -> bool:
-    """Whether PyTorch's step is faster under bfloat16 autocast here."""
-    import torch
-
-    found = {}
-    for narrow in (False, True, False, True):
-        times = []
-        for _ in range(3):
-            began = time.perf_counter()
-            with torch.autocast("cpu", torch.bfloat16, enabled=narrow):
-                model(ids, labels=ids).loss.backward()
-            times.append(time.perf_counter() - began)
-        found[narrow] = median(times)
-    model.zero_grad(set_to_none=True)
-    return found[True] < found[False]
-
+SIDES = {"mode": choose_mode, "torch": train_peer}
 
 if __name__ == "__main__":
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")

@@ -1,0 +1,113 @@
+"""The peer in training: transformers on PyTorch, in the mode that is its fastest here.
+
+Scaled-dot-product attention and fused AdamW are always best. Whether bfloat16 autocast and
+`torch.compile` are depends on the machine, so that they are timed, in turn.
+"""
+
+from __future__ import annotations
+
+import itertools
+import statistics
+import sys
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+_ROUNDS, _STEPS = 3, 2
+
+
+@dataclass(frozen=True)
+class Mode:
+    """How PyTorch computes a step.
+
+    Attributes:
+        narrow: In bfloat16, by autocast.
+        compiled: With `torch.compile`.
+    """
+
+    narrow: bool
+    compiled: bool
+
+    def __str__(self) -> str:
+        precision = "bfloat16" if self.narrow else "float32"
+        return f"{precision}, compiled" if self.compiled else precision
+
+
+EVERY_MODE = tuple(Mode(*one) for one in itertools.product((False, True), repeat=2))
+
+
+def peer_model(size: str, vocab_size: int, length: int, pad_id: int, dropout: float) -> Any:
+    """Returns the peer's model, ready to train, with the dimensions that ours has at a size."""
+    from transformers import RobertaConfig, RobertaForMaskedLM
+
+    from core.models.registry import SIZES
+
+    layers, width = SIZES[size]  # type: ignore[index]
+    config = RobertaConfig(
+        vocab_size=vocab_size,
+        hidden_size=width,
+        num_hidden_layers=layers,
+        num_attention_heads=width // 64,
+        intermediate_size=4 * width,
+        max_position_embeddings=length + pad_id + 1,
+        pad_token_id=pad_id,
+        type_vocab_size=1,
+        layer_norm_eps=1e-5,
+        hidden_dropout_prob=dropout,
+        attention_probs_dropout_prob=dropout,
+    )
+    return RobertaForMaskedLM._from_config(config, attn_implementation="sdpa").train()
+
+
+def peer_step(model: Any, optimizer: Any, mode: Mode) -> Callable[[Any, Any], Any]:
+    """Returns what trains on ids and labels, (rows, length), and returns the loss."""
+    import torch
+
+    device = next(model.parameters()).device.type
+    run = torch.compile(model) if mode.compiled else model
+
+    def step(ids: Any, labels: Any) -> Any:
+        optimizer.zero_grad(set_to_none=True)
+        with torch.autocast(device, torch.bfloat16, enabled=mode.narrow):
+            loss = run(ids, labels=labels).loss
+        loss.backward()
+        optimizer.step()
+        return loss
+
+    return step
+
+
+def fastest_mode(
+    make_step: Callable[[Mode], Callable[[], float]], modes: Iterable[Mode] = EVERY_MODE
+) -> tuple[Mode, dict[Mode, float]]:
+    """Times steps in several modes, in turn.
+
+    Args:
+        make_step: Returns a step in a mode, which waits until it is done.
+        modes: Those that are tried. One that `torch.compile` can't do, as where there is no C++
+            compiler, is left out.
+
+    Returns:
+        The fastest, and the median seconds of a step in each.
+    """
+    from torch._dynamo.exc import TorchDynamoException
+
+    steps: dict[Mode, Callable[[], float]] = {}
+    for mode in modes:
+        step = make_step(mode)
+        try:
+            step()
+        except TorchDynamoException as error:
+            print(f"PyTorch in {mode} fails: {str(error).splitlines()[0]}", file=sys.stderr)
+        else:
+            steps[mode] = step
+    seconds: dict[Mode, list[float]] = {mode: [] for mode in steps}
+    for _ in range(_ROUNDS):
+        for mode, step in steps.items():
+            for _ in range(_STEPS):
+                began = time.perf_counter()
+                step()
+                seconds[mode].append(time.perf_counter() - began)
+    medians = {mode: statistics.median(times) for mode, times in seconds.items()}
+    return min(medians, key=lambda mode: medians[mode]), medians
