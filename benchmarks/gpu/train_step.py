@@ -174,42 +174,20 @@ def measure_ours(shapes: Shapes) -> dict[str, float]:
 def measure_torch(shapes: Shapes) -> dict[str, float]:
     """Times the peer's step."""
     import torch
-    from transformers import RobertaConfig, RobertaForMaskedLM
 
-    from core.models.registry import SIZES
+    from benchmarks.peer import Mode, peer_model, peer_step
 
-    layers, width = SIZES[shapes.size]  # type: ignore[index]
     device = "cuda" if shapes.device == "gpu" else "cpu"
-    config = RobertaConfig(
-        vocab_size=shapes.vocab_size,
-        hidden_size=width,
-        num_hidden_layers=layers,
-        num_attention_heads=width // 64,
-        intermediate_size=4 * width,
-        max_position_embeddings=shapes.length + _PAD_ID + 1,
-        pad_token_id=_PAD_ID,
-        type_vocab_size=1,
-        hidden_dropout_prob=shapes.dropout,
-        attention_probs_dropout_prob=shapes.dropout,
-    )
     torch.set_float32_matmul_precision("high")
-    model = RobertaForMaskedLM._from_config(config, attn_implementation="sdpa").to(device).train()
-    run = torch.compile(model) if shapes.device == "gpu" else model
+    model = peer_model(shapes.size, shapes.vocab_size, shapes.length, _PAD_ID, shapes.dropout)
+    model = model.to(device)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, weight_decay=1e-3, fused=True)
     rows = torch.tensor(make_rows(shapes)).long()
     hidden = torch.rand(rows.shape).argsort(dim=1) < shapes.predictions
     labels = torch.where(hidden, rows, -100).to(device)
     inputs = torch.where(hidden, _MASK_ID, rows).to(device)
-
-    def step() -> Any:
-        optimizer.zero_grad()
-        with torch.autocast(device, torch.bfloat16):
-            loss = run(inputs, labels=labels).loss
-        loss.backward()
-        optimizer.step()
-        return loss
-
-    return measure(shapes, step=step, wait=lambda loss: loss.item())
+    train_step = peer_step(model, optimizer, Mode(narrow=True, compiled=shapes.device == "gpu"))
+    return measure(shapes, step=lambda: train_step(inputs, labels), wait=lambda loss: loss.item())
 
 
 def measure_peak(shapes: Shapes) -> dict[str, float]:

@@ -42,7 +42,7 @@ _LOCAL_UP_TO_SPACES = _LOCAL_NORMALIZERS | {"NFKC", "NFKD", "StripAccents", "Nmt
 _SPLIT_AT_SPACES = {"BertPreTokenizer", "Whitespace", "WhitespaceSplit"}
 
 
-_MARK = "▁"
+METASPACE = "▁"
 # How the Unigram tokenizers trained here cut text: a space is put before it; a run of newlines, a
 # run of spaces without its last, and a word with the space before it are words.
 _WORDS_AND_NEWLINES: dict[str, Any] = {
@@ -50,7 +50,7 @@ _WORDS_AND_NEWLINES: dict[str, Any] = {
     "pretokenizers": [
         *(
             {"type": "Metaspace", "replacement": mark, "prepend_scheme": scheme, "split": False}
-            for mark, scheme in ((_MARK, "never"), (" ", "first"), (_MARK, "never"))
+            for mark, scheme in ((METASPACE, "never"), (" ", "first"), (METASPACE, "never"))
         ),
         {
             "type": "Split",
@@ -64,7 +64,7 @@ _WORDS_AND_NEWLINES: dict[str, Any] = {
 _SENTENCEPIECE: dict[str, Any] = {
     "type": "Sequence",
     "pretokenizers": [
-        {"type": "Metaspace", "replacement": _MARK, "prepend_scheme": "always", "split": True},
+        {"type": "Metaspace", "replacement": METASPACE, "prepend_scheme": "always", "split": True},
         {"type": "Digits", "individual_digits": True},
         {"type": "Punctuation", "behavior": "Isolated"},
     ],
@@ -181,7 +181,7 @@ def _words_and_newlines_rule(
 ) -> UnitRule | None:
     if any(not new or new in token for _, new in replaced for token in added):
         return None
-    mark = _MARK.encode()
+    mark = METASPACE.encode()
     return UnitRule(
         starts_at_runs,
         uncertain_texts=(*added, mark),

@@ -40,7 +40,9 @@ _COUNTED = rf"{_SPACE}{{1,32}}(?={_SPACE})|{_SPACE}?[^{_SPACE}\n]{{1,31}}|{_SPAC
 _DISTINCT_WORDS_KEPT = 1_500_000
 _SAMPLED_CHARACTERS = 1_000_000
 _SAMPLED_CHARACTERS_PER_TOKEN = 60
-_SCORE_DECIMALS = 4  # beyond these, scores differ between processors
+# A finer one differs between processors. As a power of two it lets scores add up exactly, which
+# core.shards.fragments needs.
+_UNIT_OF_SCORES = 2.0**-13
 
 
 def train_unigram(
@@ -257,7 +259,7 @@ def _assembled(chosen: ChosenPieces) -> Tokenizer:
 def rounded_scores(chosen: ChosenPieces) -> list[tuple[str, float]]:
     """Returns pieces with their scores, the most probable first; processors agree on them."""
     rounded: list[Any] = [
-        (piece, round(score, _SCORE_DECIMALS))
+        (piece, round(score / _UNIT_OF_SCORES) * _UNIT_OF_SCORES)
         for piece, score in zip(chosen.pieces, chosen.scores, strict=True)
     ]
     rounded.sort(key=lambda entry: (-entry[1], entry[0]))

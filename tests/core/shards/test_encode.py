@@ -78,7 +78,7 @@ def test_our_own_tokenizers_take_the_short_way(tokenizer: StudioTokenizer) -> No
 def test_what_is_remembered_is_bounded_and_changes_nothing(
     tokenizer: StudioTokenizer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(distinct, "_MOST_REMEMBERED", 20)
+    monkeypatch.setattr(distinct, "_MOST_BYTES_REMEMBERED", 600)
     check(tokenizer.backend)
 
 

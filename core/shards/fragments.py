@@ -1,0 +1,118 @@
+"""Where a Unigram tokenizer cuts a word, whatever the rest of the word is.
+
+The tokens of a word are the pieces on its best path, the one whose scores have the greatest sum.
+Where no piece of the vocabulary that occurs in the word spans a place, all paths cut there, and the
+best one is that of what comes before and, after it, that of what comes then. Words that are rare
+are mostly made of such fragments of others: there is several times less to encode.
+
+Sums must not be rounded for that, or two paths that are equally good might be told apart in another
+way. So the scores have to be multiples of a power of two, as they are in tokenizers trained here.
+"""
+
+from __future__ import annotations
+
+from functools import reduce
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from core.shards.units import METASPACE, Bytes, Places
+
+# Scores that are multiples of this add up exactly: float64 has 53 bits, and sums stay below 2^28.
+_UNIT_OF_SCORES = 2.0**-24
+_HIGHEST_SCORE = 2.0**10
+# Each length has two tables of its own. What is taken for a piece, and isn't, hides a place to cut.
+_TABLE_BITS = 18
+_LONGEST_PIECE = 64
+_MOST_CHARACTERS = 1 << 16
+_SHIFT, _MASK = np.uint32(32 - _TABLE_BITS), np.uint32((1 << _TABLE_BITS) - 1)
+_FACTOR = np.uint32(2654435761)  # Knuth's, of multiplicative hashing.
+
+
+class Fragmenter:
+    """Finds places in words where all paths cut.
+
+    Args:
+        pieces: The vocabulary.
+    """
+
+    def __init__(self, pieces: list[str]) -> None:
+        characters = sorted({character for piece in pieces for character in piece})
+        classes = np.zeros(0x110000, np.uint16)  # 0: a character that no piece has.
+        classes[[ord(character) for character in characters]] = np.arange(1, len(characters) + 1)
+        classes[ord(" ")] = classes[ord(METASPACE)]
+        self._classes = classes
+        self._is_piece = np.zeros(len(characters) + 1, np.bool_)
+        self._is_piece[[classes[ord(piece)] for piece in pieces if len(piece) == 1]] = True
+        self._tables = [
+            self._table([piece for piece in pieces if len(piece) == length])
+            for length in range(2, max(map(len, pieces), default=0) + 1)
+        ]
+
+    def cut(self, text: Bytes, starts: Places) -> tuple[Places, NDArray[np.int64]]:
+        """Returns where fragments begin, ascending, and how many each word has, (words,).
+
+        Args:
+            text: Words in UTF-8, one after the other.
+            starts: Where each begins, ascending; the first is 0.
+        """
+        places = np.flatnonzero((text & 0xC0) != 0x80)  # Of characters.
+        codes = np.frombuffer(text.tobytes().decode().encode("utf-32-le"), np.uint32)
+        classes = self._classes[codes]
+        begins = np.zeros(len(text), np.bool_)
+        begins[starts] = True
+        begins = begins[places]
+        cuts = begins | self._cuts(classes)
+        return places[cuts], np.add.reduceat(cuts, np.flatnonzero(begins), dtype=np.int64)
+
+    def _cuts(self, classes: NDArray[np.uint16]) -> NDArray[np.bool_]:
+        """Returns before which characters all paths cut."""
+        count = len(classes)
+        longest = np.ones(count, np.int32)  # Of the pieces that begin at a character.
+        characters = classes.astype(np.uint32)
+        hashes = characters * _FACTOR
+        for length, (high, low) in enumerate(self._tables[: count - 1], start=2):
+            hashes = _continued(hashes[:-1], characters[length - 1 :])
+            maybe = np.flatnonzero(high[hashes >> _SHIFT])
+            longest[maybe[low[hashes[maybe] & _MASK]]] = length
+        reach = np.maximum.accumulate(np.arange(count, dtype=np.int32) + longest)
+        cuts = np.ones(count, np.bool_)
+        cuts[1:] = reach[:-1] <= np.arange(1, count, dtype=np.int32)
+        # What is unknown becomes one token, however long it is.
+        is_piece = self._is_piece[classes]
+        cuts[1:] &= is_piece[1:] | is_piece[:-1]
+        return cuts
+
+    def _table(self, pieces: list[str]) -> NDArray[np.bool_]:
+        """Returns which high and which low halves of hashes pieces of one length have, (2, n)."""
+        tables = np.zeros((2, 1 << _TABLE_BITS), np.bool_)
+        if pieces:
+            codes = np.array([list(map(ord, piece)) for piece in pieces], np.uint32)
+            first, *more = self._classes[codes].astype(np.uint32).T
+            hashes = reduce(_continued, more, first * _FACTOR)
+            tables[0, hashes >> _SHIFT] = True
+            tables[1, hashes & _MASK] = True
+        return tables
+
+
+def fragmenter_for(specification: dict[str, Any]) -> Fragmenter | None:
+    """Returns what cuts a tokenizer's words into fragments, or None where that isn't safe.
+
+    Args:
+        specification: The content of its `tokenizer.json`.
+    """
+    model = specification["model"]
+    if model.get("type") != "Unigram":
+        return None
+    pieces = [piece for piece, _ in model["vocab"]]
+    scores = np.array([score for _, score in model["vocab"]], np.float64)
+    are_exact = (scores % _UNIT_OF_SCORES == 0) & (np.abs(scores) < _HIGHEST_SCORE)
+    if not are_exact.all() or max(map(len, pieces), default=0) > _LONGEST_PIECE:
+        return None
+    return Fragmenter(pieces) if len(set().union(*pieces)) < _MOST_CHARACTERS else None
+
+
+def _continued(hashes: NDArray[np.uint32], characters: NDArray[np.uint32]) -> NDArray[np.uint32]:
+    """Returns the hashes of texts that are longer by a character."""
+    return (hashes ^ characters) * _FACTOR
