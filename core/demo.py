@@ -51,12 +51,6 @@ _FIGURES = {
     "accuracy": "Accuracy",
 }
 _LINK = re.compile(r"!?\[([^\]]*)\]\([^)]*\)")
-_UNAVAILABLE = RunError(
-    "The model can't answer at the moment",
-    expected="an answer",
-    received="a failure of the model's process",
-    fix="try again in a minute; the owner of this demo finds what happened in its log",
-)
 
 
 @dataclass(frozen=True)
@@ -187,8 +181,17 @@ class Demo:
         except StudioError as error:
             raise _for_strangers(error) from error
 
-    def _check_text(self, text: str, name: str) -> None:
-        if isinstance(text, str) and len(text) > MOST_CHARACTERS:
+    def _check_text(self, text: Any, name: str) -> None:
+        # From a program, anything may come: of a list, neither length nor masks would be counted.
+        if not isinstance(text, str):
+            raise ConfigError(
+                f"The {name} is not a text",
+                expected="one string",
+                received=type(text).__name__,
+                fix="ask with one text at a time",
+                field=name,
+            )
+        if len(text) > MOST_CHARACTERS:
             raise ConfigError(
                 f"The {name} is too long",
                 expected=f"at most {MOST_CHARACTERS} characters",
@@ -305,4 +308,9 @@ def _for_strangers(error: StudioError) -> StudioError:
     if isinstance(error, ConfigError):
         return error
     logger.error("The model could not answer: %s", error)
-    return _UNAVAILABLE
+    return RunError(
+        "The model can't answer at the moment",
+        expected="an answer",
+        received="a failure of the model's process",
+        fix="try again in a minute; the owner of this demo finds what happened in its log",
+    )

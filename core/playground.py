@@ -41,7 +41,7 @@ from core.inference import (
     fill_mask,
     find_model,
     generate_stream,
-    perplexity,
+    perplexity_stream,
     prepare,
     stay_on_cpu,
 )
@@ -140,10 +140,11 @@ class PlaygroundClient:
         Raises:
             StudioError: What that raises; RunError if the process failed.
         """
-        found: dict[str, Any] = self._call(
-            "perplexity", {"model": model, "text": text, "dtype": dtype}
-        )
-        return found
+        params = {"model": model, "text": text, "dtype": dtype}
+        with closing(self._ask("perplexity", params)) as answers:
+            # The parts say that it goes on: a long text may take longer than one answer does.
+            found: dict[str, Any] = _result_of(next(one for one in answers if "part" not in one))
+            return found
 
     def prepare(self, model: str, dtype: Dtype = "float32") -> Iterator[str]:
         """Loads a model and compiles it for short texts, before somebody asks in a precision.
@@ -404,9 +405,9 @@ def methods_within(workspace: Workspace, only: Path | None = None) -> dict[str, 
         check(model)
         return generate_stream(model, workspace=workspace, **options)
 
-    def answer_perplexity(model: str, **options: Any) -> dict[str, Any]:
+    def answer_perplexity(model: str, **options: Any) -> Generator[int, None, dict[str, Any]]:
         check(model)
-        return perplexity(model, workspace=workspace, **options)
+        return perplexity_stream(model, workspace=workspace, **options)
 
     def answer_prepare(model: str, **options: Any) -> Generator[str, None, None]:
         check(model)

@@ -171,4 +171,4 @@ def _offer_writing(demo: Demo) -> None:
         stream = demo.generate("", prompt, max_new_tokens=max_new_tokens, **options)
         return asking.read_out(stream)
 
-    asking.offer(generate, at_once=_WRITERS)
+    asking.offer(generate, at_once=_WRITERS // 2)

@@ -69,7 +69,7 @@ def render(workspace: Workspace, line: gr.HTML) -> None:
         asked = asking.Asked(client, model, lambda name: architecture_of(name, workspace))
         masks = asking.render_masks(asked, chips)
         writing = asking.render_writing(asked, chips)
-        score = scoring.render(client, model)
+        score, surprise = scoring.render(client, model)
     known = gr.State([])
 
     def refresh(current: str | None, before: list[str]) -> dict[Any, Any]:
@@ -99,6 +99,10 @@ def render(workspace: Workspace, line: gr.HTML) -> None:
             gr.update(visible=writes(name, workspace)),
             gr.update(info=asking.prompt_help(found)),
             gr.update(visible=scoring.has_perplexity(found)),
+            # What the other model said would stand under this one's name.
+            masks.nothing,
+            writing.nothing,
+            "",
         )
 
     line.artifacts(
@@ -112,7 +116,16 @@ def render(workspace: Workspace, line: gr.HTML) -> None:
     ).then(
         present.guarded(suit),
         model,
-        [chips, masks.column, writing.column, writing.text, score],
+        [
+            chips,
+            masks.column,
+            writing.column,
+            writing.text,
+            score,
+            masks.answer,
+            writing.answer,
+            surprise,
+        ],
         **QUIET,
     )
 
@@ -148,5 +161,5 @@ def _offer_to_programs(client: PlaygroundClient) -> None:
         return client.perplexity(model, text)
 
     asking.offer(fill_mask, at_once=asking.ASKERS_AT_ONCE)
-    asking.offer(generate, at_once=asking.WRITERS_AT_ONCE)
+    asking.offer(generate, at_once=asking.WRITERS_AT_ONCE // 2)
     asking.offer(perplexity, at_once=4)

@@ -8,7 +8,7 @@ from core.config import DTYPES, Dtype
 from core.inference.generation import generate, generate_stream
 from core.inference.masks import FillMask, fill_mask, fills_masks
 from core.inference.models import stay_on_cpu
-from core.inference.scoring import perplexity
+from core.inference.scoring import perplexity, perplexity_stream
 from core.inference.warming import prepare
 from core.models.finding import find_model
 
@@ -22,6 +22,7 @@ __all__ = [
     "generate",
     "generate_stream",
     "perplexity",
+    "perplexity_stream",
     "prepare",
     "stay_on_cpu",
 ]

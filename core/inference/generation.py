@@ -17,17 +17,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from core.config import Dtype
-from core.errors import CheckpointError, ConfigError
+from core.errors import ConfigError
 from core.inference.models import (
     bucket_size,
+    check_finite,
     choose_engine,
     keep,
+    load_model,
     load_tokenizer,
     read_suitable,
 )
 from core.inference.precision import choose_dtype
 from core.inference.sampling import Sampler, Sampling, check_whole_number
-from core.models import hf
 from core.models.finding import find_model
 from core.workspace import Workspace
 
@@ -35,6 +36,8 @@ from core.workspace import Workspace
 _SHORTEST_PROMPT = 16
 _SHORTEST_CACHE = 64
 MOST_NEW_TOKENS = 4096
+# T5 has no end of positions, but what its attention needs grows with the square.
+_MOST_PROMPT_TOKENS = 4096
 _MASK = "<mask>"
 _UNFINISHED_CHARACTER = "\N{REPLACEMENT CHARACTER}"
 
@@ -165,8 +168,9 @@ class Writer:
             ids: A text's, int32 (tokens,), no more than there are positions.
         """
         with self._lock:
-            logits = np.asarray(self._call(self._padded(ids)))
-        return logits[0, : len(ids)].astype(np.float32)
+            logits = np.asarray(self._call(self._padded(ids)))[0, : len(ids)].astype(np.float32)
+        check_finite(logits, self._folder)
+        return logits
 
     @property
     def _continues(self) -> bool:
@@ -188,6 +192,7 @@ class Writer:
         encode = self.tokenizer.encode_beginning if self._continues else self.tokenizer.encode
         ids = encode(prompt)
         longest = self.architecture.max_seq_length - int(self._continues)
+        longest = min(longest, _MOST_PROMPT_TOKENS)
         if not 0 < len(ids) <= longest:
             raise ConfigError(
                 "The prompt is too long for this model" if len(ids) else "The prompt has no token",
@@ -234,7 +239,9 @@ class Writer:
         cache, token = self._start(ids, slots)
         logits, cache = self._advance(token, cache)
         for number in range(1, count + 1):
-            token = sampler.choose(self._checked(np.asarray(logits)[0, -1]))
+            last = np.asarray(logits)[0, -1]
+            check_finite(last, self._folder)
+            token = sampler.choose(last)
             if number < count and token != self.architecture.eos_token_id:
                 # The next one is computed while the caller makes text of this one.
                 logits, cache = self._advance(token, cache)
@@ -275,7 +282,7 @@ class Writer:
         """The model; loaded when it is needed, so that a bad question gets its answer at once."""
         choose_engine()
         # One token after the other.
-        return hf.load_model(self._folder, choose_dtype(self._dtype, self.architecture, tokens=1))
+        return load_model(self._folder, choose_dtype(self._dtype, self.architecture, tokens=1))
 
     @cached_property
     def _start_cache(self) -> Callable[..., Any]:
@@ -305,16 +312,6 @@ class Writer:
         from core.models.decoding import compile_method
 
         return compile_method(model, method)
-
-    def _checked(self, logits: NDArray[np.float32]) -> NDArray[np.float32]:
-        if np.isfinite(logits).all():
-            return logits
-        raise CheckpointError(
-            f"The model in {self._folder} says nothing that can be used",
-            expected="finite logits",
-            received="infinity, or no number at all",
-            fix="use an earlier checkpoint: the weights were damaged in training, it seems",
-        )
 
     def _decode(self, ids: Sequence[int]) -> str:
         """Returns the text of some ids: without special tokens, but with T5's sentinels."""

@@ -19,13 +19,14 @@ from core.config import Dtype
 from core.errors import ConfigError, TokenizerError
 from core.inference.models import (
     bucket_size,
+    check_finite,
     choose_engine,
     keep,
+    load_model,
     load_tokenizer,
     read_suitable,
 )
 from core.inference.precision import choose_dtype
-from core.models import hf
 from core.models.architecture import Architecture
 from core.models.finding import find_model
 from core.objectives.rows import shift_right
@@ -49,6 +50,10 @@ _FILLERS = ("encoder", "bart")
 BATCHES = (1, 8, 32)
 # Each of them has a probability for every token of the vocabulary.
 _MOST_MASKS_AT_ONCE = 512
+# Padding included: what attention needs grows with the length, too.
+MOST_TOKENS_AT_ONCE = 32 * 512
+# Of a long list: their probabilities are dropped before those of the next are computed.
+_TEXTS_AT_ONCE = 256
 # What a batch costs however small it is, in tokens: measured on a CPU.
 _TOKENS_BESIDE_A_BATCH = 46
 
@@ -131,8 +136,13 @@ class FillMask:
         """Fills the masks of some texts; see `fill_mask` for what comes back."""
         self._check_top_k(top_k)
         encoded = [self._encode(text) for text in texts]
-        scores = self.probabilities(encoded)
-        return [self._describe(ids, rows, top_k) for ids, rows in zip(encoded, scores, strict=True)]
+        answers = []
+        for start in range(0, len(encoded), _TEXTS_AT_ONCE):
+            some = encoded[start : start + _TEXTS_AT_ONCE]
+            scores = self.probabilities(some)
+            pairs = zip(some, scores, strict=True)
+            answers += [self._describe(ids, rows, top_k) for ids, rows in pairs]
+        return answers
 
     def probabilities(self, encoded: Sequence[NDArray[np.int32]]) -> list[NDArray[np.float32]]:
         """Returns, for each text, what it is filled with: float32 (masks, vocabulary).
@@ -159,7 +169,7 @@ class FillMask:
         """The model; loaded when it is needed, so that a bad question gets its answer at once."""
         choose_engine()
         dtype = choose_dtype(self._dtype, self.architecture, _TYPICAL_TOKENS)
-        return _compile(hf.load_model(self._folder, dtype))
+        return _compile(load_model(self._folder, dtype))
 
     def _check_top_k(self, top_k: int) -> None:
         most = self.architecture.vocab_size
@@ -215,7 +225,10 @@ class FillMask:
         """Returns, for each text, the probabilities at its masks, (masks, vocabulary)."""
         places = [self._places(ids) for ids in batch]
         logits = self._predict(_pad(shape, batch, places, self.architecture))
-        return [_softmax(row[: len(place)]) for row, place in zip(logits, places, strict=False)]
+        found = [_softmax(row[: len(place)]) for row, place in zip(logits, places, strict=False)]
+        # Where one logit isn't a number, none of the probabilities is.
+        check_finite(np.concatenate([rows[:, 0] for rows in found]), self._folder)
+        return found
 
     def _describe(self, ids: NDArray[np.int32], rows: NDArray[np.float32], top_k: int) -> list[Any]:
         """Returns the predictions for a text: a list, or for several masks a list of lists."""
@@ -302,14 +315,22 @@ class Together:
         mine = [_Waiting(shape, text) for shape, text in texts]
         with self._changing:
             self._waiting += mine
-        for one in mine:
-            with self._computing:
-                if not one.is_done:
-                    self._compute_batch(self._take(one))
-        for one in mine:
-            if one.error is not None:
-                raise one.error
+        try:
+            for one in mine:
+                with self._computing:
+                    if not one.is_done:
+                        self._compute_batch(self._take(one))
+                if one.error is not None:
+                    raise one.error
+        finally:
+            self._withdraw(mine)
         return [one.answer for one in mine]
+
+    def _withdraw(self, texts: list[_Waiting]) -> None:
+        """Lets those not wait any more of whom nobody will take the answers."""
+        gone = set(map(id, texts))
+        with self._changing:
+            self._waiting = [one for one in self._waiting if id(one) not in gone]
 
     def _take(self, first: _Waiting) -> list[_Waiting]:
         """Takes one that waits, and those behind and before it that go with it."""
@@ -383,6 +404,7 @@ def _best_number(shape: Shape, waiting: int) -> int:
     length, masks = shape
     most = max(1, min(BATCHES[-1], _MOST_MASKS_AT_ONCE // masks))
     numbers = {min(rows, waiting, most) for rows in BATCHES}
+    numbers = {one for one in numbers if _padded_rows(one) * length <= MOST_TOKENS_AT_ONCE} or {1}
     return max(numbers, key=lambda one: one / (_TOKENS_BESIDE_A_BATCH + _padded_rows(one) * length))
 
 

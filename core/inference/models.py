@@ -12,6 +12,10 @@ from collections import OrderedDict
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from weakref import WeakValueDictionary
+
+import numpy as np
+from numpy.typing import NDArray
 
 from core.config import Dtype, TrainConfig
 from core.errors import CheckpointError, ConfigError
@@ -34,6 +38,9 @@ _TALENTS = {
     "encoder-decoder": "which writes what is missing in a text: ask it with generate",
 }
 
+# Models that somebody holds: those who ask one in two ways share its weights.
+_loaded: WeakValueDictionary[tuple[object, ...], Any] = WeakValueDictionary()
+_loading = threading.Lock()
 _kept: OrderedDict[tuple[object, ...], Any] = OrderedDict()
 _kept_lock = threading.Lock()
 
@@ -67,10 +74,30 @@ def keep(folder: Path, dtype: Dtype, load: Callable[[Path, Dtype], Any]) -> Any:
     with _kept_lock:
         if key not in _kept:
             _kept[key] = load(folder, dtype)
+            for other in [one for one in _kept if _is_older(one, key)]:
+                del _kept[other]
             while len(_kept) > _MODELS_KEPT:
                 _kept.popitem(last=False)
         _kept.move_to_end(key)
         return _kept[key]
+
+
+def load_model(folder: Path, dtype: str) -> Any:
+    """Loads a model, unless somebody has it in this precision.
+
+    Args:
+        folder: The checkpoint.
+        dtype: float32 or bfloat16.
+
+    Raises:
+        CheckpointError: The checkpoint is missing or damaged.
+    """
+    key = (*_identity(folder), dtype)
+    with _loading:
+        model = _loaded.get(key)
+        if model is None:
+            model = _loaded[key] = hf.load_model(folder, dtype)
+        return model
 
 
 def read_suitable(folder: Path, kinds: tuple[str, ...], lack: str) -> Architecture:
@@ -117,6 +144,21 @@ def load_tokenizer(folder: Path, vocab_size: int) -> StudioTokenizer:
     return tokenizer
 
 
+def check_finite(numbers: NDArray[np.floating[Any]], folder: Path) -> None:
+    """Refuses what a damaged model says.
+
+    Raises:
+        CheckpointError: Something in it is infinite, or no number at all.
+    """
+    if not np.isfinite(numbers).all():
+        raise CheckpointError(
+            f"The model in {folder} says nothing that can be used",
+            expected="finite logits",
+            received="infinity, or no number at all",
+            fix="use an earlier checkpoint: the weights were damaged in training, it seems",
+        )
+
+
 def choose_engine() -> None:
     """Takes the engine that training would take here, unless there is one already."""
     if "keras" not in sys.modules and "KERAS_BACKEND" not in os.environ:
@@ -139,6 +181,11 @@ def bucket_size(size: int, smallest: int, largest: int, *, middles: bool = False
     if middles and smallest < power and size <= power * 3 // 4:
         power = power * 3 // 4
     return min(max(power, smallest), largest)
+
+
+def _is_older(key: tuple[object, ...], newer: tuple[object, ...]) -> bool:
+    """Whether it is the same model in the same precision, as it was before it was written anew."""
+    return key != newer and (*key[:2], key[-1]) == (*newer[:2], newer[-1])
 
 
 def _identity(folder: Path) -> tuple[object, ...]:

@@ -14,7 +14,7 @@ Source: pseudo-perplexity: Salazar et al., https://arxiv.org/abs/1910.14659, sec
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from core.config import Dtype
 from core.errors import ConfigError
 from core.inference.generation import Writer
-from core.inference.masks import FillMask
+from core.inference.masks import MOST_TOKENS_AT_ONCE, FillMask
 from core.inference.models import keep, read_suitable
 from core.models.finding import find_model
 from core.tokenizer import StudioTokenizer
@@ -71,6 +71,30 @@ def perplexity(
         TokenizerError: The checkpoint has no tokenizer, or an encoder's no mask token.
         HubError: The Hub has no such model, or can't be reached.
     """
+    stream = perplexity_stream(model, text, workspace=workspace, dtype=dtype)
+    while True:
+        try:
+            next(stream)
+        except StopIteration as end:
+            return dict(end.value)
+
+
+def perplexity_stream(
+    model: str | Path,
+    text: str,
+    *,
+    workspace: Workspace | None = None,
+    dtype: Dtype = "float32",
+) -> Generator[int, None, dict[str, Any]]:
+    """Does what `perplexity` does, a part of the text at a time.
+
+    Returns:
+        A generator that says how many tokens are scored so far. Its own value is what `perplexity`
+        returns. Closing it ends the scoring.
+
+    Raises:
+        StudioError: See `perplexity`; with the first part.
+    """
     folder = find_model(model, workspace or Workspace())
     kinds = ("encoder", "decoder")
     architecture = read_suitable(folder, kinds, "has no perplexity of a text alone")
@@ -81,7 +105,11 @@ def perplexity(
         return _describe(ids, _from_left_to_right(writer, ids), writer.tokenizer, "exact")
     filler: FillMask = keep(folder, dtype, FillMask)
     ids = _encode(text, filler.tokenizer.encode, longest)
-    return _describe(ids, _one_by_one(filler, ids), filler.tokenizer, "pseudo")
+    losses: list[float] = []
+    for some in _one_by_one(filler, ids):
+        losses += some
+        yield len(losses)
+    return _describe(ids, losses, filler.tokenizer, "pseudo")
 
 
 def _encode(
@@ -117,12 +145,14 @@ def _from_left_to_right(writer: Writer, ids: NDArray[np.int32]) -> Iterator[floa
         yield float(np.log(np.exp(shifted).sum()) - shifted[token])
 
 
-def _one_by_one(filler: FillMask, ids: NDArray[np.int32]) -> Iterator[float]:
-    """Yields what each token costs given all others."""
+def _one_by_one(filler: FillMask, ids: NDArray[np.int32]) -> Iterator[list[float]]:
+    """Yields what each token costs given all others, of some tokens at a time."""
     mask = filler.tokenizer.mask_id
     assert mask is not None
-    for start in range(0, len(ids), _HIDDEN_AT_ONCE):
-        places = range(start, min(start + _HIDDEN_AT_ONCE, len(ids)))
+    together = max(1, min(_HIDDEN_AT_ONCE, MOST_TOKENS_AT_ONCE // len(ids)))
+    for start in range(0, len(ids), together):
+        places = range(start, min(start + together, len(ids)))
+        losses = []
         copies = []
         for place in places:
             copies.append(ids.copy())
@@ -130,11 +160,12 @@ def _one_by_one(filler: FillMask, ids: NDArray[np.int32]) -> Iterator[float]:
         for place, copy, rows in zip(places, copies, filler.probabilities(copies), strict=True):
             masked = np.flatnonzero(copy == mask).tolist()
             probability = float(rows[masked.index(place), ids[place]])
-            yield -math.log(max(probability, _LEAST_PROBABILITY))
+            losses.append(-math.log(max(probability, _LEAST_PROBABILITY)))
+        yield losses
 
 
 def _describe(
-    ids: NDArray[np.int32], losses: Iterator[float], tokenizer: StudioTokenizer, kind: str
+    ids: NDArray[np.int32], losses: Iterable[float], tokenizer: StudioTokenizer, kind: str
 ) -> dict[str, Any]:
     special = _unscored(tokenizer, kind)
     tokens = [

@@ -9,10 +9,11 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from core.errors import CheckpointError, StudioError
-from core.inference.masks import Shape, Together
+from core.inference.masks import FillMask, Shape, Together
 from core.models import hf
 from core.workspace import Workspace
 from tests.checkpoints import LENGTH, make_tokenizer, write_checkpoint, write_writer
@@ -314,6 +315,122 @@ def test_a_failure_reaches_everybody_who_waited() -> None:
             with pytest.raises(CheckpointError, match="damaged"):
                 answer.result(20)
     assert together._waiting == []
+
+
+def test_who_gives_up_leaves_nothing_to_compute() -> None:
+    seen: list[str] = []
+
+    def compute(shape: Shape, texts: list[str]) -> list[str]:
+        seen.extend(texts)
+        if "b" in texts:
+            raise KeyboardInterrupt
+        if "c" in texts:
+            raise CheckpointError("The weights are damaged")
+        return texts
+
+    together = Together(compute)
+    for first, error in (("b", KeyboardInterrupt), ("c", CheckpointError)):
+        with pytest.raises(error):
+            together([((length, 1), text) for length, text in ((16, first), (32, "x"), (64, "x"))])
+        assert together._waiting == []
+    assert seen == ["b", "c"]
+    assert together([((16, 1), "a")]) == ["a"]
+
+
+def test_long_texts_are_not_computed_many_at_once() -> None:
+    sizes: list[int] = []
+
+    def compute(shape: Shape, texts: list[str]) -> list[str]:
+        sizes.append(len(texts))
+        return texts
+
+    for length, largest in ((512, 32), (1024, 8), (8192, 1)):
+        sizes.clear()
+        assert Together(compute)([((length, 1), "a")] * 32) == ["a"] * 32
+        assert max(sizes) == largest
+
+
+def test_a_long_list_is_answered_some_texts_at_a_time(
+    workspace: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    filler = FillMask(workspace.folder("model") / "unigram")
+    asked: list[int] = []
+
+    def score(encoded: list[Any]) -> list[Any]:
+        asked.append(len(encoded))
+        rows = np.zeros((1, vocabulary_of(workspace)), np.float32)
+        rows[0, len(asked)] = 1.0
+        return [rows] * len(encoded)
+
+    monkeypatch.setattr(filler, "probabilities", score)
+    found = filler(["the [MASK] runs"] * 600, 1)
+    assert asked == [256, 256, 88]
+    assert [one[0]["token"] for one in found] == [1] * 256 + [2] * 256 + [3] * 88
+
+
+def test_those_who_ask_a_model_in_two_ways_share_its_weights(
+    workspace: Workspace, tmp_path: Path
+) -> None:
+    code = """
+        import json, sys
+        from pathlib import Path
+        import numpy as np
+        from core.inference.generation import Writer
+        from core.inference.masks import FillMask
+        from core.inference.models import _kept, keep, load_model
+        from core.models import hf
+        from core.tokenizer import load
+        from core.workspace import Workspace
+        from tests.checkpoints import write_writer
+        folder, tokenizer = Path(sys.argv[2]), load("byte_level_bpe", Workspace(sys.argv[1]))
+        write_writer(folder, tokenizer, "bart")
+        writer, filler = Writer(folder), FillMask(folder)
+        model = writer._model
+        filler(["a <mask>"])
+        shared = load_model(folder, "float32") is model
+        rough = load_model(folder, "bfloat16") is not model
+        before = keep(folder, "float32", Writer)
+        write_writer(folder, tokenizer, "bart")
+        after = keep(folder, "float32", Writer)
+        print(json.dumps([shared, rough, after is not before, len(_kept)]))
+    """
+    assert run_on("jax", code, workspace.root, tmp_path / "bart") == [True, True, True, 1]
+
+
+def test_weights_that_are_no_numbers_are_said(workspace: Workspace, tmp_path: Path) -> None:
+    for name, family in (("roberta", ""), ("gpt2", "gpt2")):
+        code = """
+            import json, sys
+            from pathlib import Path
+            import numpy as np
+            from safetensors.numpy import load_file, save_file
+            from core import fill_mask, perplexity
+            from core.errors import StudioError
+            from core.tokenizer import load
+            from core.workspace import Workspace
+            from tests.checkpoints import write_checkpoint, write_writer
+            folder, family = Path(sys.argv[2]), sys.argv[3]
+            tokenizer = load("byte_level_bpe", Workspace(sys.argv[1]))
+            if family:
+                write_writer(folder, tokenizer, family)
+            else:
+                write_checkpoint(folder, tokenizer)
+            (folder / "manifest.json").unlink(missing_ok=True)
+            weights = load_file(folder / "model.safetensors")
+            weights = {name: np.full_like(values, np.nan) for name, values in weights.items()}
+            save_file(weights, folder / "model.safetensors", {"format": "pt"})
+            said = []
+            for ask in [perplexity] + [fill_mask] * (not family):
+                try:
+                    ask(folder, "The small <mask> runs.")
+                except StudioError as error:
+                    said.append([type(error).__name__, str(error)])
+            print(json.dumps(said))
+        """
+        said = run_on("jax", code, workspace.root, tmp_path / name, family)
+        assert len(said) == (1 if family else 2)
+        for kind, text in said:
+            assert kind == "CheckpointError" and "says nothing that can be used" in text
 
 
 def test_many_masks_are_not_computed_all_at_once() -> None:

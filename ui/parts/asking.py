@@ -104,10 +104,14 @@ class AskForm:
     Attributes:
         column: Shown for models that it suits.
         text: What is asked about.
+        answer: Where the answer stands.
+        nothing: What stands there before somebody asks.
     """
 
     column: gr.Column
     text: gr.Textbox
+    answer: gr.HTML
+    nothing: str
 
 
 def render_chips(sentences: Sequence[str] = ()) -> gr.HTML:
@@ -182,7 +186,7 @@ def render_masks(asked: Asked, chips: gr.HTML, *, visible: bool = True) -> AskFo
         concurrency_id="fill_mask",
         concurrency_limit=ASKERS_AT_ONCE,
     )
-    return AskForm(column, text)
+    return AskForm(column, text, answer, _NOTHING_ASKED)
 
 
 def render_writing(
@@ -210,7 +214,7 @@ def render_writing(
         continues = found is None or found.kind == "decoder"
         options = _options(*values)
         yield (
-            answers.writing(text, "", "the model is being loaded", continues=continues),
+            answers.writing(text, "", "waiting for the model", continues=continues),
             gr.update(visible=False),
             gr.update(visible=True),
         )
@@ -242,7 +246,7 @@ def render_writing(
         **QUIET,
     )
     chips.pick(_picked, None, prompt, **QUIET)
-    return AskForm(column, prompt)
+    return AskForm(column, prompt, answer, _NOTHING_WRITTEN)
 
 
 def _render_settings(asked: Asked) -> list[Any]:
@@ -348,12 +352,13 @@ def offer(function: Callable[..., Any], *, at_once: int) -> None:
 
     Args:
         function: Its errors reach programs as plain text.
-        at_once: So many calls are worked on at a time; further ones wait.
+        at_once: So many calls are worked on at a time; further ones wait, and not those who ask in
+            the page: a call goes on to its end, even where nobody waits for it any more.
     """
     api(
         present.telling_programs(function),
         api_name=function.__name__,
-        concurrency_id=function.__name__,
+        concurrency_id=f"{function.__name__} of programs",
         concurrency_limit=at_once,
     )
 

@@ -25,8 +25,8 @@ def has_perplexity(architecture: Architecture | None) -> bool:
     return architecture is not None and architecture.kind != "encoder-decoder"
 
 
-def render(client: PlaygroundClient, model: gr.Dropdown) -> gr.Column:
-    """Makes the card, and returns what is shown for models that it suits.
+def render(client: PlaygroundClient, model: gr.Dropdown) -> tuple[gr.Column, gr.HTML]:
+    """Makes the card, and returns what is shown for models that it suits, and its answer.
 
     Args:
         client: Asks models.
@@ -69,4 +69,4 @@ def render(client: PlaygroundClient, model: gr.Dropdown) -> gr.Column:
         concurrency_id="perplexity",
         concurrency_limit=4,
     )
-    return column
+    return column, answer
