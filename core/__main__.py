@@ -147,7 +147,7 @@ def _run_quickstart(options: argparse.Namespace) -> int:
 
 def _run_suggest(options: argparse.Namespace) -> int:
     from core.runs.commands import shell_line
-    from core.training.devices import count_devices
+    from core.training.devices import count_devices, find_hardware, foresee_memory
     from core.training.dial import measure_speed, memory_of_one, open_sizes, suggest
 
     workspace = _workspace(options)
@@ -155,6 +155,7 @@ def _run_suggest(options: argparse.Namespace) -> int:
     config = TrainConfig.parse(values)
     inputs = open_sizes(config, workspace)
     flops, devices = measure_speed(config) if options.hours else (None, None)
+    memory = memory_of_one(devices) if devices else foresee_memory(config, find_hardware())
     found = suggest(
         config,
         inputs,
@@ -162,7 +163,7 @@ def _run_suggest(options: argparse.Namespace) -> int:
         tokens=options.tokens,
         flops=flops,
         replicas=devices.count if devices else count_devices(config),
-        memory_bytes=memory_of_one(devices) if devices else None,
+        memory_bytes=memory,
         given=values,
     )
     chosen = TrainConfig.parse({**values, **found.values})

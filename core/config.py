@@ -847,6 +847,8 @@ class TrainConfig(StageConfig):
             raise _needs_jax("sharding", "fsdp", "data")
         if self.engine == "tensorflow" and (self.num_processes or 1) > 1:
             raise _needs_jax("num_processes", str(self.num_processes), "1")
+        if self.engine == "tensorflow" and self.coordinator_address:
+            raise _needs_jax("coordinator_address", self.coordinator_address, "nothing")
         return self
 
     @classmethod

@@ -215,6 +215,18 @@ def foresee_devices(config: TrainConfig, hardware: Hardware) -> int:
     return max(1, here) * (config.num_processes or 1)
 
 
+def foresee_memory(config: TrainConfig, hardware: Hardware) -> int | None:
+    """Returns the bytes of memory that one device has, as far as can be told with no engine.
+
+    That is of CPUs alone: those of a host share its memory.
+    """
+    try:
+        memory = _host_memory_bytes(choose(config, hardware).kind)
+    except DeviceError:  # It isn't here, but may be where the run will be.
+        return None
+    return None if memory is None else memory // (config.num_devices or 1)
+
+
 def _start(choice: Choice, config: TrainConfig, hardware: Hardware) -> Devices:
     if choice.engine == "jax":
         return _start_jax(choice, config)
@@ -448,6 +460,14 @@ def _start_tensorflow_on_tpu(choice: Choice, config: TrainConfig) -> Devices:
         strategy = tf.distribute.TPUStrategy(resolver)
     except Exception as error:
         raise _not_started(choice, _first_line(error)) from error
+    if config.num_devices not in (None, strategy.num_replicas_in_sync):
+        raise DeviceError(
+            "TensorFlow takes all cores of a TPU",
+            expected=f"num_devices={strategy.num_replicas_in_sync}, or nothing",
+            received=f"num_devices={config.num_devices}",
+            fix="leave num_devices empty, or set engine to jax",
+            field="num_devices",
+        )
     return Devices(
         engine="tensorflow",
         kind="tpu",

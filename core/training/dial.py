@@ -109,7 +109,12 @@ def suggest(
     }
     corpus_tokens = train_rows * row_length
     reads = {size: min(budget, _MOST_EPOCHS * corpus_tokens) for size, budget in budgets.items()}
-    size = _choose_size(reads, inputs)
+    held = {
+        size: one
+        for size, one in inputs.items()
+        if _is_held(config, one.architecture, 1, row_length, memory_bytes)
+    }
+    size = _choose_size(reads, held or inputs)
     wanted, read = budgets[size], reads[size]
     _check_a_step_is_read(read, fewest_tokens, hours)
     architecture = inputs[size].architecture
@@ -127,6 +132,10 @@ def suggest(
     assert settled.learning_rate is not None
     seen = _what_is_seen(architecture, read, wanted, hours, flops)
     remarks = _remarks(epochs, wanted, read)
+    if len(held) < len(inputs) and size != _choose_size(reads, inputs):
+        remarks.append(_too_large(_choose_size(reads, inputs), memory_bytes))
+    elif not held:
+        remarks.append(_too_large(size, memory_bytes))
     settings: dict[str, tuple[Any, str]] = {
         "size": (size, f"{seen}, the nearest to {TOKENS_PER_PARAMETER} that there is."),
         "per_replica_batch_size": (part, _why_batch(part, replicas, accumulated)),
@@ -340,15 +349,31 @@ def _rows_in_memory(
     memory_bytes: int | None,
 ) -> int:
     """Returns the rows, halved until a device's memory holds them, as far as can be told."""
-    parameters = count_parameters(architecture)
-
-    def needed_bytes(fewer: int) -> int:
-        batch = config.model_copy(update={"per_replica_batch_size": fewer})
-        return estimate_memory_bytes(architecture, parameters, batch, row_length)
-
-    while memory_bytes is not None and rows > 1 and needed_bytes(rows) > memory_bytes:
+    while rows > 1 and not _is_held(config, architecture, rows, row_length, memory_bytes):
         rows //= 2
     return rows
+
+
+def _is_held(
+    config: TrainConfig,
+    architecture: Architecture,
+    rows: int,
+    row_length: int,
+    memory_bytes: int | None,
+) -> bool:
+    """Whether a device's memory holds training with so many rows, as far as can be told."""
+    if memory_bytes is None:
+        return True
+    batch = config.model_copy(update={"per_replica_batch_size": rows})
+    parameters = count_parameters(architecture)
+    return estimate_memory_bytes(architecture, parameters, batch, row_length) <= memory_bytes
+
+
+def _too_large(size: Size, memory_bytes: int | None) -> str:
+    return (
+        f"By a rough estimate, {size} needs more for a single row than the "
+        f"{(memory_bytes or 0) / 2**30:.1f} GiB of a device; a preflight measures it."
+    )
 
 
 def _more_accumulation(

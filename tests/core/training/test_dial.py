@@ -66,6 +66,16 @@ def test_tokens_decide_on_the_size_and_the_steps() -> None:
         assert values["num_train_steps"] >= 2000
 
 
+def test_a_size_of_which_memory_holds_no_row_is_not_proposed() -> None:
+    inputs, tokens = inputs_of(10**7), 2 * 10**9
+    assert suggest(TrainConfig(), inputs, tokens=tokens).values["size"] == "base"
+    found = suggest(TrainConfig(), inputs, tokens=tokens, memory_bytes=2**30)
+    assert sizes_of("roberta").index(found.values["size"]) < sizes_of("roberta").index("base")
+    assert any("base needs more for a single row than the 1.0 GiB" in one for one in found.remarks)
+    found = suggest(TrainConfig(), inputs, tokens=tokens, memory_bytes=2**20)
+    assert any("needs more for a single row than the 0.0 GiB" in one for one in found.remarks)
+
+
 def test_hours_are_worth_the_tokens_that_the_speed_makes_of_them() -> None:
     inputs = inputs_of(10**7)
     short, long = (
