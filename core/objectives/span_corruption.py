@@ -177,6 +177,19 @@ class SpanCorruption:
         """Tokens in each target, T."""
         return self.counts.targets_length
 
+    def label_counts(self, token_counts: NDArray[np.int64], rows: int) -> NDArray[np.int64]:
+        """Returns about how often each id is to be predicted in some rows, int64 (vocab_size,).
+
+        Args:
+            token_counts: Occurrences of each id in the rows, (vocab_size,).
+            rows: Their number; each target has one of each sentinel, and the end token.
+        """
+        found = self.counts
+        labels = np.rint(token_counts * (found.noise_tokens / found.tokens)).astype(np.int64)
+        labels[self.sentinel_ids[: found.spans]] += rows
+        labels[self.eos_id] += rows
+        return labels
+
     @property
     def input_names(self) -> tuple[str, ...]:
         """The arrays of a batch that the model sees."""

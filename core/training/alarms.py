@@ -75,7 +75,7 @@ class StallAlarm:
         self._clock = clock
         self._last: float | None = None
         self._usual_seconds = 0.0
-        self._raised = False
+        self._raised = self._raised_before = False
         self._closed = threading.Event()
         self._thread = threading.Thread(target=self._watch, daemon=True, name="stall-alarm")
 
@@ -90,10 +90,11 @@ class StallAlarm:
     def beat(self) -> None:
         """Says that something has come to its end: a step, a validation batch, a save."""
         now = self._clock()
-        if self._last is not None and not self._raised:
+        # From one that hung nothing is learned; but steps that are always so long are no alarm.
+        if self._last is not None and (not self._raised or self._raised_before):
             self._usual_seconds += 0.1 * (now - self._last - self._usual_seconds)
         self._last = now
-        self._raised = False
+        self._raised_before, self._raised = self._raised, False
 
     def rest(self) -> None:
         """Says that what comes next may take any time, as compiling does."""

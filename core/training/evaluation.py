@@ -26,7 +26,7 @@ class Evaluation:
     Args:
         engine: Holds the model.
         batches: The validation rows.
-        token_counts: Occurrences of each id in the training rows, (vocab_size,).
+        token_counts: How often each id is to be predicted in the training rows, (vocab_size,).
         reporter: Asked whether to stop, which ends the measurement early.
     """
 

@@ -26,6 +26,7 @@ from core.objectives import (
     stored_row_length,
 )
 from core.objectives.objective import MEAN_NOISE_SPAN_LENGTH
+from core.objectives.span_corruption import SpanCorruption
 from core.shards.layout import with_noise
 from core.training.batches import RowSource, limit_rows
 from core.training.fitting import LAID_OUT_ALIKE, check_layout
@@ -34,6 +35,15 @@ from core.workspace import MANIFEST_FILE, Workspace, read_manifest
 if TYPE_CHECKING:
     from core.shards.read import Shards
     from core.tokenizer import StudioTokenizer
+
+# Settings that would change nothing where a checkpoint is named.
+_DIMENSIONS = (
+    "model_config_path",
+    "num_hidden_layers",
+    "hidden_size",
+    "num_attention_heads",
+    "intermediate_size",
+)
 
 
 @dataclass(frozen=True)
@@ -66,6 +76,18 @@ class TrainingInputs:
         counts = self.shards.token_counts
         missing = self.tokenizer.vocab_size - len(counts)
         return np.pad(counts, (0, max(0, missing)))
+
+    @property
+    def label_counts(self) -> NDArray[np.int64]:
+        """About how often each id is to be predicted in the training rows, int64 (vocab_size,).
+
+        What is hidden is like the rows. But of spans, sentinels are predicted as well, one after
+        the other, which no row has.
+        """
+        counts, objective = self.token_counts, self.eval_objective
+        if isinstance(objective, SpanCorruption):
+            counts = objective.label_counts(counts, len(self.shards.train))
+        return counts
 
     @property
     def fingerprints(self) -> dict[str, str]:
@@ -117,6 +139,8 @@ def open_inputs(
     architecture = _architecture(config, shards, tokenizer, checkpoint)
     if not resumed:
         check_family(config, architecture)
+        if checkpoint is not None:
+            _check_no_other_dimensions(config, architecture)
     check_suits(tokenizer, architecture.model_type)
     objective, eval_objective = _objectives(config, shards, tokenizer, architecture.model_type)
     return TrainingInputs(
@@ -315,6 +339,20 @@ def _checkpoint_architecture(
         hidden_dropout_prob=config.hidden_dropout_prob,
         attention_probs_dropout_prob=config.attention_probs_dropout_prob,
     )
+
+
+def _check_no_other_dimensions(config: TrainConfig, found: Architecture) -> None:
+    """Refuses dimensions that a checkpoint hasn't: they would change nothing."""
+    for name in _DIMENSIONS:
+        wanted, own = getattr(config, name), getattr(found, name, None)
+        if wanted and wanted != own:
+            raise ConfigError(
+                f"A checkpoint has dimensions of its own, whatever {name} says",
+                expected=f"no {name}" + (f", or {own}" if own else ""),
+                received=f"{name}={wanted}",
+                fix=f"leave {name} empty, or checkpoint, to begin with new weights",
+                field=name,
+            )
 
 
 def _check_tokens(shards: Shards, tokenizer: StudioTokenizer, checkpoint: Path) -> None:

@@ -165,7 +165,7 @@ def plan(
         warmup_steps=_warmup_steps(config, steps),
         eval_steps=eval_steps,
         save_steps=save_steps,
-        logging_steps=config.logging_steps or _every(steps, _LOGS_IN_A_RUN),
+        logging_steps=config.logging_steps or _every(config, steps, _LOGS_IN_A_RUN),
     )
 
 
@@ -194,6 +194,24 @@ def extend(config: TrainConfig, plan: Plan, step: int, num_train_steps: int) -> 
         planned = replace(longer, extended_at=0, extended_rate=0.0)
         rate = max(rate, float(learning_rate_schedule(config, planned).at(step)))
     return replace(longer, extended_at=step, extended_rate=rate)
+
+
+def accumulation_steps(config: TrainConfig, batch: int, devices: int) -> int:
+    """Returns in how many parts each device works through its rows of a step.
+
+    As many as are set, unless a run that was planned for other devices goes on: then so few as hold
+    no more rows than a device took before.
+
+    Args:
+        config: The training config.
+        batch: Rows of a step, over all devices, as planned.
+        devices: That share a step.
+    """
+    parts, rows = config.gradient_accumulation_steps, batch // devices
+    most = config.per_replica_batch_size
+    if batch % devices or (rows % parts == 0 and rows // parts <= most):
+        return parts
+    return next(more for more in range(1, rows + 1) if rows % more == 0 and rows // more <= most)
 
 
 def with_planned_precision(config: TrainConfig, plan: Plan) -> TrainConfig:
@@ -245,7 +263,7 @@ def _pauses(config: TrainConfig, steps: int, batch: int, validation_rows: int) -
     """
     if config.eval_steps:
         return config.eval_steps, config.save_steps or config.eval_steps
-    often = _every(steps, _EVALUATIONS_IN_A_RUN)
+    often = _every(config, steps, _EVALUATIONS_IN_A_RUN)
     affordable = _affordable_eval_steps(config, batch, validation_rows)
     eval_steps = often * max(1, -(-affordable // often))
     return min(eval_steps, steps), config.save_steps or often
@@ -302,8 +320,10 @@ def estimate_memory_bytes(
     return parameters * _BYTES_PER_PARAMETER + layers + logits
 
 
-def _every(steps: int, times: int) -> int:
-    return max(1, round(steps / times))
+def _every(config: TrainConfig, steps: int, times: int) -> int:
+    """Returns how many steps lie between pauses; between two, executions are whole."""
+    in_one_go = config.steps_per_execution
+    return max(1, round(steps / times / in_one_go)) * in_one_go
 
 
 def _warmup_steps(config: TrainConfig, steps: int) -> int:
@@ -315,15 +335,20 @@ def _warmup_steps(config: TrainConfig, steps: int) -> int:
 def _check_batch_fits(rows: int, batch: int, config: TrainConfig, replicas: int) -> None:
     if rows >= batch:
         return
+    accumulated = config.gradient_accumulation_steps
     devices = f" on {replicas} devices" if replicas > 1 else ""
+    times = f", accumulated {accumulated} times" if accumulated > 1 else ""
+    most = rows // (replicas * accumulated)
+    fixes = ["build shards from more text"]
+    if most:
+        fixes.insert(0, f"set per_replica_batch_size to at most {most}")
+    elif accumulated > 1:
+        fixes.insert(0, "set fewer gradient_accumulation_steps")
     raise ConfigError(
         "There are fewer training rows than one step takes",
         expected=f"at least {batch} rows, the batch size of "
-        f"{config.per_replica_batch_size}{devices}",
+        f"{config.per_replica_batch_size}{devices}{times}",
         received=f"{rows} training rows",
-        fix=f"set per_replica_batch_size to at most {rows // replicas}, or build shards from "
-        "more text"
-        if rows >= replicas
-        else "build shards from more text",
+        fix=", or ".join(fixes),
         field="per_replica_batch_size",
     )

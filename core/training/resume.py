@@ -83,13 +83,25 @@ def resumed_plan(config: TrainConfig, plan: Plan, step: int) -> Plan:
             field="num_train_steps",
         )
     if wanted > plan.num_train_steps:
-        plan = extend(config, plan, step, wanted)
+        plan = _less_often(
+            config, extend(config, plan, step, wanted), wanted // plan.num_train_steps
+        )
     return replace(
         plan,
         eval_steps=config.eval_steps or plan.eval_steps,
         save_steps=config.save_steps or plan.save_steps,
         logging_steps=config.logging_steps or plan.logging_steps,
     )
+
+
+def _less_often(config: TrainConfig, plan: Plan, times: int) -> Plan:
+    """Returns a plan so many times as long with pauses as much further apart, unless they're set.
+
+    Between checkpoints that are set, validations stay where they were, and the other way round.
+    """
+    if not config.eval_steps and not config.save_steps:
+        plan = replace(plan, eval_steps=plan.eval_steps * times, save_steps=plan.save_steps * times)
+    return replace(plan, logging_steps=plan.logging_steps * times)
 
 
 def _settings(values: dict[str, Any]) -> dict[str, Any]:

@@ -202,11 +202,15 @@ class TrainingRun:
             self._reporter.event("resumed", step=state.step)
         state = replace(state, engine=self._devices.engine)
         self._plan = resumed_plan(self._config, recipe.Plan(**state.plan), state.step)
-        check_divisible(
-            self._plan.global_batch_size,
-            self._devices.count,
-            self._config.gradient_accumulation_steps,
+        self._parts = recipe.accumulation_steps(
+            self._config, self._plan.global_batch_size, self._devices.count
         )
+        check_divisible(self._plan.global_batch_size, self._devices.count, self._parts)
+        if self._parts != self._config.gradient_accumulation_steps:
+            self._reporter.note(
+                f"A step of {self._plan.global_batch_size:,} rows is worked through in "
+                f"{self._parts} parts, for {self._devices.count} devices"
+            )
         self._state = replace(state, plan=asdict(self._plan))
         self._saved = state if found else None
         self._batches = TrainBatches(
@@ -310,6 +314,7 @@ class TrainingRun:
     def _visit(self, feeder: Feeder) -> None:
         """Does what is due between two steps."""
         if self._is_validation_due() and not self._is_evaluated():
+            self._wait()
             with self._meter.pause("eval", feeder.waited_seconds):
                 self._evaluate()
         due = self._state.step > 0 and self._is_due(self._plan.save_steps)
@@ -317,10 +322,16 @@ class TrainingRun:
         if mode == "abort":
             raise RunStopped("abort")
         if (due or mode == "save") and not self._is_saved():
+            self._wait()
             with self._meter.pause("save", feeder.waited_seconds):
                 self._save(must_succeed=mode == "save" or self._is_last())
         if mode == "save":
             raise RunStopped("save")
+
+    def _wait(self) -> None:
+        """Waits for the steps that are under way: their time is no validation's, and no save's."""
+        if self._losses:
+            self._engine.fetch(self._losses[-1:])
 
     def _step(self, feeder: Feeder) -> None:
         if not self._meter.running:
@@ -467,7 +478,9 @@ class TrainingRun:
 
     def _create_engine(self, found: Path | None) -> Engine:
         engine = create_engine(
-            self._devices, lambda: self._build(found), EngineOptions.of(self._config)
+            self._devices,
+            lambda: self._build(found),
+            EngineOptions(self._config.sharding, self._parts),
         )
         if found:
             mine = self._devices.is_first
@@ -491,7 +504,13 @@ class TrainingRun:
         return float(np.mean([*self._state.pending_losses, *self._fetch_losses()]))
 
     def _fetch_losses(self) -> list[float]:
-        return [float(loss) for some in self._losses for loss in self._engine.fetch([some])[0]]
+        losses: list[float] = []
+        for some in self._losses:
+            losses += map(float, self._engine.fetch([some])[0])
+            if self._meter.running:
+                # An engine that runs ahead does only now what was counted as done.
+                self._stall_alarm.beat()
+        return losses
 
     def _learning_rate(self) -> float:
         """Returns the rate of the step just done."""
@@ -600,7 +619,7 @@ def _evaluation(
     batches = EvalBatches(rows, inputs.eval_objective, per_device * devices.count)
     # Processes that share a run could not all stop at the same batch.
     listener = reporter if devices.processes == 1 else Reporter()
-    return Evaluation(engine, batches, inputs.token_counts, listener)
+    return Evaluation(engine, batches, inputs.label_counts, listener)
 
 
 def _tolerant(

@@ -50,6 +50,19 @@ def test_the_published_lengths() -> None:
     assert task_of(512).counts.spans == 28
 
 
+def test_labels_are_counted_as_they_come() -> None:
+    """Sentinels are predicted in each row, though no row has one."""
+    task = task_of()
+    rows = np.random.default_rng(0).integers(10, 40, (400, task.row_length)).astype(np.int32)
+    counted = task.label_counts(np.bincount(rows.reshape(-1), minlength=task.vocab_size), 400)
+    batch = task.batch(rows, seed=0, step=0)
+    labels = np.bincount(batch["labels"].reshape(-1), minlength=task.vocab_size)
+    ids = [*task.sentinel_ids, task.eos_id]
+    assert counted[ids].tolist() == labels[ids].tolist()
+    assert counted.sum() == pytest.approx(labels.sum(), rel=0.01)
+    assert np.abs(counted - labels).max() < 0.4 * labels[10:40].mean()
+
+
 @pytest.mark.parametrize("density", [0.1, 0.15, 0.25, 0.3, 0.5])
 @pytest.mark.parametrize("mean_length", [2.0, 3.0, 3.5, 5.0, 10.0])
 def test_the_row_is_the_longest_whose_input_fits(density: float, mean_length: float) -> None:

@@ -83,6 +83,16 @@ def test_long_steps_are_given_their_time_and_compiling_any() -> None:
     assert listener.alerts == []
 
 
+def test_steps_that_are_always_long_are_not_said_for_ever() -> None:
+    listener, clock = Listener(), Clock()
+    alarm = StallAlarm(listener, quiet_seconds=10, clock=clock)
+    for _ in range(20):
+        alarm.beat()
+        clock.seconds += 15
+        alarm.look()
+    assert listener.alerts == ["stalled", "stalled"]
+
+
 def test_the_alarm_looks_by_itself_and_ends() -> None:
     with StallAlarm(Listener()) as alarm:
         alarm.beat()

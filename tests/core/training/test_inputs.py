@@ -127,6 +127,21 @@ def test_a_model_of_another_family_is_refused(workspace: Workspace, tmp_path: Pa
         assert resumed.architecture.model_type == "gpt2"
 
 
+def test_dimensions_beside_a_checkpoint_are_refused(workspace: Workspace, tmp_path: Path) -> None:
+    tokenizer = load("words", workspace)
+    checkpoint = write_checkpoint(tmp_path / "mini", tokenizer)
+    found = hf.read_architecture(checkpoint)
+    for name in ("num_hidden_layers", "hidden_size", "num_attention_heads", "intermediate_size"):
+        own = getattr(found, name)
+        opened(workspace, checkpoint, **{name: own})
+        with pytest.raises(ConfigError, match="has dimensions of its own") as raised:
+            opened(workspace, checkpoint, **{name: own + 1})
+        assert raised.value.field == name
+        assert str(own) in raised.value.expected
+    with pytest.raises(ConfigError, match="has dimensions of its own"):
+        opened(workspace, checkpoint, model_config_path=str(checkpoint))
+
+
 def test_a_family_that_is_not_given_is_that_of_the_model(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -12,6 +12,7 @@ from core.errors import ConfigError
 from core.models.architecture import Architecture
 from core.training import recipe
 from core.training.recipe import LearningRateSchedule
+from core.training.resume import resumed_plan
 
 
 def _config(**values: object) -> TrainConfig:
@@ -43,6 +44,12 @@ def test_intervals_are_derived_and_never_zero() -> None:
     assert (short.eval_steps, short.save_steps, short.logging_steps) == (1, 1, 1)
 
 
+def test_between_pauses_executions_are_whole() -> None:
+    plan = recipe.plan(_config(num_train_steps=1000, steps_per_execution=8), 10**6, 64)
+    assert [plan.logging_steps, plan.save_steps, plan.eval_steps] == [8, 48, 48]
+    assert recipe.plan(_config(num_train_steps=1000), 10**6, 64).logging_steps == 5
+
+
 def test_intervals_that_are_set_win() -> None:
     config = _config(num_train_steps=100, eval_steps=50, logging_steps=7)
     plan = recipe.plan(config, 100, 64)
@@ -72,6 +79,38 @@ def test_checkpoints_come_often_where_validation_is_rare() -> None:
     assert (short.eval_steps, short.save_steps) == (100, 5)
 
 
+def test_a_run_that_is_given_more_steps_pauses_less_often() -> None:
+    open_config = _config(num_train_steps=200, num_train_epochs=1.0)
+    short = recipe.plan(open_config, 6400, 64)
+    longer = resumed_plan(_config(num_train_steps=2000, num_train_epochs=1.0), short, 200)
+    names = ("eval_steps", "save_steps", "logging_steps")
+    assert all(getattr(longer, name) == 10 * getattr(short, name) for name in names)
+    set_ones = {"num_train_steps": 2000, "num_train_epochs": 1.0, "save_steps": 7}
+    chosen = resumed_plan(_config(**set_ones), short, 200)
+    assert (chosen.eval_steps, chosen.save_steps) == (short.eval_steps, 7)
+    again = resumed_plan(open_config.model_copy(update={"num_train_steps": 2000}), longer, 300)
+    assert again == longer
+
+
+@pytest.mark.parametrize(
+    ("rows", "accumulated", "batch", "devices", "parts"),
+    [
+        (8, 1, 8, 1, 1),
+        (8, 4, 64, 2, 4),
+        (32, 1, 256, 1, 8),  # Planned for 8 devices, resumed on one.
+        (32, 1, 256, 3, 1),  # Can't be shared out: refused as it is set.
+        (8, 4, 32, 16, 1),  # Planned for one, resumed on 16.
+        (8, 4, 48, 4, 4),
+        (8, 1, 40, 2, 4),
+    ],
+)
+def test_other_devices_take_no_more_rows_at_once(
+    rows: int, accumulated: int, batch: int, devices: int, parts: int
+) -> None:
+    config = _config(per_replica_batch_size=rows, gradient_accumulation_steps=accumulated)
+    assert recipe.accumulation_steps(config, batch, devices) == parts
+
+
 def test_max_train_examples_limits_the_rows() -> None:
     plan = recipe.plan(_config(max_train_examples=40, per_replica_batch_size=8), 1000, 64)
     assert (plan.train_rows, plan.num_train_steps) == (40, 5)
@@ -81,6 +120,11 @@ def test_fewer_rows_than_a_batch_are_refused_with_the_numbers() -> None:
     with pytest.raises(ConfigError, match=r"at least 64.*5 training rows.*at most 5") as raised:
         recipe.plan(_config(per_replica_batch_size=64), 5, 64)
     assert raised.value.field == "per_replica_batch_size"
+    accumulated = _config(per_replica_batch_size=32, gradient_accumulation_steps=8)
+    with pytest.raises(ConfigError, match=r"at least 256.*32, accumulated 8 times.*at most 25"):
+        recipe.plan(accumulated, 200, 64)
+    with pytest.raises(ConfigError, match="set fewer gradient_accumulation_steps"):
+        recipe.plan(accumulated, 7, 64)
 
 
 def test_the_rate_rises_from_zero_and_falls_to_zero() -> None:
