@@ -149,7 +149,10 @@ def _keep(files: Sequence[str] | None, workspace: Workspace) -> str:
     for source in map(Path, files):
         _take_over(source, _free_path(folder / _safe_name(source.name)))
     kept = sorted(folder.iterdir())
-    return str(kept[0] if len(kept) == 1 else folder)
+    if len(kept) == 1:
+        return str(kept[0])
+    # Of a folder, .md files aren't read.
+    return str(folder / "*" if any(".md" in path.suffixes for path in kept) else folder)
 
 
 def _new_folder(wanted: Path) -> Path:

@@ -42,6 +42,7 @@ _FORMATS: dict[str, Format] = {
 }
 _NOT_IN_FOLDERS = {".md"}  # a README among the data isn't data
 _KNOWN = ", ".join(_FORMATS) + ", each also with .gz"
+_KNOWN_IN_FOLDERS = ", ".join(sorted(_FORMATS.keys() - _NOT_IN_FOLDERS)) + ", each also with .gz"
 
 _SAMPLED_ROWS = 200
 # JSON lines may leave a column out of many rows, but not of so many at the beginning.
@@ -49,6 +50,9 @@ _MOST_ROWS_WITHOUT = 100_000
 _ROWS_AT_ONCE = 1024
 _CSV_FIELD_LIMIT = 2**31 - 1
 _BOM = b"\xef\xbb\xbf"
+_PARQUET_BUFFER_BYTES = 1 << 20
+# Comes behind a CSV's last line: where it isn't a row of its own, a quotation mark is open.
+_END = "\x1e\x04 end of the file \x04\x1e"
 # Up to this much text is identified by its content, more by sizes, times and the files' ends.
 _HASHED_BYTES = 1 << 30
 _HASHED_END_BYTES = 1 << 20
@@ -193,9 +197,11 @@ def _folder_files(folder: Path, field: str) -> list[TextFile]:
     files = [_text_file(path, field) for path in paths if _kind(path) not in _NOT_IN_FOLDERS]
     if not files:
         raise CorpusError(
-            f"The folder {folder} holds no text", expected=f"files that end in {_KNOWN}",
+            f"The folder {folder} holds no text",
+            expected=f"files that end in {_KNOWN_IN_FOLDERS}",
             received=f"{sum(1 for _ in _visible_files(folder))} files, none of these",
-            fix="name another folder, or rename the files", field=field,
+            fix="name another folder, rename the files, or name .md files by a pattern: "
+            f"{folder}/*.md", field=field,
         )  # fmt: skip
     return files
 
@@ -407,9 +413,9 @@ def _csv(file: TextFile, lines: Iterator[str]) -> _Table:
     csv.field_size_limit(_CSV_FIELD_LIMIT)
     first = next(lines, "")
     delimiter = "\t" if file.format == "tsv" else _delimiter(first)
-    reader = csv.reader(itertools.chain([first], lines), delimiter=delimiter)
+    reader = csv.reader(itertools.chain([first], lines, [_END]), delimiter=delimiter)
     columns = [name.strip() for name in next(reader, [])]
-    rows = filter(None, reader)  # it gives an empty row for an empty line
+    rows = _csv_rows(file, reader, len(columns))
     sample = list(itertools.islice(rows, _SAMPLED_ROWS))
 
     def texts(column: str) -> Iterator[str]:
@@ -419,6 +425,36 @@ def _csv(file: TextFile, lines: Iterator[str]) -> _Table:
 
     strings = [name for place, name in enumerate(columns) if _holds_words(sample, place)]
     return _Table(columns, strings, bool(sample), texts)
+
+
+def _csv_rows(file: TextFile, reader: Any, count: int) -> Iterator[list[str]]:
+    """Yields the rows that aren't empty.
+
+    Raises:
+        CorpusError: One has more cells than the header, or a quotation mark is never closed: text
+            would be lost, or rows be taken for one text.
+    """
+    line = reader.line_num
+    for row in reader:
+        began, line = line + 1, reader.line_num
+        if row and row[-1].endswith(_END):
+            if row == [_END]:
+                return
+            raise CorpusError(
+                f"A quotation mark in line {began} of {file.path} is never closed",
+                expected="an even number of quotation marks in each cell that begins with one",
+                received="the end of the file", fix='double those that are text (""), or write '
+                "the file as JSON lines", field="path",
+            )  # fmt: skip
+        if any(row[count:]):
+            raise CorpusError(
+                f"Line {began} of {file.path} has more cells than the header",
+                expected=f"{count} cells, as the header has", received=f"{len(row)}",
+                fix="put quotation marks around text that holds the delimiter, or write the file "
+                "as JSON lines", field="path",
+            )  # fmt: skip
+        if row:
+            yield row
 
 
 def _delimiter(header: str) -> str:
@@ -448,7 +484,8 @@ def _parquet(file: TextFile) -> Iterator[_Table]:
 
     with _seekable(file) as stream:
         try:
-            parquet = pq.ParquetFile(stream, pre_buffer=False)
+            # With a buffer, a column is read bit by bit, however large its row groups are.
+            parquet = pq.ParquetFile(stream, pre_buffer=False, buffer_size=_PARQUET_BUFFER_BYTES)
         except pa.ArrowException as error:
             raise _not_parquet(file, error) from error
         schema = parquet.schema_arrow

@@ -56,6 +56,14 @@ class HubSource:
     """
 
     def __init__(self, config: CorpusConfig) -> None:
+        if config.validation_split and config.validation_split == config.train_split:
+            raise ConfigError(
+                "Validation would be on the text that is trained on",
+                expected=f"another split than {config.train_split}, or none",
+                received=f"validation_split={config.validation_split}",
+                fix="leave validation_split empty: a part of the training split is then held out",
+                field="validation_split",
+            )
         self._config = config
         self.has_validation = bool(config.validation_split)
         self._name, self._revision = _look_up(config)

@@ -146,6 +146,9 @@ class Corpus:
         known, is how many are.
         """
         counts = _merged_counts(self._passes)
+        if set(self._parts()) - set(self._passes):
+            # Nothing is known yet of the part that is named for validation.
+            counts = {name: count for name, count in counts.items() if "validation" not in name}
         if counts and "_dropped" in self.__dict__:
             counts["validation_dropped"] = len(self._dropped)
         return counts

@@ -121,9 +121,9 @@ def _scores(tokenizer: StudioTokenizer, corpus: Corpus, reporter: Reporter) -> d
 
 
 def _up_to(characters: int, texts: Iterable[str]) -> Iterator[str]:
-    """Yields texts until they have so many characters."""
+    """Yields texts until they have so many characters; the last one perhaps in part."""
     for text in texts:
-        yield text
+        yield text[:characters]
         characters -= len(text)
         if characters <= 0:
             return

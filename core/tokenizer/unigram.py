@@ -15,14 +15,19 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
 
 from core.errors import TokenizerError
 from core.events import Reporter
 from core.tokenizer.em import ChosenPieces, choose_pieces
 from core.tokenizer.roles import Roles, parts_between
-from core.tokenizer.words import rare_characters, reported
+from core.tokenizer.words import (
+    characters_of,
+    half_of,
+    rare_characters,
+    reported,
+    sample_words,
+)
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -69,7 +74,7 @@ def train_unigram(
     if rare:
         words = without_characters(words, rare)
         reporter.warn(f"{len(rare):,} rare characters have no token and will read as <unk>")
-    _check_room(vocab_size, len(_characters(words)))
+    _check_room(vocab_size, len(characters_of(words)))
     return _assembled(choose_from(words, count, vocab_size, reporter))
 
 
@@ -95,16 +100,18 @@ def choose_from(
 def count_words(texts: Iterable[str]) -> Counter[str]:
     """Counts the words of texts, cut as the tokenizer cuts them (very long ones in parts).
 
-    Where there are very many different ones, the rarest are forgotten from time to time; but no
-    character is.
+    Where there are very many different ones, the rare ones are sampled from time to time; but no
+    character is forgotten.
     """
     find = re.compile(_COUNTED).findall
     words: Counter[str] = Counter()
+    times = 0
     for text in texts:
         for part in parts_between(SPECIAL_TOKENS, _SPACE + _normalised(text)):
             words.update(find(part))
         if len(words) > _DISTINCT_WORDS_KEPT:
-            words = _without_rarest(words)
+            times += 1
+            words = half_of(words, times)
     return words
 
 
@@ -117,66 +124,6 @@ def without_characters(words: Mapping[str, int], characters: set[str]) -> Counte
         for part in filter(None, parts):
             kept[part] += count
     return kept
-
-
-def sample_words(words: Mapping[str, int], characters: int) -> dict[str, int]:
-    """Takes so many of the different words that they have about so many characters.
-
-    The frequent ones stay. A rare one stays with a probability that grows with its count, decided
-    by its hash, and then counts for those that don't: expected counts are those of the text. Of
-    every character some word stays, if only the character itself.
-    """
-    level = _sampling_level(words, characters)
-    if level <= 1:
-        return dict(words)
-    chosen = {
-        word: max(count, level)
-        for word, count in words.items()
-        if count >= level or _draw(word) < count / level
-    }
-    return chosen | _missing_characters(words, chosen)
-
-
-def _sampling_level(words: Mapping[str, int], characters: int) -> int:
-    """Returns the count below which words are sampled, so that the expected size fits."""
-    lengths: Counter[int] = Counter()
-    for word, count in words.items():
-        lengths[count] += len(word)
-    level = 1
-    while _expected_characters(lengths, level) > characters:
-        level += max(1, level // 8)
-    return level
-
-
-def _expected_characters(lengths: Mapping[int, int], level: int) -> float:
-    return sum(length * min(1.0, count / level) for count, length in lengths.items())
-
-
-def _draw(word: str) -> float:
-    """Returns a number in [0, 1) that is the word's own."""
-    digest = blake2b(word.encode("utf-8"), digest_size=8).digest()
-    return int.from_bytes(digest, "little") / 2**64
-
-
-def _without_rarest(words: Counter[str]) -> Counter[str]:
-    """Leaves at most half of the words that may be kept."""
-    level = 1
-    kept = words
-    while len(kept) > _DISTINCT_WORDS_KEPT // 2:
-        level += 1
-        kept = Counter({word: count for word, count in kept.items() if count >= level})
-    kept.update(_missing_characters(words, kept))
-    return kept
-
-
-def _missing_characters(words: Iterable[str], kept: Iterable[str]) -> dict[str, int]:
-    """Returns the characters of words that no kept word has, as words that come once."""
-    missing = _characters(words) - _characters(kept)
-    return dict.fromkeys(sorted(missing), 1)
-
-
-def _characters(words: Iterable[str]) -> set[str]:
-    return {character for word in words for character in word}
 
 
 def _normalised(text: str) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from hashlib import blake2b
 from typing import TYPE_CHECKING
 
 from core.events import Reporter
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
 _DISTINCT_WORDS_KEPT = 1_500_000
+_CHARACTERS_KEPT = 50_000_000
 _DOCUMENTS_BETWEEN_REPORTS = 500
 _COVERED_SHARE = 0.9995  # as by default in SentencePiece
 
@@ -26,7 +28,8 @@ def count_words(
 ) -> Counter[str]:
     """Counts words as the tokenizer's model gets them.
 
-    Where there are very many different ones, the rarest are forgotten from time to time.
+    Where there are very many different ones, the rare ones are sampled from time to time; but no
+    character is forgotten.
 
     Args:
         texts: Documents; they are read once.
@@ -34,13 +37,19 @@ def count_words(
         special_tokens: Their text, where it is written out in a document, is left out.
     """
     runs: Counter[str] = Counter()
+    characters = times = 0  # At most so many in the different runs.
     for text in texts:
         sound = text.encode("utf-8", "replace").decode("utf-8")
         for part in parts_between(special_tokens, sound):
             normalised = backend.normalizer.normalize_str(part) if backend.normalizer else part
             runs.update(normalised.split())
-        if len(runs) > _DISTINCT_WORDS_KEPT:
-            runs = _without_rarest(runs)
+            characters += len(normalised)
+        if characters > _CHARACTERS_KEPT:
+            characters = sum(map(len, runs))
+        if len(runs) > _DISTINCT_WORDS_KEPT or characters > _CHARACTERS_KEPT:
+            times += 1
+            runs = half_of(runs, times)
+            characters = sum(map(len, runs))
     words: Counter[str] = Counter()
     for run, count in runs.items():
         for word, _ in backend.pre_tokenizer.pre_tokenize_str(run):
@@ -83,11 +92,66 @@ def reported(texts: Iterable[str], total: int | None, reporter: Reporter) -> Ite
     reporter.progress(number, number, "documents", "counting words")
 
 
-def _without_rarest(words: Counter[str]) -> Counter[str]:
-    """Leaves at most half of the words that may be kept."""
+def half_of(words: Mapping[str, int], times: int) -> Counter[str]:
+    """Returns a sample of words that have half of their characters together.
+
+    Args:
+        words: Words and what each counts.
+        times: How often it was done with words of this text, this time included.
+    """
+    return Counter(sample_words(words, sum(map(len, words)) // 2, draw=times))
+
+
+def sample_words(words: Mapping[str, int], characters: int, draw: int = 0) -> dict[str, int]:
+    """Takes so many of the different words that they have about so many characters.
+
+    The frequent ones stay. A rare one stays with a probability that grows with its count, decided
+    by its hash, and then counts for those that don't: expected counts are those of the text. Of
+    every character some word stays, if only the character itself.
+
+    Args:
+        words: Words and what each counts.
+        characters: Of those that are taken.
+        draw: Another number is another draw, for words that were drawn before.
+    """
+    level = _sampling_level(words, characters)
+    if level <= 1:
+        return dict(words)
+    chosen = {
+        word: max(count, level)
+        for word, count in words.items()
+        if count >= level or _drawn(word, draw) < count / level
+    }
+    return chosen | _missing_characters(words, chosen)
+
+
+def _sampling_level(words: Mapping[str, int], characters: int) -> int:
+    """Returns the count below which words are sampled, so that the expected size fits."""
+    lengths: Counter[int] = Counter()
+    for word, count in words.items():
+        lengths[count] += len(word)
     level = 1
-    kept = words
-    while len(kept) > _DISTINCT_WORDS_KEPT // 2:
-        level += 1
-        kept = Counter({word: count for word, count in kept.items() if count >= level})
-    return kept
+    while _expected_characters(lengths, level) > characters:
+        level += max(1, level // 8)
+    return level
+
+
+def _expected_characters(lengths: Mapping[int, int], level: int) -> float:
+    return sum(length * min(1.0, count / level) for count, length in lengths.items())
+
+
+def _drawn(word: str, draw: int) -> float:
+    """Returns a number in [0, 1) that is the word's own in a draw."""
+    digest = blake2b(word.encode("utf-8"), digest_size=8, salt=draw.to_bytes(8, "little")).digest()
+    return int.from_bytes(digest, "little") / 2**64
+
+
+def _missing_characters(words: Iterable[str], kept: Iterable[str]) -> dict[str, int]:
+    """Returns the characters of words that no kept word has, as words that come once."""
+    missing = characters_of(words) - characters_of(kept)
+    return dict.fromkeys(sorted(missing), 1)
+
+
+def characters_of(words: Iterable[str]) -> set[str]:
+    """Returns the different characters of words."""
+    return {character for word in words for character in word}

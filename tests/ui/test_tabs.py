@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from core.config import CorpusConfig
+from core.corpus.files import FilesSource
 from core.errors import StudioError
 from core.workspace import Workspace
 from ui import corpus
@@ -34,6 +35,12 @@ def test_uploaded_files_of_one_name_are_all_kept(tmp_path: Path, workspace: Work
     files = [uploaded(tmp_path / part, "text.txt", part) for part in ("one", "two")]
     folder = Path(corpus._keep(files, workspace))
     assert sorted(path.read_text("utf-8") for path in folder.iterdir()) == ["one", "two"]
+
+
+def test_uploaded_markdown_is_read_beside_other_files(tmp_path: Path, workspace: Workspace) -> None:
+    files = [uploaded(tmp_path, f"{name}", name) for name in ("a.md", "b.txt", "c.md")]
+    config = CorpusConfig(source="files", path=corpus._keep(files, workspace))
+    assert sorted(FilesSource(config).documents("train")) == ["a.md", "b.txt", "c.md"]
 
 
 def test_uploads_of_one_second_are_kept_apart(

@@ -243,6 +243,20 @@ def test_csv_is_read_with_quotes_newlines_and_large_fields(tmp_path: Path) -> No
     assert read(tmp_path / "a.csv") == ['a "b",\nc', long, ""]
 
 
+def test_a_row_that_would_lose_text_is_refused_with_its_line(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    for text, problem in (
+        ("text\nfine\nHello, world\n", "Line 3 .* has more cells than the header"),
+        ('id,text\n1,"two\nlines"\n2,"open\n3,x\n4,y', "line 4 .* is never closed"),
+        ('text\n"open\n', "line 2 .* is never closed"),
+    ):
+        path.write_text(text)
+        with pytest.raises(CorpusError, match=problem):
+            read(path)
+    path.write_text('id,text\n1,one,\n2\n3,"a ""b"""')
+    assert read(path) == ["one", "", 'a "b"']
+
+
 def test_csv_may_be_separated_by_semicolons_or_tabs(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("id;text\n1;one, two\n")
     (tmp_path / "a.tsv").write_text("id\ttext\n1\tone; two\n")

@@ -38,6 +38,11 @@ CASES: dict[str, dict[str, Any]] = {
     "wrong configuration": {**WORDS, "dataset_config": "three"},
     "wrong split": {**WORDS, "dataset_config": "one", "train_split": "dev"},
     "wrong validation split": {**WORDS, "dataset_config": "one", "validation_split": "dev"},
+    "validation on the training split": {
+        **WORDS,
+        "dataset_config": "one",
+        "validation_split": "train",
+    },
     "two columns": {**WORDS, "dataset_config": "two"},
     "script": {"dataset_name": "oscar", "dataset_config": "unshuffled_deduplicated_no"},
     "unknown script": {"dataset_name": "me/scripted"},
@@ -142,6 +147,12 @@ def test_the_configuration_of_the_default_dataset_does_not_stick_to_another(
     [
         ("wrong configuration", "CorpusError", "dataset_config", ["'one', 'two'", "three"]),
         ("wrong split", "CorpusError", "train_split", ["'train', 'test'", "dev"]),
+        (
+            "validation on the training split",
+            "ConfigError",
+            "validation_split",
+            ["on the text that is trained on"],
+        ),
         ("wrong validation split", "CorpusError", "validation_split", ["'train', 'test'"]),
         ("two columns", "ConfigError", "text_column", ["a, b"]),
         ("script", "CorpusError", "dataset_name", ["oscar.py", "wikimedia/wikipedia", ".no"]),

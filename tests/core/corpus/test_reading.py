@@ -142,6 +142,17 @@ def test_counts_are_known_after_a_pass_and_kept(tmp_path: Path) -> None:
     assert open_files(tmp_path / "a.txt").counts == corpus.counts
 
 
+def test_nothing_is_counted_of_a_part_that_was_not_read(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("one\ntwo\n")
+    (tmp_path / "b.txt").write_text("three\n")
+    corpus = open_files(tmp_path / "a.txt", validation_path=str(tmp_path / "b.txt"))
+    list(corpus.documents("train"))
+    assert corpus.counts["train_documents"] == 2
+    assert "validation_documents" not in corpus.counts
+    list(corpus.documents("validation"))
+    assert corpus.counts["validation_documents"] == 1
+
+
 def test_a_pass_that_breaks_off_counts_nothing(tmp_path: Path) -> None:
     corpus = open_files(write_sentences(tmp_path / "a.txt"))
     next(corpus.documents("train"))

@@ -149,6 +149,19 @@ def test_counting_forgets_rare_words_but_no_character(monkeypatch: pytest.Monkey
     assert set("".join(words)) == set("".join(texts).replace(" ", "▁"))
 
 
+def test_counting_keeps_what_the_text_is_made_of(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of words that come once each, as in text without spaces, half have an a, all along."""
+    monkeypatch.setattr(unigram, "_DISTINCT_WORDS_KEPT", 2000)
+    texts = [f"{'a' if number % 2 else 'b'}{number}" for number in range(20_000)]
+    words = unigram.count_words(["again again", *texts])
+    assert len(words) <= 2000
+    for letter in "ab":
+        found = sum(
+            count for word, count in words.items() if letter in word and "again" not in word
+        )
+        assert found == pytest.approx(10_000, rel=0.25)
+
+
 def test_text_without_spaces_is_trained_on_in_parts() -> None:
     text = "日本語の文章には空白がありません。" * 200
     assert max(map(len, unigram.count_words([text]))) <= 32
