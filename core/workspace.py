@@ -27,7 +27,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Collection, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field, replace
 from hashlib import sha256
 from importlib import metadata
@@ -49,6 +49,9 @@ _FOLDERS: dict[str, str] = {
     "model": "models",
     "preflight": "preflights",
 }
+_DRAFT_SUFFIX = ".draft"
+# A draft is made, and then locked.
+_LOCKED_AFTER_SECONDS = 60
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,95}")
 # The last line of a manifest: a hash of the bytes before it.
 _SEAL = re.compile(rb',\n  "seal": "([0-9a-f]{64})"\n\}\n\Z')
@@ -207,7 +210,8 @@ class Workspace:
     def new_artifact(self, kind: ArtifactKind, name: str, *, exact: bool = True) -> Iterator[Draft]:
         """Gives a draft folder; what is in it becomes the artifact when the block ends well.
 
-        An exception inside the block leaves nothing behind.
+        An exception inside the block leaves nothing behind. What a process that was killed left is
+        removed when the next artifact of its kind is begun.
 
         Args:
             kind: What it is.
@@ -223,7 +227,9 @@ class Workspace:
             self.check_new_name(kind, name)
         shelf = self.folder(kind)
         shelf.mkdir(parents=True, exist_ok=True)
-        folder = Path(tempfile.mkdtemp(prefix=f".{name}.", suffix=".draft", dir=shelf))
+        _remove_left_drafts(shelf)
+        folder = Path(tempfile.mkdtemp(prefix=f".{name}.", suffix=_DRAFT_SUFFIX, dir=shelf))
+        lock = _lock_folder(folder)
         folder.chmod(0o755)
         draft = Draft(kind=kind, name=name, folder=folder)
         try:
@@ -236,6 +242,8 @@ class Workspace:
                 draft.commit(shelf / draft.name)
         finally:
             shutil.rmtree(folder, ignore_errors=True)
+            if lock is not None:
+                os.close(lock)
 
     def allowed_roots(self) -> Sequence[Path]:
         """Returns the folders that the page may read: the workspace and what its owner allows."""
@@ -471,6 +479,29 @@ def sync(path: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def _remove_left_drafts(shelf: Path) -> None:
+    """Removes drafts whose process is gone: it held their lock."""
+    for folder in shelf.glob(f".*{_DRAFT_SUFFIX}"):
+        with suppress(OSError):  # Somebody else removes it, or has made an artifact of it.
+            if time.time() - folder.stat().st_mtime < _LOCKED_AFTER_SECONDS:
+                continue
+            lock = _lock_folder(folder)
+            if lock is not None:
+                shutil.rmtree(folder, ignore_errors=True)
+                os.close(lock)
+
+
+def _lock_folder(folder: Path) -> int | None:
+    """Returns a descriptor that holds a folder's lock; None where it can't be had."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(descriptor)
+        return None
+    return descriptor
 
 
 @contextmanager

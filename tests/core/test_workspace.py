@@ -1,8 +1,10 @@
 """Workspaces: artifacts appear whole or not at all."""
 
+import os
 import shutil
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -53,6 +55,35 @@ def test_a_taken_name_is_refused_and_what_was_there_stays(tmp_path: Path) -> Non
         make_artifact(workspace, text="second")
     assert caught.value.field == "name"
     assert (workspace.find("tokenizer", "one").path / "part/file.txt").read_text() == "first"
+
+
+def test_what_a_killed_process_left_is_removed_and_what_is_under_way_is_not(
+    tmp_path: Path,
+) -> None:
+    code = (
+        "import os, sys; from core.workspace import Workspace\n"
+        "with Workspace(sys.argv[1]).new_artifact('shards', 'big') as draft:\n"
+        "    (draft.folder / 'train').write_text('x')\n"
+        "    os.kill(os.getpid(), 9)\n"
+    )
+    subprocess.run([sys.executable, "-c", code, str(tmp_path)], check=False)
+    workspace = Workspace(tmp_path)
+    (left,) = workspace.folder("shards").glob(".*")
+
+    def begin() -> list[Path]:
+        with workspace.new_artifact("shards", "other"):
+            found = list(workspace.folder("shards").glob(".big.*"))
+        shutil.rmtree(workspace.folder("shards") / "other")
+        return found
+
+    assert begin() == [left]  # Perhaps it was made just now, and is not locked yet.
+    long_ago = time.time() - 3600
+    os.utime(left, (long_ago, long_ago))
+    with workspace.new_artifact("shards", "big") as draft:
+        assert not left.exists()
+        os.utime(draft.folder, (long_ago, long_ago))
+        assert begin() == [draft.folder]
+    assert [path.name for path in workspace.folder("shards").iterdir()] == ["big"]
 
 
 def test_two_drafts_of_one_wish_get_two_names(tmp_path: Path) -> None:
