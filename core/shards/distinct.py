@@ -140,7 +140,7 @@ class UnitEncoder:
         self._delimiter = delimiter
         self._dtype = dtype
         self._fragmenter = None
-        encode = self._encode_delimited
+        encode: Callable[[Pieces], Lists] = self._encode_delimited
         if rule.space_mark:
             specification = json.loads(backend.to_str())
             self._backend = _model_alone(specification)

@@ -173,9 +173,10 @@ class DocumentEncoder:
         What isn't text goes in as units that no text has: where documents begin and end, and a
         placeholder for each text that is encoded whole.
         """
-        cut = [_sentences(part, text) for part, text in zip(parts, texts, strict=True)]
         uncertain = units.rule.keeps_whole(texts)
+        cut = []
         if self.marks_sentences:
+            cut = [_sentences(part, text) for part, text in zip(parts, texts, strict=True)]
             places = [
                 np.cumsum([len(s) for s in sentences], dtype=np.int64) for sentences, _ in cut
             ]
@@ -198,8 +199,10 @@ class DocumentEncoder:
                 pieces += [begin, placeholders[number], end]
             else:
                 begin, end = prefix if part.begins else b"", _END if part.ends else b""
-                sentences, rest = cut[number]
-                body = b"".join(sentence + _MARK for sentence in sentences) + rest
+                body = texts[number]
+                if part.marks:
+                    sentences, rest = cut[number]
+                    body = b"".join(sentence + _MARK for sentence in sentences) + rest
                 pieces += [begin, body, end]
         return units.encode(b"".join(pieces), known)
 
@@ -244,6 +247,9 @@ class Batcher:
 
     def _cut(self, document: str) -> Iterator[Part]:
         marks = sentence_ends(document) if self._encoder.marks_sentences else []
+        if len(document) <= self._part_characters:
+            yield Part(document, marks=tuple(marks))
+            return
         start = 0
         while (place := self._place_to_cut(document, start)) is not None:
             yield Part(document[start:place], start == 0, False, _within(marks, start, place))
