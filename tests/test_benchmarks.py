@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from benchmarks.__main__ import FOUND, RESULTS, SECTIONS, describe_times, render, table
 from benchmarks.start import PARTS, parts_of
+from benchmarks.time_to_loss import watch_gpu
 
 _ROOT = Path(__file__).parents[1]
 _MODULES = sorted(
@@ -50,6 +54,44 @@ def test_both_sides_of_a_training_step_are_measured() -> None:
     ours, theirs = (said["tokens_per_second"][side] for side in ("ours", "torch"))
     assert ours > 0
     assert said["ratio"] == pytest.approx(ours / theirs)
+
+
+def test_the_peer_is_timed_in_its_fastest_mode(capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("torch", reason="needs PyTorch: pip install torch==2.13.0")
+    from torch._dynamo.exc import TorchDynamoException
+
+    from benchmarks.peer import EVERY_MODE, Mode, fastest_mode
+
+    seconds = {Mode(False, False): 0.02, Mode(True, False): 0.001, Mode(True, True): 0.01}
+
+    def step_in(mode: Mode) -> Callable[[], float]:
+        def step() -> float:
+            if mode not in seconds:
+                raise TorchDynamoException("No compiler here")
+            time.sleep(seconds[mode])
+            return 0.0
+
+        return step
+
+    fastest, found = fastest_mode(step_in, EVERY_MODE)
+    assert fastest == Mode(narrow=True, compiled=False)
+    assert found.keys() == seconds.keys()
+    assert "PyTorch in float32, compiled fails: No compiler here" in capsys.readouterr().err
+
+
+def test_how_busy_a_gpu_was_is_what_its_driver_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    driver = tmp_path / "nvidia-smi"
+    driver.write_text("#!/bin/sh\nfor busy in 50 70 90; do echo $busy; done\nexec sleep 60\n")
+    driver.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    with watch_gpu("gpu") as busy:
+        time.sleep(0.5)
+    assert busy == [50.0, 70.0, 90.0]
+    with watch_gpu("cpu") as busy:
+        pass
+    assert busy == []
 
 
 def test_the_results_have_a_section_for_what_was_measured() -> None:
