@@ -147,8 +147,13 @@ def _run_quickstart(options: argparse.Namespace) -> int:
 
 def _run_suggest(options: argparse.Namespace) -> int:
     from core.runs.commands import shell_line
-    from core.training.devices import count_devices, find_hardware, foresee_memory
-    from core.training.dial import measure_speed, memory_of_one, open_sizes, suggest
+    from core.training.devices import (
+        count_devices,
+        find_hardware,
+        foresee_memory,
+        memory_of_one,
+    )
+    from core.training.dial import measure_speed, open_sizes, suggest
 
     workspace = _workspace(options)
     values = _stage_values(options, TrainConfig)

@@ -215,6 +215,13 @@ def foresee_devices(config: TrainConfig, hardware: Hardware) -> int:
     return max(1, here) * (config.num_processes or 1)
 
 
+def memory_of_one(devices: Devices) -> int | None:
+    """Returns the memory of one device in bytes, or None; those of one CPU share its host's."""
+    if devices.memory_bytes is None or devices.kind != "cpu":
+        return devices.memory_bytes
+    return devices.memory_bytes * devices.processes // devices.count
+
+
 def foresee_memory(config: TrainConfig, hardware: Hardware) -> int | None:
     """Returns the bytes of memory that one device has, as far as can be told with no engine.
 

@@ -254,13 +254,6 @@ def measure_speed(config: TrainConfig) -> tuple[float, Devices]:
     return 2 * side**3 / one * _SHARE_OF_PRODUCTS * together, devices
 
 
-def memory_of_one(devices: Devices) -> int | None:
-    """Returns the memory of one device in bytes, or None; those of one CPU share its host's."""
-    if devices.memory_bytes is None or devices.kind != "cpu":
-        return devices.memory_bytes
-    return devices.memory_bytes * devices.processes // devices.count
-
-
 def _time_product(side: int, dtype: str) -> float:
     import keras
 

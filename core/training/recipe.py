@@ -5,6 +5,7 @@ No engine is imported here: the page asks for a plan at every keystroke.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from types import ModuleType
 from typing import Any, Literal
@@ -196,22 +197,30 @@ def extend(config: TrainConfig, plan: Plan, step: int, num_train_steps: int) -> 
     return replace(longer, extended_at=step, extended_rate=rate)
 
 
-def accumulation_steps(config: TrainConfig, batch: int, devices: int) -> int:
+def accumulation_steps(
+    config: TrainConfig, batch: int, devices: int, holds: Callable[[int], bool]
+) -> int:
     """Returns in how many parts each device works through its rows of a step.
 
-    As many as are set, unless a run that was planned for other devices goes on: then so few as hold
-    no more rows than a device took before.
+    As many as are set, unless a run that was planned for other devices goes on: then as few as
+    divide the rows, and hold no more of them than a device took before, or has room for.
 
     Args:
         config: The training config.
         batch: Rows of a step, over all devices, as planned.
         devices: That share a step.
+        holds: Tells whether a device has room for so many rows at once.
     """
-    parts, rows = config.gradient_accumulation_steps, batch // devices
-    most = config.per_replica_batch_size
-    if batch % devices or (rows % parts == 0 and rows // parts <= most):
-        return parts
-    return next(more for more in range(1, rows + 1) if rows % more == 0 and rows // more <= most)
+    rows = batch // devices
+
+    def is_possible(parts: int) -> bool:
+        if rows % parts:
+            return False
+        return rows // parts <= config.per_replica_batch_size or holds(rows // parts)
+
+    if batch % devices or is_possible(config.gradient_accumulation_steps):
+        return config.gradient_accumulation_steps
+    return next(parts for parts in range(1, rows + 1) if is_possible(parts))
 
 
 def with_planned_precision(config: TrainConfig, plan: Plan) -> TrainConfig:

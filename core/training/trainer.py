@@ -45,7 +45,7 @@ from core.training.checkpoint import (
     read_state,
     write_eval_results,
 )
-from core.training.devices import Devices, keep_compiled, select_engine
+from core.training.devices import Devices, keep_compiled, memory_of_one, select_engine
 from core.training.engine import (
     Engine,
     EngineOptions,
@@ -202,9 +202,11 @@ class TrainingRun:
             self._reporter.event("resumed", step=state.step)
         state = replace(state, engine=self._devices.engine)
         self._plan = resumed_plan(self._config, recipe.Plan(**state.plan), state.step)
-        self._parts = recipe.accumulation_steps(
-            self._config, self._plan.global_batch_size, self._devices.count
+        parts = recipe.accumulation_steps(
+            self._config, self._plan.global_batch_size, self._devices.count, self._holds
         )
+        # The same for all hosts, whichever room each has.
+        self._parts = share(parts, self._devices)
         check_divisible(self._plan.global_batch_size, self._devices.count, self._parts)
         if self._parts != self._config.gradient_accumulation_steps:
             self._reporter.note(
@@ -228,6 +230,16 @@ class TrainingRun:
         self._losses: list[Any] = []
         self._clock_started = time.perf_counter()
         self._seconds_before = self._state.seconds
+
+    def _holds(self, rows: int) -> bool:
+        """Whether a device has room for so many rows at once, as far as can be told."""
+        memory, found = memory_of_one(self._devices), self._inputs.architecture
+        config = recipe.with_planned_precision(self._config, self._plan)
+        config = config.model_copy(update={"per_replica_batch_size": rows})
+        needed = recipe.estimate_memory_bytes(
+            found, count_parameters(found), config, self._plan.row_length
+        )
+        return memory is None or needed <= memory
 
     def finish(self) -> Path:
         """Trains to the last step.

@@ -17,7 +17,7 @@ from core.errors import ConfigError
 from core.models.architecture import Architecture
 from core.models.registry import count_parameters, resolve_architecture
 from core.training import dial, recipe
-from core.training.devices import Devices
+from core.training.devices import Devices, memory_of_one
 from core.training.dial import _body_parameters, flops_per_token, open_sizes, sizes_of, suggest
 from tests.core.training.test_trainer import make_inputs
 
@@ -176,7 +176,7 @@ def test_a_batch_that_memory_does_not_hold_is_accumulated() -> None:
 
 @pytest.mark.parametrize(("kind", "of_one"), [("cpu", 250), ("gpu", 1000)])
 def test_devices_of_one_cpu_share_its_memory(kind: Literal["cpu", "gpu"], of_one: int) -> None:
-    assert dial.memory_of_one(Devices("jax", kind, 8, "", 1000, "", processes=2)) == of_one
+    assert memory_of_one(Devices("jax", kind, 8, "", 1000, "", processes=2)) == of_one
 
 
 def test_wider_models_take_a_lower_rate() -> None:

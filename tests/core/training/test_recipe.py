@@ -93,22 +93,25 @@ def test_a_run_that_is_given_more_steps_pauses_less_often() -> None:
 
 
 @pytest.mark.parametrize(
-    ("rows", "accumulated", "batch", "devices", "parts"),
+    ("rows", "accumulated", "batch", "devices", "room", "parts"),
     [
-        (8, 1, 8, 1, 1),
-        (8, 4, 64, 2, 4),
-        (32, 1, 256, 1, 8),  # Planned for 8 devices, resumed on one.
-        (32, 1, 256, 3, 1),  # Can't be shared out: refused as it is set.
-        (8, 4, 32, 16, 1),  # Planned for one, resumed on 16.
-        (8, 4, 48, 4, 4),
-        (8, 1, 40, 2, 4),
+        (8, 1, 8, 1, 0, 1),
+        (8, 4, 64, 2, 0, 4),
+        (32, 1, 256, 1, 0, 8),  # Planned for 8 devices, resumed on one.
+        (32, 1, 256, 1, 100, 4),
+        (32, 1, 256, 1, 256, 1),
+        (32, 1, 256, 3, 0, 1),  # Can't be shared out: refused as it is set.
+        (8, 4, 32, 16, 0, 1),  # Planned for one, resumed on 16.
+        (8, 4, 48, 4, 0, 4),
+        (8, 1, 40, 2, 0, 4),
     ],
 )
-def test_other_devices_take_no_more_rows_at_once(
-    rows: int, accumulated: int, batch: int, devices: int, parts: int
+def test_other_devices_take_no_more_rows_at_once_than_they_have_room_for(
+    rows: int, accumulated: int, batch: int, devices: int, room: int, parts: int
 ) -> None:
     config = _config(per_replica_batch_size=rows, gradient_accumulation_steps=accumulated)
-    assert recipe.accumulation_steps(config, batch, devices) == parts
+    found = recipe.accumulation_steps(config, batch, devices, lambda rows: rows <= room)
+    assert found == parts
 
 
 def test_max_train_examples_limits_the_rows() -> None:
