@@ -249,10 +249,12 @@ def test_two_threads_fetch_the_same_shards(
     name = "dataset-0-1.tfrecord"
     MemoryFileSystem().pipe_file("/fetched/twice/train/" + name, b"content")
     get_file, both = MemoryFileSystem.get_file, threading.Barrier(2, timeout=10)
+    reading = threading.Lock()
 
     def get_together(self: MemoryFileSystem, *places: str) -> None:
         both.wait()
-        get_file(self, *places)
+        with reading:  # A file in memory has one position for all who read it.
+            get_file(self, *places)
         both.wait()
 
     monkeypatch.setattr(MemoryFileSystem, "get_file", get_together)
