@@ -9,6 +9,7 @@ from typing import Any
 import gradio as gr
 
 from core.demo import MODEL_VARIABLE, MOST_NEW_TOKENS, Demo
+from core.inference import read_out
 from ui import present
 from ui.parts import asking, markup
 from ui.parts.examples import general_examples
@@ -169,6 +170,6 @@ def _offer_writing(demo: Demo) -> None:
         """Lets the model write."""
         options = {"temperature": temperature, "top_k": top_k, "top_p": top_p, "seed": seed}
         stream = demo.generate("", prompt, max_new_tokens=max_new_tokens, **options)
-        return asking.read_out(stream)
+        return read_out(stream)
 
     asking.offer(generate, at_once=_WRITERS // 2)

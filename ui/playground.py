@@ -11,6 +11,7 @@ import gradio as gr
 
 from core.errors import StudioError
 from core.events import Reporter
+from core.inference import read_out
 from core.models.finding import find_model, must_be_fetched
 from core.playground import PlaygroundClient
 from core.workspace import Workspace
@@ -154,7 +155,7 @@ def _offer_to_programs(client: PlaygroundClient) -> None:
         """Lets a model of the workspace write."""
         options = {"temperature": temperature, "top_k": top_k, "top_p": top_p, "seed": seed}
         stream = client.generate(model, prompt, max_new_tokens=max_new_tokens, **options)
-        return asking.read_out(stream)
+        return read_out(stream)
 
     def perplexity(model: str, text: str) -> dict[str, Any]:
         """Says how well a model of the workspace knows a text, token by token."""

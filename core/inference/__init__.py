@@ -7,7 +7,7 @@ Importing this imports no engine.
 from core.config import DTYPES, Dtype
 from core.inference.generation import generate, generate_stream
 from core.inference.masks import FillMask, fill_mask, fills_masks
-from core.inference.models import stay_on_cpu
+from core.inference.models import read_out, stay_on_cpu
 from core.inference.scoring import perplexity, perplexity_stream
 from core.inference.warming import prepare
 from core.models.finding import find_model
@@ -24,5 +24,6 @@ __all__ = [
     "perplexity",
     "perplexity_stream",
     "prepare",
+    "read_out",
     "stay_on_cpu",
 ]

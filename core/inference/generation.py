@@ -25,6 +25,7 @@ from core.inference.models import (
     keep,
     load_model,
     load_tokenizer,
+    read_out,
     read_suitable,
 )
 from core.inference.precision import choose_dtype
@@ -99,11 +100,7 @@ def generate(
         workspace=workspace,
         dtype=dtype,
     )
-    while True:
-        try:
-            next(stream)
-        except StopIteration as end:
-            return dict(end.value)
+    return read_out(stream)
 
 
 def generate_stream(

@@ -9,7 +9,7 @@ import os
 import sys
 import threading
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from weakref import WeakValueDictionary
@@ -142,6 +142,15 @@ def load_tokenizer(folder: Path, vocab_size: int) -> StudioTokenizer:
             fix="put the tokenizer there that the model was trained with",
         )
     return tokenizer
+
+
+def read_out(stream: Generator[Any, None, dict[str, Any]]) -> dict[str, Any]:
+    """Lets what answers in parts go on to its end, and returns what came of it."""
+    while True:
+        try:
+            next(stream)
+        except StopIteration as end:
+            return dict(end.value)
 
 
 def check_finite(numbers: NDArray[np.floating[Any]], folder: Path) -> None:

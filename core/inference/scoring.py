@@ -25,7 +25,7 @@ from core.config import Dtype
 from core.errors import ConfigError
 from core.inference.generation import Writer
 from core.inference.masks import MOST_TOKENS_AT_ONCE, FillMask
-from core.inference.models import keep, read_suitable
+from core.inference.models import keep, read_out, read_suitable
 from core.models.finding import find_model
 from core.tokenizer import StudioTokenizer
 from core.workspace import Workspace
@@ -71,12 +71,7 @@ def perplexity(
         TokenizerError: The checkpoint has no tokenizer, or an encoder's no mask token.
         HubError: The Hub has no such model, or can't be reached.
     """
-    stream = perplexity_stream(model, text, workspace=workspace, dtype=dtype)
-    while True:
-        try:
-            next(stream)
-        except StopIteration as end:
-            return dict(end.value)
+    return read_out(perplexity_stream(model, text, workspace=workspace, dtype=dtype))
 
 
 def perplexity_stream(

@@ -114,7 +114,7 @@ def suggest(
         for size, one in inputs.items()
         if _is_held(config, one.architecture, 1, row_length, memory_bytes)
     }
-    size = _choose_size(reads, held or inputs)
+    wished, size = _choose_size(reads, inputs), _choose_size(reads, held or inputs)
     wanted, read = budgets[size], reads[size]
     _check_a_step_is_read(read, fewest_tokens, hours)
     architecture = inputs[size].architecture
@@ -132,10 +132,8 @@ def suggest(
     assert settled.learning_rate is not None
     seen = _what_is_seen(architecture, read, wanted, hours, flops)
     remarks = _remarks(epochs, wanted, read)
-    if len(held) < len(inputs) and size != _choose_size(reads, inputs):
-        remarks.append(_too_large(_choose_size(reads, inputs), memory_bytes))
-    elif not held:
-        remarks.append(_too_large(size, memory_bytes))
+    if wished not in held:
+        remarks.append(_too_large(wished, memory_bytes))
     settings: dict[str, tuple[Any, str]] = {
         "size": (size, f"{seen}, the nearest to {TOKENS_PER_PARAMETER} that there is."),
         "per_replica_batch_size": (part, _why_batch(part, replicas, accumulated)),

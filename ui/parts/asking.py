@@ -363,14 +363,5 @@ def offer(function: Callable[..., Any], *, at_once: int) -> None:
     )
 
 
-def read_out(stream: Generator[str, None, Any]) -> dict[str, Any]:
-    """Lets a model write to the end and returns what came of it."""
-    while True:
-        try:
-            next(stream)
-        except StopIteration as end:
-            return dict(end.value)
-
-
 def _picked(event: gr.EventData) -> str:
     return str(event._data["sentence"])
