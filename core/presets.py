@@ -202,6 +202,7 @@ _FAST_TRAINING = Preset(
         "optimizer": "muon",
         "learning_rate": None,
         "adam_learning_rate_ratio": 0.5,
+        "muon_momentum": 0.9,
         "lr_scheduler_type": "linear",
         "weight_decay": 0.01,
         "adam_beta1": 0.9,
@@ -214,7 +215,7 @@ _FAST_TRAINING = Preset(
         "output_bias": "log_frequency",
         **_NO_DROPOUT,
     },
-    {family: {"mlm_probability": 0.3} for family in ("roberta", "bert", "modernbert")},
+    {family: {"mlm_probability": 0.4} for family in ("roberta", "bert", "modernbert")},
 )
 TRAINING_PRESETS = {"fast": _FAST_TRAINING, "classic": _CLASSIC_TRAINING, "flax": _FLAX_TRAINING}
 

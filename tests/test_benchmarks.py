@@ -150,3 +150,16 @@ def test_the_times_to_a_loss_say_what_ran_and_who_never_came_to_its_rate() -> No
     assert text.count("warm-up") == 1
     assert "flax did 1,000 steps, and its published warm-up takes 1,000" in text
     assert "50% of its peak" in text
+
+
+def test_the_step_of_a_gpu_is_timed_beside_its_peer(tmp_path: Path) -> None:
+    pytest.importorskip("torch", reason="needs PyTorch: pip install torch==2.13.0")
+    asked = ["--device", "cpu", "--size", "tiny", "--lengths", "32", "--tokens", "256"]
+    asked += ["--vocab-size", "100", "--steps", "2", "--rounds", "1"]
+    command = [sys.executable, "-m", "benchmarks.gpu.train_step", *asked]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-2000:]
+    found = json.loads(done.stdout.splitlines()[-1])
+    assert found["shapes"]["batch"] == 8
+    assert found["tokens_per_second"].keys() == {"ours", "torch"}
+    assert min(found["tokens_per_second"].values()) > 0

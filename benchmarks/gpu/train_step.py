@@ -160,13 +160,13 @@ def measure_ours(shapes: Shapes) -> dict[str, float]:
     objective = MaskedLanguageModel(shapes.length, 0.15, _MASK_ID, shapes.vocab_size, special)
     rows = make_rows(shapes)
 
-    def prepare(number: int) -> Any:
-        return engine.put(objective.batch(rows, seed=0, step=number), number)
+    def prepare(numbers: range) -> list[Any]:
+        return [engine.put(objective.batch(rows, seed=0, step=one), one) for one in numbers]
 
     with Feeder(prepare, 0, _WARM_UP_STEPS + shapes.steps) as feeder:
         return measure(
             shapes,
-            step=lambda: engine.train_step(feeder.next()),
+            step=lambda: engine.train_steps([feeder.next()]),
             wait=lambda loss: engine.fetch([loss]),
         )
 

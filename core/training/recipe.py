@@ -25,9 +25,8 @@ _LOGS_IN_A_RUN = 200
 # Weights, gradients and AdamW's two slots, each in float32.
 _BYTES_PER_PARAMETER = 4 * 4
 
-# Peak learning rates at a width, and whether they fall with it.
-_RATES = {"muon": (8e-3, True), "adamw": (1e-3, True), "adafactor": (5e-3, False)}
-_WIDTH_OF_RATES = 256
+# Peak learning rates up to a width, from which on they fall with it; None: they don't.
+_RATES = {"muon": (8e-3, 160), "adamw": (1e-3, 256), "adafactor": (5e-3, None)}
 
 ScheduleKind = Literal["linear", "cosine", "constant", "warmup_stable_decay"]
 
@@ -240,13 +239,13 @@ def settle_learning_rate(config: TrainConfig, width: int) -> TrainConfig:
         width: Of the model's hidden states.
 
     Source: Yang et al., "Tensor Programs V", https://arxiv.org/abs/2203.03466, table 3; the rates
-        at a width of 256 are those of docs/recipe.md.
+        are those of docs/recipe.md.
     """
     if config.learning_rate is not None:
         return config
-    rate, by_width = _RATES[config.optimizer]
-    if by_width:
-        rate *= min(1.0, _WIDTH_OF_RATES / width)
+    rate, up_to = _RATES[config.optimizer]
+    if up_to is not None:
+        rate *= min(1.0, up_to / width)
     return config.model_copy(update={"learning_rate": rate})
 
 

@@ -200,9 +200,10 @@ def test_warmup_steps_win_over_the_ratio() -> None:
 @pytest.mark.parametrize(
     ("values", "width", "rate"),
     [
-        ({}, 256, 8e-3),
         ({}, 128, 8e-3),
-        ({}, 1024, 2e-3),
+        ({}, 256, 5e-3),
+        ({}, 1024, 1.25e-3),
+        ({"optimizer": "adamw"}, 256, 1e-3),
         ({"optimizer": "adamw"}, 512, 5e-4),
         ({"optimizer": "adafactor"}, 1024, 5e-3),
         ({"learning_rate": 0.1}, 1024, 0.1),
