@@ -28,6 +28,7 @@ from core.training.engine import (
     variables_by_path,
 )
 from core.training.mesh import DeviceMesh, to_devices, to_host
+from core.training.optimizers import KerasSchedule, schedule_of
 
 Array = Any
 TrainStep = Callable[["TrainState", Mapping[str, Array]], "tuple[TrainState, Array]"]
@@ -88,7 +89,7 @@ class JaxEngine:
 
     def train_steps(self, batches: Sequence[Mapping[str, Array]]) -> Array:
         """Does several steps in one execution and returns their losses, (steps,)."""
-        self._state, losses = self._train(self._state, list(batches))
+        self._state, losses = self._train(self._state, list(batches), self._schedule)
         self._wait_for_room(losses)
         return losses
 
@@ -146,8 +147,10 @@ class JaxEngine:
         shardings = None if self._mesh is None else self._shardings()
         if self.optimizer is not None:
             step = make_train_step(self.model, self.optimizer, self._parts)
+            schedule = schedule_of(self.optimizer)
+            self._schedule = self._put_whole(np.array(schedule.schedule.numbers, np.float32))
             self._train = jax.jit(
-                within(make_train_steps(step)), donate_argnums=0, out_shardings=shardings
+                within(make_train_steps(step, schedule)), donate_argnums=0, out_shardings=shardings
             )
         whole = None if self._mesh is None else self._mesh.whole()
         self._evaluate = jax.jit(within(make_evaluate_step(self.model)), out_shardings=whole)
@@ -200,17 +203,24 @@ class JaxEngine:
             self._in_flight.popleft().block_until_ready()
 
 
-def make_train_steps(step: TrainStep) -> Callable[..., tuple[TrainState, Array]]:
-    """Returns several steps as one: a state and a list of batches to the next state and losses."""
+def make_train_steps(
+    step: TrainStep, schedule: KerasSchedule
+) -> Callable[..., tuple[TrainState, Array]]:
+    """Returns several steps as one.
+
+    A state, a list of batches, and the schedule's numbers make the next state and the losses. The
+    program is the same for other numbers, so that it needn't be compiled for them.
+    """
 
     def train_steps(
-        state: TrainState, batches: list[Mapping[str, Array]]
+        state: TrainState, batches: list[Mapping[str, Array]], numbers: Array
     ) -> tuple[TrainState, Array]:
-        if len(batches) == 1:
-            state, loss = step(state, batches[0])
-            return state, loss[None]
-        stacked = jax.tree.map(lambda *arrays: jnp.stack(arrays), *batches)
-        return jax.lax.scan(step, state, stacked)
+        with schedule.given(numbers):
+            if len(batches) == 1:
+                state, loss = step(state, batches[0])
+                return state, loss[None]
+            stacked = jax.tree.map(lambda *arrays: jnp.stack(arrays), *batches)
+            return jax.lax.scan(step, state, stacked)
 
     return train_steps
 

@@ -6,7 +6,8 @@ class here and another line in `create_optimizer`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import keras
@@ -24,9 +25,25 @@ class KerasSchedule(keras.optimizers.schedules.LearningRateSchedule):
     def __init__(self, schedule: LearningRateSchedule) -> None:
         super().__init__()
         self.schedule = schedule
+        self._numbers: Tensor = None
 
     def __call__(self, step: Tensor) -> Tensor:
-        return self.schedule.at(ops.cast(step, "float32"), ops)
+        return self.schedule.at(ops.cast(step, "float32"), ops, self._numbers)
+
+    @contextmanager
+    def given(self, numbers: Tensor) -> Iterator[None]:
+        """Computes with the schedule's numbers as a program is given them.
+
+        A program that holds them would have to be compiled anew for each number of steps.
+
+        Args:
+            numbers: `LearningRateSchedule.numbers`, float32 (6,).
+        """
+        self._numbers = numbers
+        try:
+            yield
+        finally:
+            self._numbers = None
 
     def get_config(self) -> dict[str, Any]:
         return {"schedule": self.schedule}
@@ -337,6 +354,13 @@ def _on_one_tensorflow_device() -> bool:
     import tensorflow as tf
 
     return bool(tf.distribute.get_strategy().num_replicas_in_sync == 1)
+
+
+def schedule_of(optimizer: keras.optimizers.Optimizer) -> KerasSchedule:
+    """Returns the schedule that `create_optimizer` gave an optimizer."""
+    schedule = optimizer._learning_rate  # `learning_rate` is what it comes to at this step.
+    assert isinstance(schedule, KerasSchedule)
+    return schedule
 
 
 def create_optimizer(

@@ -54,30 +54,47 @@ class LearningRateSchedule:
     extended_rate: float = 0.0
     decay_ratio: float = 0.2
 
-    def at(self, step: Any, ops: ModuleType = np) -> Any:
+    @property
+    def numbers(self) -> tuple[float, ...]:
+        """All in which schedules of one kind differ, as `at` takes it."""
+        start = max(self.warmup_steps, self.extended_at)
+        return (
+            self.peak,
+            float(self.warmup_steps),
+            self.extended_rate if self.extended_at else self.peak,
+            float(start),
+            float(max(1, self.num_train_steps - start)),
+            self.decay_ratio,
+        )
+
+    def at(self, step: Any, ops: ModuleType = np, numbers: Any = None) -> Any:
         """Returns the rate of the update that follows `step` finished ones.
 
         Args:
             step: A number, or a tensor of `ops`.
             ops: numpy or `keras.ops`: one formula for the log and for the compiled step.
+            numbers: `numbers` as a tensor (6,), which a compiled step can be given and needn't
+                hold; None: this schedule's.
 
         Source: transformers' `get_linear_schedule_with_warmup`, `get_cosine_schedule_with_warmup`
             and `get_constant_schedule_with_warmup`, which the presets' originals use;
             warmup_stable_decay: https://arxiv.org/abs/2404.06395, section 4.
         """
-        start = max(self.warmup_steps, self.extended_at)
-        peak = self.extended_rate if self.extended_at else self.peak
-        warmup = self.peak * step / max(1, self.warmup_steps)
-        progress = ops.clip((step - start) / max(1, self.num_train_steps - start), 0.0, 1.0)
-        return ops.where(step < self.warmup_steps, warmup, peak * self._decay(progress, ops))
+        peak, warmup_steps, later_peak, start, steps, decay_ratio = (
+            self.numbers if numbers is None else numbers
+        )
+        warmup = peak * step / ops.maximum(warmup_steps, 1.0)
+        progress = ops.clip((step - start) / steps, 0.0, 1.0)
+        later = later_peak * self._decay(progress, decay_ratio, ops)
+        return ops.where(step < warmup_steps, warmup, later)
 
-    def _decay(self, progress: Any, ops: ModuleType) -> Any:
+    def _decay(self, progress: Any, decay_ratio: Any, ops: ModuleType) -> Any:
         if self.kind == "linear":
             return 1.0 - progress
         if self.kind == "cosine":
             return 0.5 * (1.0 + ops.cos(np.pi * progress))
         if self.kind == "warmup_stable_decay":
-            return ops.minimum((1.0 - progress) / self.decay_ratio, 1.0)
+            return ops.minimum((1.0 - progress) / decay_ratio, 1.0)
         return ops.ones_like(progress)
 
 

@@ -160,6 +160,10 @@ def singular_values():
     update = keras.ops.convert_to_numpy(orthogonalise(keras.ops.convert_to_tensor(matrices)))
     return np.linalg.svd(update, compute_uv=False).ravel().tolist()
 
+def program(engine):
+    batches = [engine.put(BATCHES(0), 0)]
+    return engine._train.lower(engine._state, batches, engine._schedule).as_text()
+
 muon = engine_of(optimizer="muon")
 plain, half = engine_of(), engine_of(policy="mixed_bfloat16")
 results = {
@@ -186,6 +190,11 @@ results = {
     "lookup": lookup(),
     "rates": rates(),
 }
+if keras.config.backend() == "jax":
+    other = engine_of(learning_rate=1e-3, warmup_steps=7)
+    results["another_rate"] = train(other, 0, 20)
+    results["one_program"] = program(plain) == program(other)
+    results["another_program"] = program(plain) == program(engine_of(weight_decay=0.2))
 print(json.dumps(results))
 """
 
@@ -222,6 +231,13 @@ def test_a_batch_in_parts_has_the_loss_and_the_gradient_of_the_whole(
 def test_several_steps_in_one_execution_are_the_same_steps(engine: str) -> None:
     results = _results(engine)
     assert np.allclose(results["in_one_go"], results["plain"], rtol=0, atol=1e-5)
+
+
+def test_another_learning_rate_is_no_other_program_to_compile() -> None:
+    results = _results("jax")
+    assert results["one_program"]
+    assert not results["another_program"]
+    assert not np.allclose(results["another_rate"], results["plain"], rtol=0, atol=1e-3)
 
 
 @pytest.mark.parametrize("engine", ENGINES)
