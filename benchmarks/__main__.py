@@ -75,7 +75,7 @@ def render(found: dict[str, dict[str, dict[str, Any]]]) -> str:
 
     Args:
         found: For each machine, by its description, for each section by its name: `body`, `when`,
-            `minutes`, `load`, `packages`.
+            `minutes`, `load` (None: nobody looked), `packages`.
     """
     parts = [
         "# Benchmarks",
@@ -92,12 +92,16 @@ def render(found: dict[str, dict[str, dict[str, Any]]]) -> str:
                 parts += [
                     f"### {SECTIONS[name][0]}",
                     one["body"],
-                    f"*{one['when']} UTC, {one['minutes']:.0f} minutes; the machine's load over "
-                    f"the last quarter of an hour was {one['load']:.1f}"
+                    f"*{one['when']} UTC, {one['minutes']:.0f} minutes"
+                    + _load_note(one["load"])
                     + ("" if one["packages"] == packages else f"; {one['packages']}")
                     + ".*",
                 ]
     return "\n\n".join(parts) + "\n"
+
+
+def _load_note(load: float | None) -> str:
+    return "" if load is None else f"; its load over the last quarter of an hour was {load:.1f}"
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

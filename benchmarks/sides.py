@@ -94,8 +94,12 @@ def answer_if_asked(options: argparse.Namespace, sides: Mapping[str, Prepare]) -
     return True
 
 
-def describe_machine() -> str:
-    """Says what this runs on."""
+def describe_machine(device: str = "cpu") -> str:
+    """Says what this runs on; the GPU's name comes first where that is what computes."""
+    if device == "gpu":
+        query = ["nvidia-smi", "--query-gpu=name", "--format=csv,noheader", "--id=0"]
+        name = subprocess.run(query, stdout=subprocess.PIPE, text=True, check=True).stdout.strip()
+        return f"{name}, {describe_machine()}"
     try:
         with open("/proc/cpuinfo") as file:
             names = [line.split(":")[1].strip() for line in file if line.startswith("model name")]

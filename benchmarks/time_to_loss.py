@@ -149,7 +149,7 @@ def compare(corpus: str, options: argparse.Namespace) -> dict[str, Any]:
     """Runs the peers and ours in turn, says how they compare, and returns the figures."""
     rows = f"batch {options.batch} x {LENGTH}, vocabulary {VOCAB_SIZE}"
     print(f"{corpus}: RoBERTa {options.size}, {rows}, {options.minutes:g} minutes a peer; "
-          f"{describe_machine()}", flush=True)  # fmt: skip
+          f"{describe_machine(options.device)}", flush=True)  # fmt: skip
     peers: dict[str, Curve] = {}
     ours: dict[float, Curve] = {}
     modes: dict[float, Mode] = {}
