@@ -24,6 +24,8 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import IO, Any, Literal
 
+import orjson
+
 from core.config import CorpusConfig
 from core.corpus.columns import choose_text_column, no_such_column, string_columns
 from core.errors import ConfigError, CorpusError
@@ -385,12 +387,24 @@ def _json_rows(file: TextFile, lines: Iterator[str]) -> Iterator[tuple[int, dict
         if not line.strip():
             continue
         try:
-            row = json.loads(line)
+            row = _parse_json(line)
         except (ValueError, RecursionError) as error:
             raise _not_json(file, number, str(error)) from error
         if not isinstance(row, dict):
             raise _not_json(file, number, f"a {type(row).__name__}")
         yield number, row
+
+
+def _parse_json(line: str) -> Any:
+    """Returns what a line of JSON says.
+
+    orjson takes a third of the time. It refuses what Python writes beside the standard, such as NaN
+    and halves of a surrogate pair, and doesn't word errors as Python does.
+    """
+    try:
+        return orjson.loads(line)
+    except orjson.JSONDecodeError:
+        return json.loads(line)
 
 
 def _not_json(file: TextFile, number: int, received: str) -> CorpusError:

@@ -233,7 +233,8 @@ class Batcher:
 
     def add(self, document: str) -> Iterator[list[Part]]:
         """Takes a document in and yields the batches that are full then."""
-        for part in self._cut(document):
+        short = len(document) <= self._part_characters and not self._encoder.marks_sentences
+        for part in (Part(document),) if short else self._cut(document):
             self._parts.append(part)
             self._size += len(part.text)
             if self._size >= self._batch_characters:

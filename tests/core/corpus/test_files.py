@@ -218,6 +218,14 @@ def test_nulls_and_missing_values_are_blank(tmp_path: Path) -> None:
     assert read(tmp_path / "a.parquet") == ["one", ""]
 
 
+def test_json_may_hold_what_python_writes_beside_the_standard(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    lines = ['{"score": NaN, "text": "one"}', '{"n": 1e999, "text": "tw\\ud83d"}']
+    lines += ['{"n": 123456789012345678901234567890, "text": "\\u00e9"}']
+    path.write_text("\n".join(lines) + "\n")
+    assert read(path) == ["one", "tw\ud83d", "é"]
+
+
 def test_a_line_that_is_no_json_object_is_named(tmp_path: Path) -> None:
     for line in ('{"text": "tw', '["one"]', '"one"'):
         (tmp_path / "a.jsonl").write_text('{"text": "one"}\n\n' + line + "\n")
