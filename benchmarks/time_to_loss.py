@@ -153,17 +153,26 @@ def compare(corpus: str, options: argparse.Namespace) -> dict[str, Any]:
     peers: dict[str, Curve] = {}
     ours: dict[float, Curve] = {}
     modes: dict[float, Mode] = {}
+    measured: list[Curve] = []
+
+    def note(curve: Curve) -> None:
+        say(curve)
+        measured.append(curve)
+        # Hours of work shall not be lost with the last minute.
+        so_far = json.dumps([asdict(one) for one in measured], indent=1)
+        (options.folder / f"time_to_loss_{corpus}.json").write_text(so_far)
+
     seconds_per_step = time_our_steps(corpus, options)
     for name in options.settings:
         dropout = SETTINGS[name].dropout
         if dropout not in modes:
             modes[dropout] = Mode(**ask_peer("mode", corpus, name, options))
         peers[name] = run_peer(corpus, name, modes[dropout], options)
-        say(peers[name])
+        note(peers[name])
         share = SETTINGS[name].share
         if share not in ours:
             ours[share] = run_ours(corpus, share, *seconds_per_step, options)
-            say(ours[share])
+            note(ours[share])
     rows = []
     for kind, names in (
         ("(a) flax", [name for name in peers if name in PUBLISHED]),
@@ -188,7 +197,7 @@ def compare(corpus: str, options: argparse.Namespace) -> dict[str, Any]:
         )
         print(f"  {rows[-1]}", flush=True)
     published = run_ours(corpus, max(ours), *seconds_per_step, options, preset="classic")
-    say(published)
+    note(published)
     curves = [*peers.values(), *ours.values(), published]
     draw(curves, options.folder / f"time_to_loss_{corpus}.png", corpus)
     return {"rows": rows, "curves": [asdict(curve) for curve in curves]}
