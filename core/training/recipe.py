@@ -26,7 +26,11 @@ _LOGS_IN_A_RUN = 200
 _BYTES_PER_PARAMETER = 4 * 4
 
 # Peak learning rates up to a width, from which on they fall with it; None: they don't.
-_RATES = {"muon": (8e-3, 160), "adamw": (1e-3, 256), "adafactor": (5e-3, None)}
+_RATES: dict[str, tuple[float, int | None]] = {
+    "muon": (8e-3, 160),
+    "adamw": (1e-3, 256),
+    "adafactor": (5e-3, None),
+}
 
 ScheduleKind = Literal["linear", "cosine", "constant", "warmup_stable_decay"]
 

@@ -102,7 +102,6 @@ def train(config: TrainConfig, workspace: Workspace, reporter: Reporter | None =
     reporter = reporter or Reporter()
     inputs = open_inputs(config, workspace, reporter, resumed=_is_resumed(reporter))
     config = settle_checkpoint(config, workspace)
-    config = recipe.settle_learning_rate(config, inputs.architecture.hidden_size)
     with _run_folder(workspace, reporter) as folder:
         if config.evaluate_only:
             return _evaluate_only(config, inputs, folder, reporter)
@@ -127,7 +126,7 @@ def train(config: TrainConfig, workspace: Workspace, reporter: Reporter | None =
             model = None
             if devices.is_first:
                 model = export_model(
-                    config,
+                    run.config,
                     workspace,
                     inputs,
                     checkpoint=best,
@@ -162,7 +161,8 @@ class TrainingRun:
         reporter: Reporter,
         uploads: Uploads | None = None,
     ) -> None:
-        self._config = config
+        self._has_own_rate = config.learning_rate is not None
+        self._config = recipe.settle_learning_rate(config, inputs.architecture.hidden_size)
         self._inputs = inputs
         self._devices = devices
         self._reporter = reporter
@@ -197,6 +197,7 @@ class TrainingRun:
     def _go_on_from(self, found: Path | None, state: TrainingState) -> None:
         """Sets the run to a checkpoint and its state, or to the first state."""
         if found:
+            self._keep_rate(state)
             check_same_run(state, self._config, self._inputs.fingerprints)
             self._reporter.note(f"Going on from step {state.step}", step=state.step)
             self._reporter.event("resumed", step=state.step)
@@ -231,6 +232,15 @@ class TrainingRun:
         self._clock_started = time.perf_counter()
         self._seconds_before = self._state.seconds
 
+    def _keep_rate(self, state: TrainingState) -> None:
+        """Goes on with the learning rate that was settled at the first start, where it was open.
+
+        What a width comes to may have changed since, with another version.
+        """
+        if not self._has_own_rate:
+            rate = state.config["learning_rate"]
+            self._config = self._config.model_copy(update={"learning_rate": rate})
+
     def _holds(self, rows: int) -> bool:
         """Whether a device has room for so many rows at once, as far as can be told."""
         memory, found = memory_of_one(self._devices), self._inputs.architecture
@@ -240,6 +250,11 @@ class TrainingRun:
             found, count_parameters(found), config, self._plan.row_length
         )
         return memory is None or needed <= memory
+
+    @property
+    def config(self) -> TrainConfig:
+        """The settings, with the learning rate settled."""
+        return self._config
 
     def finish(self) -> Path:
         """Trains to the last step.

@@ -22,6 +22,7 @@ from core.errors import StudioError
 from core.events import FolderReporter, RunStopped, StopMode, read_events
 from core.objectives.mlm import MaskedLanguageModel
 from core.shards.read import open_shards
+from core.training import recipe
 from core.training.batches import EVAL_SEED
 from core.training.checkpoint import Checkpoints, verify
 from core.training.trainer import train
@@ -415,13 +416,28 @@ def extended(engine: str, workspace: Workspace) -> dict[str, Any]:
 
 
 def settled(engine: str, workspace: Workspace) -> dict[str, Any]:
-    """A run that measures at its first start what to compute in, and goes on in another one."""
-    name, config = f"settled-{engine}", config_of(engine, dtype_policy="auto")
+    """A run that settles its precision and rate at its first start, and goes on in another one.
+
+    There the rate for its width is another one, as with another version.
+    """
+    name = f"settled-{engine}"
+    config = config_of(engine, dtype_policy="auto", learning_rate=None)
     assert run(workspace, name, config, stop_at=2) is None
     (state_file,) = (workspace.runs / name / "checkpoints").glob("step-*/training_state.json")
     chosen = json.loads(state_file.read_text())["plan"]["dtype_policy"]
-    assert run(workspace, name, config) is not None
-    return {"chosen": chosen, "notes": messages_of(workspace, name, "note")}
+    rates = dict(recipe._RATES)
+    recipe._RATES[config.optimizer] = (7e-4, None)
+    try:
+        artifact = run(workspace, name, config)
+    finally:
+        recipe._RATES.update(rates)
+    assert artifact is not None
+    return {
+        "chosen": chosen,
+        "notes": messages_of(workspace, name, "note"),
+        "rate": artifact.manifest.config["learning_rate"],
+        "rate_by_width": rates[config.optimizer][0],
+    }
 
 
 def left_for_the_other(engine: str, workspace: Workspace) -> dict[str, Any]:

@@ -219,6 +219,14 @@ def test_the_precision_is_measured_once_and_kept(results: dict[str, Results]) ->
 
 
 @pytest.mark.slow(3)
+def test_a_rate_that_was_left_open_stays_what_it_was_settled_to(
+    results: dict[str, Results],
+) -> None:
+    found = results["tensorflow"]["settled"]
+    assert found["rate"] == found["rate_by_width"]
+
+
+@pytest.mark.slow(3)
 def test_a_stop_in_the_last_validation_costs_nothing(results: dict[str, Results]) -> None:
     late, whole = (
         results["tensorflow"][name] for name in ("stopped_in_the_last_validation", "whole")
