@@ -153,14 +153,13 @@ def compare(corpus: str, options: argparse.Namespace) -> dict[str, Any]:
     peers: dict[str, Curve] = {}
     ours: dict[float, Curve] = {}
     modes: dict[float, Mode] = {}
-    measured: list[Curve] = []
 
     def note(curve: Curve) -> None:
         say(curve)
-        measured.append(curve)
         # Hours of work shall not be lost with the last minute.
-        so_far = json.dumps([asdict(one) for one in measured], indent=1)
-        (options.folder / f"time_to_loss_{corpus}.json").write_text(so_far)
+        so_far = [asdict(one) for one in (*peers.values(), *ours.values())]
+        file = options.folder / f"time_to_loss_{corpus}.json"
+        file.write_text(json.dumps(so_far, indent=1))
 
     seconds_per_step = time_our_steps(corpus, options)
     for name in options.settings:
@@ -197,7 +196,7 @@ def compare(corpus: str, options: argparse.Namespace) -> dict[str, Any]:
         )
         print(f"  {rows[-1]}", flush=True)
     published = run_ours(corpus, max(ours), *seconds_per_step, options, preset="classic")
-    note(published)
+    say(published)
     curves = [*peers.values(), *ours.values(), published]
     draw(curves, options.folder / f"time_to_loss_{corpus}.png", corpus)
     return {"rows": rows, "curves": [asdict(curve) for curve in curves]}

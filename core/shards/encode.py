@@ -15,7 +15,7 @@ Batches can be encoded in several threads: Arrow, numpy and tokenizers let go of
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING
@@ -233,8 +233,7 @@ class Batcher:
 
     def add(self, document: str) -> Iterator[list[Part]]:
         """Takes a document in and yields the batches that are full then."""
-        short = len(document) <= self._part_characters and not self._encoder.marks_sentences
-        for part in (Part(document),) if short else self._cut(document):
+        for part in self._cut(document):
             self._parts.append(part)
             self._size += len(part.text)
             if self._size >= self._batch_characters:
@@ -246,11 +245,13 @@ class Batcher:
             parts, self._parts, self._size = self._parts, [], 0
             yield parts
 
-    def _cut(self, document: str) -> Iterator[Part]:
+    def _cut(self, document: str) -> Iterable[Part]:
         marks = sentence_ends(document) if self._encoder.marks_sentences else []
         if len(document) <= self._part_characters:
-            yield Part(document, marks=tuple(marks))
-            return
+            return (Part(document, marks=tuple(marks)),)
+        return self._parts_of(document, marks)
+
+    def _parts_of(self, document: str, marks: Sequence[int]) -> Iterator[Part]:
         start = 0
         while (place := self._place_to_cut(document, start)) is not None:
             yield Part(document[start:place], start == 0, False, _within(marks, start, place))
