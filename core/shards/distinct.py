@@ -207,8 +207,8 @@ def _as_lists(arrays: Sequence[NDArray], dtype: np.dtype) -> Lists:
     return Lists(np.concatenate([np.empty(0, dtype), *arrays]), counts)
 
 
-# Arrow imports pandas, which takes a third of a second, where it is given or asked for an array of
-# numpy's. So these take and give its buffers.
+# Arrow imports pandas, which takes a third of a second, where it is given a number, or given or
+# asked for an array of numpy's. So these take and give its buffers.
 
 
 def _pieces(text: bytes | Bytes, starts: Places) -> Pieces:
@@ -243,9 +243,12 @@ def _choose(pieces: Pieces, chosen: NDArray[np.bool_]) -> Pieces:
 
 def _find(pieces: Pieces, known: Pieces) -> NDArray[np.int64]:
     """Returns the pieces' numbers among those that are known, -1 where there is none."""
+    import pyarrow as pa
     import pyarrow.compute as pc
 
-    found = pc.fill_null(pc.index_in(pieces, value_set=known), _UNKNOWN)
+    number = pa.py_buffer(np.array([_UNKNOWN], np.int32))
+    unknown = pa.Array.from_buffers(pa.int32(), 1, [None, number])[0]
+    found = pc.fill_null(pc.index_in(pieces, value_set=known), unknown)
     return _numbers(found).astype(np.int64)
 
 

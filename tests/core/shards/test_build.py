@@ -276,6 +276,28 @@ except ShardError as error:
     assert not list(workspace.folder("shards").glob(".*"))
 
 
+def test_nothing_large_is_imported_that_building_can_do_without(
+    config: ShardConfig, workspace: Workspace
+) -> None:
+    code = """
+import sys
+from pathlib import Path
+from core.config import ShardConfig
+from core.shards.build import build
+from core.workspace import Workspace
+build(ShardConfig.model_validate_json(sys.argv[1]), Workspace(Path(sys.argv[2])))
+print(sorted({"pandas", "tensorflow", "jax", "keras"} & {*sys.modules}), "pyarrow" in sys.modules)
+"""
+    result = subprocess.run(
+        [sys.executable, "-c", code, config.model_dump_json(), str(workspace.root)],
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        check=True,
+    )
+    assert result.stdout == "[] True\n"
+
+
 def test_too_little_text_says_how_much_a_row_needs(
     config: ShardConfig, workspace: Workspace, tmp_path: Path
 ) -> None:
