@@ -56,6 +56,11 @@ def whole(weight: Tensor) -> Tensor:
     return engine.whole(ops.convert_to_tensor(weight))
 
 
+def are_spread() -> bool:
+    """Tells whether devices hold a part of each weight, where this is being computed."""
+    return bool(engine.are_spread())
+
+
 def recomputed_layer(layer: Callable[..., Tensor]) -> Callable[..., Tensor]:
     """Returns a layer that keeps only its inputs for the gradient, and computes the rest twice.
 
@@ -200,7 +205,12 @@ def attention(
         weights = weights if seed is None else dropout(weights, rate, seed)
         return ops.einsum("bnlm,bmnd->blnd", weights, value)
 
-    return _joined(engine.recomputed(attend)(query, key, value, bias, seed))
+    if bias is None and seed is None and engine.has_fused_attention(query, key):
+        scale = query.shape[-1] ** -0.5 if scaled else 1.0
+        mixed = engine.fused_attention(query, key, value, scale)
+    else:
+        mixed = engine.recomputed(attend)(query, key, value, bias, seed)
+    return _joined(mixed)
 
 
 def cached_attention(

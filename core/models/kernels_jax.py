@@ -23,6 +23,11 @@ from core.models.constants import (
 
 Tensor = Any
 
+FUSED_ATTENTION = "cudnn"
+
+# The compute capability of the first generation that does.
+_AMPERE = 8.0
+
 
 def dense(inputs: Tensor, kernel: Tensor, bias: Tensor) -> Tensor:
     """Returns `inputs @ kernel + bias` for (T, I), (I, O) and (O,)."""
@@ -94,6 +99,35 @@ def _mix(bits: Tensor) -> Tensor:
     return bits ^ (bits >> np.uint32(LAST_SHIFT))
 
 
+def has_fused_attention(query: Tensor, key: Tensor) -> bool:
+    """Tells whether cuDNN's attention can be had, which writes no weights to memory.
+
+    Only for one device: how a mesh shares it was never tried.
+
+    Args:
+        query: (B, L, N, D).
+        key: (B, M, N, D).
+    """
+    fits = query.shape[1] % 2 == key.shape[1] % 2 == 0 and query.shape[-1] % 8 == 0
+    alone = not jax.sharding.get_abstract_mesh().axis_names
+    return fits and alone and query.dtype == jnp.bfloat16 and has_tensor_cores()
+
+
+def fused_attention(query: Tensor, key: Tensor, value: Tensor, scale: float) -> Tensor:
+    """Returns softmax(scale · q·k) · v in one kernel, (B, L, N, D); see `kernels.attention`."""
+    return jax.nn.dot_product_attention(
+        query, key, value, scale=scale, implementation=FUSED_ATTENTION
+    )
+
+
+def has_tensor_cores() -> bool:
+    """Tells whether what computes is a GPU of NVIDIA's that multiplies bfloat16 in tensor cores."""
+    device = jax.devices()[0]
+    if device.platform != "gpu" or "cuda" not in device.client.platform_version:
+        return False
+    return float(device.compute_capability) >= _AMPERE
+
+
 def recomputed(function: Callable) -> Callable:
     """Returns a function that keeps only its arguments for the gradient, and computes twice.
 
@@ -109,10 +143,15 @@ def recomputed_layer(layer: Callable) -> Callable:
 
 def whole(weight: Tensor) -> Tensor:
     """Puts the parts of a weight together, where the mesh in force spreads weights."""
-    axes = jax.sharding.get_abstract_mesh()
-    if SPREAD_AXIS not in axes.axis_names:
+    if not are_spread():
         return weight
-    return _gathered(weight, part_of(weight.shape, axes.shape[SPREAD_AXIS]))
+    devices = jax.sharding.get_abstract_mesh().shape[SPREAD_AXIS]
+    return _gathered(weight, part_of(weight.shape, devices))
+
+
+def are_spread() -> bool:
+    """Tells whether the mesh in force spreads weights."""
+    return SPREAD_AXIS in jax.sharding.get_abstract_mesh().axis_names
 
 
 def part_of(shape: tuple[int, ...], devices: int) -> PartitionSpec:

@@ -139,6 +139,16 @@ def whole(weight: Tensor) -> Tensor:
     return weight
 
 
+def has_fused_attention(query: Tensor, key: Tensor) -> bool:
+    """Tells whether there is one kernel for all of attention: not here."""
+    return False
+
+
+def are_spread() -> bool:
+    """Tells whether devices hold a part of each weight: never here."""
+    return False
+
+
 def gather_positions(hidden: Tensor, positions: Tensor) -> Tensor:
     """Returns what stands at some positions: (B, L, …) and (B, K) to (B, K, …)."""
     return tf.gather(hidden, positions, batch_dims=1)

@@ -127,6 +127,76 @@ print(json.dumps({
 """
 
 
+# On a GPU the one kernel is cuDNN's, which is nowhere else; here XLA's own stands in for it.
+FUSED = """
+import json
+import jax
+import jax.numpy as jnp
+import numpy as np
+from core.models import kernels, kernels_jax
+
+kernels_jax.FUSED_ATTENTION = "xla"
+cpus, has_tensor_cores = jax.devices(), kernels_jax.has_tensor_cores
+calls = []
+fused = kernels_jax.fused_attention
+kernels_jax.fused_attention = lambda *arguments: calls.append(1) or fused(*arguments)
+
+class Gpu:
+    platform = "gpu"
+    compute_capability = "9.0"
+    class client:
+        platform_version = "PJRT C API cuda 13000"
+
+class Older(Gpu):
+    compute_capability = "7.5"
+
+class OtherMaker(Gpu):
+    compute_capability = "gfx90a"
+    class client:
+        platform_version = "PJRT C API rocm 60300"
+
+keys = jax.random.split(jax.random.key(0), 3)
+def heads(length, dtype=jnp.bfloat16):
+    return [jax.random.normal(key, (2, length, 3, 8), dtype) for key in keys]
+
+def results(query, key, value, scaled=True):
+    def loss(*arguments):
+        mixed = kernels.attention(*arguments, None, 0.0, None, scaled=scaled)
+        return jnp.sum(jnp.sin(mixed.astype(jnp.float32)))
+    every = jax.value_and_grad(loss, (0, 1, 2))(query, key, value)
+    return [np.asarray(one, np.float32) for one in jax.tree.leaves(every)]
+
+def differences(**options):
+    kernels_jax.has_tensor_cores = lambda: False
+    apart = results(*heads(6), **options)
+    kernels_jax.has_tensor_cores = lambda: True
+    together = results(*heads(6), **options)
+    return [float(np.abs(a - b).max()) for a, b in zip(apart, together, strict=True)]
+
+found = {"scaled": differences(), "unscaled": differences(scaled=False), "taken": len(calls)}
+query, key, value = heads(6)
+bias, seed = jnp.zeros((1, 1, 1, 6)), jnp.array([1, 2])
+kernels.attention(query, key, value, bias, 0.0, None)
+kernels.attention(query, key, value, None, 0.1, seed)
+kernels.attention(query[:, :5], key, value, None, 0.0, None)
+kernels.attention(*heads(6, jnp.float32), None, 0.0, None)
+found["not_taken"] = len(calls) - found["taken"]
+found["cores"] = []
+for device in (Gpu, Older, OtherMaker, cpus[0]):
+    jax.devices = lambda: [device]
+    found["cores"].append(has_tensor_cores())
+print(json.dumps(found))
+"""
+
+
+def test_one_kernel_for_attention_does_the_same_where_it_can_be_had() -> None:
+    found = run_on("jax", FUSED)
+    assert found["taken"] == 2
+    assert found["not_taken"] == 0
+    assert max(*found["scaled"], *found["unscaled"]) < 0.03
+    assert found["cores"] == [True, False, False, False]
+
+
 @pytest.mark.parametrize("engine", ENGINES)
 def test_gradients_by_hand_are_right(engine: str) -> None:
     for name, (values, gradients) in run_on(engine, GRADIENTS).items():
