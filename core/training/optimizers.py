@@ -6,14 +6,17 @@ class here and another line in `create_optimizer`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import math
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import keras
 from keras import ops
 
 from core.config import TrainConfig
+from core.models import kernels
 from core.training.recipe import LearningRateSchedule
 
 Tensor = Any
@@ -167,22 +170,43 @@ class Muon(AdamW):
         parts = _side_by_side(self._look_ahead(gradient, variable), self._parts[index])
         self._move(variable, orthogonalise(parts, self.product_dtype), learning_rate)
 
+    def _backend_update_step(
+        self, grads: Sequence[Tensor], variables: Sequence[keras.Variable], learning_rate: Tensor
+    ) -> None:
+        if keras.backend.backend() == "jax" and not kernels.are_spread():
+            rest = partial(self.update_step, learning_rate=learning_rate)
+            self._update_kernels(grads, variables, learning_rate, rest)
+        else:
+            super()._backend_update_step(grads, variables, learning_rate)
+
     def _update_all(
         self, gradients: Sequence[Tensor], variables: Sequence[Any], learning_rate: Tensor
     ) -> None:
-        powers, rest_rate = self._powers(), learning_rate * self.adam_ratio
-        kernels: dict[tuple[int, int], list[tuple[Any, Tensor]]] = {}
+        rest_rate, powers = learning_rate * self.adam_ratio, self._powers()
+        rest = partial(self._fused_update_step, learning_rate=rest_rate, powers=powers)
+        self._update_kernels(gradients, variables, learning_rate, rest)
+
+    def _update_kernels(
+        self,
+        gradients: Sequence[Tensor],
+        variables: Sequence[Any],
+        learning_rate: Tensor,
+        update_other: Callable[[Tensor, Any], None],
+    ) -> None:
+        """Updates kernels of one shape, or its transpose, in the same products."""
+        alike: dict[tuple[int, int], list[tuple[Any, Tensor]]] = {}
         for gradient, variable in zip(gradients, variables, strict=True):
             index = self._get_variable_index(variable)
             if self._velocities[index] is not None:
-                self._fused_update_step(gradient, variable, rest_rate, powers)
+                update_other(gradient, variable)
                 continue
             parts = _side_by_side(self._look_ahead(gradient, variable), self._parts[index])
-            kernels.setdefault(tuple(sorted(parts.shape[1:])), []).append((variable, parts))
-        for members in kernels.values():
-            self._move_together(members, learning_rate)
+            alike.setdefault(tuple(sorted(parts.shape[1:])), []).append((variable, parts))
+        for members in alike.values():
+            for some in _bounded(members, _TOGETHER):
+                self._move_together(some, learning_rate)
 
-    def _move_together(self, members: list[tuple[Any, Tensor]], learning_rate: Tensor) -> None:
+    def _move_together(self, members: Sequence[tuple[Any, Tensor]], learning_rate: Tensor) -> None:
         """Makes kernels of one shape, or its transpose, orthogonal in the same products."""
         wide = [_as_wide(parts) for _, parts in members]
         together = orthogonalise(ops.concatenate(wide, axis=0), self.product_dtype)
@@ -306,6 +330,10 @@ def _parts_of(variable: keras.Variable) -> int:
 # Kernels that hold several matrices side by side, and how many.
 _FUSED_KERNELS = {"qkv": 3, "kv": 2, "gated_up": 2}
 
+# Elements of matrices that are made orthogonal at a time: enough to fill a device, few enough for
+# the copies of them not to be what decides how large a model can be.
+_TOGETHER = 1 << 25
+
 # The quintic iteration's coefficients, and how often it is done.
 # Source: https://kellerjordan.github.io/posts/muon/
 _NEWTON_SCHULZ = (3.4445, -4.7750, 2.0315)
@@ -323,6 +351,22 @@ def _joined(parts: Tensor) -> Tensor:
     """Undoes `_side_by_side`."""
     count, rows, width = parts.shape
     return ops.reshape(ops.transpose(parts, (1, 0, 2)), (rows, count * width))
+
+
+def _bounded(
+    members: Sequence[tuple[Any, Tensor]], most: int
+) -> Iterator[list[tuple[Any, Tensor]]]:
+    """Yields weights with their parts (p, m, n) in groups of so many elements, or of one weight."""
+    group: list[tuple[Any, Tensor]] = []
+    elements = 0
+    for member in members:
+        size = math.prod(member[1].shape)
+        if group and elements + size > most:
+            yield group
+            group, elements = [], 0
+        group.append(member)
+        elements += size
+    yield group
 
 
 def _as_wide(parts: Tensor, shape: Sequence[int] | None = None) -> Tensor:

@@ -22,7 +22,7 @@ from core.errors import CheckpointError
 from core.models.architecture import Architecture
 from core.models.registry import create_model
 from core.objectives.mlm import MaskedLanguageModel
-from core.training import recipe
+from core.training import optimizers, recipe
 from core.training.batches import TrainBatches
 from core.training.devices import select_engine
 from core.training.engine import EngineOptions, create_engine
@@ -160,6 +160,13 @@ def singular_values():
     update = keras.ops.convert_to_numpy(orthogonalise(keras.ops.convert_to_tensor(matrices)))
     return np.linalg.svd(update, compute_uv=False).ravel().tolist()
 
+def one_kernel_at_a_time():
+    together, optimizers._TOGETHER = optimizers._TOGETHER, 1
+    try:
+        return train(engine_of(optimizer="muon"), 0, 20)
+    finally:
+        optimizers._TOGETHER = together
+
 def program(engine):
     batches = [engine.put(BATCHES(0), 0)]
     return engine._train.lower(engine._state, batches, engine._schedule).as_text()
@@ -169,6 +176,7 @@ plain, half = engine_of(), engine_of(policy="mixed_bfloat16")
 results = {
     "plain": train(plain, 0, 20),
     "muon": train(muon, 0, 20),
+    "muon_apart": one_kernel_at_a_time(),
     "muon_velocities": sorted(p for p in muon.read_state() if p.endswith("velocity")),
     "muon_momentums": len([p for p in muon.read_state() if p.endswith("momentum")]),
     "muon_weights": len(muon.model.trainable_variables),
@@ -253,6 +261,12 @@ def test_a_restored_state_goes_on_bit_for_bit_with_dropout(engine: str) -> None:
 @pytest.mark.parametrize("engine", ENGINES)
 def test_muon_goes_on_bit_for_bit_too(engine: str) -> None:
     _check_rewound(_results(engine)["muon_rewound"])
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_kernels_move_the_same_in_the_same_products_and_one_at_a_time(engine: str) -> None:
+    results = _results(engine)
+    assert np.allclose(results["muon"], results["muon_apart"], rtol=0, atol=1e-5)
 
 
 @pytest.mark.parametrize("engine", ENGINES)
