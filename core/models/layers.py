@@ -172,7 +172,8 @@ class NormalWeights(keras.initializers.Initializer):
         if not any(self.stddevs):
             return ops.zeros(shape, dtype=dtype)
         stddevs = np.array(self.stddevs, np.float32)
-        values = self._draw(tuple(shape)) * np.repeat(stddevs, shape[-1] // len(stddevs))
+        values = self._draw(tuple(shape))
+        values *= np.repeat(stddevs, shape[-1] // len(stddevs))
         if self.zero_row is not None:
             values[self.zero_row] = 0
         return ops.convert_to_tensor(values, dtype=dtype)

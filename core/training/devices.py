@@ -264,6 +264,7 @@ def keep_compiled(devices: Devices, folder: Path) -> None:
     if jax.config.jax_compilation_cache_dir is None:
         jax.config.update("jax_compilation_cache_dir", str(folder))
         jax.config.update("jax_compilation_cache_max_size", _COMPILED_BYTES)
+        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
 
 
 def refuse_other_backend(engine: EngineName) -> None:

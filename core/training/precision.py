@@ -25,16 +25,27 @@ _WORTH_IT = 1.25
 def choose_precision(devices: Devices) -> tuple[DtypePolicy, str]:
     """Measures products in both precisions, in turn, and returns the better policy and why.
 
-    It takes some tenths of a second. A TPU computes in bfloat16 anyway.
+    It takes some tenths of a second, and isn't done where the answer is known beforehand.
     """
     if devices.kind == "tpu":
         return "mixed_bfloat16", "bfloat16, which a TPU's units multiply in"
+    if _has_tensor_cores(devices):
+        return "mixed_bfloat16", "bfloat16, which this GPU's tensor cores multiply in"
     if devices.processes > 1 and devices.kind == "cpu":
         return "float32", "float32, since several hosts may differ in what they are fast with"
     ratio = _gain(_SHAPES[devices.kind], _PRODUCTS[devices.kind])
     if ratio >= _WORTH_IT:
         return "mixed_bfloat16", f"bfloat16, in which products were {ratio:.1f} times as fast here"
     return "float32", f"float32: in bfloat16 products were only {ratio:.1f} times as fast here"
+
+
+def _has_tensor_cores(devices: Devices) -> bool:
+    """Tells whether JAX computes on a GPU that was made for bfloat16."""
+    if devices.engine != "jax" or devices.kind != "gpu":
+        return False
+    from core.models import kernels_jax
+
+    return kernels_jax.has_tensor_cores()
 
 
 def _gain(shape: tuple[int, int, int], products: int) -> float:

@@ -52,6 +52,23 @@ print(json.dumps([bool(heard), jax.config.read("jax_cuda_visible_devices")]))
 """
 
 
+_PRECISION = """
+import json
+from core.models import kernels_jax
+from core.training import precision
+from core.training.devices import Devices
+
+measured = []
+precision._gain = lambda *_: measured.append(1) or 1.0
+gpu = Devices("jax", "gpu", 1, "a GPU", None, "asked for")
+chosen = []
+for has_cores in (True, False):
+    kernels_jax.has_tensor_cores = lambda: has_cores
+    chosen.append([*precision.choose_precision(gpu), len(measured)])
+print(json.dumps(chosen))
+"""
+
+
 def _choose(hardware: Hardware, **values: str) -> Choice:
     return choose(TrainConfig(**values), hardware)
 
@@ -369,3 +386,9 @@ def test_what_was_found_is_described() -> None:
         """,
     )
     assert line.startswith("TensorFlow on 1 CPU") and "GiB" in line and "asked for" in line
+
+
+def test_a_gpu_is_measured_only_where_it_was_not_made_for_bfloat16() -> None:
+    made_for_it, other = run_on("jax", _PRECISION)
+    assert made_for_it[0] == "mixed_bfloat16" and "tensor cores" in made_for_it[1]
+    assert (other[0], made_for_it[2], other[2]) == ("float32", 0, 1)
