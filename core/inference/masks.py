@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +19,6 @@ from numpy.typing import NDArray
 from core.config import Dtype
 from core.errors import ConfigError, TokenizerError
 from core.inference.models import (
-    bucket_size,
     check_finite,
     choose_engine,
     keep,
@@ -26,6 +26,7 @@ from core.inference.models import (
     load_tokenizer,
     read_suitable,
 )
+from core.inference.packing import Planner, Shape, Size
 from core.inference.precision import choose_dtype
 from core.models.architecture import Architecture
 from core.models.finding import find_model
@@ -36,26 +37,14 @@ if TYPE_CHECKING:
     import keras
 
 Prediction = dict[str, Any]
-# Buckets of a text's length and of the number of its masks.
-Shape = tuple[int, int]
+Ids = NDArray[np.int32]
 
-# Lengths are padded to powers of two and the middle between them, the number of masks to powers of
-# four, batches to one of three sizes: few shapes are ever compiled, which takes seconds and ten
-# megabytes each time.
-_SHORTEST_BUCKET = 16
 # Of a sentence that is asked by itself.
 _TYPICAL_TOKENS = 32
 # BART's encoder reads the text with its masks, and so does its decoder, one token later.
 _FILLERS = ("encoder", "bart")
-BATCHES = (1, 8, 32)
-# Each of them has a probability for every token of the vocabulary.
-_MOST_MASKS_AT_ONCE = 512
-# Padding included: what attention needs grows with the length, too.
-MOST_TOKENS_AT_ONCE = 32 * 512
 # Of a long list: their probabilities are dropped before those of the next are computed.
 _TEXTS_AT_ONCE = 256
-# What a batch costs however small it is, in tokens: measured on a CPU.
-_TOKENS_BESIDE_A_BATCH = 46
 
 
 def fills_masks(architecture: Architecture | None) -> bool:
@@ -130,7 +119,8 @@ class FillMask:
             )
         self._folder = folder
         self._dtype = dtype
-        self._together = Together(self._score)
+        self.planner = _planner_for(self.architecture)
+        self._together = Together(self._score, self.planner.plan)
 
     def __call__(self, texts: Sequence[str], top_k: int = 5) -> list[Any]:
         """Fills the masks of some texts; see `fill_mask` for what comes back."""
@@ -144,25 +134,24 @@ class FillMask:
             answers += [self._describe(ids, rows, top_k) for ids, rows in pairs]
         return answers
 
-    def probabilities(self, encoded: Sequence[NDArray[np.int32]]) -> list[NDArray[np.float32]]:
+    def probabilities(self, encoded: Sequence[Ids]) -> list[NDArray[np.float32]]:
         """Returns, for each text, what it is filled with: float32 (masks, vocabulary).
 
         Args:
             encoded: Ids int32 (tokens,) with at least one mask, no more than there are positions.
         """
-        return self._together([(self._shape(ids), ids) for ids in encoded])
+        return self._together([(Size(len(ids), len(self._places(ids))), ids) for ids in encoded])
 
-    def prepare(self, length: int, rows: int) -> None:
-        """Compiles the model for so many texts of so many tokens with one mask each.
+    def prepare(self, shape: Shape) -> None:
+        """Compiles the model for a shape, once it is loaded; those who ask needn't wait for that.
 
-        Once the model is loaded, those who ask meanwhile don't have to wait.
+        Args:
+            shape: One of `planner.usual_shapes`.
         """
-        ids = np.full(length, self.architecture.pad_token_id, np.int32)
-        ids[0] = self.tokenizer.mask_id or 0
-        if "_predict" in self.__dict__:
-            self._score(self._shape(ids), [ids] * rows)
-        else:
-            self._together([(self._shape(ids), ids)] * rows)
+        ids = np.array([self.tokenizer.mask_id], np.int32)
+        if "_predict" not in self.__dict__:
+            self._together([(Size(1, 1), ids)])
+        self._score(shape, [[ids]])
 
     @cached_property
     def _predict(self) -> Callable[[Mapping[str, NDArray]], NDArray[np.float32]]:
@@ -182,7 +171,7 @@ class FillMask:
                 field="top_k",
             )
 
-    def _encode(self, text: str) -> NDArray[np.int32]:
+    def _encode(self, text: str) -> Ids:
         """Returns a text's ids, with at least one mask and no more than fit the model."""
         if not isinstance(text, str):
             raise ConfigError(
@@ -212,25 +201,25 @@ class FillMask:
             )
         return ids
 
-    def _shape(self, ids: NDArray[np.int32]) -> Shape:
-        """Returns the buckets of a text: its length, and how many masks it has."""
-        longest = self.architecture.max_seq_length
-        length = bucket_size(len(ids), _SHORTEST_BUCKET, longest, middles=True)
-        return length, min(_next_power_of_four(len(self._places(ids))), length)
-
-    def _places(self, ids: NDArray[np.int32]) -> NDArray[np.intp]:
+    def _places(self, ids: Ids) -> NDArray[np.intp]:
         return np.flatnonzero(ids == self.tokenizer.mask_id)
 
-    def _score(self, shape: Shape, batch: Sequence[NDArray[np.int32]]) -> list[NDArray[np.float32]]:
-        """Returns, for each text, the probabilities at its masks, (masks, vocabulary)."""
-        places = [self._places(ids) for ids in batch]
-        logits = self._predict(_pad(shape, batch, places, self.architecture))
-        found = [_softmax(row[: len(place)]) for row, place in zip(logits, places, strict=False)]
+    def _score(
+        self, shape: Shape, rows: Sequence[Sequence[Ids]]
+    ) -> list[list[NDArray[np.float32]]]:
+        """Returns, for each text of each row, the probabilities at its masks, (masks, V)."""
+        places = [[self._places(ids) for ids in row] for row in rows]
+        logits = self._predict(_pad(shape, rows, places, self.architecture))
+        found = [
+            [_softmax(some) for some in np.split(of_row, np.cumsum(list(map(len, row))))[:-1]]
+            for of_row, row in zip(logits, places, strict=False)
+        ]
         # Where one logit isn't a number, none of the probabilities is.
-        check_finite(np.concatenate([rows[:, 0] for rows in found]), self._folder)
+        first = [some[:, 0] for row in found for some in row]
+        check_finite(np.concatenate(first), self._folder)
         return found
 
-    def _describe(self, ids: NDArray[np.int32], rows: NDArray[np.float32], top_k: int) -> list[Any]:
+    def _describe(self, ids: Ids, rows: NDArray[np.float32], top_k: int) -> list[Any]:
         """Returns the predictions for a text: a list, or for several masks a list of lists."""
         places = self._places(ids)
         single = len(places) == 1
@@ -244,7 +233,7 @@ class FillMask:
         return results[0] if single else results
 
     def _prediction(
-        self, ids: NDArray[np.int32], place: int, token: int, score: float, single: bool
+        self, ids: Ids, place: int, token: int, score: float, single: bool
     ) -> Prediction:
         """Fills in one token. Special tokens are left out, but not beside other masks."""
         filled = ids.copy()
@@ -296,30 +285,36 @@ def _compile_jax(model: keras.Model) -> Callable[[Mapping[str, NDArray]], NDArra
 class Together:
     """Computes together what several threads ask for at the same time.
 
-    Whoever finds nobody computing computes for others who wait, with texts that are not larger: as
-    many as make the most of a batch, at most 32. Meanwhile the next ones gather. No one waits for
-    others to come.
+    Whoever finds nobody computing computes for others who wait, too: as many as make the most of a
+    batch. Meanwhile the next ones gather. No one waits for others to come.
 
     Args:
-        compute: Takes a shape and texts of that shape, and returns an answer for each.
+        compute: Takes a shape and the texts of each row, and returns an answer for each.
+        plan: Takes the sizes of the texts that wait, and returns a shape and the numbers of those
+            that go into each row, the first one's among them.
     """
 
-    def __init__(self, compute: Callable[[Shape, list[Any]], Sequence[Any]]) -> None:
+    def __init__(
+        self,
+        compute: Callable[[Shape, list[list[Any]]], Sequence[Sequence[Any]]],
+        plan: Callable[[list[Size]], tuple[Shape, list[list[int]]]],
+    ) -> None:
         self._compute = compute
+        self._plan = plan
         self._computing = threading.Lock()
         self._changing = threading.Lock()
         self._waiting: list[_Waiting] = []
 
-    def __call__(self, texts: Sequence[tuple[Shape, Any]]) -> list[Any]:
+    def __call__(self, texts: Sequence[tuple[Size, Any]]) -> list[Any]:
         """Returns an answer for each text."""
-        mine = [_Waiting(shape, text) for shape, text in texts]
+        mine = [_Waiting(size, text) for size, text in texts]
         with self._changing:
             self._waiting += mine
         try:
             for one in mine:
                 with self._computing:
                     if not one.is_done:
-                        self._compute_batch(self._take(one))
+                        self._compute_batch(*self._take(one))
                 if one.error is not None:
                     raise one.error
         finally:
@@ -332,89 +327,78 @@ class Together:
         with self._changing:
             self._waiting = [one for one in self._waiting if id(one) not in gone]
 
-    def _take(self, first: _Waiting) -> list[_Waiting]:
-        """Takes one that waits, and those behind and before it that go with it."""
+    def _take(self, first: _Waiting) -> tuple[Shape, list[list[_Waiting]]]:
+        """Takes one that waits, and those that go with it."""
         with self._changing:
-            fitting = [one for one in self._waiting if one is not first and one.fits(first.shape)]
-            # The largest first, which leave the least padding.
-            fitting.sort(key=lambda one: one.shape, reverse=True)
-            batch = [first, *fitting][: _best_number(first.shape, 1 + len(fitting))]
-            taken = set(map(id, batch))
+            waiting = [first, *(one for one in self._waiting if one is not first)]
+            shape, rows = self._plan([one.size for one in waiting])
+            batch = [[waiting[number] for number in row] for row in rows]
+            taken = {id(one) for row in batch for one in row}
             self._waiting = [one for one in self._waiting if id(one) not in taken]
-        return batch
+        return shape, batch
 
-    def _compute_batch(self, batch: list[_Waiting]) -> None:
+    def _compute_batch(self, shape: Shape, batch: list[list[_Waiting]]) -> None:
+        every = list(chain.from_iterable(batch))
         try:
-            answers = self._compute(batch[0].shape, [one.text for one in batch])
-            for one, answer in zip(batch, answers, strict=True):
+            answers = self._compute(shape, [[one.text for one in row] for row in batch])
+            for one, answer in zip(every, chain.from_iterable(answers), strict=True):
                 one.answer = answer
         except Exception as error:  # noqa: BLE001 -- each of those who wait is told
-            for one in batch:
+            for one in every:
                 one.error = error
-        for one in batch:
+        for one in every:
             one.is_done = True
 
 
 class _Waiting:
     """A text that waits for its answer."""
 
-    def __init__(self, shape: Shape, text: Any) -> None:
-        self.shape = shape
+    def __init__(self, size: Size, text: Any) -> None:
+        self.size = size
         self.text = text
         self.answer: Any = None
         self.error: Exception | None = None
         self.is_done = False
 
-    def fits(self, shape: Shape) -> bool:
-        """Returns whether the text has room in a shape."""
-        return self.shape[0] <= shape[0] and self.shape[1] <= shape[1]
+
+def _planner_for(architecture: Any) -> Planner:
+    """Returns what chooses the batches of a model."""
+    width, layers = architecture.hidden_size, architecture.num_hidden_layers
+    return Planner(
+        longest=architecture.max_seq_length,
+        # The head's part in it, beside what a token costs in the layers.
+        mask_cost=architecture.vocab_size / (12 * width * layers),
+        shares_rows=architecture.kind == "encoder",
+    )
 
 
 def _pad(
     shape: Shape,
-    batch: Sequence[NDArray[np.int32]],
-    places: Sequence[NDArray[np.intp]],
+    rows: Sequence[Sequence[Ids]],
+    places: Sequence[Sequence[NDArray[np.intp]]],
     architecture: Any,
-) -> dict[str, NDArray[np.int32]]:
-    """Returns the model's inputs, padded to a bucket in each dimension."""
-    rows = _padded_rows(len(batch))
-    length, masks = shape
-    input_ids = np.full((rows, length), architecture.pad_token_id, np.int32)
-    attention_mask = np.zeros((rows, length), np.int32)
-    masked_positions = np.zeros((rows, masks), np.int32)
-    # A row of nothing but padding would attend to nothing at all.
-    attention_mask[:, 0] = 1
-    for row, (ids, place) in enumerate(zip(batch, places, strict=True)):
-        input_ids[row, : len(ids)] = ids
-        attention_mask[row, : len(ids)] = 1
-        masked_positions[row, : len(place)] = place
-    inputs = {
-        "input_ids": input_ids,
-        "attention_mask": attention_mask,
-        "masked_positions": masked_positions,
-    }
-    if architecture.kind == "encoder-decoder":
-        start = architecture.decoder_start_token_id
-        inputs["decoder_input_ids"] = shift_right(input_ids, start)
-    return inputs
-
-
-def _best_number(shape: Shape, waiting: int) -> int:
-    """Returns how many of those who wait to compute together: most answers for the time."""
-    length, masks = shape
-    most = max(1, min(BATCHES[-1], _MOST_MASKS_AT_ONCE // masks))
-    numbers = {min(rows, waiting, most) for rows in BATCHES}
-    numbers = {one for one in numbers if _padded_rows(one) * length <= MOST_TOKENS_AT_ONCE} or {1}
-    return max(numbers, key=lambda one: one / (_TOKENS_BESIDE_A_BATCH + _padded_rows(one) * length))
-
-
-def _padded_rows(count: int) -> int:
-    """Returns the rows of the smallest batch for so many texts."""
-    return next(rows for rows in BATCHES if rows >= count)
-
-
-def _next_power_of_four(size: int) -> int:
-    return int(1 << (size - 1).bit_length() + (size - 1).bit_length() % 2)
+) -> dict[str, Ids]:
+    """Returns the model's inputs, padded to a shape."""
+    input_ids = np.full((shape.rows, shape.length), architecture.pad_token_id, np.int32)
+    # Padding is a text like others, and so sees only itself.
+    text_starts = np.zeros((shape.rows, shape.length), np.int32)
+    masked_positions = np.zeros((shape.rows, shape.masks), np.int32)
+    for number, (row, masks_of_each) in enumerate(zip(rows, places, strict=True)):
+        start = masks = 0
+        for ids, found in zip(row, masks_of_each, strict=True):
+            input_ids[number, start : start + len(ids)] = ids
+            text_starts[number, start:] = start
+            masked_positions[number, masks : masks + len(found)] = start + found
+            start, masks = start + len(ids), masks + len(found)
+        text_starts[number, start:] = start
+    inputs = {"input_ids": input_ids, "masked_positions": masked_positions}
+    if architecture.kind == "encoder":
+        return {**inputs, "text_starts": text_starts}
+    # One text a row, which begins where the row does. A row of nothing but padding would attend to
+    # nothing at all.
+    attention_mask = (text_starts == 0).astype(np.int32)
+    shifted = shift_right(input_ids, architecture.decoder_start_token_id)
+    return {**inputs, "attention_mask": attention_mask, "decoder_input_ids": shifted}
 
 
 def _softmax(logits: NDArray[np.float32]) -> NDArray[np.float32]:

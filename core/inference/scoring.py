@@ -24,8 +24,9 @@ from numpy.typing import NDArray
 from core.config import Dtype
 from core.errors import ConfigError
 from core.inference.generation import Writer
-from core.inference.masks import MOST_TOKENS_AT_ONCE, FillMask
+from core.inference.masks import FillMask
 from core.inference.models import keep, read_out, read_suitable
+from core.inference.packing import MOST_TOKENS_AT_ONCE
 from core.models.finding import find_model
 from core.tokenizer import StudioTokenizer
 from core.workspace import Workspace

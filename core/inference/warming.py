@@ -11,15 +11,13 @@ from pathlib import Path
 
 from core.config import Dtype
 from core.inference.generation import Writer
-from core.inference.masks import BATCHES, FillMask
+from core.inference.masks import FillMask
 from core.inference.models import keep
 from core.inference.sampling import Sampling
 from core.models import hf
 from core.models.finding import find_model
 from core.workspace import Workspace
 
-# Texts of up to so many tokens.
-_LENGTHS = (16, 32, 24, 64, 48)
 _PROMPT = "a"
 
 
@@ -42,15 +40,12 @@ def prepare(
     folder = find_model(model, workspace or Workspace())
     if hf.read_architecture(folder).kind == "encoder":
         filler: FillMask = keep(folder, dtype, FillMask)
-        for rows in BATCHES:
-            for length in _LENGTHS:
-                if length > filler.architecture.max_seq_length:
-                    continue
-                started = time.monotonic()
-                filler.prepare(length, rows)
-                yield f"{rows} x {length}"
-                # Half of the time is for those who ask already.
-                time.sleep(time.monotonic() - started)
+        for shape in filler.planner.usual_shapes():
+            started = time.monotonic()
+            filler.prepare(shape)
+            yield f"{shape.rows} x {shape.length}, {shape.masks} masks"
+            # Half of the time is for those who ask already.
+            time.sleep(time.monotonic() - started)
     else:
         writer: Writer = keep(folder, "float32", Writer)
         for _ in writer.write(_PROMPT, 2, Sampling(temperature=0)):

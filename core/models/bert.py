@@ -7,8 +7,10 @@ arithmetic is that of `BertForMaskedLM` in transformers.
 
 from __future__ import annotations
 
+from keras import ops
+
 from core.models.encoder import EncoderForMaskedLM, blocks_of
-from core.models.layers import BlockOptions, EmbeddingOptions
+from core.models.layers import BlockOptions, EmbeddingOptions, Tensor
 
 
 class BertForMaskedLM(EncoderForMaskedLM):
@@ -32,3 +34,7 @@ class BertForMaskedLM(EncoderForMaskedLM):
             norm="layer",
             epsilon=found.layer_norm_eps,
         )
+
+    def shared_places(self, ids: Tensor, text_starts: Tensor) -> Tensor:
+        """Counts from each text's beginning on."""
+        return ops.arange(ids.shape[1])[None] - text_starts + self.architecture.first_position

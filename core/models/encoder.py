@@ -25,6 +25,7 @@ from core.models.layers import (
     Tensor,
     build_all,
     padding_bias,
+    same_text_bias,
 )
 
 
@@ -88,6 +89,10 @@ class EncoderForMaskedLM(keras.Model):
         """Returns the positions of padded rows, int32 (B, L), where they aren't 0 to L - 1."""
         return None
 
+    def shared_places(self, ids: Tensor, text_starts: Tensor) -> Tensor | None:
+        """Returns positions (B, L) that begin anew with each text; None where there is no table."""
+        return None
+
     def layer_inputs(self, length: int, bias: Tensor | None) -> list[tuple[Any, Any]]:
         """Returns for each layer what is added to its attention logits, and its rotation."""
         return [(bias, None)] * len(self.layer_stack)
@@ -105,7 +110,9 @@ class EncoderForMaskedLM(keras.Model):
             inputs: `input_ids` int32 (B, L). Optional: `attention_mask` (B, L), 1 for tokens and 0
                 for padding; without it nothing is padding. Optional: `masked_positions` int32
                 (B, K). Optional: `dropout_seed` int32 (2,), other ones for each step; without it
-                nothing is dropped.
+                nothing is dropped. Optional, and not with `attention_mask`: `text_starts` int32 (B,
+                L), where the text of each token begins in its row, for rows that hold several
+                texts; padding is one more of them.
 
         Returns:
             float32 (B, K, V) at the masked positions, or (B, L, V) where none are given.
@@ -115,9 +122,8 @@ class EncoderForMaskedLM(keras.Model):
         """
         ids, seed = inputs["input_ids"], inputs.get("dropout_seed")
         check_length(ids.shape[1], self.architecture)
-        mask = inputs.get("attention_mask")
-        bias = None if mask is None else padding_bias(mask)
-        hidden = self.embeddings(ids, seed, None if mask is None else self.places(ids))
+        bias, places = self._bias_and_places(ids, inputs)
+        hidden = self.embeddings(ids, seed, places)
         # Of the last layer nothing is needed but what is predicted from.
         wanted = [None] * (len(self.layer_stack) - 1) + [inputs.get("masked_positions")]
         for layer, (own_bias, rotation), positions in zip(
@@ -128,6 +134,15 @@ class EncoderForMaskedLM(keras.Model):
             hidden = apply(hidden, own_bias, seed, rotation, None, None, positions)
         hidden = hidden if self.final_norm is None else self.final_norm(hidden)
         return self.embeddings.words.decode(self.lm_head(hidden), self.lm_head.bias)
+
+    def _bias_and_places(self, ids: Tensor, inputs: Mapping[str, Tensor]) -> tuple[Any, Any]:
+        """Returns what hides tokens from each other, and tokens' positions; None for the plain."""
+        if "text_starts" in inputs:
+            starts = inputs["text_starts"]
+            return same_text_bias(starts), self.shared_places(ids, starts)
+        if "attention_mask" in inputs:
+            return padding_bias(inputs["attention_mask"]), self.places(ids)
+        return None, None
 
 
 class MaskedHead(keras.layers.Layer):

@@ -761,6 +761,15 @@ def padding_bias(attention_mask: Tensor) -> Tensor:
     return (hidden * _HIDE)[:, None, None, :]
 
 
+def same_text_bias(text_starts: Tensor) -> Tensor:
+    """Returns what hides other texts of the same row from attention, float32 (B, 1, L, L).
+
+    Args:
+        text_starts: Where the text of each token begins in its row, int32 (B, L).
+    """
+    return _hide(text_starts[:, None, :, None] != text_starts[:, None, None, :])
+
+
 def causal_bias(length: int) -> Tensor:
     """Returns what hides later tokens from attention, float32 (1, 1, L, L)."""
     places = ops.arange(length)

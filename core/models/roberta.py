@@ -26,3 +26,11 @@ class RobertaForMaskedLM(BertForMaskedLM):
         pad = self.architecture.pad_token_id
         tokens = ops.cast(ops.not_equal(ids, pad), "int32")
         return ops.cumsum(tokens, axis=1) * tokens + pad
+
+    def shared_places(self, ids: Tensor, text_starts: Tensor) -> Tensor:
+        """Counts tokens from each text's beginning on, and skips padding."""
+        pad = self.architecture.pad_token_id
+        tokens = ops.cast(ops.not_equal(ids, pad), "int32")
+        counts = ops.cumsum(tokens, axis=1)
+        before = ops.take_along_axis(counts - tokens, text_starts, axis=1)
+        return (counts - before) * tokens + pad

@@ -13,7 +13,8 @@ import numpy as np
 import pytest
 
 from core.errors import CheckpointError, StudioError
-from core.inference.masks import FillMask, Shape, Together
+from core.inference.masks import FillMask, Together
+from core.inference.packing import Planner, Shape, Size
 from core.models import hf
 from core.workspace import Workspace
 from tests.checkpoints import LENGTH, make_tokenizer, write_checkpoint, write_writer
@@ -258,59 +259,43 @@ def test_the_engine_is_the_one_that_training_takes(order: str, workspace: Worksp
     assert found == "jax" if order == "engine named" else found in ENGINES
 
 
+PLAN = Planner(longest=128, mask_cost=0.1, shares_rows=True).plan
+SMALL = Size(12, 1)
+
+
 def test_those_who_wait_together_are_computed_together() -> None:
-    batches: list[list[str]] = []
+    batches: list[list[list[str]]] = []
     first_is_computing, others_wait = threading.Event(), threading.Event()
 
-    def compute(shape: Shape, texts: list[str]) -> list[str]:
-        batches.append(texts)
+    def compute(shape: Shape, rows: list[list[str]]) -> list[list[str]]:
+        batches.append(rows)
         first_is_computing.set()
         assert others_wait.wait(20)
-        return [text.upper() for text in texts]
+        return [[text.upper() for text in row] for row in rows]
 
-    together = Together(compute)
+    together = Together(compute, PLAN)
     with ThreadPoolExecutor(8) as threads:
-        answers = [threads.submit(together, [((16, 1), "a")])]
+        answers = [threads.submit(together, [(SMALL, "a")])]
         assert first_is_computing.wait(20)
-        answers += [threads.submit(together, [((16, 1), text)]) for text in "bcd"]
-        answers += [threads.submit(together, [((32, 1), "e")])]
+        answers += [threads.submit(together, [(SMALL, text)]) for text in "bcd"]
+        answers += [threads.submit(together, [(Size(30, 1), "e")])]
         while len(together._waiting) < 4:
             time.sleep(0.01)
         others_wait.set()
         assert [answer.result(20) for answer in answers] == [[text] for text in "ABCDE"]
-    # Whoever of them comes first takes the others; the longer one takes the shorter ones with it.
-    assert batches[0] == ["a"]
-    assert sorted(max(batches[1:], key=len))[:3] == ["b", "c", "d"]
-    assert sorted("".join(map("".join, batches))) == list("abcde")
-
-
-def test_a_batch_is_as_large_as_gives_the_most_answers_for_its_time() -> None:
-    batches: list[tuple[Shape, str]] = []
-
-    def compute(shape: Shape, texts: list[str]) -> list[str]:
-        batches.append((shape, "".join(sorted(texts))))
-        return texts
-
-    texts = [((32, 1), "m")] * 9 + [((16, 1), "s")] * 3 + [((64, 1), "l"), ((16, 4), "f")]
-    assert Together(compute)(texts) == [text for _, text in texts]
-    assert batches == [
-        ((32, 1), "m" * 8),
-        ((32, 1), "m" + "s" * 3),  # In the places that would be padding.
-        ((64, 1), "l"),
-        ((16, 4), "f"),
-    ]
-    batches.clear()
-    assert Together(compute)([((32, 1), "m")] * 30) == ["m"] * 30
-    assert batches == [((32, 1), "m" * 30)]
+    # Whoever of them comes first takes the others.
+    assert batches[0] == [["a"]]
+    assert len(batches) == 2
+    assert sorted("".join(map("".join, batches[1]))) == list("bcde")
 
 
 def test_a_failure_reaches_everybody_who_waited() -> None:
-    def compute(shape: Shape, texts: list[str]) -> list[str]:
+    def compute(shape: Shape, rows: list[list[str]]) -> list[list[str]]:
         raise CheckpointError("The weights are damaged")
 
-    together = Together(compute)
+    together = Together(compute, PLAN)
     with ThreadPoolExecutor(2) as threads:
-        answers = [threads.submit(together, [((16, 1), "a")]) for _ in range(2)]
+        answers = [threads.submit(together, [(SMALL, "a")]) for _ in range(2)]
         for answer in answers:
             with pytest.raises(CheckpointError, match="damaged"):
                 answer.result(20)
@@ -320,34 +305,22 @@ def test_a_failure_reaches_everybody_who_waited() -> None:
 def test_who_gives_up_leaves_nothing_to_compute() -> None:
     seen: list[str] = []
 
-    def compute(shape: Shape, texts: list[str]) -> list[str]:
-        seen.extend(texts)
-        if "b" in texts:
+    def compute(shape: Shape, rows: list[list[str]]) -> list[list[str]]:
+        ((text,),) = rows
+        seen.append(text)
+        if text == "b":
             raise KeyboardInterrupt
-        if "c" in texts:
+        if text == "c":
             raise CheckpointError("The weights are damaged")
-        return texts
+        return rows
 
-    together = Together(compute)
+    together = Together(compute, lambda sizes: (Shape(1, 16, 1), [[0]]))
     for first, error in (("b", KeyboardInterrupt), ("c", CheckpointError)):
         with pytest.raises(error):
-            together([((length, 1), text) for length, text in ((16, first), (32, "x"), (64, "x"))])
+            together([(SMALL, text) for text in (first, "x", "x")])
         assert together._waiting == []
     assert seen == ["b", "c"]
-    assert together([((16, 1), "a")]) == ["a"]
-
-
-def test_long_texts_are_not_computed_many_at_once() -> None:
-    sizes: list[int] = []
-
-    def compute(shape: Shape, texts: list[str]) -> list[str]:
-        sizes.append(len(texts))
-        return texts
-
-    for length, largest in ((512, 32), (1024, 8), (8192, 1)):
-        sizes.clear()
-        assert Together(compute)([((length, 1), "a")] * 32) == ["a"] * 32
-        assert max(sizes) == largest
+    assert together([(SMALL, "a")]) == ["a"]
 
 
 def test_a_long_list_is_answered_some_texts_at_a_time(
@@ -431,14 +404,3 @@ def test_weights_that_are_no_numbers_are_said(workspace: Workspace, tmp_path: Pa
         assert len(said) == (1 if family else 2)
         for kind, text in said:
             assert kind == "CheckpointError" and "says nothing that can be used" in text
-
-
-def test_many_masks_are_not_computed_all_at_once() -> None:
-    sizes: list[int] = []
-
-    def compute(shape: Shape, texts: list[str]) -> list[str]:
-        sizes.append(len(texts))
-        return texts
-
-    assert Together(compute)([((64, 64), "a")] * 20) == ["a"] * 20
-    assert sizes == [8, 8, 1, 1, 1, 1]

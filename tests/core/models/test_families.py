@@ -125,6 +125,18 @@ def ragged_difference(model, full):
     assert np.array_equal(np.asarray(cache["positions"]), lengths + 1)
     return np.abs(np.asarray(logits)[:, 0] - full[rows, lengths]).max()
 
+def shared_difference(model):
+    """Two texts and padding in one row, and each text in a row of its own."""
+    ids = inputs["input_ids"].copy()
+    ids[:, 12:] = model.architecture.pad_token_id
+    starts = np.zeros_like(ids)
+    starts[:, 5:12], starts[:, 12:] = 5, 12
+    together = answer(model, {"input_ids": ids, "text_starts": starts})
+    apart = [answer(model, {"input_ids": part, "attention_mask": np.ones_like(part)})
+             for part in (ids[:, :5], ids[:, 5:12])]
+    assert np.isfinite(together).all()
+    return np.abs(together[:, :12] - np.concatenate(apart, axis=1)).max()
+
 LENGTH = inputs["input_ids"].shape[1]
 facts = {}
 for family in FAMILIES:
@@ -145,6 +157,7 @@ for family in FAMILIES:
     if family in ENCODERS:
         masked = {**padded, "masked_positions": inputs["masked_positions"]}
         said["masked"] = answer(model, masked)
+        said["shared"] = np.array(shared_difference(model))
     if family in GENERATORS:
         said["generated"] = generate(model, family)
     if family == "gpt2":
@@ -346,6 +359,14 @@ def test_the_head_at_some_positions_says_what_it_says_at_all(
     full = np.take_along_axis(logits["padded"], places[..., None], axis=1)
     assert logits["masked"].shape == (ROWS, MASKS, VOCAB_SIZE)
     assert np.abs(logits["masked"] - full).max() < 1e-5
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("family", ENCODERS)
+def test_texts_that_share_a_row_say_what_each_says_alone(
+    engine: str, family: str, said: dict[str, Said]
+) -> None:
+    assert said[engine].logits(family)["shared"] < 1e-5
 
 
 @pytest.mark.parametrize("family", FAMILIES)

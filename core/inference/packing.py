@@ -1,0 +1,156 @@
+"""Which of the texts that wait are computed together, and in which rows.
+
+A program is compiled for each shape, which takes seconds and ten megabytes: so there are few, and
+what doesn't fill one is padding. Most texts are short. Several share a row, each seeing only
+itself, so that a batch is nearly full of text.
+
+Source: of rows that texts share, Krell et al., "Efficient Sequence Packing without
+    Cross-contamination", https://arxiv.org/abs/2107.02027.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from core.inference.models import bucket_size
+
+# Of a text by itself: powers of two, and the middle between them.
+_SHORTEST_LENGTH = 16
+# Of rows that texts share, and what they may hold of a text that is longer than half of them.
+_SHARED_LENGTH = 128
+# Masks in a row are a power of four; a row that texts share has room for at least so many.
+_FEWEST_SHARED_MASKS = 4
+_ROWS = (1, 4, 8, 32)
+# Each of them has a probability for every token of the vocabulary.
+_MOST_MASKS_AT_ONCE = 512
+# Padding included: what attention needs grows with the length, too.
+MOST_TOKENS_AT_ONCE = 32 * 512
+# What a batch costs however small it is, in tokens: measured on a CPU.
+_TOKENS_BESIDE_A_BATCH = 46
+# Of those who wait, as many as are looked at.
+_MOST_LOOKED_AT = 256
+
+
+class Size(NamedTuple):
+    """What a text needs room for."""
+
+    tokens: int
+    masks: int
+
+
+class Shape(NamedTuple):
+    """Of a batch: its rows, and the tokens and the masks that each has room for."""
+
+    rows: int
+    length: int
+    masks: int
+
+
+@dataclass(frozen=True)
+class Planner:
+    """Chooses batches.
+
+    Attributes:
+        longest: Tokens that the model has positions for.
+        mask_cost: What a place for a mask costs, in tokens.
+        shares_rows: Whether texts can share a row.
+    """
+
+    longest: int
+    mask_cost: float
+    shares_rows: bool
+
+    def usual_shapes(self) -> list[Shape]:
+        """Returns the shapes that are needed most, the more often the earlier."""
+        alone = [Shape(1, length, 1) for length in (16, 32, 24, 64, 48) if length <= self.longest]
+        sizes = [Size(1, count) for count in (1, 4 * _FEWEST_SHARED_MASKS)]
+        shared = [shape for size in sizes for shape in self._shapes_for(size)]
+        return list(dict.fromkeys([*alone, *(one for one in shared if one.rows < _ROWS[-1])]))
+
+    def plan(self, sizes: Sequence[Size]) -> tuple[Shape, list[list[int]]]:
+        """Returns the next batch: the one with the most text for its time.
+
+        Args:
+            sizes: Of the texts that wait, at least one, no longer than the model's positions. The
+                first is always among those that are chosen.
+
+        Returns:
+            The shape, and for each of its rows that isn't empty the numbers of the texts in it.
+        """
+        first = sizes[0]
+        alone = Shape(1, self._length_of(first), min(_masks_of(first), self._length_of(first)))
+        best, found = self._worth(alone, first.tokens), (alone, [[0]])
+        if len(sizes) == 1:
+            return found
+        for shape in self._shapes_for(first):
+            rows = self._fill(shape, sizes[:_MOST_LOOKED_AT])
+            worth = self._worth(shape, sum(sizes[number].tokens for row in rows for number in row))
+            if worth > best:
+                best, found = worth, (shape, rows)
+        return found
+
+    def _worth(self, shape: Shape, tokens: int) -> float:
+        padded = shape.rows * (shape.length + shape.masks * self.mask_cost)
+        return tokens / (_TOKENS_BESIDE_A_BATCH + padded)
+
+    def _length_of(self, size: Size) -> int:
+        return bucket_size(size.tokens, _SHORTEST_LENGTH, self.longest, middles=True)
+
+    def _shapes_for(self, first: Size) -> Iterator[Shape]:
+        """Yields the shapes that have room for a text and for others beside it."""
+        own, shared = self._length_of(first), min(_SHARED_LENGTH, self.longest)
+        lengths = {own}
+        fewest = _masks_of(first)
+        if self.shares_rows:
+            # A row of its own length would hold nothing else, unless it is a long one.
+            lengths = {max(own, shared), own} if own > shared // 2 else {shared}
+            fewest = max(fewest, _FEWEST_SHARED_MASKS)
+        for length in sorted(lengths, reverse=True):
+            for masks in sorted({min(fewest, length), min(4 * fewest, length)}):
+                for rows in _ROWS:
+                    fits = rows * length <= MOST_TOKENS_AT_ONCE
+                    if fits and rows * masks <= _MOST_MASKS_AT_ONCE:
+                        yield Shape(rows, length, masks)
+
+    def _fill(self, shape: Shape, sizes: Sequence[Size]) -> list[list[int]]:
+        """Puts the first text into a row, and those after it, the largest first, where they fit."""
+        chosen, room = [], shape.rows * shape.length
+        for number, size in enumerate(sizes):
+            if size.tokens <= min(room, shape.length) and size.masks <= shape.masks:
+                chosen.append(number)
+                room -= size.tokens
+        chosen.sort(key=lambda number: (number > 0, -sizes[number].tokens))
+        rows: list[list[int]] = []
+        left: list[Size] = []
+        for number in chosen:
+            size = sizes[number]
+            row = self._row_for(size, left)
+            if row is None and len(rows) < shape.rows:
+                row = len(rows)
+                rows.append([])
+                left.append(Size(shape.length, shape.masks))
+            if row is not None:
+                rows[row].append(number)
+                left[row] = Size(left[row].tokens - size.tokens, left[row].masks - size.masks)
+        return rows
+
+    def _row_for(self, size: Size, left: Sequence[Size]) -> int | None:
+        """Returns the first row that has room left for a text."""
+        if not self.shares_rows:
+            return None
+        return next(
+            (
+                row
+                for row, room in enumerate(left)
+                if size.tokens <= room.tokens and size.masks <= room.masks
+            ),
+            None,
+        )
+
+
+def _masks_of(size: Size) -> int:
+    """Returns the next power of four."""
+    bits = (size.masks - 1).bit_length()
+    return int(1 << bits + bits % 2)

@@ -1,0 +1,104 @@
+"""Batches of texts that wait: full of text, of few shapes, and never too large."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+
+import pytest
+
+from core.inference.packing import MOST_TOKENS_AT_ONCE, Planner, Shape, Size
+
+
+def planner(longest: int = 512, *, shares_rows: bool = True, mask_cost: float = 0.1) -> Planner:
+    return Planner(longest, mask_cost, shares_rows)
+
+
+def check(shape: Shape, rows: Sequence[Sequence[int]], sizes: Sequence[Size]) -> None:
+    """Everything has room, the first text is there, and none is there twice."""
+    assert 0 < len(rows) <= shape.rows
+    for row in rows:
+        assert row
+        assert sum(sizes[number].tokens for number in row) <= shape.length
+        assert sum(sizes[number].masks for number in row) <= shape.masks
+    chosen = [number for row in rows for number in row]
+    assert 0 in chosen
+    assert len(set(chosen)) == len(chosen)
+
+
+@pytest.mark.parametrize("shares_rows", [True, False])
+def test_every_plan_has_room_for_what_is_in_it(shares_rows: bool) -> None:
+    choose = random.Random(0)
+    for longest in (16, 100, 128, 512):
+        chooses = planner(longest, shares_rows=shares_rows)
+        for _ in range(200):
+            sizes = []
+            for _ in range(choose.choice([1, 2, 5, 40])):
+                tokens = choose.randint(1, longest)
+                sizes.append(Size(tokens, choose.choice([1, 1, 2, max(1, tokens // 2)])))
+            shape, rows = chooses.plan(sizes)
+            check(shape, rows, sizes)
+            assert shape.length <= longest
+            assert shares_rows or all(len(row) == 1 for row in rows)
+
+
+def test_a_text_alone_has_a_row_of_about_its_length() -> None:
+    shapes = [planner().plan([Size(*size)])[0] for size in ((5, 1), (20, 1), (40, 3), (400, 17))]
+    assert shapes == [(1, 16, 1), (1, 24, 1), (1, 48, 4), (1, 512, 64)]
+    assert planner(100).plan([Size(100, 100)])[0] == (1, 100, 100)
+
+
+def test_texts_that_share_rows_leave_little_padding() -> None:
+    choose = random.Random(1)
+    sizes = [Size(choose.randint(10, 70), 1) for _ in range(32)]
+    shape, rows = planner().plan(sizes)
+    text = sum(sizes[number].tokens for row in rows for number in row)
+    assert text / (shape.rows * shape.length) > 0.9
+    assert shape.length == 128
+
+
+def test_a_few_who_wait_are_not_put_into_a_large_batch() -> None:
+    shape, rows = planner().plan([Size(20, 1)] * 4)
+    assert (shape, [sorted(row) for row in rows]) == ((1, 128, 4), [[0, 1, 2, 3]])
+    # Most of a shared row would be padding.
+    assert planner().plan([Size(14, 1)] * 2) == ((1, 16, 1), [[0]])
+
+
+def test_masks_that_cost_much_get_few_places() -> None:
+    sizes = [Size(12, 1)] * 32
+    cheap, dear = (planner(mask_cost=cost).plan(sizes)[0] for cost in (0.1, 100.0))
+    assert cheap.masks == 16
+    assert dear.masks < 16
+
+
+def test_what_shares_no_row_goes_with_others_of_its_length() -> None:
+    shape, rows = planner(shares_rows=False).plan([Size(30, 1)] * 9)
+    assert (shape, len(rows)) == ((8, 32, 1), 8)
+
+
+@pytest.mark.parametrize("shares_rows", [True, False])
+def test_long_texts_are_not_computed_many_at_once(shares_rows: bool) -> None:
+    for tokens, most in ((512, 32), (1024, 8), (8192, 1)):
+        sizes = [Size(tokens, 1)] * 40
+        shape, rows = planner(8192, shares_rows=shares_rows).plan(sizes)
+        check(shape, rows, sizes)
+        assert len(rows) == most
+        assert shape.rows * shape.length <= MOST_TOKENS_AT_ONCE
+
+
+@pytest.mark.parametrize("shares_rows", [True, False])
+def test_many_masks_are_not_computed_all_at_once(shares_rows: bool) -> None:
+    sizes = [Size(64, 64)] * 20
+    shape, rows = planner(shares_rows=shares_rows).plan(sizes)
+    check(shape, rows, sizes)
+    assert shape.rows * shape.masks <= 512
+
+
+def test_the_usual_shapes_are_those_that_are_asked_for() -> None:
+    usual = planner(128).usual_shapes()
+    assert len(set(usual)) == len(usual) < 15
+    choose = random.Random(2)
+    for count in (1, 4, 16, 32):
+        sizes = [Size(choose.randint(10, 60), 1) for _ in range(count)]
+        assert planner(128).plan(sizes)[0] in usual
+    assert all(shape.length <= 20 for shape in planner(20).usual_shapes())
