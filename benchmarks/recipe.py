@@ -1,11 +1,12 @@
 """What each part of the `fast` preset is worth: the preset, and the preset with one thing changed.
 
-Every variant trains a small RoBERTa for the same number of tokens, on two corpora and with two
+Every variant trains a small model for the same number of tokens, on two corpora and with two
 seeds: the documentation of the installed packages, and a text file of your own with 5 % held out.
-What is compared is the last validation loss, always at 15 % masking on the same masks. A variant
-is better or worse than the preset where all four differences have one sign.
+What is compared is the last validation loss, on masks that are always the same ones, 15 % of the
+tokens. A variant is better or worse than the preset where all differences have one sign.
 
     python -m benchmarks.recipe --text korean.txt [--size tiny] [--steps 400] [--seeds 0 1]
+    python -m benchmarks.recipe --family gpt2 --variants fast "half the rate" "AdamW, 1e-3"
 """
 
 from __future__ import annotations
@@ -24,6 +25,14 @@ from benchmarks.corpora import prepare_corpus
 from benchmarks.sides import describe_machine
 
 BATCH, LENGTH, VOCAB_SIZE = 32, 64, 4096
+OBJECTIVES = {
+    "roberta": "mlm",
+    "bert": "mlm",
+    "modernbert": "mlm",
+    "gpt2": "clm",
+    "t5": "span_corruption",
+    "bart": "denoising",
+}
 # What differs from the preset; `steps` is a factor.
 VARIANTS: dict[str, Mapping[str, Any]] = {
     "fast": {},
@@ -50,9 +59,12 @@ VARIANTS: dict[str, Mapping[str, Any]] = {
 
 def main() -> None:
     options = parse_arguments()
-    corpora = {"docs": None, **({"text": options.text} if options.text else {})}
+    objective = OBJECTIVES[options.family]
+    corpora = {f"docs-{objective}": None}
+    if options.text:
+        corpora[f"text-{objective}"] = options.text
     for corpus, path in corpora.items():
-        prepare_corpus(options.folder, corpus, path, VOCAB_SIZE, LENGTH)
+        prepare_corpus(options.folder, corpus, path, VOCAB_SIZE, LENGTH, objective)
     losses: dict[str, list[float]] = {}
     seconds: dict[str, list[float]] = {}
     file = options.folder / "recipe.json"
@@ -62,7 +74,7 @@ def main() -> None:
                 loss, took = train(name, corpus, seed, options)
                 losses.setdefault(name, []).append(loss)
                 seconds.setdefault(name, []).append(took)
-                print(f"{name:40} {corpus:5} seed {seed}: {loss:.3f}, {took:.0f} s", flush=True)
+                print(f"{name:40} {corpus:12} seed {seed}: {loss:.3f}, {took:.0f} s", flush=True)
         file.write_text(json.dumps({"losses": losses, "seconds": seconds}, indent=1))
     runs = [f"{corpus}, seed {seed}" for corpus in corpora for seed in options.seeds]
     table(losses, seconds, runs, options)
@@ -72,6 +84,7 @@ def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--folder", type=Path, default=Path("workspace/benchmarks/recipe"))
     parser.add_argument("--text", help="a file with a text on each line")
+    parser.add_argument("--family", choices=OBJECTIVES, default="roberta")
     parser.add_argument("--size", default="tiny")
     parser.add_argument("--steps", type=int, default=400)
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1])
@@ -89,6 +102,7 @@ def train(name: str, corpus: str, seed: int, options: argparse.Namespace) -> tup
     common = {
         "preset": "fast",
         "shards": corpus,
+        "family": options.family,
         "size": options.size,
         "seed": seed,
         "per_replica_batch_size": BATCH,
@@ -112,7 +126,7 @@ def table(
     options: argparse.Namespace,
 ) -> None:
     """Prints what was found as Markdown."""
-    print(f"\nRoBERTa {options.size}, {options.steps} steps of {BATCH} x {LENGTH} tokens, "
+    print(f"\n{options.family} {options.size}, {options.steps} steps of {BATCH} x {LENGTH} tokens, "
           f"vocabulary {VOCAB_SIZE}; {describe_machine()}\n")  # fmt: skip
     print("| | " + " | ".join(runs) + " | beside `fast` | verdict | time |")
     print("|---" * (len(runs) + 4) + "|")
