@@ -9,15 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from core.events import EVENTS_FILE, read_events
+from core.objectives.registry import objectives_of_family
 
 LENGTH, VOCAB_SIZE = 128, 10_048
-# The kind of tokenizer that has what an objective needs.
-_ALGORITHMS = {
-    "mlm": "unigram",
-    "clm": "byte_level_bpe",
-    "span_corruption": "sentencepiece_unigram",
-    "denoising": "byte_level_bpe",
-}
 
 
 def prepare_corpus(
@@ -26,7 +20,7 @@ def prepare_corpus(
     path: str | None = None,
     vocab_size: int = VOCAB_SIZE,
     length: int = LENGTH,
-    objective: str = "mlm",
+    family: str = "roberta",
 ) -> None:
     """Trains a tokenizer and builds shards of the same name, where there are none yet.
 
@@ -37,18 +31,17 @@ def prepare_corpus(
             of the installed packages.
         vocab_size: Of the tokenizer.
         length: Of the rows.
-        objective: That they are for.
+        family: That both are for.
     """
     read = ["--source", "docs"]
     if path:
         read = ["--source", "files", "--path", path, "--text-unit", "line"]
         read += ["--validation-percent", "5"]
     if not (folder / "tokenizers" / name).is_dir():
-        core(folder, "tokenizer", "--name", name, "--preset", "custom",
-             "--algorithm", _ALGORITHMS[objective], "--vocab-size", str(vocab_size),
-             *read)  # fmt: skip
+        core(folder, "tokenizer", "--name", name, "--preset", "classic", "--family", family,
+             "--vocab-size", str(vocab_size), *read)  # fmt: skip
     build_shards(folder, name, name, *read, "--max-seq-length", str(length),
-                 "--objective", objective)  # fmt: skip
+                 "--objective", objectives_of_family(family)[0])  # fmt: skip
 
 
 def build_shards(folder: Path, name: str, tokenizer: str, *arguments: str) -> None:

@@ -19,20 +19,13 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 from statistics import mean
-from typing import Any
+from typing import Any, get_args
 
 from benchmarks.corpora import prepare_corpus
 from benchmarks.sides import describe_machine
+from core.config import Family
 
 BATCH, LENGTH, VOCAB_SIZE = 32, 64, 4096
-OBJECTIVES = {
-    "roberta": "mlm",
-    "bert": "mlm",
-    "modernbert": "mlm",
-    "gpt2": "clm",
-    "t5": "span_corruption",
-    "bart": "denoising",
-}
 # What differs from the preset; `steps` is a factor.
 VARIANTS: dict[str, Mapping[str, Any]] = {
     "fast": {},
@@ -59,12 +52,11 @@ VARIANTS: dict[str, Mapping[str, Any]] = {
 
 def main() -> None:
     options = parse_arguments()
-    objective = OBJECTIVES[options.family]
-    corpora = {f"docs-{objective}": None}
+    corpora = {f"docs-{options.family}": None}
     if options.text:
-        corpora[f"text-{objective}"] = options.text
+        corpora[f"text-{options.family}"] = options.text
     for corpus, path in corpora.items():
-        prepare_corpus(options.folder, corpus, path, VOCAB_SIZE, LENGTH, objective)
+        prepare_corpus(options.folder, corpus, path, VOCAB_SIZE, LENGTH, options.family)
     losses: dict[str, list[float]] = {}
     seconds: dict[str, list[float]] = {}
     file = options.folder / "recipe.json"
@@ -84,7 +76,7 @@ def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--folder", type=Path, default=Path("workspace/benchmarks/recipe"))
     parser.add_argument("--text", help="a file with a text on each line")
-    parser.add_argument("--family", choices=OBJECTIVES, default="roberta")
+    parser.add_argument("--family", choices=get_args(Family), default="roberta")
     parser.add_argument("--size", default="tiny")
     parser.add_argument("--steps", type=int, default=400)
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1])

@@ -18,7 +18,7 @@ from core.inference.models import bucket_size
 
 # Of a text by itself: powers of two, and the middle between them.
 _SHORTEST_LENGTH = 16
-# Of rows that texts share, and what they may hold of a text that is longer than half of them.
+# Of rows that texts share.
 _SHARED_LENGTH = 128
 # Masks in a row are a power of four; a row that texts share has room for at least so many.
 _FEWEST_SHARED_MASKS = 4
@@ -65,9 +65,8 @@ class Planner:
     def usual_shapes(self) -> list[Shape]:
         """Returns the shapes that are needed most, the more often the earlier."""
         alone = [Shape(1, length, 1) for length in (16, 32, 24, 64, 48) if length <= self.longest]
-        sizes = [Size(1, count) for count in (1, 4 * _FEWEST_SHARED_MASKS)]
-        shared = [shape for size in sizes for shape in self._shapes_for(size)]
-        return list(dict.fromkeys([*alone, *(one for one in shared if one.rows < _ROWS[-1])]))
+        shared = [shape for shape in self._shapes_for(Size(1, 1)) if shape.rows < _ROWS[-1]]
+        return [*alone, *shared]
 
     def plan(self, sizes: Sequence[Size]) -> tuple[Shape, list[list[int]]]:
         """Returns the next batch: the one with the most text for its time.
@@ -80,7 +79,8 @@ class Planner:
             The shape, and for each of its rows that isn't empty the numbers of the texts in it.
         """
         first = sizes[0]
-        alone = Shape(1, self._length_of(first), min(_masks_of(first), self._length_of(first)))
+        length = self._length_of(first)
+        alone = Shape(1, length, min(_masks_of(first), length))
         best, found = self._worth(alone, first.tokens), (alone, [[0]])
         if len(sizes) == 1:
             return found

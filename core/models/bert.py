@@ -35,6 +35,8 @@ class BertForMaskedLM(EncoderForMaskedLM):
             epsilon=found.layer_norm_eps,
         )
 
-    def shared_places(self, ids: Tensor, text_starts: Tensor) -> Tensor:
+    def places(self, ids: Tensor, text_starts: Tensor | None = None) -> Tensor | None:
         """Counts from each text's beginning on."""
+        if text_starts is None:
+            return None
         return ops.arange(ids.shape[1])[None] - text_starts + self.architecture.first_position

@@ -85,12 +85,14 @@ class EncoderForMaskedLM(keras.Model):
         """Returns what the family adds to its words."""
         raise NotImplementedError
 
-    def places(self, ids: Tensor) -> Tensor | None:
-        """Returns the positions of padded rows, int32 (B, L), where they aren't 0 to L - 1."""
-        return None
+    def places(self, ids: Tensor, text_starts: Tensor | None = None) -> Tensor | None:
+        """Returns tokens' positions, int32 (B, L), where they aren't 0 to L - 1 and matter.
 
-    def shared_places(self, ids: Tensor, text_starts: Tensor) -> Tensor | None:
-        """Returns positions (B, L) that begin anew with each text; None where there is no table."""
+        Args:
+            ids: Rows that may be padded, int32 (B, L).
+            text_starts: Where each token's text begins in its row, which positions are counted
+                from, int32 (B, L); None: where the row does.
+        """
         return None
 
     def layer_inputs(self, length: int, bias: Tensor | None) -> list[tuple[Any, Any]]:
@@ -139,7 +141,7 @@ class EncoderForMaskedLM(keras.Model):
         """Returns what hides tokens from each other, and tokens' positions; None for the plain."""
         if "text_starts" in inputs:
             starts = inputs["text_starts"]
-            return same_text_bias(starts), self.shared_places(ids, starts)
+            return same_text_bias(starts), self.places(ids, starts)
         if "attention_mask" in inputs:
             return padding_bias(inputs["attention_mask"]), self.places(ids)
         return None, None

@@ -21,16 +21,11 @@ class RobertaForMaskedLM(BertForMaskedLM):
         """Returns BERT's, with a position for padding."""
         return replace(super().embedding_options(), zero_position=self.architecture.pad_token_id)
 
-    def places(self, ids: Tensor) -> Tensor:
+    def places(self, ids: Tensor, text_starts: Tensor | None = None) -> Tensor:
         """Counts tokens from `pad_token_id + 1` on and skips padding, as transformers does."""
         pad = self.architecture.pad_token_id
         tokens = ops.cast(ops.not_equal(ids, pad), "int32")
-        return ops.cumsum(tokens, axis=1) * tokens + pad
-
-    def shared_places(self, ids: Tensor, text_starts: Tensor) -> Tensor:
-        """Counts tokens from each text's beginning on, and skips padding."""
-        pad = self.architecture.pad_token_id
-        tokens = ops.cast(ops.not_equal(ids, pad), "int32")
         counts = ops.cumsum(tokens, axis=1)
-        before = ops.take_along_axis(counts - tokens, text_starts, axis=1)
-        return (counts - before) * tokens + pad
+        if text_starts is not None:
+            counts -= ops.take_along_axis(counts - tokens, text_starts, axis=1)
+        return counts * tokens + pad
