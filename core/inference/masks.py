@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from functools import cached_property
 from itertools import chain
 from pathlib import Path
@@ -26,7 +27,7 @@ from core.inference.models import (
     load_tokenizer,
     read_suitable,
 )
-from core.inference.packing import Planner, Shape, Size
+from core.inference.packing import Plan, Planner, Shape, Size
 from core.inference.precision import choose_dtype
 from core.models.architecture import Architecture
 from core.models.finding import find_model
@@ -101,6 +102,10 @@ class FillMask:
         folder: The checkpoint.
         dtype: Precision to compute in.
 
+    Attributes:
+        planner: What chooses the shapes to compute in.
+        ready: Those that a program was compiled for.
+
     Raises:
         CheckpointError: The checkpoint is missing or damaged.
         ConfigError: The model is neither an encoder nor a BART.
@@ -120,7 +125,11 @@ class FillMask:
         self._folder = folder
         self._dtype = dtype
         self.planner = _planner_for(self.architecture)
-        self._together = Together(self._score, self.planner.plan)
+        self.ready: set[Shape] = set()
+        self._asked_for: set[Shape] = set()
+        self._preparer = ThreadPoolExecutor(1)
+        self._preparing: Future[None] | None = None
+        self._together = Together(self._score, self._plan)
 
     def __call__(self, texts: Sequence[str], top_k: int = 5) -> list[Any]:
         """Fills the masks of some texts; see `fill_mask` for what comes back."""
@@ -151,7 +160,18 @@ class FillMask:
         ids = np.array([self.tokenizer.mask_id], np.int32)
         if "_predict" not in self.__dict__:
             self._together([(Size(1, 1), ids)])
-        self._score(shape, [[ids]])
+        if shape not in self.ready:
+            self._score(shape, [[ids]])
+
+    def _plan(self, sizes: Sequence[Size]) -> Plan:
+        """Returns the next batch, and lets the shape be made ready that it had better been in."""
+        plan = self.planner.plan(sizes, tuple(self.ready))
+        # No more than one at a time: a process that ends waits for it.
+        is_free = self._preparing is None or self._preparing.done()
+        if plan.better is not None and plan.better not in self._asked_for and is_free:
+            self._asked_for.add(plan.better)
+            self._preparing = self._preparer.submit(self.prepare, plan.better)
+        return plan
 
     @cached_property
     def _predict(self) -> Callable[[Mapping[str, NDArray]], NDArray[np.float32]]:
@@ -210,6 +230,7 @@ class FillMask:
         """Returns, for each text of each row, the probabilities at its masks, (masks, V)."""
         places = [[self._places(ids) for ids in row] for row in rows]
         logits = self._predict(_pad(shape, rows, places, self.architecture))
+        self.ready.add(shape)
         found = [
             [_softmax(some) for some in np.split(of_row, np.cumsum(list(map(len, row))))[:-1]]
             for of_row, row in zip(logits, places, strict=False)
@@ -290,14 +311,13 @@ class Together:
 
     Args:
         compute: Takes a shape and the texts of each row, and returns an answer for each.
-        plan: Takes the sizes of the texts that wait, and returns a shape and the numbers of those
-            that go into each row, the first one's among them.
+        plan: Takes the sizes of the texts that wait, and returns a batch, the first one in it.
     """
 
     def __init__(
         self,
         compute: Callable[[Shape, list[list[Any]]], Sequence[Sequence[Any]]],
-        plan: Callable[[list[Size]], tuple[Shape, list[list[int]]]],
+        plan: Callable[[list[Size]], Plan],
     ) -> None:
         self._compute = compute
         self._plan = plan
@@ -331,11 +351,11 @@ class Together:
         """Takes one that waits, and those that go with it."""
         with self._changing:
             waiting = [first, *(one for one in self._waiting if one is not first)]
-            shape, rows = self._plan([one.size for one in waiting])
-            batch = [[waiting[number] for number in row] for row in rows]
+            plan = self._plan([one.size for one in waiting])
+            batch = [[waiting[number] for number in row] for row in plan.rows]
             taken = {id(one) for row in batch for one in row}
             self._waiting = [one for one in self._waiting if id(one) not in taken]
-        return shape, batch
+        return plan.shape, batch
 
     def _compute_batch(self, shape: Shape, batch: list[list[_Waiting]]) -> None:
         every = list(chain.from_iterable(batch))

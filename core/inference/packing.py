@@ -1,8 +1,9 @@
 """Which of the texts that wait are computed together, and in which rows.
 
-A program is compiled for each shape, which takes seconds and ten megabytes: so there are few, and
-what doesn't fill one is padding. Most texts are short. Several share a row, each seeing only
-itself, so that a batch is nearly full of text.
+A program is compiled for each shape, which takes seconds and ten megabytes: so there are few, what
+doesn't fill one is padding, and nobody waits for the best one where another that is ready will do.
+Most texts are short. Several share a row, each seeing only itself, so that a batch is nearly full
+of text.
 
 Source: of rows that texts share, Krell et al., "Efficient Sequence Packing without
     Cross-contamination", https://arxiv.org/abs/2107.02027.
@@ -10,7 +11,7 @@ Source: of rows that texts share, Krell et al., "Efficient Sequence Packing with
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -29,6 +30,8 @@ _MOST_MASKS_AT_ONCE = 512
 MOST_TOKENS_AT_ONCE = 32 * 512
 # What a batch costs however small it is, in tokens: measured on a CPU.
 _TOKENS_BESIDE_A_BATCH = 46
+# What it costs to compile a program, in tokens: of a small model it is ten times that.
+_TOKENS_OF_COMPILING = 2048
 # Of those who wait, as many as are looked at.
 _MOST_LOOKED_AT = 256
 
@@ -48,6 +51,20 @@ class Shape(NamedTuple):
     masks: int
 
 
+class Plan(NamedTuple):
+    """A batch.
+
+    Attributes:
+        shape: To compute it in.
+        rows: For each row that isn't empty, the numbers of the texts in it.
+        better: A shape that isn't ready, and that texts like these had better be computed in.
+    """
+
+    shape: Shape
+    rows: list[list[int]]
+    better: Shape | None = None
+
+
 @dataclass(frozen=True)
 class Planner:
     """Chooses batches.
@@ -65,40 +82,56 @@ class Planner:
     def usual_shapes(self) -> list[Shape]:
         """Returns the shapes that are needed most, the more often the earlier."""
         alone = [Shape(1, length, 1) for length in (16, 32, 24, 64, 48) if length <= self.longest]
-        shared = [shape for shape in self._shapes_for(Size(1, 1)) if shape.rows < _ROWS[-1]]
+        shared = [shape for shape in self._shapes_for_several(Size(1, 1)) if shape.rows < _ROWS[-1]]
         return [*alone, *shared]
 
-    def plan(self, sizes: Sequence[Size]) -> tuple[Shape, list[list[int]]]:
+    def plan(self, sizes: Sequence[Size], ready: Collection[Shape] | None = None) -> Plan:
         """Returns the next batch: the one with the most text for its time.
 
         Args:
             sizes: Of the texts that wait, at least one, no longer than the model's positions. The
                 first is always among those that are chosen.
-
-        Returns:
-            The shape, and for each of its rows that isn't empty the numbers of the texts in it.
+            ready: Shapes that a program was compiled for; without it, none needs one. One of them
+                is taken unless to compile a better one takes less time.
         """
-        first = sizes[0]
-        length = self._length_of(first)
-        alone = Shape(1, length, min(_masks_of(first), length))
-        best, found = self._worth(alone, first.tokens), (alone, [[0]])
-        if len(sizes) == 1:
-            return found
-        for shape in self._shapes_for(first):
-            rows = self._fill(shape, sizes[:_MOST_LOOKED_AT])
-            worth = self._worth(shape, sum(sizes[number].tokens for row in rows for number in row))
-            if worth > best:
-                best, found = worth, (shape, rows)
-        return found
+        best = self._best(self._shapes_for(sizes), sizes)
+        if ready is None or best.shape in ready:
+            return best
+        first, most = sizes[0], self._padded(best.shape) + _TOKENS_OF_COMPILING
+        suitable = [
+            shape
+            for shape in ready
+            if first.tokens <= shape.length
+            and first.masks <= shape.masks
+            and self._padded(shape) <= most
+        ]
+        if not suitable:
+            return best
+        return self._best(suitable, sizes)._replace(better=best.shape)
 
-    def _worth(self, shape: Shape, tokens: int) -> float:
-        padded = shape.rows * (shape.length + shape.masks * self.mask_cost)
-        return tokens / (_TOKENS_BESIDE_A_BATCH + padded)
+    def _best(self, shapes: Iterable[Shape], sizes: Sequence[Size]) -> Plan:
+        """Returns the batch with the most text for its time, in one of some shapes."""
+        plans = [Plan(shape, self._fill(shape, sizes[:_MOST_LOOKED_AT])) for shape in shapes]
+        return max(plans, key=lambda plan: self._worth(plan, sizes))
+
+    def _worth(self, plan: Plan, sizes: Sequence[Size]) -> float:
+        tokens = sum(sizes[number].tokens for row in plan.rows for number in row)
+        return tokens / (_TOKENS_BESIDE_A_BATCH + self._padded(plan.shape))
+
+    def _padded(self, shape: Shape) -> float:
+        return shape.rows * (shape.length + shape.masks * self.mask_cost)
 
     def _length_of(self, size: Size) -> int:
         return bucket_size(size.tokens, _SHORTEST_LENGTH, self.longest, middles=True)
 
-    def _shapes_for(self, first: Size) -> Iterator[Shape]:
+    def _shapes_for(self, sizes: Sequence[Size]) -> Iterator[Shape]:
+        """Yields the shapes that are good for the first text, by itself or beside others."""
+        length = self._length_of(sizes[0])
+        yield Shape(1, length, min(_masks_of(sizes[0]), length))
+        if len(sizes) > 1:
+            yield from self._shapes_for_several(sizes[0])
+
+    def _shapes_for_several(self, first: Size) -> Iterator[Shape]:
         """Yields the shapes that have room for a text and for others beside it."""
         own, shared = self._length_of(first), min(_SHARED_LENGTH, self.longest)
         lengths = {own}

@@ -14,7 +14,7 @@ import pytest
 
 from core.errors import CheckpointError, StudioError
 from core.inference.masks import FillMask, Together
-from core.inference.packing import Planner, Shape, Size
+from core.inference.packing import Plan, Planner, Shape, Size
 from core.models import hf
 from core.workspace import Workspace
 from tests.checkpoints import LENGTH, make_tokenizer, write_checkpoint, write_writer
@@ -259,6 +259,32 @@ def test_the_engine_is_the_one_that_training_takes(order: str, workspace: Worksp
     assert found == "jax" if order == "engine named" else found in ENGINES
 
 
+def test_nobody_waits_for_a_better_shape_where_one_is_ready(workspace: Workspace) -> None:
+    code = """
+        import json, sys, time
+        from concurrent.futures import ThreadPoolExecutor
+        from pathlib import Path
+        from core.inference.masks import FillMask
+        filler = FillMask(Path(sys.argv[1]))
+        prepare, asked = filler.prepare, []
+        filler.prepare = lambda shape: (asked.append(shape), time.sleep(1), prepare(shape))
+        text = "[MASK]" + " the" * 16
+        first = filler([text])
+        again = filler(["the [MASK] runs"])
+        ready = sorted(filler.ready)
+        with ThreadPoolExecutor(16) as threads:
+            alike = list(threads.map(lambda _: filler([text])[0][0]["token"], range(64)))
+        filler._preparing.result()
+        print(json.dumps([ready, asked[0], sorted(filler.ready), set(alike) == {first[0][0]["token"]}]))
+    """
+    folder = workspace.folder("model") / "unigram"
+    ready, asked, later, alike = run_on("jax", code, folder)
+    assert ready == [[1, 24, 1]]
+    assert asked == [1, 16, 1]
+    assert [1, 16, 1] in later
+    assert alike
+
+
 PLAN = Planner(longest=128, mask_cost=0.1, shares_rows=True).plan
 SMALL = Size(12, 1)
 
@@ -314,7 +340,7 @@ def test_who_gives_up_leaves_nothing_to_compute() -> None:
             raise CheckpointError("The weights are damaged")
         return rows
 
-    together = Together(compute, lambda sizes: (Shape(1, 16, 1), [[0]]))
+    together = Together(compute, lambda sizes: Plan(Shape(1, 16, 1), [[0]]))
     for first, error in (("b", KeyboardInterrupt), ("c", CheckpointError)):
         with pytest.raises(error):
             together([(SMALL, text) for text in (first, "x", "x")])

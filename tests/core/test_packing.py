@@ -36,7 +36,7 @@ def test_every_plan_has_room_for_what_is_in_it(shares_rows: bool) -> None:
             for _ in range(choose.choice([1, 2, 5, 40])):
                 tokens = choose.randint(1, longest)
                 sizes.append(Size(tokens, choose.choice([1, 1, 2, max(1, tokens // 2)])))
-            shape, rows = chooses.plan(sizes)
+            shape, rows, _ = chooses.plan(sizes)
             check(shape, rows, sizes)
             assert shape.length <= longest
             assert shares_rows or all(len(row) == 1 for row in rows)
@@ -51,17 +51,17 @@ def test_a_text_alone_has_a_row_of_about_its_length() -> None:
 def test_texts_that_share_rows_leave_little_padding() -> None:
     choose = random.Random(1)
     sizes = [Size(choose.randint(10, 70), 1) for _ in range(32)]
-    shape, rows = planner().plan(sizes)
+    shape, rows, _ = planner().plan(sizes)
     text = sum(sizes[number].tokens for row in rows for number in row)
     assert text / (shape.rows * shape.length) > 0.9
     assert shape.length == 128
 
 
 def test_a_few_who_wait_are_not_put_into_a_large_batch() -> None:
-    shape, rows = planner().plan([Size(20, 1)] * 4)
+    shape, rows, _ = planner().plan([Size(20, 1)] * 4)
     assert (shape, [sorted(row) for row in rows]) == ((1, 128, 4), [[0, 1, 2, 3]])
     # Most of a shared row would be padding.
-    assert planner().plan([Size(14, 1)] * 2) == ((1, 16, 1), [[0]])
+    assert planner().plan([Size(14, 1)] * 2) == ((1, 16, 1), [[0]], None)
 
 
 def test_masks_that_cost_much_get_few_places() -> None:
@@ -72,15 +72,34 @@ def test_masks_that_cost_much_get_few_places() -> None:
 
 
 def test_what_shares_no_row_goes_with_others_of_its_length() -> None:
-    shape, rows = planner(shares_rows=False).plan([Size(30, 1)] * 9)
+    shape, rows, _ = planner(shares_rows=False).plan([Size(30, 1)] * 9)
     assert (shape, len(rows)) == ((8, 32, 1), 8)
+
+
+def test_what_is_ready_is_taken_before_what_is_better() -> None:
+    chooses, short = planner(), [Size(10, 1)]
+    assert chooses.plan(short, [])[::2] == ((1, 16, 1), None)
+    assert chooses.plan(short, [Shape(1, 16, 1)])[::2] == ((1, 16, 1), None)
+    assert chooses.plan(short, [Shape(1, 48, 1), Shape(1, 32, 1)])[::2] == ((1, 32, 1), (1, 16, 1))
+    # In these it has no room, or would take longer than to compile what is better.
+    for other in (Shape(1, 8, 1), Shape(32, 512, 16)):
+        assert chooses.plan(short, [other])[::2] == ((1, 16, 1), None)
+    assert chooses.plan([Size(10, 3)], [Shape(1, 16, 1)])[::2] == ((1, 16, 4), None)
+
+
+def test_those_who_wait_go_into_what_is_ready() -> None:
+    sizes = [Size(20, 1)] * 32
+    shape, rows, better = planner().plan(sizes, [Shape(1, 24, 1), Shape(1, 128, 4)])
+    check(shape, rows, sizes)
+    assert (shape, len(rows[0])) == ((1, 128, 4), 4)
+    assert better == planner().plan(sizes).shape
 
 
 @pytest.mark.parametrize("shares_rows", [True, False])
 def test_long_texts_are_not_computed_many_at_once(shares_rows: bool) -> None:
     for tokens, most in ((512, 32), (1024, 8), (8192, 1)):
         sizes = [Size(tokens, 1)] * 40
-        shape, rows = planner(8192, shares_rows=shares_rows).plan(sizes)
+        shape, rows, _ = planner(8192, shares_rows=shares_rows).plan(sizes)
         check(shape, rows, sizes)
         assert len(rows) == most
         assert shape.rows * shape.length <= MOST_TOKENS_AT_ONCE
@@ -89,7 +108,7 @@ def test_long_texts_are_not_computed_many_at_once(shares_rows: bool) -> None:
 @pytest.mark.parametrize("shares_rows", [True, False])
 def test_many_masks_are_not_computed_all_at_once(shares_rows: bool) -> None:
     sizes = [Size(64, 64)] * 20
-    shape, rows = planner(shares_rows=shares_rows).plan(sizes)
+    shape, rows, _ = planner(shares_rows=shares_rows).plan(sizes)
     check(shape, rows, sizes)
     assert shape.rows * shape.masks <= 512
 
