@@ -21,17 +21,21 @@ from core.inference.models import bucket_size
 _SHORTEST_LENGTH = 16
 # Of rows that texts share.
 _SHARED_LENGTH = 128
-# Masks in a row are a power of four; a row that texts share has room for at least so many.
-_FEWEST_SHARED_MASKS = 4
+# Masks in a row are a power of four; a row that texts share has room for at least so many, or half
+# of them where a mask costs more than so many tokens.
+_SHARED_MASKS = 8
+_DEAR_MASK = 2
 _ROWS = (1, 4, 8, 32)
 # Each of them has a probability for every token of the vocabulary.
 _MOST_MASKS_AT_ONCE = 512
 # Padding included: what attention needs grows with the length, too.
 MOST_TOKENS_AT_ONCE = 32 * 512
-# What a batch costs however small it is, in tokens: measured on a CPU.
-_TOKENS_BESIDE_A_BATCH = 46
+# What a batch costs however small it is, in tokens: measured on a CPU, 50 to 100.
+_TOKENS_BESIDE_A_BATCH = 64
 # What it costs to compile a program, in tokens: of a small model it is ten times that.
 _TOKENS_OF_COMPILING = 2048
+# So many times the text in the same time is worth it.
+_WORTH_COMPILING = 1.2
 # Of those who wait, as many as are looked at.
 _MOST_LOOKED_AT = 256
 
@@ -107,7 +111,9 @@ class Planner:
         ]
         if not suitable:
             return best
-        return self._best(suitable, sizes)._replace(better=best.shape)
+        found = self._best(suitable, sizes)
+        gain = self._worth(best, sizes) / self._worth(found, sizes)
+        return found._replace(better=best.shape if gain >= _WORTH_COMPILING else None)
 
     def _best(self, shapes: Iterable[Shape], sizes: Sequence[Size]) -> Plan:
         """Returns the batch with the most text for its time, in one of some shapes."""
@@ -133,19 +139,15 @@ class Planner:
 
     def _shapes_for_several(self, first: Size) -> Iterator[Shape]:
         """Yields the shapes that have room for a text and for others beside it."""
-        own, shared = self._length_of(first), min(_SHARED_LENGTH, self.longest)
-        lengths = {own}
-        fewest = _masks_of(first)
+        length, masks = self._length_of(first), _masks_of(first)
         if self.shares_rows:
-            # A row of its own length would hold nothing else, unless it is a long one.
-            lengths = {max(own, shared), own} if own > shared // 2 else {shared}
-            fewest = max(fewest, _FEWEST_SHARED_MASKS)
-        for length in sorted(lengths, reverse=True):
-            for masks in sorted({min(fewest, length), min(4 * fewest, length)}):
-                for rows in _ROWS:
-                    fits = rows * length <= MOST_TOKENS_AT_ONCE
-                    if fits and rows * masks <= _MOST_MASKS_AT_ONCE:
-                        yield Shape(rows, length, masks)
+            # A short row would hold nothing else.
+            length = max(length, min(_SHARED_LENGTH, self.longest))
+            masks = max(masks, _SHARED_MASKS // (2 if self.mask_cost > _DEAR_MASK else 1))
+        masks = min(masks, length)
+        for rows in _ROWS:
+            if rows * length <= MOST_TOKENS_AT_ONCE and rows * masks <= _MOST_MASKS_AT_ONCE:
+                yield Shape(rows, length, masks)
 
     def _fill(self, shape: Shape, sizes: Sequence[Size]) -> list[list[int]]:
         """Puts the first text into a row, and those after it, the largest first, where they fit."""

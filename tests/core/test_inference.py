@@ -261,28 +261,29 @@ def test_the_engine_is_the_one_that_training_takes(order: str, workspace: Worksp
 
 def test_nobody_waits_for_a_better_shape_where_one_is_ready(workspace: Workspace) -> None:
     code = """
-        import json, sys, time
+        import json, sys, threading
         from concurrent.futures import ThreadPoolExecutor
         from pathlib import Path
         from core.inference.masks import FillMask
         filler = FillMask(Path(sys.argv[1]))
-        prepare, asked = filler.prepare, []
-        filler.prepare = lambda shape: (asked.append(shape), time.sleep(1), prepare(shape))
+        prepare, asked, are_answered = filler.prepare, [], threading.Event()
+        filler.prepare = lambda shape: (asked.append(shape), are_answered.wait(60), prepare(shape))
         text = "[MASK]" + " the" * 16
         first = filler([text])
-        again = filler(["the [MASK] runs"])
-        ready = sorted(filler.ready)
         with ThreadPoolExecutor(16) as threads:
-            alike = list(threads.map(lambda _: filler([text])[0][0]["token"], range(64)))
+            answers = list(threads.map(lambda _: filler([text]), range(64)))
+        found = [answer[0][0]["token"] for answer in (first, *answers)]
+        ready = sorted(filler.ready)
+        are_answered.set()
         filler._preparing.result()
-        print(json.dumps([ready, asked[0], sorted(filler.ready), set(alike) == {first[0][0]["token"]}]))
+        print(json.dumps([ready, asked, sorted(filler.ready), len(set(found))]))
     """
-    folder = workspace.folder("model") / "unigram"
-    ready, asked, later, alike = run_on("jax", code, folder)
+    ready, asked, later, found = run_on("jax", code, workspace.folder("model") / "unigram")
     assert ready == [[1, 24, 1]]
-    assert asked == [1, 16, 1]
-    assert [1, 16, 1] in later
-    assert alike
+    ((rows, *_),) = asked
+    assert rows > 1
+    assert later == [*ready, *asked]
+    assert found == 1
 
 
 PLAN = Planner(longest=128, mask_cost=0.1, shares_rows=True).plan

@@ -59,7 +59,7 @@ def test_texts_that_share_rows_leave_little_padding() -> None:
 
 def test_a_few_who_wait_are_not_put_into_a_large_batch() -> None:
     shape, rows, _ = planner().plan([Size(20, 1)] * 4)
-    assert (shape, [sorted(row) for row in rows]) == ((1, 128, 4), [[0, 1, 2, 3]])
+    assert (shape, [sorted(row) for row in rows]) == ((1, 128, 8), [[0, 1, 2, 3]])
     # Most of a shared row would be padding.
     assert planner().plan([Size(14, 1)] * 2) == ((1, 16, 1), [[0]], None)
 
@@ -67,8 +67,8 @@ def test_a_few_who_wait_are_not_put_into_a_large_batch() -> None:
 def test_masks_that_cost_much_get_few_places() -> None:
     sizes = [Size(12, 1)] * 32
     cheap, dear = (planner(mask_cost=cost).plan(sizes)[0] for cost in (0.1, 100.0))
-    assert cheap.masks == 16
-    assert dear.masks < 16
+    assert cheap.masks == 8
+    assert dear.masks < 8
 
 
 def test_what_shares_no_row_goes_with_others_of_its_length() -> None:
@@ -80,7 +80,9 @@ def test_what_is_ready_is_taken_before_what_is_better() -> None:
     chooses, short = planner(), [Size(10, 1)]
     assert chooses.plan(short, [])[::2] == ((1, 16, 1), None)
     assert chooses.plan(short, [Shape(1, 16, 1)])[::2] == ((1, 16, 1), None)
-    assert chooses.plan(short, [Shape(1, 48, 1), Shape(1, 32, 1)])[::2] == ((1, 32, 1), (1, 16, 1))
+    assert chooses.plan(short, [Shape(1, 96, 1), Shape(1, 64, 1)])[::2] == ((1, 64, 1), (1, 16, 1))
+    # What gains too little isn't worth a program of its own.
+    assert chooses.plan(short, [Shape(1, 24, 1)])[::2] == ((1, 24, 1), None)
     # In these it has no room, or would take longer than to compile what is better.
     for other in (Shape(1, 8, 1), Shape(32, 512, 16)):
         assert chooses.plan(short, [other])[::2] == ((1, 16, 1), None)
