@@ -30,6 +30,7 @@ BATCH, LENGTH, VOCAB_SIZE = 32, 64, 4096
 VARIANTS: dict[str, Mapping[str, Any]] = {
     "fast": {},
     "output bias at zeros": {"output_bias": "zeros"},
+    "a random table of words": {"word_embeddings": "random"},
     "AdamW, 1e-3": {"optimizer": "adamw", "learning_rate": 1e-3},
     "AdamW, 3e-3": {"optimizer": "adamw", "learning_rate": 3e-3},
     "15 % masking": {"mlm_probability": 0.15},

@@ -531,6 +531,13 @@ class TrainConfig(StageConfig):
         group="Model",
     )
 
+    word_embeddings: Literal["random", "cooccurrence"] = knob(
+        "random",
+        "What the table of words begins with. cooccurrence: vectors that say which words stand "
+        "near which in the training rows, so that this needn't be learned; it takes seconds.",
+        group="Model",
+    )
+
     per_replica_batch_size: int = knob(
         8,
         "Rows a device sees in one step.",

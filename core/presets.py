@@ -213,6 +213,7 @@ _FAST_TRAINING = Preset(
         "mlm_probability": None,
         "dtype_policy": "auto",
         "output_bias": "log_frequency",
+        "word_embeddings": "cooccurrence",
         **_NO_DROPOUT,
     },
     {family: {"mlm_probability": 0.4} for family in ("roberta", "bert", "modernbert")},

@@ -71,6 +71,7 @@ from core.training.resume import check_nothing_is_lost, check_same_run, resumed_
 from core.training.tensorboard import FOLDER as TENSORBOARD_FOLDER
 from core.training.tensorboard import ScalarWriter
 from core.training.uploads import Uploads
+from core.training.word_vectors import count_word_vectors, find_words, set_word_vectors
 from core.workspace import Artifact, Manifest, Workspace
 
 _BEFORE_THE_FIRST_STEP = -1
@@ -523,9 +524,25 @@ class TrainingRun:
         model, optimizer = build_for_training(config, self._inputs.architecture, schedule)
         if self._inputs.checkpoint and not found:
             hf.assign_weights(model, _read_weights(self._inputs, self._inputs.checkpoint))
-        elif not found and config.output_bias == "log_frequency":
-            set_output_bias(model, self._inputs.token_counts)
+        elif not found:
+            self._set_counted_weights(model)
         return model, optimizer
+
+    def _set_counted_weights(self, model: Any) -> None:
+        """Lets a model begin with what counting says of the training rows, where it is to."""
+        config, inputs = self._config, self._inputs
+        if config.output_bias == "log_frequency":
+            set_output_bias(model, inputs.token_counts)
+        if config.word_embeddings == "cooccurrence":
+            table = find_words(model)
+            vectors = {}
+            # Processes whose numbers are rounded in another way must not begin apart.
+            if self._devices.is_first:
+                rows = _tolerant(inputs.train_rows, config, inputs, Reporter())
+                special = inputs.tokenizer.special_ids
+                vectors[table.path] = count_word_vectors(rows, table.shape, special)
+            shared = share_arrays(vectors, {table.path: table}, self._devices)
+            set_word_vectors(model, shared[table.path])
 
     def _mean_loss(self) -> float:
         return float(np.mean([*self._state.pending_losses, *self._fetch_losses()]))

@@ -1,0 +1,129 @@
+"""Vectors that say which words stand near which: first values for a model's table of words.
+
+A model learns them itself, but of what it learns they are the part that counting gives as well, in
+a second or two.
+
+Source: the matrix and its factors, Levy and Goldberg, "Neural Word Embedding as Implicit Matrix
+    Factorization", https://papers.nips.cc/paper/5477; smoothed contexts, counts that fall with the
+    distance, and weighting by the root of the eigenvalues, Levy, Goldberg and Dagan, "Improving
+    Distributional Similarity", https://aclanthology.org/Q15-1016, sections 3 and 5; the factors of
+    a large matrix by a few products, Halko, Martinsson and Tropp, "Finding Structure with
+    Randomness", https://arxiv.org/abs/0909.4061, algorithm 4.4.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from core.training.batches import RowSource
+
+if TYPE_CHECKING:
+    import keras
+    from scipy.sparse import csr_array
+
+# Tokens that are enough to count.
+_MOST_TOKENS = 2_000_000
+_FARTHEST = 10
+_CONTEXT_POWER = 0.75
+# More dimensions than that say nothing that is worth its time.
+_MOST_DIMENSIONS = 256
+_SPARE_DIMENSIONS = 16
+_ROUNDS = 2
+# Of a word's vector, at least. The optimizer's first steps would soon cover shorter ones; with
+# longer ones, where they decode as well, a model would begin too far above the baseline.
+_LENGTH = 0.8
+
+
+def count_word_vectors(
+    rows: RowSource, shape: tuple[int, int], special_ids: NDArray[np.int32]
+) -> NDArray[np.float32]:
+    """Returns a vector for each word: words that stand among the same words have similar ones.
+
+    Args:
+        rows: Of ids, in the order of the text; some from all over, if there are very many.
+        shape: Number of ids, and numbers in a vector, (V, H).
+        special_ids: Those that are no words, such as padding.
+
+    Returns:
+        float32 (V, H), vectors of length 1; of zeros for what stands near nothing.
+    """
+    vocab_size, width = shape
+    count = min(len(rows), max(1, _MOST_TOKENS // rows.row_length))
+    sample = rows.take(np.linspace(0, len(rows) - 1, count).astype(np.int64))
+    information = _mutual_information(_count_neighbours(sample, vocab_size, special_ids))
+    generator = np.random.default_rng(0)
+    factors = _factorize(information, min(width, _MOST_DIMENSIONS, vocab_size), generator)
+    # In no direction more than in another, as weights are that are drawn.
+    turned, _ = np.linalg.qr(generator.standard_normal((width, factors.shape[1])))
+    vectors = factors @ turned.T.astype(np.float32)
+    lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
+    return np.divide(vectors, lengths, out=np.zeros_like(vectors), where=lengths > 1e-6)
+
+
+def set_word_vectors(model: keras.Model, vectors: NDArray[np.float32]) -> None:
+    """Puts vectors into a model's table of words; a vector of zeros leaves what is there.
+
+    Args:
+        model: With its first weights.
+        vectors: What `count_word_vectors` returns.
+    """
+    table = find_words(model)
+    drawn = np.asarray(table)
+    length = max(_LENGTH, float(np.sqrt(np.square(drawn).sum(axis=1).mean())))
+    is_known = np.any(vectors != 0, axis=1, keepdims=True)
+    table.assign(np.where(is_known, vectors * length, drawn))
+
+
+def find_words(model: keras.Model) -> keras.Variable:
+    """Returns the table of words, (V, H)."""
+    return next(one for one in model.trainable_variables if one.path.endswith("words/table"))
+
+
+def _count_neighbours(
+    rows: NDArray[np.int32], vocab_size: int, special_ids: NDArray[np.int32]
+) -> csr_array:
+    """Returns how often two words stand near each other, each time by one over their distance."""
+    from scipy.sparse import coo_array, csr_array
+
+    is_word = np.ones(vocab_size, bool)
+    is_word[special_ids] = False
+    counts = csr_array((vocab_size, vocab_size), dtype=np.float32)
+    for distance in range(1, min(_FARTHEST, rows.shape[1] - 1) + 1):
+        first, second = rows[:, :-distance].ravel(), rows[:, distance:].ravel()
+        are_words = is_word[first] & is_word[second]
+        first, second = first[are_words], second[are_words]
+        weights = np.full(len(first), 1 / distance, np.float32)
+        counts += coo_array((weights, (first, second)), shape=counts.shape).tocsr()
+    return counts + counts.T
+
+
+def _mutual_information(counts: csr_array) -> csr_array:
+    """Returns the logarithm of how much more often than by chance words meet, where positive."""
+    found = counts.tocoo()
+    first, second = found.coords
+    of_word = np.asarray(counts.sum(axis=1)).ravel()
+    of_context = of_word**_CONTEXT_POWER
+    expected = of_word[first] * of_context[second] + of_context[first] * of_word[second]
+    ratios = 2 * found.data * of_context.sum() / expected
+    found.data = np.maximum(np.log(ratios), 0).astype(np.float32)
+    information = found.tocsr()
+    information.eliminate_zeros()
+    return information
+
+
+def _factorize(
+    matrix: csr_array, dimensions: int, generator: np.random.Generator
+) -> NDArray[np.float32]:
+    """Returns F (V, dimensions) where F D F.T is nearly the matrix, D a diagonal of 1 and -1."""
+    tried = min(dimensions + _SPARE_DIMENSIONS, matrix.shape[0])
+    basis = generator.standard_normal((matrix.shape[0], tried), np.float32)
+    for _ in range(_ROUNDS + 1):
+        basis, _ = np.linalg.qr(matrix @ basis)
+    small = basis.T @ (matrix @ basis)
+    values, vectors = np.linalg.eigh((small + small.T) / 2)
+    largest = np.argsort(-np.abs(values))[:dimensions]
+    factors: NDArray[np.float32] = basis @ (vectors[:, largest] * np.sqrt(np.abs(values[largest])))
+    return factors

@@ -1,0 +1,71 @@
+"""Vectors from counts: words in the same company are alike, and a run can begin with them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from core.training.word_vectors import count_word_vectors
+
+# Ids 0 and 1 are no words.
+SPECIAL = np.array([0, 1], np.int32)
+FRUIT, TOOLS, EAT, WORK = (2, 3, 4), (5, 6, 7), (8, 9), (10, 11)
+
+
+def rows_of(count: int = 400) -> NDArray[np.int32]:
+    """Returns rows of sentences: fruit is eaten, and tools are worked with."""
+    choose = np.random.default_rng(0)
+    sentences = [
+        [0, *choose.choice(things, 2), *choose.choice(deeds, 2), 1, 1]
+        for things, deeds in ((FRUIT, EAT), (TOOLS, WORK))
+        for _ in range(count)
+    ]
+    return np.array(sentences, np.int32)
+
+
+class Rows:
+    """Rows in memory."""
+
+    def __init__(self, rows: NDArray[np.int32]) -> None:
+        self._rows = rows
+        self.row_length = rows.shape[1]
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def take(self, indices: NDArray[np.int64]) -> NDArray[np.int32]:
+        return self._rows[indices]
+
+
+def vectors_of(rows: NDArray[np.int32], width: int = 8) -> NDArray[np.float32]:
+    return count_word_vectors(Rows(rows), (20, width), SPECIAL)
+
+
+@pytest.mark.parametrize("width", [8, 300])
+def test_words_in_the_same_company_have_similar_vectors(width: int) -> None:
+    vectors = vectors_of(rows_of(), width)
+    assert vectors.shape == (20, width)
+    assert vectors.dtype == np.float32
+    likeness = vectors @ vectors.T
+    assert likeness[2, 3] > 0.6 > 0.3 > abs(likeness[2, 5])
+    assert likeness[8, 9] > 0.6 > 0.3 > abs(likeness[8, 10])
+
+
+def test_what_stands_near_nothing_has_no_vector() -> None:
+    vectors = vectors_of(rows_of())
+    lengths = np.linalg.norm(vectors, axis=1)
+    np.testing.assert_allclose(lengths[2:12], 1, atol=1e-5)
+    assert not lengths[[0, 1, *range(12, 20)]].any()
+
+
+def test_the_same_rows_give_the_same_vectors() -> None:
+    first, second = (vectors_of(rows_of()) for _ in range(2))
+    np.testing.assert_array_equal(first, second)
+
+
+@pytest.mark.parametrize("rows", [np.zeros((4, 6)), np.full((1, 1), 3), np.full((3, 8), 3)])
+def test_text_that_says_nothing_gives_no_numbers_that_are_none(rows: NDArray) -> None:
+    vectors = vectors_of(rows.astype(np.int32))
+    assert np.isfinite(vectors).all()
+    assert (np.linalg.norm(vectors, axis=1) < 1.001).all()
