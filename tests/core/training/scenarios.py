@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from safetensors.numpy import load_file
 
 from core.config import TrainConfig
 from core.errors import StudioError
@@ -165,6 +166,19 @@ def aborted(engine: str, workspace: Workspace) -> dict[str, Any]:
         "checkpoints": sorted(path.name for path in checkpoints.glob("step-*")),
         "metrics": metrics_of(workspace, name),
     }
+
+
+def counted(engine: str, workspace: Workspace) -> dict[str, Any]:
+    """A run that begins with vectors from counts, and learns next to nothing."""
+    config = config_of(
+        engine, num_train_steps=1, learning_rate=1e-9, word_embeddings="cooccurrence"
+    )
+    artifact = run(workspace, f"counted-{engine}", config)
+    assert artifact is not None
+    words = load_file(artifact.path / "model.safetensors")[
+        "roberta.embeddings.word_embeddings.weight"
+    ]
+    return {"words": words.tolist(), "counts": open_shards("rows", workspace).token_counts.tolist()}
 
 
 def stopped_in_the_last_validation(engine: str, workspace: Workspace) -> dict[str, Any]:
@@ -462,6 +476,7 @@ SCENARIOS: Mapping[str, Callable[[str, Workspace], dict[str, Any]]] = {
         whole,
         stopped,
         aborted,
+        counted,
         changed,
         checkpoints_gone,
         damaged_record,

@@ -30,7 +30,7 @@ from tests.engines import ENGINES, run_anew
 from tests.texts import write_sentences
 
 _ROOT = Path(__file__).parents[3]
-_ON_BOTH = ("whole", "stopped", "weights_taken_over", "left_for_the_other")
+_ON_BOTH = ("whole", "stopped", "counted", "weights_taken_over", "left_for_the_other")
 _ON_ONE = (
     "aborted",
     "changed",
@@ -147,6 +147,20 @@ def test_an_output_bias_of_log_frequencies_begins_at_the_baseline(
     baseline = metrics["frequency_baseline_loss"]["0"]
     assert metrics["eval_loss"]["0"] == pytest.approx(baseline, abs=0.02)
     assert baseline < np.log(64) - 0.1
+
+
+@pytest.mark.slow(3)
+def test_a_run_can_begin_with_vectors_from_counts(results: dict[str, Results]) -> None:
+    found = [results[engine]["counted"] for engine in ENGINES]
+    tables = [np.array(one["words"]) for one in found]
+    np.testing.assert_allclose(*tables, atol=1e-6)
+    special = 5
+    occurs = np.array(found[0]["counts"][special:]) > 0
+    lengths = np.linalg.norm(tables[0], axis=1)
+    assert occurs.sum() > 10
+    np.testing.assert_allclose(lengths[special:][occurs], 0.8, atol=1e-5)
+    # What is no word keeps what was drawn.
+    assert (lengths[:special] < 0.3).all()
 
 
 @pytest.mark.slow(3)
