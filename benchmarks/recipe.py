@@ -39,6 +39,7 @@ VARIANTS: dict[str, Mapping[str, Any]] = {
     "dropout 0.1": {"hidden_dropout_prob": 0.1, "attention_probs_dropout_prob": 0.1},
     "half the rate": {"learning_rate": 4e-3},
     "twice the rate": {"learning_rate": 1.6e-2},
+    "four times the rate": {"learning_rate": 3.2e-2},
     "a smaller share for AdamW's weights": {"adam_learning_rate_ratio": 0.15},
     "momentum 0.95": {"muon_momentum": 0.95},
     "beta2 0.95": {"adam_beta2": 0.95},

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 # Tokens that are enough to count.
 _MOST_TOKENS = 2_000_000
-_FARTHEST = 10
+_FARTHEST = 5
 _CONTEXT_POWER = 0.75
 # More dimensions than that say nothing that is worth its time.
 _MOST_DIMENSIONS = 256
