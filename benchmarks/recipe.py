@@ -37,6 +37,7 @@ VARIANTS: dict[str, Mapping[str, Any]] = {
     "30 % masking": {"mlm_probability": 0.3},
     "50 % masking": {"mlm_probability": 0.5},
     "dropout 0.1": {"hidden_dropout_prob": 0.1, "attention_probs_dropout_prob": 0.1},
+    "a quarter of the rate": {"learning_rate": 2e-3},
     "half the rate": {"learning_rate": 4e-3},
     "twice the rate": {"learning_rate": 1.6e-2},
     "four times the rate": {"learning_rate": 3.2e-2},
