@@ -26,7 +26,7 @@ from benchmarks.sides import describe_machine
 from core.config import Family
 
 BATCH, LENGTH, VOCAB_SIZE = 32, 64, 4096
-# What differs from the preset; `steps` is a factor.
+# What differs from the preset; `steps` and `rate` are factors.
 VARIANTS: dict[str, Mapping[str, Any]] = {
     "fast": {},
     "output bias at zeros": {"output_bias": "zeros"},
@@ -37,10 +37,10 @@ VARIANTS: dict[str, Mapping[str, Any]] = {
     "30 % masking": {"mlm_probability": 0.3},
     "50 % masking": {"mlm_probability": 0.5},
     "dropout 0.1": {"hidden_dropout_prob": 0.1, "attention_probs_dropout_prob": 0.1},
-    "a quarter of the rate": {"learning_rate": 2e-3},
-    "half the rate": {"learning_rate": 4e-3},
-    "twice the rate": {"learning_rate": 1.6e-2},
-    "four times the rate": {"learning_rate": 3.2e-2},
+    "a quarter of the rate": {"rate": 0.25},
+    "half the rate": {"rate": 0.5},
+    "twice the rate": {"rate": 2},
+    "four times the rate": {"rate": 4},
     "a smaller share for AdamW's weights": {"adam_learning_rate_ratio": 0.15},
     "momentum 0.95": {"muon_momentum": 0.95},
     "beta2 0.95": {"adam_beta2": 0.95},
@@ -91,6 +91,8 @@ def train(name: str, corpus: str, seed: int, options: argparse.Namespace) -> tup
     """Trains a variant; returns its last validation loss, and the seconds that it took."""
     from core import TrainConfig, Workspace
     from core import train as train_model
+    from core.models.registry import resolve_architecture
+    from core.training.recipe import settle_learning_rate
 
     values = dict(VARIANTS[name])
     steps = int(options.steps * values.pop("steps", 1))
@@ -106,8 +108,16 @@ def train(name: str, corpus: str, seed: int, options: argparse.Namespace) -> tup
         "save_steps": steps,
         "per_replica_eval_batch_size": 64,
     }
+    factor = values.pop("rate", 1)
+    config = TrainConfig(**{**common, **values})
+    if factor != 1:
+        architecture = resolve_architecture(
+            config, vocab_size=VOCAB_SIZE, row_length=LENGTH, pad_id=0, bos_id=1, eos_id=2
+        )
+        own = settle_learning_rate(config, architecture).learning_rate or 0.0
+        config = config.model_copy(update={"learning_rate": factor * own})
     began = time.perf_counter()
-    model = train_model(TrainConfig(**{**common, **values}), Workspace(options.folder))
+    model = train_model(config, Workspace(options.folder))
     took = time.perf_counter() - began
     loss = float(model.manifest.counts["eval_loss"])
     shutil.rmtree(model.path)

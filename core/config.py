@@ -589,7 +589,7 @@ class TrainConfig(StageConfig):
     )
     learning_rate: float | None = knob(
         1e-4,
-        "Peak learning rate. Empty: what suits the optimizer and the model's width "
+        "Peak learning rate. Empty: what suits the optimizer, the family and the width "
         "(docs/recipe.md).",
         group="Optimizer",
         basic=True,

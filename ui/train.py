@@ -301,7 +301,7 @@ def _size(config: TrainConfig) -> str:
 
 
 def _facts(config: TrainConfig, inputs: TrainingInputs, plan: recipe.Plan, parameters: int) -> str:
-    settled = recipe.settle_learning_rate(config, inputs.architecture.hidden_size)
+    settled = recipe.settle_learning_rate(config, inputs.architecture)
     memory = recipe.estimate_memory_bytes(
         inputs.architecture, parameters, config, inputs.shards.row_length
     )

@@ -127,9 +127,7 @@ def suggest(
     tokens_per_step = part * parts * row_length
     steps = read // tokens_per_step
     epochs = steps * tokens_per_step / corpus_tokens
-    settled = settle_learning_rate(
-        config.model_copy(update={"learning_rate": None}), architecture.hidden_size
-    )
+    settled = settle_learning_rate(config.model_copy(update={"learning_rate": None}), architecture)
     assert settled.learning_rate is not None
     seen = _what_is_seen(architecture, read, wanted, hours, flops)
     remarks = _remarks(epochs, wanted, read)

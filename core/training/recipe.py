@@ -31,6 +31,8 @@ _RATES: dict[str, tuple[float, int | None]] = {
     "adamw": (1e-3, 256),
     "adafactor": (5e-3, None),
 }
+# What multiplies Muon's rate where another suits a family better: docs/recipe.md has the trials.
+_FAMILY_FACTORS = {"gpt2": 2.0, "bart": 2.0, "t5": 0.5}
 
 ScheduleKind = Literal["linear", "cosine", "constant", "warmup_stable_decay"]
 
@@ -250,14 +252,14 @@ def with_planned_precision(config: TrainConfig, plan: Plan) -> TrainConfig:
     return config.model_copy(update={"dtype_policy": plan.dtype_policy})
 
 
-def settle_learning_rate(config: TrainConfig, width: int) -> TrainConfig:
-    """Returns the config with a peak learning rate: its own, or the one for the model's width.
+def settle_learning_rate(config: TrainConfig, architecture: Architecture) -> TrainConfig:
+    """Returns the config with a peak learning rate: its own, or the one that suits the model.
 
     Matrices of twice the width take half the rate; Adafactor's is relative to the weights anyway.
 
     Args:
         config: The settings.
-        width: Of the model's hidden states.
+        architecture: The model's dimensions.
 
     Source: Yang et al., "Tensor Programs V", https://arxiv.org/abs/2203.03466, table 3; the rates
         are those of docs/recipe.md.
@@ -266,7 +268,9 @@ def settle_learning_rate(config: TrainConfig, width: int) -> TrainConfig:
         return config
     rate, up_to = _RATES[config.optimizer]
     if up_to is not None:
-        rate *= min(1.0, up_to / width)
+        rate *= min(1.0, up_to / architecture.hidden_size)
+    if config.optimizer == "muon":
+        rate *= _FAMILY_FACTORS.get(architecture.model_type, 1.0)
     return config.model_copy(update={"learning_rate": rate})
 
 

@@ -163,7 +163,7 @@ class TrainingRun:
         uploads: Uploads | None = None,
     ) -> None:
         self._has_own_rate = config.learning_rate is not None
-        self._config = recipe.settle_learning_rate(config, inputs.architecture.hidden_size)
+        self._config = recipe.settle_learning_rate(config, inputs.architecture)
         self._inputs = inputs
         self._devices = devices
         self._reporter = reporter

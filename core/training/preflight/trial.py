@@ -115,7 +115,7 @@ def _cut(config: PreflightConfig, subject: Subject) -> Architecture:
 
 
 def _engine(config: PreflightConfig, architecture: Architecture, devices: Devices) -> Engine:
-    settled = settle_learning_rate(config, architecture.hidden_size)
+    settled = settle_learning_rate(config, architecture)
     schedule = LearningRateSchedule("linear", settled.learning_rate or 0.0, STEPS, 2 * STEPS)
     return create_engine(
         devices,

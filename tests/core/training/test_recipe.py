@@ -10,6 +10,7 @@ import pytest
 from core.config import TrainConfig
 from core.errors import ConfigError
 from core.models.architecture import Architecture
+from core.models.registry import resolve_architecture
 from core.training import recipe
 from core.training.recipe import LearningRateSchedule
 from core.training.resume import resumed_plan
@@ -203,6 +204,10 @@ def test_warmup_steps_win_over_the_ratio() -> None:
         ({}, 128, 8e-3),
         ({}, 256, 5e-3),
         ({}, 1024, 1.25e-3),
+        ({"family": "gpt2"}, 256, 1e-2),
+        ({"family": "bart"}, 128, 1.6e-2),
+        ({"family": "t5"}, 512, 1.25e-3),
+        ({"family": "t5", "optimizer": "adamw"}, 256, 1e-3),
         ({"optimizer": "adamw"}, 256, 1e-3),
         ({"optimizer": "adamw"}, 512, 5e-4),
         ({"optimizer": "adafactor"}, 1024, 5e-3),
@@ -210,12 +215,18 @@ def test_warmup_steps_win_over_the_ratio() -> None:
         ({"preset": "classic"}, 1024, 1e-4),
     ],
 )
-def test_a_rate_that_is_left_open_is_settled_by_the_width(
+def test_a_rate_that_is_left_open_is_settled_by_the_model(
     values: dict[str, Any], width: int, rate: float
 ) -> None:
-    settled = recipe.settle_learning_rate(TrainConfig(**values), width)
+    config = TrainConfig(**values, hidden_size=width)
+    settled = recipe.settle_learning_rate(config, _architecture(config))
     assert settled.learning_rate == pytest.approx(rate)
-    assert recipe.settle_learning_rate(settled, 4 * width) == settled
+    wider = config.model_copy(update={"hidden_size": 4 * width})
+    assert recipe.settle_learning_rate(settled, _architecture(wider)) == settled
+
+
+def _architecture(config: TrainConfig) -> Architecture:
+    return resolve_architecture(config, vocab_size=64, row_length=32, pad_id=0, bos_id=1, eos_id=2)
 
 
 def test_the_classic_preset_is_the_tpu_scripts() -> None:
