@@ -542,7 +542,7 @@ class TrainingRun:
                 special = inputs.tokenizer.special_ids
                 vectors[table.path] = count_word_vectors(rows, table.shape, special)
             shared = share_arrays(vectors, {table.path: table}, self._devices)
-            set_word_vectors(model, shared[table.path])
+            set_word_vectors(table, shared[table.path])
 
     def _mean_loss(self) -> float:
         return float(np.mean([*self._state.pending_losses, *self._fetch_losses()]))

@@ -63,14 +63,13 @@ def count_word_vectors(
     return np.divide(vectors, lengths, out=np.zeros_like(vectors), where=lengths > 1e-6)
 
 
-def set_word_vectors(model: keras.Model, vectors: NDArray[np.float32]) -> None:
-    """Puts vectors into a model's table of words; a vector of zeros leaves what is there.
+def set_word_vectors(table: keras.Variable, vectors: NDArray[np.float32]) -> None:
+    """Puts vectors into a table of words; a vector of zeros leaves what is there.
 
     Args:
-        model: With its first weights.
+        table: What `find_words` returns, with its first values.
         vectors: What `count_word_vectors` returns.
     """
-    table = find_words(model)
     drawn = np.asarray(table)
     length = max(_LENGTH, float(np.sqrt(np.square(drawn).sum(axis=1).mean())))
     is_known = np.any(vectors != 0, axis=1, keepdims=True)
