@@ -71,7 +71,7 @@ from core.training.resume import check_nothing_is_lost, check_same_run, resumed_
 from core.training.tensorboard import FOLDER as TENSORBOARD_FOLDER
 from core.training.tensorboard import ScalarWriter
 from core.training.uploads import Uploads
-from core.training.word_vectors import count_word_vectors, find_words, set_word_vectors
+from core.training.word_vectors import WordCount, find_words, set_word_vectors
 from core.workspace import Artifact, Manifest, Workspace
 
 _BEFORE_THE_FIRST_STEP = -1
@@ -101,13 +101,18 @@ def train(config: TrainConfig, workspace: Workspace, reporter: Reporter | None =
         RunStopped: The reporter asked for it.
     """
     reporter = reporter or Reporter()
-    inputs = open_inputs(config, workspace, reporter, resumed=_is_resumed(reporter))
+    resumed = _is_resumed(reporter)
+    inputs = open_inputs(config, workspace, reporter, resumed=resumed)
     config = settle_checkpoint(config, workspace)
     with _run_folder(workspace, reporter) as folder:
         if config.evaluate_only:
             return _evaluate_only(config, inputs, folder, reporter)
         check_destination(config, workspace, folder.name)
         check_room(config, inputs.architecture, folder)
+        words = _word_count(config, inputs)
+        if words and not resumed:
+            # An engine takes longer to import.
+            words.begin()
         devices = select_engine(config)
         keep_compiled(devices, workspace.cache / "compiled")
         reporter.note(devices.describe())
@@ -122,7 +127,7 @@ def train(config: TrainConfig, workspace: Workspace, reporter: Reporter | None =
             _telling_a_lost_process(devices),
             _uploads(config, workspace, inputs, folder, devices, reporter) as uploads,
         ):
-            run = TrainingRun(config, inputs, plan, devices, folder, reporter, uploads)
+            run = TrainingRun(config, inputs, plan, devices, folder, reporter, uploads, words)
             best = run.finish()
             model = None
             if devices.is_first:
@@ -150,6 +155,7 @@ class TrainingRun:
         folder: The run's folder.
         reporter: What hears of progress and says when to stop.
         uploads: What sends checkpoints to the Hub, if that is wanted.
+        words: What the table of words begins with, if it isn't random.
     """
 
     def __init__(
@@ -161,6 +167,7 @@ class TrainingRun:
         folder: Path,
         reporter: Reporter,
         uploads: Uploads | None = None,
+        words: WordCount | None = None,
     ) -> None:
         self._has_own_rate = config.learning_rate is not None
         self._config = recipe.settle_learning_rate(config, inputs.architecture)
@@ -168,6 +175,7 @@ class TrainingRun:
         self._devices = devices
         self._reporter = reporter
         self._uploads = uploads
+        self._words = words
         self._checkpoints = Checkpoints(folder / CHECKPOINTS_FOLDER)
         self._folder = folder
         self._first_plan = plan
@@ -500,6 +508,9 @@ class TrainingRun:
         """Returns the plan with the precision that `auto` comes to on these devices."""
         if self._config.dtype_policy != "auto" or plan.dtype_policy:
             return plan
+        if self._words:
+            # Precisions are told apart by how long they take.
+            self._words.wait()
         policy, reason = choose_precision(self._devices)
         self._reporter.note(f"Computing in {reason}")
         return replace(plan, dtype_policy=policy)
@@ -530,17 +541,13 @@ class TrainingRun:
 
     def _set_counted_weights(self, model: Any) -> None:
         """Lets a model begin with what counting says of the training rows, where it is to."""
-        config, inputs = self._config, self._inputs
-        if config.output_bias == "log_frequency":
-            set_output_bias(model, inputs.token_counts)
-        if config.word_embeddings == "cooccurrence":
+        if self._config.output_bias == "log_frequency":
+            set_output_bias(model, self._inputs.token_counts)
+        if self._words:
             table = find_words(model)
-            vectors = {}
             # Processes whose numbers are rounded in another way must not begin apart.
-            if self._devices.is_first:
-                rows = _tolerant(inputs.train_rows, config, inputs, Reporter())
-                special = inputs.tokenizer.special_ids
-                vectors[table.path] = count_word_vectors(rows, table.shape, special)
+            mine = self._devices.is_first
+            vectors = {table.path: self._words.vectors()} if mine else {}
             shared = share_arrays(vectors, {table.path: table}, self._devices)
             set_word_vectors(table, shared[table.path])
 
@@ -664,6 +671,16 @@ def _evaluation(
     # Processes that share a run could not all stop at the same batch.
     listener = reporter if devices.processes == 1 else Reporter()
     return Evaluation(engine, batches, inputs.label_counts, listener)
+
+
+def _word_count(config: TrainConfig, inputs: TrainingInputs) -> WordCount | None:
+    """Returns what the table of words is to begin with, if counts are to say it."""
+    if config.word_embeddings != "cooccurrence" or inputs.checkpoint:
+        return None
+    found = inputs.architecture
+    rows = _tolerant(inputs.train_rows, config, inputs, Reporter())
+    special_ids = inputs.tokenizer.special_ids
+    return WordCount(rows, (found.vocab_size, found.hidden_size), special_ids)
 
 
 def _tolerant(

@@ -13,6 +13,8 @@ Source: the matrix and its factors, Levy and Goldberg, "Neural Word Embedding as
 
 from __future__ import annotations
 
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -35,6 +37,41 @@ _ROUNDS = 2
 # Of a word's vector, at least. The optimizer's first steps would soon cover shorter ones; with
 # longer ones, where they decode as well, a model would begin too far above the baseline.
 _LENGTH = 0.8
+
+
+class WordCount:
+    """The vectors of `count_word_vectors`, counted when they are asked for, or beside before.
+
+    Args:
+        rows, shape, special_ids: Those of `count_word_vectors`.
+    """
+
+    def __init__(
+        self, rows: RowSource, shape: tuple[int, int], special_ids: NDArray[np.int32]
+    ) -> None:
+        self._count = partial(count_word_vectors, rows, shape, special_ids)
+        self._running: Future[NDArray[np.float32]] | None = None
+
+    def begin(self) -> None:
+        """Counts in a thread from now on."""
+        with_one = ThreadPoolExecutor(1, thread_name_prefix="word-vectors")
+        self._running = with_one.submit(self._count)
+        with_one.shutdown(wait=False)
+
+    def wait(self) -> None:
+        """Returns when no thread counts, for what would be slower beside it."""
+        if self._running:
+            wait([self._running])
+
+    def vectors(self) -> NDArray[np.float32]:
+        """Returns the vectors.
+
+        Raises:
+            ShardError: A row can't be read.
+        """
+        # They are as large as the model's table, and wanted once.
+        running, self._running = self._running, None
+        return running.result() if running else self._count()
 
 
 def count_word_vectors(

@@ -48,6 +48,7 @@ from keras import ops
 from core.models import hf, kernels
 from core.models.decoding import compile_method
 from core.models.registry import create_model
+from core.training.word_vectors import find_words
 from tests.core.models.families import ENCODERS, EOS, FAMILIES, GENERATORS, small_architecture
 
 folder, inputs, saved = Path(sys.argv[1]), dict(np.load(sys.argv[2])), Path(sys.argv[3])
@@ -174,7 +175,8 @@ for family in FAMILIES:
         said[f"theirs_{name}"] = answer(theirs, arrays)
     np.savez(place / "said.npz", **said)
     np.savez(place / "first.npz", **{path.replace("/", "!"): v for path, v in first.items()})
-    facts[family] = {"paths": [v.path for v in model.variables], "count": model.count_params()}
+    facts[family] = {"paths": [v.path for v in model.variables], "count": model.count_params(),
+                     "words": list(find_words(model).shape)}
 print(json.dumps(facts))
 '''
 
@@ -288,6 +290,15 @@ def test_logits_are_those_of_transformers(
     if family not in ("t5", "bart"):
         real = np.load(inputs)["attention_mask"] == 1
     assert np.abs(ours["padded"] - padded)[real].max() < 1e-4
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("family", FAMILIES)
+def test_the_table_of_words_is_found_and_as_large_as_is_counted_before_there_is_a_model(
+    engine: str, family: str, said: dict[str, Said]
+) -> None:
+    found = small_architecture(family)
+    assert said[engine].facts[family]["words"] == [found.vocab_size, found.hidden_size]
 
 
 @pytest.mark.parametrize("engine", ENGINES)

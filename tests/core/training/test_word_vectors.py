@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from core.training.word_vectors import count_word_vectors
+from core.errors import ShardError
+from core.training.word_vectors import WordCount, count_word_vectors
 
 # Ids 0 and 1 are no words.
 SPECIAL = np.array([0, 1], np.int32)
@@ -69,3 +70,25 @@ def test_text_that_says_nothing_gives_no_numbers_that_are_none(rows: NDArray) ->
     vectors = vectors_of(rows.astype(np.int32))
     assert np.isfinite(vectors).all()
     assert (np.linalg.norm(vectors, axis=1) < 1.001).all()
+
+
+@pytest.mark.parametrize("beside", [False, True])
+def test_what_is_counted_beside_is_what_is_counted_when_asked(beside: bool) -> None:
+    rows = rows_of()
+    words = WordCount(Rows(rows), (20, 8), SPECIAL)
+    if beside:
+        words.begin()
+    words.wait()
+    np.testing.assert_array_equal(words.vectors(), vectors_of(rows))
+
+
+def test_rows_that_cannot_be_read_are_told_of_where_the_vectors_are_wanted() -> None:
+    class Damaged(Rows):
+        def take(self, indices: NDArray[np.int64]) -> NDArray[np.int32]:
+            raise ShardError("A record is damaged")
+
+    words = WordCount(Damaged(rows_of()), (20, 8), SPECIAL)
+    words.begin()
+    words.wait()
+    with pytest.raises(ShardError):
+        words.vectors()
