@@ -530,11 +530,16 @@ class TrainConfig(StageConfig):
         "say, so that nothing has to be learned of how often a token occurs.",
         group="Model",
     )
-
     word_embeddings: Literal["random", "cooccurrence"] = knob(
         "random",
         "What the table of words begins with. cooccurrence: vectors that say which words stand "
         "near which in the training rows, so that this needn't be learned; it takes seconds.",
+        group="Model",
+    )
+    first_attention: Literal["random", "neighbours"] = knob(
+        "random",
+        "What the first layer's attention begins with, in families with a table of positions. "
+        "neighbours: each token looks at those beside it, so that this needn't be learned.",
         group="Model",
     )
 

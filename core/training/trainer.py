@@ -65,6 +65,7 @@ from core.training.export import (
 )
 from core.training.inputs import TrainingInputs, open_inputs, settle_checkpoint
 from core.training.meter import Meter
+from core.training.neighbours import neighbour_weights
 from core.training.precision import choose_precision
 from core.training.processes import share, share_arrays
 from core.training.resume import check_nothing_is_lost, check_same_run, resumed_plan
@@ -536,11 +537,12 @@ class TrainingRun:
         if self._inputs.checkpoint and not found:
             hf.assign_weights(model, _read_weights(self._inputs, self._inputs.checkpoint))
         elif not found:
-            self._set_counted_weights(model)
+            self._set_first_weights(model)
         return model, optimizer
 
-    def _set_counted_weights(self, model: Any) -> None:
-        """Lets a model begin with what counting says of the training rows, where it is to."""
+    def _set_first_weights(self, model: Any) -> None:
+        """Lets a model begin with more than what was drawn, as far as the settings say."""
+        weights = {one.path: one for one in model.trainable_variables}
         if self._config.output_bias == "log_frequency":
             set_output_bias(model, self._inputs.token_counts)
         if self._words:
@@ -550,6 +552,10 @@ class TrainingRun:
             vectors = {table.path: self._words.vectors()} if mine else {}
             shared = share_arrays(vectors, {table.path: table}, self._devices)
             set_word_vectors(table, shared[table.path])
+        if self._config.first_attention == "neighbours":
+            found = neighbour_weights(model, self._inputs.architecture.num_attention_heads)
+            for path, values in share_arrays(found, found, self._devices).items():
+                weights[path].assign(values)
 
     def _mean_loss(self) -> float:
         return float(np.mean([*self._state.pending_losses, *self._fetch_losses()]))

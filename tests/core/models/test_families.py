@@ -48,6 +48,7 @@ from keras import ops
 from core.models import hf, kernels
 from core.models.decoding import compile_method
 from core.models.registry import create_model
+from core.training.neighbours import neighbour_weights
 from core.training.word_vectors import find_words
 from tests.core.models.families import ENCODERS, EOS, FAMILIES, GENERATORS, small_architecture
 
@@ -138,6 +139,9 @@ def shared_difference(model):
     assert np.isfinite(together).all()
     return np.abs(together[:, :12] - np.concatenate(apart, axis=1)).max()
 
+def shapes(arrays):
+    return {path: list(values.shape) for path, values in arrays.items()}
+
 LENGTH = inputs["input_ids"].shape[1]
 facts = {}
 for family in FAMILIES:
@@ -176,7 +180,8 @@ for family in FAMILIES:
     np.savez(place / "said.npz", **said)
     np.savez(place / "first.npz", **{path.replace("/", "!"): v for path, v in first.items()})
     facts[family] = {"paths": [v.path for v in model.variables], "count": model.count_params(),
-                     "words": list(find_words(model).shape)}
+                     "words": list(find_words(model).shape),
+                     "neighbours": shapes(neighbour_weights(model, 4))}
 print(json.dumps(facts))
 '''
 
@@ -299,6 +304,23 @@ def test_the_table_of_words_is_found_and_as_large_as_is_counted_before_there_is_
 ) -> None:
     found = small_architecture(family)
     assert said[engine].facts[family]["words"] == [found.vocab_size, found.hidden_size]
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("family", FAMILIES)
+def test_each_stack_with_a_table_of_positions_can_begin_with_a_look_at_neighbours(
+    engine: str, family: str, said: dict[str, Said]
+) -> None:
+    stacks = {
+        "roberta": ["roberta"],
+        "bert": ["bert"],
+        "gpt2": ["gpt2/decoder"],
+        "bart": ["bart/encoder", "bart/decoder"],
+    }
+    found, weights = said[engine].facts[family]["neighbours"], said[engine].first(family)
+    ends = ("embeddings/positions/table", "layer_0/attention/qkv/kernel")
+    assert found.keys() == {f"{one}/{end}" for one in stacks.get(family, []) for end in ends}
+    assert all(found[path] == list(weights[path].shape) for path in found)
 
 
 @pytest.mark.parametrize("engine", ENGINES)

@@ -169,16 +169,22 @@ def aborted(engine: str, workspace: Workspace) -> dict[str, Any]:
 
 
 def counted(engine: str, workspace: Workspace) -> dict[str, Any]:
-    """A run that begins with vectors from counts, and learns next to nothing."""
+    """A run that begins with counted vectors and looks at neighbours, and learns nothing."""
     config = config_of(
-        engine, num_train_steps=1, learning_rate=1e-9, word_embeddings="cooccurrence"
+        engine,
+        num_train_steps=1,
+        learning_rate=1e-9,
+        word_embeddings="cooccurrence",
+        first_attention="neighbours",
     )
     artifact = run(workspace, f"counted-{engine}", config)
     assert artifact is not None
-    words = load_file(artifact.path / "model.safetensors")[
-        "roberta.embeddings.word_embeddings.weight"
-    ]
-    return {"words": words.tolist(), "counts": open_shards("rows", workspace).token_counts.tolist()}
+    tables = load_file(artifact.path / "model.safetensors")
+    return {
+        "words": tables["roberta.embeddings.word_embeddings.weight"].tolist(),
+        "positions": tables["roberta.embeddings.position_embeddings.weight"].tolist(),
+        "counts": open_shards("rows", workspace).token_counts.tolist(),
+    }
 
 
 def stopped_in_the_last_validation(engine: str, workspace: Workspace) -> dict[str, Any]:

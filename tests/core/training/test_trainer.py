@@ -164,6 +164,22 @@ def test_a_run_can_begin_with_vectors_from_counts(results: dict[str, Results]) -
 
 
 @pytest.mark.slow(3)
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_run_can_begin_with_positions_that_know_their_distances(
+    results: dict[str, Results], engine: str
+) -> None:
+    table = np.array(results[engine]["counted"]["positions"])
+    padding = 3
+    # RoBERTa's row for padding is no position.
+    assert not table[padding].any()
+    products = table[padding + 1 :] @ table[padding + 1 :].T
+    for distance in range(4):
+        assert np.ptp(np.diagonal(products, distance)) < 1e-5
+    assert products[0, 0] == pytest.approx(1, abs=1e-5)
+    assert products[0, 0] > products[0, 1] > products[0, 2] > products[0, 3]
+
+
+@pytest.mark.slow(3)
 def test_the_best_checkpoint_becomes_the_model(one: Results) -> None:
     whole = one["whole"]
     losses = whole["metrics"]["eval_loss"]

@@ -1,0 +1,137 @@
+"""First values with which a model's first layer looks at the tokens beside each one.
+
+With drawn ones a model begins as a bag of words: before it can look at a token's neighbours it has
+to learn what each row of its table of positions is, and it stays on a plateau until it has.
+
+Here positions begin as sinusoids, which say how far two tokens are from each other, and the first
+layer's queries and keys with the products of them that are largest for the nearest tokens: those
+ahead for half of the heads, and those behind for the others. All of it is learned from there.
+
+Source: sinusoids, and that one some tokens away is a linear function of one, Vaswani et al.,
+    "Attention Is All You Need", https://arxiv.org/abs/1706.03762, section 3.5.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    import keras
+
+_TABLE = "/embeddings/positions/table"
+_FIRST_LAYER = "/layer_0/attention/qkv/kernel"
+# Of a position's vector: a little longer than words that begin with vectors from counts.
+_LENGTH = 1.0
+# Radians a token. There are more of the low ones: with only a few, far tokens would be taken for
+# near ones.
+_HIGHEST_FREQUENCY = 1.5
+# A head is to look at the tokens so near.
+_NEAREST = 4
+# Up to there it matters more what the products are, beside the many that are far.
+_NEAR = 8
+_MOST_DISTANCES = 1024
+_SMOOTHING = 0.1
+
+
+def neighbour_weights(model: keras.Model, heads: int) -> dict[str, NDArray[np.float32]]:
+    """Returns first values by the paths of weights; none for a model without tables of positions.
+
+    None either where heads are too narrow, of one number. A row of zeros in such a table, as that
+    of padding, stays as it is.
+
+    Args:
+        model: With its other first values.
+        heads: Number of its attention heads.
+    """
+    weights = {one.path: one for one in model.trainable_variables}
+    words = np.asarray(next(one for path, one in weights.items() if path.endswith("words/table")))
+    found: dict[str, NDArray[np.float32]] = {}
+    for path, positions in weights.items():
+        if path.endswith(_TABLE) and positions.shape[1] >= 2 * heads:
+            stack = path.removesuffix(_TABLE)
+            table, kernel = (np.array(weights[stack + end]) for end in (_TABLE, _FIRST_LAYER))
+            waves = Waves(len(table), table.shape[1], heads)
+            is_used = np.any(table != 0, axis=1, keepdims=True)
+            found[path] = np.where(is_used, waves.table(), table)
+            # What the norm of their sum leaves of positions beside words.
+            word = float(np.sqrt(np.square(words).sum(axis=1).mean()))
+            share = _LENGTH / math.hypot(_LENGTH, word) * math.sqrt(table.shape[1])
+            wide = 2 * table.shape[1]
+            kernel[:, :wide] = waves.queries_and_keys(share, looks_back="decoder" in stack)
+            found[stack + _FIRST_LAYER] = kernel
+    return found
+
+
+class Waves:
+    """Sinusoids in a few directions of a space, and what products of them can be made of.
+
+    Args:
+        count: Of positions.
+        width: Of their vectors, H.
+        heads: Number of heads N, each with H / N numbers of queries and keys, at least 2.
+    """
+
+    def __init__(self, count: int, width: int, heads: int) -> None:
+        self._count = count
+        self._heads = heads
+        self._head_size = width // heads
+        number = self._head_size // 2
+        self._frequencies = _HIGHEST_FREQUENCY * ((np.arange(number) + 0.5) / number) ** 2
+        self._generator = np.random.default_rng(0)
+        # (H, 2, number): where the sines go, and where the cosines.
+        self._directions = self._draw(width).reshape(width, 2, number)
+
+    def table(self) -> NDArray[np.float32]:
+        """Returns the positions' vectors, float32 (count, H)."""
+        angles = np.arange(self._count)[:, None] * self._frequencies
+        waves = np.stack([np.sin(angles), np.cos(angles)], axis=1)
+        vectors = np.einsum("pwf,hwf->ph", waves, self._directions)
+        return (_LENGTH * vectors / math.sqrt(len(self._frequencies))).astype(np.float32)
+
+    def queries_and_keys(self, share: float, *, looks_back: bool) -> NDArray[np.float32]:
+        """Returns the kernel that gives the heads' queries, and then their keys, (H, 2 H).
+
+        Args:
+            share: Length of a position's part in the hidden states.
+            looks_back: Whether all heads look at what is behind, as where nothing else is seen.
+        """
+        # A product of two positions' parts is the mean over the frequencies.
+        unit = len(self._frequencies) * math.sqrt(self._head_size) / share**2
+        behind, ahead = (self._fit(side) * unit for side in (-1, 1))
+        queries, keys = [], []
+        for head in range(self._heads):
+            cosines, sines = ahead if head % 2 and not looks_back else behind
+            sizes = np.sqrt(np.hypot(cosines, sines)) + 1e-9
+            inner = self._draw(self._head_size).reshape(self._head_size, 2, -1)
+            # a cos(f (k - q)) + b sin(f (k - q)), of a query's and a key's sine and cosine.
+            turned = np.array([[cosines, sines], [-sines, cosines]]) / sizes
+            queries.append(np.einsum("hwf,vwf,dvf->hd", self._directions, turned, inner))
+            keys.append(np.einsum("hwf,f,dwf->hd", self._directions, sizes, inner))
+        return np.concatenate([*queries, *keys], axis=1).astype(np.float32)
+
+    def _draw(self, width: int) -> NDArray[np.float64]:
+        """Returns orthogonal directions, (width, 2 · number)."""
+        found = self._generator.standard_normal((width, self._head_size // 2 * 2))
+        return np.linalg.qr(found)[0]
+
+    def _fit(self, side: int) -> NDArray[np.float64]:
+        """Returns cosines' and sines' shares in a product, (2, number).
+
+        It is to be as much larger for the nearest tokens on a side (-1: behind) as makes up for how
+        many the others are.
+        """
+        reach = min(self._count, _MOST_DISTANCES)
+        distances = np.arange(-reach, reach + 1)
+        is_nearest = (distances * side > 0) & (np.abs(distances) <= _NEAREST)
+        wanted = math.log(reach) * is_nearest
+        matter = np.where(np.abs(distances) <= _NEAR, 3 * max(1, math.sqrt(reach / 128)), 1)
+        angles = distances[:, None] * self._frequencies
+        waves = np.concatenate([np.cos(angles), np.sin(angles), np.ones_like(angles[:, :1])], 1)
+        waves, wanted = waves * matter[:, None], wanted * matter
+        smoothing = np.diag([_SMOOTHING] * (waves.shape[1] - 1) + [0])
+        shares = np.linalg.solve(waves.T @ waves + smoothing, waves.T @ wanted)
+        return shares[:-1].reshape(2, -1)
