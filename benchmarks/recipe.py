@@ -31,7 +31,7 @@ VARIANTS: dict[str, Mapping[str, Any]] = {
     "fast": {},
     "output bias at zeros": {"output_bias": "zeros"},
     "a random table of words": {"word_embeddings": "random"},
-    "a random first attention": {"first_attention": "random"},
+    "random attention kernels": {"attention_kernels": "random"},
     "AdamW, 1e-3": {"optimizer": "adamw", "learning_rate": 1e-3},
     "AdamW, 3e-3": {"optimizer": "adamw", "learning_rate": 3e-3},
     "15 % masking": {"mlm_probability": 0.15},

@@ -536,10 +536,10 @@ class TrainConfig(StageConfig):
         "near which in the training rows, so that this needn't be learned; it takes seconds.",
         group="Model",
     )
-    first_attention: Literal["random", "neighbours"] = knob(
+    attention_kernels: Literal["random", "neighbours"] = knob(
         "random",
-        "What the first layer's attention begins with, in families with a table of positions. "
-        "neighbours: each token looks at those beside it, so that this needn't be learned.",
+        "What queries and keys begin with, and the table of positions, in families that have one. "
+        "neighbours: half of the heads look at the nearest tokens, which then needn't be learned.",
         group="Model",
     )
 

@@ -214,7 +214,7 @@ _FAST_TRAINING = Preset(
         "dtype_policy": "auto",
         "output_bias": "log_frequency",
         "word_embeddings": "cooccurrence",
-        "first_attention": "neighbours",
+        "attention_kernels": "neighbours",
         **_NO_DROPOUT,
     },
     {family: {"mlm_probability": 0.4} for family in ("roberta", "bert", "modernbert")},

@@ -1,11 +1,11 @@
-"""First values with which a model's first layer looks at the tokens beside each one.
+"""First values with which a model's attention looks at the tokens beside each one.
 
 With drawn ones a model begins as a bag of words: before it can look at a token's neighbours it has
 to learn what each row of its table of positions is, and it stays on a plateau until it has.
 
-Here positions begin as sinusoids, which say how far two tokens are from each other, and the first
-layer's queries and keys with the products of them that are largest for the nearest tokens: those
-ahead for half of the heads, and those behind for the others. All of it is learned from there.
+Here positions begin as sinusoids, which say how far two tokens are from each other, and half of
+the heads with queries and keys whose products are largest for the nearest tokens: behind and ahead
+in turn. All of it is learned from there.
 
 Source: sinusoids, and that one some tokens away is a linear function of one, Vaswani et al.,
     "Attention Is All You Need", https://arxiv.org/abs/1706.03762, section 3.5.
@@ -14,6 +14,7 @@ Source: sinusoids, and that one some tokens away is a linear function of one, Va
 from __future__ import annotations
 
 import math
+import re
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     import keras
 
 _TABLE = "/embeddings/positions/table"
-_FIRST_LAYER = "/layer_0/attention/qkv/kernel"
+_KERNEL = re.compile(r"/layer_\d+/attention/qkv/kernel")
 # Of a position's vector: a little longer than words that begin with vectors from counts.
 _LENGTH = 1.0
 # Radians a token. There are more of the low ones: with only a few, far tokens would be taken for
@@ -49,21 +50,32 @@ def neighbour_weights(model: keras.Model, heads: int) -> dict[str, NDArray[np.fl
     """
     weights = {one.path: one for one in model.trainable_variables}
     words = np.asarray(next(one for path, one in weights.items() if path.endswith("words/table")))
+    word_length = float(np.sqrt(np.square(words).sum(axis=1).mean()))
     found: dict[str, NDArray[np.float32]] = {}
     for path, positions in weights.items():
         if path.endswith(_TABLE) and positions.shape[1] >= 2 * heads:
-            stack = path.removesuffix(_TABLE)
-            table, kernel = (np.array(weights[stack + end]) for end in (_TABLE, _FIRST_LAYER))
-            waves = Waves(len(table), table.shape[1], heads)
-            is_used = np.any(table != 0, axis=1, keepdims=True)
-            found[path] = np.where(is_used, waves.table(), table)
-            # What the norm of their sum leaves of positions beside words.
-            word = float(np.sqrt(np.square(words).sum(axis=1).mean()))
-            share = _LENGTH / math.hypot(_LENGTH, word) * math.sqrt(table.shape[1])
-            wide = 2 * table.shape[1]
-            kernel[:, :wide] = waves.queries_and_keys(share, looks_back="decoder" in stack)
-            found[stack + _FIRST_LAYER] = kernel
+            stack, (count, width) = path.removesuffix(_TABLE), positions.shape
+            waves = Waves(count, width, width // heads)
+            found[path] = np.where(np.any(positions, axis=1, keepdims=True), waves.table(), 0)
+            # What a norm leaves of positions beside words, as it is before the first layer.
+            share = _LENGTH / math.hypot(_LENGTH, word_length) * math.sqrt(width)
+            for name, kernel in weights.items():
+                if name.startswith(stack) and _KERNEL.fullmatch(name.removeprefix(stack)):
+                    drawn = np.asarray(kernel).reshape(width, 3, heads, -1)
+                    sides = (-1, -1) if "decoder" in stack else (-1, 1)
+                    found[name] = _with_heads(drawn, waves, share, sides).reshape(width, -1)
     return found
+
+
+def _with_heads(
+    kernel: NDArray[np.float32], waves: Waves, share: float, sides: tuple[int, int]
+) -> NDArray[np.float32]:
+    """Returns kernels of queries, keys and values (H, 3, N, D), half of the heads with new ones."""
+    kernel = np.array(kernel, np.float32)
+    heads = kernel.shape[2]
+    for head in range(min(heads, max(2, heads // 2))):
+        kernel[:, :2, head] = waves.query_and_key(share, sides[head % 2])
+    return kernel
 
 
 class Waves:
@@ -72,18 +84,18 @@ class Waves:
     Args:
         count: Of positions.
         width: Of their vectors, H.
-        heads: Number of heads N, each with H / N numbers of queries and keys, at least 2.
+        head_size: Numbers D in a head's query or key, at least 2.
     """
 
-    def __init__(self, count: int, width: int, heads: int) -> None:
+    def __init__(self, count: int, width: int, head_size: int) -> None:
         self._count = count
-        self._heads = heads
-        self._head_size = width // heads
-        number = self._head_size // 2
+        self._head_size = head_size
+        number = head_size // 2
         self._frequencies = _HIGHEST_FREQUENCY * ((np.arange(number) + 0.5) / number) ** 2
         self._generator = np.random.default_rng(0)
         # (H, 2, number): where the sines go, and where the cosines.
         self._directions = self._draw(width).reshape(width, 2, number)
+        self._fits = {side: self._fit(side) for side in (-1, 1)}
 
     def table(self) -> NDArray[np.float32]:
         """Returns the positions' vectors, float32 (count, H)."""
@@ -92,26 +104,23 @@ class Waves:
         vectors = np.einsum("pwf,hwf->ph", waves, self._directions)
         return (_LENGTH * vectors / math.sqrt(len(self._frequencies))).astype(np.float32)
 
-    def queries_and_keys(self, share: float, *, looks_back: bool) -> NDArray[np.float32]:
-        """Returns the kernel that gives the heads' queries, and then their keys, (H, 2 H).
+    def query_and_key(self, share: float, side: int) -> NDArray[np.float32]:
+        """Returns kernels for a head's query and key, (H, 2, D), other ones with each call.
 
         Args:
             share: Length of a position's part in the hidden states.
-            looks_back: Whether all heads look at what is behind, as where nothing else is seen.
+            side: Where the head is to look, -1 behind and 1 ahead.
         """
         # A product of two positions' parts is the mean over the frequencies.
         unit = len(self._frequencies) * math.sqrt(self._head_size) / share**2
-        behind, ahead = (self._fit(side) * unit for side in (-1, 1))
-        queries, keys = [], []
-        for head in range(self._heads):
-            cosines, sines = ahead if head % 2 and not looks_back else behind
-            sizes = np.sqrt(np.hypot(cosines, sines)) + 1e-9
-            inner = self._draw(self._head_size).reshape(self._head_size, 2, -1)
-            # a cos(f (k - q)) + b sin(f (k - q)), of a query's and a key's sine and cosine.
-            turned = np.array([[cosines, sines], [-sines, cosines]]) / sizes
-            queries.append(np.einsum("hwf,vwf,dvf->hd", self._directions, turned, inner))
-            keys.append(np.einsum("hwf,f,dwf->hd", self._directions, sizes, inner))
-        return np.concatenate([*queries, *keys], axis=1).astype(np.float32)
+        cosines, sines = self._fits[side] * unit
+        sizes = np.sqrt(np.hypot(cosines, sines)) + 1e-9
+        inner = self._draw(self._head_size).reshape(self._head_size, 2, -1)
+        # a cos(f (k - q)) + b sin(f (k - q)), of a query's and a key's sine and cosine.
+        turned = np.array([[cosines, sines], [-sines, cosines]]) / sizes
+        query = np.einsum("hwf,vwf,dvf->hd", self._directions, turned, inner)
+        key = np.einsum("hwf,f,dwf->hd", self._directions, sizes, inner)
+        return np.stack([query, key], axis=1).astype(np.float32)
 
     def _draw(self, width: int) -> NDArray[np.float64]:
         """Returns orthogonal directions, (width, 2 · number)."""

@@ -552,7 +552,7 @@ class TrainingRun:
             vectors = {table.path: self._words.vectors()} if mine else {}
             shared = share_arrays(vectors, {table.path: table}, self._devices)
             set_word_vectors(table, shared[table.path])
-        if self._config.first_attention == "neighbours":
+        if self._config.attention_kernels == "neighbours":
             found = neighbour_weights(model, self._inputs.architecture.num_attention_heads)
             for path, values in share_arrays(found, found, self._devices).items():
                 weights[path].assign(values)

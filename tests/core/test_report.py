@@ -133,11 +133,11 @@ def test_what_was_stored_before_a_preset_had_a_field_is_what_was_run() -> None:
     stored = TrainConfig(preset="fast").model_dump(mode="json")
     assert stored.pop("output_bias") == "log_frequency"
     assert stored.pop("word_embeddings") == "cooccurrence"
-    assert stored.pop("first_attention") == "neighbours"
+    assert stored.pop("attention_kernels") == "neighbours"
     found = parse_stage_config("train", stored)
     assert isinstance(found, TrainConfig)
     assert (found.output_bias, found.word_embeddings) == ("zeros", "random")
-    assert found.first_attention == "random"
+    assert found.attention_kernels == "random"
 
 
 def test_settings_go_out_and_come_back_without_the_name(row: RunRow) -> None:

@@ -175,7 +175,7 @@ def counted(engine: str, workspace: Workspace) -> dict[str, Any]:
         num_train_steps=1,
         learning_rate=1e-9,
         word_embeddings="cooccurrence",
-        first_attention="neighbours",
+        attention_kernels="neighbours",
     )
     artifact = run(workspace, f"counted-{engine}", config)
     assert artifact is not None
