@@ -188,8 +188,8 @@ def _write_up(config: TrainConfig) -> str:
     if config.preset == "fast":
         return (
             '<p class="ps-note"><b>fast</b> is our own recipe, for the lowest loss in a given '
-            "time: Muon, no dropout, more masking. <b>classic</b> and <b>flax</b> are published "
-            "ones.</p>"
+            "time: Muon, no dropout, more masking, and first weights that know which words go "
+            "together. <b>classic</b> and <b>flax</b> are published ones.</p>"
         )
     found = write_up_of(config.preset, config.family)
     if found is None:
