@@ -32,7 +32,7 @@ _RATES: dict[str, tuple[float, int | None]] = {
     "adafactor": (5e-3, None),
 }
 # What multiplies Muon's rate where another suits a family better: docs/recipe.md has the trials.
-_FAMILY_FACTORS = {"gpt2": 2.0, "bart": 2.0, "t5": 0.5}
+_FAMILY_FACTORS = {"roberta": 1.5, "bert": 1.5, "gpt2": 2.0, "bart": 2.0, "t5": 0.5}
 
 ScheduleKind = Literal["linear", "cosine", "constant", "warmup_stable_decay"]
 

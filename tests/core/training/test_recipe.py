@@ -201,9 +201,11 @@ def test_warmup_steps_win_over_the_ratio() -> None:
 @pytest.mark.parametrize(
     ("values", "width", "rate"),
     [
-        ({}, 128, 8e-3),
-        ({}, 256, 5e-3),
-        ({}, 1024, 1.25e-3),
+        ({}, 128, 1.2e-2),
+        ({}, 256, 7.5e-3),
+        ({}, 1024, 1.875e-3),
+        ({"family": "bert"}, 256, 7.5e-3),
+        ({"family": "modernbert"}, 256, 5e-3),
         ({"family": "gpt2"}, 256, 1e-2),
         ({"family": "bart"}, 128, 1.6e-2),
         ({"family": "t5"}, 512, 1.25e-3),
