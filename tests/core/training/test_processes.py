@@ -47,7 +47,7 @@ config = TrainConfig(
     preset="custom", shards="rows", engine="jax", device="cpu", hidden_size=16,
     num_hidden_layers=1, num_attention_heads=2, learning_rate=3e-3, eval_steps=20, save_steps=10,
     logging_steps=1, hidden_dropout_prob=0.1, attention_probs_dropout_prob=0.1, name="model",
-    word_embeddings="cooccurrence",
+    word_embeddings="cooccurrence", attention_kernels="neighbours",
     **values)
 try:
     artifact = train(config, workspace, reporter)
