@@ -20,6 +20,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from core.training.word_vectors import find_words
+
 if TYPE_CHECKING:
     import keras
 
@@ -49,8 +51,7 @@ def neighbour_weights(model: keras.Model, heads: int) -> dict[str, NDArray[np.fl
         heads: Number of its attention heads.
     """
     weights = {one.path: one for one in model.trainable_variables}
-    words = np.asarray(next(one for path, one in weights.items() if path.endswith("words/table")))
-    word_length = float(np.sqrt(np.square(words).sum(axis=1).mean()))
+    word_length = float(np.sqrt(np.square(find_words(model)).sum(axis=1).mean()))
     found: dict[str, NDArray[np.float32]] = {}
     for path, positions in weights.items():
         if path.endswith(_TABLE) and positions.shape[1] >= 2 * heads:
