@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from core.training.engine import variables_by_path
 from core.training.word_vectors import find_words
 
 if TYPE_CHECKING:
@@ -50,12 +51,13 @@ def neighbour_weights(model: keras.Model, heads: int) -> dict[str, NDArray[np.fl
         model: With its other first values.
         heads: Number of its attention heads.
     """
-    weights = {one.path: one for one in model.trainable_variables}
+    weights = variables_by_path(model, None)
     word_length = float(np.sqrt(np.square(find_words(model)).sum(axis=1).mean()))
     found: dict[str, NDArray[np.float32]] = {}
     for path, positions in weights.items():
         if path.endswith(_TABLE) and positions.shape[1] >= 2 * heads:
             stack, (count, width) = path.removesuffix(_TABLE), positions.shape
+            sides = (-1, -1) if "decoder" in stack else (-1, 1)
             waves = Waves(count, width, width // heads)
             found[path] = np.where(np.any(positions, axis=1, keepdims=True), waves.table(), 0)
             # What a norm leaves of positions beside words, as it is before the first layer.
@@ -63,7 +65,6 @@ def neighbour_weights(model: keras.Model, heads: int) -> dict[str, NDArray[np.fl
             for name, kernel in weights.items():
                 if name.startswith(stack) and _KERNEL.fullmatch(name.removeprefix(stack)):
                     drawn = np.asarray(kernel).reshape(width, 3, heads, -1)
-                    sides = (-1, -1) if "decoder" in stack else (-1, 1)
                     found[name] = _with_heads(drawn, waves, share, sides).reshape(width, -1)
     return found
 
@@ -96,7 +97,7 @@ class Waves:
         self._generator = np.random.default_rng(0)
         # (H, 2, number): where the sines go, and where the cosines.
         self._directions = self._draw(width).reshape(width, 2, number)
-        self._fits = {side: self._fit(side) for side in (-1, 1)}
+        self._fit_ahead = self._fit()
 
     def table(self) -> NDArray[np.float32]:
         """Returns the positions' vectors, float32 (count, H)."""
@@ -114,7 +115,9 @@ class Waves:
         """
         # A product of two positions' parts is the mean over the frequencies.
         unit = len(self._frequencies) * math.sqrt(self._head_size) / share**2
-        cosines, sines = self._fits[side] * unit
+        cosines, sines = self._fit_ahead * unit
+        # What is behind is the mirror image of what is ahead.
+        sines = side * sines
         sizes = np.sqrt(np.hypot(cosines, sines)) + 1e-9
         inner = self._draw(self._head_size).reshape(self._head_size, 2, -1)
         # a cos(f (k - q)) + b sin(f (k - q)), of a query's and a key's sine and cosine.
@@ -128,15 +131,15 @@ class Waves:
         found = self._generator.standard_normal((width, self._head_size // 2 * 2))
         return np.linalg.qr(found)[0]
 
-    def _fit(self, side: int) -> NDArray[np.float64]:
+    def _fit(self) -> NDArray[np.float64]:
         """Returns cosines' and sines' shares in a product, (2, number).
 
-        It is to be as much larger for the nearest tokens on a side (-1: behind) as makes up for how
-        many the others are.
+        It is to be as much larger for the nearest tokens ahead as makes up for how many the others
+        are.
         """
         reach = min(self._count, _MOST_DISTANCES)
         distances = np.arange(-reach, reach + 1)
-        is_nearest = (distances * side > 0) & (np.abs(distances) <= _NEAREST)
+        is_nearest = (distances > 0) & (distances <= _NEAREST)
         wanted = math.log(reach) * is_nearest
         matter = np.where(np.abs(distances) <= _NEAR, 3 * max(1, math.sqrt(reach / 128)), 1)
         angles = distances[:, None] * self._frequencies

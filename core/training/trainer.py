@@ -542,7 +542,6 @@ class TrainingRun:
 
     def _set_first_weights(self, model: Any) -> None:
         """Lets a model begin with more than what was drawn, as far as the settings say."""
-        weights = {one.path: one for one in model.trainable_variables}
         if self._config.output_bias == "log_frequency":
             set_output_bias(model, self._inputs.token_counts)
         if self._words:
@@ -553,6 +552,7 @@ class TrainingRun:
             shared = share_arrays(vectors, {table.path: table}, self._devices)
             set_word_vectors(table, shared[table.path])
         if self._config.attention_kernels == "neighbours":
+            weights = variables_by_path(model, None)
             found = neighbour_weights(model, self._inputs.architecture.num_attention_heads)
             for path, values in share_arrays(found, found, self._devices).items():
                 weights[path].assign(values)

@@ -1,4 +1,4 @@
-"""A first layer that looks at the tokens beside each one."""
+"""Heads that look at the tokens beside each one."""
 
 from __future__ import annotations
 
