@@ -18,7 +18,6 @@ import time
 from collections.abc import Callable, Generator, Sequence
 from contextlib import suppress
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
 from pydantic.fields import FieldInfo
@@ -36,13 +35,16 @@ from core.config import (
     plain_type,
     title_of,
 )
-from core.errors import ConfigError, StudioError
+from core.errors import ConfigError, RunError, StudioError
+from core.events import RunStopped
 from core.redaction import hide_secrets_in_output
 from core.store import ENDED_STATES, RunRow, Store, explaining_refusals
-from core.workspace import KINDS, Workspace, write_atomically
+from core.workspace import KINDS, Workspace, expand_path, write_atomically
 
 EXIT_DONE, EXIT_FAILED, EXIT_USAGE = 0, 1, 2
 _FOLLOW_SECONDS = 0.3
+_LOOK_SECONDS = 5.0
+_MOST_LINES = 1_000_000
 _NO_VALUE = ("none", "null", "")
 _TOKEN_VARIABLE = "HF_TOKEN"
 # Where a flag says the first, a config file's second, which would go before it, doesn't hold.
@@ -105,9 +107,11 @@ def _run_stage(options: argparse.Namespace) -> int:
     model = STAGE_CONFIGS[options.stage]
     config = model.parse(_stage_values(options, model))
     workspace = _workspace(options)
+    awaited = _awaited(options)
     if options.stage == "push" and _TOKEN_VARIABLE in os.environ and not options.detach:
+        _wait_for(workspace, awaited)
         return _follow(workspace, _push_here(workspace, config), as_json=options.json)
-    run_id = submit(workspace, options.stage, config, after=_awaited(options))
+    run_id = submit(workspace, options.stage, config, after=awaited)
     if options.detach:
         return _print_detached(options, [run_id])
     return _follow(workspace, run_id, as_json=options.json)
@@ -115,15 +119,39 @@ def _run_stage(options: argparse.Namespace) -> int:
 
 def _push_here(workspace: Workspace, config: StageConfig) -> str:
     """Publishes from this process: a token in its environment is handed to no other one."""
-    from core.runs.client import refresh
+    from core.runs.client import catch_up
     from core.runs.folder import new_run_id
     from core.runs.local import run_here
 
     run_id = new_run_id("push")
-    with suppress(StudioError):  # What was wrong is said by who follows the run.
-        run_here("push", config, workspace, run_id)
-    refresh(workspace)
+    # What was wrong, or that it was stopped, is said by who follows the run.
+    with suppress(StudioError, RunStopped):
+        run_here("push", config, workspace, run_id, echo=sys.stderr)
+    catch_up(workspace)
     return run_id
+
+
+def _wait_for(workspace: Workspace, runs: Sequence[str]) -> None:
+    """Follows runs until all are done.
+
+    Raises:
+        RunError: One ends in another way.
+    """
+    store = Store.open(workspace)
+    for run_id in runs:
+        try:
+            row = _Follower(workspace, store, run_id).until_the_end()
+        except KeyboardInterrupt:
+            _say("\nNothing is published.")
+            raise SystemExit(EXIT_FAILED) from None
+        if row.state != "done":
+            raise RunError(
+                "There is nothing to publish",
+                expected=f"{row.id} to be done, for which this was to wait",
+                received=f"it is {row.state}",
+                fix="see what that run says, and start it again",
+                field="after",
+            )
 
 
 def _awaited(options: argparse.Namespace) -> list[str]:
@@ -332,7 +360,7 @@ def _export_settings(options: argparse.Namespace) -> int:
     if not options.output:
         print(text, end="")
         return EXIT_DONE
-    write_atomically(Path(options.output).expanduser(), text)
+    write_atomically(expand_path(options.output), text)
     return _print_file(options, options.output)
 
 
@@ -396,11 +424,11 @@ def _follow(workspace: Workspace, *runs: str, as_json: bool) -> int:
     codes = []
     for run_id in runs:
         try:
-            row = _Follower(store, run_id).until_the_end()
+            row = _Follower(workspace, store, run_id).until_the_end()
         except KeyboardInterrupt:
             _say(f"\n{run_id} goes on without you. Stop it with: {_stop_line(workspace, run_id)}")
             return EXIT_FAILED
-        _print_end(row, as_json=as_json and run_id == runs[-1])
+        _print_end(row, as_json=as_json, is_last=run_id == runs[-1])
         codes.append(_exit_code(row))
     return next((code for code in codes if code), EXIT_DONE)
 
@@ -417,11 +445,12 @@ def _named_place(workspace: Workspace) -> str:
     return "" if workspace.root == Workspace().root else str(workspace.root)
 
 
-def _print_end(row: RunRow, *, as_json: bool) -> None:
-    if as_json:
+def _print_end(row: RunRow, *, as_json: bool, is_last: bool) -> None:
+    if as_json and is_last:
         print(json.dumps(_stage_result(row), ensure_ascii=False), flush=True)
     elif row.state == "done":
-        print(_receipt(row.results) if row.stage == "push" else row.artifact, flush=True)
+        end = _receipt(row.results) if row.stage == "push" else row.artifact
+        print(end, file=sys.stderr if as_json else sys.stdout, flush=True)
     if row.error:
         _say(f"error: {StudioError(**row.error)}")
 
@@ -441,7 +470,8 @@ def _receipt(results: dict[str, Any]) -> str:
 class _Follower:
     """Prints a run's progress and figures to standard error as they come."""
 
-    def __init__(self, store: Store, run_id: str) -> None:
+    def __init__(self, workspace: Workspace, store: Store, run_id: str) -> None:
+        self._workspace = workspace
         self._store = store
         self._run_id = run_id
         self._last_metric = 0
@@ -449,14 +479,27 @@ class _Follower:
         self._warned = 0
 
     def until_the_end(self) -> RunRow:
+        """Returns the run as it ended. A worker that has gone meanwhile is started again.
+
+        Raises:
+            RunError: The run is deleted while it is followed, or the worker can't be started.
+        """
+        from core.runs.client import WorkerKeeper
+
+        keeper = WorkerKeeper(self._workspace, _LOOK_SECONDS)
         while True:
             row = self._store.get_run(self._run_id)
             if row is None:
-                time.sleep(_FOLLOW_SECONDS)
-                continue
+                raise RunError(
+                    f"The run {self._run_id} is gone",
+                    expected="a run to follow",
+                    received="none of that name: somebody has deleted it, or the database",
+                    fix="start it again, or take run folders in with: python -m core runs rebuild",
+                )
             self._print_news(row)
             if row.state in ENDED_STATES:
                 return row
+            keeper.look()
             time.sleep(_FOLLOW_SECONDS)
 
     def _print_news(self, row: RunRow) -> None:
@@ -573,6 +616,14 @@ def _count(text: str) -> int:
     return int(number)
 
 
+def _lines(text: str) -> int:
+    """Returns how many lines to print."""
+    number = _count(text)
+    if number > _MOST_LINES:
+        raise argparse.ArgumentTypeError(f"at most {_MOST_LINES:,} are printed, not {text}")
+    return number
+
+
 def _add_fill_mask(commands: Any, common: argparse.ArgumentParser) -> None:
     about = "Fill the masks of a text."
     parser = _add_command(commands, common, "fill-mask", about, _run_fill_mask)
@@ -630,10 +681,10 @@ def _add_runs(commands: Any, common: argparse.ArgumentParser) -> None:
     parser = commands.add_parser("runs", help="List, show and stop runs.")
     actions = parser.add_subparsers(title="actions", required=True, metavar="ACTION")
     listing = _add_command(actions, common, "list", "List runs, the newest first.", _list_runs)
-    listing.add_argument("--limit", type=int, default=50)
+    listing.add_argument("--limit", type=_lines, default=50)
     _add_run_command(actions, common, "show", "Show all about a run.", _show_run)
     log = _add_run_command(actions, common, "logs", "Print the end of a run's log.", _print_log)
-    log.add_argument("--lines", type=int, default=200)
+    log.add_argument("--lines", type=_lines, default=200)
     stop = _add_run_command(actions, common, "stop", "Ask a run to save and stop.", _stop_run)
     stop.add_argument("--abort", action="store_true", help="stop without saving")
     resume = _add_run_command(actions, common, "resume", "Go on with an ended run.", _resume_run)

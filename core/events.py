@@ -18,7 +18,7 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, BinaryIO, Literal
+from typing import Any, BinaryIO, Literal, TextIO
 
 from core.errors import RunError
 from core.redaction import redact_values
@@ -67,7 +67,7 @@ class EventLog:
             event = {"n": self._number, "t": round(time.time(), 3), "kind": kind}
             event |= redact_values(fields)
             line = json.dumps(event, ensure_ascii=False, separators=(",", ":"))
-            self._unwritten += line.encode("utf-8") + b"\n"
+            self._unwritten += line.encode("utf-8", "replace") + b"\n"
             self._write()
             self._dirty.set()
             return self._number
@@ -249,12 +249,13 @@ class FolderReporter(Reporter):
 
     Args:
         folder: The run's folder.
-        echo: Also print one line per note, warning and metrics event (it lands in the run's log).
+        echo: Where to print one line per note, warning and metrics event too. True: standard
+            output, which is the log of a run's own process. Anywhere else, progress as well.
         min_progress_seconds: Progress events come no closer together than this.
     """
 
     def __init__(
-        self, folder: Path, *, echo: bool = True, min_progress_seconds: float = 0.5
+        self, folder: Path, *, echo: bool | TextIO | None = True, min_progress_seconds: float = 0.5
     ) -> None:
         self.folder = folder
         self._log = EventLog(folder / EVENTS_FILE)
@@ -281,6 +282,8 @@ class FolderReporter(Reporter):
         self._last_progress = now
         known = {} if eta_seconds is None else {"eta_seconds": round(eta_seconds, 1)}
         self._log.append("progress", done=done, total=total, unit=unit, note=note, **known)
+        if self._echo is not True:
+            self._print(f"{note or unit}: {done / total:.0%}" if total else note or unit)
 
     def metrics(self, step: int, values: Mapping[str, float]) -> None:
         self._log.append("metrics", step=step, values=dict(values))
@@ -319,7 +322,8 @@ class FolderReporter(Reporter):
     def _print(self, line: str) -> None:
         if self._echo:
             with suppressed_if_full():
-                print(line, flush=True)
+                stream = None if isinstance(self._echo, bool) else self._echo
+                print(line, file=stream, flush=True)
 
 
 def read_stop(path: Path) -> StopMode | None:

@@ -3,22 +3,30 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
+import subprocess
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 from core.config import StageConfig
 from core.errors import ConfigError, RunError, StudioError
 from core.events import StopMode
+from core.runs.execute import describe_error
 from core.runs.folder import RunFolder, RunRecord, carried_environment, new_run_id
-from core.runs.worker import is_worker_running, start_worker
+from core.runs.worker import is_worker_running, start_worker, worker_log
 from core.stages import ARTIFACT_KINDS, parse_stage_config
 from core.store import ACTIVE_STATES, RunRow, Store
 from core.workspace import Workspace, check_name
 
-_HANDLED_WITHIN_SECONDS = 10.0
+logger = logging.getLogger(__name__)
+
+_HANDLED_WITHIN_SECONDS = 60.0
 _POLL_SECONDS = 0.05
+_LOOK_SECONDS = 1.0
+_LAST_LINES = 3
 
 
 def submit(workspace: Workspace, stage: str, config: StageConfig, after: Sequence[str] = ()) -> str:
@@ -111,7 +119,7 @@ def delete_artifact(workspace: Workspace, kind: str, name: str) -> None:
         ConfigError: There is no such artifact.
         RunError: A run needs it.
     """
-    workspace.find(kind, name)
+    workspace.find_own(kind, name)
     _ask(workspace, "delete_artifact", {"kind": kind, "name": name})
 
 
@@ -125,10 +133,13 @@ def choose_slots(workspace: Workspace, slots: int) -> None:
 
 
 def rebuild_database(workspace: Workspace) -> int:
-    """Takes in every run folder that the database doesn't know; returns how many there were."""
+    """Takes in every run folder that the database doesn't know; returns how many there were.
+
+    A folder whose record is damaged is left out and logged.
+    """
     store = Store.open(workspace)
     folders = [RunFolder(path.parent) for path in workspace.runs.glob("*/run.json")]
-    records = sorted((folder.read_record() for folder in folders), key=_by_creation)
+    records = sorted(filter(None, map(_readable_record, folders)), key=_by_creation)
     unknown = [record.id for record in records if store.get_run(record.id) is None]
     for run_id in unknown[:-1]:
         store.add_request("register", {"run": run_id})
@@ -138,20 +149,64 @@ def rebuild_database(workspace: Workspace) -> int:
     return len(unknown)
 
 
-def ensure_worker(workspace: Workspace) -> None:
-    """Starts the workspace's worker if none runs."""
-    if not is_worker_running(workspace):
-        start_worker(workspace)
+def ensure_worker(workspace: Workspace) -> subprocess.Popen[bytes] | None:
+    """Starts the workspace's worker if none runs; returns its process, if it was started here.
+
+    Raises:
+        ConfigError: The environment's number of runs at once is none.
+    """
+    return None if is_worker_running(workspace) else start_worker(workspace)
+
+
+class WorkerKeeper:
+    """Sees to it that a workspace's worker runs while somebody waits for what it does.
+
+    Args:
+        workspace: The workspace.
+        every_seconds: How often to look.
+    """
+
+    def __init__(self, workspace: Workspace, every_seconds: float) -> None:
+        self._workspace = workspace
+        self._every_seconds = every_seconds
+        self._started: subprocess.Popen[bytes] | None = None
+        self._next_look = time.monotonic() + every_seconds
+
+    def look(self, *, at_once: bool = False) -> None:
+        """Starts the worker where none runs, if it is time to look again.
+
+        Raises:
+            ConfigError: The environment's number of runs at once is none.
+            RunError: It can't be started.
+        """
+        code = self._started.poll() if self._started else 0
+        if code and code > 0:
+            raise _no_worker(self._workspace)
+        now = time.monotonic()
+        if at_once or (code is not None and now > self._next_look):
+            self._next_look = now + self._every_seconds
+            self._started = ensure_worker(self._workspace)
 
 
 def refresh(workspace: Workspace) -> None:
-    """Brings the database up to date where no worker has been running."""
+    """Brings the database up to date, where there is a worker or one can be started."""
+    try:
+        catch_up(workspace)
+    except StudioError as error:
+        logger.warning("%s", error)
+
+
+def catch_up(workspace: Workspace) -> None:
+    """Brings the database up to date where no worker has been running, or something is asked of it.
+
+    Raises:
+        RunError: The worker doesn't start, or doesn't answer.
+    """
     store = Store.open(workspace)
-    is_work = store.pending_requests() or store.list_runs(
-        states=(*ACTIVE_STATES, "queued"), limit=1
-    )
+    is_asked = bool(store.pending_requests())
+    is_work = store.list_runs(states=(*ACTIVE_STATES, "queued"), limit=1)
     store.close()
-    if is_work and not is_worker_running(workspace):
+    if is_asked or (is_work and not is_worker_running(workspace)):
         _ask(workspace, "look", {})
 
 
@@ -165,6 +220,14 @@ def config_of(row: RunRow) -> StageConfig | None:
     try:
         return parse_stage_config(row.stage, row.config)
     except StudioError:
+        return None
+
+
+def _readable_record(folder: RunFolder) -> RunRecord | None:
+    try:
+        return folder.read_record()
+    except StudioError as error:
+        logger.warning("%s", error)
         return None
 
 
@@ -182,19 +245,38 @@ def _open_and_find(workspace: Workspace, run_id: str) -> RunRow:
 
 
 def _ask(workspace: Workspace, kind: str, payload: dict[str, Any]) -> None:
-    """Makes a request and waits a little for it to be handled.
+    """Makes a request and waits for it to be handled.
 
     Raises:
-        RunError: The worker refused it.
+        RunError: The worker refused it, doesn't start, or doesn't answer.
     """
+    keeper = WorkerKeeper(workspace, _LOOK_SECONDS)
+    keeper.look(at_once=True)
     store = Store.open(workspace)
-    number = store.add_request(kind, payload)
-    ensure_worker(workspace)
-    _wait_until(lambda: _is_handled(store, number))
-    request = store.get_request(number)
-    store.close()
+    try:
+        number = store.add_request(kind, payload)
+        _wait_until_handled(workspace, store, number, keeper)
+        request = store.get_request(number)
+    finally:
+        store.close()
     if request and request.error:
         raise RunError(**json.loads(request.error))
+
+
+def _wait_until_handled(
+    workspace: Workspace, store: Store, number: int, keeper: WorkerKeeper
+) -> None:
+    deadline = time.monotonic() + _HANDLED_WITHIN_SECONDS
+    while not _is_handled(store, number):
+        if time.monotonic() > deadline:
+            raise _slow_worker(workspace)
+        time.sleep(_POLL_SECONDS)
+        try:
+            keeper.look()
+        except StudioError as error:
+            # Nobody is to find it done tomorrow.
+            store.finish_request(number, json.dumps(describe_error(error)))
+            raise
 
 
 def _is_handled(store: Store, number: int) -> bool:
@@ -202,10 +284,26 @@ def _is_handled(store: Store, number: int) -> bool:
     return request is not None and request.handled is not None
 
 
-def _wait_until(condition: Any) -> None:
-    deadline = time.monotonic() + _HANDLED_WITHIN_SECONDS
-    while not condition() and time.monotonic() < deadline:
-        time.sleep(_POLL_SECONDS)
+def _no_worker(workspace: Workspace) -> RunError:
+    log, said = worker_log(workspace), ""
+    with suppress(OSError):
+        lines = log.read_text("utf-8", "replace").splitlines()[-_LAST_LINES:]
+        said = " / ".join(line.strip() for line in lines)
+    return RunError(
+        "The worker that starts the runs of this workspace can't be started",
+        expected="a process that goes on in the background",
+        received=f"one that ended at once; its log ends: {said}",
+        fix=f"read {log}, mend what it says, and ask again",
+    )
+
+
+def _slow_worker(workspace: Workspace) -> RunError:
+    return RunError(
+        "The worker that starts the runs of this workspace doesn't answer",
+        expected=f"an answer within {_HANDLED_WITHIN_SECONDS:.0f} seconds",
+        received="none yet; what was asked for is done as soon as the worker comes to it",
+        fix=f"see in a while with runs list; {worker_log(workspace)} says what it is doing",
+    )
 
 
 def _check_more_steps(row: RunRow, num_train_steps: int) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from typing import TextIO
 
 from core.config import StageConfig
 from core.events import FolderReporter
@@ -14,7 +15,14 @@ from core.store import Store
 from core.workspace import Artifact, Workspace
 
 
-def run_here(stage: str, config: StageConfig, workspace: Workspace, run_id: str = "") -> Artifact:
+def run_here(
+    stage: str,
+    config: StageConfig,
+    workspace: Workspace,
+    run_id: str = "",
+    *,
+    echo: TextIO | None = None,
+) -> Artifact:
     """Runs a stage in this process and returns its artifact.
 
     Args:
@@ -22,6 +30,7 @@ def run_here(stage: str, config: StageConfig, workspace: Workspace, run_id: str 
         config: The stage's config.
         workspace: Where it runs.
         run_id: What to call the run. Empty: a new id.
+        echo: Where to print what it reports.
 
     Raises:
         Whatever the stage raises.
@@ -39,7 +48,7 @@ def run_here(stage: str, config: StageConfig, workspace: Workspace, run_id: str 
     store = Store.open(workspace)
     store.add_request("register", {"run": record.id})
     store.close()
-    reporter = FolderReporter(folder.path, echo=False)
+    reporter = FolderReporter(folder.path, echo=echo)
     code = EXIT_FAILED
     try:
         with folder.lock():

@@ -71,9 +71,8 @@ class Worker:
         for request in self.store.pending_requests():
             self._handle(request)
         # Asked, so that none stays a zombie that has ended.
-        self._supervisors = {
-            name: one for name, one in self._supervisors.items() if one.poll() is None
-        }
+        for supervisor in self._supervisors.values():
+            supervisor.poll()
         self._look({})
         self._start_queued()
         return bool(self.store.list_runs(states=(*ACTIVE_STATES, "queued"), limit=1))
@@ -162,7 +161,7 @@ class Worker:
         self.store.remove_run(row.id)
 
     def _delete_artifact(self, payload: dict[str, Any]) -> None:
-        artifact = self.workspace.find(payload["kind"], payload["name"])
+        artifact = self.workspace.find_own(payload["kind"], payload["name"])
         delete_artifact(self.workspace, self.store, artifact)
 
     def _set_slots(self, payload: dict[str, Any]) -> None:
@@ -226,7 +225,7 @@ class Worker:
     ) -> None:
         finished = finished or _finished_event(folder, row.attempt_number)
         if exited is None and finished is None and not started:
-            self._queue_again(row)
+            self._start_again(row, folder)
             return
         asked = read_stop(folder.stop_file)
         if asked is None and _was_preempted(finished, exited):
@@ -238,12 +237,16 @@ class Worker:
         ended = ended or _last_heard(row, folder)
         self.store.update_run(row.id, ended=ended, eta_seconds=None, **values)
 
-    def _queue_again(self, row: RunRow) -> None:
-        """A worker died between saying that it starts a run and starting it."""
+    def _start_again(self, row: RunRow, folder: RunFolder) -> None:
+        """Queues a run again where a worker died between saying that it starts it and doing so."""
         process = self._supervisors.get(row.id)
-        if process is not None and process.poll() is None:
+        code = None if process is None else process.poll()
+        if process is not None and code is None:
             return  # It is only slow to begin with.
-        if time.time() - (row.started or 0) > STARTING_GRACE_SECONDS:
+        if code is not None and code > 0:
+            # It would come to the same end again. A signal is another matter: a machine going down.
+            self._fail(row, "error", _not_started(code, _last_words(folder)))
+        elif time.time() - (row.started or 0) > STARTING_GRACE_SECONDS:
             self.store.update_run(row.id, state="queued", started=None)
 
     # The queue.
@@ -281,6 +284,11 @@ class Worker:
         folder = RunFolder.of(self.workspace, row.id)
         if not folder.is_there():
             self._fail(row, "data_missing", _FOLDER_GONE)
+            return False
+        try:
+            folder.read_record()
+        except RunError as error:
+            self._fail(row, "data_missing", describe_error(error))
             return False
         # Said before it is done: a run that is said to run and doesn't is queued again, while one
         # that runs unsaid would be started twice.
@@ -383,11 +391,21 @@ def is_worker_running(workspace: Workspace) -> bool:
         return not free
 
 
-def start_worker(workspace: Workspace) -> None:
-    """Starts a worker in a session of its own, so that it outlives whoever starts it."""
+def worker_log(workspace: Workspace) -> Path:
+    """Returns the file that holds what the workspace's workers have printed."""
+    return workspace.root / _LOG_FILE
+
+
+def start_worker(workspace: Workspace) -> subprocess.Popen[bytes]:
+    """Starts a worker in a session of its own, so that it outlives whoever starts it.
+
+    Raises:
+        ConfigError: The environment's number of runs at once is none.
+    """
+    slots = default_slots()
     workspace.root.mkdir(parents=True, exist_ok=True)
-    arguments = ["core.runs.worker", "--workspace", str(workspace.root)]
-    _start_in_own_session(arguments, workspace.root / _LOG_FILE)
+    arguments = ["core.runs.worker", "--workspace", str(workspace.root), "--slots", str(slots)]
+    return _start_in_own_session(arguments, worker_log(workspace))
 
 
 def run_worker(workspace: Workspace, *, slots: int, idle_seconds: float) -> None:
@@ -558,6 +576,17 @@ _FOLDER_GONE = {
     "fix": "delete this run and start it again",
     "field": "",
 }
+
+
+def _not_started(code: int, words: str) -> dict[str, str]:
+    return {
+        "problem": "The run's process couldn't be started",
+        "expected": "a supervisor that starts it and waits for its end",
+        "received": _how_it_ended(code, None, words),
+        "fix": "read the end of the log; where the program was updated meanwhile, start the app "
+        "again, and then the run",
+        "field": "",
+    }
 
 
 def _unreadable(error: Exception) -> StudioError:

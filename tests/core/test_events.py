@@ -122,3 +122,11 @@ def test_progress_is_thinned_out_but_the_end_is_kept(tmp_path: Path) -> None:
 
 def test_the_silent_reporter_never_stops() -> None:
     Reporter().raise_if_stopped()
+
+
+def test_a_text_that_is_not_utf_8_does_not_break_the_log(tmp_path: Path) -> None:
+    log = EventLog(tmp_path / "events.jsonl")
+    log.append("note", message="caf\udce9.txt is gone")
+    log.close()
+    (event,), _ = read_events(tmp_path / "events.jsonl")
+    assert event["message"] == "caf?.txt is gone"

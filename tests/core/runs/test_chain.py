@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -224,3 +225,26 @@ def test_an_alert_keeps_its_kind(workspace: Workspace, store: Store) -> None:
     wait_for(lambda: store.get_run("run"))
     row = wait_until_ended(workspace, "run")
     assert [(one["alert"], one["number"]) for one in row.warnings] == [("loss_spike", 1), ("", 2)]
+
+
+def test_with_json_only_the_last_run_is_on_standard_output(
+    workspace: Workspace, store: Store, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for run in ("first", "second"):
+        add_run(store, run, "done")
+        store.update_run(run, artifact=f"/made/by/{run}")
+    assert _follow(workspace, "first", "second", as_json=True) == 0
+    said = capsys.readouterr()
+    assert json.loads(said.out)["artifact"] == "/made/by/second"
+    assert "/made/by/first" in said.err
+
+
+@pytest.mark.parametrize("count", ["0", "-5", "1.5", "1" + 20 * "0"])
+def test_a_number_of_lines_is_a_number_of_lines(
+    count: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for command in (["list", "--limit", count], ["logs", "run", "--lines", count]):
+        with pytest.raises(SystemExit) as ended:
+            main(["runs", *command])
+        assert ended.value.code == 2
+        assert "whole number" in (said := capsys.readouterr().err) or "at most" in said

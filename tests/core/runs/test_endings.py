@@ -304,3 +304,38 @@ def test_an_evaluation_does_not_change_the_row_of_what_it_measures(tmp_path: Pat
     assert (row.run_id, row.counts) == ("train-a", model["counts"])
     measured = store.find_run("train-b")
     assert (measured.name, measured.results) == ("speaker", {"x": 1})
+
+
+def test_a_run_whose_supervisor_cannot_start_fails_and_is_not_tried_for_ever(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def start(_: object, log: Path) -> subprocess.Popen[bytes]:
+        log.write_text("ImportError: no such module")
+        process = subprocess.Popen([sys.executable, "-c", "raise SystemExit(1)"])
+        process.wait()
+        return process
+
+    monkeypatch.setattr(worker_module, "_start_in_own_session", start)
+    worker = Worker(Workspace(tmp_path), slots=1)
+    record = RunRecord(id="train-broken", stage="train", config={})
+    worker.store.add_request("submit", asdict(record))
+    for _ in range(2):
+        worker.work()
+    row = worker.store.find_run("train-broken")
+    worker.store.close()
+    assert row.state == "failed" and row.error
+    assert "exit code 1" in row.error["received"] and "ImportError" in row.error["received"]
+
+
+def test_a_run_whose_record_is_damaged_fails_where_it_was_to_start(tmp_path: Path) -> None:
+    workspace = Workspace(tmp_path)
+    worker = Worker(workspace, slots=0)
+    record = RunRecord(id="train-torn", stage="train", config={})
+    worker.store.add_request("submit", asdict(record))
+    worker.work()
+    (workspace.runs / "train-torn" / "run.json").write_text('{"of": "another version"}')
+    worker.slots = 1
+    worker.work()
+    row = worker.store.find_run("train-torn")
+    worker.store.close()
+    assert (row.state, row.reason) == ("failed", "data_missing")

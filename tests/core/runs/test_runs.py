@@ -14,8 +14,10 @@ from pathlib import Path
 import pytest
 
 from core import CorpusConfig, ShardConfig, TokenizerConfig, Workspace, train_tokenizer
+from core import __main__ as shell
 from core.errors import ConfigError, RunError
 from core.events import read_events
+from core.runs import client
 from core.runs.client import (
     delete_artifact,
     delete_run,
@@ -29,7 +31,7 @@ from core.runs.client import (
 )
 from core.runs.folder import RunFolder, RunRecord
 from core.runs.process import ProcessIdentity
-from core.runs.worker import child_environment, is_worker_running
+from core.runs.worker import child_environment, is_worker_running, worker_log
 from core.store import RunRow, Store
 from tests.core.runs.support import (
     stop_worker,
@@ -323,3 +325,70 @@ def test_an_artifact_that_a_queued_run_needs_is_not_deleted(
     delete_artifact(workspace, "tokenizer", "words")
     assert not workspace.list("tokenizer")
     assert not Store.open(workspace).list_artifacts()
+
+
+def test_a_worker_that_cannot_start_is_named_with_its_last_words(
+    workspace: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def start(workspace: Workspace) -> subprocess.Popen[bytes]:
+        with worker_log(workspace).open("ab") as log:
+            return subprocess.Popen(
+                [sys.executable, "-c", "raise SystemExit('no luck')"], stderr=log
+            )
+
+    with monkeypatch.context() as patched:
+        patched.setattr(client, "start_worker", start)
+        with pytest.raises(RunError, match="no luck"):
+            submit(workspace, "tokenizer", quick_config(tmp_path, name="mine"))
+    # Nor is it found done by who asks tomorrow.
+    submit(workspace, "tokenizer", quick_config(tmp_path, name="mine"))
+    assert len(Store.open(workspace).list_runs()) == 1
+
+
+def test_a_wrong_number_of_runs_at_once_is_named_before_anything_is_queued(
+    workspace: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("STUDIO_SLOTS", "many")
+    with pytest.raises(ConfigError, match="STUDIO_SLOTS=many"):
+        submit(workspace, "tokenizer", quick_config(tmp_path))
+    assert not Store.open(workspace).pending_requests()
+
+
+def test_who_follows_a_run_sees_its_end_where_the_worker_is_killed(
+    workspace: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shell, "_LOOK_SECONDS", 0.1)
+    run_id, _ = start_slow_run(workspace, tmp_path)
+    stop_worker(workspace)
+    assert shell._follow(workspace, run_id, as_json=True) == 0
+    assert Store.open(workspace).find_run(run_id).state == "done"
+
+
+def test_a_run_that_is_deleted_is_not_followed_for_ever(workspace: Workspace) -> None:
+    with pytest.raises(RunError, match="is gone"):
+        shell._follow(workspace, "train-none", as_json=False)
+
+
+def test_a_damaged_record_does_not_keep_the_others_from_being_taken_in(
+    workspace: Workspace, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    done = submit(workspace, "tokenizer", quick_config(tmp_path, name="mine"))
+    wait_until_ended(workspace, done)
+    stop_worker(workspace)
+    for path in workspace.root.glob("studio.db*"):
+        path.unlink()
+    (workspace.runs / "torn").mkdir()
+    (workspace.runs / "torn" / "run.json").write_text("{")
+    assert rebuild_database(workspace) == 1
+    assert "torn" in caplog.text
+
+
+def test_only_the_workspaces_own_artifacts_are_deleted(
+    workspace: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    elsewhere = train_tokenizer(quick_config(tmp_path, name="mine"), Workspace(tmp_path / "other"))
+    monkeypatch.chdir(elsewhere.path.parent)
+    for name in ("mine", str(elsewhere.path), "../mine"):
+        with pytest.raises(ConfigError, match="There is no tokenizer"):
+            delete_artifact(workspace, "tokenizer", name)
+    assert elsewhere.path.is_dir()
