@@ -25,7 +25,7 @@ from core.models import hf
 from core.models.architecture import Architecture
 from core.models.registry import count_parameters
 from core.playground import PlaygroundClient
-from core.workspace import Workspace
+from core.workspace import Workspace, expand_path
 
 logger = logging.getLogger("studio.demo")
 
@@ -95,7 +95,7 @@ class Demo:
     @property
     def hub_id(self) -> str:
         """The model's id on the Hub, without the revision; nothing for a folder."""
-        return "" if Path(self.reference).expanduser().is_dir() else self.reference.split("@")[0]
+        return "" if expand_path(self.reference).is_dir() else self.reference.split("@")[0]
 
     @property
     def title(self) -> str:
@@ -221,7 +221,7 @@ def find_checkpoint(reference: str) -> Path:
         ConfigError: It is neither.
         HubError: The Hub has no such model, or can't be reached.
     """
-    folder = Path(reference).expanduser()
+    folder = expand_path(reference)
     if folder.is_dir():
         return folder.resolve()
     if parse_hub_id(reference) is None:

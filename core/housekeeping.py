@@ -12,7 +12,7 @@ from pathlib import Path
 from core.errors import RunError
 from core.runs.folder import RunFolder
 from core.store import ACTIVE_STATES, RunRow, Store
-from core.workspace import KINDS, Artifact, Workspace
+from core.workspace import KINDS, Artifact, Workspace, remove_folder
 
 # The config fields in which a run names artifacts, by the artifact's kind.
 _NAMING_FIELDS: dict[str, tuple[str, ...]] = {
@@ -117,10 +117,7 @@ def delete_artifact(workspace: Workspace, store: Store, artifact: Artifact) -> N
             received="needed by " + ", ".join(f"{row.id} ({row.state})" for row in needed_by[:5]),
             fix="wait for these runs or delete them first",
         )
-    # Out of sight in one step: whoever looks meanwhile sees all of it or nothing.
-    doomed = artifact.path.with_name(f".{artifact.path.name}.deleted")
-    artifact.path.rename(doomed)
-    shutil.rmtree(doomed, ignore_errors=True)
+    remove_folder(artifact.path)
     store.remove_artifact(str(artifact.path))
 
 

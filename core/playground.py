@@ -47,7 +47,7 @@ from core.inference import (
 )
 from core.redaction import for_other_processes, for_strangers, hide_secrets_in_output
 from core.runs.process import ProcessIdentity
-from core.workspace import Workspace
+from core.workspace import Workspace, expand_path
 
 LOG_FILE = "playground.log"
 IDLE_SECONDS = 15 * 60.0
@@ -393,7 +393,7 @@ def methods_within(workspace: Workspace, only: Path | None = None) -> dict[str, 
             if model != str(only):
                 raise ConfigError("There is one model here", expected="no other", field="model")
             return
-        folders = (workspace.folder("model") / model, Path(model).expanduser())
+        folders = (workspace.folder("model") / model, expand_path(model))
         if model and any(folder.is_dir() for folder in folders):
             workspace.confine(str(find_model(model, workspace)), field="model")
 

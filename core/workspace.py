@@ -17,13 +17,14 @@ hold.
 from __future__ import annotations
 
 import fcntl
+import glob
 import json
 import logging
 import os
 import platform
 import re
+import secrets
 import shutil
-import tempfile
 import threading
 import time
 from collections.abc import Collection, Iterator, Sequence
@@ -50,6 +51,9 @@ _FOLDERS: dict[str, str] = {
     "preflight": "preflights",
 }
 _DRAFT_SUFFIX = ".draft"
+_DOOMED_SUFFIX = ".deleted"
+# Linux has 4,096, and what comes below a folder needs some.
+_LONGEST_NAME_BYTES, _LONGEST_PATH_BYTES = 255, 3_500
 # A draft is made, and then locked.
 _LOCKED_AFTER_SECONDS = 60
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,95}")
@@ -123,7 +127,7 @@ class Workspace:
 
     def __init__(self, root: str | Path | None = None) -> None:
         chosen = root or os.environ.get("STUDIO_HOME") or "workspace"
-        self.root = Path(chosen).expanduser().absolute()
+        self.root = expand_path(chosen).absolute()
 
     def __repr__(self) -> str:
         return f"Workspace({str(self.root)!r})"
@@ -164,20 +168,25 @@ class Workspace:
             ConfigError: There is none, or it is of another kind.
         """
         shelf = self.folder(kind)
-        for folder in (shelf / reference, Path(reference).expanduser()):
+        for folder in (shelf / reference, expand_path(reference, field=kind)):
             if reference and (folder / MANIFEST_FILE).is_file():
                 ours = folder.parent == shelf
                 found = read_artifact(folder) if ours else Artifact(folder, read_manifest(folder))
                 return _of_kind(kind, found)
-        raise ConfigError(
-            f"There are no shards called {reference!r}"
-            if kind == "shards"
-            else f"There is no {kind} called {reference!r}",
-            expected=f"one of {self._known_names(kind)}, or a folder with a {MANIFEST_FILE}",
-            received=reference or "nothing",
-            fix=f"choose one of these, or make one first (the {kind} stage)",
-            field=kind,
-        )
+        known = f"{self._known_names(kind)}, or a folder with a {MANIFEST_FILE}"
+        raise _unknown(kind, reference, known)
+
+    def find_own(self, kind: str, name: str) -> Artifact:
+        """Finds an artifact of the workspace's own by its name; a folder elsewhere is none.
+
+        Raises:
+            ConfigError: There is none, or it is of another kind.
+        """
+        folder = self.folder(kind) / expand_path(name, field=kind)
+        is_name = folder.parent == self.folder(kind) and not name.startswith(".")
+        if not is_name or not (folder / MANIFEST_FILE).is_file():
+            raise _unknown(kind, name, self._known_names(kind))
+        return _of_kind(kind, read_artifact(folder))
 
     def find_made(self, kind: str, fingerprint: str) -> Artifact | None:
         """Returns the newest artifact of that content, whatever it is called, if it is here."""
@@ -226,12 +235,9 @@ class Workspace:
         if exact:
             self.check_new_name(kind, name)
         shelf = self.folder(kind)
-        shelf.mkdir(parents=True, exist_ok=True)
-        _remove_left_drafts(shelf)
-        folder = Path(tempfile.mkdtemp(prefix=f".{name}.", suffix=_DRAFT_SUFFIX, dir=shelf))
-        lock = _lock_folder(folder)
-        folder.chmod(0o755)
-        draft = Draft(kind=kind, name=name, folder=folder)
+        place = DraftFolder(shelf, name)
+        _remove_left_doomed(shelf)
+        draft = Draft(kind=kind, name=name, folder=place.path)
         try:
             yield draft
             with file_lock(self.root / "names.lock"):
@@ -241,16 +247,14 @@ class Workspace:
                     draft.name = self.free_name(kind, name)
                 draft.commit(shelf / draft.name)
         finally:
-            shutil.rmtree(folder, ignore_errors=True)
-            if lock is not None:
-                os.close(lock)
+            place.remove()
 
     def allowed_roots(self) -> Sequence[Path]:
         """Returns the folders that the page may read: the workspace and what its owner allows."""
         listed = os.environ.get(ALLOWED_PATHS_VARIABLE, "").split(os.pathsep)
         return [
             self.root.resolve(),
-            *(Path(path).expanduser().resolve() for path in listed if path),
+            *(expand_path(path).resolve() for path in listed if path),
         ]
 
     def confine(self, path: str, *, field: str) -> None:
@@ -267,7 +271,7 @@ class Workspace:
         if "://" in path or "::" in path:
             _check_address(path, field)
             return
-        real = Path(path).expanduser().resolve()
+        real = expand_path(path, field=field).resolve()
         roots = self.allowed_roots()
         if not any(real.is_relative_to(root) for root in roots):
             raise ConfigError(
@@ -291,7 +295,7 @@ class Workspace:
         self.confine(str(named), field=field)
         if (named / MANIFEST_FILE).is_file():
             return  # A name goes before a folder called so where the app was started.
-        if Path(reference).expanduser().exists():
+        if expand_path(reference, field=field).exists():
             self.confine(reference, field=field)
 
     def _known_names(self, kind: str) -> str:
@@ -337,6 +341,70 @@ class Draft:
             created=time.time(),
             run=self.run,
         )
+
+
+def expand_path(text: str | Path, *, field: str = "") -> Path:
+    """Returns the path that somebody typed; ~ stands for their home, ~name for another's.
+
+    Raises:
+        ConfigError: No file system could have it. With the field's name.
+    """
+    try:
+        path = Path(os.path.expanduser(text))
+        lengths = [len(os.fsencode(part)) for part in (str(path), *path.parts)]
+    except ValueError:  # A zero byte, or half of a letter.
+        lengths = [_LONGEST_PATH_BYTES + 1]
+    is_long = lengths[0] > _LONGEST_PATH_BYTES or max(lengths[1:], default=0) > _LONGEST_NAME_BYTES
+    if is_long or "\0" in str(text):
+        raise ConfigError(
+            "That can't be a path",
+            expected=f"at most {_LONGEST_NAME_BYTES} bytes between slashes, and "
+            f"{_LONGEST_PATH_BYTES:,} in all",
+            received=ascii(str(text))[:100],
+            fix="check the path",
+            field=field,
+        )
+    return path
+
+
+class DraftFolder:
+    """A hidden folder, locked by this process, for what is to appear whole or not at all.
+
+    Args:
+        parent: Where to make it; made if missing. What a process that was killed left there is
+            removed first.
+        name: What it is a draft of.
+        sweep: Whose drafts to look for. Empty: all that there are.
+
+    Attributes:
+        path: The folder.
+    """
+
+    def __init__(self, parent: Path, name: str, *, sweep: str = "") -> None:
+        parent.mkdir(parents=True, exist_ok=True)
+        _remove_left_drafts(parent, glob.escape(sweep) or "*")
+        self.path = parent / f".{name}.{secrets.token_hex(4)}{_DRAFT_SUFFIX}"
+        self.path.mkdir()
+        self._lock = _lock_folder(self.path)
+
+    def remove(self) -> None:
+        """Removes it, if it hasn't been renamed to its place."""
+        shutil.rmtree(self.path, ignore_errors=True)
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
+
+
+def _unknown(kind: str, reference: str, known: str) -> ConfigError:
+    return ConfigError(
+        f"There are no shards called {reference!r}"
+        if kind == "shards"
+        else f"There is no {kind} called {reference!r}",
+        expected=f"one of {known}",
+        received=reference or "nothing",
+        fix=f"choose one of these, or make one first (the {kind} stage)",
+        field=kind,
+    )
 
 
 def _check_address(address: str, field: str) -> None:
@@ -481,9 +549,26 @@ def sync(path: Path) -> None:
         os.close(descriptor)
 
 
-def _remove_left_drafts(shelf: Path) -> None:
+def remove_folder(folder: Path) -> None:
+    """Removes a folder: whoever looks meanwhile sees all of it or nothing.
+
+    What can't be removed now, or was left when a process was killed, goes when the next artifact
+    beside it is begun or removed.
+    """
+    _remove_left_doomed(folder.parent)
+    doomed = folder.with_name(f".{folder.name}.{secrets.token_hex(4)}{_DOOMED_SUFFIX}")
+    folder.rename(doomed)
+    shutil.rmtree(doomed, ignore_errors=True)
+
+
+def _remove_left_doomed(shelf: Path) -> None:
+    for folder in shelf.glob(f".*{_DOOMED_SUFFIX}"):
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _remove_left_drafts(shelf: Path, pattern: str) -> None:
     """Removes drafts whose process is gone: it held their lock."""
-    for folder in shelf.glob(f".*{_DRAFT_SUFFIX}"):
+    for folder in shelf.glob(f".{pattern}.*{_DRAFT_SUFFIX}"):
         with suppress(OSError):  # Somebody else removes it, or has made an artifact of it.
             if time.time() - folder.stat().st_mtime < _LOCKED_AFTER_SECONDS:
                 continue
@@ -553,7 +638,14 @@ def draft_of(path: Path) -> Path:
 
 
 def write_atomically(path: Path, text: str) -> None:
-    """Writes a small text file so that readers see the old one or the new one, never half."""
+    """Writes a small text file so that readers see the old one or the new one, never half.
+
+    A link stays one, and its target is replaced; a device or a pipe is written to.
+    """
+    if path.exists() and not path.is_file():
+        path.write_text(text, "utf-8")
+        return
+    path = path.resolve()
     draft = draft_of(path)
     try:
         draft.write_text(text, "utf-8")

@@ -29,6 +29,7 @@ import orjson
 from core.config import CorpusConfig
 from core.corpus.columns import choose_text_column, no_such_column, string_columns
 from core.errors import ConfigError, CorpusError
+from core.workspace import expand_path
 
 Format = Literal["text", "jsonl", "csv", "tsv", "parquet"]
 
@@ -132,7 +133,7 @@ def find_files(pattern: str, *, field: str) -> list[TextFile]:
         CorpusError: Nothing is there, nothing of a known kind, or this account may not look.
     """
     _check_pattern(pattern, field)
-    path = Path(pattern).expanduser()
+    path = expand_path(pattern, field=field)
     try:
         if path.is_dir():
             return _folder_files(path, field)

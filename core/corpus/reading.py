@@ -456,7 +456,10 @@ def _load_hashes(path: Path) -> npt.NDArray[np.uint64] | None:
 def _save_atomically(path: Path, values: npt.NDArray[np.uint64]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     draft = draft_of(path)
-    with draft.open("wb") as file:
-        np.save(file, values, allow_pickle=False)
-    sync(draft)
-    draft.replace(path)
+    try:
+        with draft.open("wb") as file:
+            np.save(file, values, allow_pickle=False)
+        sync(draft)
+        draft.replace(path)
+    finally:
+        draft.unlink(missing_ok=True)

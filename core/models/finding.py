@@ -10,7 +10,7 @@ from core.events import Reporter
 from core.hub.client import parse_hub_id
 from core.hub.pull import find_fetched, is_fetched, pull_config, pull_model
 from core.models.hf import CONFIG_FILE, WEIGHTS_FILE, read_architecture
-from core.workspace import Workspace
+from core.workspace import Workspace, expand_path
 
 
 def find_model(
@@ -60,7 +60,7 @@ def find_here(reference: str | Path, workspace: Workspace) -> Path | None:
     """Returns the folder of that name, one with a model in it before one without."""
     if not str(reference):
         return None
-    folders = (workspace.folder("model") / str(reference), Path(reference).expanduser())
+    folders = (workspace.folder("model") / str(reference), expand_path(reference))
     found = [folder for folder in folders if folder.is_dir()]
     whole = [folder for folder in found if (folder / CONFIG_FILE).is_file()]
     return next(iter([*whole, *found]), None)

@@ -21,6 +21,7 @@ from core.models.architecture import Architecture
 from core.models.configs import class_name, config_values, parse_config
 from core.models.interop import find_foreign, indexed_files, read_foreign
 from core.models.names import Tie, ties
+from core.workspace import expand_path
 
 if TYPE_CHECKING:
     import keras
@@ -113,7 +114,7 @@ def read_architecture(path: str | Path) -> Architecture:
         CheckpointError: There is none, or it isn't JSON.
         ConfigError: It describes a model that can't be built here.
     """
-    file = Path(path).expanduser()
+    file = expand_path(path)
     if file.is_dir():
         file = file / CONFIG_FILE
         if not file.is_file():
@@ -154,7 +155,7 @@ def read_weights(
         CheckpointError: A file or tensor is missing, damaged, or of another shape, or the head is
             not the words that it is tied to.
     """
-    folder = Path(folder).expanduser()
+    folder = expand_path(folder)
     architecture = architecture or read_architecture(folder)
     with _TensorFiles(folder, class_name(architecture)) as files:
         files.check_zeros(_ZEROS)

@@ -24,7 +24,14 @@ from core.runs.commands import shell_line
 from core.runs.folder import RunFolder
 from core.stages import title_of_stage
 from core.store import RunRow, Store
-from core.workspace import KINDS, Artifact, Workspace, read_manifest, write_atomically
+from core.workspace import (
+    KINDS,
+    Artifact,
+    Workspace,
+    expand_path,
+    read_manifest,
+    write_atomically,
+)
 
 # Thinned in the database: more than the picture is wide in pixels shows nothing more.
 _MOST_POINTS = 1000
@@ -68,7 +75,7 @@ def write_report(workspace: Workspace, run_id: str, path: str | Path) -> Path:
         text = report_page(workspace, store, store.find_run(run_id))
     finally:
         store.close()
-    target = Path(path).expanduser()
+    target = expand_path(path)
     write_atomically(target, text)
     return target
 

@@ -15,7 +15,15 @@ from pathlib import Path
 from core.errors import ConfigError, ShardError
 from core.events import Reporter
 from core.shards.storage import RemoteFolder, is_address, upload_folder
-from core.workspace import MANIFEST_FILE, Draft, Workspace, commit_folder, write_manifest
+from core.workspace import (
+    MANIFEST_FILE,
+    Draft,
+    DraftFolder,
+    Workspace,
+    commit_folder,
+    expand_path,
+    write_manifest,
+)
 
 
 class Destination:
@@ -62,7 +70,7 @@ class FolderDestination(Destination):
         self._final = Path(os.path.realpath(path))
         if os.path.ismount(self._final):
             raise _mount_point(path)
-        self._draft = self._final.with_name(f".{self._final.name}.{os.getpid()}.draft")
+        self._draft: DraftFolder | None = None
         self._published = False
         self.location = str(path.absolute())
         try:
@@ -73,19 +81,20 @@ class FolderDestination(Destination):
             raise _not_empty(str(path))
 
     def folder(self, draft: Draft) -> Path:
+        name = self._final.name
         try:
-            shutil.rmtree(self._draft, ignore_errors=True)
-            self._draft.mkdir(parents=True)
+            self._draft = DraftFolder(self._final.parent, name, sweep=name)
         except OSError as error:
             raise _not_writable(self._final.parent, error) from error
-        return self._draft
+        return self._draft.path
 
     def publish(self, draft: Draft, reporter: Reporter) -> str:
-        manifest = draft.describe(self._draft)
-        write_manifest(self._draft, manifest)
+        assert self._draft
+        manifest = draft.describe(self._draft.path)
+        write_manifest(self._draft.path, manifest)
         if self._final.exists():
             self._final.rmdir()
-        commit_folder(self._draft, self._final)
+        commit_folder(self._draft.path, self._final)
         self._published = True
         return manifest.fingerprint
 
@@ -94,7 +103,8 @@ class FolderDestination(Destination):
             shutil.rmtree(self._final, ignore_errors=True)
 
     def clean(self) -> None:
-        shutil.rmtree(self._draft, ignore_errors=True)
+        if self._draft:
+            self._draft.remove()
 
 
 class RemoteDestination(Destination):
@@ -102,7 +112,7 @@ class RemoteDestination(Destination):
 
     Args:
         address: The folder's address.
-        staging: The local folder to write to before the upload.
+        staging: The local folder in which to write before the upload.
 
     Raises:
         ConfigError: It holds something, or no such kind of address is known.
@@ -112,6 +122,7 @@ class RemoteDestination(Destination):
     def __init__(self, address: str, staging: Path) -> None:
         self._remote = RemoteFolder(address)
         self._staging = staging
+        self._draft: DraftFolder | None = None
         self._published: list[str] = []
         self.location = self._remote.address
         if self._remote.files():
@@ -119,14 +130,14 @@ class RemoteDestination(Destination):
         self._remote.check_writable()
 
     def folder(self, draft: Draft) -> Path:
-        shutil.rmtree(self._staging, ignore_errors=True)
-        self._staging.mkdir(parents=True)
-        return self._staging
+        self._draft = DraftFolder(self._staging, "upload")
+        return self._draft.path
 
     def publish(self, draft: Draft, reporter: Reporter) -> str:
-        manifest = draft.describe(self._staging)
-        write_manifest(self._staging, manifest)
-        upload_folder(self._staging, self._remote, reporter)
+        assert self._draft
+        manifest = draft.describe(self._draft.path)
+        write_manifest(self._draft.path, manifest)
+        upload_folder(self._draft.path, self._remote, reporter)
         self._published = [MANIFEST_FILE, *manifest.files]
         return manifest.fingerprint
 
@@ -135,7 +146,8 @@ class RemoteDestination(Destination):
             self._remote.remove(self._published)
 
     def clean(self) -> None:
-        shutil.rmtree(self._staging, ignore_errors=True)
+        if self._draft:
+            self._draft.remove()
 
 
 @contextmanager
@@ -160,8 +172,8 @@ def _destination_for(output_dir: str, workspace: Workspace) -> Destination:
     if not output_dir:
         return Destination()
     if is_address(output_dir):
-        return RemoteDestination(output_dir, workspace.cache / f"upload.{os.getpid()}")
-    return FolderDestination(Path(output_dir).expanduser())
+        return RemoteDestination(output_dir, workspace.cache / "outgoing")
+    return FolderDestination(expand_path(output_dir))
 
 
 def _is_free(folder: Path) -> bool:

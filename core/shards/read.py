@@ -37,6 +37,7 @@ from core.workspace import (
     Manifest,
     Workspace,
     damaged_files,
+    expand_path,
     fingerprint_of_files,
     hash_file,
     read_manifest,
@@ -252,7 +253,7 @@ def open_shards(
     if is_on_hub(reference, workspace):
         return _open_folder(fetch_shards(hub_address(reference), workspace, reporter))
     if _is_bare_folder(reference, workspace):
-        return _open_bare(Path(reference).expanduser())
+        return _open_bare(expand_path(reference))
     artifact = workspace.find("shards", reference)
     location = artifact.manifest.location
     if not location:
@@ -272,7 +273,7 @@ def count_tokens(rows: Iterable[NDArray], vocab_size: int) -> NDArray[np.int64]:
 
 def is_on_hub(reference: str, workspace: Workspace) -> bool:
     """Tells whether a reference is an id on the Hub, and nothing here is called so."""
-    here = (workspace.folder("shards") / reference, Path(reference).expanduser())
+    here = (workspace.folder("shards") / reference, expand_path(reference))
     return parse_hub_id(reference) is not None and not any(path.exists() for path in here)
 
 
@@ -293,7 +294,7 @@ def is_far(reference: str, workspace: Workspace) -> bool:
 def _is_bare_folder(reference: str, workspace: Workspace) -> bool:
     if not reference or (workspace.folder("shards") / reference / MANIFEST_FILE).is_file():
         return False
-    folder = Path(reference).expanduser()
+    folder = expand_path(reference)
     return not (folder / MANIFEST_FILE).is_file() and bool(_find_files(folder))
 
 

@@ -356,9 +356,12 @@ def _with_progress(sizes: Mapping[str, int], reporter: Reporter, address: str) -
 
 def _write_synced(path: Path, data: bytes) -> None:
     draft = draft_of(path)
-    draft.write_bytes(data)
-    sync(draft)
-    draft.replace(path)
+    try:
+        draft.write_bytes(data)
+        sync(draft)
+        draft.replace(path)
+    finally:
+        draft.unlink(missing_ok=True)
 
 
 def _stored_file(info: Mapping[str, Any]) -> StoredFile:

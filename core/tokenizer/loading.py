@@ -21,7 +21,7 @@ import numpy.typing as npt
 from core.errors import ConfigError, HubError, TokenizerError
 from core.hub.pull import pull_tokenizer
 from core.tokenizer.roles import FILES, TOKENIZER_FILE, Roles, read_roles
-from core.workspace import Workspace
+from core.workspace import Workspace, expand_path
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -259,7 +259,7 @@ def load(reference: str, workspace: Workspace | None = None) -> StudioTokenizer:
             received="nothing", fix="train one first, or name one", field="tokenizer",
         )  # fmt: skip
     workspace = workspace or Workspace()
-    for folder in (workspace.folder("tokenizer") / reference, Path(reference).expanduser()):
+    for folder in (workspace.folder("tokenizer") / reference, expand_path(reference)):
         if folder.is_dir():
             return StudioTokenizer(folder, reference)
     return StudioTokenizer(_fetch(reference, workspace), reference)

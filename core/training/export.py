@@ -29,6 +29,7 @@ from core.workspace import (
     Workspace,
     commit_folder,
     describe_files,
+    expand_path,
     fingerprint_of_files,
     read_manifest,
     sync,
@@ -189,7 +190,7 @@ def _find_own(workspace: Workspace, run: str, counts: Mapping[str, float]) -> Ar
 
 
 def _output_of(config: TrainConfig) -> Path:
-    return Path(config.output).expanduser().resolve()
+    return expand_path(config.output).resolve()
 
 
 def _check_output(output: Path) -> None:

@@ -5,18 +5,29 @@ import shutil
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from core.errors import ConfigError, StudioError
-from core.workspace import Workspace, check_name, damaged_files, only_one
+from core.workspace import (
+    Artifact,
+    Workspace,
+    check_name,
+    damaged_files,
+    only_one,
+    remove_folder,
+    write_atomically,
+)
 
 
-def make_artifact(workspace: Workspace, name: str = "one", text: str = "content") -> None:
+def make_artifact(workspace: Workspace, name: str = "one", text: str = "content") -> Artifact:
     with workspace.new_artifact("tokenizer", name) as draft:
         (draft.folder / "part").mkdir()
         (draft.folder / "part" / "file.txt").write_text(text)
+    assert draft.artifact
+    return draft.artifact
 
 
 def test_an_artifact_is_found_by_name_and_by_folder(tmp_path: Path) -> None:
@@ -203,3 +214,45 @@ def test_a_link_does_not_lead_out(tmp_path: Path) -> None:
     (workspace.root / "link").symlink_to("/etc")
     with pytest.raises(ConfigError):
         workspace.confine(str(workspace.root / "link" / "passwd"), field="path")
+
+
+def test_what_a_killed_delete_left_is_removed_and_does_not_stop_the_next(tmp_path: Path) -> None:
+    workspace = Workspace(tmp_path)
+    artifact = make_artifact(workspace)
+    left = artifact.path.with_name(".one.0123.deleted")
+    shutil.copytree(artifact.path, left)
+    remove_folder(artifact.path)
+    assert not list(workspace.folder("tokenizer").iterdir())
+    shutil.copytree(make_artifact(workspace).path, left)
+    with workspace.new_artifact("tokenizer", "two"):
+        assert not left.exists()
+
+
+def test_a_link_and_what_is_no_file_are_written_through(tmp_path: Path) -> None:
+    (tmp_path / "real").mkdir()
+    (tmp_path / "link.json").symlink_to(tmp_path / "real" / "file.json")
+    for text in ("one", "two"):
+        write_atomically(tmp_path / "link.json", text)
+        assert (tmp_path / "real" / "file.json").read_text() == text
+    assert (tmp_path / "link.json").is_symlink()
+    os.mkfifo(tmp_path / "pipe")
+    with ThreadPoolExecutor() as pool:
+        read = pool.submit((tmp_path / "pipe").read_text)
+        write_atomically(tmp_path / "pipe", "through")
+        assert read.result() == "through"
+    assert (tmp_path / "pipe").is_fifo()
+
+
+@pytest.mark.parametrize("path", ["x" * 256, "a/" + "é" * 200, "a/" * 3000, "a\0b"])
+def test_what_no_file_system_could_have_is_no_path(tmp_path: Path, path: str) -> None:
+    workspace = Workspace(tmp_path)
+    with pytest.raises(ConfigError, match="can't be a path") as caught:
+        workspace.find("model", path)
+    assert caught.value.field == "model"
+    with pytest.raises(ConfigError, match="can't be a path"):
+        workspace.confine(path, field="path")
+
+
+def test_a_home_that_nobody_has_is_a_folders_name(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="There is no model"):
+        Workspace(tmp_path).find("model", "~nobody-is-called-so/model")

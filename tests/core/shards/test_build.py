@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import errno
 import json
+import os
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 
 import numpy as np
@@ -548,3 +550,17 @@ def test_rows_too_short_for_a_hidden_span_are_refused(
     with pytest.raises(ConfigError) as caught:
         build(short, workspace)
     assert caught.value.field == "max_seq_length"
+
+
+def test_what_a_killed_build_left_beside_a_folder_is_removed(
+    config: ShardConfig, workspace: Workspace, tmp_path: Path
+) -> None:
+    long_ago = time.time() - 3600
+    left, other = tmp_path / ".place.1234.draft", tmp_path / ".mine.1234.draft"
+    for folder in (left, other):
+        folder.mkdir()
+        (folder / "rows").write_text("x")
+        os.utime(folder, (long_ago, long_ago))
+    build(changed(config, output_dir=str(tmp_path / "place")), workspace)
+    assert not left.exists()
+    assert other.exists()  # Whose that is isn't known.
