@@ -87,6 +87,15 @@ class Bundle:
     def size_bytes(self) -> int:
         return sum(upload.size_bytes for upload in self.uploads)
 
+    def outdated(self, paths: Iterable[str]) -> list[str]:
+        """Returns which files of a repository of shards are of earlier ones, and not of these."""
+        sent = {upload.path for upload in self.uploads}
+        return [
+            path
+            for path in paths
+            if path not in sent and (path == MANIFEST_FILE or _belongs_to_shards(PurePath(path)))
+        ]
+
     def content(self, path: str) -> bytes:
         """Returns what a small file holds; nothing where there is none."""
         found = (upload.source for upload in self.uploads if upload.path == path)
@@ -106,7 +115,7 @@ def model_bundle(facts: ModelFacts, notes: CardNotes) -> Bundle:
     """
     folder = facts.folder
     kept = sorted(path for path in folder.iterdir() if _MODEL_FILES.fullmatch(path.name))
-    _check_whole(folder, [path.name for path in kept])
+    check_whole(folder, [path.name for path in kept])
     made = {CONFIG_FILE: _without_origin(folder / CONFIG_FILE)}
     if facts.config:
         made[TRAINING_CONFIG_FILE] = _json(clean_config(facts.config))
@@ -121,7 +130,7 @@ def model_bundle(facts: ModelFacts, notes: CardNotes) -> Bundle:
 def tokenizer_bundle(folder: Path, notes: CardNotes) -> Bundle:
     """Returns the files of a tokenizer."""
     found = [folder / name for name in TOKENIZER_FILES if (folder / name).is_file()]
-    _check_whole(folder, [path.name for path in found])
+    check_whole(folder, [path.name for path in found])
     manifest = read_manifest(folder) if (folder / MANIFEST_FILE).is_file() else None
     return _bundle("model", map(_upload, found), {}, tokenizer_card(manifest, notes))
 
@@ -221,8 +230,8 @@ def _draw(facts: ModelFacts) -> bytes:
     return draw_curves(curves, baseline=facts.figures.get("frequency_baseline_loss"))
 
 
-def _check_whole(folder: Path, names: Iterable[str]) -> None:
-    """Refuses files that differ from what the folder's manifest says of them.
+def check_whole(folder: Path, names: Iterable[str]) -> None:
+    """Reads files, and refuses those that differ from what the folder's manifest says of them.
 
     Raises:
         CheckpointError: One is damaged.
@@ -231,17 +240,18 @@ def _check_whole(folder: Path, names: Iterable[str]) -> None:
         manifest = read_manifest(folder)
     except StudioError:
         return
-    sent = {name: entry for name, entry in manifest.files.items() if name in set(names)}
+    wanted = set(names)
+    sent = {name: entry for name, entry in manifest.files.items() if name in wanted}
     if problems := damaged_files(folder, replace(manifest, files=sent)):
         raise CheckpointError(
             f"What is in {folder.name} is damaged and is not sent",
             expected="the files that were written, byte for byte",
             received=", ".join(problems),
-            fix="push another checkpoint, or make this one again",
+            fix="make it again, or push another",
         )
 
 
-def _belongs_to_shards(path: Path) -> bool:
+def _belongs_to_shards(path: PurePath) -> bool:
     folder = path.parent.as_posix()
     if folder == TOKENIZER_FOLDER:
         return path.name in TOKENIZER_FILES

@@ -18,6 +18,7 @@ from core.hub.bundle import (
     Bundle,
     RepositoryKind,
     Upload,
+    check_whole,
     model_bundle,
     shards_bundle,
     tokenizer_bundle,
@@ -157,6 +158,8 @@ def _publish(
     bundle = _bundle(config, folder, repository, workspace, reporter)
     receipt = _receipt(repository, bundle, dry_run=False)
     if bundle:
+        if config.kind == "shards" and folder:
+            check_whole(folder, [one.path for one in bundle.uploads])
         message = config.commit_message or f"Push the {config.kind} {name}"
         receipt = replace(receipt, commit=upload(bundle, repository, message, reporter))
         if not repository.private:
@@ -199,6 +202,8 @@ def upload(
 ) -> str:
     """Sends a bundle in one commit, making repository and branch where there are none.
 
+    Files of shards that were there before and aren't among these go in the same commit.
+
     Returns:
         The commit's id.
 
@@ -206,12 +211,23 @@ def upload(
         HubError: The Hub refused, or can't be reached.
         RunStopped: The reporter asked for it; nothing is committed.
     """
-    from huggingface_hub import CommitOperationAdd
+    from huggingface_hub import CommitOperationAdd, CommitOperationDelete
 
     reporter = reporter or Reporter()
     make_repository(repository)
     problem = f"{repository.id} could not be written to"
     operations = [_operation(one, CommitOperationAdd) for one in bundle.uploads]
+    removals = []
+    if bundle.kind == "dataset":
+        there = ask(
+            problem,
+            connect().list_repo_files,
+            repository.id,
+            repo_type=repository.kind,
+            revision=repository.revision,
+            field="repo_id",
+        )
+        removals = [CommitOperationDelete(path) for path in bundle.outdated(there)]
     done = 0
     for part in _parts(bundle.uploads):
         reporter.raise_if_stopped()
@@ -231,7 +247,7 @@ def upload(
         problem,
         connect().create_commit,
         repository.id,
-        operations=operations,
+        operations=[*operations, *removals],
         commit_message=message,
         repo_type=repository.kind,
         revision=repository.revision,

@@ -42,10 +42,15 @@ def space_bundle(model_id: str, license: str = "") -> Bundle:
         uploads += [
             Upload(path.relative_to(root).as_posix(), path)
             for path in found
-            if not any(part in str(path) for part in _SKIPPED) and path.name[0] != "."
+            if _is_sent(path.relative_to(root))
         ]
     card = _card(model_id, license, root)
     return Bundle("space", (Upload(CARD_FILE, card.encode("utf-8")), *uploads), card)
+
+
+def _is_sent(path: Path) -> bool:
+    hidden = any(part.startswith(".") for part in path.parts)
+    return not hidden and not any(part in str(path) for part in _SKIPPED)
 
 
 def _card(model_id: str, license: str, root: Path) -> str:

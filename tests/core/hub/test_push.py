@@ -9,20 +9,26 @@ import pytest
 from gradio_client import Client
 from huggingface_hub import ModelCard, constants
 
+from core.__main__ import main
 from core.config import PushConfig
 from core.demo import find_checkpoint
 from core.errors import ConfigError, HubError, StudioError
+from core.events import RunStopped
 from core.hub.cards import CardNotes, model_card
 from core.hub.client import parse_hub_id, without_secrets
 from core.hub.facts import gather_facts
 from core.hub.push import preview, run
+from core.hub.space import _is_sent
 from core.models import hf
 from core.models.architecture import Gpt2Architecture
 from core.models.finding import find_model, with_family
+from core.runs import execute
 from core.shards.read import open_shards
+from core.store import RunRow, Store
 from core.tokenizer import load
 from core.workspace import Workspace
 from tests.core.hub.conftest import READ_TOKEN, TOKEN, Listener
+from tests.core.runs.support import stop_worker
 from tests.hub_server import HubServer
 from tests.ui.browser import running_app
 
@@ -344,3 +350,84 @@ def test_messages_hold_no_token_and_no_signature(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setenv("HF_TOKEN", "a-token-of-another-kind")
     text = without_secrets("a-token-of-another-kind at https://s3/x?X-Amz-Signature=abc yes")
     assert text == "[hidden] at https://s3/x yes"
+
+
+def test_shards_that_are_pushed_again_leave_nothing_of_the_earlier_ones(
+    workspace: Workspace, hub: HubServer
+) -> None:
+    push(workspace, shards="rows", repo_id="me/changing")
+    repository = hub.find("datasets", "me/changing")
+    assert repository
+    old, own = "train/dataset-9-7.tfrecord", "train/notes.txt"
+    repository.commit("main", {old: b"rows", own: b"mine"}, [], "Earlier rows")
+    push(workspace, shards="rows", repo_id="me/changing")
+    found = files_of(hub, "datasets", "me/changing")
+    assert old not in found
+    assert found[own] == b"mine"
+    assert "manifest.json" in found
+
+
+def test_damaged_rows_are_not_sent(workspace: Workspace, hub: HubServer) -> None:
+    folder = open_shards("rows", workspace).path
+    record = next(folder.glob("train/*.tfrecord"))
+    whole = record.read_bytes()
+    record.write_bytes(whole[:-9] + bytes([whole[-9] ^ 1]) + whole[-8:])
+    try:
+        with pytest.raises(StudioError, match="damaged"):
+            push(workspace, shards="rows", repo_id="me/damaged")
+    finally:
+        record.write_bytes(whole)
+    repository = hub.find("datasets", "me/damaged")
+    assert repository is None or not set(repository.files) - {".gitattributes"}
+
+
+def shell_push(workspace: Workspace, *more: str) -> int:
+    place = ["--workspace", str(workspace.root), "--json"]
+    return main(["push", "--model", "plain", "--repo-id", "me/after", *more, *place])
+
+
+def test_a_push_from_the_shell_waits_for_what_it_is_to_wait_for(
+    workspace: Workspace, hub: HubServer, capsys: pytest.CaptureFixture[str]
+) -> None:
+    store = Store.open(workspace)
+    for run_id, state in (("train-bad", "failed"), ("train-good", "done")):
+        row = RunRow(
+            id=run_id, stage="train", name="", state=state, config={}, after=[],
+            created=1.0, warnings=[], results={},
+        )  # fmt: skip
+        store.add_run(row)
+    store.close()
+    try:
+        assert shell_push(workspace, "--after", "train-bad") == 1
+        assert json.loads(capsys.readouterr().out)["error"]["field"] == "after"
+        assert hub.find("models", "me/after") is None
+        assert shell_push(workspace, "--after", "train-good") == 0
+        said = capsys.readouterr()
+        assert json.loads(said.out)["state"] == "done"
+        assert "uploaded to me/after: 100%" in said.err
+        assert hub.find("models", "me/after")
+    finally:
+        stop_worker(workspace)
+
+
+def test_a_push_that_is_stopped_says_so(
+    workspace: Workspace,
+    hub: HubServer,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def stage(*_: object) -> None:
+        raise RunStopped("abort")
+
+    monkeypatch.setattr(execute, "stage_function", lambda _: stage)
+    try:
+        assert shell_push(workspace) == 1
+    finally:
+        stop_worker(workspace)
+    assert json.loads(capsys.readouterr().out)["state"] == "stopped"
+
+
+def test_a_space_gets_the_program_wherever_it_lies() -> None:
+    assert all(_is_sent(Path(name)) for name in ("core/store.py", "ui/assets/page.css"))
+    hidden = ("core/.notes", "core/.old/store.py", "core/__pycache__/a.py", "core/store.pyc")
+    assert not any(_is_sent(Path(name)) for name in hidden)
