@@ -93,7 +93,9 @@ def knob(
 class StageConfig(BaseModel):
     """What all stages' configs share: strict fields, presets, fingerprints."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, protected_namespaces=())
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, allow_inf_nan=False, protected_namespaces=()
+    )
 
     # Fields that say where a thing goes or how it is run, not what it is.
     unfingerprinted: ClassVar[frozenset[str]] = frozenset({"name"})
@@ -110,9 +112,14 @@ class StageConfig(BaseModel):
 
     @field_validator("*", mode="before")
     @classmethod
-    def _refuse_dotted(cls, value: Any, info: ValidationInfo) -> Any:
-        """Refuses a whole number typed with a dot: 10.000 is 10 to some, 10,000 to others."""
+    def _refuse_mistyped(cls, value: Any, info: ValidationInfo) -> Any:
+        """Refuses a whole number typed with a dot: 10.000 is 10 to some, 10,000 to others.
+
+        And what isn't UTF-8, as the name of a file may be, for it couldn't be written down.
+        """
         field = cls.model_fields[info.field_name or ""]
+        if isinstance(value, str) and any("\ud800" <= one <= "\udfff" for one in value):
+            raise PydanticCustomError("not_utf_8", "text in UTF-8; rename such a file")
         if isinstance(value, str) and "." in value and plain_type(field)[0] is int:
             raise PydanticCustomError("int_dotted", "a whole number such as 10000")
         return value
@@ -539,7 +546,8 @@ class TrainConfig(StageConfig):
     attention_kernels: Literal["random", "neighbours"] = knob(
         "random",
         "What queries and keys begin with, and the table of positions, in families that have one. "
-        "neighbours: half of the heads look at the nearest tokens, which then needn't be learned.",
+        "neighbours: half of the heads, or two, look at the nearest tokens, which then needn't be "
+        "learned.",
         group="Model",
     )
 

@@ -15,6 +15,7 @@ from typing import Any
 
 from sqlalchemy import (
     JSON,
+    URL,
     BigInteger,
     Double,
     Engine,
@@ -495,21 +496,22 @@ def _metric_counts(session: Session, run_id: str, *, recount: bool) -> dict[str,
     return {row.name: row.last + 1 for row in session.execute(query)}
 
 
-def database_url(workspace: Workspace) -> str:
+def database_url(workspace: Workspace) -> str | URL:
     """Returns the URL of the workspace's database."""
     if url := os.environ.get(DATABASE_URL_VARIABLE):
         return url
     workspace.root.mkdir(parents=True, exist_ok=True)
-    return f"sqlite:///{workspace.root / DATABASE_FILE}"
+    # Not by its text: a ? in a folder's name would end the database's.
+    return URL.create("sqlite", database=str(workspace.root / DATABASE_FILE))
 
 
-def create_database_engine(url: str) -> Engine:
+def create_database_engine(url: str | URL) -> Engine:
     """Makes the engine; the SQLite pragmas stand here and nowhere else.
 
     Raises:
         ConfigError: The URL can't be read, or its driver isn't installed.
     """
-    is_sqlite = url.startswith("sqlite")
+    is_sqlite = str(url).startswith("sqlite")
     options: dict[str, Any] = {"pool_pre_ping": True}
     if is_sqlite:
         options = {"connect_args": {"timeout": BUSY_TIMEOUT_SECONDS}}
@@ -550,8 +552,8 @@ def _explained(error: SQLAlchemyError, problem: str) -> StudioError:
     )
 
 
-def _wrong_url(url: str, error: Exception) -> ConfigError:
-    beginning = f"one that begins with {url.partition(':')[0]}://"
+def _wrong_url(url: str | URL, error: Exception) -> ConfigError:
+    beginning = f"one that begins with {str(url).partition(':')[0]}://"
     if isinstance(error, NoSuchModuleError):
         received = f"{beginning}, which stands for no database that is known here"
     elif isinstance(error, ImportError):

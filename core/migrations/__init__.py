@@ -12,6 +12,8 @@ from sqlalchemy import Connection
 def upgrade(connection: Connection) -> None:
     """Brings the database behind a connection to the newest version."""
     config = Config()
-    config.set_main_option("script_location", str(Path(__file__).parent))
+    # A config file's %, of which a folder's name may have one, is written twice.
+    folder = str(Path(__file__).parent).replace("%", "%%")
+    config.set_main_option("script_location", folder)
     config.attributes["connection"] = connection
     command.upgrade(config, "head")

@@ -1,6 +1,7 @@
 """Configs: presets, errors, fingerprints."""
 
 import json
+import math
 import re
 from pathlib import Path
 
@@ -208,3 +209,17 @@ def test_a_config_file_that_is_not_an_object_is_refused(tmp_path: Path, content:
 def test_a_missing_config_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"nothing\.json"):
         load_config_file(tmp_path / "nothing.json")
+
+
+@pytest.mark.parametrize("number", [math.nan, math.inf, -math.inf, "nan"])
+def test_what_is_no_number_is_refused(number: object) -> None:
+    for values in ({"max_grad_norm": number}, {"num_train_epochs": number}):
+        with pytest.raises(ConfigError, match="finite"):
+            TrainConfig.parse(values)
+
+
+def test_a_name_that_is_not_utf_8_is_refused_before_any_work() -> None:
+    with pytest.raises(ConfigError, match="UTF-8") as caught:
+        TokenizerConfig.parse({"corpus": {"path": "caf\udce9.txt"}})
+    assert caught.value.field == "path"
+    str(caught.value).encode("utf-8")

@@ -3,6 +3,9 @@
 import errno
 import json
 import os
+import shutil
+import subprocess
+import sys
 import threading
 import traceback
 from pathlib import Path
@@ -10,6 +13,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy.exc import SQLAlchemyError
 
+import core
 from core.__main__ import main
 from core.errors import ConfigError, RunError, StudioError
 from core.store import RunRow, Store, explaining_refusals
@@ -208,3 +212,15 @@ def test_a_refusal_without_a_path_says_what_the_system_said() -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
     with pytest.raises(BrokenPipeError), explaining_refusals():
         raise BrokenPipeError
+
+
+def test_a_database_is_made_in_folders_with_any_name(tmp_path: Path) -> None:
+    program = tmp_path / "my%20project"
+    shutil.copytree(Path(core.__file__).parent, program / "core")
+    code = (
+        "import sys; from core.store import Store; from core.workspace import Workspace\n"
+        "Store.open(Workspace(sys.argv[1])).close()"
+    )
+    place = tmp_path / "what?" / "50%"
+    subprocess.run([sys.executable, "-c", code, str(place)], cwd=program, check=True)
+    assert (place / "studio.db").is_file()
