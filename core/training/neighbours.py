@@ -41,7 +41,9 @@ _MOST_DISTANCES = 1024
 _SMOOTHING = 0.1
 
 
-def neighbour_weights(model: keras.Model, heads: int) -> dict[str, NDArray[np.float32]]:
+def neighbour_weights(
+    model: keras.Model, heads: int, row_length: int
+) -> dict[str, NDArray[np.float32]]:
     """Returns first values by the paths of weights; none for a model without tables of positions.
 
     None either where heads are too narrow, of one number. A row of zeros in such a table, as that
@@ -50,6 +52,7 @@ def neighbour_weights(model: keras.Model, heads: int) -> dict[str, NDArray[np.fl
     Args:
         model: With its other first values.
         heads: Number of its attention heads.
+        row_length: Tokens in a row that it trains on; its tables may have more positions.
     """
     weights = variables_by_path(model, None)
     word_length = float(np.sqrt(np.square(find_words(model)).sum(axis=1).mean()))
@@ -58,7 +61,7 @@ def neighbour_weights(model: keras.Model, heads: int) -> dict[str, NDArray[np.fl
         if path.endswith(_TABLE) and positions.shape[1] >= 2 * heads:
             stack, (count, width) = path.removesuffix(_TABLE), positions.shape
             sides = (-1, -1) if "decoder" in stack else (-1, 1)
-            waves = Waves(count, width, width // heads)
+            waves = Waves(count, width, width // heads, reach=row_length)
             found[path] = np.where(np.any(positions, axis=1, keepdims=True), waves.table(), 0)
             # What a norm leaves of positions beside words, as it is before the first layer.
             share = _LENGTH / math.hypot(_LENGTH, word_length) * math.sqrt(width)
@@ -87,10 +90,12 @@ class Waves:
         count: Of positions.
         width: Of their vectors, H.
         head_size: Numbers D in a head's query or key, at least 2.
+        reach: How far a token and one that it looks at may be from each other. None: `count`.
     """
 
-    def __init__(self, count: int, width: int, head_size: int) -> None:
+    def __init__(self, count: int, width: int, head_size: int, *, reach: int | None = None) -> None:
         self._count = count
+        self._reach = min(count, reach or count, _MOST_DISTANCES)
         self._head_size = head_size
         number = head_size // 2
         self._frequencies = _HIGHEST_FREQUENCY * ((np.arange(number) + 0.5) / number) ** 2
@@ -103,7 +108,7 @@ class Waves:
         """Returns the positions' vectors, float32 (count, H)."""
         angles = np.arange(self._count)[:, None] * self._frequencies
         waves = np.stack([np.sin(angles), np.cos(angles)], axis=1)
-        vectors = np.einsum("pwf,hwf->ph", waves, self._directions)
+        vectors = _flat(waves) @ _flat(self._directions).T
         return (_LENGTH * vectors / math.sqrt(len(self._frequencies))).astype(np.float32)
 
     def query_and_key(self, share: float, side: int) -> NDArray[np.float32]:
@@ -122,8 +127,9 @@ class Waves:
         inner = self._draw(self._head_size).reshape(self._head_size, 2, -1)
         # a cos(f (k - q)) + b sin(f (k - q)), of a query's and a key's sine and cosine.
         turned = np.array([[cosines, sines], [-sines, cosines]]) / sizes
-        query = np.einsum("hwf,vwf,dvf->hd", self._directions, turned, inner)
-        key = np.einsum("hwf,f,dwf->hd", self._directions, sizes, inner)
+        asked = np.einsum("hwf,vwf->hvf", self._directions, turned)
+        query = _flat(asked) @ _flat(inner).T
+        key = _flat(self._directions * sizes) @ _flat(inner).T
         return np.stack([query, key], axis=1).astype(np.float32)
 
     def _draw(self, width: int) -> NDArray[np.float64]:
@@ -137,7 +143,7 @@ class Waves:
         It is to be as much larger for the nearest tokens ahead as makes up for how many the others
         are.
         """
-        reach = min(self._count, _MOST_DISTANCES)
+        reach = self._reach
         distances = np.arange(-reach, reach + 1)
         is_nearest = (distances > 0) & (distances <= _NEAREST)
         wanted = math.log(reach) * is_nearest
@@ -148,3 +154,8 @@ class Waves:
         smoothing = np.diag([_SMOOTHING] * (waves.shape[1] - 1) + [0])
         shares = np.linalg.solve(waves.T @ waves + smoothing, waves.T @ wanted)
         return shares[:-1].reshape(2, -1)
+
+
+def _flat(values: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Returns values (n, 2, number) as (n, 2 · number)."""
+    return values.reshape(len(values), -1)

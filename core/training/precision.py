@@ -22,10 +22,16 @@ _ROUNDS = 7
 _WORTH_IT = 1.25
 
 
-def choose_precision(devices: Devices) -> tuple[DtypePolicy, str]:
+def choose_precision(
+    devices: Devices, *, quiet: Callable[[], object] | None = None
+) -> tuple[DtypePolicy, str]:
     """Measures products in both precisions, in turn, and returns the better policy and why.
 
     It takes some tenths of a second, and isn't done where the answer is known beforehand.
+
+    Args:
+        devices: Where.
+        quiet: Called before it is measured, to wait for what else computes here.
     """
     if devices.kind == "tpu":
         return "mixed_bfloat16", "bfloat16, which a TPU's units multiply in"
@@ -33,6 +39,8 @@ def choose_precision(devices: Devices) -> tuple[DtypePolicy, str]:
         return "mixed_bfloat16", "bfloat16, which this GPU's tensor cores multiply in"
     if devices.processes > 1 and devices.kind == "cpu":
         return "float32", "float32, since several hosts may differ in what they are fast with"
+    if quiet:
+        quiet()
     ratio = _gain(_SHAPES[devices.kind], _PRODUCTS[devices.kind])
     if ratio >= _WORTH_IT:
         return "mixed_bfloat16", f"bfloat16, in which products were {ratio:.1f} times as fast here"

@@ -110,39 +110,49 @@ def train(config: TrainConfig, workspace: Workspace, reporter: Reporter | None =
             return _evaluate_only(config, inputs, folder, reporter)
         check_destination(config, workspace, folder.name)
         check_room(config, inputs.architecture, folder)
-        words = _word_count(config, inputs)
-        if words and not resumed:
-            # An engine takes longer to import.
-            words.begin()
-        devices = select_engine(config)
-        keep_compiled(devices, workspace.cache / "compiled")
-        reporter.note(devices.describe())
-        plan = recipe.plan(
-            config,
-            len(inputs.train_rows),
-            inputs.shards.row_length,
-            replicas=devices.count,
-            validation_rows=len(inputs.validation_rows),
-        )
-        with (
-            _telling_a_lost_process(devices),
-            _uploads(config, workspace, inputs, folder, devices, reporter) as uploads,
-        ):
-            run = TrainingRun(config, inputs, plan, devices, folder, reporter, uploads, words)
-            best = run.finish()
-            model = None
-            if devices.is_first:
-                model = export_model(
-                    run.config,
-                    workspace,
-                    inputs,
-                    checkpoint=best,
-                    counts=run.summary(),
-                    run=folder.name,
-                )
-                if uploads:
-                    uploads.finish(model)
-            return _artifact_of_all(model, devices)
+        with _word_count(config, inputs, ahead=not resumed) as words:
+            return _train(config, workspace, inputs, words, folder, reporter)
+
+
+def _train(
+    config: TrainConfig,
+    workspace: Workspace,
+    inputs: TrainingInputs,
+    words: WordCount | None,
+    folder: Path,
+    reporter: Reporter,
+) -> Artifact:
+    devices = select_engine(config)
+    if words and not devices.is_first:
+        words.forget()  # The first process's are everybody's.
+    keep_compiled(devices, workspace.cache / "compiled")
+    reporter.note(devices.describe())
+    plan = recipe.plan(
+        config,
+        len(inputs.train_rows),
+        inputs.shards.row_length,
+        replicas=devices.count,
+        validation_rows=len(inputs.validation_rows),
+    )
+    with (
+        _telling_a_lost_process(devices),
+        _uploads(config, workspace, inputs, folder, devices, reporter) as uploads,
+    ):
+        run = TrainingRun(config, inputs, plan, devices, folder, reporter, uploads, words)
+        best = run.finish()
+        model = None
+        if devices.is_first:
+            model = export_model(
+                run.config,
+                workspace,
+                inputs,
+                checkpoint=best,
+                counts=run.summary(),
+                run=folder.name,
+            )
+            if uploads:
+                uploads.finish(model)
+        return _artifact_of_all(model, devices)
 
 
 class TrainingRun:
@@ -509,10 +519,9 @@ class TrainingRun:
         """Returns the plan with the precision that `auto` comes to on these devices."""
         if self._config.dtype_policy != "auto" or plan.dtype_policy:
             return plan
-        if self._words:
-            # Precisions are told apart by how long they take.
-            self._words.wait()
-        policy, reason = choose_precision(self._devices)
+        # Precisions are told apart by how long they take.
+        quiet = self._words.wait if self._words else None
+        policy, reason = choose_precision(self._devices, quiet=quiet)
         self._reporter.note(f"Computing in {reason}")
         return replace(plan, dtype_policy=policy)
 
@@ -553,7 +562,8 @@ class TrainingRun:
             set_word_vectors(table, shared[table.path])
         if self._config.attention_kernels == "neighbours":
             weights = variables_by_path(model, None)
-            found = neighbour_weights(model, self._inputs.architecture.num_attention_heads)
+            heads = self._inputs.architecture.num_attention_heads
+            found = neighbour_weights(model, heads, self._inputs.shards.row_length)
             for path, values in share_arrays(found, found, self._devices).items():
                 weights[path].assign(values)
 
@@ -679,14 +689,29 @@ def _evaluation(
     return Evaluation(engine, batches, inputs.label_counts, listener)
 
 
-def _word_count(config: TrainConfig, inputs: TrainingInputs) -> WordCount | None:
-    """Returns what the table of words is to begin with, if counts are to say it."""
+@contextmanager
+def _word_count(
+    config: TrainConfig, inputs: TrainingInputs, *, ahead: bool
+) -> Iterator[WordCount | None]:
+    """Gives what the table of words is to begin with, if counts are to say it.
+
+    Args:
+        config: The settings.
+        inputs: What they name.
+        ahead: Whether to count at once, beside what comes next.
+    """
     if config.word_embeddings != "cooccurrence" or inputs.checkpoint:
-        return None
+        yield None
+        return
     found = inputs.architecture
     rows = _tolerant(inputs.train_rows, config, inputs, Reporter())
-    special_ids = inputs.tokenizer.special_ids
-    return WordCount(rows, (found.vocab_size, found.hidden_size), special_ids)
+    words = WordCount(rows, (found.vocab_size, found.hidden_size), inputs.tokenizer.special_ids)
+    if ahead and not config.process_id:
+        words.begin()  # An engine takes longer to import.
+    try:
+        yield words
+    finally:
+        words.forget()
 
 
 def _tolerant(

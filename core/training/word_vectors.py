@@ -13,7 +13,8 @@ Source: the matrix and its factors, Levy and Goldberg, "Neural Word Embedding as
 
 from __future__ import annotations
 
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+import threading
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor, wait
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -51,12 +52,18 @@ class WordCount:
     ) -> None:
         self._count = partial(count_word_vectors, rows, shape, special_ids)
         self._running: Future[NDArray[np.float32]] | None = None
+        self._unwanted = threading.Event()
 
     def begin(self) -> None:
         """Counts in a thread from now on."""
         with_one = ThreadPoolExecutor(1, thread_name_prefix="word-vectors")
-        self._running = with_one.submit(self._count)
+        self._running = with_one.submit(self._count, self._unwanted)
         with_one.shutdown(wait=False)
+
+    def forget(self) -> None:
+        """Ends the thread soon, where there is one, and lets go of what it has counted."""
+        self._unwanted.set()
+        self._running = None
 
     def wait(self) -> None:
         """Returns when no thread counts, for what would be slower beside it."""
@@ -75,7 +82,10 @@ class WordCount:
 
 
 def count_word_vectors(
-    rows: RowSource, shape: tuple[int, int], special_ids: NDArray[np.int32]
+    rows: RowSource,
+    shape: tuple[int, int],
+    special_ids: NDArray[np.int32],
+    unwanted: threading.Event | None = None,
 ) -> NDArray[np.float32]:
     """Returns a vector for each word: words that stand among the same words have similar ones.
 
@@ -83,21 +93,31 @@ def count_word_vectors(
         rows: Of ids, in the order of the text; some from all over, if there are very many.
         shape: Number of ids, and numbers in a vector, (V, H).
         special_ids: Those that are no words, such as padding.
+        unwanted: Is set where nobody waits for them any more.
 
     Returns:
         float32 (V, H), vectors of length 1; of zeros for what stands near nothing.
+
+    Raises:
+        CancelledError: Nobody waits for them any more.
     """
+    unwanted = unwanted or threading.Event()
     vocab_size, width = shape
     count = min(len(rows), max(1, _MOST_TOKENS // rows.row_length))
     sample = rows.take(np.linspace(0, len(rows) - 1, count).astype(np.int64))
-    information = _mutual_information(_count_neighbours(sample, vocab_size, special_ids))
+    counts = _count_neighbours(sample, vocab_size, special_ids, unwanted)
+    information = _mutual_information(counts)
     generator = np.random.default_rng(0)
-    factors = _factorize(information, min(width, _MOST_DIMENSIONS, vocab_size), generator)
+    dimensions = min(width, _MOST_DIMENSIONS, vocab_size)
+    factors = _factorize(information, dimensions, generator, unwanted)
+    factors[np.diff(information.indptr) == 0] = 0  # Where rounding has left something else.
     # In no direction more than in another, as weights are that are drawn.
     turned, _ = np.linalg.qr(generator.standard_normal((width, factors.shape[1])))
     vectors = factors @ turned.T.astype(np.float32)
     lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
-    return np.divide(vectors, lengths, out=np.zeros_like(vectors), where=lengths > 1e-6)
+    lengths[lengths <= 1e-6] = np.inf
+    vectors /= lengths
+    return vectors
 
 
 def set_word_vectors(table: keras.Variable, vectors: NDArray[np.float32]) -> None:
@@ -119,7 +139,10 @@ def find_words(model: keras.Model) -> keras.Variable:
 
 
 def _count_neighbours(
-    rows: NDArray[np.int32], vocab_size: int, special_ids: NDArray[np.int32]
+    rows: NDArray[np.int32],
+    vocab_size: int,
+    special_ids: NDArray[np.int32],
+    unwanted: threading.Event,
 ) -> csr_array:
     """Returns how often two words stand near each other, each time by one over their distance."""
     from scipy.sparse import coo_array, csr_array
@@ -128,6 +151,7 @@ def _count_neighbours(
     is_word[special_ids] = False
     counts = csr_array((vocab_size, vocab_size), dtype=np.float32)
     for distance in range(1, min(_FARTHEST, rows.shape[1] - 1) + 1):
+        _check_wanted(unwanted)
         first, second = rows[:, :-distance].ravel(), rows[:, distance:].ravel()
         are_words = is_word[first] & is_word[second]
         first, second = first[are_words], second[are_words]
@@ -151,15 +175,27 @@ def _mutual_information(counts: csr_array) -> csr_array:
 
 
 def _factorize(
-    matrix: csr_array, dimensions: int, generator: np.random.Generator
+    matrix: csr_array,
+    dimensions: int,
+    generator: np.random.Generator,
+    unwanted: threading.Event,
 ) -> NDArray[np.float32]:
     """Returns F (V, dimensions) where F D F.T is nearly the matrix, D a diagonal of 1 and -1."""
+    # NumPy's would compute in float64, and hold both.
+    from scipy.linalg import qr
+
     tried = min(dimensions + _SPARE_DIMENSIONS, matrix.shape[0])
     basis = generator.standard_normal((matrix.shape[0], tried), np.float32)
     for _ in range(_ROUNDS + 1):
-        basis, _ = np.linalg.qr(matrix @ basis)
+        _check_wanted(unwanted)
+        basis, _ = qr(matrix @ basis, overwrite_a=True, mode="economic", check_finite=False)
     small = basis.T @ (matrix @ basis)
     values, vectors = np.linalg.eigh((small + small.T) / 2)
     largest = np.argsort(-np.abs(values))[:dimensions]
     factors: NDArray[np.float32] = basis @ (vectors[:, largest] * np.sqrt(np.abs(values[largest])))
     return factors
+
+
+def _check_wanted(unwanted: threading.Event) -> None:
+    if unwanted.is_set():
+        raise CancelledError

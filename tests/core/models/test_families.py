@@ -181,7 +181,7 @@ for family in FAMILIES:
     np.savez(place / "first.npz", **{path.replace("/", "!"): v for path, v in first.items()})
     facts[family] = {"paths": [v.path for v in model.variables], "count": model.count_params(),
                      "words": list(find_words(model).shape),
-                     "neighbours": shapes(neighbour_weights(model, 4))}
+                     "neighbours": shapes(neighbour_weights(model, 4, 16))}
 print(json.dumps(facts))
 '''
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from core.training.neighbours import Waves
+from core.training.neighbours import Waves, _with_heads
 
 # Of a position's part in the hidden states, beside a word's.
 SHARE = 0.8
@@ -60,3 +60,22 @@ def test_heads_that_look_the_same_way_are_not_the_same() -> None:
     waves = Waves(66, 128, 64)
     first, second = (waves.query_and_key(1.0, -1) for _ in range(2))
     assert np.abs(first - second).max() > 0.1 * np.abs(first).max()
+
+
+@pytest.mark.parametrize("count", [514, 50_300])
+def test_a_long_table_of_positions_does_not_change_how_heads_look(count: int) -> None:
+    short, long = (Waves(of, 128, 64, reach=128) for of in (130, count))
+    np.testing.assert_allclose(short.table(), long.table()[:130], atol=1e-5)
+    np.testing.assert_allclose(short.query_and_key(1.0, 1), long.query_and_key(1.0, 1), atol=1e-4)
+
+
+@pytest.mark.parametrize(("heads", "new"), [(1, 1), (2, 2), (3, 2), (4, 2), (6, 3)])
+def test_half_of_the_heads_are_made_to_look_and_two_at_least(heads: int, new: int) -> None:
+    width = 4 * heads
+    drawn = np.full((width, 3, heads, 4), 7, np.float32)
+    made = _with_heads(drawn, Waves(20, width, 4), 1.0, (-1, 1))
+    assert made.shape == drawn.shape
+    assert (made[:, 2] == 7).all()  # Values stay.
+    assert [bool((made[:, :2, head] != 7).all()) for head in range(heads)] == [
+        head < new for head in range(heads)
+    ]

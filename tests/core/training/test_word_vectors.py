@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import threading
+from concurrent.futures import CancelledError
+
 import numpy as np
 import pytest
 from numpy.typing import NDArray
@@ -92,3 +95,24 @@ def test_rows_that_cannot_be_read_are_told_of_where_the_vectors_are_wanted() -> 
     words.wait()
     with pytest.raises(ShardError):
         words.vectors()
+
+
+def test_what_nobody_wants_is_not_counted_to_its_end() -> None:
+    begun, may_go_on = threading.Event(), threading.Event()
+
+    class Slow(Rows):
+        def take(self, indices: NDArray[np.int64]) -> NDArray[np.int32]:
+            begun.set()
+            may_go_on.wait()
+            return super().take(indices)
+
+    words = WordCount(Slow(rows_of()), (20, 8), SPECIAL)
+    words.begin()
+    running = words._running
+    assert running
+    begun.wait()
+    words.forget()
+    may_go_on.set()
+    with pytest.raises(CancelledError):
+        running.result()
+    words.wait()
