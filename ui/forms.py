@@ -55,6 +55,8 @@ Problems = dict[str, str]
 _TYPED = "(value) => studio.typed(%s, %s, value)"
 _REST = "() => studio.rest(%s)"
 _KEEP = "(typed) => [Object.fromEntries(%s.filter((n) => n in typed).map((n) => [n, typed[n]]))]"
+_CHOSEN = "(...all) => [...all.slice(0, -1), studio.changed(%s, all[1], %s)]"
+_NOTED = "(value) => void studio.noted(%s, value)"
 # Where nothing was kept, nothing is touched: somebody may be typing already.
 _RECALL = '(kept) => %s.map((name) => kept?.[name] ?? { __type__: "update" })'
 
@@ -221,7 +223,7 @@ class Form(Generic[ConfigT]):
             for name, value in values.items()
         }
 
-    def follow_artifacts(self, line: gr.HTML) -> None:
+    def follow_artifacts(self, line: gr.HTML, *, moves: bool = True) -> None:
         """Keeps the menus that name artifacts up to date.
 
         A basic field moves to the newest artifact, unless somebody has chosen another; an advanced
@@ -229,11 +231,13 @@ class Form(Generic[ConfigT]):
 
         Args:
             line: The status line, whose `artifacts` event tells that something has come or gone.
+            moves: Whether a basic field moves while what it names is there.
         """
+        follow_basic = _follow_newest if moves else _stay
         for name, component in self.components.items():
             extra = field_extra(self.model.model_fields[name])
             if extra["artifact"]:
-                follow = _follow_newest if extra["basic"] else _follow_choices
+                follow = follow_basic if extra["basic"] else _follow_choices
                 _wire_menu(component, line, partial(self._names, extra["artifact"]), follow)
 
     def _names(self, kind: str) -> list[str]:
@@ -441,9 +445,28 @@ class Form(Generic[ConfigT]):
 
         self.components["preset"].input(present.guarded(fill), deciding, outputs, **QUIET)
         if self.model.variant:
-            self.components[self.model.variant].input(
-                present.guarded(self.followed), [*deciding, self.typed], outputs, **QUIET
-            )
+            self._wire_variant(deciding)
+
+    def _wire_variant(self, deciding: list[Any]) -> None:
+        """Fills in what goes by the family, or whatever presets go by, when another is chosen."""
+        menu = self.components[self.model.variant]
+        is_new = gr.JSON(visible=False)
+        id, first = json.dumps(menu.elem_id), json.dumps(menu.value)
+
+        def follow(preset: str, variant: str, typed: Any, is_new: Any) -> list[Any]:
+            return self.followed(preset, variant, typed) if is_new else self._as_they_are()
+
+        menu.input(
+            present.guarded(follow),
+            [*deciding, self.typed, is_new],
+            self.preset_outputs,
+            js=_CHOSEN % (id, first),
+            **QUIET,
+        )
+        menu.change(None, menu, None, js=_NOTED % id, **QUIET)
+
+    def _as_they_are(self) -> list[Any]:
+        return [gr.skip() for _ in self.model.preset_fields()]
 
     @property
     def preset_outputs(self) -> list[Any]:
@@ -492,6 +515,12 @@ def _follow_newest(names: list[str], chosen: str, known: list[str]) -> Any:
     return gr.update(choices=names, value=follow_newest(names, chosen, known))
 
 
+def _stay(names: list[str], chosen: str, known: list[str]) -> Any:
+    is_gone = chosen in known and chosen not in names
+    value = next(iter(names), "") if is_gone or not chosen else chosen
+    return gr.update(choices=names, value=value)
+
+
 def _follow_choices(names: list[str], chosen: str, known: list[str]) -> Any:
     return gr.update(choices=names)
 
@@ -499,7 +528,8 @@ def _follow_choices(names: list[str], chosen: str, known: list[str]) -> Any:
 def _wire_menu(
     menu: Component, line: gr.HTML, list_them: Callable[[], list[str]], follow: Callable[..., Any]
 ) -> None:
-    known = gr.State([])
+    # In the browser: the server forgets a page that was away for an hour.
+    known = gr.JSON([], visible=False)
 
     def refresh(chosen: str, before: list[str]) -> list[Any]:
         names = list_them()

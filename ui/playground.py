@@ -21,6 +21,7 @@ from ui.parts.events import QUIET
 from ui.parts.examples import architecture_of, examples, fills, writes
 
 _PROGRESS = gr.Progress()
+_FETCHED_AT_ONCE = 4
 _NO_MODEL = markup.empty_state(
     "No model yet",
     "A finished training run leaves a model here. One on the Hub can be tried now, by its id.",
@@ -71,26 +72,29 @@ def render(workspace: Workspace, line: gr.HTML) -> None:
         masks = asking.render_masks(asked, chips)
         writing = asking.render_writing(asked, chips)
         score, surprise = scoring.render(client, model)
-    known = gr.State([])
+    # In the browser, as the server forgets a page that was away for an hour: what there was, and
+    # the model that a link named or somebody has asked, from which the menu doesn't move.
+    known, kept = gr.JSON([], visible=False), gr.JSON([], visible=False)
 
-    def refresh(current: str | None, before: list[str]) -> dict[Any, Any]:
+    def refresh(current: str | None, before: list[str], kept: list[str]) -> dict[Any, Any]:
         names = artifacts.list_names(workspace, "model")
-        value = artifacts.follow_newest(names, current or "", before) or None
+        stays = current in names and current in kept
+        value = current if stays else artifacts.follow_newest(names, current or "", before) or None
         return {
             nothing: gr.update(visible=not names),
             model: gr.update(choices=names, value=value),
             known: names,
         }
 
-    def fetch(name: str | None, progress: gr.Progress = _PROGRESS) -> str:
+    def fetch(name: str | None, progress: gr.Progress = _PROGRESS) -> tuple[str, list[str]]:
         """Fetches a model that is on the Hub alone, which may take a while."""
         if not name or not must_be_fetched(name, workspace):
-            return ""
+            return "", []
         try:
             find_model(name, workspace, reporter=_Shown(progress))
         except StudioError as error:
-            return present.error_card(error)
-        return f'<p class="ps-note">Fetched {present.escape(name)} from the Hub.</p>'
+            return present.error_card(error), []
+        return f'<p class="ps-note">Fetched {present.escape(name)} from the Hub.</p>', [name]
 
     def suit(name: str | None) -> tuple[Any, ...]:
         found = architecture_of(name, workspace)
@@ -106,35 +110,54 @@ def render(workspace: Workspace, line: gr.HTML) -> None:
             "",
         )
 
+    def suit_what_arrived(name: str | None, arrived: list[str]) -> Any:
+        # Another may have been chosen meanwhile.
+        return suit(name) if name in arrived else [gr.skip()] * len(suited)
+
     line.artifacts(
         present.guarded(refresh),
-        [model, known],
+        [model, known, kept],
         [nothing, model, known],
         **QUIET,
     )
+    suited = [
+        chips,
+        masks.column,
+        writing.column,
+        writing.text,
+        score,
+        masks.answer,
+        writing.answer,
+        surprise,
+    ]
+    model.change(present.guarded(suit), model, suited, **QUIET)
+    # Beside that, and several at a time: nobody waits for somebody else's download.
+    arrived = gr.JSON([], visible=False)
     model.change(
-        present.guarded(fetch), model, fetched, show_progress="full", api_visibility="private"
-    ).then(
-        present.guarded(suit),
+        present.guarded(fetch),
         model,
-        [
-            chips,
-            masks.column,
-            writing.column,
-            writing.text,
-            score,
-            masks.answer,
-            writing.answer,
-            surprise,
-        ],
+        [fetched, arrived],
+        show_progress="full",
+        show_progress_on=[fetched],
+        api_visibility="private",
+        trigger_mode="multiple",
+        concurrency_id="fetch",
+        concurrency_limit=_FETCHED_AT_ONCE,
+    ).then(
+        present.guarded(suit_what_arrived),
+        [model, arrived],
+        suited,
         **QUIET,
     )
 
     def named(event: gr.EventData) -> Any:
         name = event._data["model"]
-        return name if name in artifacts.list_names(workspace, "model") else gr.skip()
+        is_there = name in artifacts.list_names(workspace, "model")
+        return (name, [name]) if is_there else (gr.skip(), gr.skip())
 
-    chips.choose(named, None, model, **QUIET)
+    chips.choose(named, None, [model, kept], **QUIET)
+    for asks in (masks.text.input, writing.text.input, chips.pick):
+        asks(None, model, kept, js="(name) => [[name]]", **QUIET)
     _offer_to_programs(client)
 
 

@@ -64,7 +64,8 @@ def render(workspace: Workspace, line: gr.HTML, tab: gr.Tab) -> Launcher:
     tab.select(_who, None, account, **QUIET)
     _wire_preview(form, workspace, show, listing, card)
     _wire_choice(form)
-    form.follow_artifacts(line)
+    # Nobody is to publish another model than the one that was described above.
+    form.follow_artifacts(line, moves=False)
     return launcher
 
 

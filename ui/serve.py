@@ -124,7 +124,7 @@ def _serve_demo(reference: str, host: str, port: int) -> None:
 
         address = _space() or f"http://{_for_browser(host)}:{port}"
         page = build_demo(demo, address) if demo else build_instructions()
-        _launch(page, host, port, _demo_doors(), auth=None, max_file_size=0)
+        _launch(page, host, port, _demo_doors(page), auth=None, max_file_size=0)
         what = f"the demo of {demo.title}" if demo else f"set {MODEL_VARIABLE} to show a model"
         print(f"Pretrain Studio: http://{_for_browser(host)}:{port}  ({what})", flush=True)
         page.block_thread()
@@ -173,15 +173,24 @@ def _studio_doors(logins: list[tuple[str, str]], owners: list[str]) -> list[Midd
     return doors
 
 
-def _demo_doors() -> list[Middleware]:
+def _demo_doors(page: gr.Blocks) -> list[Middleware]:
     """Returns the doors of a demo, the outermost first."""
     from starlette.middleware import Middleware
 
-    from ui.demo import FULL, MOST_REQUEST_BYTES, ROUTES
+    from ui.demo import FULL, MOST_REQUEST_BYTES, MOST_WAITING, ROUTES
+
+    def is_crowded() -> bool:
+        return len(page._queue) >= MOST_WAITING // 2
 
     return [
         Middleware(SecurityHeaders, framed_by=_FRAMED_BY if _space() else ()),
-        Middleware(OnlyThese, routes=ROUTES, most_bytes=MOST_REQUEST_BYTES, full=FULL),
+        Middleware(
+            OnlyThese,
+            routes=ROUTES,
+            most_bytes=MOST_REQUEST_BYTES,
+            full=FULL,
+            is_crowded=is_crowded,
+        ),
     ]
 
 

@@ -521,3 +521,28 @@ def test_a_link_leads_to_a_run_that_is_older_than_those_listed(studio: tuple[str
         visitor.page.evaluate("location.hash = 'runs/train-1000'")
         detail.get_by_text("There is no run train-1000").wait_for()
         assert visitor.errors == []
+
+
+def test_passing_through_the_menu_of_families_changes_nothing(studio: tuple[str, Store]) -> None:
+    with visiting(studio[0]) as visit:
+        visitor = visit("/#train")
+        visitor.pick("train-preset", "flax")
+        batch = visitor.field("train-per_replica_batch_size")
+        visitor.wait_for(lambda: batch.input_value() == "128", A_PAGE_SECONDS, "the preset")
+        # T5 has 32 there, too.
+        visitor.type("train-per_replica_batch_size", "32")
+        visitor.field("train-family").focus()
+        visitor.page.keyboard.press("Tab")
+        visitor.page.wait_for_timeout(1000)
+        assert batch.input_value() == "32"
+        visitor.choose("train-family", "gpt2")
+        visitor.wait_for(lambda: batch.input_value() == "64", A_PAGE_SECONDS, "the family's own")
+        assert visitor.errors == []
+
+
+def test_an_address_that_is_cut_off_leads_to_the_studio(studio: tuple[str, Store]) -> None:
+    with visiting(studio[0]) as visit:
+        visitor = visit("/#runs/100%")
+        visitor.page.wait_for_timeout(2500)
+        assert not visitor.page.evaluate("document.body.classList.contains('ps-offline')")
+        assert visitor.errors == []

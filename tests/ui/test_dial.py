@@ -36,7 +36,7 @@ def test_the_shell_suggests_and_the_form_takes_it(workspace: Workspace) -> None:
     updates = suggest({"shards": "rows", "family": "bert"}, "tokens", "200,000")
     table = updates[parts["dial-answer"]]
     assert '<td data-label="Value">tiny</td>' in table and "It sees 200,000 tokens" in table
-    [values] = [value for key, value in updates.items() if isinstance(key, gr.State)]
+    [values] = [value for key, value in updates.items() if isinstance(key, gr.JSON)]
     shown = {one.elem_id: update["value"] for one, update in form.updates_of(values).items()}
     assert shown["train-size"] == "tiny"
     assert int(shown["train-num_train_steps"]) == values["num_train_steps"] > 0

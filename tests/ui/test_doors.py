@@ -73,7 +73,9 @@ def test_what_is_local() -> None:
     assert not any(map(is_local, ("0.0.0.0", "10.0.0.1", "example.org", "")))
 
 
-def ask(door: Any, path: str, body: bytes = b"", method: str = "POST") -> tuple[int, bytes]:
+def ask(
+    door: Any, path: str, body: bytes = b"", method: str = "POST", headers: Any = ()
+) -> tuple[int, bytes]:
     """Sends a request through a door and returns the status and what was said."""
     sent: list[dict[str, Any]] = []
 
@@ -83,7 +85,7 @@ def ask(door: Any, path: str, body: bytes = b"", method: str = "POST") -> tuple[
     async def receive() -> Any:
         return {"type": "http.request", "body": body, "more_body": False}
 
-    scope = {"type": "http", "method": method, "path": path, "headers": []}
+    scope = {"type": "http", "method": method, "path": path, "headers": list(headers)}
     asyncio.run(door(scope, receive, send))
     return int(sent[0]["status"]), b"".join(message.get("body", b"") for message in sent)
 
@@ -144,3 +146,21 @@ def test_a_space_may_be_framed_by_huggingface_and_nobody_else() -> None:
     assert b"x-frame-options" not in framed
     policy = framed[b"content-security-policy"]
     assert policy.endswith(b"frame-ancestors 'self' https://huggingface.co")
+
+
+def test_programs_come_again_while_many_wait_and_the_page_asks_on() -> None:
+    crowd = [True]
+    door = OnlyThese(
+        answering(200),
+        routes=re.compile(r"POST /gradio_api/(?:queue/join|call/fill)|GET /gradio_api/call/fill/1"),
+        most_bytes=16,
+        full="Try again.",
+        is_crowded=lambda: crowd[0],
+    )
+    assert ask(door, "/gradio_api/call/fill", b"question")[0] == 503
+    assert ask(door, "/gradio_api/queue/join", b"question")[0] == 503
+    by_page = [(b"x-gradio-user", b"app")]
+    assert ask(door, "/gradio_api/queue/join", b"question", headers=by_page)[0] == 200
+    assert ask(door, "/gradio_api/call/fill/1", method="GET")[0] == 200
+    crowd[0] = False
+    assert ask(door, "/gradio_api/call/fill", b"question")[0] == 200

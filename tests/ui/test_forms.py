@@ -269,7 +269,8 @@ def test_a_preset_fills_its_fields(workspace: Workspace) -> None:
     assert all(value == gr.skip() for value in fill("custom", "roberta"))
     # Another family brings its own numbers, but for what somebody has typed.
     shown = {**filled, "per_replica_batch_size": "7"}
-    followed = dict(zip(names, follow("flax", "t5", shown), strict=True))
+    assert all(value == gr.skip() for value in follow("flax", "t5", shown, False))
+    followed = dict(zip(names, follow("flax", "t5", shown, True), strict=True))
     assert followed["learning_rate"] == "0.005"
     assert followed["optimizer"] == "adafactor"
     assert followed["per_replica_batch_size"] == gr.skip()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from core.workspace import ALLOWED_PATHS_VARIABLE, Workspace
 from tests.checkpoints import make_tokenizer, write_checkpoint, write_writer
 from tests.ui.browser import Visitor, find_chromium, running_app, visiting
 from ui.parts import answers
+from ui.parts.asking import render_slider
 from ui.parts.examples import beginning_of, examples, fills, writes
 
 RESULT = {"text": " <b>runs</b>", "num_new_tokens": 5, "finish_reason": "length"}
@@ -133,6 +135,17 @@ def test_a_model_writes_into_the_page_until_it_is_stopped(tmp_path: Path) -> Non
         assert text.startswith("The old house")
         assert len(text) > len("The old house")
         assert not visitor.page.locator("#playground-stop").is_visible()
+        # One that comes now doesn't take the place of the one that was asked.
+        shelf = workspace.folder("model")
+        with workspace.new_artifact("model", "newcomer") as draft:
+            shutil.copytree(shelf / "reader", draft.folder, dirs_exist_ok=True)
+        chosen.click()
+        newcomer = visitor.page.get_by_role("option", name="newcomer", exact=True)
+        newcomer.wait_for()
+        visitor.page.keyboard.press("Escape")
+        visitor.page.wait_for_timeout(500)
+        assert chosen.input_value() == "writer"
+        assert visitor.page.locator("#playground-written .ps-written").inner_text() == text
         visitor.choose("playground-model", "reader")
         visitor.page.locator("#playground-text").wait_for()
         visitor.page.locator("#playground-prompt").wait_for(state="hidden")
@@ -145,3 +158,13 @@ def test_a_model_writes_into_the_page_until_it_is_stopped(tmp_path: Path) -> Non
         scored.wait_for(timeout=60_000)
         assert "<i>sleeps</i>" in scored.inner_text().replace("\n", "")
         assert visitor.errors == visitor.outside == []
+
+
+def test_what_comes_as_a_stopped_text_is_taken_as_it_is() -> None:
+    for shown in ("", "no text of ours", answers._CARET, answers._CARET + "<small>" * 9000):
+        assert answers.stopped(shown) == shown.replace(answers._CARET, "")
+
+
+def test_a_cleared_or_overfull_box_of_a_slider_is_a_number_all_the_same() -> None:
+    slider = render_slider(1, 20, value=5, step=1)
+    assert [slider.preprocess(one) for one in (None, 0, 7, 50)] == [5, 1, 7, 20]

@@ -59,6 +59,7 @@ const confirm = (artifact) => {
 };
 
 const remove = async (artifact) => {
+  if (confirming !== keyOf(artifact)) return; // A second click.
   confirming = "";
   const answer = await studio.ask(server.delete_one, { kind: artifact.kind, name: artifact.name });
   part("problem").replaceChildren(...(answer.problem ? [studio.problemCard(answer.problem)] : []));

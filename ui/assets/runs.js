@@ -295,15 +295,23 @@ const confirmation = (view, run) => {
   ];
 };
 
+// One at a time: a second click would ask for what is done already.
+let acting = false;
 const act = async (what, more = {}) => {
-  const id = selected;
+  if (acting) return;
+  acting = true;
+  const [id, mine] = [selected, view];
   if (what === "delete") deleted = id;
-  const answer = await studio.ask(server.act_on_run, { run: id, action: what, ...more });
-  view.problem.replaceChildren();
-  if (answer.problem) return showProblem(view, answer.problem);
-  view.confirming = "";
-  if (what === "delete") forget(id);
-  return refresh();
+  try {
+    const answer = await studio.ask(server.act_on_run, { run: id, action: what, ...more });
+    mine.problem.replaceChildren();
+    if (answer.problem) return showProblem(mine, answer.problem);
+    mine.confirming = "";
+    if (what === "delete") forget(id);
+    return refresh();
+  } finally {
+    acting = false;
+  }
 };
 
 const showProblem = (view, problem) => view.problem.replaceChildren(studio.problemCard(problem));

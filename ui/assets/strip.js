@@ -144,7 +144,7 @@ studio.poll(element, 1000, async () => {
   draw(status);
   closeSeen();
   takeNotices(status.notices);
-  if (!opened) openFirstPlace(status);
   if (artifacts !== status.artifacts) trigger("artifacts");
   artifacts = status.artifacts;
+  if (!opened) openFirstPlace(status);
 });

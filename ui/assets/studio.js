@@ -102,7 +102,11 @@ window.studio ??= (() => {
 
   // Places in the page have addresses: #runs, #runs/<id>. A reload comes back to them.
   const place = () => {
-    const [tab, argument = ""] = decodeURIComponent(location.hash.slice(1)).split("/");
+    let hash = location.hash.slice(1);
+    try {
+      hash = decodeURIComponent(hash);
+    } catch {} // An address that was cut off in the middle of a letter leads nowhere.
+    const [tab, argument = ""] = hash.split("/");
     return { tab, argument };
   };
   const go = (tab, argument = "") => {
@@ -163,6 +167,16 @@ window.studio ??= (() => {
     return changes === formOf(id).changes ? [changes] : undefined;
   };
 
+  // Tells whether a menu shows something else than before. To Gradio one that somebody only passes
+  // through has got its value anew. `noted` is for what changes it otherwise.
+  const menus = {};
+  const changed = (id, value, first) => {
+    const before = menus[id] ?? first;
+    menus[id] = value;
+    return before !== value;
+  };
+  const noted = (id, value) => setTimeout(() => (menus[id] = value), 300);
+
   // An error as a card, for the place where it happened.
   const problemCard = (error, ...more) =>
     h("div", { class: "ps-error", role: "alert" },
@@ -205,5 +219,5 @@ window.studio ??= (() => {
   document.addEventListener("click", onClick);
   document.addEventListener("focusin", onFocus);
 
-  return { h, ask, poll, isShown, number, compact, duration, ago, place, go, typed, rest, paint, repaint, problemCard, viewing: "" };
+  return { h, ask, poll, isShown, number, compact, duration, ago, place, go, typed, rest, changed, noted, paint, repaint, problemCard, viewing: "" };
 })();

@@ -69,9 +69,15 @@ def written(prompt: str, result: dict[str, Any], seconds: float, *, continues: b
 
 
 def stopped(shown: str) -> str:
-    """Returns a text that was being written, and is no longer."""
+    """Returns a text that was being written, and is no longer.
+
+    Args:
+        shown: What `writing` returned. It comes from outside and may be anything, of any length.
+    """
     before, _, after = shown.partition(_CARET)
-    return before + re.sub(r"<small>.*?</small>", "<small>stopped</small>", after, flags=re.DOTALL)
+    head, opening, rest = after.partition("<small>")
+    _, closing, tail = rest.partition("</small>")
+    return before + (f"{head}<small>stopped</small>{tail}" if opening and closing else after)
 
 
 def fill_spans(prompt: str, text: str) -> str:

@@ -5,6 +5,7 @@ The Playground asks whichever model is chosen beside the form, the demo always t
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing
@@ -28,6 +29,9 @@ MOST_PREDICTIONS = 20
 ASKERS_AT_ONCE = 32
 WRITERS_AT_ONCE = 8
 _MOST_NEW_TOKENS = 512
+_SHOWN = "({__type__: 'update', visible: %s})"
+_TO_STOP = f"{_SHOWN % 'false'}, {_SHOWN % 'true'}"
+_TO_WRITE = f"{_SHOWN % 'true'}, {_SHOWN % 'false'}"
 _MOST_TOP_K = 200
 _NOTHING_ASKED = markup.empty_state(
     "Ask the model something", "Write a sentence with a mask in it, or take one of the examples."
@@ -35,11 +39,32 @@ _NOTHING_ASKED = markup.empty_state(
 _NOTHING_WRITTEN = markup.empty_state(
     "Let the model write", "Begin a text, or take one of the examples."
 )
+_WAITING_FOR_A_PLACE = answers.writing("", "", "waiting for a place", continues=True)
 _PROMPT_HELP = {
     "gpt2": "The model goes on from here.",
     "t5": "Put <mask> or <extra_id_0>, <extra_id_1>, … where words are missing.",
     "bart": "The model writes the whole text anew; put <mask> where words are missing.",
 }
+
+
+_WAITING = f"() => [{json.dumps(_WAITING_FOR_A_PLACE)}, {_TO_STOP}]"
+_NOT_BEGUN = (
+    f"(shown) => shown === {json.dumps(_WAITING_FOR_A_PLACE)}"
+    f" ? [{json.dumps(_NOTHING_WRITTEN)}, {_TO_WRITE}] : []"
+)
+
+
+def render_slider(*bounds: float, **options: Any) -> gr.Slider:
+    """Makes a slider whose box may be empty, or beyond its ends, while somebody types into it."""
+    slider = gr.Slider(*bounds, **options)
+
+    def preprocess(payload: float | None) -> float:
+        value = slider.value if payload is None else payload
+        return gr.Slider.preprocess(slider, min(max(value, slider.minimum), slider.maximum))
+
+    # No class of its own: Gradio writes a file beside the module that has one.
+    slider.preprocess = preprocess  # type: ignore[method-assign]
+    return slider
 
 
 class Answerer(Protocol):
@@ -144,7 +169,7 @@ def render_masks(asked: Asked, chips: gr.HTML, *, visible: bool = True) -> AskFo
                 submit_btn=False,
             )
             with gr.Row(elem_classes=["ps-inline"]):
-                top_k = gr.Slider(
+                top_k = render_slider(
                     1,
                     MOST_PREDICTIONS,
                     value=5,
@@ -168,16 +193,24 @@ def render_masks(asked: Asked, chips: gr.HTML, *, visible: bool = True) -> AskFo
     def fill_if_suitable(name: str | None, *values: Any) -> Any:
         return fill(name, *values) if asked.fills(name) else gr.skip()
 
+    def fill_again(name: str | None, sentence: str, *values: Any) -> Any:
+        """Answers anew with other settings, once somebody has asked something."""
+        return fill(name, sentence, *values) if (sentence or "").strip() else gr.skip()
+
     inputs = asked.inputs(text, top_k, *dtype)
-    gr.on(
-        [ask.click, text.submit, top_k.release, *(menu.input for menu in dtype)],
-        present.guarded(asked.of_this(fill)),
-        inputs,
-        answer,
-        api_visibility="private",
-        concurrency_id="fill_mask",
-        concurrency_limit=ASKERS_AT_ONCE,
-    )
+    for triggers, handler in (
+        ([ask.click, text.submit], fill),
+        ([top_k.release, *(menu.input for menu in dtype)], fill_again),
+    ):
+        gr.on(
+            triggers,
+            present.guarded(asked.of_this(handler)),
+            inputs,
+            answer,
+            api_visibility="private",
+            concurrency_id="fill_mask",
+            concurrency_limit=ASKERS_AT_ONCE,
+        )
     chips.pick(_picked, None, text, **QUIET).then(
         present.guarded(asked.of_this(fill_if_suitable)),
         inputs,
@@ -223,6 +256,8 @@ def render_writing(
             yield shown, gr.skip(), gr.skip()
         yield shown, gr.update(visible=True), gr.update(visible=False)
 
+    # At once, in the browser: who waits for a place sees it, and doesn't press again.
+    gr.on([ask.click, prompt.submit], None, None, [answer, ask, stop], js=_WAITING, **QUIET)
     started = gr.on(
         [ask.click, prompt.submit],
         present.guarded_stream(asked.of_this(write)),
@@ -234,6 +269,8 @@ def render_writing(
         concurrency_id="generate",
         concurrency_limit=at_once,
     )
+    # Where the queue is full: what happened is said beside.
+    started.failure(None, answer, [answer, ask, stop], js=_NOT_BEGUN, **QUIET)
     # In two steps: what was on its way when it was stopped must not come after the last word.
     stop.click(
         lambda: None,
@@ -251,7 +288,7 @@ def render_writing(
 
 def _render_settings(asked: Asked) -> list[Any]:
     with gr.Column(elem_classes=["ps-knobs"]):
-        new_tokens = gr.Slider(
+        new_tokens = render_slider(
             1,
             asked.most_new_tokens,
             60,
@@ -259,7 +296,7 @@ def _render_settings(asked: Asked) -> list[Any]:
             label="New tokens",
             elem_id="playground-new-tokens",
         )
-        temperature = gr.Slider(
+        temperature = render_slider(
             0,
             2,
             0.8,
@@ -268,7 +305,7 @@ def _render_settings(asked: Asked) -> list[Any]:
             info="0 takes the most probable token each time.",
             elem_id="playground-temperature",
         )
-        top_k = gr.Slider(
+        top_k = render_slider(
             0,
             _MOST_TOP_K,
             50,
@@ -277,7 +314,7 @@ def _render_settings(asked: Asked) -> list[Any]:
             info="Draw from so many of the most probable tokens; 0: from all.",
             elem_id="playground-write-top-k",
         )
-        top_p = gr.Slider(
+        top_p = render_slider(
             0.05,
             1,
             0.95,

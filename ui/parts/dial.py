@@ -68,7 +68,8 @@ def render(form: Form[TrainConfig], workspace: Workspace) -> None:
             ask = gr.Button("Suggest", elem_id="dial-suggest", scale=0)
         answer = gr.HTML(elem_id="dial-answer")
         use = gr.Button("Use these", elem_id="dial-use", visible=False)
-    found = gr.State({})
+    # In the browser: the server forgets a page that was away for an hour.
+    found = gr.JSON({}, visible=False)
 
     def suggest(*raw: Any) -> dict[Any, Any]:
         *values, chosen, typed = raw

@@ -35,7 +35,10 @@ _REFUSAL = (
 )
 _SIGN_IN = b"Sign in first."
 _ROOT_PATH = "/"
-_ASKING = ("/gradio_api/queue/join", "/gradio_api/call/")
+_JOIN, _CALL = "/gradio_api/queue/join", "/gradio_api/call/"
+_ASKING = (_JOIN, _CALL)
+# What Gradio's page says of itself there, and its client for programs doesn't.
+_BY_PAGE = (b"x-gradio-user", b"app")
 _WRONG_PASSWORD_SECONDS = 1.0
 _SELF = "'self'"
 # Gradio's page has scripts and styles in itself, and makes functions of texts (the components'
@@ -132,13 +135,24 @@ class OnlyThese:
         routes: Pattern of `METHOD /path` for what is let through.
         most_bytes: The longest request.
         full: What to say when the queue is full.
+        is_crowded: Tells whether so many wait that programs are to come again. Nobody sees them
+            wait, and they'd leave no place for those who ask in the page.
     """
 
-    def __init__(self, app: App, *, routes: re.Pattern[str], most_bytes: int, full: str) -> None:
+    def __init__(
+        self,
+        app: App,
+        *,
+        routes: re.Pattern[str],
+        most_bytes: int,
+        full: str,
+        is_crowded: Callable[[], bool] = lambda: False,
+    ) -> None:
         self._app = app
         self._routes = routes
         self._most_bytes = most_bytes
         self._full = json.dumps({"detail": full}).encode()
+        self._is_crowded = is_crowded
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
@@ -153,6 +167,8 @@ class OnlyThese:
         body = await self._read(receive) if scope["method"] == "POST" else b""
         if body is None:
             await _answer(send, 413, b"That is too long.")
+        elif body and _is_program(scope) and self._is_crowded():
+            await _answer(send, 503, self._full, "application/json")
         elif scope["path"].startswith(_ASKING):
             await self._app(scope, _given(body, receive), self._telling_when_full(send))
         else:
@@ -297,6 +313,14 @@ def _name_of(host: str) -> str:
         return urlsplit(f"//{host}").hostname or ""
     except ValueError:
         return ""
+
+
+def _is_program(scope: Scope) -> bool:
+    """Tells whether it isn't the page that asks something."""
+    path = scope["path"]
+    return path.startswith(_CALL) or (
+        path.startswith(_JOIN) and _BY_PAGE not in [tuple(one) for one in scope["headers"]]
+    )
 
 
 async def _answer(
