@@ -156,8 +156,8 @@ def render(workspace: Workspace, line: gr.HTML) -> None:
         return (name, [name]) if is_there else (gr.skip(), gr.skip())
 
     chips.choose(named, None, [model, kept], **QUIET)
-    for asks in (masks.text.input, writing.text.input, chips.pick):
-        asks(None, model, kept, js="(name) => [[name]]", **QUIET)
+    for text in (masks.text, writing.text):
+        text.change(None, model, kept, js="(name) => [[name]]", **QUIET)
     _offer_to_programs(client)
 
 

@@ -142,7 +142,7 @@ def test_a_model_writes_into_the_page_until_it_is_stopped(tmp_path: Path) -> Non
         chosen.click()
         newcomer = visitor.page.get_by_role("option", name="newcomer", exact=True)
         newcomer.wait_for()
-        visitor.page.keyboard.press("Escape")
+        visitor.page.keyboard.press("Tab")
         visitor.page.wait_for_timeout(500)
         assert chosen.input_value() == "writer"
         assert visitor.page.locator("#playground-written .ps-written").inner_text() == text
