@@ -632,9 +632,19 @@ def only_one(path: Path, what: str) -> Iterator[None]:
         yield
 
 
-def draft_of(path: Path) -> Path:
-    """Returns where this thread writes a file first; two of the page may write the same one."""
-    return path.with_name(f".{path.name}.{os.getpid()}-{threading.get_ident()}.draft")
+@contextmanager
+def written_whole(path: Path) -> Iterator[Path]:
+    """Gives a file to write beside another's place, which it takes, synced, when the block ends.
+
+    If the block fails nothing is left of it. Two threads of the page may write the same one.
+    """
+    draft = path.with_name(f".{path.name}.{os.getpid()}-{threading.get_ident()}.draft")
+    try:
+        yield draft
+        sync(draft)
+        draft.replace(path)
+    finally:
+        draft.unlink(missing_ok=True)
 
 
 def write_atomically(path: Path, text: str) -> None:
@@ -646,13 +656,8 @@ def write_atomically(path: Path, text: str) -> None:
         path.write_text(text, "utf-8")
         return
     path = path.resolve()
-    draft = draft_of(path)
-    try:
+    with written_whole(path) as draft:
         draft.write_text(text, "utf-8")
-        sync(draft)
-        draft.replace(path)
-    finally:
-        draft.unlink(missing_ok=True)
     sync(path.parent)
 
 

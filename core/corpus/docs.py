@@ -23,7 +23,7 @@ from core.config import fingerprint_of
 from core.corpus.holdout import document_hash
 from core.errors import CorpusError
 from core.events import Reporter
-from core.workspace import Workspace, draft_of, sync
+from core.workspace import Workspace, written_whole
 
 # Distribution to top-level module. All come with requirements.txt.
 PACKAGES: dict[str, str] = {
@@ -223,11 +223,5 @@ def _cores() -> int:
 
 def _write_documents(path: Path, texts: Sequence[str]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    draft = draft_of(path)
-    try:
-        with draft.open("w", encoding="utf-8") as file:
-            file.writelines(json.dumps(text, ensure_ascii=False) + "\n" for text in texts)
-        sync(draft)
-        draft.replace(path)
-    finally:
-        draft.unlink(missing_ok=True)
+    with written_whole(path) as draft, draft.open("w", encoding="utf-8") as file:
+        file.writelines(json.dumps(text, ensure_ascii=False) + "\n" for text in texts)

@@ -24,7 +24,7 @@ from core.corpus.holdout import WindowSet, document_hash, held_out_below
 from core.corpus.hub import HubSource
 from core.errors import CorpusError
 from core.events import Reporter
-from core.workspace import Workspace, draft_of, sync, write_atomically
+from core.workspace import Workspace, write_atomically, written_whole
 
 Split = Literal["train", "validation"]
 
@@ -455,11 +455,5 @@ def _load_hashes(path: Path) -> npt.NDArray[np.uint64] | None:
 
 def _save_atomically(path: Path, values: npt.NDArray[np.uint64]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    draft = draft_of(path)
-    try:
-        with draft.open("wb") as file:
-            np.save(file, values, allow_pickle=False)
-        sync(draft)
-        draft.replace(path)
-    finally:
-        draft.unlink(missing_ok=True)
+    with written_whole(path) as draft, draft.open("wb") as file:
+        np.save(file, values, allow_pickle=False)

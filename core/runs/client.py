@@ -8,14 +8,19 @@ import os
 import subprocess
 import time
 from collections.abc import Sequence
-from contextlib import suppress
 from typing import Any
 
 from core.config import StageConfig
 from core.errors import ConfigError, RunError, StudioError
 from core.events import StopMode
 from core.runs.execute import describe_error
-from core.runs.folder import RunFolder, RunRecord, carried_environment, new_run_id
+from core.runs.folder import (
+    RunFolder,
+    RunRecord,
+    carried_environment,
+    last_words,
+    new_run_id,
+)
 from core.runs.worker import is_worker_running, start_worker, worker_log
 from core.stages import ARTIFACT_KINDS, parse_stage_config
 from core.store import ACTIVE_STATES, RunRow, Store
@@ -26,7 +31,6 @@ logger = logging.getLogger(__name__)
 _HANDLED_WITHIN_SECONDS = 60.0
 _POLL_SECONDS = 0.05
 _LOOK_SECONDS = 1.0
-_LAST_LINES = 3
 
 
 def submit(workspace: Workspace, stage: str, config: StageConfig, after: Sequence[str] = ()) -> str:
@@ -285,14 +289,11 @@ def _is_handled(store: Store, number: int) -> bool:
 
 
 def _no_worker(workspace: Workspace) -> RunError:
-    log, said = worker_log(workspace), ""
-    with suppress(OSError):
-        lines = log.read_text("utf-8", "replace").splitlines()[-_LAST_LINES:]
-        said = " / ".join(line.strip() for line in lines)
+    log = worker_log(workspace)
     return RunError(
         "The worker that starts the runs of this workspace can't be started",
         expected="a process that goes on in the background",
-        received=f"one that ended at once; its log ends: {said}",
+        received=f"one that ended at once; its log ends: {last_words(log)}",
         fix=f"read {log}, mend what it says, and ask again",
     )
 

@@ -29,6 +29,8 @@ from core.workspace import Workspace, file_lock, write_atomically
 
 # What of the submitter's environment goes with a run. Secrets never do.
 _CARRIED_PREFIXES = ("HF_", "JAX_", "XLA_", "TF_", "TPU_", "CUDA_", "STUDIO_", "LIBTPU_", "KERAS_")
+_LAST_LINES = 3
+_LONGEST_LAST_WORDS = 600
 _SECRET_WORDS = ("TOKEN", "SECRET", "PASSWORD", "AUTH", "KEY", "DATABASE_URL")
 
 
@@ -154,14 +156,7 @@ class RunFolder:
 
     def log_tail(self, lines: int = 200) -> str:
         """Returns the last lines of what the run has printed."""
-        try:
-            with self.log.open("rb") as file:
-                size = file.seek(0, os.SEEK_END)
-                file.seek(max(0, size - lines * 400))
-                text = file.read().decode("utf-8", "replace")
-        except OSError:
-            return ""
-        return "\n".join(text.splitlines()[-lines:])
+        return _read_tail(self.log, lines)
 
     @contextmanager
     def lock(self) -> Iterator[None]:
@@ -181,6 +176,12 @@ class RunFolder:
             yield
 
 
+def last_words(log: Path) -> str:
+    """Returns what a process had printed last into a file, on one line."""
+    lines = [line.strip() for line in _read_tail(log).splitlines() if line.strip()]
+    return " / ".join(lines[-_LAST_LINES:])[-_LONGEST_LAST_WORDS:]
+
+
 def new_run_id(stage: str) -> str:
     """Returns an id that sorts by time and says what it is."""
     return f"{stage}-{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(2)}"
@@ -193,6 +194,17 @@ def carried_environment(environment: Mapping[str, str]) -> dict[str, str]:
         for name, value in environment.items()
         if name.startswith(_CARRIED_PREFIXES) and not any(word in name for word in _SECRET_WORDS)
     }
+
+
+def _read_tail(log: Path, lines: int = 200) -> str:
+    try:
+        with log.open("rb") as file:
+            size = file.seek(0, os.SEEK_END)
+            file.seek(max(0, size - lines * 400))
+            text = file.read().decode("utf-8", "replace")
+    except OSError:
+        return ""
+    return "\n".join(text.splitlines()[-lines:])
 
 
 def _write_json(path: Path, values: Mapping[str, Any]) -> None:

@@ -31,7 +31,7 @@ from core.events import StopMode, read_attempts, read_events, read_last_events, 
 from core.housekeeping import delete_artifact
 from core.redaction import for_other_processes, hide_secrets_in_output
 from core.runs.execute import ADVICE, describe_error
-from core.runs.folder import RunFolder, RunRecord
+from core.runs.folder import RunFolder, RunRecord, last_words
 from core.runs.slots import default_slots, get_slots, set_slots
 from core.store import ACTIVE_STATES, RequestRow, RunRow, Store
 from core.workspace import Workspace, file_lock
@@ -45,10 +45,8 @@ _KEPT_WARNINGS = 20
 _LOCK_PATIENCE_SECONDS = 0.5
 _LOCK_POLL_SECONDS = 0.02
 _RETRY_SECONDS = 1.0
-_LAST_LINES = 3
 # A library's last words can be followed by a list of addresses.
 _SIGN_LINES = 40
-_LONGEST_LAST_WORDS = 600
 
 
 class Worker:
@@ -245,7 +243,7 @@ class Worker:
             return  # It is only slow to begin with.
         if code is not None and code > 0:
             # It would come to the same end again. A signal is another matter: a machine going down.
-            self._fail(row, "error", _not_started(code, _last_words(folder)))
+            self._fail(row, "error", _not_started(code, last_words(folder.log)))
         elif time.time() - (row.started or 0) > STARTING_GRACE_SECONDS:
             self.store.update_run(row.id, state="queued", started=None)
 
@@ -493,7 +491,7 @@ def _ending(
         return {**process, "state": "lost", "reason": "", "error": _LOST}
     if number in _ENDINGS_OF_A_STOP.get(read_stop(folder.stop_file) or "", ()):
         return {**process, "state": "stopped", "reason": "aborted", "error": None}
-    words = _last_words(folder)
+    words = last_words(folder.log)
     reason, advice = _known_cause(number, folder.log_tail(_SIGN_LINES))
     error = {
         "problem": "The run's process ended without saying why",
@@ -503,12 +501,6 @@ def _ending(
         "field": "",
     }
     return {**process, "state": "failed", "reason": reason, "error": error}
-
-
-def _last_words(folder: RunFolder) -> str:
-    """Returns what a run had printed last."""
-    lines = [line.strip() for line in folder.log_tail().splitlines() if line.strip()]
-    return " / ".join(lines[-_LAST_LINES:])[-_LONGEST_LAST_WORDS:]
 
 
 def _known_cause(number: int | None, log: str) -> tuple[str, str]:

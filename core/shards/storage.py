@@ -24,13 +24,12 @@ from core.workspace import (
     MANIFEST_FILE,
     Manifest,
     Workspace,
-    draft_of,
     fingerprint_of_files,
     hash_file,
     manifest_text,
     parse_manifest,
     read_manifest,
-    sync,
+    written_whole,
 )
 
 _ATTEMPTS = 3
@@ -274,8 +273,7 @@ def _fetch_file(remote: RemoteFolder, folder: Path, name: str, entry: Mapping[st
     if final.is_file() and final.stat().st_size == entry["bytes"]:
         return
     final.parent.mkdir(parents=True, exist_ok=True)
-    draft = draft_of(final)
-    try:
+    with written_whole(final) as draft:
         remote.download(name, draft)
         size = draft.stat().st_size
         if size != entry["bytes"] or entry.get("sha256", hash_file(draft)) != hash_file(draft):
@@ -285,10 +283,6 @@ def _fetch_file(remote: RemoteFolder, folder: Path, name: str, entry: Mapping[st
                 received=f"{size} bytes" if size != entry["bytes"] else "other bytes",
                 fix="upload the file again, or build the shards again",
             )
-        sync(draft)
-        draft.replace(final)
-    finally:
-        draft.unlink(missing_ok=True)
 
 
 def _parse_manifest(remote: RemoteFolder) -> Manifest:
@@ -355,13 +349,8 @@ def _with_progress(sizes: Mapping[str, int], reporter: Reporter, address: str) -
 
 
 def _write_synced(path: Path, data: bytes) -> None:
-    draft = draft_of(path)
-    try:
+    with written_whole(path) as draft:
         draft.write_bytes(data)
-        sync(draft)
-        draft.replace(path)
-    finally:
-        draft.unlink(missing_ok=True)
 
 
 def _stored_file(info: Mapping[str, Any]) -> StoredFile:

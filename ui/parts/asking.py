@@ -197,28 +197,19 @@ def render_masks(asked: Asked, chips: gr.HTML, *, visible: bool = True) -> AskFo
         """Answers anew with other settings, once somebody has asked something."""
         return fill(name, sentence, *values) if (sentence or "").strip() else gr.skip()
 
-    inputs = asked.inputs(text, top_k, *dtype)
-    for triggers, handler in (
-        ([ask.click, text.submit], fill),
-        ([top_k.release, *(menu.input for menu in dtype)], fill_again),
-    ):
-        gr.on(
-            triggers,
-            present.guarded(asked.of_this(handler)),
-            inputs,
-            answer,
-            api_visibility="private",
-            concurrency_id="fill_mask",
-            concurrency_limit=ASKERS_AT_ONCE,
-        )
-    chips.pick(_picked, None, text, **QUIET).then(
-        present.guarded(asked.of_this(fill_if_suitable)),
-        inputs,
-        answer,
-        api_visibility="private",
-        concurrency_id="fill_mask",
-        concurrency_limit=ASKERS_AT_ONCE,
-    )
+    def answering(handler: Callable[..., Any]) -> dict[str, Any]:
+        return {
+            "fn": present.guarded(asked.of_this(handler)),
+            "inputs": asked.inputs(text, top_k, *dtype),
+            "outputs": answer,
+            "api_visibility": "private",
+            "concurrency_id": "fill_mask",
+            "concurrency_limit": ASKERS_AT_ONCE,
+        }
+
+    gr.on([ask.click, text.submit], **answering(fill))
+    gr.on([top_k.release, *(menu.input for menu in dtype)], **answering(fill_again))
+    chips.pick(_picked, None, text, **QUIET).then(**answering(fill_if_suitable))
     return AskForm(column, text, answer, _NOTHING_ASKED)
 
 

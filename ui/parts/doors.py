@@ -37,8 +37,6 @@ _SIGN_IN = b"Sign in first."
 _ROOT_PATH = "/"
 _JOIN, _CALL = "/gradio_api/queue/join", "/gradio_api/call/"
 _ASKING = (_JOIN, _CALL)
-# What Gradio's page says of itself there, and its client for programs doesn't.
-_BY_PAGE = (b"x-gradio-user", b"app")
 _WRONG_PASSWORD_SECONDS = 1.0
 _SELF = "'self'"
 # Gradio's page has scripts and styles in itself, and makes functions of texts (the components'
@@ -316,11 +314,10 @@ def _name_of(host: str) -> str:
 
 
 def _is_program(scope: Scope) -> bool:
-    """Tells whether it isn't the page that asks something."""
+    """Tells whether it isn't the page that asks something; to Gradio's queue it says that it is."""
     path = scope["path"]
-    return path.startswith(_CALL) or (
-        path.startswith(_JOIN) and _BY_PAGE not in [tuple(one) for one in scope["headers"]]
-    )
+    is_page = Headers(scope=scope).get("x-gradio-user") == "app"
+    return path.startswith(_CALL) or (path.startswith(_JOIN) and not is_page)
 
 
 async def _answer(
