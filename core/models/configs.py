@@ -50,7 +50,7 @@ class ConfigFormat:
         extra: What is written besides, by architecture.
         aliases: What a file may say instead, and the family's own name for it: `attribute_map` in
             transformers.
-        plain: Brings other spellings into this one.
+        plain: Brings other spellings into this one; takes the source too, for error messages.
     """
 
     class_name: str
@@ -62,7 +62,7 @@ class ConfigFormat:
     constants: Mapping[str, Any] | None = None
     extra: Callable[[Architecture], Values] = lambda architecture: {}
     aliases: Mapping[str, str] = field(default_factory=dict)
-    plain: Callable[[Values], Values] = lambda values: values
+    plain: Callable[[Values, str], Values] = lambda values, source: values
 
 
 def class_name(architecture: Architecture) -> str:
@@ -106,13 +106,12 @@ def parse_config(values: Any, source: str) -> Architecture:
     Raises:
         ConfigError: It describes a model that can't be built here.
     """
-    if not isinstance(values, dict) or values.get("model_type") not in _FORMATS:
-        found = values.get("model_type") if isinstance(values, dict) else type(values).__name__
-        raise _unsupported(source, "model_type", " or ".join(_FORMATS), found)
-    family = values["model_type"]
+    family = values.get("model_type") if isinstance(values, dict) else type(values).__name__
+    if not isinstance(values, dict) or not isinstance(family, str) or family not in _FORMATS:
+        raise _unsupported(source, "model_type", " or ".join(_FORMATS), family)
     form = _FORMATS[family]
     named = {name: values[alias] for alias, name in form.aliases.items() if alias in values}
-    values = form.plain({**named, **values})
+    values = form.plain({**named, **values}, source)
     _check_arithmetic(values, form, source)
     numbers = {
         ours: _read_number(values, ours, field, source) for ours, field in form.fields.items()
@@ -194,21 +193,30 @@ def _modernbert_extra(architecture: Architecture) -> Values:
     }
 
 
-def _plain_modernbert(values: Values) -> Values:
+def _plain_modernbert(values: Values, source: str) -> Values:
     """Reads what transformers 5 wrote as if 4 had written it."""
     found = dict(values)
-    rope = values.get("rope_parameters") or {}
-    scaling = values.get("rope_scaling") or {}  # As it was called before: for layers of both kinds.
+    rope = _part(values, "rope_parameters", dict, source)
+    # As it was called before: for layers of both kinds.
+    scaling = _part(values, "rope_scaling", dict, source)
     for kind, name in (("full_attention", "global"), ("sliding_attention", "local")):
-        own = {**(rope.get(kind) or {}), **scaling}
+        own = {**_part(rope, kind, dict, source), **scaling}
         if own.get("rope_theta") is not None:
             found[f"{name}_rope_theta"] = own["rope_theta"]
         found[f"{name}_rope_type"] = _rope_type(own)
-    if types := values.get("layer_types"):
+    if types := _part(values, "layer_types", list, source):
         places = [index for index, kind in enumerate(types) if kind == "full_attention"]
         every = places[1] if len(places) > 1 else len(types)
         found["global_attn_every_n_layers"] = every
         found["layers_are_regular"] = places == list(range(0, len(types), every))
+    return found
+
+
+def _part(values: Values, name: str, kind: type, source: str) -> Any:
+    """Returns an object or a list within a `config.json`; an empty one where there is none."""
+    found = values.get(name) or kind()
+    if not isinstance(found, kind):
+        raise _unsupported(source, name, "an object" if kind is dict else "a list", found)
     return found
 
 
@@ -218,7 +226,7 @@ def _rope_type(rope: Values) -> Any:
     return next((one for one in said if one != "default"), "default")
 
 
-def _plain_t5(values: Values) -> Values:
+def _plain_t5(values: Values, source: str) -> Values:
     """Transformers 5 ties in any case, and says by `scale_decoder_outputs` what v1.1 is."""
     found = dict(values)
     if "scale_decoder_outputs" in values:
@@ -229,18 +237,19 @@ def _plain_t5(values: Values) -> Values:
     return found
 
 
-def _plain_bart(values: Values) -> Values:
+def _plain_bart(values: Values, source: str) -> Values:
     found = dict(values)
     if found.get("decoder_start_token_id") is None:
         found["decoder_start_token_id"] = _first_id(values.get("eos_token_id", 2))
     return found
 
 
-def _plain_gpt2(values: Values) -> Values:
+def _plain_gpt2(values: Values, source: str) -> Values:
     """GPT-2 has no padding token; what ends a text stands in for it, as nothing looks at it."""
     found = dict(values)
     if found.get("n_inner") is None:
-        found["n_inner"] = 4 * values.get("n_embd", 768)
+        width = values.get("n_embd", 768)  # Checked later, as all numbers are.
+        found["n_inner"] = 4 * width if isinstance(width, int) else None
     if found.get("pad_token_id") is None:
         found["pad_token_id"] = _first_id(values.get("eos_token_id", 50_256)) or 0
     return found

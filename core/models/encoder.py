@@ -14,6 +14,7 @@ import keras
 from core.errors import ConfigError
 from core.models import kernels
 from core.models.architecture import Architecture
+from core.models.head import LanguageModel
 from core.models.layers import (
     Block,
     BlockOptions,
@@ -29,7 +30,7 @@ from core.models.layers import (
 )
 
 
-class EncoderForMaskedLM(keras.Model):
+class EncoderForMaskedLM(LanguageModel):
     """An encoder with a language-model head tied to its word embedding.
 
     Args:
@@ -105,8 +106,8 @@ class EncoderForMaskedLM(keras.Model):
         build_all([layer for layer in layers if layer is not None], shape)
         self.built = True
 
-    def call(self, inputs: Mapping[str, Tensor]) -> Tensor:
-        """Returns the logits.
+    def states(self, inputs: Mapping[str, Tensor]) -> Tensor:
+        """Returns what tokens are predicted from.
 
         Args:
             inputs: `input_ids` int32 (B, L). Optional: `attention_mask` (B, L), 1 for tokens and 0
@@ -117,7 +118,7 @@ class EncoderForMaskedLM(keras.Model):
                 texts; padding is one more of them.
 
         Returns:
-            float32 (B, K, V) at the masked positions, or (B, L, V) where none are given.
+            (B, K, H) at the masked positions, or (B, L, H) where none are given.
 
         Raises:
             ConfigError: The rows are longer than the model's positions.
@@ -135,7 +136,11 @@ class EncoderForMaskedLM(keras.Model):
             # (B, L, H), and in the end (B, K, H) where positions are named.
             hidden = apply(hidden, own_bias, seed, rotation, None, None, positions)
         hidden = hidden if self.final_norm is None else self.final_norm(hidden)
-        return self.embeddings.words.decode(self.lm_head(hidden), self.lm_head.bias)
+        return self.lm_head(hidden)
+
+    def output_weights(self) -> tuple[Tensor, Tensor]:
+        """Returns the table of words, and the head's bias."""
+        return self.embeddings.words.whole_table(), self.lm_head.bias
 
     def _bias_and_places(self, ids: Tensor, inputs: Mapping[str, Tensor]) -> tuple[Any, Any]:
         """Returns what hides tokens from each other, and tokens' positions; None for the plain."""

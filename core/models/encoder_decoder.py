@@ -10,6 +10,7 @@ from keras import ops
 
 from core.models import kernels
 from core.models.decoding import Decoding
+from core.models.head import LanguageModel
 from core.models.layers import (
     BlockOptions,
     Cache,
@@ -25,7 +26,7 @@ from core.models.layers import (
 from core.models.stack import Stack
 
 
-class EncoderDecoder(Decoding, keras.Model):
+class EncoderDecoder(Decoding, LanguageModel):
     """An encoder, and a decoder that looks at it; both have the same words.
 
     Args:
@@ -101,8 +102,8 @@ class EncoderDecoder(Decoding, keras.Model):
         build_all([one for one in layers if one is not None], (None, None, None))
         self.built = True
 
-    def call(self, inputs: Mapping[str, Tensor]) -> Tensor:
-        """Returns the logits, float32 (B, T, V), or (B, K, V) at positions that are named.
+    def states(self, inputs: Mapping[str, Tensor]) -> Tensor:
+        """Returns what is predicted from, (B, T, H), or (B, K, H) at positions that are named.
 
         Args:
             inputs: `input_ids` int32 (B, L) for the encoder. `decoder_input_ids` int32 (B, T).
@@ -123,7 +124,11 @@ class EncoderDecoder(Decoding, keras.Model):
         hidden = self.decoder(ids, bias, seed, memory, _padding(inputs))  # (B, T, H)
         if "masked_positions" in inputs:
             hidden = kernels.gather_positions(hidden, inputs["masked_positions"])  # (B, K, H)
-        return self._decode(hidden)
+        return hidden
+
+    def output_weights(self) -> tuple[Tensor, None]:
+        """Returns the head's table, or that of the words; there is no bias."""
+        return (self.lm_head or self.words).whole_table(), None
 
     def encode(self, inputs: Mapping[str, Tensor]) -> Tensor:
         """Returns the encoder's hidden states (B, L, H); for the inputs see `call`."""
@@ -164,7 +169,7 @@ class EncoderDecoder(Decoding, keras.Model):
         bias = _sum(distances, causal_bias(ids.shape[1]))
         padding = cache.get("memory_bias")
         hidden, new = self.decoder.step(ids, layers, positions, past, bias, padding)
-        return self._decode(hidden), new
+        return self.decode(hidden), new
 
     def _stack(self, name: str, count: int, weights: FirstWeights, remat: bool) -> Stack:
         return Stack(
@@ -179,9 +184,6 @@ class EncoderDecoder(Decoding, keras.Model):
             name=name,
             dtype=self.dtype_policy,
         )
-
-    def _decode(self, hidden: Tensor) -> Tensor:
-        return (self.lm_head or self.words).decode(hidden)
 
 
 def _sum(distances: Tensor | None, hidden: Tensor | None) -> Tensor | None:

@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import keras
 from keras import ops
 
 from core.models.architecture import Gpt2Architecture
 from core.models.decoding import Decoding
 from core.models.encoder import blocks_of, check_length
+from core.models.head import LanguageModel
 from core.models.layers import (
     BlockOptions,
     Cache,
@@ -31,7 +31,7 @@ from core.models.layers import (
 from core.models.stack import Stack
 
 
-class Gpt2LMHeadModel(Decoding, keras.Model):
+class Gpt2LMHeadModel(Decoding, LanguageModel):
     """A GPT-2 with a language-model head.
 
     Args:
@@ -66,8 +66,8 @@ class Gpt2LMHeadModel(Decoding, keras.Model):
         self.decoder.build()
         self.built = True
 
-    def call(self, inputs: Mapping[str, Tensor]) -> Tensor:
-        """Returns the logits of the token after each, float32 (B, L, V).
+    def states(self, inputs: Mapping[str, Tensor]) -> Tensor:
+        """Returns what the token after each is predicted from, (B, L, H).
 
         Args:
             inputs: `input_ids` int32 (B, L). Optional: `attention_mask` (B, L), 1 for tokens and 0
@@ -80,7 +80,11 @@ class Gpt2LMHeadModel(Decoding, keras.Model):
         ids, mask = inputs["input_ids"], inputs.get("attention_mask")
         check_length(ids.shape[1], self.architecture)
         bias = both_biases(causal_bias(ids.shape[1]), None if mask is None else padding_bias(mask))
-        return self._decode(self.decoder(ids, bias, inputs.get("dropout_seed")))
+        return self.decoder(ids, bias, inputs.get("dropout_seed"))
+
+    def output_weights(self) -> tuple[Tensor, None]:
+        """Returns the table of words; there is no bias."""
+        return self.decoder.embeddings.words.whole_table(), None
 
     def start_cache(self, inputs: Mapping[str, Tensor], length: int) -> Cache:
         """Returns an empty cache.
@@ -104,10 +108,7 @@ class Gpt2LMHeadModel(Decoding, keras.Model):
         positions, layers = cache["positions"], cache["layers"]
         past = past_bias(positions, layers[0]["key"].shape[-1])
         hidden, new = self.decoder.step(ids, layers, positions, past, causal_bias(ids.shape[1]))
-        return self._decode(hidden), new
-
-    def _decode(self, hidden: Tensor) -> Tensor:
-        return self.decoder.embeddings.words.decode(hidden)
+        return self.decode(hidden), new
 
 
 def _block_options(found: Gpt2Architecture) -> BlockOptions:

@@ -7,6 +7,7 @@ are the same on both engines up to rounding. This module knows nothing of weight
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from importlib import import_module
 from typing import Any
@@ -15,6 +16,10 @@ import keras
 from keras import ops
 
 Tensor = Any
+
+# On one device: 256 MiB, and as much again for the softmax and for the gradient. Fewer are slower:
+# each piece costs a pass over the gradient of the table.
+LOGITS_AT_ONCE = 1 << 26
 
 engine: Any = import_module(f"core.models.kernels_{keras.config.backend()}")
 
@@ -256,6 +261,76 @@ def tied_logits(hidden: Tensor, table: Tensor, bias: Tensor | None = None) -> Te
     logits = ops.cast(engine.product_with_rows(_flat(hidden), table), "float32")
     logits = logits if bias is None else logits + ops.cast(bias, "float32")
     return ops.reshape(logits, (*ops.shape(hidden)[:-1], table.shape[0]))
+
+
+def summed_cross_entropy(
+    hidden: Tensor, table: Tensor, bias: Tensor | None, labels: Tensor, weights: Tensor
+) -> Tensor:
+    """Returns the weighted sum of the cross-entropies of `tied_logits`, in nats, a float32.
+
+    Where the logits would be many, they are computed in pieces, each with its part of the
+    gradient, and are gone before the next ones are.
+
+    Args:
+        hidden: (B, K, H).
+        table: (V, H), whole.
+        bias: (V,), or None.
+        labels: The right rows of the table, int32 (B, K).
+        weights: What each counts, float32 (B, K). No gradient comes back to them.
+
+    Source: Hsu et al., "Liger Kernel", https://arxiv.org/abs/2410.10989, section 3.2, "Fused Linear
+        Cross Entropy".
+    """
+    count = _count_pieces(hidden, table)
+    if count == 1:
+        losses = engine.cross_entropy(tied_logits(hidden, table, bias), labels)
+        return ops.sum(losses * weights)
+    pieces = [_in_pieces(one, count) for one in (hidden, labels, weights)]
+    return engine.summed_cross_entropy(pieces[0], table, _wide(bias), *pieces[1:])
+
+
+def judge(
+    hidden: Tensor, table: Tensor, bias: Tensor | None, labels: Tensor, weights: Tensor
+) -> Tensor:
+    """Returns what `summed_cross_entropy` does, and the weights of right predictions, (2,).
+
+    It has no gradient. For the arguments see there.
+    """
+
+    def sums(hidden: Tensor, table: Tensor, bias: Any, labels: Tensor, weights: Tensor) -> Tensor:
+        logits = tied_logits(hidden, table, bias)
+        right = ops.cast(ops.equal(ops.argmax(logits, axis=-1), labels), "float32")
+        losses = engine.cross_entropy(logits, labels)
+        return ops.stack([ops.sum(losses * weights), ops.sum(right * weights)])
+
+    count = _count_pieces(hidden, table)
+    if count == 1:
+        return sums(hidden, table, bias, labels, weights)
+    pieces = [_in_pieces(one, count) for one in (hidden, labels, weights)]
+    return engine.sum_over_pieces(sums, pieces[0], table, _wide(bias), *pieces[1:])
+
+
+def _count_pieces(hidden: Tensor, table: Tensor) -> int:
+    """Returns in how many pieces the logits are computed."""
+    rows, length = hidden.shape[:2]
+    logits = rows * length * table.shape[0] / engine.count_devices()
+    return min(length, math.ceil(logits / LOGITS_AT_ONCE))
+
+
+def _in_pieces(values: Tensor, count: int) -> Tensor:
+    """Cuts (B, K, …) along K, (count, B, k, …): so that devices which share B have all of them.
+
+    The last one is filled up with zeros, which are the weights of what is filled up.
+    """
+    rows, length = values.shape[:2]
+    size = -(-length // count)
+    rest = list(values.shape[2:])
+    padded = ops.pad(values, [(0, 0), (0, count * size - length), *[(0, 0)] * len(rest)])
+    return ops.moveaxis(ops.reshape(padded, (rows, count, size, *rest)), 1, 0)
+
+
+def _wide(bias: Tensor | None) -> Tensor | None:
+    return None if bias is None else ops.cast(bias, "float32")
 
 
 # By their names in Hugging Face's configs.

@@ -27,6 +27,7 @@ FUSED_ATTENTION = "cudnn"
 
 # The compute capability of the first generation that does.
 _AMPERE = 8.0
+_HOPPER = 9.0
 
 
 def dense(inputs: Tensor, kernel: Tensor, bias: Tensor) -> Tensor:
@@ -108,9 +109,11 @@ def has_fused_attention(query: Tensor, key: Tensor) -> bool:
         query: (B, L, N, D).
         key: (B, M, N, D).
     """
-    fits = query.shape[1] % 2 == key.shape[1] % 2 == 0 and query.shape[-1] % 8 == 0
+    size = query.shape[-1]
+    fits = query.shape[1] % 2 == key.shape[1] % 2 == 0 and size % 8 == 0
     alone = not jax.sharding.get_abstract_mesh().axis_names
-    return fits and alone and query.dtype == jnp.bfloat16 and has_tensor_cores()
+    may = fits and alone and query.dtype == jnp.bfloat16 and has_tensor_cores()
+    return may and size <= _widest_fused_head()
 
 
 def fused_attention(query: Tensor, key: Tensor, value: Tensor, scale: float) -> Tensor:
@@ -118,6 +121,11 @@ def fused_attention(query: Tensor, key: Tensor, value: Tensor, scale: float) -> 
     return jax.nn.dot_product_attention(
         query, key, value, scale=scale, implementation=FUSED_ATTENTION
     )
+
+
+def _widest_fused_head() -> int:
+    """Returns the size of the largest heads that cuDNN's attention takes."""
+    return 256 if float(jax.devices()[0].compute_capability) >= _HOPPER else 128
 
 
 def has_tensor_cores() -> bool:
@@ -182,6 +190,115 @@ def _gather_forward(weight: Tensor, part: PartitionSpec) -> Any:
 
 def _gather_backward(part: PartitionSpec, _: Any, upstream: Tensor) -> Any:
     return (jax.lax.with_sharding_constraint(upstream, part),)
+
+
+def count_devices() -> int:
+    """Returns how many devices share the rows of a batch."""
+    return max(1, jax.sharding.get_abstract_mesh().size)
+
+
+def cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
+    """Returns the cross-entropy of each row in nats, (…, V) and (…) to (…)."""
+    chosen = jnp.take_along_axis(logits, labels[..., None], axis=-1)[..., 0]
+    return jax.nn.logsumexp(logits, axis=-1) - chosen
+
+
+def _summed_cross_entropy(
+    hidden: Tensor, table: Tensor, bias: Tensor | None, labels: Tensor, weights: Tensor
+) -> Tensor:
+    """Returns the sum over pieces; see `kernels.summed_cross_entropy`.
+
+    Args:
+        hidden: (pieces, B, k, H).
+        table: (V, H).
+        bias: float32 (V,), or None.
+        labels: int32 (pieces, B, k).
+        weights: float32 (pieces, B, k).
+    """
+    return _summed_cross_entropy_forward(hidden, table, bias, labels, weights)[0]
+
+
+def _summed_cross_entropy_forward(
+    hidden: Tensor, table: Tensor, bias: Tensor | None, labels: Tensor, weights: Tensor
+) -> Any:
+    def of_piece(sums: Any, piece: Any) -> Any:
+        states, labels, weights = (one.reshape(-1, *one.shape[2:]) for one in piece)
+        logits = product_with_rows(states, table).astype(jnp.float32)
+        logits = logits if bias is None else logits + bias
+        loss = (cross_entropy(logits, labels) * weights).sum()
+        is_label = jax.lax.broadcasted_iota(jnp.int32, logits.shape, 1) == labels[:, None]
+        pull = (jax.nn.softmax(logits) - is_label) * weights[:, None]
+        narrow = pull.astype(states.dtype)
+        of_table = _dot(narrow, states, 0, 0, preferred_element_type=jnp.float32)
+        of_bias = None if bias is None else pull.sum(axis=0)
+        sums = jax.tree.map(jnp.add, sums, (loss, of_table, of_bias))
+        return sums, product(narrow, table).reshape(piece[0].shape)
+
+    def of_device(hidden: Tensor, table: Tensor, bias: Any, labels: Tensor, weights: Tensor) -> Any:
+        zeros = (jnp.zeros(()), jnp.zeros(table.shape), None if bias is None else bias * 0)
+        sums, pulls = jax.lax.scan(of_piece, zeros, (hidden, labels, weights))
+        loss, of_table, of_bias = sums
+        return (loss, of_table.astype(table.dtype), of_bias), pulls
+
+    found = _on_each_device(of_device, (hidden, table, bias, labels, weights), has_rows=True)
+    (loss, of_table, of_bias), of_hidden = found
+    return loss, (of_hidden, of_table, of_bias)
+
+
+def _summed_cross_entropy_backward(saved: Any, upstream: Tensor) -> Any:
+    scaled = jax.tree.map(lambda one: (one * upstream).astype(one.dtype), saved)
+    return (*scaled, None, None)
+
+
+def sum_over_pieces(
+    function: Callable[..., Tensor],
+    hidden: Tensor,
+    table: Tensor,
+    bias: Tensor | None,
+    labels: Tensor,
+    weights: Tensor,
+) -> Tensor:
+    """Returns the sum of what a function makes of each piece; see `summed_cross_entropy`."""
+
+    def of_device(hidden: Tensor, table: Tensor, bias: Any, labels: Tensor, weights: Tensor) -> Any:
+        def of_piece(total: Tensor, piece: Any) -> Any:
+            states, labels, weights = piece
+            return total + function(states, table, bias, labels, weights), None
+
+        first = function(hidden[0], table, bias, labels[0], weights[0])
+        rest = (hidden[1:], labels[1:], weights[1:])
+        return jax.lax.scan(of_piece, first, rest)[0], None
+
+    return _on_each_device(of_device, (hidden, table, bias, labels, weights), has_rows=False)[0]
+
+
+def _on_each_device(
+    function: Callable[..., Any], arguments: tuple[Any, ...], *, has_rows: bool
+) -> Any:
+    """Returns the sums over devices of what a function makes of the rows of each, and more.
+
+    Args:
+        function: Returns what is to be added up, and something with rows as the hidden states
+            have them, or None.
+        arguments: hidden, table, bias, labels, weights in pieces; see `_summed_cross_entropy`.
+        has_rows: Whether the second thing isn't None.
+    """
+    mesh = jax.sharding.get_abstract_mesh()
+    if not mesh.axis_names:
+        return function(*arguments)
+
+    def added(*arguments: Any) -> Any:
+        sums, rows = function(*arguments)
+        return jax.lax.psum(sums, mesh.axis_names), rows
+
+    rows, whole = PartitionSpec(None, mesh.axis_names), PartitionSpec()
+    return jax.shard_map(
+        added,
+        mesh=mesh,
+        in_specs=(rows, whole, whole, rows, rows),
+        out_specs=(whole, rows if has_rows else whole),
+        check_vma=False,
+    )(*arguments)
 
 
 def gather_positions(hidden: Tensor, positions: Tensor) -> Tensor:
@@ -325,6 +442,8 @@ def _normal_cdf(values: Tensor) -> Tensor:
     return 0.5 * (1.0 + jax.lax.erf(values * SQRT_HALF))
 
 
+summed_cross_entropy = jax.custom_vjp(_summed_cross_entropy)
+summed_cross_entropy.defvjp(_summed_cross_entropy_forward, _summed_cross_entropy_backward)
 _narrow_product = jax.custom_vjp(_narrow, nondiff_argnums=(2,))
 _narrow_product.defvjp(_narrow_forward, _narrow_backward)
 _gathered = jax.custom_vjp(_gather, nondiff_argnums=(1,))

@@ -340,10 +340,9 @@ class Embedding(keras.layers.Layer):
         table = kernels.whole(self.table)
         return ops.cast(table[start : start + count], self.compute_dtype)
 
-    def decode(self, hidden: Tensor, bias: Tensor | None = None) -> Tensor:
-        """Returns `hidden @ table.T + bias`, float32 (…, rows)."""
-        table = kernels.whole(ops.cast(self.table, self.compute_dtype))
-        return kernels.tied_logits(ops.cast(hidden, self.compute_dtype), table, bias)
+    def whole_table(self) -> Tensor:
+        """Returns all vectors, in the compute dtype, (rows, H)."""
+        return kernels.whole(ops.cast(self.table, self.compute_dtype))
 
 
 class Embeddings(keras.layers.Layer):

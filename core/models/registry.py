@@ -23,7 +23,7 @@ from core.models.hf import read_architecture
 from core.models.names import ties
 
 if TYPE_CHECKING:
-    import keras
+    from core.models.head import LanguageModel
 
 # (layers, width) of BERT's miniatures, with heads of 64 and a feed-forward layer of four times the
 # width. Source: https://github.com/google-research/bert#smaller-bert-models, and BERT itself
@@ -195,7 +195,7 @@ def padding_id(family: str, pad_id: int | None, eos_id: int | None) -> int | Non
 
 def create_model(
     architecture: Architecture, *, seed: int, dtype_policy: str = "float32", remat: bool = False
-) -> keras.Model:
+) -> LanguageModel:
     """Builds a model with its first weights.
 
     Args:
@@ -205,7 +205,7 @@ def create_model(
         remat: Keep only each layer's inputs for the gradient, and compute the rest twice.
 
     Returns:
-        A built `keras.Model`; the family's own file says what it takes and returns.
+        A built `LanguageModel`; the family's own file says what it takes and returns.
     """
     family = import_module(f"core.models.{architecture.model_type}")
     kind = getattr(family, class_name(architecture).replace("GPT2", "Gpt2"))

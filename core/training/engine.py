@@ -25,10 +25,12 @@ from core.training.recipe import LearningRateSchedule
 if TYPE_CHECKING:
     import keras
 
+    from core.models.head import LanguageModel
+
 DeviceValue = Any
 
 # Returns a built model, and the optimizer built for it where something is to be trained.
-Build = Callable[[], "tuple[keras.Model, keras.optimizers.Optimizer | None]"]
+Build = Callable[[], "tuple[LanguageModel, keras.optimizers.Optimizer | None]"]
 
 # A model sees these arrays of a batch; the labels are for the loss.
 INPUT_NAMES = (
@@ -64,7 +66,7 @@ class EngineOptions:
 class Engine(Protocol):
     """One training step and one validation step, compiled for the devices."""
 
-    model: keras.Model
+    model: LanguageModel
     optimizer: keras.optimizers.Optimizer | None
 
     def part(self, batch_size: int) -> slice:
@@ -128,7 +130,7 @@ def create_engine(devices: Devices, build: Build, options: EngineOptions | None 
 
 def build_for_training(
     config: TrainConfig, architecture: Architecture, schedule: LearningRateSchedule
-) -> tuple[keras.Model, keras.optimizers.Optimizer]:
+) -> tuple[LanguageModel, keras.optimizers.Optimizer]:
     """Returns a model with its first weights, and the optimizer built for it, as `Build` does."""
     from core.training.optimizers import build_optimizer, create_optimizer
 
@@ -140,7 +142,7 @@ def build_for_training(
     return model, optimizer
 
 
-def set_output_bias(model: keras.Model, token_counts: NDArray[np.int64]) -> None:
+def set_output_bias(model: LanguageModel, token_counts: NDArray[np.int64]) -> None:
     """Lets an encoder begin with how often each token occurs; other models have no output bias.
 
     After the bias for the prior in "Focal Loss for Dense Object Detection", section 3.3
@@ -156,9 +158,12 @@ def set_output_bias(model: keras.Model, token_counts: NDArray[np.int64]) -> None
         bias.assign(log_frequencies(counts).astype(np.float32))
 
 
-def model_inputs(batch: Mapping[str, DeviceValue]) -> dict[str, DeviceValue]:
-    """Returns what the model sees of a batch."""
-    return {name: batch[name] for name in INPUT_NAMES if name in batch}
+def learned_from(
+    batch: Mapping[str, DeviceValue],
+) -> tuple[dict[str, DeviceValue], DeviceValue, DeviceValue]:
+    """Returns what the model sees of a batch, the labels, and what each of them counts."""
+    inputs = {name: batch[name] for name in INPUT_NAMES if name in batch}
+    return inputs, batch["labels"], batch["label_weights"]
 
 
 def dropout_seeds(number: int, parts: int, replica: int = 0) -> NDArray[np.int32]:
@@ -191,7 +196,7 @@ def check_divisible(batch_size: int, devices: int, parts: int) -> None:
 
 
 def variables_by_path(
-    model: keras.Model, optimizer: keras.optimizers.Optimizer | None
+    model: LanguageModel, optimizer: keras.optimizers.Optimizer | None
 ) -> dict[str, keras.Variable]:
     """Returns all variables by path: the same paths on every engine."""
     variables = [*model.variables, *(optimizer.variables if optimizer else [])]

@@ -16,6 +16,7 @@ import keras
 import numpy as np
 from numpy.typing import NDArray
 
+from core.models.head import LanguageModel
 from core.training.batches import Batch
 from core.training.devices import Devices
 from core.training.engine import (
@@ -24,7 +25,7 @@ from core.training.engine import (
     check_divisible,
     check_state,
     dropout_seeds,
-    model_inputs,
+    learned_from,
     variables_by_path,
 )
 from core.training.mesh import DeviceMesh, to_devices, to_host
@@ -226,12 +227,12 @@ def make_train_steps(
 
 
 def make_train_step(
-    model: keras.Model, optimizer: keras.optimizers.Optimizer, parts: int = 1
+    model: LanguageModel, optimizer: keras.optimizers.Optimizer, parts: int = 1
 ) -> TrainStep:
     """Returns the training step: state and batch to the next state and the loss.
 
     Args:
-        model: Gives the logits.
+        model: What learns.
         optimizer: Built for the model.
         parts: Above 1 the batch's arrays are (parts, B, …): the gradient is summed part by part,
             so that only one part's activations are held at a time.
@@ -242,18 +243,18 @@ def make_train_step(
         non_trainable: list[Array],
         batch: Mapping[str, Array],
         weight: Array,
-    ) -> tuple[Array, list[Array]]:
-        logits, non_trainable = model.stateless_call(trainable, non_trainable, model_inputs(batch))
-        return token_losses(logits, batch).sum() / weight, non_trainable
+    ) -> Array:
+        with weights_of(model, trainable, non_trainable):
+            return model.summed_loss(*learned_from(batch)) / weight
 
-    gradient = jax.value_and_grad(loss_of, has_aux=True)
+    gradient = jax.value_and_grad(loss_of)
 
     def accumulate(
         state: TrainState, batch: Mapping[str, Array], weight: Array
     ) -> tuple[Array, list[Array]]:
         def add(sums: Any, part: Mapping[str, Array]) -> tuple[Any, None]:
-            (loss, _), gradients = gradient(state.trainable, state.non_trainable, part, weight)
-            return jax.tree.map(jnp.add, sums, (loss, gradients)), None
+            found = gradient(state.trainable, state.non_trainable, part, weight)
+            return jax.tree.map(jnp.add, sums, found), None
 
         zeros = (jnp.zeros(()), [jnp.zeros_like(one) for one in state.trainable])
         return jax.lax.scan(add, zeros, batch)[0]
@@ -261,40 +262,36 @@ def make_train_step(
     def train_step(state: TrainState, batch: Mapping[str, Array]) -> tuple[TrainState, Array]:
         weight = _total_weight(batch)
         if parts > 1:
-            non_trainable = state.non_trainable
             loss, gradients = accumulate(state, batch, weight)
         else:
-            (loss, non_trainable), gradients = gradient(
-                state.trainable, state.non_trainable, batch, weight
-            )
+            loss, gradients = gradient(state.trainable, state.non_trainable, batch, weight)
         trainable, slots = optimizer.stateless_apply(state.optimizer, gradients, state.trainable)
-        return TrainState(trainable, non_trainable, slots), loss
+        return TrainState(trainable, state.non_trainable, slots), loss
 
     return train_step
 
 
 def make_evaluate_step(
-    model: keras.Model,
+    model: LanguageModel,
 ) -> Callable[[list[Array], list[Array], Mapping[str, Array]], Array]:
     """Returns the validation step: weights and batch to three sums."""
 
     def evaluate_step(
         trainable: list[Array], non_trainable: list[Array], batch: Mapping[str, Array]
     ) -> Array:
-        logits, _ = model.stateless_call(trainable, non_trainable, model_inputs(batch))
-        right = (jnp.argmax(logits, axis=-1) == batch["labels"]).astype(jnp.float32)
-        weights = batch["label_weights"]
-        losses = token_losses(logits, batch)
-        return jnp.stack([losses.sum(), (right * weights).sum(), weights.sum()])
+        with weights_of(model, trainable, non_trainable):
+            sums = model.judge(*learned_from(batch))
+        return jnp.append(sums, batch["label_weights"].sum())
 
     return evaluate_step
 
 
-def token_losses(logits: Array, batch: Mapping[str, Array]) -> Array:
-    """Returns the weighted cross-entropy of each prediction in nats, float32 (B, K)."""
-    logits = logits.astype(jnp.float32)
-    chosen = jnp.take_along_axis(logits, batch["labels"][..., None], axis=-1)[..., 0]
-    return (jax.nn.logsumexp(logits, axis=-1) - chosen) * batch["label_weights"]
+def weights_of(
+    model: LanguageModel, trainable: list[Array], non_trainable: list[Array]
+) -> keras.StatelessScope:
+    """Returns a scope in which the model has other weights."""
+    variables = [*model.trainable_variables, *model.non_trainable_variables]
+    return keras.StatelessScope(zip(variables, [*trainable, *non_trainable], strict=True))
 
 
 def _total_weight(batch: Mapping[str, Array]) -> Array:

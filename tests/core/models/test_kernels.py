@@ -127,6 +127,69 @@ print(json.dumps({
 """
 
 
+PIECES = """
+import json
+import keras
+import numpy as np
+from keras import ops
+from core.models import kernels
+
+generator = np.random.default_rng(0)
+def random(dtype, *shape):
+    return ops.cast(generator.normal(0, 1, shape).astype(np.float32), dtype)
+
+labels = generator.integers(0, 23, (4, 7)).astype(np.int32)
+weights = generator.random((4, 7)).astype(np.float32)
+weights[1, 2:] = 0
+whole = kernels.LOGITS_AT_ONCE
+
+def compute(arguments):
+    bias = arguments[2] if len(arguments) == 3 else None
+    return kernels.summed_cross_entropy(*arguments[:2], bias, labels, weights)
+
+def with_gradients(arguments):
+    if keras.backend.backend() == "jax":
+        import jax
+        loss, found = jax.jit(jax.value_and_grad(compute))(arguments)
+    else:
+        import tensorflow as tf
+        @tf.function(autograph=False)
+        def run(*arguments):
+            with tf.GradientTape() as tape:
+                tape.watch(arguments)
+                loss = compute(arguments) / 3.0
+            return loss * 3.0, [3.0 * one for one in tape.gradient(loss, arguments)]
+        loss, found = run(*arguments)
+    found = [np.asarray(ops.cast(one, "float32")) for one in found]
+    judged = kernels.judge(*arguments[:2], None if len(arguments) < 3 else arguments[2],
+                           labels, weights)
+    return [float(loss), np.asarray(judged).tolist(), found]
+
+def compare(*arguments):
+    found = {}
+    for count, most in ((1, whole), (2, 4 * 4 * 23), (3, 4 * 3 * 23), (7, 1)):
+        kernels.LOGITS_AT_ONCE = most
+        assert kernels._count_pieces(*arguments[:2]) == count
+        found[count] = with_gradients(arguments)
+    loss, judged, gradients = found.pop(1)
+    assert judged[0] == loss or abs(judged[0] - loss) < 1e-4 * loss
+    apart = []
+    for other_loss, other_judged, others in found.values():
+        scale = [np.abs(one).max() for one in gradients]
+        apart.append([
+            abs(other_loss / loss - 1),
+            abs(np.array(other_judged) / np.array(judged) - 1).max(),
+            max(np.abs(a - b).max() / s for a, b, s in zip(gradients, others, scale)),
+        ])
+    return np.max(apart, axis=0).tolist()
+
+print(json.dumps({
+    f"{dtype}, {'bias' if bias else 'no bias'}": compare(
+        random(dtype, 4, 7, 8), random(dtype, 23, 8), *([random("float32", 23)] if bias else []))
+    for dtype in ("float32", "bfloat16") for bias in (True, False)
+}))
+"""
+
 # On a GPU the one kernel is cuDNN's, which is nowhere else; here XLA's own stands in for it.
 FUSED = """
 import json
@@ -202,6 +265,14 @@ def test_gradients_by_hand_are_right(engine: str) -> None:
     for name, (values, gradients) in run_on(engine, GRADIENTS).items():
         assert values < 2e-6, name
         assert gradients < 2e-5, name
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_logits_in_pieces_give_the_same_losses_and_gradients(engine: str) -> None:
+    for name, apart in run_on(engine, PIECES).items():
+        exact = name.startswith("float32")
+        assert max(apart[:2]) < (1e-5 if exact else 1e-3), name
+        assert apart[2] < (1e-5 if exact else 0.02), name
 
 
 def test_products_of_bfloat16_are_right_and_widen_no_weights_on_a_cpu() -> None:

@@ -302,6 +302,13 @@ def test_special_tokens_outside_the_vocabulary_are_refused() -> None:
          "global_rope_type"),
         ({"model_type": "modernbert", "rope_parameters": {"sliding_attention": {"type": "yarn"}}},
          "local_rope_type"),
+        ({"model_type": ["gpt2"]}, "model_type: roberta or bert"),
+        ({"model_type": "gpt2", "n_embd": None}, "n_embd: a whole number"),
+        ({"model_type": "modernbert", "rope_parameters": 3}, "rope_parameters: an object"),
+        ({"model_type": "modernbert", "rope_parameters": {"full_attention": 3}},
+         "full_attention: an object"),
+        ({"model_type": "modernbert", "rope_scaling": [2.0]}, "rope_scaling: an object"),
+        ({"model_type": "modernbert", "layer_types": 5}, "layer_types: a list"),
     ],
 )  # fmt: skip
 def test_what_a_family_cant_do_here_is_named(
@@ -309,8 +316,9 @@ def test_what_a_family_cant_do_here_is_named(
 ) -> None:
     path = tmp_path / "config.json"
     path.write_text(json.dumps(values))
-    with pytest.raises(ConfigError, match=named):
+    with pytest.raises(ConfigError, match=named) as caught:
         resolve(model_config_path=str(path))
+    assert str(path) in caught.value.problem and caught.value.received
 
 
 @pytest.mark.parametrize("family", ["gpt2", "bart"])

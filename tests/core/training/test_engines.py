@@ -20,6 +20,7 @@ import numpy as np
 from core.config import TrainConfig
 from core.errors import CheckpointError
 from core.models.architecture import Architecture
+from core.models.head import LanguageModel
 from core.models.registry import create_model
 from core.objectives.mlm import MaskedLanguageModel
 from core.training import optimizers, recipe
@@ -120,7 +121,7 @@ def refusals(engine):
             messages.append(str(error))
     return messages
 
-class Lookup(keras.Model):
+class Lookup(LanguageModel):
     def __init__(self):
         super().__init__()
         self.table = keras.layers.Embedding(7, 4, embeddings_initializer="ones", name="table")
@@ -128,8 +129,10 @@ class Lookup(keras.Model):
     def build(self, shape):
         self.table.build(shape)
         self.built = True
-    def call(self, inputs):
+    def states(self, inputs):
         return self.table(inputs["input_ids"])
+    def output_weights(self):
+        return keras.ops.eye(4), None
 
 def lookup():
     engine = engine_for(Lookup, config_of(
@@ -356,7 +359,7 @@ CROSS_ENTROPY = """
 import json
 import numpy as np
 import tensorflow as tf
-from core.training.engine_tensorflow import token_losses
+from core.models.kernels_tensorflow import cross_entropy
 
 generator = np.random.default_rng(0)
 labels = generator.integers(0, 50, (4, 6)).astype(np.int32)
@@ -366,7 +369,7 @@ for spread in (1.0, 300.0):
     logits = tf.constant(generator.normal(0, spread, (4, 6, 50)).astype(np.float32))
     with tf.GradientTape(persistent=True) as tape:
         tape.watch(logits)
-        ours = token_losses(logits, {"labels": labels, "label_weights": weights})
+        ours = cross_entropy(logits, labels) * weights
         theirs = tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits) * weights
         sums = tf.reduce_sum(ours), tf.reduce_sum(theirs)
     gradients = [tape.gradient(one, logits) for one in sums]

@@ -26,6 +26,9 @@ from core.training.optimizers import build_optimizer, create_optimizer
 
 values = json.loads(sys.argv[1])
 import os
+from core.models import kernels
+# Few enough that the logits of a device's two rows, 4 x 64 each, come in pieces.
+if values.pop("in_pieces", False): kernels.LOGITS_AT_ONCE = 300
 config = TrainConfig(
     preset="custom", num_train_steps=40, learning_rate=3e-3, weight_decay=0.1, warmup_steps=5,
     max_grad_norm=0.5, engine=os.environ["KERAS_BACKEND"], device="cpu", **values)
@@ -77,11 +80,14 @@ def _said(engine: str, **values: Any) -> dict[str, Any]:
 # TensorFlow traces the step once for each device: few are enough.
 ON_SEVERAL = [
     ("tensorflow", 4, {}),
+    ("tensorflow", 2, {"in_pieces": True}),
     ("tensorflow", 2, {"gradient_accumulation_steps": 2}),
     ("tensorflow", 2, {"optimizer": "muon"}),
     ("jax", 8, {}),
     ("jax", 8, {"gradient_accumulation_steps": 2}),
+    ("jax", 8, {"in_pieces": True}),
     ("jax", 8, {"sharding": "fsdp"}),
+    ("jax", 8, {"sharding": "fsdp", "in_pieces": True, "gradient_accumulation_steps": 2}),
     ("jax", 8, {"sharding": "fsdp", "remat": True, "gradient_accumulation_steps": 2}),
     ("jax", 8, {"sharding": "fsdp", "optimizer": "muon"}),
 ]
