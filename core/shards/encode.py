@@ -15,6 +15,7 @@ Batches can be encoded in several threads: Arrow, numpy and tokenizers let go of
 from __future__ import annotations
 
 import json
+from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -277,8 +278,9 @@ class Batcher:
 
 
 def _within(marks: Sequence[int], start: int, end: int) -> tuple[int, ...]:
-    """Returns the marks after `start` and up to `end`, counted from `start`."""
-    return tuple(mark - start for mark in marks if start < mark <= end)
+    """Returns those of ascending marks after `start` and up to `end`, counted from `start`."""
+    inside = marks[bisect_right(marks, start) : bisect_right(marks, end)]
+    return tuple(mark - start for mark in inside)
 
 
 def _sentences(part: Part, text: bytes) -> tuple[list[bytes], bytes]:

@@ -17,6 +17,7 @@ from hashlib import md5, sha256
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from core.config import fingerprint_of
 from core.errors import ConfigError, ShardError, StudioError
 from core.events import Reporter, RunStopped
 from core.shards.records import parse_file_name
@@ -24,7 +25,6 @@ from core.workspace import (
     MANIFEST_FILE,
     Manifest,
     Workspace,
-    fingerprint_of_files,
     hash_file,
     manifest_text,
     parse_manifest,
@@ -55,10 +55,13 @@ class StoredFile:
         bytes: Its size.
         md5: Its MD5 in hex, where the store tells; or a tag that looks like one. So a match proves
             the content, and a difference proves nothing.
+        version: What changes when the file is written anew, in the store's own words; empty where
+            it has none.
     """
 
     bytes: int
     md5: str = ""
+    version: str = ""
 
 
 class RemoteFolder:
@@ -258,9 +261,9 @@ def _fetch_bare(
             fix="check the address",
             field="shards",
         )
-    entries = {name: {"bytes": file.bytes, "sha256": file.md5} for name, file in wanted.items()}
+    states = {name: [file.bytes, file.md5, file.version] for name, file in wanted.items()}
     name = PurePosixPath(remote.address).name
-    folder = _cache_folder(cache, name, fingerprint_of_files(entries))
+    folder = _cache_folder(cache, name, fingerprint_of([remote.address, states]))
     folder.mkdir(parents=True, exist_ok=True)
     for file in _with_progress({name: file.bytes for name, file in wanted.items()}, reporter, name):
         _fetch_file(remote, folder, file, {"bytes": wanted[file].bytes})
@@ -353,6 +356,10 @@ def _write_synced(path: Path, data: bytes) -> None:
         draft.write_bytes(data)
 
 
+# What stores call the version of a file: Google, Amazon and Azure, the Hub, and folders.
+_VERSIONS = ("generation", "ETag", "etag", "blob_id", "mtime", "LastModified", "last_modified")
+
+
 def _stored_file(info: Mapping[str, Any]) -> StoredFile:
     """Reads what the stores call size and MD5: Google `md5Hash`, Amazon `ETag`."""
     checksum = ""
@@ -360,7 +367,8 @@ def _stored_file(info: Mapping[str, Any]) -> StoredFile:
         checksum = base64.b64decode(info["md5Hash"]).hex()
     elif len(tag := str(info.get("ETag", "")).strip('"')) == 32 and "-" not in tag:
         checksum = tag
-    return StoredFile(int(info["size"]), checksum)
+    version = next((str(info[key]) for key in _VERSIONS if info.get(key)), "")
+    return StoredFile(int(info["size"]), checksum, version)
 
 
 def _md5_of(path: Path) -> str:

@@ -20,7 +20,14 @@ import numpy.typing as npt
 
 from core.errors import ConfigError, HubError, TokenizerError
 from core.hub.pull import pull_tokenizer
-from core.tokenizer.roles import FILES, TOKENIZER_FILE, Roles, read_roles
+from core.tokenizer.roles import (
+    CONFIG_FILE,
+    FILES,
+    TOKENIZER_FILE,
+    Roles,
+    name_class_for_all,
+    read_roles,
+)
 from core.workspace import Workspace, expand_path
 
 if TYPE_CHECKING:
@@ -192,13 +199,14 @@ class StudioTokenizer:
         Args:
             folder: Is made where it isn't there.
             ends: Whether the copy puts the same tokens behind a text. One for a model that goes on
-                with a text mustn't, or pipelines would have it go on behind an end. Otherwise the
-                files are unchanged.
+                with a text mustn't, or pipelines would have it go on behind an end. Otherwise
+                `tokenizer.json` is unchanged.
         """
         folder.mkdir(parents=True, exist_ok=True)
         for name in FILES:
             if (self.path / name).is_file():
                 shutil.copyfile(self.path / name, folder / name)
+        name_class_for_all(folder / CONFIG_FILE)
         if not ends:
             self._write_without_end(folder / TOKENIZER_FILE)
 

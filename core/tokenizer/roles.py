@@ -17,6 +17,10 @@ CONFIG_FILE = "tokenizer_config.json"
 SPECIAL_TOKENS_FILE = "special_tokens_map.json"
 FILES = (TOKENIZER_FILE, CONFIG_FILE, SPECIAL_TOKENS_FILE)
 
+# What `tokenizer_config.json` names, so that transformers 4 and 5 both know it, and what 5 writes.
+_CLASS = "PreTrainedTokenizerFast"
+_NEWER_CLASS = "TokenizersBackend"
+
 _FIRST_TOKENS = ("cls_token", "bos_token")
 _LAST_TOKENS = ("sep_token", "eos_token")
 # Only where no file says so: names that can mean nothing else.
@@ -58,6 +62,13 @@ def parts_between(special_tokens: Sequence[str], text: str) -> list[str]:
     return re.split("|".join(map(re.escape, special_tokens)), text)
 
 
+def name_class_for_all(path: Path) -> None:
+    """Names the class in a `tokenizer_config.json` so that transformers 4 knows it, too."""
+    values = _read_json(path)
+    if values.get("tokenizer_class") == _NEWER_CLASS:
+        _write_json(path, {**values, "tokenizer_class": _CLASS})
+
+
 def write_files(folder: Path, backend: Tokenizer, roles: Roles) -> None:
     """Writes a tokenizer so that `AutoTokenizer.from_pretrained` of transformers 4 and 5 loads it.
 
@@ -76,7 +87,7 @@ def write_files(folder: Path, backend: Tokenizer, roles: Roles) -> None:
         **names,
         "clean_up_tokenization_spaces": False,  # it would change what is decoded
         "model_input_names": ["input_ids", "attention_mask"],
-        "tokenizer_class": "PreTrainedTokenizerFast",
+        "tokenizer_class": _CLASS,
     }
     by_text = {token["content"]: token for token in added.values()}
     special = {name: _special_entry(by_text[text]) for name, text in names.items()}

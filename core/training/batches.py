@@ -20,7 +20,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from core.errors import ShardError
+from core.errors import MissingDataError, ShardError
 
 Batch = dict[str, NDArray]
 
@@ -108,6 +108,8 @@ class TolerantRows:
         """Returns the rows with these numbers, int32 (n, row_length)."""
         try:
             return self._rows.take(indices)
+        except MissingDataError:  # That is no damage, and nothing to go on with.
+            raise
         except ShardError:
             return np.stack([self._take_one(int(index)) for index in indices])
 
@@ -118,6 +120,8 @@ class TolerantRows:
     def _take_one(self, index: int) -> NDArray[np.int32]:
         try:
             return self._rows.take(np.array([index]))[0]
+        except MissingDataError:
+            raise
         except ShardError as error:
             with self._telling:
                 if index not in self._damaged:

@@ -101,6 +101,7 @@ def open_inputs(
     reporter: Reporter | None = None,
     *,
     resumed: bool = False,
+    own: Path | None = None,
 ) -> TrainingInputs:
     """Opens what a run needs and refuses what doesn't fit together.
 
@@ -110,6 +111,8 @@ def open_inputs(
         reporter: Hears how far a download of remote shards is.
         resumed: Whether the run goes on with the numbers that it was started with, whichever
             family's they are.
+        own: A checkpoint that the run has saved itself. It says what the model is, whatever has
+            become of the one that the run began with.
 
     Raises:
         ConfigError: Something is missing or contradicts something else; `field` names the setting.
@@ -123,11 +126,11 @@ def open_inputs(
     tokenizer = _open_tokenizer(config, shards, workspace)
     _check_vocabulary(shards, tokenizer)
     _check_validation(shards)
-    checkpoint = (
-        find_model(config.checkpoint, workspace, field="checkpoint", reporter=reporter)
-        if config.checkpoint
-        else None
-    )
+    checkpoint = None
+    if config.checkpoint:
+        checkpoint = own or find_model(
+            config.checkpoint, workspace, field="checkpoint", reporter=reporter
+        )
     if config.evaluate_only and checkpoint is None:
         raise ConfigError(
             "There is nothing to evaluate",

@@ -13,7 +13,7 @@ import shutil
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -103,7 +103,9 @@ def train(config: TrainConfig, workspace: Workspace, reporter: Reporter | None =
     """
     reporter = reporter or Reporter()
     resumed = _is_resumed(reporter)
-    inputs = open_inputs(config, workspace, reporter, resumed=resumed)
+    inputs = open_inputs(
+        config, workspace, reporter, resumed=resumed, own=_own_checkpoint(reporter)
+    )
     config = settle_checkpoint(config, workspace)
     with _run_folder(workspace, reporter) as folder:
         if config.evaluate_only:
@@ -806,6 +808,19 @@ def _not_finite(what: str, step: int, value: float) -> LossNotFiniteError:
 def _is_resumed(reporter: Reporter) -> bool:
     """Tells whether a run has saved something before."""
     return reporter.folder is not None and (reporter.folder / CHECKPOINTS_FOLDER).is_dir()
+
+
+def _own_checkpoint(reporter: Reporter) -> Path | None:
+    """Returns the newest checkpoint of the run whose dimensions can be read."""
+    if not _is_resumed(reporter):
+        return None
+    assert reporter.folder is not None
+    saved = Checkpoints(reporter.folder / CHECKPOINTS_FOLDER)
+    for step in saved.steps():
+        with suppress(StudioError):
+            hf.read_architecture(saved.path(step))
+            return saved.path(step)
+    return None
 
 
 @contextmanager

@@ -206,6 +206,39 @@ def test_shards_without_a_manifest_are_fetched(
     assert len(shards.validation) == 0
 
 
+def test_rows_without_a_manifest_that_were_written_anew_are_fetched_anew(
+    config: ShardConfig, workspace: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from fsspec.implementations.memory import MemoryFileSystem
+
+    find, versions = MemoryFileSystem.find, {"mine": "1", "theirs": "1"}
+
+    def with_versions(self: MemoryFileSystem, path: str, **options: Any) -> dict[str, Any]:
+        return {
+            name: {**info, "blob_id": versions[name.split("/")[1]]}
+            for name, info in find(self, path, **options).items()
+        }
+
+    monkeypatch.setattr(MemoryFileSystem, "find", with_versions)
+    artifact = build(config.model_copy(update={"record_format": "int64"}), workspace)
+    (path,) = (artifact.path / "train").glob("*-0-*")
+    first = path.read_bytes()
+    other = first[::-1]  # As long, and that is all that a store without versions would tell.
+    store = MemoryFileSystem()
+    for owner, content in (("mine", first), ("theirs", other)):
+        store.pipe(f"/{owner}/rows/train/{path.name}", content)
+
+    def fetched(owner: str) -> bytes:
+        folder = fetch_shards(f"memory://{owner}/rows", workspace, Reporter())
+        return (folder / "train" / path.name).read_bytes()
+
+    assert (fetched("mine"), fetched("theirs")) == (first, other)
+    store.pipe(f"/mine/rows/train/{path.name}", other)
+    assert fetched("mine") == first  # The store says that it is the same.
+    versions["mine"] = "2"
+    assert fetched("mine") == other
+
+
 def test_a_place_without_shards_is_named(bucket: BucketServer, workspace: Workspace) -> None:
     with pytest.raises(ConfigError, match="There are no shards at gs://bucket/nothing"):
         open_shards("gs://bucket/nothing", workspace)

@@ -162,6 +162,21 @@ def test_a_copy_for_going_on_with_a_text_ends_none(
     assert load(str(tmp_path / "bare")).fingerprint == bare.fingerprint
 
 
+def test_a_copy_names_the_class_that_every_transformers_knows(
+    tmp_path: Path, uni: StudioTokenizer
+) -> None:
+    newer = tmp_path / "newer"
+    uni.copy_to(newer)
+    config = newer / "tokenizer_config.json"
+    known = json.loads(config.read_text())
+    config.write_text(json.dumps({**known, "tokenizer_class": "TokenizersBackend"}))
+    load(str(newer)).copy_to(tmp_path / "copy")
+    assert json.loads((tmp_path / "copy" / config.name).read_text()) == known
+    config.write_text(json.dumps({**known, "tokenizer_class": "BertTokenizerFast"}))
+    load(str(newer)).copy_to(tmp_path / "other")
+    assert (tmp_path / "other" / config.name).read_text() == config.read_text()
+
+
 def tokenizer_with(folder: Path, *special_tokens: str) -> StudioTokenizer:
     vocabulary = {text: number for number, text in enumerate(("a", *special_tokens))}
     Tokenizer(models.WordLevel(vocabulary, unk_token="a")).save(str(folder / "tokenizer.json"))

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from core.errors import ShardError
+from core.errors import MissingDataError, ShardError
 from core.events import Reporter
 from core.objectives.clm import CausalLanguageModel
 from core.objectives.denoising import Denoising
@@ -141,6 +141,16 @@ def test_nothing_is_predicted_of_a_damaged_row(objective: Objective) -> None:
     assert counts.tolist() == (~is_damaged).tolist()
     validated = EvalBatches(rows, objective, batch_size=4)(0)["label_weights"]
     assert validated.any(axis=1).tolist() == [True, True, True, False]
+
+
+def test_a_file_that_is_gone_is_no_damage() -> None:
+    class Gone(Damaged):
+        def take(self, indices: Any) -> Any:
+            raise MissingDataError("the disk is gone")
+
+    rows = TolerantRows(Gone(), 99, lambda *_: pytest.fail("it can't be gone on from"))
+    with pytest.raises(MissingDataError, match="the disk is gone"):
+        rows.take(np.array([0, 1]))
 
 
 @pytest.mark.parametrize("indices", [[0, 1], [5]])

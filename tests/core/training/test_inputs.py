@@ -127,6 +127,19 @@ def test_a_model_of_another_family_is_refused(workspace: Workspace, tmp_path: Pa
         assert resumed.architecture.model_type == "gpt2"
 
 
+def test_a_run_that_goes_on_needs_what_it_began_with_no_more(
+    workspace: Workspace, tmp_path: Path
+) -> None:
+    tokenizer = load("words", workspace)
+    saved = write_checkpoint(tmp_path / "saved", tokenizer)
+    config = TrainConfig(preset="custom", shards="rows", checkpoint="deleted")
+    with pytest.raises(ConfigError, match="There is no model called 'deleted'"):
+        open_inputs(config, workspace, resumed=True)
+    inputs = open_inputs(config, workspace, resumed=True, own=saved)
+    assert inputs.checkpoint == saved
+    assert inputs.architecture == opened(workspace, saved).architecture
+
+
 def test_dimensions_beside_a_checkpoint_are_refused(workspace: Workspace, tmp_path: Path) -> None:
     tokenizer = load("words", workspace)
     checkpoint = write_checkpoint(tmp_path / "mini", tokenizer)
