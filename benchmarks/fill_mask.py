@@ -3,9 +3,10 @@
 A checkpoint of RoBERTa with random weights and a real tokenizer is asked about sentences of 8 to 40
 words with a mask: one after the other, and by 32 callers at a time, each in a thread of its own.
 Ours is `core.fill_mask`, as the Playground's process calls it; it computes together what comes
-together. The pipeline has scaled-dot-product attention. Both are warmed up with the same texts, and
-must give the same best tokens. With `--dtype auto`, as the Playground asks, the pipeline is as it
-comes: in float32.
+together. The pipeline has scaled-dot-product attention. Where many call it, each may call it when
+it likes, or one at a time, since threads that all compute get in each other's way: what counts is
+the faster. Both sides are warmed up with the same texts, and must give the same best tokens. With
+`--dtype auto`, as the Playground asks, the pipeline is as it comes: in float32.
 
     python -m benchmarks.fill_mask [--sizes mini base] [--rounds 5]
 """
@@ -17,8 +18,9 @@ import json
 import os
 import random
 import sys
+import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from statistics import median
@@ -28,6 +30,7 @@ from benchmarks.corpora import LENGTH, prepare_corpus
 from benchmarks.sides import (
     Answer,
     Prepare,
+    Side,
     add_side_arguments,
     answer_if_asked,
     ask_in_turn,
@@ -69,17 +72,24 @@ def measure(folder: Path, size: str, rounds: int, dtype: str = "float32") -> dic
         alike = {name: side.ask("tokens") for name, side in sides.items()}
         if dtype == "float32" and alike["ours"] != alike["torch"]:
             sys.exit(f"{size}: the sides give different tokens")
-        for question, better in (("latency", min), ("throughput", max)):
-            ask_in_turn(sides, question, 1)
-            found = {n: median(all) for n, all in ask_in_turn(sides, question, rounds).items()}
-            ratio = found["torch"] / found["ours"]
-            figures[question] = {**found, "ratio": ratio if better is min else 1 / ratio}
+        found = medians(sides, "latency", rounds)
+        figures["latency"] = {**found, "ratio": found["torch"] / found["ours"]}
+        found = medians(sides, "throughput", rounds)
+        in_turn = medians({"torch": sides["torch"]}, "throughput, one at a time", rounds)
+        found["torch"] = max(found["torch"], in_turn["torch"])
+        figures["throughput"] = {**found, "ratio": found["ours"] / found["torch"]}
     latency, throughput = figures["latency"], figures["throughput"]
     print(f"  one caller: {latency['ours'] * 1e3:.1f} ms, PyTorch {latency['torch'] * 1e3:.1f} "
           f"ms, ratio {latency['ratio']:.2f}; {CALLERS} callers: {throughput['ours']:.0f} and "
           f"{throughput['torch']:.0f} answers/s, ratio {throughput['ratio']:.2f}",
           flush=True)  # fmt: skip
     return figures
+
+
+def medians(sides: Mapping[str, Side], question: str, rounds: int) -> dict[str, float]:
+    """Asks the sides in turn, after a first time that doesn't count."""
+    ask_in_turn(sides, question, 1)
+    return {name: median(all) for name, all in ask_in_turn(sides, question, rounds).items()}
 
 
 def write_model(folder: Path, target: Path, size: str) -> str:
@@ -131,13 +141,24 @@ def answering(load: Callable[[str, str], Fill]) -> Prepare:
         def latency() -> float:
             return median(seconds_of(fill, text) for text in texts[:SINGLE_TEXTS])
 
-        def throughput() -> float:
+        def throughput(fill: Fill = fill) -> float:
             began = time.perf_counter()
             parts = [texts[number::CALLERS] for number in range(CALLERS)]
             list(callers.map(lambda part: fill_all(fill, part), parts))
             return len(texts) / (time.perf_counter() - began)
 
-        questions = {"tokens": tokens, "latency": latency, "throughput": throughput}
+        taking_turns = threading.Lock()
+
+        def fill_alone(text: str) -> list[dict[str, Any]]:
+            with taking_turns:
+                return fill(text)
+
+        questions: dict[str, Callable[[], Any]] = {
+            "tokens": tokens,
+            "latency": latency,
+            "throughput": throughput,
+            "throughput, one at a time": lambda: throughput(fill_alone),
+        }
         return lambda question: questions[question]()
 
     return prepare

@@ -1,8 +1,9 @@
 """How each cost grows: the corpus ten times as large, the model, the rows four times as long.
 
-Tokenizer and shards: the shell's commands on a tenth of the installed documentation and on all of
-it, with the most memory that a process of theirs had. Training: steps of RoBERTa with the same
-number of tokens each, 32 rows of 128 or 8 of 512, in float32 and without dropout.
+Tokenizer and shards: the stages as a script calls them, on a tenth of the installed documentation
+and on all of it, each in a process of its own, with the most memory that it had. Training: steps of
+RoBERTa with the same number of tokens each, 32 rows of 128 or 8 of 512, in float32 and without
+dropout; parameters are counted without those of words and positions.
 
     python -m benchmarks.growth [--sizes mini base] [--rounds 3]
 """
@@ -11,7 +12,7 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
+import resource
 import subprocess
 import sys
 import tempfile
@@ -26,13 +27,20 @@ from benchmarks.sides import ask_in_turn, describe_machine, open_sides
 from benchmarks.throughput import Shapes
 
 TENTHS = (1, 10)
+STAGES = ("tokenizer", "shards")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--sizes", nargs=2, default=["mini", "base"])
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--stage", choices=STAGES, help=argparse.SUPPRESS)
+    parser.add_argument("--folder", type=Path, help=argparse.SUPPRESS)
+    parser.add_argument("--tenths", type=int, help=argparse.SUPPRESS)
     options = parser.parse_args()
+    if options.stage:
+        print(json.dumps(run_stage(options.stage, options.folder, options.tenths)))
+        return
     print(describe_machine(), flush=True)
     print(json.dumps({"corpus": grow_corpus(), "model": grow_model(options.sizes, options.rounds)}))
 
@@ -49,33 +57,52 @@ def grow_corpus() -> list[dict[str, Any]]:
         corpus = open_corpus(CorpusConfig(source="docs"), Workspace(folder))
         lines = [json.dumps({"text": text}) + "\n" for _, text in corpus.labelled_documents()]
         for tenths in TENTHS:
-            file, label = folder / f"{tenths}.jsonl", f"tenths-{tenths}"
+            file = text_file(folder, tenths)
             file.write_text("".join(lines[: len(lines) * tenths // 10]), encoding="utf-8")
-            read = ["--source", "files", "--path", str(file), "--validation-percent", "5"]
             row: dict[str, Any] = {"megabytes": file.stat().st_size / 1e6}
-            for stage, more in (
-                ("tokenizer", ["--vocab-size", str(VOCAB_SIZE)]),
-                ("shards", ["--tokenizer", label, "--max-seq-length", str(LENGTH)]),
-            ):
-                command = [stage, "--name", label, "--preset", "custom", *more, *read]
-                row[stage] = timed(folder, *command)
+            for stage in STAGES:
+                command = [sys.executable, "-m", "benchmarks.growth", "--stage", stage]
+                command += ["--folder", str(folder), "--tenths", str(tenths)]
+                done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
+                row[stage] = json.loads(done.stdout.splitlines()[-1])
             found.append(row)
             print(f"  {row}", flush=True)
     return found
 
 
-def timed(folder: Path, *arguments: str) -> dict[str, float]:
-    """Runs a command of the shell and returns its seconds, and its largest process's megabytes."""
-    command = [sys.executable, "-m", "core", *arguments, "--workspace", str(folder)]
+def text_file(folder: Path, tenths: int) -> Path:
+    """Returns where so much of the text lies."""
+    return folder / f"{tenths}.jsonl"
+
+
+def run_stage(stage: str, folder: Path, tenths: int) -> dict[str, float]:
+    """Runs a stage in this process and returns its seconds, and the process's most megabytes."""
+    from core import build_shards, train_tokenizer
+    from core.config import CorpusConfig, ShardConfig, TokenizerConfig
+    from core.workspace import Workspace
+
+    corpus = CorpusConfig(
+        source="files", path=str(text_file(folder, tenths)), validation_percent=5.0
+    )
+    workspace, name = Workspace(folder), f"tenths-{tenths}"
     began = time.perf_counter()
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
-    assert process.stderr is not None
-    said = process.stderr.read()
-    _, status, usage = os.wait4(process.pid, 0)
-    if status:
-        sys.exit(said.decode()[-4000:])
-    # Kilobytes on Linux.
-    return {"seconds": time.perf_counter() - began, "peak_megabytes": usage.ru_maxrss / 1e3}
+    if stage == "tokenizer":
+        train_tokenizer(TokenizerConfig(name=name, corpus=corpus, vocab_size=VOCAB_SIZE), workspace)
+    else:
+        build_shards(
+            ShardConfig(name=name, corpus=corpus, tokenizer=name, max_seq_length=LENGTH), workspace
+        )
+    return {"seconds": time.perf_counter() - began, "peak_megabytes": peak_megabytes()}
+
+
+def peak_megabytes() -> float:
+    """Returns the most memory that this process has had."""
+    status = Path("/proc/self/status")
+    if status.is_file():
+        # Not `ru_maxrss`, in which Linux also counts what the process had before its own program.
+        line = next(one for one in status.read_text().splitlines() if one.startswith("VmHWM"))
+        return int(line.split()[1]) / 1e3
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6
 
 
 def grow_model(sizes: list[str], rounds: int) -> list[dict[str, Any]]:
@@ -89,10 +116,23 @@ def grow_model(sizes: list[str], rounds: int) -> list[dict[str, Any]]:
             with open_sides("benchmarks.throughput", ["ours"], vars(shapes)) as sides:
                 ask_in_turn(sides, 2, 1)
                 speeds = ask_in_turn(sides, 2 if size == sizes[-1] else 6, rounds)["ours"]
-            row = {"size": size, "length": length, "tokens_per_second": median(speeds)}
+            row = {
+                "size": size,
+                "parameters": body_parameters(size),
+                "length": length,
+                "tokens_per_second": median(speeds),
+            }
             found.append(row)
             print(f"  {row}", flush=True)
     return found
+
+
+def body_parameters(size: str) -> int:
+    """Returns about how many parameters the layers have: 12 squares of the width each."""
+    from core.models.registry import SIZES
+
+    layers, width = SIZES[size]  # type: ignore[index]
+    return 12 * layers * width**2
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import re
@@ -13,7 +14,9 @@ from pathlib import Path
 
 import pytest
 
+import benchmarks.__main__ as runner
 from benchmarks.__main__ import FOUND, RESULTS, SECTIONS, describe_times, render, table
+from benchmarks.growth import STAGES, text_file
 from benchmarks.start import PARTS, parts_of
 from benchmarks.time_to_loss import watch_gpu
 
@@ -110,6 +113,58 @@ def test_the_results_have_a_section_for_what_was_measured() -> None:
     assert SECTIONS["growth"][0] not in text
 
 
+def test_a_benchmark_that_fails_leaves_the_others_their_results(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(options: argparse.Namespace) -> str:
+        raise runner.BenchmarkError("it ended with exit code 3")
+
+    monkeypatch.setattr(runner, "FOUND", tmp_path / "found.json")
+    monkeypatch.setattr(runner, "RESULTS", tmp_path / "found.md")
+    sections = {"start": ("Start", fail, ()), "growth": ("Growth", lambda options: "fine", ())}
+    monkeypatch.setattr(runner, "SECTIONS", sections)
+    monkeypatch.setattr(sys, "argv", ["benchmarks", "--folder", str(tmp_path / "folder")])
+    with pytest.raises(SystemExit, match="Not measured: start"):
+        runner.main()
+    assert "### Growth\n\nfine" in (tmp_path / "found.md").read_text()
+
+
+def test_peers_that_arent_installed_are_named_before_hours_go_by(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    section = ("Start", lambda options: "", ("no_such_peer",))
+    monkeypatch.setattr(runner, "SECTIONS", {"start": section})
+    monkeypatch.setattr(sys, "argv", ["benchmarks"])
+    with pytest.raises(SystemExit):
+        runner.main()
+    assert "the peers need no_such_peer: pip install -r" in capsys.readouterr().err
+
+
+@pytest.mark.long
+def test_a_stage_is_measured_in_a_process_of_its_own(tmp_path: Path) -> None:
+    lines = [json.dumps({"text": f"A text about the number {number}."}) for number in range(400)]
+    text_file(tmp_path, 1).write_text("\n".join(lines), encoding="utf-8")
+    found = {
+        stage: json.loads(
+            _run("benchmarks.growth", "--stage", stage, "--folder", str(tmp_path), "--tenths", "1")
+        )
+        for stage in STAGES
+    }
+    assert all(one["seconds"] > 0 for one in found.values())
+    # More than an interpreter has, and less than one with an engine in it.
+    assert all(20 < one["peak_megabytes"] < 400 for one in found.values())
+
+
+@pytest.mark.long
+def test_a_tokenizer_is_trained_beside_its_peer() -> None:
+    pytest.importorskip("sentencepiece", reason="needs SentencePiece: pip install sentencepiece")
+    asked = ["--vocab-size", "400", "--texts", "300", "--rounds", "1"]
+    found = json.loads(_run("benchmarks.tokenizer", *asked).splitlines()[-1])
+    ours, theirs = found["tokens"]["ours"], found["tokens"]["sentencepiece"]
+    assert ours == pytest.approx(theirs, rel=0.1)
+    assert min(found["seconds"].values()) > 0
+
+
 def test_the_committed_results_are_rendered_from_the_committed_figures() -> None:
     found = json.loads(FOUND.read_text(encoding="utf-8"))
     assert render(found) == RESULTS.read_text(encoding="utf-8")
@@ -133,10 +188,10 @@ def test_the_seconds_to_the_first_step_are_shared_out() -> None:
 def test_the_times_to_a_loss_say_what_ran_and_who_never_came_to_its_rate() -> None:
     curves = [("flax", 6.7, 1000), ("adamw 1e-3", 6.4, 1000), ("fast, 1/8 of the time", 6.2, 180)]
     row = {"peer": "(a) flax: flax", "target": 6.7, "counts": True, "baseline": 6.9,
-           "allowed_seconds": 112.5, "seconds": 45.0, "share": 0.05}  # fmt: skip
+           "allowed_seconds": 112.5, "allowed": 60.0, "seconds": 45.0}  # fmt: skip
     found = {
         "docs": {
-            "rows": [row, {**row, "seconds": float("inf"), "share": float("inf")}],
+            "rows": [row, {**row, "allowed": float("inf")}],
             "curves": [
                 {"name": name, "seconds": [1.0, 900.0], "losses": [9.0, loss], "steps": steps}
                 for name, loss, steps in curves
@@ -144,8 +199,9 @@ def test_the_times_to_a_loss_say_what_ran_and_who_never_came_to_its_rate() -> No
         }
     }
     text = describe_times(found, 15.0)
-    assert "| docs | (a) flax: flax | 6.700 | 6.900 | 45 s | 1/20.0 | 1/8 |" in text
-    assert "| docs | (a) flax: flax | 6.700 | 6.900 | not reached |  | 1/8 |" in text
+    first = "| docs | (a) flax: flax | 6.700 | 6.900 | 1/8 |"
+    assert f"{first} 60 s | 1/15.0 | 45 s | 1/20.0 |" in text
+    assert f"{first} not reached |  | 45 s | 1/20.0 |" in text
     assert "| docs | adamw 1e-3 | 1,000 | 900 s | 6.400 |" in text
     assert text.count("warm-up") == 1
     assert "flax did 1,000 steps, and its published warm-up takes 1,000" in text
