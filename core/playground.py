@@ -35,6 +35,7 @@ from pathlib import Path
 from typing import Any
 
 import core.errors
+from core.cores import thread_settings
 from core.errors import ConfigError, RunError, StudioError
 from core.inference import (
     Dtype,
@@ -469,7 +470,8 @@ def _new_socket_path() -> Path:
 def _environment(kept: Callable[[Mapping[str, str]], dict[str, str]]) -> dict[str, str]:
     """Returns what is kept of this process's environment, in which `core` can be imported."""
     paths = [str(_ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
-    return {**kept(os.environ), "PYTHONPATH": os.pathsep.join(paths), "PYTHONUNBUFFERED": "1"}
+    own = {"PYTHONPATH": os.pathsep.join(paths), "PYTHONUNBUFFERED": "1"}
+    return {**thread_settings(), **kept(os.environ), **own}
 
 
 def _parse(line: bytes) -> dict[str, Any]:

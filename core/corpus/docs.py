@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from core.config import fingerprint_of
+from core.cores import usable_cores
 from core.corpus.holdout import document_hash
 from core.errors import CorpusError
 from core.events import Reporter
@@ -151,7 +152,7 @@ def _extract(files: Sequence[Path], reporter: Reporter) -> list[str]:
         The distinct texts, ordered by hash: the same on every machine, packages mixed.
     """
     answers: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
-    count = max(1, min(_cores(), len(files)))
+    count = max(1, min(usable_cores(), len(files)))
     workers = [_start_worker(files[number::count], answers) for number in range(count)]
     texts: set[str] = set()
     done, running = 0, count
@@ -215,10 +216,6 @@ def _converse(
         pass  # it was killed; the count of answers tells
     finally:
         answers.put(None)
-
-
-def _cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _write_documents(path: Path, texts: Sequence[str]) -> None:

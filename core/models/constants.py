@@ -6,6 +6,10 @@ from __future__ import annotations
 # spreads the rows only.
 SPREAD_AXIS = "fsdp"
 
+# On one device: 256 MiB, and as much again for the softmax and for the gradient. Fewer are slower:
+# each piece costs a pass over the gradient of the table.
+LOGITS_AT_ONCE = 1 << 26
+
 # Of the GELU: Φ(x) = (1 + erf(x √½)) / 2, and Φ'(x) = exp(-x²/2) / √(2π).
 SQRT_HALF = 0.7071067811865476
 INVERSE_SQRT_2_PI = 0.3989422804014327

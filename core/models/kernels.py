@@ -15,11 +15,9 @@ from typing import Any
 import keras
 from keras import ops
 
-Tensor = Any
+from core.models.constants import LOGITS_AT_ONCE
 
-# On one device: 256 MiB, and as much again for the softmax and for the gradient. Fewer are slower:
-# each piece costs a pass over the gradient of the table.
-LOGITS_AT_ONCE = 1 << 26
+Tensor = Any
 
 engine: Any = import_module(f"core.models.kernels_{keras.config.backend()}")
 

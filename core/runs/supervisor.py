@@ -14,6 +14,7 @@ import time
 from pathlib import Path
 from types import FrameType
 
+from core.cores import thread_settings
 from core.events import read_stop
 from core.runs.folder import RunFolder
 from core.runs.process import ProcessIdentity
@@ -29,7 +30,7 @@ def main(arguments: list[str] | None = None) -> int:
     child = subprocess.Popen(
         [sys.executable, "-m", "core.runs.execute", str(folder.path)],
         stdin=subprocess.DEVNULL,
-        env={**os.environ, **folder.read_record().environment},
+        env={**thread_settings(), **os.environ, **folder.read_record().environment},
     )
     _pass_on_sigterm(child)
     try:

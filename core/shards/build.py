@@ -12,7 +12,6 @@ nothing) and manifest.json.
 
 from __future__ import annotations
 
-import os
 import re
 import time
 from collections import deque
@@ -26,6 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from core.config import ShardConfig
+from core.cores import usable_cores
 from core.corpus import Corpus, open_corpus
 from core.errors import ShardError
 from core.events import Reporter
@@ -299,7 +299,7 @@ def _encode_ahead(
     batches: Iterable[tuple[str, list[Part]]], encoder: DocumentEncoder
 ) -> Iterator[tuple[str, NDArray]]:
     """Yields the tokens of batches in order, while the next ones are being encoded."""
-    workers = min(_MOST_WORKERS, _cores())
+    workers = min(_MOST_WORKERS, usable_cores())
     waiting: deque[tuple[str, Future[NDArray]]] = deque()
     with ThreadPoolExecutor(workers, thread_name_prefix="encode") as pool:
         try:
@@ -313,12 +313,6 @@ def _encode_ahead(
                 yield done_split, tokens.result()
         finally:
             pool.shutdown(cancel_futures=True)
-
-
-def _cores() -> int:
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 def _check_rows(split: str, packer: Packer) -> None:

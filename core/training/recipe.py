@@ -15,6 +15,7 @@ import numpy as np
 from core.config import TrainConfig
 from core.errors import ConfigError
 from core.models.architecture import Architecture
+from core.models.constants import LOGITS_AT_ONCE
 
 # Validation is always measured at BERT's 15 %, so that runs can be compared.
 EVAL_MLM_PROBABILITY = 0.15
@@ -349,7 +350,7 @@ def estimate_memory_bytes(
             config.mlm_probability, row_length
         )
     # Logits, their gradient, and the softmax between them, in float32.
-    logits = predictions * architecture.vocab_size * 4 * 3
+    logits = min(predictions * architecture.vocab_size, LOGITS_AT_ONCE) * 4 * 3
     return parameters * _BYTES_PER_PARAMETER + layers + logits
 
 

@@ -1,0 +1,90 @@
+"""A container's share of its machine counts."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from core import cores
+from core.cores import allowed_cores, thread_settings, usable_cores
+from tests.engines import ENGINES
+
+_COUNT_THREADS = """
+import os
+import keras
+keras.ops.matmul(keras.ops.ones((512, 512)), keras.ops.ones((512, 512)))
+print(len(os.listdir("/proc/self/task")))
+"""
+
+QUOTAS = {
+    "no limit": ({}, 16),
+    "no limit, said": ({"sys/fs/cgroup/cpu.max": "max 100000\n"}, 16),
+    "two cores": ({"sys/fs/cgroup/cpu.max": "200000 100000\n"}, 2),
+    "a part of one": ({"sys/fs/cgroup/cpu.max": "20000 100000\n"}, 1),
+    "more than there are": ({"sys/fs/cgroup/cpu.max": "6400000 100000\n"}, 16),
+    "its own group": ({"sys/fs/cgroup/box/one/cpu.max": "350000 100000\n"}, 4),
+    "the group around": (
+        {
+            "sys/fs/cgroup/box/one/cpu.max": "max 100000\n",
+            "sys/fs/cgroup/box/cpu.max": "300000 100000\n",
+        },
+        3,
+    ),
+    "version 1": (
+        {
+            "sys/fs/cgroup/cpu/box/one/cpu.cfs_quota_us": "250000\n",
+            "sys/fs/cgroup/cpu/box/one/cpu.cfs_period_us": "50000\n",
+        },
+        5,
+    ),
+    "version 1, no limit": (
+        {
+            "sys/fs/cgroup/cpu/cpu.cfs_quota_us": "-1\n",
+            "sys/fs/cgroup/cpu/cpu.cfs_period_us": "100000\n",
+        },
+        16,
+    ),
+    "not to be read": ({"sys/fs/cgroup/cpu.max": "?\n"}, 16),
+}
+
+
+@pytest.mark.parametrize("case", QUOTAS)
+def test_a_containers_share_is_what_can_be_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, case: str
+) -> None:
+    files, expected = QUOTAS[case]
+    groups = {"proc/self/cgroup": "3:cpuset:/\n1:cpu,cpuacct:/box/one\n0::/box/one\n"}
+    for name, content in {**groups, **files}.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(content)
+    monkeypatch.setattr(cores, "allowed_cores", lambda: 16)
+    assert usable_cores(tmp_path) == expected
+    said = set(thread_settings(tmp_path).values())
+    assert said == (set() if expected == 16 else {str(expected)})
+
+
+def test_where_nothing_is_said_all_cores_are_used(tmp_path: Path) -> None:
+    assert usable_cores(tmp_path) == allowed_cores() > 0
+    assert thread_settings(tmp_path) == {}
+
+
+@pytest.mark.slow(2)
+@pytest.mark.skipif(sys.platform != "linux", reason="threads are counted in /proc")
+@pytest.mark.parametrize("engine", ENGINES)
+def test_engines_have_as_many_threads_as_they_are_told(engine: str) -> None:
+    found = []
+    for threads in (2, 40):
+        settings = dict.fromkeys(cores._VARIABLES, str(threads))
+        done = subprocess.run(
+            [sys.executable, "-c", _COUNT_THREADS],
+            env={**os.environ, **settings, "KERAS_BACKEND": engine},
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        found.append(int(done.stdout.split()[-1]))
+    assert found[1] >= found[0] + 20
