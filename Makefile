@@ -7,15 +7,17 @@ PORT = 7860
 # Where it is empty, STUDIO_HOME or ./workspace is taken.
 WORKSPACE =
 IN_WORKSPACE = $(if $(WORKSPACE),--workspace "$(WORKSPACE)")
+# More for app.py, as in make run ARGS="--allow FOLDER".
+ARGS =
 # A file's tests stay together, for they share what they have trained; slow files go first.
 PYTEST := $(PYTHON) -m pytest -n logical --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 PIP_INSTALL := $(PYTHON) -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: run quickstart test test-all lint format audit benchmark setup setup-dev clean
+.PHONY: run quickstart test test-all lint format audit benchmark setup setup-dev help clean
 .DEFAULT_GOAL := run
 
 run: setup ## start the page; with an empty workspace, the quickstart too
-	$(PYTHON) app.py --host $(HOST) --port $(PORT) $(IN_WORKSPACE) --quickstart
+	$(PYTHON) app.py --host $(HOST) --port $(PORT) $(IN_WORKSPACE) --quickstart $(ARGS)
 
 quickstart: setup ## the same without the page
 	$(PYTHON) -m core quickstart $(IN_WORKSPACE)
@@ -31,18 +33,18 @@ lint: setup-dev ## style and types
 	$(PYTHON) -m ruff check .
 	$(PYTHON) -m mypy
 
-format: setup-dev
+format: setup-dev ## what of the style can be mended by itself
 	$(PYTHON) -m ruff format .
 	$(PYTHON) -m ruff check --fix .
 
-benchmark: setup-dev ## everything beside its peers, to benchmarks/results.md; hours (needs: pip install torch)
+benchmark: setup-dev ## everything beside its peers, for hours; needs requirements-benchmark.txt
 	$(PYTHON) -m benchmarks $(if $(TEXT),--text $(TEXT))
 
-audit: setup-dev ## known vulnerabilities in what is installed; exit code 3 where nothing could be checked
+audit: setup-dev ## known vulnerabilities in what is installed; exit code 3 where nothing was checked
 	$(PYTHON) .ci/audit.py
 
-setup: $(VENV)/installed
-setup-dev: $(VENV)/installed-dev
+setup: $(VENV)/installed ## the environment alone, in .venv
+setup-dev: $(VENV)/installed-dev ## the same with what the tests need
 
 $(VENV)/bin/python:
 	@python=$$(sh .ci/find-python) && echo "Making $(VENV) with $$python" && $$python -m venv $(VENV)
@@ -55,6 +57,9 @@ $(VENV)/installed: requirements.txt constraints.txt | $(VENV)/bin/python
 $(VENV)/installed-dev: requirements-dev.txt $(VENV)/installed
 	$(PIP_INSTALL) -r requirements-dev.txt
 	@touch $@
+
+help: ## this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 clean: ## remove the environment; the workspace stays
 	rm -rf $(VENV)

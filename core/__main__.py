@@ -51,6 +51,8 @@ _TOKEN_VARIABLE = "HF_TOKEN"
 _RIVALS = {"warmup_ratio": "warmup_steps", "num_train_epochs": "num_train_steps"}
 # 500.000 is five hundred to some, and 500,000 to others.
 _DOTTED = re.compile(r"\d+(\.\d+)+")
+# Fields that take patterns, which shells expand unless they are in quotes, and their flags.
+_PATTERNS = {"path": "--path", "validation_path": "--validation-path"}
 # Stages whose results are more than figures.
 _REPORTING_STAGES = ("preflight", "push")
 
@@ -80,7 +82,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def build_parser() -> argparse.ArgumentParser:
     """Builds the whole command line."""
     common = _common_options()
-    parser = argparse.ArgumentParser(
+    parser = _Parser(
         prog="python -m core",
         description="Train a language model from scratch: tokenizer, shards, training, fill-mask.",
         parents=[common],
@@ -602,18 +604,28 @@ def _add_suggest(commands: Any, common: argparse.ArgumentParser) -> None:
 
 def _hours(text: str) -> float:
     """Returns a number of hours, which may be written like 0.5."""
-    number = float(text)
+    number = _number(text)
     if not 0 < number < math.inf:
-        raise argparse.ArgumentTypeError(f"a number above 0 is expected, not {text}")
+        wanted = "a number above 0, such as 0.5"
+        raise argparse.ArgumentTypeError(f"{wanted}, is expected, not {text}")
     return number
 
 
 def _count(text: str) -> int:
     """Returns a whole number that may be written like 5e8."""
-    number = math.nan if _DOTTED.fullmatch(text) else float(text)
+    number = math.nan if _DOTTED.fullmatch(text) else _number(text)
     if not 1 <= number < math.inf or number != int(number):
-        raise argparse.ArgumentTypeError(f"a whole number from 1 on is expected, not {text}")
+        wanted = "a whole number from 1 on, such as 500000 or 5e5"
+        raise argparse.ArgumentTypeError(f"{wanted}, is expected, not {text}")
     return int(number)
+
+
+def _number(text: str) -> float:
+    """Returns the number that a text is, or NaN."""
+    try:
+        return float(text)
+    except ValueError:
+        return math.nan
 
 
 def _lines(text: str) -> int:
@@ -627,7 +639,7 @@ def _lines(text: str) -> int:
 def _add_fill_mask(commands: Any, common: argparse.ArgumentParser) -> None:
     about = "Fill the masks of a text."
     parser = _add_command(commands, common, "fill-mask", about, _run_fill_mask)
-    parser.add_argument("model_and_text", nargs="*", metavar="MODEL TEXT", action=_ModelAndText)
+    parser.add_argument("words", nargs="*", metavar="MODEL TEXT")
     parser.add_argument("--model", default="", help="a model's name, or a checkpoint folder")
     parser.add_argument("--text", default="", help="a text with one or several mask tokens")
     parser.add_argument("--top-k", "--top_k", type=int, default=5, help="predictions per mask")
@@ -637,7 +649,7 @@ def _add_fill_mask(commands: Any, common: argparse.ArgumentParser) -> None:
 def _add_generate(commands: Any, common: argparse.ArgumentParser) -> None:
     about = "Go on with a text, or say what is missing in one."
     parser = _add_command(commands, common, "generate", about, _run_generate)
-    parser.add_argument("model_and_text", nargs="*", metavar="MODEL PROMPT", action=_ModelAndText)
+    parser.add_argument("words", nargs="*", metavar="MODEL PROMPT")
     parser.add_argument("--model", default="", help="a model's name, or a checkpoint folder")
     parser.add_argument("--prompt", "--text", dest="text", default="", help="what to begin with")
     for name, kind, default, text in (
@@ -656,7 +668,7 @@ def _add_generate(commands: Any, common: argparse.ArgumentParser) -> None:
 def _add_perplexity(commands: Any, common: argparse.ArgumentParser) -> None:
     about = "Say how well a model knows a text, and how much each token surprises it."
     parser = _add_command(commands, common, "perplexity", about, _run_perplexity)
-    parser.add_argument("model_and_text", nargs="*", metavar="MODEL TEXT", action=_ModelAndText)
+    parser.add_argument("words", nargs="*", metavar="MODEL TEXT")
     parser.add_argument("--model", default="", help="a model's name, or a checkpoint folder")
     parser.add_argument("--text", default="", help="the text to score")
     _add_dtype(parser)
@@ -667,14 +679,37 @@ def _add_dtype(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--dtype", choices=DTYPES, default="float32", help=about)
 
 
-class _ModelAndText(argparse.Action):
-    """Lets `fill-mask MODEL TEXT` stand for `--model MODEL --text TEXT`."""
+class _Parser(argparse.ArgumentParser):
+    """A parser that takes in, or explains, the words that argparse leaves over behind flags."""
 
-    def __call__(self, parser: Any, namespace: Any, values: Any, option_string: Any = None) -> None:
-        if len(values) > 2:
-            parser.error("give one model and one text (put the text in quotes)")
-        for name, value in zip(("model", "text"), values, strict=False):
-            setattr(namespace, name, value)
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        options, rest = super().parse_known_args(args, namespace)
+        if any(word.startswith("-") for word in rest):
+            return options, rest
+        if "words" in options:
+            self._name_words(options, [*options.words, *rest])
+            return options, []
+        if rest and (flags := [flag for name, flag in _PATTERNS.items() if name in options]):
+            self._refuse_expanded(flags, rest)
+        return options, rest
+
+    def _name_words(self, options: argparse.Namespace, words: list[str]) -> None:
+        """Lets `fill-mask MODEL TEXT` stand for `--model MODEL --text TEXT`, or for one of them."""
+        names = [name for name in ("model", "text") if not getattr(options, name)]
+        if len(words) > len(names):
+            self.error("give one model and one text (put the text in quotes)")
+        for name, word in zip(names, words, strict=False):
+            setattr(options, name, word)
+        del options.words
+
+    def _refuse_expanded(self, flags: list[str], rest: list[str]) -> None:
+        """Says what the shell has made of a pattern that wasn't in quotes."""
+        shown = shlex.join(rest[:3]) + (" ..." if len(rest) > 3 else "")
+        self.error(
+            f"unrecognized arguments: {shown}; {' and '.join(flags)} takes one name: "
+            f"put a pattern in quotes, as in {flags[0]} 'data/*.txt', or the shell writes out what "
+            "it stands for"
+        )
 
 
 def _add_runs(commands: Any, common: argparse.ArgumentParser) -> None:

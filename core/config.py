@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 import types
 import typing
+from collections.abc import Mapping
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, ClassVar, Literal, get_args
@@ -40,8 +41,20 @@ Dtype = Literal["auto", "float32", "mixed_bfloat16", "bfloat16"]
 DTYPES: tuple[Dtype, ...] = get_args(Dtype)
 Family = Literal["roberta", "bert", "modernbert", "gpt2", "t5", "bart"]
 
+# The dataset that is offered. It has several configurations, and none of them by default.
+_OFFERED_DATASET, _OFFERED_CONFIG = "Salesforce/wikitext", "wikitext-103-raw-v1"
+
 # Of a repository on the Hub, with or without its owner; or nothing.
 HUB_ID_PATTERN = r"^$|^([A-Za-z0-9][\w.-]*/)?[A-Za-z0-9][\w.-]*$"
+# Branches may have a / on the Hub; but not in owner/name@branch, as they are read here.
+_BRANCH_PATTERN = r"^$|^[A-Za-z0-9][\w-]*(\.[\w-]+)*$"
+_LANGUAGE_PATTERN = r"^[A-Za-z, -]*$"
+# What each pattern allows, for people.
+_WORDS_OF_PATTERNS = {
+    HUB_ID_PATTERN: "a name like my-model or owner/my-model, of letters, digits, and . _ - within",
+    _BRANCH_PATTERN: "a name like trial-2, of letters, digits, and . _ - within; no /",
+    _LANGUAGE_PATTERN: "codes of languages with commas between them, such as en, or de, fr",
+}
 # The usual ones; the Hub knows more: https://huggingface.co/docs/hub/repositories-licenses.
 LICENSES = ("apache-2.0", "mit", "cc-by-4.0", "cc-by-sa-4.0", "cc0-1.0", "gpl-3.0", "other")
 
@@ -187,8 +200,8 @@ class CorpusConfig(StageConfig):
     )
     path: str = knob(
         "",
-        "A file, a folder or a pattern like data/*.txt: .txt, .jsonl, .csv, .parquet, "
-        "each also as .gz.",
+        "A file, a folder or a pattern like data/*.txt (in a shell in quotes: 'data/*.txt'): .txt, "
+        ".jsonl, .csv, .parquet, each also as .gz.",
         basic=True,
         group="Files",
         path=True,
@@ -206,11 +219,12 @@ class CorpusConfig(StageConfig):
         basic=True,
     )
     dataset_name: str = knob(
-        "Salesforce/wikitext", "The dataset's id on the Hub.", group="Hub", basic=True
+        _OFFERED_DATASET, "The dataset's id on the Hub.", group="Hub", basic=True
     )
     dataset_config: str = knob(
-        "wikitext-103-raw-v1",
-        "The dataset's configuration; empty for the default one.",
+        "",
+        f"The dataset's configuration. Empty: its default one; {_OFFERED_CONFIG} of "
+        f"{_OFFERED_DATASET}.",
         group="Hub",
         basic=True,
     )
@@ -222,8 +236,8 @@ class CorpusConfig(StageConfig):
     )
     validation_path: str = knob(
         "",
-        "Files to validate on. Those that lie in the training folder aren't trained on. Empty: "
-        "hold documents out of the training files.",
+        "Files to validate on (a pattern: in a shell in quotes). Those that lie in the training "
+        "folder aren't trained on. Empty: hold documents out of the training files.",
         group="Files",
         path=True,
     )
@@ -248,16 +262,31 @@ class CorpusConfig(StageConfig):
 
     @model_validator(mode="before")
     @classmethod
-    def _infer_source(cls, values: Any) -> Any:
-        return cls.inferred(values) if isinstance(values, dict) else values
+    def _infer(cls, values: Any) -> Any:
+        return cls._configured(cls.inferred(values)) if isinstance(values, dict) else values
+
+    @classmethod
+    def _configured(cls, values: dict[str, Any]) -> dict[str, Any]:
+        """Returns values with the configuration of the offered dataset, where that is read."""
+        fields = cls.model_fields
+        source, name, chosen = (
+            values.get(one, fields[one].default)
+            for one in ("source", "dataset_name", "dataset_config")
+        )
+        is_read = source == "hub" and name == _OFFERED_DATASET
+        return {**values, "dataset_config": _OFFERED_CONFIG} if is_read and not chosen else values
 
     @classmethod
     def inferred(cls, values: dict[str, Any]) -> dict[str, Any]:
         """Returns values with the source that they name, where none is chosen.
 
+        A dataset that is named alone doesn't take over another one's configuration.
+
         Raises:
             ConfigError: They name two.
         """
+        if values.get("dataset_name"):
+            values = {"dataset_config": "", **values}
         named = {source: name for name, source in _SOURCES.items() if values.get(name)}
         if "source" in values or not named:
             return values
@@ -286,7 +315,8 @@ class TokenizerConfig(StageConfig):
     preset: PresetName = knob(
         "classic",
         "classic: 10,048 tokens, as the TPU example's Unigram; flax: algorithm and size of the "
-        "family's write-up, as byte-level BPE of 50,265 for RoBERTa.",
+        "family's write-up, as byte-level BPE of 50,265 for RoBERTa; custom: fills nothing in, "
+        "what you don't set has its field's own default.",
         basic=True,
     )
     family: Family = knob(
@@ -345,7 +375,8 @@ class ShardConfig(StageConfig):
     preset: PresetName = knob(
         "classic",
         "classic: rows of 512 tokens; flax: rows of 128 for mlm, 512 for clm and span_corruption, "
-        "1,024 for denoising.",
+        "1,024 for denoising; custom: fills nothing in, what you don't set has its field's own "
+        "default.",
         basic=True,
     )
     corpus: CorpusConfig = knob(CorpusConfig(), "The text to tokenise.")
@@ -445,7 +476,8 @@ class TrainConfig(StageConfig):
         "fast",
         "Which hyperparameters to start from. fast: what learns most in a given time "
         "(docs/recipe.md); as published: classic, the TPU example's, and flax, those of the "
-        "family's write-up in the Flax README, or ModernBERT's own. What you set yourself wins.",
+        "family's write-up in the Flax README, or ModernBERT's own; custom: fills nothing in, what "
+        "you don't set has its field's own default. What you set yourself wins.",
         basic=True,
     )
     shards: str = knob(
@@ -984,7 +1016,7 @@ class PushConfig(StageConfig):
         "A branch to push to, made where there is none. Empty: main.",
         title="Branch",
         group="Where",
-        pattern=r"^$|^[A-Za-z0-9][\w.-]*$",
+        pattern=_BRANCH_PATTERN,
     )
     commit_message: str = knob("", "Empty: says what is pushed.", group="Where")
     license: str = knob(
@@ -1000,7 +1032,7 @@ class PushConfig(StageConfig):
         "The text's languages for the card, as ISO codes: en, or de, fr.",
         group="Card",
         basic=True,
-        pattern=r"^[A-Za-z, -]*$",
+        pattern=_LANGUAGE_PATTERN,
     )
     description: str = knob(
         "", "A sentence or two that the card begins with.", group="Card", basic=True
@@ -1152,6 +1184,17 @@ def fingerprint_of(value: Any) -> str:
     return sha256(text.encode("utf-8")).hexdigest()[:16]
 
 
+def expected_by(problem: Mapping[str, Any]) -> str:
+    """Says what one of pydantic's complaints expected, in words where it was a pattern.
+
+    Args:
+        problem: One of `ValidationError.errors()`.
+    """
+    if problem["type"] == "string_pattern_mismatch":
+        return _WORDS_OF_PATTERNS[problem["ctx"]["pattern"]]
+    return str(problem["msg"]).removeprefix("Input should be ")
+
+
 def config_error(model: type[StageConfig], error: ValidationError) -> ConfigError:
     """Turns pydantic's first complaint into a ConfigError; the others are counted."""
     first = error.errors()[0]
@@ -1169,7 +1212,7 @@ def config_error(model: type[StageConfig], error: ValidationError) -> ConfigErro
         )
     return ConfigError(
         f"{where} is not right{more}",
-        expected=first["msg"].removeprefix("Input should be "),
+        expected=expected_by(first),
         received=repr(first["input"]),
         fix=f"set {where} to such a value",
         field=name,

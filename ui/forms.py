@@ -25,6 +25,7 @@ from pydantic.fields import FieldInfo
 from core.config import (
     StageConfig,
     choices_of,
+    expected_by,
     field_extra,
     fingerprint_of,
     plain_type,
@@ -631,9 +632,11 @@ def _write_number(value: float) -> str:
 def _explain(error: Mapping[str, Any]) -> str:
     """Says what pydantic found, in words for people who don't program."""
     if error["type"].startswith("int"):
-        return "This is a whole number."
-    if error["type"].startswith("float"):
-        return "This is a number."
+        return "Enter a whole number, such as 1000."
+    if error["type"].startswith(("float", "finite")):
+        return "Enter a number, such as 0.1."
+    if error["type"] == "string_pattern_mismatch":
+        return f"Enter {expected_by(error)}."
     return str(error["msg"]).replace("Input should", "This should").rstrip(".") + "."
 
 

@@ -186,9 +186,12 @@ def _render_hardware(form: Form[TrainConfig]) -> None:
 def _write_up(config: TrainConfig) -> str:
     """Says where the preset's numbers are from, and what came of them there."""
     if config.preset == "fast":
+        filled = TrainConfig.preset_values({"preset": "fast", "family": config.family})
+        # Of encoders alone.
+        masking = "more masking, " if filled["mlm_probability"] else ""
         return (
             '<p class="ps-note"><b>fast</b> is our own recipe, for the lowest loss in a given '
-            "time: Muon, no dropout, more masking, and first weights that know which words go "
+            f"time: Muon, no dropout, {masking}and first weights that know which words go "
             "together. <b>classic</b> and <b>flax</b> are published ones.</p>"
         )
     found = write_up_of(config.preset, config.family)

@@ -91,24 +91,16 @@ class HubSource:
         """Returns a part as a stream that can be read again and again."""
         if part not in self._opened:
             split = self._config.train_split if part == "train" else self._config.validation_split
-            self._opened[part] = self._load_split(split)
+            self._opened[part] = self._load(split)
         return self._opened[part]
 
-    def _load_split(self, split: str) -> Any:
-        try:
-            return self._load(split, self._config.dataset_config)
-        except ValueError as error:
-            if "BuilderConfig" in str(error) and _is_left_over(self._config):
-                return self._load(split, "")
-            raise
-
-    def _load(self, split: str, configuration: str) -> Any:
+    def _load(self, split: str) -> Any:
         from datasets import load_dataset
 
         # The address rather than the name: a folder of that name here must not be taken for it.
         return load_dataset(
             f"hf://datasets/{self._name}",
-            configuration or None,
+            self._config.dataset_config or None,
             split=split,
             revision=self._revision,
             streaming=True,
@@ -133,15 +125,6 @@ class HubSource:
                 fix="set text_column to the column that holds the text", field="text_column",
             )  # fmt: skip
         return value or ""
-
-
-def _is_left_over(config: CorpusConfig) -> bool:
-    """Tells whether the configuration is that of the default dataset, but the dataset isn't."""
-    defaults = CorpusConfig()
-    return (
-        config.dataset_config == defaults.dataset_config
-        and config.dataset_name != defaults.dataset_name
-    )
 
 
 def replacement_for(name: str, configuration: str) -> str:

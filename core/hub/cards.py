@@ -320,7 +320,7 @@ def _evaluation(facts: ModelFacts) -> str:
         else "Measured on text that was held out."
     )
     baseline = (
-        " The frequency baseline is what counting words comes to on the same predictions."
+        " The frequency baseline is what counting tokens alone would reach on the same predictions."
         if "frequency_baseline_loss" in figures
         else ""
     )

@@ -44,7 +44,7 @@ _CURVES = {
 # Figures of a run that are told first, with their units; the others follow by name.
 _FIGURES = {
     "eval_loss": ("Validation loss", "nats"),
-    "frequency_baseline_loss": ("What word counts alone reach", "nats"),
+    "frequency_baseline_loss": ("Frequency baseline", "nats"),
     "eval_perplexity": ("Perplexity", ""),
     "eval_accuracy": ("Accuracy on validation", ""),
     "num_train_steps": ("Steps", ""),
@@ -143,9 +143,8 @@ def _verdict(results: dict[str, Any]) -> str:
     if loss is None or baseline is None:
         return ""
     gain = float(baseline) - float(loss)
-    if gain <= 0:
-        return f"Not below what word counts alone reach ({baseline:.2f} nats)."
-    return f"{gain:.2f} nats below what word counts alone reach ({baseline:.2f})."
+    level = f"the frequency baseline ({baseline:.2f}), what counting tokens alone would reach"
+    return f"{gain:.2f} nats below {level}." if gain > 0 else f"Not below {level}."
 
 
 def _pictures(store: Store, row: RunRow) -> Iterator[tuple[str, str]]:

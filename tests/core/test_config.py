@@ -10,6 +10,7 @@ import pytest
 from core.config import (
     STAGE_CONFIGS,
     CorpusConfig,
+    PushConfig,
     ShardConfig,
     TokenizerConfig,
     TrainConfig,
@@ -185,6 +186,68 @@ def test_a_source_that_nobody_chose_is_the_one_that_is_named() -> None:
     ):
         assert CorpusConfig(**values).source == source, values
     assert TokenizerConfig.parse({"corpus": {"path": "a.txt"}}).corpus.source == "files"
+
+
+def test_a_dataset_that_is_named_has_a_configuration_of_its_own() -> None:
+    for values, configuration in (
+        ({"source": "hub"}, "wikitext-103-raw-v1"),
+        ({"dataset_name": "Salesforce/wikitext"}, "wikitext-103-raw-v1"),
+        ({"source": "hub", "dataset_config": "wikitext-2-raw-v1"}, "wikitext-2-raw-v1"),
+        ({"dataset_name": "me/words"}, ""),
+        ({"source": "hub", "dataset_name": "me/words", "dataset_config": ""}, ""),
+        ({"dataset_name": "me/words", "dataset_config": "wikitext-103-raw-v1"},
+         "wikitext-103-raw-v1"),
+        ({"source": "docs"}, ""),
+    ):  # fmt: skip
+        config = TokenizerConfig(corpus=CorpusConfig.parse(values))
+        assert config.corpus.dataset_config == configuration, values
+        assert TokenizerConfig.parse(json.loads(config.model_dump_json())) == config
+        assert TokenizerConfig.parse(changed_values(config)) == config
+
+
+@pytest.mark.parametrize(
+    ("model", "field", "typed", "said"),
+    [
+        (PushConfig, "repo_id", "my model", "a name like my-model or owner/my-model"),
+        (TrainConfig, "hub_model_id", "a/b/c", "a name like my-model or owner/my-model"),
+        (PushConfig, "revision", "feature/x", "a name like trial-2"),
+        (PushConfig, "revision", "a..b", "a name like trial-2"),
+        (PushConfig, "language", "de;fr", "such as en, or de, fr"),
+    ],
+)
+def test_what_a_pattern_allows_is_said_in_words(
+    model: type, field: str, typed: str, said: str
+) -> None:
+    with pytest.raises(ConfigError) as caught:
+        model(**{field: typed})
+    assert said in caught.value.expected and "^" not in str(caught.value)
+    assert (caught.value.field, caught.value.received) == (field, repr(typed))
+
+
+def test_every_pattern_is_put_into_words() -> None:
+    patterned = 0
+    for model in (CorpusConfig, *STAGE_CONFIGS.values()):
+        for name, field in model.model_fields.items():
+            if any(getattr(one, "pattern", None) for one in field.metadata):
+                patterned += 1
+                with pytest.raises(ConfigError) as caught:
+                    model(**{name: "?!"})
+                assert "^" not in caught.value.expected, name
+    assert patterned >= 4
+
+
+@pytest.mark.parametrize("branch", ["", "main", "v1.0", "trial-2", "a.b_c"])
+def test_names_of_branches_are_taken(branch: str) -> None:
+    assert PushConfig(revision=branch).revision == branch
+
+
+@pytest.mark.parametrize("model", [TokenizerConfig, ShardConfig, TrainConfig])
+def test_the_preset_custom_fills_in_nothing_and_its_help_says_so(model: type) -> None:
+    plain = {name: model.model_fields[name].default for name in model.preset_fields()}
+    config = model(preset="custom")
+    assert {name: getattr(config, name) for name in plain} == plain
+    help = model.model_fields["preset"].description
+    assert "custom: fills nothing in, what you don't set has its field's own default" in help
 
 
 def test_naming_two_sources_asks_for_a_choice() -> None:

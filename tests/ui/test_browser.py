@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from core.config import TrainConfig
+from core.config import StageConfig, TokenizerConfig, TrainConfig
 from core.events import FolderReporter
 from core.runs.client import ensure_worker
 from core.runs.folder import RunFolder, RunRecord
@@ -25,6 +25,7 @@ TABS = ("Corpus", "Tokenizer", "Shards", "Train", "Runs", "Playground", "Publish
 A_STAGE_SECONDS = 240
 # The page itself is slow where two cores run browser, app and training.
 A_PAGE_SECONDS = 60
+TRAINING = TrainConfig(name="speaker", shards="rows")
 
 
 @pytest.fixture
@@ -169,7 +170,7 @@ def see_curves(visitor: Visitor, run: str) -> None:
         A_PAGE_SECONDS,
         "the loss is drawn",
     )
-    assert "Word counts alone" in loss.get_attribute("aria-label")
+    assert "Frequency baseline" in loss.get_attribute("aria-label")
 
 
 def fill_a_mask(visitor: Visitor) -> None:
@@ -375,15 +376,46 @@ def test_an_alert_is_seen_wherever_one_is_and_once(workspace: Workspace, store: 
         assert visitor.errors == []
 
 
-def begin_run(workspace: Workspace, store: Store, run: str) -> tuple[RunFolder, FolderReporter]:
+def test_stopping_says_what_would_be_lost(workspace: Workspace, store: Store) -> None:
+    words = TokenizerConfig(name="words")
+    begun = [
+        begin_run(workspace, store, "train-here"),
+        begin_run(workspace, store, "tokenizer-here", "tokenizer", words),
+    ]
+    ensure_worker(workspace)
+    with running_app(workspace.root) as url, visiting(url) as visit:
+        visitor = visit("/#runs/train-here")
+        detail = visitor.page.locator(".ps-detail")
+        detail.get_by_role("button", name="Abort").click()
+        detail.get_by_text("Stop without saving what was done since the last save?").wait_for()
+        detail.get_by_role("button", name="Go on", exact=True).click()
+        detail.get_by_role("button", name="Stop and save").wait_for()
+        visitor.page.get_by_role("button", name="tokenizer-here").click()
+        detail.get_by_role("button", name="Stop", exact=True).click()
+        detail.get_by_text("It saves nothing on its way").wait_for()
+        detail.get_by_role("button", name="Go on", exact=True).click()
+        detail.get_by_role("button", name="Stop", exact=True).wait_for()
+        assert visitor.errors == []
+    for folder, reporter in begun:
+        reporter.close()
+        folder.write_exit(0, None)
+        folder.write_processes()
+
+
+def begin_run(
+    workspace: Workspace,
+    store: Store,
+    run: str,
+    stage: str = "train",
+    config: StageConfig = TRAINING,
+) -> tuple[RunFolder, FolderReporter]:
     """Begins a run whose process is this one."""
     folder = RunFolder.of(workspace, run)
-    config = TrainConfig(name="speaker", shards="rows").model_dump(mode="json")
-    folder.write_record(RunRecord(id=run, stage="train", config=config))
+    folder.write_record(RunRecord(id=run, stage=stage, config=config.model_dump(mode="json")))
     here = ProcessIdentity.of_this()
     folder.write_processes(run=here)
     reporter = FolderReporter(folder.path, echo=False)
-    reporter.event("started", stage="train", process=here.to_json())
+    reporter.event("started", stage=stage, process=here.to_json())
     store.add_request("register", {"run": run})
     return folder, reporter
 
@@ -546,3 +578,22 @@ def test_an_address_that_is_cut_off_leads_to_the_studio(studio: tuple[str, Store
         visitor.page.wait_for_timeout(2500)
         assert not visitor.page.evaluate("document.body.classList.contains('ps-offline')")
         assert visitor.errors == []
+
+
+def test_errors_of_the_studio_are_told_from_its_absence(studio: tuple[str, Store]) -> None:
+    asked = "**/component_server/**"
+    with visiting(studio[0]) as visit:
+        visitor = visit("/#runs")
+        page = visitor.page
+        offline = "document.body.classList.contains('ps-offline')"
+        problem = page.get_by_text("The studio has a problem; its log says more.")
+        page.route(asked, lambda route: route.fulfill(status=500, json={"detail": "a bug"}))
+        problem.wait_for()
+        assert not page.evaluate(offline)
+        page.unroute(asked)
+        problem.wait_for(state="detached")
+        page.context.set_offline(True)
+        visitor.wait_for(lambda: page.evaluate(offline), A_PAGE_SECONDS, "nobody answers")
+        assert problem.count() == 0
+        page.context.set_offline(False)
+        visitor.wait_for(lambda: not page.evaluate(offline), A_PAGE_SECONDS, "it answers again")

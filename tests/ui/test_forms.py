@@ -9,6 +9,7 @@ import pytest
 from core.config import (
     STAGE_CONFIGS,
     CorpusConfig,
+    PushConfig,
     ShardConfig,
     StageConfig,
     TokenizerConfig,
@@ -107,7 +108,7 @@ def test_digits_may_be_grouped(workspace: Workspace, typed: str) -> None:
     ("field", "typed", "said"),
     [
         ("vocab_size", "3", "greater than or equal to 16"),
-        ("vocab_size", "many", "a whole number"),
+        ("vocab_size", "many", "Enter a whole number, such as 1000."),
         ("vocab_size", "", "a whole number"),
         ("vocab_size", "100.5", "a whole number"),
         ("vocab_size", "100.0", "a whole number"),
@@ -124,6 +125,26 @@ def test_a_wrong_value_is_explained_beside_its_field(
     updates = handler(*values_of(form, **{field: typed}))
     assert "parsed" not in updates
     assert said in problems(updates, form)[field]
+
+
+@pytest.mark.parametrize(
+    ("model", "field", "typed", "said"),
+    [
+        (TrainConfig, "learning_rate", "fast", "Enter a number, such as 0.1."),
+        (TrainConfig, "max_grad_norm", "nan", "Enter a number, such as 0.1."),
+        (TrainConfig, "mlm_probability", "2", "This should be less than or equal to 0.9."),
+        (PushConfig, "repo_id", "my model", "Enter a name like my-model or owner/my-model"),
+        (PushConfig, "revision", "feature/x", "Enter a name like trial-2"),
+        (PushConfig, "language", "de;fr", "Enter codes of languages with commas between them"),
+    ],
+)
+def test_what_to_enter_is_said_in_plain_words(
+    workspace: Workspace, model: type[StageConfig], field: str, typed: str, said: str
+) -> None:
+    form = rendered(model, workspace)
+    handler = form.guarded(lambda *raw: {"parsed": form.parse(*raw)})
+    shown = problems(handler(*values_of(form, **{field: typed})), form)[field]
+    assert said in shown and "^" not in shown
 
 
 def test_all_wrong_fields_are_marked_at_once(workspace: Workspace) -> None:

@@ -115,7 +115,7 @@ def test_a_person_signs_in(url: str) -> None:
     with visiting(url) as visit:
         visitor = visit(ready="form")
         give_password(visitor, "wrong")
-        visitor.page.get_by_text("That name and password don't fit.").wait_for()
+        visitor.page.get_by_text("Wrong name or password.").wait_for()
         give_password(visitor, "open sesame")
         visitor.page.wait_for_selector(".ps-strip b, .ps-strip-text")
         for tab in ("Tokenizer", "Shards", "Train", "Runs", "Playground", "Corpus"):

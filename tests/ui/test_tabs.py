@@ -71,6 +71,12 @@ def test_a_look_at_the_text_counts_and_escapes(tmp_path: Path, workspace: Worksp
     assert "<b>1</b><span>blank ones skipped</span>" in shown
 
 
+def test_the_line_on_the_text_names_the_configuration_that_is_read() -> None:
+    offered = CorpusConfig(source="hub")
+    assert corpus.describe_corpus(offered) == "Salesforce/wikitext wikitext-103-raw-v1"
+    assert corpus.describe_corpus(CorpusConfig(dataset_name="me/words")) == "me/words"
+
+
 def test_a_missing_file_is_refused_before_a_run_is_queued(tmp_path: Path) -> None:
     config = CorpusConfig(source="files", path=str(tmp_path / "missing.txt"))
     with pytest.raises(StudioError) as error:

@@ -145,3 +145,11 @@ def test_the_tab_says_where_the_numbers_are_from() -> None:
     words = tab._write_up(TrainConfig(preset="flax", family="gpt2"))
     assert "perplexity 25.72" in words and "#causal-language-modeling" in words
     assert tab._write_up(TrainConfig(preset="custom")) == ""
+
+
+@pytest.mark.parametrize("family", ["roberta", "bert", "modernbert", "gpt2", "t5", "bart"])
+def test_more_masking_is_said_of_those_alone_that_have_it(family: str) -> None:
+    config = TrainConfig(preset="fast", family=family)
+    words = tab._write_up(config)
+    assert ("more masking" in words) is (config.mlm_probability is not None)
+    assert "Muon, no dropout" in words and "first weights" in words

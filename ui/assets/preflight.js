@@ -19,7 +19,7 @@ const progress = (run) => {
 
 const failure = ({ run, error }) => {
   const more = h("p", {}, link(run, "See the run →"));
-  return studio.problemCard(error ?? { problem: "The check came to no end" }, more);
+  return studio.problemCard(error ?? { problem: "The check did not finish" }, more);
 };
 
 // Whose settings the report is of, where the form says something else now.

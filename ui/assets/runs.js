@@ -122,7 +122,7 @@ const CHARTS = [
   {
     title: "Loss", unit: "nats", tall: true,
     lines: [
-      { name: "frequency_baseline_loss", label: "Word counts alone", color: "--ps-baseline", dashed: true, level: true },
+      { name: "frequency_baseline_loss", label: "Frequency baseline", color: "--ps-baseline", dashed: true, level: true },
       { name: "loss", label: "Training", color: "--ps-train", faint: true },
       { name: "eval_loss", label: "Validation", color: "--ps-accent", dots: true },
     ],
@@ -224,9 +224,14 @@ const actions = (view, run) => {
   return [open, publish, again, extend, clone, report, button("Delete", "", ask("delete"))].filter(Boolean);
 };
 
+// A question, and what its two buttons say: to do it, and to leave it.
 const CONFIRM = {
-  abort: ["Stop without saving what was done since the last save?", "Stop now"],
-  delete: ["Delete this run with its log, curves and checkpoints? What it made stays.", "Delete"],
+  abort: (run) => [
+    run.saves ? "Stop without saving what was done since the last save?" : "Stop this run? It saves nothing on its way: what it has done so far is lost.",
+    "Stop now",
+    "Go on",
+  ],
+  delete: () => ["Delete this run with its log, curves and checkpoints? What it made stays.", "Delete", "Keep it"],
 };
 
 // What the server writes about a run becomes a file of the browser's.
@@ -283,7 +288,7 @@ const extension = (view, run) => {
 };
 
 const confirmation = (view, run) => {
-  const [question, answer] = CONFIRM[view.confirming];
+  const [question, answer, leave] = CONFIRM[view.confirming](run);
   const close = () => {
     view.confirming = "";
     drawHead(view, run);
@@ -291,7 +296,7 @@ const confirmation = (view, run) => {
   return [
     h("span", { role: "alert" }, question),
     h("button", { type: "button", class: "ps-button danger", onclick: () => act(view.confirming) }, answer),
-    h("button", { type: "button", class: "ps-button", onclick: close }, "Keep it"),
+    h("button", { type: "button", class: "ps-button", onclick: close }, leave),
   ];
 };
 
@@ -321,7 +326,7 @@ const drawDetail = (view, run, known) => {
   view.ending.replaceChildren(...ending(run, known));
   view.warnings.replaceChildren(...warnings(known.warnings));
   view.devices.textContent = known.devices;
-  const published = known.published.map((url) => h("p", { class: "ps-published" }, "It is at ", h("a", { href: url, target: "_blank", rel: "noreferrer" }, url.replace(/^https?:\/\//, ""))));
+  const published = known.published.map((url) => h("p", { class: "ps-published" }, "Published at ", h("a", { href: url, target: "_blank", rel: "noreferrer" }, url.replace(/^https?:\/\//, ""))));
   view.report.replaceChildren(...published, ...(known.preflight ? [studio.preflightCard(known.preflight, { use: useBatch })] : []));
   view.facts.replaceChildren(...facts(known));
   if (!run.saves && !ENDED.includes(run.state)) view.logBox.open = true;
@@ -389,8 +394,8 @@ const drawTiles = (view) => {
 const verdict = (loss, baseline) => {
   if (loss === undefined || baseline === undefined) return "";
   const gain = baseline - loss;
-  if (gain <= 0) return `The dashed line (${baseline.toFixed(2)}) is what word counts alone reach; the model isn't below it yet.`;
-  return `${gain.toFixed(2)} nats below what word counts alone reach (${baseline.toFixed(2)}).`;
+  const level = `the frequency baseline (${baseline.toFixed(2)}), which is what counting tokens alone would reach`;
+  return gain > 0 ? `${gain.toFixed(2)} nats below ${level}.` : `Not below ${level} (the dashed line).`;
 };
 
 const refreshLog = async (view) => {

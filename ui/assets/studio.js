@@ -13,9 +13,10 @@ window.studio ??= (() => {
   };
 
   // Asks the server again and again while the element is there and somebody looks.
-  // `ask` throws when the server doesn't answer; then it is asked less often.
+  // `ask` throws when the server doesn't answer, or with an error; then it is asked less often.
   const poll = (element, milliseconds, ask) => {
     let failures = 0;
+    let away = false;
     let timer = 0;
     let asking = false;
     const round = async () => {
@@ -28,11 +29,11 @@ window.studio ??= (() => {
           failures = 0;
         } catch (error) {
           failures += 1;
-          if (error instanceof Unreachable) signInAgain();
-          else console.error(error);
+          if (!(error instanceof Unreachable)) console.error(error);
+          away = error instanceof Unreachable && (await isAway());
         }
         asking = false;
-        document.body.classList.toggle("ps-offline", failures > 1);
+        tell(element, failures > 1, away);
       }
       clearTimeout(timer);
       timer = setTimeout(round, milliseconds * Math.min(8, 2 ** failures));
@@ -40,6 +41,18 @@ window.studio ??= (() => {
     document.addEventListener("visibilitychange", round);
     round();
     return round;
+  };
+  // Says that the studio is away, or that it answers with errors, as long as a poll fails.
+  const failing = new Map(); // the polls that do, by their element -> whether nobody answers
+  const trouble = h("p", { class: "ps-warning", role: "status" }, "The studio has a problem; its log says more.");
+  const tell = (element, fails, away) => {
+    if (fails) failing.set(element, away);
+    else failing.delete(element);
+    const reasons = [...failing].filter(([one]) => one.isConnected).map(([, reason]) => reason);
+    const offline = reasons.includes(true);
+    document.body.classList.toggle("ps-offline", offline);
+    if (!reasons.length || offline) trouble.remove();
+    else if (!trouble.isConnected) document.querySelector(".ps-strip")?.before(trouble);
   };
   // Asks a server function one question. Gradio answers with nothing where the server is away.
   class Unreachable extends Error {}
@@ -53,14 +66,17 @@ window.studio ??= (() => {
     }
     if (answer === undefined || answer === null) throw new Unreachable("no answer");
     answered = true;
+    failing.forEach((away, one) => away && failing.delete(one));
     return answer;
   };
+  // Tells whether nobody answers, not even a proxy on behalf of an app that is away.
   // An app that was started anew knows nobody and refuses all, so the page gives way to the sign-in.
   // A page that was never answered stays, or it would be loaded for ever.
-  const signInAgain = async () => {
-    if (!answered) return;
-    const page = await fetch(location.href, { method: "HEAD", cache: "no-store" }).catch(() => null);
-    if (page?.status === 401) location.reload();
+  const isAway = async () => {
+    const wait = AbortSignal.timeout(5000);
+    const page = await fetch(location.href, { method: "HEAD", cache: "no-store", signal: wait }).catch(() => null);
+    if (answered && page?.status === 401) location.reload();
+    return !page || [502, 503, 504].includes(page.status);
   };
 
   const isShown = (element) => element.offsetParent !== null;

@@ -30,7 +30,7 @@ from ui.present import escape
 _ABOUT = """
 <h3 class="ps-subheading">How large, and for how long?</h3>
 <p class="ps-note">Give the hours or the tokens that you have: size, batch, steps and rate follow
-from them, for the shards below. Hours are reckoned for this machine.</p>
+from them, for the shards below. Hours are estimated for this machine.</p>
 """
 # Commas that group digits, not the one of 0,5.
 _GROUPED = re.compile(r"\A[1-9]\d{0,2}(?:,\d{3})+(?![\d,])")

@@ -27,7 +27,7 @@ _IN_ONE_GO = (
     '<p class="ps-note">Queued in one go, each waiting for the one before it, with the settings '
     "of its tab:</p>"
 )
-_UNSETTLED = '<p class="ps-note">First mend the settings that are marked.</p>'
+_UNSETTLED = '<p class="ps-note">Fix the marked settings first.</p>'
 
 Stages = Sequence[tuple["Launcher", StageConfig]]
 

@@ -10,11 +10,11 @@ from gradio_client import Client
 from huggingface_hub import ModelCard, constants
 
 from core.__main__ import main
-from core.config import PushConfig
+from core.config import CorpusConfig, PushConfig, TokenizerConfig
 from core.demo import find_checkpoint
 from core.errors import ConfigError, HubError, StudioError
 from core.events import RunStopped
-from core.hub.cards import CardNotes, model_card
+from core.hub.cards import CardNotes, model_card, tokenizer_card
 from core.hub.client import parse_hub_id, without_secrets
 from core.hub.facts import gather_facts
 from core.hub.push import preview, run
@@ -26,7 +26,7 @@ from core.runs import execute
 from core.shards.read import open_shards
 from core.store import RunRow, Store
 from core.tokenizer import load
-from core.workspace import Workspace
+from core.workspace import Manifest, Workspace
 from tests.core.hub.conftest import READ_TOKEN, TOKEN, Listener
 from tests.core.runs.support import stop_worker
 from tests.hub_server import HubServer
@@ -88,6 +88,17 @@ def test_a_card_says_what_a_model_began_with(
     assert begins in card.text and card.data.to_dict().get("base_model") == base
     assert ("knows nothing but that text" in card.text) is not bool(checkpoint)
     assert ("knows what that checkpoint knew" in card.text) is bool(checkpoint)
+
+
+@pytest.mark.parametrize(
+    ("dataset", "configuration"),
+    [("Salesforce/wikitext", "| Configuration | `wikitext-103-raw-v1` |"), ("me/words", "")],
+)
+def test_a_card_names_the_configuration_that_was_read(dataset: str, configuration: str) -> None:
+    config = TokenizerConfig(corpus=CorpusConfig(dataset_name=dataset)).model_dump(mode="json")
+    card = tokenizer_card(Manifest("tokenizer", "words", "0", config=config), CardNotes("me/words"))
+    assert f"hf.co/datasets/{dataset}" in card
+    assert ("Configuration" in card) is bool(configuration) and configuration in card
 
 
 def test_a_dry_run_shows_all_and_sends_nothing(workspace: Workspace, hub: HubServer) -> None:

@@ -25,6 +25,9 @@ CONFIGS = [
         "shards",
         ShardConfig(corpus=CorpusConfig(source="docs", path="a.txt", dataset_name="me/words")),
     ),
+    ("tokenizer", TokenizerConfig(corpus=CorpusConfig(source="hub"))),
+    ("tokenizer", TokenizerConfig(corpus=CorpusConfig(dataset_name="me/words"))),
+    ("shards", ShardConfig(corpus=CorpusConfig(dataset_name="me/words", dataset_config="de"))),
     (
         "train",
         TrainConfig(preset="flax", warmup_steps=None, evaluate_only=True, model_config_path="c"),
@@ -63,6 +66,22 @@ def test_text_that_a_flag_names_wins_over_the_source_of_a_config_file(tmp_path: 
         options = build_parser().parse_args(["tokenizer", "--config", str(file), *flags])
         corpus = TokenizerConfig.parse(_config_values(options, TokenizerConfig)).corpus
         assert (corpus.source, corpus.path, corpus.limit) == expected, flags
+
+
+def test_a_dataset_that_a_flag_names_does_not_take_the_configuration_of_a_config_file(
+    tmp_path: Path,
+) -> None:
+    file = tmp_path / "settings.json"
+    file.write_text(TokenizerConfig(corpus=CorpusConfig(source="hub")).model_dump_json())
+    for flags, expected in (
+        ([], "wikitext-103-raw-v1"),
+        (["--dataset-name", "me/words"], ""),
+        (["--dataset-name", "me/words", "--dataset-config", "de"], "de"),
+        (["--dataset-config", "wikitext-2-raw-v1"], "wikitext-2-raw-v1"),
+    ):
+        options = build_parser().parse_args(["tokenizer", "--config", str(file), *flags])
+        corpus = TokenizerConfig.parse(_config_values(options, TokenizerConfig)).corpus
+        assert corpus.dataset_config == expected, flags
 
 
 def test_a_flag_wins_over_what_would_go_before_it_in_a_config_file(tmp_path: Path) -> None:

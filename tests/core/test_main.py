@@ -1,0 +1,94 @@
+"""The shell: words wherever they stand, and refusals that a person can act on."""
+
+from __future__ import annotations
+
+import shlex
+
+import pytest
+
+from core.__main__ import build_parser
+from core.config import STAGE_CONFIGS
+
+TEXT = "Returns the [MASK]"
+
+
+def refusal_of(line: str, capsys: pytest.CaptureFixture[str]) -> str:
+    """Returns the last line of what the shell says to a line that it refuses."""
+    with pytest.raises(SystemExit) as ended:
+        build_parser().parse_args(shlex.split(line))
+    assert ended.value.code == 2
+    return capsys.readouterr().err.splitlines()[-1]
+
+
+@pytest.mark.parametrize("command", ["fill-mask", "generate", "perplexity"])
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["quickstart", TEXT],
+        ["quickstart", "--dtype", "auto", TEXT],
+        ["--dtype", "auto", "quickstart", TEXT],
+        ["--model", "quickstart", TEXT],
+        [TEXT, "--model", "quickstart"],
+        ["--text", TEXT, "quickstart"],
+        ["--model", "quickstart", "--text", TEXT],
+        ["--workspace", "here", "quickstart", "--json", TEXT],
+    ],
+    ids=shlex.join,
+)
+def test_model_and_text_stand_anywhere_among_the_flags(command: str, words: list[str]) -> None:
+    options = build_parser().parse_args([command, *words])
+    assert (options.model, options.text) == ("quickstart", TEXT)
+
+
+def test_one_word_alone_is_the_model() -> None:
+    options = build_parser().parse_args(["fill-mask", "quickstart", "--top-k", "3"])
+    assert (options.model, options.text, options.top_k) == ("quickstart", "", 3)
+
+
+@pytest.mark.parametrize(
+    "words", ["a b c", "--model a b c", "--model a --text b c", "a --top-k 3 b c"]
+)
+def test_more_than_a_model_and_a_text_is_refused(
+    words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert "one model and one text" in refusal_of(f"fill-mask {words}", capsys)
+
+
+def test_a_flag_that_is_not_there_is_still_named(capsys: pytest.CaptureFixture[str]) -> None:
+    said = refusal_of("fill-mask quickstart --topk 3 text", capsys)
+    assert "unrecognized arguments: --topk" in said
+
+
+@pytest.mark.parametrize("command", ["tokenizer", "shards"])
+@pytest.mark.parametrize("flag", ["--path", "--validation-path"])
+def test_a_pattern_that_the_shell_has_expanded_is_explained(
+    command: str, flag: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    files = " ".join(f"data/{name}.txt" for name in "abcdef")
+    said = refusal_of(f"{command} {flag} {files} --limit 5", capsys)
+    assert "data/b.txt" in said and "data/f.txt" not in said
+    assert f"in quotes, as in {flag} 'data/*.txt'" in said
+
+
+@pytest.mark.parametrize("command", ["tokenizer", "shards"])
+def test_the_help_says_that_a_pattern_goes_in_quotes(command: str) -> None:
+    corpus = STAGE_CONFIGS[command].model_fields["corpus"].annotation
+    assert "in quotes: 'data/*.txt'" in corpus.model_fields["path"].description
+
+
+@pytest.mark.parametrize(
+    ("line", "expected", "received"),
+    [
+        ("suggest --hours two", "a number above 0, such as 0.5", "two"),
+        ("suggest --hours -1", "a number above 0, such as 0.5", "-1"),
+        ("suggest --tokens 500,000", "a whole number from 1 on, such as 500000", "500,000"),
+        ("runs logs it --lines x", "a whole number from 1 on, such as 500000", "x"),
+        ("runs list --limit 1e9", "at most 1,000,000", "1e9"),
+    ],
+)
+def test_a_number_that_is_none_is_refused_in_words(
+    line: str, expected: str, received: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    said = refusal_of(line, capsys)
+    assert expected in said and said.endswith(f"not {received}")
+    assert "_" not in said
