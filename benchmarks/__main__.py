@@ -315,7 +315,10 @@ def start(options: argparse.Namespace) -> str:
 def growth(options: argparse.Namespace) -> str:
     found = run("growth")
     corpus = [
-        [f"{row['megabytes']:.1f} MB"]
+        [
+            f"{row['megabytes']:.1f} MB"
+            + (f", {row['times']} times over" if row["times"] > 1 else "")
+        ]
         + [
             f"{row[stage][figure]:,.0f} {unit}"
             for stage in ("tokenizer", "shards")
@@ -333,7 +336,7 @@ def growth(options: argparse.Namespace) -> str:
         for row in found["model"]
     ]
     return (
-        "One run for each text.\n\n"
+        "One run for each text. The first is less than a batch of either stage.\n\n"
         + table(["text", "tokenizer", "its memory", "shards", "their memory"], corpus)
         + "\n\n"
         + table(["size", "parameters", "tokens in a row", "tokens a second in training"], model)

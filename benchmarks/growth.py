@@ -1,7 +1,9 @@
 """How each cost grows: the corpus ten times as large, the model, the rows four times as long.
 
-Tokenizer and shards: the stages as a script calls them, on a tenth of the installed documentation
-and on all of it, each in a process of its own, with the most memory that it had. Training: steps of
+Tokenizer and shards: the stages as a script calls them, on a tenth of the installed documentation,
+on all of it, and on all of it ten times over, each in a process of its own, with the most memory
+that it had. A tenth is less than a batch of theirs, so that it is the last two whose memory should
+be alike. Training: steps of
 RoBERTa with the same number of tokens each, 32 rows of 128 or 8 of 512, in float32 and without
 dropout; parameters are counted without those of words and positions.
 
@@ -26,7 +28,7 @@ from benchmarks.corpora import LENGTH, VOCAB_SIZE
 from benchmarks.sides import ask_in_turn, describe_machine, open_sides
 from benchmarks.throughput import Shapes
 
-TENTHS = (1, 10)
+TENTHS = (1, 10, 100)
 STAGES = ("tokenizer", "shards")
 
 
@@ -37,16 +39,18 @@ def main() -> None:
     parser.add_argument("--stage", choices=STAGES, help=argparse.SUPPRESS)
     parser.add_argument("--folder", type=Path, help=argparse.SUPPRESS)
     parser.add_argument("--tenths", type=int, help=argparse.SUPPRESS)
+    parser.add_argument("--vocab-size", type=int, default=VOCAB_SIZE, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.stage:
-        print(json.dumps(run_stage(options.stage, options.folder, options.tenths)))
+        found = run_stage(options.stage, options.folder, options.tenths, options.vocab_size)
+        print(json.dumps(found))
         return
     print(describe_machine(), flush=True)
     print(json.dumps({"corpus": grow_corpus(), "model": grow_model(options.sizes, options.rounds)}))
 
 
 def grow_corpus() -> list[dict[str, Any]]:
-    """Returns megabytes, seconds and peak memory for a tenth of the text, and for all."""
+    """Returns megabytes, seconds and peak memory for each part of the text."""
     from core.config import CorpusConfig
     from core.corpus import open_corpus
     from core.workspace import Workspace
@@ -58,8 +62,12 @@ def grow_corpus() -> list[dict[str, Any]]:
         lines = [json.dumps({"text": text}) + "\n" for _, text in corpus.labelled_documents()]
         for tenths in TENTHS:
             file = text_file(folder, tenths)
-            file.write_text("".join(lines[: len(lines) * tenths // 10]), encoding="utf-8")
-            row: dict[str, Any] = {"megabytes": file.stat().st_size / 1e6}
+            times, rest = divmod(tenths, 10)
+            with file.open("w", encoding="utf-8") as texts:
+                for _ in range(times):
+                    texts.writelines(lines)
+                texts.writelines(lines[: len(lines) * rest // 10])
+            row: dict[str, Any] = {"megabytes": file.stat().st_size / 1e6, "times": max(1, times)}
             for stage in STAGES:
                 command = [sys.executable, "-m", "benchmarks.growth", "--stage", stage]
                 command += ["--folder", str(folder), "--tenths", str(tenths)]
@@ -75,7 +83,7 @@ def text_file(folder: Path, tenths: int) -> Path:
     return folder / f"{tenths}.jsonl"
 
 
-def run_stage(stage: str, folder: Path, tenths: int) -> dict[str, float]:
+def run_stage(stage: str, folder: Path, tenths: int, vocab_size: int) -> dict[str, float]:
     """Runs a stage in this process and returns its seconds, and the process's most megabytes."""
     from core import build_shards, train_tokenizer
     from core.config import CorpusConfig, ShardConfig, TokenizerConfig
@@ -87,7 +95,7 @@ def run_stage(stage: str, folder: Path, tenths: int) -> dict[str, float]:
     workspace, name = Workspace(folder), f"tenths-{tenths}"
     began = time.perf_counter()
     if stage == "tokenizer":
-        train_tokenizer(TokenizerConfig(name=name, corpus=corpus, vocab_size=VOCAB_SIZE), workspace)
+        train_tokenizer(TokenizerConfig(name=name, corpus=corpus, vocab_size=vocab_size), workspace)
     else:
         build_shards(
             ShardConfig(name=name, corpus=corpus, tokenizer=name, max_seq_length=LENGTH), workspace

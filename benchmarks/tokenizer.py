@@ -112,7 +112,7 @@ def train_ours(text: Path, output: Path, vocab_size: int) -> Count:
     from core.tokenizer import load
     from core.workspace import Workspace
 
-    corpus = CorpusConfig(source="files", path=str(text), text_unit="line", validation_percent=0)
+    corpus = CorpusConfig(source="files", path=str(text), text_unit="line", validation_percent=0.01)
     config = TokenizerConfig(name="benchmark", corpus=corpus, vocab_size=vocab_size)
     made = train_tokenizer(config, Workspace(output))
     backend = load(str(made.path)).backend

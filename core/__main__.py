@@ -706,7 +706,7 @@ class _Parser(argparse.ArgumentParser):
         """Says what the shell has made of a pattern that wasn't in quotes."""
         shown = shlex.join(rest[:3]) + (" ..." if len(rest) > 3 else "")
         self.error(
-            f"unrecognized arguments: {shown}; {' and '.join(flags)} takes one name: "
+            f"unrecognized arguments: {shown}; {' and '.join(flags)} take one name each: "
             f"put a pattern in quotes, as in {flags[0]} 'data/*.txt', or the shell writes out what "
             "it stands for"
         )

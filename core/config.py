@@ -679,7 +679,8 @@ class TrainConfig(StageConfig):
     )
     adam_learning_rate_ratio: float = knob(
         0.5,
-        "Muon only: the learning rate of what it leaves to AdamW, as a share of the learning rate.",
+        "Muon only: the learning rate of what it leaves to AdamW, as a share of the learning rate; "
+        "weight decay goes by the whole of it.",
         group="Optimizer",
         gt=0,
         le=10,

@@ -146,7 +146,17 @@ def test_a_stage_is_measured_in_a_process_of_its_own(tmp_path: Path) -> None:
     text_file(tmp_path, 1).write_text("\n".join(lines), encoding="utf-8")
     found = {
         stage: json.loads(
-            _run("benchmarks.growth", "--stage", stage, "--folder", str(tmp_path), "--tenths", "1")
+            _run(
+                "benchmarks.growth",
+                "--stage",
+                stage,
+                "--folder",
+                str(tmp_path),
+                "--tenths",
+                "1",
+                "--vocab-size",
+                "60",
+            )
         )
         for stage in STAGES
     }
