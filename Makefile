@@ -38,7 +38,7 @@ format: setup-dev ## what of the style can be mended by itself
 	$(PYTHON) -m ruff check --fix .
 
 benchmark: setup-dev ## everything beside its peers, which are installed too; for hours
-	$(PIP_INSTALL) -r requirements-benchmark.txt
+	@$(PYTHON) -c "import sentencepiece, torch" 2>/dev/null || $(PIP_INSTALL) -r requirements-benchmark.txt
 	$(PYTHON) -m benchmarks $(if $(TEXT),--text $(TEXT))
 
 audit: setup-dev ## known vulnerabilities in what is installed; exit code 3 where nothing was checked

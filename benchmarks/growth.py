@@ -3,9 +3,8 @@
 Tokenizer and shards: the stages as a script calls them, on a tenth of the installed documentation,
 on all of it, and on all of it ten times over, each in a process of its own, with the most memory
 that it had. A tenth is less than a batch of theirs, so that it is the last two whose memory should
-be alike. Training: steps of
-RoBERTa with the same number of tokens each, 32 rows of 128 or 8 of 512, in float32 and without
-dropout; parameters are counted without those of words and positions.
+be alike. Training: steps of RoBERTa with the same number of tokens each, 32 rows of 128 or 8 of
+512, in float32 and without dropout; parameters are counted without those of words and positions.
 
     python -m benchmarks.growth [--sizes mini base] [--rounds 3]
 """

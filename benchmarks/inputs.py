@@ -73,9 +73,7 @@ def measure(folder: Path, epochs: int, rounds: int, steps: int) -> dict[str, Any
 
 
 def waiting_percent(folder: Path, steps: int) -> float:
-    """Trains `mini`, twice and more over its rows, and returns the share of its time that it
-    waited for batches, in percent.
-    """
+    """Trains `mini` for several epochs and returns the percentage of its time that it waited."""
     said = core(
         folder, "train", "--shards", "docs", "--size", "mini", "--num-train-steps", str(steps),
         "--per-replica-batch-size", str(BATCH), "--logging-steps", "10", "--device", "cpu",

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import tempfile
 import time
 from collections.abc import Callable
@@ -123,6 +122,8 @@ def train_peer(text: Path, output: Path, vocab_size: int) -> Count:
     """Trains SentencePiece's Unigram."""
     import sentencepiece
 
+    from core.cores import usable_cores
+
     sentencepiece.SentencePieceTrainer.train(
         input=str(text),
         model_prefix=str(output / "peer"),
@@ -130,7 +131,7 @@ def train_peer(text: Path, output: Path, vocab_size: int) -> Count:
         model_type="unigram",
         character_coverage=1.0,
         max_sentence_length=1 << 20,
-        num_threads=os.cpu_count(),
+        num_threads=usable_cores(),
         minloglevel=1,
     )
     made = sentencepiece.SentencePieceProcessor(model_file=str(output / "peer.model"))

@@ -684,7 +684,7 @@ class _Parser(argparse.ArgumentParser):
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         options, rest = super().parse_known_args(args, namespace)
-        if any(word.startswith("-") for word in rest):
+        if any(word.startswith("-") and " " not in word for word in rest):
             return options, rest
         if "words" in options:
             self._name_words(options, [*options.words, *rest])
@@ -847,7 +847,7 @@ def _config_values(options: argparse.Namespace, model: type[StageConfig]) -> dic
                 for key in nested.model_fields
                 if key in given
             }
-            parts |= nested.inferred(flags)
+            parts |= nested.inferred(flags, parts)
             if parts:
                 values[name] = parts
         elif name in given:

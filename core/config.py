@@ -138,8 +138,15 @@ class StageConfig(BaseModel):
         return value
 
     @classmethod
-    def inferred(cls, values: dict[str, Any]) -> dict[str, Any]:
-        """Returns values, by field, with those that follow from them where they aren't given."""
+    def inferred(
+        cls, values: dict[str, Any], before: Mapping[str, Any] | None = None
+    ) -> dict[str, Any]:
+        """Returns values, by field, with those that follow from them where they aren't given.
+
+        Args:
+            values: By field.
+            before: Those that they will be added to.
+        """
         return values
 
     @classmethod
@@ -276,16 +283,32 @@ class CorpusConfig(StageConfig):
         is_read = source == "hub" and name == _OFFERED_DATASET
         return {**values, "dataset_config": _OFFERED_CONFIG} if is_read and not chosen else values
 
+    @property
+    def has_leftover_configuration(self) -> bool:
+        """Whether the configuration is the offered dataset's, and the dataset another.
+
+        So it is where a form, or a run's settings, had the one and then another name was given.
+        """
+        is_offered = self.dataset_name == _OFFERED_DATASET
+        return self.dataset_config == _OFFERED_CONFIG and not is_offered
+
     @classmethod
-    def inferred(cls, values: dict[str, Any]) -> dict[str, Any]:
+    def inferred(
+        cls, values: dict[str, Any], before: Mapping[str, Any] | None = None
+    ) -> dict[str, Any]:
         """Returns values with the source that they name, where none is chosen.
 
         A dataset that is named alone doesn't take over another one's configuration.
 
+        Args:
+            values: By field.
+            before: Those that they will be added to.
+
         Raises:
             ConfigError: They name two.
         """
-        if values.get("dataset_name"):
+        name = values.get("dataset_name")
+        if name and name != (before or {}).get("dataset_name"):
             values = {"dataset_config": "", **values}
         named = {source: name for name, source in _SOURCES.items() if values.get(name)}
         if "source" in values or not named:

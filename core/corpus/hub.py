@@ -91,16 +91,24 @@ class HubSource:
         """Returns a part as a stream that can be read again and again."""
         if part not in self._opened:
             split = self._config.train_split if part == "train" else self._config.validation_split
-            self._opened[part] = self._load(split)
+            self._opened[part] = self._load_split(split)
         return self._opened[part]
 
-    def _load(self, split: str) -> Any:
+    def _load_split(self, split: str) -> Any:
+        try:
+            return self._load(split, self._config.dataset_config)
+        except ValueError as error:
+            if "BuilderConfig" in str(error) and self._config.has_leftover_configuration:
+                return self._load(split, "")
+            raise
+
+    def _load(self, split: str, configuration: str) -> Any:
         from datasets import load_dataset
 
         # The address rather than the name: a folder of that name here must not be taken for it.
         return load_dataset(
             f"hf://datasets/{self._name}",
-            self._config.dataset_config or None,
+            configuration or None,
             split=split,
             revision=self._revision,
             streaming=True,

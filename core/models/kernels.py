@@ -279,7 +279,7 @@ def summed_cross_entropy(
     Source: Hsu et al., "Liger Kernel", https://arxiv.org/abs/2410.10989, section 3.2, "Fused Linear
         Cross Entropy".
     """
-    count = _count_pieces(hidden, table)
+    count = count_pieces(*hidden.shape[:2], table.shape[0])
     if count == 1:
         losses = engine.cross_entropy(tied_logits(hidden, table, bias), labels)
         return ops.sum(losses * weights)
@@ -301,18 +301,23 @@ def judge(
         losses = engine.cross_entropy(logits, labels)
         return ops.stack([ops.sum(losses * weights), ops.sum(right * weights)])
 
-    count = _count_pieces(hidden, table)
+    count = count_pieces(*hidden.shape[:2], table.shape[0])
     if count == 1:
         return sums(hidden, table, bias, labels, weights)
     pieces = [_in_pieces(one, count) for one in (hidden, labels, weights)]
     return engine.sum_over_pieces(sums, pieces[0], table, _wide(bias), *pieces[1:])
 
 
-def _count_pieces(hidden: Tensor, table: Tensor) -> int:
-    """Returns in how many pieces the logits are computed."""
-    rows, length = hidden.shape[:2]
-    logits = rows * length * table.shape[0] / engine.count_devices()
-    return min(length, math.ceil(logits / LOGITS_AT_ONCE))
+def count_pieces(rows: int, predictions: int, words: int) -> int:
+    """Returns in how many pieces logits are computed, which are cut along the predictions of a row.
+
+    Args:
+        rows: Of all devices that share the batch, B.
+        predictions: Of each row, K.
+        words: Rows of the table, V.
+    """
+    logits = rows * predictions * words / engine.count_devices()
+    return min(predictions, math.ceil(logits / LOGITS_AT_ONCE))
 
 
 def _in_pieces(values: Tensor, count: int) -> Tensor:

@@ -201,10 +201,10 @@ def summed_cross_entropy(
             losses, gradient = _cross_entropy(logits, tf.reshape(labels[number], (-1,)))
             pull, _ = gradient(counts)
             narrow = tf.cast(pull, states.dtype)
-            of_piece = tf.matmul(narrow, states, transpose_a=True)
+            more = tf.matmul(narrow, states, transpose_a=True)
             pulls = pulls.write(number, tf.matmul(narrow, table))
             loss += tf.reduce_sum(losses * counts)
-            of_table += tf.cast(of_piece, tf.float32)
+            of_table += tf.cast(more, tf.float32)
             return number + 1, loss, of_table, pulls, *(one + _column_sum(pull) for one in rest)
 
         zeros = tf.zeros(table.shape, tf.float32)

@@ -7,12 +7,15 @@ import.
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib import import_module
 from types import ModuleType
 from typing import Any
+
+from core.cores import thread_settings
 
 _UNUSED = {
     "tensorflow": ("jax", "pandas", "matplotlib.pyplot"),
@@ -23,12 +26,15 @@ _UNUSED = {
 def import_for(engine: str, module: str) -> ModuleType:
     """Imports a module of an engine, or Keras on it, and nothing it can do without.
 
-    What is left out can be imported afterwards as ever.
+    What is left out can be imported afterwards as ever. In a container an engine has as many
+    threads as the container has cores, unless the environment says otherwise.
 
     Args:
         engine: tensorflow or jax.
         module: The module's name.
     """
+    for name, value in thread_settings().items():
+        os.environ.setdefault(name, value)
     with _hidden(_UNUSED.get(engine, ())):
         return import_module(module)
 

@@ -350,7 +350,9 @@ def estimate_memory_bytes(
             config.mlm_probability, row_length
         )
     # Logits, their gradient, and the softmax between them, in float32.
-    logits = min(predictions * architecture.vocab_size, LOGITS_AT_ONCE) * 4 * 3
+    # Pieces hold a prediction of each row, at least.
+    at_once = max(config.per_replica_batch_size * architecture.vocab_size, LOGITS_AT_ONCE)
+    logits = min(predictions * architecture.vocab_size, at_once) * 4 * 3
     return parameters * _BYTES_PER_PARAMETER + layers + logits
 
 

@@ -104,7 +104,7 @@ def train(config: TrainConfig, workspace: Workspace, reporter: Reporter | None =
     reporter = reporter or Reporter()
     resumed = _is_resumed(reporter)
     inputs = open_inputs(
-        config, workspace, reporter, resumed=resumed, own=_own_checkpoint(reporter)
+        config, workspace, reporter, resumed=resumed, own=_own_checkpoint(config, reporter)
     )
     config = settle_checkpoint(config, workspace)
     with _run_folder(workspace, reporter) as folder:
@@ -810,9 +810,14 @@ def _is_resumed(reporter: Reporter) -> bool:
     return reporter.folder is not None and (reporter.folder / CHECKPOINTS_FOLDER).is_dir()
 
 
-def _own_checkpoint(reporter: Reporter) -> Path | None:
-    """Returns the newest checkpoint of the run whose dimensions can be read."""
-    if not _is_resumed(reporter):
+def _own_checkpoint(config: TrainConfig, reporter: Reporter) -> Path | None:
+    """Returns the newest checkpoint of the run whose dimensions can be read.
+
+    Where several processes share a run it is None: the first one alone has checkpoints, and all
+    must go on, or none.
+    """
+    shares = (config.num_processes or 1) > 1 or bool(config.coordinator_address)
+    if shares or not _is_resumed(reporter):
         return None
     assert reporter.folder is not None
     saved = Checkpoints(reporter.folder / CHECKPOINTS_FOLDER)

@@ -201,6 +201,8 @@ def test_a_dataset_that_is_named_has_a_configuration_of_its_own() -> None:
     ):  # fmt: skip
         config = TokenizerConfig(corpus=CorpusConfig.parse(values))
         assert config.corpus.dataset_config == configuration, values
+        is_leftover = bool(configuration) and values.get("dataset_name") == "me/words"
+        assert config.corpus.has_leftover_configuration == is_leftover
         assert TokenizerConfig.parse(json.loads(config.model_dump_json())) == config
         assert TokenizerConfig.parse(changed_values(config)) == config
 

@@ -78,7 +78,8 @@ def test_where_nothing_is_said_all_cores_are_used(tmp_path: Path) -> None:
 def test_engines_have_as_many_threads_as_they_are_told(engine: str) -> None:
     found = []
     for threads in (2, 40):
-        settings = dict.fromkeys(cores._VARIABLES, str(threads))
+        engines = {"TF_NUM_INTRAOP_THREADS", "NPROC"}
+        settings = {n: str(threads if n in engines else 1) for n in cores._VARIABLES}
         done = subprocess.run(
             [sys.executable, "-c", _COUNT_THREADS],
             env={**os.environ, **settings, "KERAS_BACKEND": engine},

@@ -40,6 +40,11 @@ def test_model_and_text_stand_anywhere_among_the_flags(command: str, words: list
     assert (options.model, options.text) == ("quickstart", TEXT)
 
 
+def test_a_text_may_begin_with_a_dash() -> None:
+    options = build_parser().parse_args(["fill-mask", "it", "--top-k", "3", "- a [MASK] here"])
+    assert (options.model, options.text) == ("it", "- a [MASK] here")
+
+
 def test_one_word_alone_is_the_model() -> None:
     options = build_parser().parse_args(["fill-mask", "quickstart", "--top-k", "3"])
     assert (options.model, options.text, options.top_k) == ("quickstart", "", 3)

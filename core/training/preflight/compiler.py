@@ -20,6 +20,7 @@ import keras
 import numpy as np
 
 from core.config import PreflightConfig, fingerprint_of
+from core.models.kernels import count_pieces
 from core.models.registry import create_model
 from core.training.engine import dropout_seeds
 from core.training.engine_jax import TrainState, make_train_step
@@ -89,6 +90,16 @@ class Compiled:
             bytes_accessed_per_step_per_core=_repeated(accessed, update.bytes_accessed, parts),
         )
 
+    def plus(self, costs: Costs) -> Compiled:
+        """Returns it with what the compiler hasn't counted."""
+        flops, accessed = self.flops_per_step_per_core, self.bytes_accessed_per_step_per_core
+        assert flops is not None and accessed is not None, "it fits"
+        return replace(
+            self,
+            flops_per_step_per_core=flops + costs.flops,
+            bytes_accessed_per_step_per_core=accessed + costs.bytes_accessed,
+        )
+
     def to_json(self) -> dict[str, Any]:
         """Returns plain values."""
         return asdict(self)
@@ -102,12 +113,17 @@ class Lowered:
         subject: Model and objective.
         topology: The TPU.
         batch_size: Rows a device takes at once.
+
+    Attributes:
+        parts: That a batch is worked through in.
+        uncounted: What the compiler doesn't count of a part.
     """
 
     def __init__(
         self, config: PreflightConfig, subject: Subject, topology: Topology, batch_size: int
     ) -> None:
         self._topology = topology
+        self.uncounted = _uncounted(subject, batch_size)
         self.parts = config.gradient_accumulation_steps
         mesh = DeviceMesh(describe_devices(topology), config.sharding)
         # Any rate will do: it is a number in the program.
@@ -189,6 +205,19 @@ class Lowered:
             compile_seconds=seconds,
             message=message.splitlines()[0],
         )
+
+
+def _uncounted(subject: Subject, batch_size: int) -> Costs:
+    """Returns what is done with all pieces of the logits but the first: they are a loop."""
+    found = subject.architecture
+    predictions = subject.example(1)["labels"].shape[1]
+    pieces = count_pieces(batch_size, predictions, found.vocab_size)
+    table = found.vocab_size * found.hidden_size
+    tokens = batch_size * -(-predictions // pieces)
+    # Three products. The table is read twice, in bfloat16, and its float32 gradient is added to;
+    # of the logits softmax and gradient are written and read.
+    flops, accessed = 6.0 * tokens * table, 12.0 * table + 16.0 * tokens * found.vocab_size
+    return Costs((pieces - 1) * flops, (pieces - 1) * accessed)
 
 
 def libtpu_version() -> str | None:

@@ -197,6 +197,8 @@ class _Preflight:
             return Compiled(**json.loads(path.read_text("utf-8")))
         self._cached = False
         compiled: Compiled = self._watch(lowered.compile, f"compiling {what}")
+        if compiled.fits:
+            compiled = compiled.plus(lowered.uncounted)
         if compiled.fits and lowered.parts > 1:
             compiled = compiled.repeat_parts(lowered.parts, self._compile_update(lowered))
         self._cache.mkdir(parents=True, exist_ok=True)

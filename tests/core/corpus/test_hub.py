@@ -35,6 +35,7 @@ CASES: dict[str, dict[str, Any]] = {
     "limit": {**WORDS, "dataset_config": "one", "limit": 7},
     "column": {**WORDS, "dataset_config": "two", "text_column": "b"},
     "default configuration": {"dataset_name": "me/lines"},
+    "left over": {"dataset_name": "me/lines", "dataset_config": "wikitext-103-raw-v1"},
     "wrong configuration": {**WORDS, "dataset_config": "three"},
     "wrong split": {**WORDS, "dataset_config": "one", "train_split": "dev"},
     "wrong validation split": {**WORDS, "dataset_config": "one", "validation_split": "dev"},
@@ -138,8 +139,9 @@ def test_a_column_can_be_chosen(results: dict[str, dict[str, Any]]) -> None:
 def test_the_configuration_of_the_default_dataset_does_not_stick_to_another(
     results: dict[str, dict[str, Any]],
 ) -> None:
-    result = results["default configuration"]
-    assert sorted(result["train"] + result["validation"]) == ["one", "two"]
+    for case in ("default configuration", "left over"):
+        result = results[case]
+        assert sorted(result["train"] + result["validation"]) == ["one", "two"], case
 
 
 @pytest.mark.parametrize(

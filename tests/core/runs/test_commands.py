@@ -82,6 +82,12 @@ def test_a_dataset_that_a_flag_names_does_not_take_the_configuration_of_a_config
         options = build_parser().parse_args(["tokenizer", "--config", str(file), *flags])
         corpus = TokenizerConfig.parse(_config_values(options, TokenizerConfig)).corpus
         assert corpus.dataset_config == expected, flags
+    named = CorpusConfig(dataset_name="me/words", dataset_config="de")
+    file.write_text(TokenizerConfig(corpus=named).model_dump_json())
+    for flags, expected in ((["--dataset-name", "me/words"], "de"), (["--limit", "3"], "de")):
+        options = build_parser().parse_args(["tokenizer", "--config", str(file), *flags])
+        corpus = TokenizerConfig.parse(_config_values(options, TokenizerConfig)).corpus
+        assert corpus.dataset_config == expected, flags
 
 
 def test_a_flag_wins_over_what_would_go_before_it_in_a_config_file(tmp_path: Path) -> None:

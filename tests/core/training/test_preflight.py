@@ -55,6 +55,10 @@ _WITHOUT_TIMING = """
 from core.training.preflight import stage
 stage._INPUT_SECONDS = 0.0
 """
+_IN_FOUR_PIECES = """
+from core.models import constants
+constants.LOGITS_AT_ONCE = 8 * 64 * 4096 // 4
+"""
 _NUMBERS = {"vocab_size": 512, "max_seq_length": 64}
 
 
@@ -151,6 +155,17 @@ def test_in_a_step_in_parts_the_optimizers_work_counts_once(tmp_path: Path) -> N
     )
     assert 1.5 * counted[0] < twice[0] < 2 * counted[0]
     assert counted[1] < twice[1] < 1.5 * counted[1]
+
+
+@needs_libtpu
+@pytest.mark.slow
+def test_all_pieces_of_the_logits_count(tmp_path: Path) -> None:
+    many = {"vocab_size": 4096, "max_seq_length": 64, "hidden_size": 128, "family": "gpt2"}
+    values = {**many, "per_replica_batch_size": 8, "trial": False}
+    (whole,) = say(tmp_path / "whole", values, before=_WITHOUT_TIMING)
+    (pieces,) = say(tmp_path / "pieces", values, before=_WITHOUT_TIMING + _IN_FOUR_PIECES)
+    for figure in ("flops_per_step_per_core", "bytes_accessed_per_step_per_core"):
+        assert pieces[figure] == pytest.approx(whole[figure], rel=0.2), figure
 
 
 @needs_libtpu

@@ -27,8 +27,10 @@ from core.training.optimizers import build_optimizer, create_optimizer
 values = json.loads(sys.argv[1])
 import os
 from core.models import kernels
-# Few enough that the logits of a device's two rows, 4 x 64 each, come in pieces.
-if values.pop("in_pieces", False): kernels.LOGITS_AT_ONCE = 300
+# Fewer than the logits of a single row, 4 x 64: all is done in pieces, on any number of devices.
+if values.pop("in_pieces", False):
+    kernels.LOGITS_AT_ONCE = 100
+    assert kernels.count_pieces(1, 4, 64) == 3
 config = TrainConfig(
     preset="custom", num_train_steps=40, learning_rate=3e-3, weight_decay=0.1, warmup_steps=5,
     max_grad_norm=0.5, engine=os.environ["KERAS_BACKEND"], device="cpu", **values)
@@ -80,7 +82,7 @@ def _said(engine: str, **values: Any) -> dict[str, Any]:
 # TensorFlow traces the step once for each device: few are enough.
 ON_SEVERAL = [
     ("tensorflow", 4, {}),
-    ("tensorflow", 2, {"in_pieces": True}),
+    ("tensorflow", 2, {"in_pieces": True, "gradient_accumulation_steps": 2}),
     ("tensorflow", 2, {"gradient_accumulation_steps": 2}),
     ("tensorflow", 2, {"optimizer": "muon"}),
     ("jax", 8, {}),
