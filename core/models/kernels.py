@@ -279,7 +279,7 @@ def summed_cross_entropy(
     Source: Hsu et al., "Liger Kernel", https://arxiv.org/abs/2410.10989, section 3.2, "Fused Linear
         Cross Entropy".
     """
-    count = count_pieces(*hidden.shape[:2], table.shape[0])
+    count = count_pieces(hidden.shape[0], hidden.shape[1], table.shape[0])
     if count == 1:
         losses = engine.cross_entropy(tied_logits(hidden, table, bias), labels)
         return ops.sum(losses * weights)
@@ -301,7 +301,7 @@ def judge(
         losses = engine.cross_entropy(logits, labels)
         return ops.stack([ops.sum(losses * weights), ops.sum(right * weights)])
 
-    count = count_pieces(*hidden.shape[:2], table.shape[0])
+    count = count_pieces(hidden.shape[0], hidden.shape[1], table.shape[0])
     if count == 1:
         return sums(hidden, table, bias, labels, weights)
     pieces = [_in_pieces(one, count) for one in (hidden, labels, weights)]

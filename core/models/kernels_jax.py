@@ -113,7 +113,7 @@ def has_fused_attention(query: Tensor, key: Tensor) -> bool:
     fits = query.shape[1] % 2 == key.shape[1] % 2 == 0 and size % 8 == 0
     alone = not jax.sharding.get_abstract_mesh().axis_names
     may = fits and alone and query.dtype == jnp.bfloat16 and has_tensor_cores()
-    return may and size <= _widest_fused_head()
+    return may and size <= widest_fused_head()
 
 
 def fused_attention(query: Tensor, key: Tensor, value: Tensor, scale: float) -> Tensor:
@@ -123,7 +123,7 @@ def fused_attention(query: Tensor, key: Tensor, value: Tensor, scale: float) -> 
     )
 
 
-def _widest_fused_head() -> int:
+def widest_fused_head() -> int:
     """Returns the size of the largest heads that cuDNN's attention takes."""
     return 256 if float(jax.devices()[0].compute_capability) >= _HOPPER else 128
 

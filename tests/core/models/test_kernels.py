@@ -200,6 +200,8 @@ from core.models import kernels, kernels_jax
 
 kernels_jax.FUSED_ATTENTION = "xla"
 cpus, has_tensor_cores = jax.devices(), kernels_jax.has_tensor_cores
+widest_fused_head = kernels_jax.widest_fused_head
+kernels_jax.widest_fused_head = lambda: 8
 calls = []
 fused = kernels_jax.fused_attention
 kernels_jax.fused_attention = lambda *arguments: calls.append(1) or fused(*arguments)
@@ -243,11 +245,16 @@ kernels.attention(query, key, value, bias, 0.0, None)
 kernels.attention(query, key, value, None, 0.1, seed)
 kernels.attention(query[:, :5], key, value, None, 0.0, None)
 kernels.attention(*heads(6, jnp.float32), None, 0.0, None)
+kernels.attention(*[jnp.tile(one, 2) for one in heads(6)], None, 0.0, None)
 found["not_taken"] = len(calls) - found["taken"]
 found["cores"] = []
 for device in (Gpu, Older, OtherMaker, cpus[0]):
     jax.devices = lambda: [device]
     found["cores"].append(has_tensor_cores())
+found["widest"] = []
+for device in (Gpu, Older):
+    jax.devices = lambda: [device]
+    found["widest"].append(widest_fused_head())
 print(json.dumps(found))
 """
 
@@ -258,6 +265,7 @@ def test_one_kernel_for_attention_does_the_same_where_it_can_be_had() -> None:
     assert found["not_taken"] == 0
     assert max(*found["scaled"], *found["unscaled"]) < 0.03
     assert found["cores"] == [True, False, False, False]
+    assert found["widest"] == [256, 128]
 
 
 @pytest.mark.parametrize("engine", ENGINES)
