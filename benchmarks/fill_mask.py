@@ -35,6 +35,7 @@ from benchmarks.sides import (
     answer_if_asked,
     ask_in_turn,
     describe_machine,
+    medians,
     open_sides,
 )
 
@@ -72,11 +73,11 @@ def measure(folder: Path, size: str, rounds: int, dtype: str = "float32") -> dic
         alike = {name: side.ask("tokens") for name, side in sides.items()}
         if dtype == "float32" and alike["ours"] != alike["torch"]:
             sys.exit(f"{size}: the sides give different tokens")
-        found = medians(sides, "latency", rounds)
+        found = warm_medians(sides, "latency", rounds)
         figures["latency"] = {**found, "ratio": found["torch"] / found["ours"]}
         fewer = -(-rounds // 2)
-        found = medians(sides, "throughput", fewer)
-        in_turn = medians({"torch": sides["torch"]}, "throughput, one at a time", fewer)
+        found = warm_medians(sides, "throughput", fewer)
+        in_turn = warm_medians({"torch": sides["torch"]}, "throughput, one at a time", fewer)
         found["torch"] = max(found["torch"], in_turn["torch"])
         figures["throughput"] = {**found, "ratio": found["ours"] / found["torch"]}
     latency, throughput = figures["latency"], figures["throughput"]
@@ -87,10 +88,10 @@ def measure(folder: Path, size: str, rounds: int, dtype: str = "float32") -> dic
     return figures
 
 
-def medians(sides: Mapping[str, Side], question: str, rounds: int) -> dict[str, float]:
+def warm_medians(sides: Mapping[str, Side], question: str, rounds: int) -> dict[str, float]:
     """Asks the sides in turn, after a first time that doesn't count."""
     ask_in_turn(sides, question, 1)
-    return {name: median(all) for name, all in ask_in_turn(sides, question, rounds).items()}
+    return medians(sides, question, rounds)
 
 
 def write_model(folder: Path, target: Path, size: str) -> str:

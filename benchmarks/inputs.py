@@ -22,7 +22,7 @@ import json
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from statistics import fmean, median
+from statistics import fmean
 from typing import Any
 
 from benchmarks.corpora import LENGTH, build_shards, core, events_of, prepare_corpus
@@ -30,8 +30,8 @@ from benchmarks.sides import (
     Answer,
     add_side_arguments,
     answer_if_asked,
-    ask_in_turn,
     describe_machine,
+    medians,
     open_sides,
 )
 
@@ -64,7 +64,7 @@ def measure(folder: Path, epochs: int, rounds: int, steps: int) -> dict[str, Any
     )  # fmt: skip
     print(f"batches of {BATCH} x {LENGTH}; {describe_machine()}", flush=True)
     with open_sides("benchmarks.inputs", SIDES, str(folder)) as sides:
-        found = {name: median(all) for name, all in ask_in_turn(sides, epochs, rounds).items()}
+        found = medians(sides, epochs, rounds)
     waiting = waiting_percent(folder, steps)
     print(f"  ours {found['ours']:,.0f} rows/s, tf.data {found['tf.data']:,.0f}, "
           f"ratio {found['ours'] / found['tf.data']:.1f}; waiting {waiting:.3f} %")  # fmt: skip

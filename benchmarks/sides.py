@@ -14,6 +14,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from statistics import median
 from typing import Any
 
 Answer = Callable[[Any], Any]
@@ -74,6 +75,11 @@ def ask_in_turn(sides: Mapping[str, Side], question: Any, rounds: int) -> dict[s
         for name in sides if number % 2 else reversed(list(sides)):
             found[name].append(sides[name].ask(question))
     return found
+
+
+def medians(sides: Mapping[str, Side], question: Any, rounds: int) -> dict[str, float]:
+    """Asks each side for a number in every round, and returns the median of each."""
+    return {name: median(all) for name, all in ask_in_turn(sides, question, rounds).items()}
 
 
 def add_side_arguments(parser: argparse.ArgumentParser) -> None:

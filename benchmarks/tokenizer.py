@@ -16,7 +16,6 @@ import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
-from statistics import median
 from typing import Any
 
 from benchmarks.sides import (
@@ -24,8 +23,8 @@ from benchmarks.sides import (
     Prepare,
     add_side_arguments,
     answer_if_asked,
-    ask_in_turn,
     describe_machine,
+    medians,
     open_sides,
 )
 
@@ -53,9 +52,8 @@ def measure(vocab_size: int, rounds: int, texts: int | None) -> dict[str, Any]:
         print(f"{megabytes:.1f} MB, {vocab_size:,} tokens; {describe_machine()}", flush=True)
         setup = {"folder": name, "vocab_size": vocab_size}
         with open_sides("benchmarks.tokenizer", SIDES, setup) as sides:
-            found = ask_in_turn(sides, "train", rounds)
+            seconds = medians(sides, "train", rounds)
             tokens = {side: process.ask("count") for side, process in sides.items()}
-    seconds = {side: median(all) for side, all in found.items()}
     ratio = seconds["sentencepiece"] / seconds["ours"]
     print(f"  ours {seconds['ours']:.1f} s, SentencePiece {seconds['sentencepiece']:.1f} s, ratio "
           f"{ratio:.2f}; tokens {tokens}", flush=True)  # fmt: skip

@@ -279,12 +279,12 @@ def summed_cross_entropy(
     Source: Hsu et al., "Liger Kernel", https://arxiv.org/abs/2410.10989, section 3.2, "Fused Linear
         Cross Entropy".
     """
-    count = count_pieces(hidden.shape[0], hidden.shape[1], table.shape[0])
-    if count == 1:
+    pieces = _in_pieces(table, hidden, labels, weights)
+    if pieces is None:
         losses = engine.cross_entropy(tied_logits(hidden, table, bias), labels)
         return ops.sum(losses * weights)
-    pieces = [_in_pieces(one, count) for one in (hidden, labels, weights)]
-    return engine.summed_cross_entropy(pieces[0], table, _wide(bias), *pieces[1:])
+    hidden, labels, weights = pieces
+    return engine.summed_cross_entropy(hidden, table, _wide(bias), labels, weights)
 
 
 def judge(
@@ -301,11 +301,11 @@ def judge(
         losses = engine.cross_entropy(logits, labels)
         return ops.stack([ops.sum(losses * weights), ops.sum(right * weights)])
 
-    count = count_pieces(hidden.shape[0], hidden.shape[1], table.shape[0])
-    if count == 1:
+    pieces = _in_pieces(table, hidden, labels, weights)
+    if pieces is None:
         return sums(hidden, table, bias, labels, weights)
-    pieces = [_in_pieces(one, count) for one in (hidden, labels, weights)]
-    return engine.sum_over_pieces(sums, pieces[0], table, _wide(bias), *pieces[1:])
+    hidden, labels, weights = pieces
+    return engine.pair_over_pieces(sums, hidden, table, _wide(bias), labels, weights)
 
 
 def count_pieces(rows: int, predictions: int, words: int) -> int:
@@ -320,7 +320,14 @@ def count_pieces(rows: int, predictions: int, words: int) -> int:
     return min(predictions, math.ceil(logits / LOGITS_AT_ONCE))
 
 
-def _in_pieces(values: Tensor, count: int) -> Tensor:
+def _in_pieces(table: Tensor, *arrays: Tensor) -> list[Tensor] | None:
+    """Returns hidden states (B, K, H) and what goes with them in pieces, None where one will do."""
+    rows, predictions = arrays[0].shape[:2]
+    count = count_pieces(rows, predictions, table.shape[0])
+    return None if count == 1 else [_cut(one, count) for one in arrays]
+
+
+def _cut(values: Tensor, count: int) -> Tensor:
     """Cuts (B, K, …) along K, (count, B, k, …): so that devices which share B have all of them.
 
     The last one is filled up with zeros, which are the weights of what is filled up.

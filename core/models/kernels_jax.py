@@ -240,7 +240,7 @@ def _summed_cross_entropy_forward(
         loss, of_table, of_bias = sums
         return (loss, of_table.astype(table.dtype), of_bias), pulls
 
-    found = _on_each_device(of_device, (hidden, table, bias, labels, weights), has_rows=True)
+    found = _on_each_device(of_device, (hidden, table, bias, labels, weights))
     (loss, of_table, of_bias), of_hidden = found
     return loss, (of_hidden, of_table, of_bias)
 
@@ -250,7 +250,7 @@ def _summed_cross_entropy_backward(saved: Any, upstream: Tensor) -> Any:
     return (*scaled, None, None)
 
 
-def sum_over_pieces(
+def pair_over_pieces(
     function: Callable[..., Tensor],
     hidden: Tensor,
     table: Tensor,
@@ -258,30 +258,25 @@ def sum_over_pieces(
     labels: Tensor,
     weights: Tensor,
 ) -> Tensor:
-    """Returns the sum of what a function makes of each piece; see `summed_cross_entropy`."""
+    """Returns the sum of what a function makes of each piece, (2,); see `summed_cross_entropy`."""
 
     def of_device(hidden: Tensor, table: Tensor, bias: Any, labels: Tensor, weights: Tensor) -> Any:
         def of_piece(total: Tensor, piece: Any) -> Any:
             states, labels, weights = piece
             return total + function(states, table, bias, labels, weights), None
 
-        first = function(hidden[0], table, bias, labels[0], weights[0])
-        rest = (hidden[1:], labels[1:], weights[1:])
-        return jax.lax.scan(of_piece, first, rest)[0], None
+        return jax.lax.scan(of_piece, jnp.zeros(2), (hidden, labels, weights))[0], None
 
-    return _on_each_device(of_device, (hidden, table, bias, labels, weights), has_rows=False)[0]
+    return _on_each_device(of_device, (hidden, table, bias, labels, weights))[0]
 
 
-def _on_each_device(
-    function: Callable[..., Any], arguments: tuple[Any, ...], *, has_rows: bool
-) -> Any:
+def _on_each_device(function: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
     """Returns the sums over devices of what a function makes of the rows of each, and more.
 
     Args:
         function: Returns what is to be added up, and something with rows as the hidden states
             have them, or None.
         arguments: hidden, table, bias, labels, weights in pieces; see `_summed_cross_entropy`.
-        has_rows: Whether the second thing isn't None.
     """
     mesh = jax.sharding.get_abstract_mesh()
     if not mesh.axis_names:
@@ -296,7 +291,7 @@ def _on_each_device(
         added,
         mesh=mesh,
         in_specs=(rows, whole, whole, rows, rows),
-        out_specs=(whole, rows if has_rows else whole),
+        out_specs=(whole, rows),
         check_vma=False,
     )(*arguments)
 

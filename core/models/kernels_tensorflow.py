@@ -229,7 +229,7 @@ def summed_cross_entropy(
     return tf.custom_gradient(total)(*given)
 
 
-def sum_over_pieces(
+def pair_over_pieces(
     function: Callable[..., Tensor],
     hidden: Tensor,
     table: Tensor,
@@ -237,17 +237,16 @@ def sum_over_pieces(
     labels: Tensor,
     weights: Tensor,
 ) -> Tensor:
-    """Returns the sum of what a function makes of each piece; see `summed_cross_entropy`."""
+    """Returns the sum of what a function makes of each piece, (2,); see `summed_cross_entropy`."""
 
     def of_piece(number: Tensor, sums: Tensor) -> Any:
         found = function(hidden[number], table, bias, labels[number], weights[number])
         return number + 1, sums + found
 
-    first = function(hidden[0], table, bias, labels[0], weights[0])
     return tf.while_loop(
         lambda number, _: number < hidden.shape[0],
         of_piece,
-        (tf.constant(1), first),
+        (tf.constant(0), tf.zeros(2)),
         parallel_iterations=1,
     )[1]
 

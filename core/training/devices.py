@@ -293,10 +293,11 @@ def _engine(config: TrainConfig, default: EngineName) -> EngineName:
 
 
 def _needs_jax(config: TrainConfig) -> bool:
-    return config.sharding == "fsdp" or _joins_processes(config)
+    return config.sharding == "fsdp" or joins_processes(config)
 
 
-def _joins_processes(config: TrainConfig) -> bool:
+def joins_processes(config: TrainConfig) -> bool:
+    """Tells whether a run is shared by several processes."""
     return (config.num_processes or 1) > 1 or bool(config.coordinator_address)
 
 
@@ -414,7 +415,7 @@ def _join_processes(choice: Choice, config: TrainConfig) -> None:
     """
     import jax
 
-    if not _joins_processes(config) or jax.distributed.is_initialized():
+    if not joins_processes(config) or jax.distributed.is_initialized():
         return
     # XLA's own notifier would take SIGTERM from Python, and the run would neither save nor end.
     jax.config.update("jax_enable_preemption_service", False)

@@ -45,7 +45,13 @@ from core.training.checkpoint import (
     read_state,
     write_eval_results,
 )
-from core.training.devices import Devices, keep_compiled, memory_of_one, select_engine
+from core.training.devices import (
+    Devices,
+    joins_processes,
+    keep_compiled,
+    memory_of_one,
+    select_engine,
+)
 from core.training.engine import (
     Engine,
     EngineOptions,
@@ -816,8 +822,7 @@ def _own_checkpoint(config: TrainConfig, reporter: Reporter) -> Path | None:
     Where several processes share a run it is None: the first one alone has checkpoints, and all
     must go on, or none.
     """
-    shares = (config.num_processes or 1) > 1 or bool(config.coordinator_address)
-    if shares or not _is_resumed(reporter):
+    if joins_processes(config) or not _is_resumed(reporter):
         return None
     assert reporter.folder is not None
     saved = Checkpoints(reporter.folder / CHECKPOINTS_FOLDER)

@@ -8,9 +8,11 @@ Source: https://docs.jax.dev/en/latest/aot.html.
 
 from __future__ import annotations
 
+import operator
 import os
 import re
 import time
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from importlib import metadata
 from typing import Any, NamedTuple
@@ -82,22 +84,20 @@ class Compiled:
             parts: So many.
             update: What the optimizer does once in a step, after the loop.
         """
-        flops, accessed = self.flops_per_step_per_core, self.bytes_accessed_per_step_per_core
-        assert flops is not None and accessed is not None, "it fits"
-        return replace(
-            self,
-            flops_per_step_per_core=_repeated(flops, update.flops, parts),
-            bytes_accessed_per_step_per_core=_repeated(accessed, update.bytes_accessed, parts),
-        )
+        return self._each(update, lambda counted, once: _repeated(counted, once, parts))
 
     def plus(self, costs: Costs) -> Compiled:
         """Returns it with what the compiler hasn't counted."""
+        return self._each(costs, operator.add)
+
+    def _each(self, costs: Costs, change: Callable[[float, float], float]) -> Compiled:
+        """Returns it with each figure changed by the same one of other costs."""
         flops, accessed = self.flops_per_step_per_core, self.bytes_accessed_per_step_per_core
         assert flops is not None and accessed is not None, "it fits"
         return replace(
             self,
-            flops_per_step_per_core=flops + costs.flops,
-            bytes_accessed_per_step_per_core=accessed + costs.bytes_accessed,
+            flops_per_step_per_core=change(flops, costs.flops),
+            bytes_accessed_per_step_per_core=change(accessed, costs.bytes_accessed),
         )
 
     def to_json(self) -> dict[str, Any]:
@@ -210,10 +210,9 @@ class Lowered:
 def _uncounted(subject: Subject, batch_size: int) -> Costs:
     """Returns what is done with all pieces of the logits but the first: they are a loop."""
     found = subject.architecture
-    predictions = subject.example(1)["labels"].shape[1]
-    pieces = count_pieces(batch_size, predictions, found.vocab_size)
+    pieces = count_pieces(batch_size, subject.predictions, found.vocab_size)
     table = found.vocab_size * found.hidden_size
-    tokens = batch_size * -(-predictions // pieces)
+    tokens = batch_size * -(-subject.predictions // pieces)
     # Three products. The table is read twice, in bfloat16, and its float32 gradient is added to;
     # of the logits softmax and gradient are written and read.
     flops, accessed = 6.0 * tokens * table, 12.0 * table + 16.0 * tokens * found.vocab_size

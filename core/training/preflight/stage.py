@@ -199,8 +199,8 @@ class _Preflight:
         compiled: Compiled = self._watch(lowered.compile, f"compiling {what}")
         if compiled.fits:
             compiled = compiled.plus(lowered.uncounted)
-        if compiled.fits and lowered.parts > 1:
-            compiled = compiled.repeat_parts(lowered.parts, self._compile_update(lowered))
+            if lowered.parts > 1:
+                compiled = compiled.repeat_parts(lowered.parts, self._compile_update(lowered))
         self._cache.mkdir(parents=True, exist_ok=True)
         write_atomically(path, json.dumps(compiled.to_json()) + "\n")
         return compiled
@@ -229,7 +229,7 @@ class _Preflight:
     ) -> Report:
         config, topology, subject = self._config, self._topology, self._subject
         architecture, length = subject.architecture, subject.rows.row_length
-        predictions = subject.example(1)["labels"].shape[1]
+        predictions = subject.predictions
         parameters = count_parameters(architecture)
         cores = topology.cores
         if wanted:

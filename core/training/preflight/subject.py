@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -41,6 +42,11 @@ class Subject:
     rows: RowSource
     train_rows: int | None
     validation_rows: int
+
+    @cached_property
+    def predictions(self) -> int:
+        """Predictions in a row."""
+        return int(self.example(1)["labels"].shape[1])
 
     def example(self, rows: int) -> Batch:
         """Returns a batch of so many rows, for its shapes and for a trial."""
