@@ -129,6 +129,15 @@ def is_disk_full(error: BaseException) -> bool:
     return isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
+def is_out_of_memory(error: BaseException) -> bool:
+    """Tells whether an error says that memory ran out, the host's or a device's."""
+    # JAX says it in the message, TensorFlow in the error's name.
+    said = f"{type(error).__name__} {error}"
+    return isinstance(error, MemoryError) or any(
+        word in said for word in ("RESOURCE_EXHAUSTED", "ResourceExhaustedError")
+    )
+
+
 @contextmanager
 def suppressed_if_full() -> Iterator[None]:
     """Passes over errors that say that there is no room left on the disk."""

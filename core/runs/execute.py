@@ -16,7 +16,7 @@ from typing import Any
 
 from core.config import StageConfig
 from core.errors import StudioError
-from core.events import FolderReporter, RunStopped, is_disk_full
+from core.events import FolderReporter, RunStopped, is_disk_full, is_out_of_memory
 from core.redaction import hide_secrets_in_output
 from core.runs.folder import RunFolder
 from core.runs.process import ProcessIdentity
@@ -98,21 +98,13 @@ def describe_error(error: StudioError) -> dict[str, str]:
     }
 
 
-def _is_out_of_memory(error: BaseException) -> bool:
-    # JAX says it in the message, TensorFlow in the error's name.
-    said = f"{type(error).__name__} {error}"
-    return isinstance(error, MemoryError) or any(
-        word in said for word in ("RESOURCE_EXHAUSTED", "ResourceExhaustedError")
-    )
-
-
 def _is_data_missing(error: BaseException) -> bool:
     return isinstance(error, FileNotFoundError)
 
 
 _KNOWN = {
     "disk_full": is_disk_full,
-    "out_of_memory": _is_out_of_memory,
+    "out_of_memory": is_out_of_memory,
     "data_missing": _is_data_missing,
 }
 _PROBLEMS = {

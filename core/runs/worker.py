@@ -534,7 +534,13 @@ _ENDINGS_OF_A_STOP: dict[str, tuple[int, ...]] = {
 _SIGNS = {
     ("MemoryError", "memory allocation of", "bad_alloc", "RESOURCE_EXHAUSTED"): "out_of_memory",
     ("No space left on device", "Disk quota exceeded"): "disk_full",
-    ("another task died", "JAX distributed service detected fatal errors"): "process_lost",
+    # Gloo is what JAX sums with between processes: it finds a lost one's part of a sum missing, or
+    # that of another sum in its place.
+    (
+        "another task died",
+        "JAX distributed service detected fatal errors",
+        "gloo::",
+    ): "process_lost",
 }
 
 # Linux's out-of-memory killer sends SIGKILL; nothing in the studio does, an abort apart.

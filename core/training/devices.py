@@ -11,14 +11,16 @@ import ctypes
 import os
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal
 
 from core.config import TrainConfig
-from core.errors import DeviceError
+from core.errors import DeviceError, ProcessLostError, StudioError
+from core.events import RunStopped, is_out_of_memory
 from core.training.imports import import_for
 
 EngineName = Literal["tensorflow", "jax"]
@@ -87,6 +89,31 @@ class Devices:
             f"{label} on {self.count} {self.kind.upper()}{hosts} ({self.name}{memory}): "
             f"{self.reason}"
         )
+
+
+@contextmanager
+def telling_a_lost_process(devices: Devices) -> Iterator[None]:
+    """Turns what an engine says when another process of the run is gone into that reason.
+
+    Raises:
+        ProcessLostError: Where several processes share the run and JAX gave up for any reason but
+            memory, which runs out here, too.
+    """
+    try:
+        yield
+    except (StudioError, RunStopped):
+        raise
+    except Exception as error:
+        is_jax = "JaxRuntimeError" in type(error).__name__
+        if devices.processes == 1 or not is_jax or is_out_of_memory(error):
+            raise
+        raise ProcessLostError(
+            "Another process of this run is gone, or can't be reached",
+            expected=f"{devices.processes} processes that go step by step together",
+            received=str(error).splitlines()[0][:300],
+            fix="look at the other hosts' logs; then start the run again on all of them, or on "
+            "another number of hosts: it goes on from its last checkpoint",
+        ) from error
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from core.config import TrainConfig
-from core.errors import LossNotFiniteError, ProcessLostError, StudioError
+from core.errors import LossNotFiniteError, StudioError
 from core.events import Reporter, RunStopped, StopMode
 from core.models import hf
 from core.models.registry import count_parameters, create_model
@@ -51,6 +51,7 @@ from core.training.devices import (
     keep_compiled,
     memory_of_one,
     select_engine,
+    telling_a_lost_process,
 )
 from core.training.engine import (
     Engine,
@@ -143,7 +144,7 @@ def _train(
         validation_rows=len(inputs.validation_rows),
     )
     with (
-        _telling_a_lost_process(devices),
+        telling_a_lost_process(devices),
         _uploads(config, workspace, inputs, folder, devices, reporter) as uploads,
     ):
         run = TrainingRun(config, inputs, plan, devices, folder, reporter, uploads, words)
@@ -670,7 +671,7 @@ def _evaluate_only(
         return model, None
 
     engine = create_engine(devices, build, EngineOptions.of(config))
-    with _telling_a_lost_process(devices):
+    with telling_a_lost_process(devices):
         results = _evaluation(config, inputs, engine, devices, reporter).run(
             0, lambda done, of: reporter.progress(done, of, "batches", "validating")
         )
@@ -760,25 +761,6 @@ def _uploads(
         yield uploads
     finally:
         uploads.close()
-
-
-@contextmanager
-def _telling_a_lost_process(devices: Devices) -> Iterator[None]:
-    """Turns what an engine says when another process of the run is gone into that reason."""
-    try:
-        yield
-    except (StudioError, RunStopped):
-        raise
-    except Exception as error:
-        if devices.processes == 1 or "JaxRuntimeError" not in type(error).__name__:
-            raise
-        raise ProcessLostError(
-            "Another process of this run is gone, or can't be reached",
-            expected=f"{devices.processes} processes that go step by step together",
-            received=str(error).splitlines()[0][:300],
-            fix="look at the other hosts' logs; then start the run again on all of them, or on "
-            "another number of hosts: it goes on from its last checkpoint",
-        ) from error
 
 
 def _read_weights(inputs: TrainingInputs, folder: Path) -> dict[str, NDArray[np.float32]]:

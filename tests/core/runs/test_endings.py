@@ -27,6 +27,7 @@ from core.store import RunRow, Store
 from core.workspace import Artifact
 
 OUT_OF_MEMORY, NO_ROOM = "smaller batch", "make room"
+GLOO = "terminate called after throwing 'gloo::EnforceNotMet'\n  what(): Received 512"
 
 
 @pytest.fixture
@@ -63,6 +64,7 @@ def ending_of(folder: RunFolder) -> RunRow:
         (None, 7, "", "data_missing", "signal 7 (SIGBUS)", "restore the shards"),
         (None, 6, "memory allocation of 99 bytes failed", "out_of_memory", "99 b", OUT_OF_MEMORY),
         (None, 6, "another task died" + 20 * "\n@ 0x7", "process_lost", "SIGABRT", "other hosts"),
+        (None, 6, GLOO, "process_lost", "Received 512", "other hosts"),
         (1, None, "MemoryError", "out_of_memory", "exit code 1", OUT_OF_MEMORY),
         (1, None, "OSError: No space left on device", "disk_full", "No space", NO_ROOM),
         (3, None, "one\n\ntwo\nthree\nfour", "error", "3; the log ends: two / three / four", "log"),

@@ -10,16 +10,18 @@ from pathlib import Path
 import pytest
 
 from core.config import TrainConfig
-from core.errors import ConfigError, DeviceError
+from core.errors import ConfigError, DeviceError, ProcessLostError
 from core.training import devices
 from core.training.devices import (
     Choice,
+    Devices,
     Hardware,
     choose,
     count_devices,
     find_hardware,
     foresee_devices,
     resolver_arguments,
+    telling_a_lost_process,
 )
 from tests.engines import run_on
 
@@ -392,3 +394,22 @@ def test_a_gpu_is_measured_only_where_it_was_not_made_for_bfloat16() -> None:
     made_for_it, other = run_on("jax", _PRECISION)
     assert made_for_it[0] == "mixed_bfloat16" and "tensor cores" in made_for_it[1]
     assert (other[0], made_for_it[2], other[2]) == ("float32", 0, 1)
+
+
+@pytest.mark.parametrize(
+    ("processes", "said", "told"),
+    [
+        (2, "UNAVAILABLE: Connection closed by peer", ProcessLostError),
+        (2, "RESOURCE_EXHAUSTED: Out of memory allocating 99 bytes", None),
+        (1, "UNAVAILABLE: Connection closed by peer", None),
+    ],
+)
+def test_only_what_another_process_can_be_the_cause_of_is_laid_to_one(
+    processes: int, said: str, told: type[Exception] | None
+) -> None:
+    class JaxRuntimeError(RuntimeError):
+        pass
+
+    shared = Devices("jax", "cpu", processes, "a CPU", None, "asked for", processes)
+    with pytest.raises(told or JaxRuntimeError, match=said), telling_a_lost_process(shared):
+        raise JaxRuntimeError(said)

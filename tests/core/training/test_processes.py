@@ -185,9 +185,10 @@ def test_one_killed_ends_the_run_with_that_reason_and_another_number_goes_on(
     for number, (process, code) in enumerate(zip(processes, codes, strict=True)):
         if number == victim:
             continue
-        # Where it was the first one, JAX ends the others before they can say so themselves.
+        # JAX ends the others where it was the first one, and Gloo one that is sent the next sum by
+        # a third that has given up the one before: neither lets them say so themselves.
         if code == -signal.SIGABRT:
-            assert "another task died" in process.errors
+            assert "another task died" in process.errors or "gloo::" in process.errors
         else:
             assert code == 0, process.errors[-3000:]
             assert json.loads(process.output.splitlines()[-1])["reason"] == "process_lost"
