@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from functools import partial
 from importlib import import_module
 from typing import Any
 
@@ -36,8 +37,17 @@ def dense(
         bias: (O,), or None.
         columns: Only those of the O from one number to before another; None: all.
     """
-    kernel = whole(kernel)
+    kernel = ops.convert_to_tensor(kernel)
     bias = None if bias is None else ops.convert_to_tensor(bias)
+    compute = partial(_dense, columns=columns)
+    # What is kept for the gradient is the part of the kernel, which is put together once more then.
+    return (engine.recomputed(compute) if are_spread() else compute)(inputs, kernel, bias)
+
+
+def _dense(
+    inputs: Tensor, kernel: Tensor, bias: Tensor | None, columns: tuple[int, int] | None
+) -> Tensor:
+    kernel = whole(kernel)
     if columns is not None:
         kernel = kernel[:, slice(*columns)]
         bias = None if bias is None else bias[slice(*columns)]
@@ -52,7 +62,8 @@ def dense(
 def whole(weight: Tensor) -> Tensor:
     """Returns a weight for use: where devices hold a part each, the parts are put together.
 
-    The gradient is given back in parts, so that no device ever holds more than the weight at hand.
+    The gradient is given back in parts. What has been put together must not be kept for it, or each
+    device would hold all weights in the end; `dense` sees to that.
 
     Source: Rajbhandari et al., "ZeRO", https://arxiv.org/abs/1910.02054, section 5.
     """

@@ -6,7 +6,7 @@ Source: https://arxiv.org/abs/2412.13663. First weights are normal with a standa
 0.02, those that are added to the hidden states and the head's smaller by √(2 · layers), none beyond
 two standard deviations (https://github.com/AnswerDotAI/ModernBERT,
 src/bert_layers/initialization.py, "full_megatron"). The arithmetic is that of
-`ModernBertForMaskedLM` in transformers.
+`ModernBertForMaskedLM` in transformers, but for attention's dropout, which is of its weights alone.
 """
 
 from __future__ import annotations

@@ -26,6 +26,7 @@ from core.tokenizer.roles import (
     TOKENIZER_FILE,
     Roles,
     name_class_for_all,
+    name_longest,
     read_roles,
 )
 from core.workspace import Workspace, expand_path
@@ -193,7 +194,7 @@ class StudioTokenizer:
             return inner if inner != token else f" {token}"
         return token.replace(_METASPACE, " ")
 
-    def copy_to(self, folder: Path, *, ends: bool = True) -> None:
+    def copy_to(self, folder: Path, *, ends: bool = True, longest: int | None = None) -> None:
         """Copies the tokenizer's files into a folder.
 
         Args:
@@ -201,12 +202,16 @@ class StudioTokenizer:
             ends: Whether the copy puts the same tokens behind a text. One for a model that goes on
                 with a text mustn't, or pipelines would have it go on behind an end. Otherwise
                 `tokenizer.json` is unchanged.
+            longest: Tokens of the longest text that the model beside it can read, so that
+                transformers cuts longer ones off where it is asked to. None: it isn't said.
         """
         folder.mkdir(parents=True, exist_ok=True)
         for name in FILES:
             if (self.path / name).is_file():
                 shutil.copyfile(self.path / name, folder / name)
         name_class_for_all(folder / CONFIG_FILE)
+        if longest is not None:
+            name_longest(folder / CONFIG_FILE, longest)
         if not ends:
             self._write_without_end(folder / TOKENIZER_FILE)
 

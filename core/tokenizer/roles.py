@@ -69,6 +69,11 @@ def name_class_for_all(path: Path) -> None:
         _write_json(path, {**values, "tokenizer_class": _CLASS})
 
 
+def name_longest(path: Path, tokens: int) -> None:
+    """Writes into a `tokenizer_config.json` how long a text may be for the model beside it."""
+    _write_json(path, {**_read_json(path), "model_max_length": tokens})
+
+
 def write_files(folder: Path, backend: Tokenizer, roles: Roles) -> None:
     """Writes a tokenizer so that `AutoTokenizer.from_pretrained` of transformers 4 and 5 loads it.
 

@@ -58,7 +58,9 @@ class AdamW(keras.optimizers.AdamW):
     A dozen passes over every weight are done in one kernel, with the same formula. And gradients
     are expected to be summed over the devices already, before they are clipped.
 
-    Source: https://arxiv.org/abs/1711.05101, algorithm 2.
+    Source: https://arxiv.org/abs/1711.05101, algorithm 2; epsilon is added before the bias of the
+    second momentum is corrected, as Keras does (https://arxiv.org/abs/1412.6980, end of section 2),
+    so that it counts for more in the first steps than in optax and PyTorch.
     """
 
     def _all_reduce_sum_gradients(self, grads_and_vars: Sequence[Any]) -> list[Any]:

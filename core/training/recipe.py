@@ -292,15 +292,23 @@ def learning_rate_schedule(config: TrainConfig, plan: Plan) -> LearningRateSched
 def _pauses(config: TrainConfig, steps: int, batch: int, validation_rows: int) -> tuple[int, int]:
     """Returns how many steps lie between validations, and how many between checkpoints.
 
-    Where the settings name neither, checkpoints come as often however long a validation takes, and
-    each validation falls on one: only weights that are saved can be the best.
+    Where the settings don't say how often to validate, checkpoints come as often however long a
+    validation takes, and the two meet at every one of those that are rarer: only weights that are
+    saved can be the best.
     """
     if config.eval_steps:
         return config.eval_steps, config.save_steps or config.eval_steps
     often = _every(config, steps, _EVALUATIONS_IN_A_RUN)
-    affordable = _affordable_eval_steps(config, batch, validation_rows)
-    eval_steps = often * max(1, -(-affordable // often))
-    return min(eval_steps, steps), config.save_steps or often
+    save_steps = config.save_steps or often
+    wanted = max(often, _affordable_eval_steps(config, batch, validation_rows))
+    if save_steps >= steps:
+        return min(wanted, steps), save_steps  # The only one is at the end, as is a validation.
+    if wanted < save_steps:
+        parts = (n for n in range(wanted, save_steps) if save_steps % n == 0)
+        eval_steps = next((n for n in parts if n % config.steps_per_execution == 0), save_steps)
+    else:
+        eval_steps = save_steps * -(-wanted // save_steps)
+    return min(eval_steps, steps), save_steps
 
 
 def _affordable_eval_steps(config: TrainConfig, batch: int, validation_rows: int) -> int:

@@ -498,12 +498,15 @@ class TrainingRun:
         _check_finite(values, state.step)
         if not self._devices.is_first:
             return
-        weights = {tie.path for tie in hf.ties(self._inputs.architecture)}
+        architecture = self._inputs.architecture
+        weights = {tie.path for tie in hf.ties(architecture)}
 
         def write_model(folder: Path) -> None:
-            hf.write_weights(folder, values, self._inputs.architecture)
-            goes_on = self._inputs.architecture.kind == "decoder"
-            self._inputs.tokenizer.copy_to(folder, ends=not goes_on)
+            hf.write_weights(folder, values, architecture)
+            goes_on = architecture.kind == "decoder"
+            # T5's positions have no end.
+            longest = None if architecture.model_type == "t5" else architecture.max_seq_length
+            self._inputs.tokenizer.copy_to(folder, ends=not goes_on, longest=longest)
 
         rest = {path: array for path, array in values.items() if path not in weights}
         path = self._checkpoints.write(state, rest, write_model)
@@ -665,7 +668,7 @@ def _evaluate_only(
     def build() -> Any:
         policy = config.dtype_policy
         if policy == "auto":
-            policy, _ = choose_precision(devices)
+            policy = share(choose_precision(devices)[0], devices)
         model = create_model(inputs.architecture, seed=0, dtype_policy=policy)
         hf.assign_weights(model, weights)
         return model, None

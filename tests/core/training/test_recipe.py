@@ -80,6 +80,23 @@ def test_checkpoints_come_often_where_validation_is_rare() -> None:
     assert (short.eval_steps, short.save_steps) == (100, 5)
 
 
+@pytest.mark.parametrize(
+    ("save_steps", "more", "eval_steps"),
+    [
+        (1000, {}, 500),  # Every 391 steps, the two would never meet.
+        (997, {}, 997),  # A prime.
+        (300, {}, 600),
+        (99_991, {}, 391),  # Saves at the end alone, where there is a validation as well.
+        (1000, {"steps_per_execution": 8}, 1000),
+    ],
+)
+def test_validations_meet_the_checkpoints_that_are_asked_for(
+    save_steps: int, more: dict[str, int], eval_steps: int
+) -> None:
+    plan = recipe.plan(_config(num_train_steps=7813, save_steps=save_steps, **more), 10**6, 64)
+    assert (plan.save_steps, plan.eval_steps) == (save_steps, eval_steps)
+
+
 def test_a_run_that_is_given_more_steps_pauses_less_often() -> None:
     open_config = _config(num_train_steps=200, num_train_epochs=1.0)
     short = recipe.plan(open_config, 6400, 64)

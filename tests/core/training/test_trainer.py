@@ -424,9 +424,10 @@ def test_the_model_loads_in_transformers(workspace: Workspace, results: dict[str
     assert not info["missing_keys"] and not info["unexpected_keys"]
     tokenizer = AutoTokenizer.from_pretrained(folder)
     assert model.config.pad_token_id == tokenizer.pad_token_id
-    ids = tokenizer("The river runs.", truncation=True, max_length=16, return_tensors="pt")[
-        "input_ids"
-    ]
+    # As long as the model can read, without being told how long that is.
+    ids = tokenizer("The river runs. " * 99, truncation=True, return_tensors="pt")["input_ids"]
+    assert ids.shape[1] == tokenizer.model_max_length
+    assert ids.shape[1] == model.config.max_position_embeddings - model.config.pad_token_id - 1
     with torch.no_grad():
         assert torch.isfinite(model(ids).logits).all()
 
