@@ -47,6 +47,8 @@ _NOT_IN_FOLDERS = {".md"}  # a README among the data isn't data
 _KNOWN = ", ".join(_FORMATS) + ", each also with .gz"
 _KNOWN_IN_FOLDERS = ", ".join(sorted(_FORMATS.keys() - _NOT_IN_FOLDERS)) + ", each also with .gz"
 
+# Of these, text is not unpacked; it shall not be passed over without a word either.
+_PACKED = (".zst", ".xz", ".bz2", ".zip", ".lz4")
 _SAMPLED_ROWS = 200
 # JSON lines may leave a column out of many rows, but not of so many at the beginning.
 _MOST_ROWS_WITHOUT = 100_000
@@ -140,7 +142,8 @@ def find_files(pattern: str, *, field: str) -> list[TextFile]:
         paths = _matches(path)
     except OSError as error:
         raise CorpusError(
-            f"{path} can't be looked up", expected="a path that this account may read",
+            f"{error.filename or path} can't be looked up",
+            expected="a path that this account may read",
             received=error.strerror or str(error), field=field,
             fix="name another one, or let this account read that folder",
         ) from error  # fmt: skip
@@ -153,6 +156,7 @@ def find_files(pattern: str, *, field: str) -> list[TextFile]:
             field=field,
         )
     if len(paths) > 1:
+        _refuse_packed(paths, field)
         paths = [path for path in paths if _kind(path)] or paths
     return [_text_file(path, field) for path in paths]
 
@@ -196,13 +200,15 @@ def _check_pattern(pattern: str, field: str) -> None:
 
 
 def _folder_files(folder: Path, field: str) -> list[TextFile]:
-    paths = sorted(path for path in _visible_files(folder) if _kind(path))
+    visible = list(_visible_files(folder))
+    _refuse_packed(visible, field)
+    paths = sorted(path for path in visible if _kind(path))
     files = [_text_file(path, field) for path in paths if _kind(path) not in _NOT_IN_FOLDERS]
     if not files:
         raise CorpusError(
             f"The folder {folder} holds no text",
             expected=f"files that end in {_KNOWN_IN_FOLDERS}",
-            received=f"{sum(1 for _ in _visible_files(folder))} files, none of these",
+            received=f"{len(visible)} files, none of these",
             fix="name another folder, rename the files, or name .md files by a pattern: "
             f"{folder}/*.md", field=field,
         )  # fmt: skip
@@ -210,9 +216,55 @@ def _folder_files(folder: Path, field: str) -> list[TextFile]:
 
 
 def _visible_files(folder: Path) -> Iterator[Path]:
-    for parent, children, names in os.walk(folder):
-        children[:] = sorted(child for child in children if not child.startswith("."))
+    """Yields the files below a folder, linked folders among them, each folder once.
+
+    Raises:
+        OSError: This account may not look into one of them.
+    """
+    seen = set()
+    for parent, children, names in os.walk(folder, onerror=_raise, followlinks=True):
+        place = os.path.realpath(parent)
+        if place in seen:
+            children.clear()
+            continue
+        seen.add(place)
+        children[:] = sorted(child for child in children if not _is_passed_over(child))
         yield from (Path(parent, name) for name in sorted(names) if not name.startswith("."))
+
+
+def _is_passed_over(folder: str) -> bool:
+    # The second is the file system's own, and root's.
+    return folder.startswith(".") or folder == "lost+found"
+
+
+def _raise(error: OSError) -> None:
+    raise error
+
+
+def _refuse_packed(paths: list[Path], field: str) -> None:
+    """Refuses to leave out text because it is packed in a way that isn't read.
+
+    Raises:
+        CorpusError: There is a file like text.jsonl.zst, without the text beside it.
+    """
+    there = set(paths)
+    packed = [path for path in paths if path.suffix.lower() in _PACKED]
+    texts = {path: path.with_suffix("") for path in packed}
+    missed = [
+        path
+        for path, text in texts.items()
+        if _kind(text) not in ("", *_NOT_IN_FOLDERS)
+        and not there & {text, text.with_name(f"{text.name}.gz")}
+    ]
+    if missed:
+        raise CorpusError(
+            f"Text is packed in a way that isn't read: {missed[0]}",
+            expected="files as they are, or with .gz",
+            received=", ".join(path.name for path in missed[:3])
+            + (f" and {len(missed) - 3} more" if len(missed) > 3 else ""),
+            fix="unpack them, or name only the others by a pattern like data/*.txt",
+            field=field,
+        )
 
 
 def _kind(path: Path) -> str:

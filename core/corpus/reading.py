@@ -164,7 +164,14 @@ class Corpus:
         return (document.text for document in self._kept_validation())
 
     def labelled_documents(self) -> Iterator[tuple[Split, str]]:
-        """Yields the documents of both splits in one pass over the source, with their split."""
+        """Yields the documents of both splits in one pass over the source, with their split.
+
+        Raises:
+            CorpusError: There is but one document, so that none can be held out; or it can't be
+                read.
+        """
+        if not self._source.has_validation and not self._threshold:
+            raise self._no_validation_error()
         dropped = self._dropped
         for part in self._parts():
             for split, document in self._read(part):

@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -155,6 +156,46 @@ def test_a_place_that_may_not_be_looked_into_is_named(
         with pytest.raises(CorpusError, match=r"a\.txt can't be looked up.*denied") as caught:
             find_files(str(tmp_path / "a.txt"), field=field)
         assert caught.value.field == field
+
+
+def test_a_folder_below_that_may_not_be_looked_into_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "a.txt").write_text("one")
+    (tmp_path / "closed").mkdir()
+    scan = os.scandir
+
+    def refuse(path: str) -> Any:
+        if str(path).endswith("closed"):
+            raise PermissionError(errno.EACCES, "Permission denied", str(path))
+        return scan(path)
+
+    monkeypatch.setattr(os, "scandir", refuse)
+    with pytest.raises(CorpusError, match=r"closed can't be looked up.*denied"):
+        find_files(str(tmp_path), field="path")
+
+
+def test_a_linked_folder_is_read_once_also_where_links_go_round(tmp_path: Path) -> None:
+    (tmp_path / "far").mkdir()
+    (tmp_path / "far" / "a.txt").write_text("one")
+    (tmp_path / "near").mkdir()
+    for name in ("first", "second"):
+        (tmp_path / "near" / name).symlink_to(tmp_path / "far")
+    (tmp_path / "far" / "round").symlink_to(tmp_path / "near")
+    assert read(tmp_path / "near") == ["one"]
+
+
+@pytest.mark.parametrize("pattern", ["", "*", "**/*"])
+def test_text_that_is_packed_otherwise_is_not_left_out_in_silence(
+    tmp_path: Path, pattern: str
+) -> None:
+    for name in ("a.txt", "part.jsonl.zst", "notes.pdf.xz", "a.txt.bz2", "README.md.zst"):
+        (tmp_path / name).write_text("one")
+    with pytest.raises(CorpusError, match=r"isn't read: .*part\.jsonl\.zst") as caught:
+        read(tmp_path / pattern)
+    assert caught.value.received == "part.jsonl.zst"
+    (tmp_path / "part.jsonl.zst").unlink()
+    assert read(tmp_path / pattern) == ["one"]
 
 
 def test_the_text_column_is_found(tmp_path: Path) -> None:

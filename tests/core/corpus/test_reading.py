@@ -127,9 +127,7 @@ def test_half_a_surrogate_pair_is_replaced(tmp_path: Path) -> None:
 
 def test_line_ends_are_newlines_whatever_the_text_came_in(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_text('{"text": "one\\r\\ntwo\\rthree\\n"}')
-    assert [text for _, text in open_files(tmp_path / "a.jsonl").labelled_documents()] == [
-        "one\ntwo\nthree\n"
-    ]
+    assert list(open_files(tmp_path / "a.jsonl").documents("train")) == ["one\ntwo\nthree\n"]
 
 
 def test_counts_are_known_after_a_pass_and_kept(tmp_path: Path) -> None:
