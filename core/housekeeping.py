@@ -9,10 +9,10 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from core.errors import RunError
+from core.errors import RunError, StudioError
 from core.runs.folder import RunFolder
 from core.store import ACTIVE_STATES, RunRow, Store
-from core.workspace import KINDS, Artifact, Workspace, remove_folder
+from core.workspace import KINDS, Artifact, Workspace, expand_path, remove_folder
 
 # The config fields in which a run names artifacts, by the artifact's kind.
 _NAMING_FIELDS: dict[str, tuple[str, ...]] = {
@@ -147,13 +147,26 @@ def _needing(workspace: Workspace, rows: Sequence[RunRow], artifact: Artifact) -
     return [
         row
         for row in rows
-        if _names(row, artifact) and (not row.ended_for_good or _can_resume(workspace, row))
+        if (not row.ended_for_good or _can_resume(workspace, row))
+        and _names(workspace, row, artifact)
     ]
 
 
-def _names(row: RunRow, artifact: Artifact) -> bool:
-    named = [row.config.get(field) for field in _NAMING_FIELDS[artifact.kind]]
-    return any(name in (artifact.name, str(artifact.path)) for name in named if name)
+def _names(workspace: Workspace, row: RunRow, artifact: Artifact) -> bool:
+    """Tells whether a run names an artifact: by its name, or by a path, where it was started."""
+    fields = _NAMING_FIELDS[artifact.kind]
+    named = [str(name) for field in fields if (name := row.config.get(field))]
+    if artifact.name in named:
+        return True
+    paths = [name for name in named if os.sep in name and "://" not in name]
+    if not paths:
+        return False
+    place = artifact.path.resolve()
+    try:
+        start = RunFolder.of(workspace, row.id).read_record().cwd
+        return any(Path(start, expand_path(path)).resolve() == place for path in paths)
+    except StudioError:
+        return False  # Without its record, or by such a path, it won't find anything either.
 
 
 def _can_resume(workspace: Workspace, row: RunRow) -> bool:

@@ -258,13 +258,36 @@ class Store:
         with self.session() as session:
             return session.get(RequestRow, number)
 
-    def list_runs(self, *, limit: int = 200, states: Sequence[str] = ()) -> list[RunRow]:
-        """Returns runs, the newest first."""
+    def list_runs(
+        self, *, limit: int = 200, states: Sequence[str] = (), before: int | None = None
+    ) -> list[RunRow]:
+        """Returns runs, the newest first.
+
+        Args:
+            limit: As many at most.
+            states: Only those in one of these; none: all.
+            before: Only those that were queued before this position.
+        """
         query = select(RunRow).order_by(RunRow.position.desc()).limit(limit)
         if states:
             query = query.where(RunRow.state.in_(states))
+        if before is not None:
+            query = query.where(RunRow.position < before)
         with self.session() as session:
             return list(session.scalars(query))
+
+    def list_ended(self, limit: int) -> list[RunRow]:
+        """Returns the runs that have ended, the one that did so last first."""
+        ended = func.coalesce(RunRow.ended, RunRow.created)
+        query = select(RunRow).where(RunRow.state.in_(ENDED_STATES)).order_by(ended.desc())
+        with self.session() as session:
+            return list(session.scalars(query.limit(limit)))
+
+    def count_runs(self, states: Sequence[str]) -> int:
+        """Returns how many runs are in one of some states."""
+        query = select(func.count()).select_from(RunRow).where(RunRow.state.in_(states))
+        with self.session() as session:
+            return session.scalar(query) or 0
 
     def get_run(self, run_id: str) -> RunRow | None:
         """Returns a run by its id."""
@@ -443,6 +466,9 @@ class Store:
             row.attempt_number = row.event_number
             row.state = "queued"
             row.started = row.ended = row.eta_seconds = None
+            row.note = ""
+            if row.stage != "train":
+                row.done = 0  # It begins anew.
             row.exit_code = row.signal = row.pid = row.error = None
             for name, value in values.items():
                 setattr(row, name, value)

@@ -42,6 +42,9 @@ from ui.present import answering, escape, guarded
 _FIRST_RUNS = 100
 _LOG_LINES = 200
 _LINES_OF_A_BAD_END = 12
+_FIGURES = (
+    "eval_loss", "eval_perplexity", "eval_accuracy", "frequency_baseline_loss", "best_step",
+)  # fmt: skip
 
 _TEMPLATE = f"""
 <div class="ps-runs">
@@ -64,6 +67,7 @@ _TEMPLATE = f"""
       <th scope="col">Time</th><th scope="col">Queued</th></tr></thead>
       <tbody></tbody>
     </table>
+    <p class="ps-older" hidden><button type="button" class="ps-button">Show older runs</button></p>
     </div>
     <section class="ps-detail" aria-label="The chosen run"></section>
   </div>
@@ -163,10 +167,12 @@ def _list_function(store: Store) -> Answer:
     def list_runs(question: dict[str, Any]) -> dict[str, Any]:
         """Returns the runs newer than `newest`, those `open`, and which of the latter are gone.
 
-        Of all runs only the newest are listed, of those under way each one.
+        Of all runs only the newest are listed, of those under way each one; with `before`, a
+        position, further ones. `oldest` is how far down that goes, 0 where there are no more.
         """
-        newest = int(question.get("newest", 0))
-        new = [row for row in store.list_runs(limit=_FIRST_RUNS) if row.position > newest]
+        newest, before = int(question.get("newest", 0)), int(question.get("before", 0))
+        listed = store.list_runs(limit=_FIRST_RUNS, before=before or None)
+        new = [row for row in listed if before or row.position > newest]
         active = store.list_runs(states=ACTIVE_STATES, limit=MOST_SLOTS)
         asked = [str(run) for run in question.get("open", [])[:_FIRST_RUNS]]
         found = {run: store.get_run(run) for run in asked}
@@ -174,6 +180,9 @@ def _list_function(store: Store) -> Answer:
         return {
             "runs": [summarize(row) for row in rows.values()],
             "gone": [run for run, row in found.items() if row is None],
+            "oldest": listed[-1].position if len(listed) == _FIRST_RUNS else 0,
+            "active": store.count_runs(ACTIVE_STATES),
+            "queued": store.count_runs(("queued",)),
             "slots": get_slots(store),
         }
 
@@ -189,6 +198,7 @@ def _detail_function(workspace: Workspace, store: Store) -> Answer:
             "error": row.error,
             "ending": ending_of(row),
             "log_end": _log_end(workspace, row),
+            "figures": _figures(row),
             "warnings": [_warning(one) for one in reversed(row.warnings)],
             "devices": RunFolder.of(workspace, row.id).device(),
             "preflight": _preflight(row),
@@ -288,6 +298,13 @@ def _preflight(row: RunRow) -> dict[str, Any] | None:
     if not is_report(row.results):
         return None
     return describe_report(row.results, row.config, row.config.get("price_per_chip_hour"))
+
+
+def _figures(row: RunRow) -> dict[str, float]:
+    """Returns what was measured of the model that a run has made, not always at its last step."""
+    if row.stage != "train" or row.state != "done":
+        return {}
+    return {name: row.results[name] for name in _FIGURES if row.results.get(name) is not None}
 
 
 def _published(row: RunRow) -> list[str]:

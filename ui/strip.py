@@ -13,7 +13,7 @@ import gradio as gr
 from core.config import fingerprint_of
 from core.runs.client import ensure_worker
 from core.runs.slots import MOST_SLOTS
-from core.store import ACTIVE_STATES, ENDED_STATES, Store
+from core.store import ACTIVE_STATES, Store
 from core.workspace import Workspace
 from ui.assets import script
 from ui.parts import artifacts
@@ -22,7 +22,7 @@ from ui.present import answering
 
 _WORKER_CHECK_SECONDS = 5.0
 # So many of the runs that ended last are looked at for something to tell of.
-_LOOKED_BACK = 10
+_LOOKED_BACK = 30
 _TEMPLATE = """
 <a class="ps-strip" href="#runs" data-go="runs"></a>
 <div class="ps-toasts" role="log" aria-label="Alerts"></div>
@@ -50,14 +50,16 @@ def _status_function(workspace: Workspace, store: Store) -> Callable[..., dict[s
     @answering
     def studio_status(_: dict[str, Any]) -> dict[str, Any]:
         running = store.list_runs(states=ACTIVE_STATES, limit=MOST_SLOTS)
-        queued = store.list_runs(states=("queued",), limit=1000)
-        ended = store.list_runs(states=ENDED_STATES, limit=_LOOKED_BACK)
+        queued = store.count_runs(("queued",))
+        ended = store.list_ended(_LOOKED_BACK)
+        # What only waited for another says less than that one.
+        last = next((row for row in ended if row.reason != "dependency"), None)
         if running or queued:
             keep_worker()
         return {
             "running": [summarize(row) for row in running],
-            "queued": len(queued),
-            "last": summarize(ended[0]) if ended else None,
+            "queued": queued,
+            "last": summarize(last) if last else None,
             "notices": [one for row in [*running, *ended] for one in notices_of(row)],
             "artifacts": artifacts.revision(workspace),
             "app": app,

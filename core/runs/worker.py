@@ -144,7 +144,8 @@ class Worker:
         config = {**record.config, **payload.get("changes", {})}
         folder.archive_attempt(row.attempt)
         folder.write_record(replace(record, config=config))
-        self.store.queue_again(row.id, reason="resumed", config=config)
+        more = {"total": config["num_train_steps"]} if "changes" in payload else {}
+        self.store.queue_again(row.id, reason="resumed", config=config, **more)
 
     def _delete(self, payload: dict[str, Any]) -> None:
         row = self.store.find_run(payload["run"])
@@ -605,7 +606,10 @@ def _is_ended_badly(row: RunRow) -> bool:
 
 
 def _was_started(row: RunRow, folder: RunFolder) -> bool:
-    return row.event_number > row.attempt_number or folder.read_process("supervisor") is not None
+    if row.event_number > row.attempt_number:
+        return True
+    # A script's run has no supervisor.
+    return any(folder.read_process(name) is not None for name in ("supervisor", "run"))
 
 
 def _finished_event(folder: RunFolder, after: int) -> dict[str, Any] | None:

@@ -7,7 +7,15 @@ from pathlib import Path
 import pytest
 
 from core.config import ShardConfig
-from core.housekeeping import disk_use_bytes, list_artifact_uses, measure_disk_use
+from core.errors import RunError
+from core.housekeeping import (
+    delete_artifact,
+    disk_use_bytes,
+    list_artifact_uses,
+    measure_disk_use,
+    runs_that_need,
+)
+from core.runs.folder import RunFolder, RunRecord
 from core.store import RunRow, Store
 from core.workspace import Workspace
 
@@ -53,6 +61,27 @@ def test_a_waiting_run_is_named_as_what_needs_an_artifact(
     shards, tokenizer = list_artifact_uses(workspace, store)
     assert [one.id for one in tokenizer.needed_by] == ["waiting"]
     assert shards.needed_by == []
+
+
+@pytest.mark.parametrize("named", ["shards/rows", "{}/shards/rows/", "link/shards/rows"])
+def test_a_run_that_names_an_artifact_by_a_path_needs_it(
+    tmp_path: Path, named: str, workspace: Workspace, store: Store
+) -> None:
+    (tmp_path / "link").symlink_to(tmp_path)
+    config = {"shards": named.format(tmp_path)}
+    RunFolder.of(workspace, "waiting").write_record(
+        RunRecord(id="waiting", stage="train", config=config, cwd=str(tmp_path))
+    )
+    row = RunRow(
+        id="waiting", stage="train", name="", state="queued", config=config, after=[],
+        created=1.0, warnings=[], results={},
+    )  # fmt: skip
+    store.add_run(row)
+    [shards] = workspace.list("shards")
+    assert [one.id for one in runs_that_need(workspace, store, shards)] == ["waiting"]
+    with pytest.raises(RunError, match="can't be deleted"):
+        delete_artifact(workspace, store, shards)
+    assert shards.path.is_dir()
 
 
 def test_what_is_linked_twice_counts_once(workspace: Workspace, store: Store) -> None:

@@ -40,6 +40,27 @@ def test_runs_are_listed_the_newest_first(store: Store) -> None:
     assert [row.id for row in store.list_runs()] == ["b", "a"]
 
 
+def test_runs_that_ended_are_listed_by_when_they_did(store: Store) -> None:
+    for name, ended in (("a", 9.0), ("b", 7.0), ("c", 8.0)):
+        add_run(store, name, state="done")
+        store.update_run(name, ended=ended)
+    add_run(store, "d")
+    assert [row.id for row in store.list_ended(2)] == ["a", "c"]
+    assert store.count_runs(("queued", "done")) == 4
+    assert store.count_runs(("queued",)) == 1
+    before = store.find_run("c").position
+    assert [row.id for row in store.list_runs(before=before, limit=1)] == ["b"]
+
+
+def test_a_run_that_is_queued_again_shows_nothing_of_its_last_end(store: Store) -> None:
+    for name, stage in (("a", "train"), ("b", "shards")):
+        add_run(store, name, stage=stage, state="done")
+        store.update_run(name, done=7, total=9, note="saving")
+        store.queue_again(name)
+    rows = [store.find_run(name) for name in ("a", "b")]
+    assert [(row.done, row.total, row.note) for row in rows] == [(7, 9, ""), (0, 9, "")]
+
+
 def test_a_run_is_added_once(store: Store) -> None:
     add_run(store, "a")
     assert not store.add_run(

@@ -157,6 +157,33 @@ def test_old_runs_are_told_of_where_they_run_or_are_asked_for(
     assert listed == ["newest", "new", "stops", "runs", "asked"]
 
 
+def test_older_runs_are_told_of_on_demand(
+    tmp_path: Path, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(runs, "_FIRST_RUNS", 2)
+    ask = answers(Workspace(tmp_path), store)["list_runs"]
+    for run in "abcde":
+        add_run(store, run, "queued")
+    seen, oldest = [], None
+    while oldest != 0:
+        answer = ask({"before": oldest} if oldest else {})
+        assert answer["queued"] == 5 and answer["active"] == 0
+        seen.append([run["id"] for run in answer["runs"]])
+        oldest = answer["oldest"]
+    assert seen == [["e", "d"], ["c", "b"], ["a"]]
+
+
+def test_the_figures_of_a_run_that_is_done_are_those_of_its_model(
+    tmp_path: Path, store: Store
+) -> None:
+    results = {"eval_loss": 3.5, "best_step": 7, "seconds": 1.0, "eval_accuracy": None}
+    add_run(store, "run", "done", stage="train", results=results)
+    ask = answers(Workspace(tmp_path), store)["run_detail"]
+    assert ask({"run": "run"})["figures"] == {"eval_loss": 3.5, "best_step": 7}
+    store.queue_again("run")
+    assert ask({"run": "run"})["figures"] == {}
+
+
 def test_a_run_that_was_deleted_elsewhere_is_said_to_be_gone(tmp_path: Path, store: Store) -> None:
     ask = answers(Workspace(tmp_path), store)["list_runs"]
     add_run(store, "first")
@@ -249,14 +276,28 @@ def test_the_settings_of_another_version_are_not_put_into_a_form(store: Store) -
         runs._clone("run", store, {})
 
 
-def test_an_open_page_can_tell_that_the_app_was_started_anew(tmp_path: Path, store: Store) -> None:
-    def start_app() -> Callable[..., dict[str, Any]]:
-        with gr.Blocks():
-            line = strip.render(Workspace(tmp_path), store, list(TABS))
-        [ask] = line.server_fns
-        return ask
+def status_of(tmp_path: Path, store: Store) -> Callable[..., dict[str, Any]]:
+    with gr.Blocks():
+        line = strip.render(Workspace(tmp_path), store, list(TABS))
+    [ask] = line.server_fns
+    return ask
 
-    first, second = start_app(), start_app()
+
+def test_what_failed_last_is_told_of_however_long_ago_it_was_queued(
+    tmp_path: Path, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(strip, "_LOOKED_BACK", 3)
+    add_run(store, "long", "failed", ended=99.0, error={"problem": "It ended", "fix": "wait"})
+    for number, run in enumerate("abcd"):
+        add_run(store, run, ended=float(number))
+    add_run(store, "waited", "failed", ended=100.0, reason="dependency", error={"problem": "No"})
+    status = status_of(tmp_path, store)({})
+    assert status["last"]["id"] == "long"
+    assert [one["run"] for one in status["notices"]] == ["long"]
+
+
+def test_an_open_page_can_tell_that_the_app_was_started_anew(tmp_path: Path, store: Store) -> None:
+    first, second = status_of(tmp_path, store), status_of(tmp_path, store)
     assert first({})["app"] == first({})["app"] != second({})["app"]
 
 

@@ -44,9 +44,12 @@ const actions = (artifact) => {
 };
 
 let listed = null;
+let drawn = ""; // what the rows show: only redrawn when it changes, so that a focused button keeps the focus
 const draw = () => {
   drawParts(listed);
-  body.replaceChildren(...listed.artifacts.map(drawRow));
+  const text = JSON.stringify([listed.artifacts, confirming]);
+  if (drawn !== text) body.replaceChildren(...listed.artifacts.map(drawRow));
+  drawn = text;
   body.parentElement.hidden = listed.artifacts.length === 0;
   section.hidden = listed.parts.every((one) => one.part === "other");
 };

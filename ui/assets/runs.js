@@ -99,10 +99,8 @@ const forget = (id) => {
 
 // The queue: what waits, and how many runs there may be at once.
 
-const drawQueue = (allowed) => {
-  const count = (...states) => [...rows.values()].filter(({ run }) => states.includes(run.state)).length;
-  const [running, waiting] = [count("running", "stopping"), count("queued")];
-  const parts = [running && `${number(running)} running`, waiting && `${number(waiting)} waiting`].filter(Boolean);
+const drawQueue = ({ active, queued, slots: allowed }) => {
+  const parts = [active && `${number(active)} running`, queued && `${number(queued)} waiting`].filter(Boolean);
   queue.querySelector("span").textContent = parts.join(" · ") || "Nothing is running";
   if (document.activeElement === slots || slots.value === String(allowed)) return;
   const choices = [...new Set([1, 2, 3, 4, 6, 8, allowed])].sort((a, b) => a - b);
@@ -114,6 +112,21 @@ slots.addEventListener("change", async () => {
   if (answer.problem && view) showProblem(view, answer.problem);
   slots.blur();
   refresh();
+});
+
+// Runs that are older than those that are listed; the position that the list reaches down to.
+
+const older = element.querySelector(".ps-older");
+let oldest = null;
+const showOlder = (answer) => {
+  oldest = answer.oldest;
+  older.hidden = !oldest;
+};
+older.querySelector("button").addEventListener("click", async () => {
+  const answer = await studio.ask(server.list_runs, { before: oldest });
+  if (answer.problem) return view && showProblem(view, answer.problem);
+  takeRows(answer.runs);
+  showOlder(answer);
 });
 
 // The chosen run.
@@ -158,7 +171,7 @@ const select = (id) => {
 const makeView = (id) => {
   const part = (name, tag = "div") => h(tag, { class: name });
   const view = {
-    id, after: 0, logSeen: "", stateSeen: "", latest: {}, confirming: "",
+    id, after: 0, logSeen: "", stateSeen: "", latest: {}, figures: {}, confirming: "",
     head: part("ps-detail-head"), problem: part("ps-detail-problem"), ending: part("ps-detail-ending"), warnings: part("ps-detail-warnings"),
     tiles: part("ps-tiles"), verdict: part("ps-verdict", "p"), devices: part("ps-note", "p"), report: part("ps-detail-report"), chartsBox: part("ps-charts"), facts: part("ps-detail-facts"),
     log: h("code", {}, ""),
@@ -185,6 +198,9 @@ const setLogarithmic = (view, on) =>
 
 // Only redrawn when something in it changes, so that a focused button keeps the focus.
 const drawHead = (view, run) => {
+  // What was asked of it may not be there to be done any more.
+  if (view.headState !== run.state) view.confirming = "";
+  view.headState = run.state;
   const text = JSON.stringify([run.state, run.label, run.title, run.alerts, run.extendable, view.confirming]);
   if (view.headSeen === text) return;
   view.headSeen = text;
@@ -324,6 +340,7 @@ const showProblem = (view, problem) => view.problem.replaceChildren(studio.probl
 const drawDetail = (view, run, known) => {
   view.problem.replaceChildren();
   view.ending.replaceChildren(...ending(run, known));
+  view.figures = known.figures;
   view.warnings.replaceChildren(...warnings(known.warnings));
   view.devices.textContent = known.devices;
   const published = known.published.map((url) => h("p", { class: "ps-published" }, "Published at ", h("a", { href: url, target: "_blank", rel: "noreferrer" }, url.replace(/^https?:\/\//, ""))));
@@ -378,9 +395,12 @@ const takePoints = (view, points) => {
 };
 
 const drawTiles = (view) => {
-  const { eval_loss: loss, frequency_baseline_loss: baseline, eval_perplexity: perplexity, eval_accuracy: accuracy } = view.latest;
+  // Of a run that is done: those of the model that it made, which may be of an earlier step.
+  const figures = { ...view.latest, ...view.figures };
+  const { eval_loss: loss, frequency_baseline_loss: baseline, eval_perplexity: perplexity, eval_accuracy: accuracy } = figures;
+  const isLast = loss === view.latest.eval_loss || !figures.best_step;
   const tiles = [
-    ["Validation loss", loss, (value) => value.toFixed(3)],
+    [isLast ? "Validation loss" : `Validation loss, step ${number(figures.best_step)}`, loss, (value) => value.toFixed(3)],
     ["Perplexity", perplexity, compact],
     ["Accuracy", accuracy, (value) => `${(100 * value).toFixed(1)} %`],
     ["Tokens a second", view.latest.tokens_per_second, compact],
@@ -469,7 +489,8 @@ const ask = async () => {
   const gone = answer.gone.find((id) => id === selected || id === named) ?? "";
   answer.gone.forEach(forget);
   takeRows(answer.runs);
-  drawQueue(answer.slots);
+  drawQueue(answer);
+  if (oldest === null) showOlder(answer);
   const wanted = wantedRun();
   if (!wanted) detail.replaceChildren();
   else if (wanted !== selected || !view) select(wanted);

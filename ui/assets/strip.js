@@ -69,7 +69,7 @@ const remember = (shown) => {
   }
 };
 
-// A kind that a run keeps reporting is told again only after a while. Who comes for the first time
+// A kind that a run keeps reporting is told again only after a while, its end each time. Who comes for the first time
 // isn't told of what is over.
 const takeNotices = (notices) => {
   const before = recall();
@@ -79,7 +79,7 @@ const takeNotices = (notices) => {
     const about = `${notice.run} ${notice.kind}`;
     const last = shown[about];
     if (last && notice.number <= last.number) continue;
-    const isNew = before ? !last || now - last.time > QUIET_SECONDS : !notice.over;
+    const isNew = before ? !last || notice.bad || now - last.time > QUIET_SECONDS : !notice.over;
     if ((isNew || open.has(about)) && notice.run !== studio.viewing) toast(about, notice);
     shown[about] = { number: notice.number, time: isNew || !last ? now : last.time };
   }
@@ -135,6 +135,8 @@ const openFirstPlace = (status) => {
 };
 
 followTabs();
+// Nor is anybody who is at work here already taken elsewhere.
+for (const kind of ["pointerdown", "keydown"]) document.addEventListener(kind, () => (opened = true), { once: true });
 studio.poll(element, 1000, async () => {
   const status = await studio.ask(server.studio_status);
   if (status.problem) throw new Error(status.problem.problem);

@@ -88,6 +88,11 @@ def test_a_process_that_ends_without_a_word_is_named_with_its_last_ones(
     assert fix in row.error["fix"]
 
 
+def test_a_script_that_was_killed_is_lost_and_is_not_started_again(folder: RunFolder) -> None:
+    folder.write_record(replace(folder.read_record(), created=10.0))  # Long ago.
+    assert ending_of(folder).state == "lost"
+
+
 def test_a_run_that_was_lost_ended_when_it_was_last_heard_of(folder: RunFolder) -> None:
     events = [{"n": 1, "t": 10.0, "kind": "started", "process": {"pid": 1}}]
     events.append({"n": 2, "t": 70.0, "kind": "metrics", "step": 3, "values": {"loss": 1.0}})
