@@ -10,6 +10,7 @@ import gradio as gr
 
 from core.demo import MODEL_VARIABLE, MOST_NEW_TOKENS, Demo
 from core.inference import read_out
+from core.inference.generation import MOST_PROMPT_TOKENS
 from ui import present
 from ui.parts import asking, markup
 from ui.parts.examples import general_examples
@@ -95,7 +96,10 @@ def _head(demo: Demo) -> str:
     layers, width = demo.architecture.num_hidden_layers, demo.architecture.hidden_size
     facts = [family, f"{layers} layers of {markup.count(width)}"]
     facts += [f"vocabulary of {markup.count(demo.architecture.vocab_size)}"]
-    facts += [f"up to {markup.count(demo.architecture.max_seq_length)} tokens"]
+    longest = demo.architecture.max_seq_length
+    if demo.architecture.kind != "encoder":
+        longest = min(longest, MOST_PROMPT_TOKENS)
+    facts += [f"up to {markup.count(longest)} tokens"]
     if not demo.card.figures:
         facts.insert(1, f"{markup.short_count(demo.num_parameters)} parameters")
     facts += [f"licence {demo.card.licence}"] if demo.card.licence else []

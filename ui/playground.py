@@ -5,6 +5,7 @@ Which of the two is shown follows from the model; a BART does both.
 
 from __future__ import annotations
 
+import contextvars
 from typing import Any
 
 import gradio as gr
@@ -12,7 +13,7 @@ import gradio as gr
 from core.errors import StudioError
 from core.events import Reporter
 from core.inference import read_out
-from core.models.finding import find_model, must_be_fetched
+from core.models.finding import find_model, is_on_hub, must_be_fetched
 from core.playground import PlaygroundClient
 from core.workspace import Workspace
 from ui import present
@@ -35,6 +36,8 @@ class _Shown(Reporter):
 
     def __init__(self, bar: gr.Progress) -> None:
         self._bar = bar
+        # Threads of the download report; which page the bar is on is known in this one alone.
+        self._context = contextvars.copy_context()
 
     def progress(
         self,
@@ -44,7 +47,9 @@ class _Shown(Reporter):
         note: str = "",
         eta_seconds: float | None = None,
     ) -> None:
-        self._bar(done / total if total else 0.0, desc=note)
+        share = done / total if total else 0.0
+        # A copy for each call: several threads can't be in one at a time.
+        self._context.copy().run(self._bar, share, desc=note)
 
 
 def render(workspace: Workspace, line: gr.HTML) -> None:
@@ -71,7 +76,7 @@ def render(workspace: Workspace, line: gr.HTML) -> None:
         asked = asking.Asked(client, model, lambda name: architecture_of(name, workspace))
         masks = asking.render_masks(asked, chips)
         writing = asking.render_writing(asked, chips)
-        score, surprise = scoring.render(client, model)
+        score = scoring.render(client, model)
     # In the browser, as the server forgets a page that was away for an hour: what there was, and
     # the model that a link named or somebody has asked, from which the menu doesn't move.
     known, kept = gr.JSON([], visible=False), gr.JSON([], visible=False)
@@ -87,13 +92,19 @@ def render(workspace: Workspace, line: gr.HTML) -> None:
         }
 
     def fetch(name: str | None, progress: gr.Progress = _PROGRESS) -> tuple[str, list[str]]:
-        """Fetches a model that is on the Hub alone, which may take a while."""
-        if not name or not must_be_fetched(name, workspace):
+        """Fetches a model on the Hub, which may take a while.
+
+        Where it was fetched before, that is only what is new of it, and nothing is said.
+        """
+        if not name or not is_on_hub(name, workspace):
             return "", []
+        must_come = must_be_fetched(name, workspace)
         try:
             find_model(name, workspace, reporter=_Shown(progress))
         except StudioError as error:
             return present.error_card(error), []
+        if not must_come:
+            return "", []
         return f'<p class="ps-note">Fetched {present.escape(name)} from the Hub.</p>', [name]
 
     def suit(name: str | None) -> tuple[Any, ...]:
@@ -107,7 +118,9 @@ def render(workspace: Workspace, line: gr.HTML) -> None:
             # What the other model said would stand under this one's name.
             masks.nothing,
             writing.nothing,
-            "",
+            score.nothing,
+            gr.update(visible=True),
+            gr.update(visible=False),
         )
 
     def suit_what_arrived(name: str | None, arrived: list[str]) -> Any:
@@ -125,11 +138,14 @@ def render(workspace: Workspace, line: gr.HTML) -> None:
         masks.column,
         writing.column,
         writing.text,
-        score,
+        score.column,
         masks.answer,
         writing.answer,
-        surprise,
+        score.answer,
+        *writing.buttons,
     ]
+    # First, as what is still being said must not come after what is shown then.
+    model.change(None, cancels=[*masks.events, *writing.events, *score.events], **QUIET)
     model.change(present.guarded(suit), model, suited, **QUIET)
     # Beside that, and several at a time: nobody waits for somebody else's download.
     arrived = gr.JSON([], visible=False)
@@ -156,7 +172,7 @@ def render(workspace: Workspace, line: gr.HTML) -> None:
         return (name, [name]) if is_there else (gr.skip(), gr.skip())
 
     chips.choose(named, None, [model, kept], **QUIET)
-    for text in (masks.text, writing.text):
+    for text in (masks.text, writing.text, score.text):
         text.change(None, model, kept, js="(name) => [[name]]", **QUIET)
     _offer_to_programs(client)
 

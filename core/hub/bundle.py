@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePath
 from typing import Any, Literal
@@ -48,6 +48,12 @@ _MODEL_FILES = re.compile(
     r"(flax_model|tf_model)(-\d+-of-\d+)?\.(msgpack|h5)(\.index\.json)?|vocab\.(txt|json)|merges\.txt|added_tokens\.json|"
     + "|".join(re.escape(name) for name in (*TOKENIZER_FILES, EVAL_RESULTS_FILE))
 )
+# What holds weights, or says how they came about: it would be wrong beside other ones.
+_OF_WEIGHTS = re.compile(
+    r"(model|pytorch_model|flax_model|tf_model)(-\d+-of-\d+)?"
+    r"\.(safetensors|bin|msgpack|h5)(\.index\.json)?|"
+    + "|".join(map(re.escape, (EVAL_RESULTS_FILE, LOG_FILE, CURVES_FILE, TRAINING_CONFIG_FILE)))
+)
 # Where a run was: somebody's account, and places on their machines.
 _PRIVATE_FIELDS = (
     "tpu_name", "tpu_zone", "gcp_project", "coordinator_address", "num_processes", "process_id",
@@ -77,24 +83,25 @@ class Bundle:
         kind: What the repository is to the Hub.
         uploads: The files, the card among them.
         card: The card.
+        outdates: Tells of a path in the repository whether what is there is of the same kind, so
+            that it would be taken for a part of this. None: nothing is.
     """
 
     kind: RepositoryKind
     uploads: tuple[Upload, ...]
     card: str
+    outdates: Callable[[PurePath], bool] | None = None
 
     @property
     def size_bytes(self) -> int:
         return sum(upload.size_bytes for upload in self.uploads)
 
     def outdated(self, paths: Iterable[str]) -> list[str]:
-        """Returns which files of a repository of shards are of earlier ones, and not of these."""
+        """Returns which files of a repository are of earlier shards or weights than these."""
+        if self.outdates is None:
+            return []
         sent = {upload.path for upload in self.uploads}
-        return [
-            path
-            for path in paths
-            if path not in sent and (path == MANIFEST_FILE or _belongs_to_shards(PurePath(path)))
-        ]
+        return [path for path in paths if path not in sent and self.outdates(PurePath(path))]
 
     def content(self, path: str) -> bytes:
         """Returns what a small file holds; nothing where there is none."""
@@ -124,7 +131,7 @@ def model_bundle(facts: ModelFacts, notes: CardNotes) -> Bundle:
     if any("eval_loss" in row.values for row in facts.log):
         made[CURVES_FILE] = _draw(facts)
     uploads = [_upload(path) for path in kept]
-    return _bundle("model", uploads, made, model_card(facts, notes))
+    return _bundle("model", uploads, made, model_card(facts, notes), _belongs_to_weights)
 
 
 def tokenizer_bundle(folder: Path, notes: CardNotes) -> Bundle:
@@ -150,7 +157,8 @@ def shards_bundle(shards: Shards, notes: CardNotes) -> Bundle:
     )
     uploads = [Upload(name, folder / name) for name in names]
     made = {MANIFEST_FILE: manifest_text(manifest).encode()} if shards.manifest.counts else {}
-    return _bundle("dataset", uploads, made, shards_card(manifest, notes))
+    card = shards_card(manifest, notes)
+    return _bundle("dataset", uploads, made, card, _belongs_to_shards_or_says_so)
 
 
 def clean_config(config: Mapping[str, Any]) -> dict[str, Any]:
@@ -182,12 +190,16 @@ def _last_part(value: str) -> str:
 
 
 def _bundle(
-    kind: RepositoryKind, uploads: Iterable[Upload], made: Mapping[str, bytes], card: str
+    kind: RepositoryKind,
+    uploads: Iterable[Upload],
+    made: Mapping[str, bytes],
+    card: str,
+    outdates: Callable[[PurePath], bool] | None = None,
 ) -> Bundle:
     extra = [Upload(name, content) for name, content in made.items()]
     readme = Upload(CARD_FILE, card.encode("utf-8"))
     listed = sorted([*uploads, *extra], key=lambda upload: upload.path)
-    return Bundle(kind, (readme, *listed), card)
+    return Bundle(kind, (readme, *listed), card, outdates)
 
 
 def _upload(path: Path) -> Upload:
@@ -249,6 +261,14 @@ def check_whole(folder: Path, names: Iterable[str]) -> None:
             received=", ".join(problems),
             fix="make it again, or push another",
         )
+
+
+def _belongs_to_weights(path: PurePath) -> bool:
+    return _OF_WEIGHTS.fullmatch(str(path)) is not None
+
+
+def _belongs_to_shards_or_says_so(path: PurePath) -> bool:
+    return str(path) == MANIFEST_FILE or _belongs_to_shards(path)
 
 
 def _belongs_to_shards(path: PurePath) -> bool:

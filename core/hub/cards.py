@@ -216,9 +216,14 @@ def _card(data: CardData, sections: Iterable[str]) -> str:
 
 
 def _eval_results(facts: ModelFacts) -> list[EvalResult]:
-    """Returns the figures for the header, under names that don't change."""
+    """Returns the figures for the header, under names that don't change.
+
+    There are none of a model that wasn't trained here: what was measured, and how, isn't known.
+    """
     from huggingface_hub import EvalResult
 
+    if not facts.config:
+        return []
     task, task_name = _TASKS[facts.architecture.kind]
     datasets = _datasets(facts.corpus)
     metrics = (
@@ -313,12 +318,12 @@ def _evaluation(facts: ModelFacts) -> str:
         ("At step", _whole(figures.get("best_step"))),
     ]
     gain = _gain(figures)
-    about = (
-        "Measured on text that was held out, as published (15 % of the tokens hidden), on masks "
-        "that never change."
-        if facts.objective == "mlm"
-        else "Measured on text that was held out."
-    )
+    about = "As its `eval_results.json` has it; how it was measured isn't known here."
+    if facts.config:
+        about = "Measured on text that was held out"
+        if facts.objective == "mlm":
+            about += ", as published (15 % of the tokens hidden), on masks that never change"
+        about += "."
     baseline = (
         " The frequency baseline is what counting tokens alone would reach on the same predictions."
         if "frequency_baseline_loss" in figures

@@ -28,6 +28,7 @@ from core.hub.client import ask, connect, explaining, hub_id, parse_hub_id, sign
 from core.hub.facts import gather_facts
 from core.hub.space import space_bundle
 from core.models.finding import find_here
+from core.models.hf import check_weight_files
 from core.shards.read import open_shards
 from core.workspace import MANIFEST_FILE, Artifact, Manifest, Workspace, read_manifest
 
@@ -202,7 +203,7 @@ def upload(
 ) -> str:
     """Sends a bundle in one commit, making repository and branch where there are none.
 
-    Files of shards that were there before and aren't among these go in the same commit.
+    What stood for other rows or weights, and isn't among these, goes in the same commit.
 
     Returns:
         The commit's id.
@@ -218,7 +219,7 @@ def upload(
     problem = f"{repository.id} could not be written to"
     operations = [_operation(one, CommitOperationAdd) for one in bundle.uploads]
     removals = []
-    if bundle.kind == "dataset":
+    if bundle.outdates:
         there = ask(
             problem,
             connect().list_repo_files,
@@ -345,6 +346,7 @@ def _find_model(
     config: PushConfig, reference: str, workspace: Workspace
 ) -> tuple[str, Path | None]:
     if folder := find_here(reference, workspace):
+        check_weight_files(folder)
         return folder.resolve().name, folder
     if parse_hub_id(reference) and config.space:
         return reference.partition("@")[0].rsplit("/", 1)[-1], None

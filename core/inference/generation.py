@@ -38,7 +38,7 @@ _SHORTEST_PROMPT = 16
 _SHORTEST_CACHE = 64
 MOST_NEW_TOKENS = 4096
 # T5 has no end of positions, but what its attention needs grows with the square.
-_MOST_PROMPT_TOKENS = 4096
+MOST_PROMPT_TOKENS = 4096
 _MASK = "<mask>"
 _UNFINISHED_CHARACTER = "\N{REPLACEMENT CHARACTER}"
 
@@ -155,6 +155,9 @@ class Writer:
     def write(self, prompt: str, max_new_tokens: int, sampling: Sampling) -> TextStream:
         """Checks what is asked and returns the stream; see `generate_stream`."""
         check_whole_number("max_new_tokens", max_new_tokens, 1, MOST_NEW_TOKENS, "50, say")
+        if isinstance(prompt, str):
+            # Half of a letter, as a program may have cut one in two, can't be sent back.
+            prompt = prompt.encode("utf-8", "replace").decode("utf-8")
         ids = self._encode(prompt)
         return self._stream(prompt, ids, max_new_tokens, Sampler(sampling))
 
@@ -189,7 +192,7 @@ class Writer:
         encode = self.tokenizer.encode_beginning if self._continues else self.tokenizer.encode
         ids = encode(prompt)
         longest = self.architecture.max_seq_length - int(self._continues)
-        longest = min(longest, _MOST_PROMPT_TOKENS)
+        longest = min(longest, MOST_PROMPT_TOKENS)
         if not 0 < len(ids) <= longest:
             raise ConfigError(
                 "The prompt is too long for this model" if len(ids) else "The prompt has no token",

@@ -163,6 +163,11 @@ class FillMask:
         if shape not in self.ready:
             self._score(shape, [[ids]])
 
+    def settle(self) -> None:
+        """Waits for the shape that is being made ready for texts like those of before, if any."""
+        if self._preparing is not None:
+            self._preparing.result()
+
     def _plan(self, sizes: Sequence[Size]) -> Plan:
         """Returns the next batch, and lets the shape be made ready that it had better been in."""
         plan = self.planner.plan(sizes, tuple(self.ready))

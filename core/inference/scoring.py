@@ -120,6 +120,8 @@ def _encode(
             field="text",
         )
     ids = encode(text)
+    if not len(ids):
+        raise _no_token_error("none: its tokenizer takes all of it away")
     if len(ids) > longest:
         raise ConfigError(
             "The text is too long for this model",
@@ -174,13 +176,7 @@ def _describe(
     ]
     scored = [one["loss"] for one in tokens if one["loss"] is not None]
     if not scored:
-        raise ConfigError(
-            "The text has no token that can be scored",
-            expected="at least two tokens" if kind == "exact" else "at least one token",
-            received=f"{len(ids)} tokens, all of them special or the first",
-            fix="write some more words",
-            field="text",
-        )
+        raise _no_token_error(f"{len(ids)} tokens, all of them special or the first")
     mean = math.fsum(scored) / len(scored)
     return {
         "perplexity": math.exp(min(mean, 700.0)),
@@ -189,6 +185,16 @@ def _describe(
         "num_tokens": len(scored),
         "tokens": tokens,
     }
+
+
+def _no_token_error(received: str) -> ConfigError:
+    return ConfigError(
+        "The text has no token that can be scored",
+        expected="at least one token; two for a decoder that begins without a token of its own",
+        received=received,
+        fix="write some more words",
+        field="text",
+    )
 
 
 def _unscored(tokenizer: StudioTokenizer, kind: str) -> set[int]:

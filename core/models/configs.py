@@ -245,13 +245,19 @@ def _plain_bart(values: Values, source: str) -> Values:
 
 
 def _plain_gpt2(values: Values, source: str) -> Values:
-    """GPT-2 has no padding token; what ends a text stands in for it, as nothing looks at it."""
+    """GPT-2 has no padding token; what ends a text stands in for it, as nothing looks at it.
+
+    A config of fewer tokens than GPT-2's own often names ids beyond them, which it never had.
+    """
     found = dict(values)
     if found.get("n_inner") is None:
         width = values.get("n_embd", 768)  # Checked later, as all numbers are.
         found["n_inner"] = 4 * width if isinstance(width, int) else None
     if found.get("pad_token_id") is None:
         found["pad_token_id"] = _first_id(values.get("eos_token_id", 50_256)) or 0
+    count, pad = values.get("vocab_size"), found["pad_token_id"]
+    if isinstance(count, int) and isinstance(pad, int) and pad >= count:
+        found["pad_token_id"] = 0
     return found
 
 

@@ -51,9 +51,12 @@ def find_model(
 
 def must_be_fetched(reference: str, workspace: Workspace) -> bool:
     """Tells whether a model is on the Hub alone, so that opening it takes a download."""
-    if not parse_hub_id(reference) or find_here(reference, workspace):
-        return False
-    return not is_fetched(reference)
+    return is_on_hub(reference, workspace) and not is_fetched(reference)
+
+
+def is_on_hub(reference: str, workspace: Workspace) -> bool:
+    """Tells whether a reference means a model on the Hub, as nothing here is called so."""
+    return bool(parse_hub_id(reference)) and not find_here(reference, workspace)
 
 
 def find_here(reference: str | Path, workspace: Workspace) -> Path | None:

@@ -319,6 +319,19 @@ def _open_weights(path: Path) -> Any:
         ) from error
 
 
+def check_weight_files(folder: Path) -> None:
+    """Refuses a folder whose weights are missing, or of a kind that isn't read; none is opened.
+
+    Raises:
+        CheckpointError: With what is missing.
+    """
+    foreign = None if _has_safetensors(folder) else find_foreign(folder)
+    if foreign is None:
+        _weight_files(folder)
+    elif foreign.suffix == ".json":
+        indexed_files(foreign)
+
+
 def _has_safetensors(folder: Path) -> bool:
     return any((folder / name).is_file() for name in (WEIGHTS_FILE, INDEX_FILE))
 

@@ -144,6 +144,21 @@ def test_an_end_token_ends_the_text(engine: str, workspace: Workspace, tmp_path:
     assert said["text"] == load_tokenizer(workspace).decode(wanted[:place])
 
 
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_gpt2_whose_end_is_beyond_its_tokens_writes(
+    engine: str, workspace: Workspace, tmp_path: Path
+) -> None:
+    """As transformers' own config has it of a model with fewer tokens than GPT-2's."""
+    folder = write_writer(tmp_path / "small", load_tokenizer(workspace), "gpt2")
+    for name in ("config.json", "generation_config.json"):
+        config = json.loads((folder / name).read_text("utf-8"))
+        config.pop("pad_token_id", None)
+        (folder / name).write_text(json.dumps({**config, "eos_token_id": 50_256}), "utf-8")
+    greedy = {"max_new_tokens": NEW_TOKENS, "temperature": 0}
+    (said,) = ask(engine, workspace, [("generate", [str(folder), PROMPTS[0]], greedy)])
+    assert said["token_ids"] == judge(folder, "gpt2", PROMPTS[0])
+
+
 def load_tokenizer(workspace: Workspace) -> Any:
     from core.tokenizer import load
 
@@ -163,10 +178,12 @@ def test_what_is_asked_for_is_what_is_drawn(engine: str, workspace: Workspace) -
         ("generate", ["gpt2", prompt], {"max_new_tokens": 20, "top_k": None, "dtype": "bfloat16"}),
         ("stream", ["t5", prompt], {"max_new_tokens": 20}),
         ("generate", ["gpt2", prompt], {"max_new_tokens": LENGTH, "temperature": 0}),
+        ("generate", ["gpt2", "the\ud83d"], {"max_new_tokens": 2}),
     ]
-    one, (pieces, end), other, *greedy, rough, (t5_pieces, t5_end), full = ask(
+    one, (pieces, end), other, *greedy, rough, (t5_pieces, t5_end), full, torn = ask(
         engine, workspace, calls
     )
+    assert torn["generated_text"].startswith("the?")
     assert one == end
     assert other["text"] != one["text"]
     assert len(pieces) > 3

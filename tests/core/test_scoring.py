@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 from tokenizers import Tokenizer, models
 
-from core.inference.scoring import _describe
+from core.errors import ConfigError
+from core.inference.scoring import _describe, _encode
 from core.tokenizer import StudioTokenizer
 from core.workspace import Workspace
 from tests.checkpoints import LENGTH, make_tokenizer, write_checkpoint, write_writer
@@ -115,6 +116,12 @@ def test_perplexity_is_what_transformers_classes_come_to(engine: str, workspace:
     tokens = json.loads(as_json)["tokens"]
     assert len(plain.splitlines()) == len(tokens) + 1
     assert plain.splitlines()[-1].startswith("perplexity ")
+
+
+def test_a_text_that_its_tokenizer_takes_all_of_away_is_refused() -> None:
+    with pytest.raises(ConfigError, match="no token that can be scored") as caught:
+        _encode("\u200b", lambda _: np.zeros(0, np.int32), LENGTH)
+    assert caught.value.field == "text"
 
 
 @pytest.mark.parametrize(

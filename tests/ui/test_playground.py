@@ -146,8 +146,19 @@ def test_a_model_writes_into_the_page_until_it_is_stopped(tmp_path: Path) -> Non
         visitor.page.wait_for_timeout(500)
         assert chosen.input_value() == "writer"
         assert visitor.page.locator("#playground-written .ps-written").inner_text() == text
+        # What is being written goes no further under another model's name.
+        visitor.page.locator("#playground-new-tokens input[type=number]").fill("512")
+        visitor.page.locator("#playground-write").click()
+        visitor.page.get_by_text("writing", exact=True).wait_for()
         visitor.choose("playground-model", "reader")
         visitor.page.locator("#playground-text").wait_for()
+        visitor.page.locator("#playground-prompt").wait_for(state="hidden")
+        visitor.choose("playground-model", "writer")
+        visitor.page.locator("#playground-write").wait_for()
+        assert visitor.page.locator("#playground-stop").is_hidden()
+        visitor.page.wait_for_timeout(1000)
+        assert "Let the model write" in visitor.page.locator("#playground-written").inner_text()
+        visitor.choose("playground-model", "reader")
         visitor.page.locator("#playground-prompt").wait_for(state="hidden")
         visitor.page.locator("#playground-examples button").first.click()
         bars = visitor.page.locator("#playground-answer .ps-predictions li")

@@ -131,12 +131,17 @@ class AskForm:
         text: What is asked about.
         answer: Where the answer stands.
         nothing: What stands there before somebody asks.
+        events: Those in which a model answers.
+        buttons: The one that begins and the one that stops, which is shown meanwhile, if there is
+            such a pair.
     """
 
     column: gr.Column
     text: gr.Textbox
     answer: gr.HTML
     nothing: str
+    events: Sequence[Any]
+    buttons: Sequence[gr.Button] = ()
 
 
 def render_chips(sentences: Sequence[str] = ()) -> gr.HTML:
@@ -207,10 +212,12 @@ def render_masks(asked: Asked, chips: gr.HTML, *, visible: bool = True) -> AskFo
             "concurrency_limit": ASKERS_AT_ONCE,
         }
 
-    gr.on([ask.click, text.submit], **answering(fill))
-    gr.on([top_k.release, *(menu.input for menu in dtype)], **answering(fill_again))
-    chips.pick(_picked, None, text, **QUIET).then(**answering(fill_if_suitable))
-    return AskForm(column, text, answer, _NOTHING_ASKED)
+    events = [
+        gr.on([ask.click, text.submit], **answering(fill)),
+        gr.on([top_k.release, *(menu.input for menu in dtype)], **answering(fill_again)),
+        chips.pick(_picked, None, text, **QUIET).then(**answering(fill_if_suitable)),
+    ]
+    return AskForm(column, text, answer, _NOTHING_ASKED, events)
 
 
 def render_writing(
@@ -274,7 +281,7 @@ def render_writing(
         **QUIET,
     )
     chips.pick(_picked, None, prompt, **QUIET)
-    return AskForm(column, prompt, answer, _NOTHING_WRITTEN)
+    return AskForm(column, prompt, answer, _NOTHING_WRITTEN, [started], [ask, stop])
 
 
 def _render_settings(asked: Asked) -> list[Any]:

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from core.errors import StudioError
-from core.hub.client import parse_hub_id
+from core.errors import CheckpointError, StudioError
+from core.hub.pull import find_fetched
 from core.inference import fills_masks
 from core.models import hf
 from core.models.architecture import Architecture
-from core.models.finding import find_here, find_model, must_be_fetched
+from core.models.finding import is_on_hub, must_be_fetched
+from core.models.hf import CONFIG_FILE
 from core.workspace import Artifact, Workspace
 
 # What stands where a word is hidden.
@@ -49,8 +50,12 @@ def architecture_of(name: str | None, workspace: Workspace) -> Architecture | No
 
 def _folder_of(name: str, workspace: Workspace) -> Path:
     """Returns a model's folder: of the workspace, or, by an id on the Hub, in the Hub's cache."""
-    if parse_hub_id(name) and not find_here(name, workspace):
-        return find_model(name, workspace)
+    if is_on_hub(name, workspace):
+        # As far as it is there: nobody waits for a download here.
+        config = find_fetched(name, CONFIG_FILE)
+        if config is None:
+            raise CheckpointError(f"Nothing says what {name} is", expected=CONFIG_FILE)
+        return config.parent
     return workspace.find("model", name).path
 
 
@@ -70,7 +75,7 @@ def examples(name: str | None, workspace: Workspace) -> list[str]:
     found = architecture_of(name, workspace)
     if not name or found is None:
         return []
-    if parse_hub_id(name) and not find_here(name, workspace):
+    if is_on_hub(name, workspace):
         return general_examples(found, _folder_of(name, workspace))
     model = workspace.find("model", name)
     cut = beginning_of if found.kind == "decoder" else with_hole

@@ -11,7 +11,7 @@ from core.inference import DTYPES, Dtype
 from core.models.architecture import Architecture
 from core.playground import PlaygroundClient
 from ui import present
-from ui.parts import answers
+from ui.parts import answers, asking
 
 _ABOUT = """
 <h3 class="ps-subheading">How well does it know a text?</h3>
@@ -25,8 +25,8 @@ def has_perplexity(architecture: Architecture | None) -> bool:
     return architecture is not None and architecture.kind != "encoder-decoder"
 
 
-def render(client: PlaygroundClient, model: gr.Dropdown) -> tuple[gr.Column, gr.HTML]:
-    """Makes the card, and returns what is shown for models that it suits, and its answer.
+def render(client: PlaygroundClient, model: gr.Dropdown) -> asking.AskForm:
+    """Makes the card, which is shown for models that it suits.
 
     Args:
         client: Asks models.
@@ -60,7 +60,7 @@ def render(client: PlaygroundClient, model: gr.Dropdown) -> tuple[gr.Column, gr.
         except StudioError as error:
             return present.error_card(error)
 
-    gr.on(
+    scored = gr.on(
         [ask.click, text.submit],
         present.guarded(score),
         [model, text, dtype],
@@ -69,4 +69,4 @@ def render(client: PlaygroundClient, model: gr.Dropdown) -> tuple[gr.Column, gr.
         concurrency_id="perplexity",
         concurrency_limit=4,
     )
-    return column, answer
+    return asking.AskForm(column, text, answer, "", [scored])

@@ -1,6 +1,7 @@
 """Pushing from this process to a Hub on the loopback: what is sent, and what refusals become."""
 
 import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,12 +13,12 @@ from huggingface_hub import ModelCard, constants
 from core.__main__ import main
 from core.config import CorpusConfig, PushConfig, TokenizerConfig
 from core.demo import find_checkpoint
-from core.errors import ConfigError, HubError, StudioError
+from core.errors import CheckpointError, ConfigError, HubError, StudioError
 from core.events import RunStopped
 from core.hub.cards import CardNotes, model_card, tokenizer_card
 from core.hub.client import parse_hub_id, without_secrets
 from core.hub.facts import gather_facts
-from core.hub.push import preview, run
+from core.hub.push import check, preview, run
 from core.hub.space import _is_sent
 from core.models import hf
 from core.models.architecture import Gpt2Architecture
@@ -376,6 +377,49 @@ def test_shards_that_are_pushed_again_leave_nothing_of_the_earlier_ones(
     assert old not in found
     assert found[own] == b"mine"
     assert "manifest.json" in found
+
+
+def test_weights_of_another_layout_do_not_stay_beside_those_that_are_pushed(
+    workspace: Workspace, hub: HubServer
+) -> None:
+    push(workspace, model="plain", repo_id="me/again")
+    repository = hub.find("models", "me/again")
+    assert repository
+    old = ("model-00001-of-00002.safetensors", "model.safetensors.index.json", "eval_results.json",
+           "pytorch_model.bin", "curves.png")  # fmt: skip
+    own = ("onnx/model.onnx", "generation_config.json", "notes.txt")
+    repository.commit("main", dict.fromkeys((*old, *own), b"{}"), [], "What was there")
+    push(workspace, tokenizer="unigram", repo_id="me/again")
+    assert {*old, *own} <= set(files_of(hub, "models", "me/again"))
+    push(workspace, model="plain", repo_id="me/again")
+    found = set(files_of(hub, "models", "me/again"))
+    assert not {*old} & found
+    assert {*own, "model.safetensors"} <= found
+
+
+@pytest.mark.parametrize("weights", ["", "pytorch_model.bin", "model.safetensors.index.json"])
+def test_a_model_without_weights_that_can_be_read_is_not_published(
+    workspace: Workspace, hub: HubServer, tmp_path: Path, weights: str
+) -> None:
+    folder = tmp_path / "bare"
+    shutil.copytree(workspace.folder("model") / "plain", folder)
+    (folder / "model.safetensors").unlink()
+    if weights:
+        index = {"weight_map": {"a": "model-00001-of-00001.safetensors"}}
+        (folder / weights).write_text(json.dumps(index))
+    config = PushConfig(model=str(folder), repo_id="me/bare")
+    for refused in (check, preview, run):
+        with pytest.raises(CheckpointError):
+            refused(config, workspace)
+    assert hub.find("models", "me/bare") is None
+
+
+def test_figures_of_unknown_origin_are_not_said_to_be_measured_here(workspace: Workspace) -> None:
+    facts = gather_facts(workspace.folder("model") / "plain", workspace)
+    facts = replace(facts, config={}, figures={"eval_loss": 1.5, "eval_accuracy": 0.5})
+    card = ModelCard(model_card(facts, CardNotes("me/m")))
+    assert "**1.5000** nats" in card.text and "isn't known here" in card.text
+    assert "never change" not in card.text and card.data.eval_results is None
 
 
 def test_damaged_rows_are_not_sent(workspace: Workspace, hub: HubServer) -> None:
