@@ -41,7 +41,7 @@ from core.redaction import hide_secrets_in_output
 from core.store import ENDED_STATES, RunRow, Store, explaining_refusals
 from core.workspace import KINDS, Workspace, expand_path, write_atomically
 
-EXIT_DONE, EXIT_FAILED, EXIT_USAGE = 0, 1, 2
+EXIT_DONE, EXIT_FAILED, EXIT_USAGE, EXIT_INTERRUPTED = 0, 1, 2, 130
 _FOLLOW_SECONDS = 0.3
 _LOOK_SECONDS = 5.0
 _MOST_LINES = 1_000_000
@@ -77,6 +77,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError:
         sys.stderr.close()
         return EXIT_FAILED
+    except KeyboardInterrupt:
+        print(file=sys.stderr)
+        return EXIT_INTERRUPTED
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -127,9 +130,11 @@ def _push_here(workspace: Workspace, config: StageConfig) -> str:
 
     run_id = new_run_id("push")
     # What was wrong, or that it was stopped, is said by who follows the run.
-    with suppress(StudioError, RunStopped):
-        run_here("push", config, workspace, run_id, echo=sys.stderr)
-    catch_up(workspace)
+    try:
+        with suppress(StudioError, RunStopped):
+            run_here("push", config, workspace, run_id, echo=sys.stderr)
+    finally:
+        catch_up(workspace)
     return run_id
 
 
@@ -429,7 +434,7 @@ def _follow(workspace: Workspace, *runs: str, as_json: bool) -> int:
             row = _Follower(workspace, store, run_id).until_the_end()
         except KeyboardInterrupt:
             _say(f"\n{run_id} goes on without you. Stop it with: {_stop_line(workspace, run_id)}")
-            return EXIT_FAILED
+            return EXIT_INTERRUPTED
         _print_end(row, as_json=as_json, is_last=run_id == runs[-1])
         codes.append(_exit_code(row))
     return next((code for code in codes if code), EXIT_DONE)
@@ -797,13 +802,14 @@ def _add_fields(parser: argparse.ArgumentParser, model: type[StageConfig]) -> No
             continue
         heading = "fields" if model in (*STAGE_CONFIGS.values(), QuickstartConfig) else "corpus"
         group = groups.setdefault(heading, parser.add_argument_group(heading))
-        _add_field(group, name, field)
+        _add_field(group, model, name)
 
 
-def _add_field(group: Any, name: str, field: FieldInfo) -> None:
+def _add_field(group: Any, model: type[StageConfig], name: str) -> None:
+    field = model.model_fields[name]
     flag = flag_of(name, field)
     spellings = list(dict.fromkeys([f"--{flag}", f"--{flag.replace('-', '_')}"]))
-    text = f"{field.description} (default: {_shown_default(field)})".replace("%", "%%")
+    text = f"{field.description} (default: {_shown_default(model, name)})".replace("%", "%%")
     if plain_type(field)[0] is bool:
         action: Any = argparse.BooleanOptionalAction
         group.add_argument(
@@ -815,8 +821,19 @@ def _add_field(group: Any, name: str, field: FieldInfo) -> None:
     group.add_argument(*spellings, dest=name, default=argparse.SUPPRESS, help=text, metavar=metavar)
 
 
-def _shown_default(field: FieldInfo) -> str:
-    return "none" if field.default in (None, "") else str(field.default)
+def _shown_default(model: type[StageConfig], name: str) -> str:
+    """Returns what a field is where nobody sets it, and which preset fills it in, if one does."""
+    own = model.model_fields[name].default
+    filled = model.preset_values({}) if model.presets else {}
+    value = filled.get(name, own)
+    shown = "none" if value in (None, "") else str(value)
+    if name not in filled:
+        return shown
+    shown += f", from --preset {model.model_fields['preset'].default}"
+    variants = choices_of(model.model_fields[model.variant])
+    values = [model.preset_values({model.variant: one}).get(name, own) for one in variants]
+    varies = any(one != value for one in values)
+    return f"{shown}; it goes by --{model.variant}" if varies else shown
 
 
 def _stage_values(options: argparse.Namespace, model: type[StageConfig]) -> dict[str, Any]:

@@ -667,8 +667,8 @@ class TrainConfig(StageConfig):
     lr_scheduler_type: Literal["linear", "cosine", "constant", "warmup_stable_decay"] = knob(
         "linear",
         "How the learning rate goes on after the warm-up; all but constant end at 0. "
-        "warmup_stable_decay stays at the peak until its last part, so that a run can be given "
-        "more steps without loss.",
+        "warmup_stable_decay stays at the peak until its last part (decay_ratio), for a run that "
+        "may be given more steps before that.",
         title="Schedule",
         group="Optimizer",
     )

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import shlex
+from pathlib import Path
 
 import pytest
 
-from core.__main__ import build_parser
-from core.config import STAGE_CONFIGS
+from core.__main__ import build_parser, main
+from core.config import STAGE_CONFIGS, TrainConfig
+from core.workspace import Workspace
 
 TEXT = "Returns the [MASK]"
 
@@ -79,6 +81,36 @@ def test_a_pattern_that_the_shell_has_expanded_is_explained(
 def test_the_help_says_that_a_pattern_goes_in_quotes(command: str) -> None:
     corpus = STAGE_CONFIGS[command].model_fields["corpus"].annotation
     assert "in quotes: 'data/*.txt'" in corpus.model_fields["path"].description
+
+
+@pytest.mark.parametrize("command", ["tokenizer", "shards", "train", "preflight", "suggest"])
+def test_the_help_has_the_defaults_that_a_run_begins_with(
+    command: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "10000")  # So that no text is broken at a hyphen.
+    with pytest.raises(SystemExit):
+        build_parser().parse_args([command, "--help"])
+    said = " ".join(capsys.readouterr().out.split())
+    model = STAGE_CONFIGS.get(command, TrainConfig)
+    for name in model.preset_fields():
+        value, field = getattr(model(), name), model.model_fields[name]
+        shown = "none" if value in (None, "") else str(value)
+        text = " ".join(field.description.split())
+        assert f"{text} (default: {shown}, from --preset {model().preset}" in said, name
+    if model is TrainConfig:
+        assert "(default: 0.4, from --preset fast; it goes by --family)" in said
+        assert "(default: muon, from --preset fast)" in said
+
+
+def test_ctrl_c_ends_a_command_without_a_traceback(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    def interrupted(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Workspace, "list", interrupted)
+    assert main(["artifacts", "list", "--workspace", str(tmp_path)]) == 130
+    assert "Traceback" not in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
