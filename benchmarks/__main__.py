@@ -22,6 +22,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from benchmarks.corpora import LENGTH, VOCAB_SIZE
 from benchmarks.sides import describe_machine
 from benchmarks.time_to_loss import SETTINGS, Curve
 
@@ -98,9 +99,11 @@ def render(found: dict[str, dict[str, dict[str, Any]]]) -> str:
     """
     parts = [
         "# Benchmarks",
-        "Written by `python -m benchmarks`. Both sides of a comparison take turns in one run, each "
-        "in a process of its own, and figures are medians, but for those that say otherwise. Each "
-        "benchmark's file says what its sides do.",
+        "The tables are written by `python -m benchmarks`; what is particular about a run was "
+        "added by hand. Both sides of a comparison take turns in one run, each in a process of its "
+        "own, and figures are medians, but for those that say otherwise. Each benchmark's file "
+        "says what its sides do. An aim is what was set before anything was measured; "
+        "[docs/recipe.md](../docs/recipe.md) says what holds back where one is missed.",
     ]
     for machine, sections in found.items():
         packages = next(iter(sections.values()))["packages"]
@@ -184,7 +187,9 @@ def describe_times(found: dict[str, Any], minutes: float) -> str:
         for corpus, one in curves
     ]
     texts = [
-        f"Each peer trains for {minutes:g} minutes, once, and each of ours once. A run learns "
+        f"RoBERTa `mini`, 32 rows of {LENGTH} tokens a step, vocabulary {VOCAB_SIZE:,}. *docs* is "
+        "the documentation of the installed packages, *text* the file that `--text` named. Each "
+        f"peer trains for {minutes:g} minutes, once, and each of ours once. A run learns "
         "sooner that is given less time, since its rate falls sooner: `fast` is taken in the run "
         "that has as much as the aim leaves it, and in the one of all that is there first.",
         table(head, rows),
@@ -235,7 +240,12 @@ def throughput(options: argparse.Namespace) -> str:
                     "2.5" if size == "mini" else "1.5",
                 ])  # fmt: skip
     head = ["size", "rows", "vocabulary", "precision", "ours", "PyTorch", "ratio", "aim"]
-    return f"Tokens a second, AdamW, dropout 0.1.\n\n{table(head, rows)}"
+    about = (
+        "Tokens a second, AdamW, dropout 0.1. PyTorch runs its head and its last layer at all "
+        "positions, as transformers does; ours at those that are predicted, which is most of the "
+        "difference where there are many words."
+    )
+    return f"{about}\n\n{table(head, rows)}"
 
 
 def tokenizer(options: argparse.Namespace) -> str:
@@ -308,7 +318,7 @@ def start(options: argparse.Namespace) -> str:
         for engine, one in found.items()
     ]
     return "The first time is one run, with an empty cache of compiled steps.\n\n" + table(
-        ["seconds", "the first time", "warm", "aim", *parts], rows
+        ["seconds", "the first time", "warm", "aim, warm", *parts], rows
     )
 
 
@@ -339,7 +349,15 @@ def growth(options: argparse.Namespace) -> str:
         "One run for each text. The first is less than a batch of either stage.\n\n"
         + table(["text", "tokenizer", "its memory", "shards", "their memory"], corpus)
         + "\n\n"
-        + table(["size", "parameters", "tokens in a row", "tokens a second in training"], model)
+        + table(
+            [
+                "size",
+                "parameters beside tables",
+                "tokens in a row",
+                "tokens a second in training",
+            ],
+            model,
+        )
     )
 
 

@@ -5,7 +5,8 @@ words with a mask: one after the other, and by 32 callers at a time, each in a t
 Ours is `core.fill_mask`, as the Playground's process calls it; it computes together what comes
 together. The pipeline has scaled-dot-product attention. Where many call it, each may call it when
 it likes, or one at a time, since threads that all compute get in each other's way: what counts is
-the faster. Both sides are warmed up with the same texts, and must give the same best tokens. With
+the faster. Both sides are warmed up with the same texts, as often as it takes until nothing is
+compiled for them any more, and must give the same best tokens. With
 `--dtype auto`, as the Playground asks, the pipeline is as it comes: in float32.
 
     python -m benchmarks.fill_mask [--sizes mini base] [--rounds 5]
@@ -33,7 +34,6 @@ from benchmarks.sides import (
     Side,
     add_side_arguments,
     answer_if_asked,
-    ask_in_turn,
     describe_machine,
     medians,
     open_sides,
@@ -42,7 +42,10 @@ from benchmarks.sides import (
 CALLERS = 32
 SINGLE_TEXTS = 40
 TEXTS_A_CALLER = 4
+MOST_WARM_UPS = 8
 Fill = Callable[[str], list[dict[str, Any]]]
+# Waits for what is made ready meanwhile, and tells whether nothing was.
+Settle = Callable[[], bool]
 
 
 def main() -> None:
@@ -89,8 +92,12 @@ def measure(folder: Path, size: str, rounds: int, dtype: str = "float32") -> dic
 
 
 def warm_medians(sides: Mapping[str, Side], question: str, rounds: int) -> dict[str, float]:
-    """Asks the sides in turn, after a first time that doesn't count."""
-    ask_in_turn(sides, question, 1)
+    """Asks the sides in turn, once each of them has nothing more to make ready for it."""
+    for side in sides.values():
+        for _ in range(MOST_WARM_UPS):
+            side.ask(question)
+            if side.ask("settled"):
+                break
     return medians(sides, question, rounds)
 
 
@@ -129,11 +136,11 @@ def sentences(count: int, mask: str) -> list[str]:
     return made
 
 
-def answering(load: Callable[[str, str], Fill]) -> Prepare:
+def answering(load: Callable[[str, str], tuple[Fill, Settle]]) -> Prepare:
     """Returns a side that measures what the question names."""
 
     def prepare(setup: dict[str, str]) -> Answer:
-        fill = load(setup["model"], setup["dtype"])
+        fill, settle = load(setup["model"], setup["dtype"])
         texts = sentences(CALLERS * TEXTS_A_CALLER, setup["mask"])
         callers = ThreadPoolExecutor(CALLERS)
 
@@ -156,6 +163,7 @@ def answering(load: Callable[[str, str], Fill]) -> Prepare:
                 return fill(text)
 
         questions: dict[str, Callable[[], Any]] = {
+            "settled": settle,
             "tokens": tokens,
             "latency": latency,
             "throughput": throughput,
@@ -177,20 +185,31 @@ def fill_all(fill: Fill, texts: Sequence[str]) -> None:
         fill(text)
 
 
-def load_ours(model: str, dtype: str) -> Fill:
+def load_ours(model: str, dtype: str) -> tuple[Fill, Settle]:
     from core.inference import fill_mask, stay_on_cpu
+    from core.inference.masks import FillMask
+    from core.inference.models import keep
 
     stay_on_cpu()
-    return lambda text: fill_mask(model, text, dtype=dtype)
+    shapes: set[Any] = set()
+
+    def settle() -> bool:
+        filler: FillMask = keep(Path(model), dtype, FillMask)
+        filler.settle()
+        known = set(shapes)
+        shapes.update(filler.ready)
+        return shapes == known
+
+    return lambda text: fill_mask(model, text, dtype=dtype), settle
 
 
-def load_peer(model: str, dtype: str) -> Fill:
+def load_peer(model: str, dtype: str) -> tuple[Fill, Settle]:
     import torch
     import transformers
 
     transformers.logging.set_verbosity_error()
     taken = getattr(torch, "float32" if dtype == "auto" else dtype)
-    return transformers.pipeline("fill-mask", model=model, dtype=taken)
+    return transformers.pipeline("fill-mask", model=model, dtype=taken), lambda: True
 
 
 SIDES = {"ours": answering(load_ours), "torch": answering(load_peer)}

@@ -184,8 +184,8 @@ def compare(corpus: str, options: argparse.Namespace) -> dict[str, Any]:
         note(ours[1 / number])
     rows = []
     for kind, names in (
-        ("(a) flax", [name for name in peers if name in PUBLISHED]),
-        ("(b) AdamW", [name for name in peers if name not in PUBLISHED]),
+        ("as published", [name for name in peers if name in PUBLISHED]),
+        ("without dropout", [name for name in peers if name not in PUBLISHED]),
     ):
         if not names:
             continue
@@ -197,7 +197,7 @@ def compare(corpus: str, options: argparse.Namespace) -> dict[str, Any]:
         allowed = ours[share].reached(target)
         rows.append(
             {
-                "peer": f"{kind}: {best}",
+                "peer": f"{best}, {kind}",
                 "target": target,
                 "counts": target < ours[share].baseline,
                 "baseline": ours[share].baseline,
