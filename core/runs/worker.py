@@ -141,11 +141,13 @@ class Worker:
                 fix="stop it first, or wait for its end",
             )
         record = folder.read_record()
-        config = {**record.config, **payload.get("changes", {})}
+        changes = payload.get("changes", {})
+        config = {**record.config, **changes}
         folder.archive_attempt(row.attempt)
         folder.write_record(replace(record, config=config))
-        more = {"total": config["num_train_steps"]} if "changes" in payload else {}
-        self.store.queue_again(row.id, reason="resumed", config=config, **more)
+        # What it is to come to, so that it isn't shown as done.
+        total = changes.get("num_train_steps", row.total)
+        self.store.queue_again(row.id, reason="resumed", config=config, total=total)
 
     def _delete(self, payload: dict[str, Any]) -> None:
         row = self.store.find_run(payload["run"])
