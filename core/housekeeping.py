@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -80,14 +79,14 @@ def measure_disk_use(workspace: Workspace) -> DiskUse:
 def list_artifact_uses(workspace: Workspace, store: Store) -> list[ArtifactUse]:
     """Returns all artifacts with what they take and what needs them, the newest first."""
     found = [artifact for kind in KINDS for artifact in workspace.list(kind)]
-    rows = _rows_that_may_need(store)
+    claims = _claims(workspace, store)
     return [
         ArtifactUse(
             artifact,
             disk_use_bytes(artifact.path),
             made_from=[one for one in found if _is_made_from(artifact, one)],
             turned_into=[one for one in found if _is_made_from(one, artifact)],
-            needed_by=_needing(workspace, rows, artifact),
+            needed_by=[claim.row for claim in claims if claim.names(artifact)],
         )
         for artifact in sorted(found, key=lambda one: -one.manifest.created)
     ]
@@ -100,7 +99,7 @@ def runs_that_need(workspace: Workspace, store: Store, artifact: Artifact) -> li
     early and can be resumed. What has been made from it stands on its own: shards keep a copy of
     their tokenizer, and a model needs nothing.
     """
-    return _needing(workspace, _rows_that_may_need(store), artifact)
+    return [claim.row for claim in _claims(workspace, store) if claim.names(artifact)]
 
 
 def delete_artifact(workspace: Workspace, store: Store, artifact: Artifact) -> None:
@@ -138,37 +137,45 @@ def _is_made_from(made: Artifact, source: Artifact) -> bool:
     return made.manifest.inputs.get(source.kind) == source.fingerprint
 
 
-def _rows_that_may_need(store: Store) -> list[RunRow]:
+@dataclass(frozen=True)
+class _Claim:
+    """A run that has yet to open what it names.
+
+    Attributes:
+        row: The run.
+        named: What its config calls artifacts of each kind, and, of what is a path, where that
+            leads from where the run was started.
+    """
+
+    row: RunRow
+    named: dict[str, set[str | Path]]
+
+    def names(self, artifact: Artifact) -> bool:
+        """Tells whether it names an artifact, by its name or by a path."""
+        return not self.named[artifact.kind].isdisjoint((artifact.name, artifact.path.resolve()))
+
+
+def _claims(workspace: Workspace, store: Store) -> list[_Claim]:
+    """Returns the claims of the runs that wait, work, or can be resumed."""
     states = ("queued", *ACTIVE_STATES, *_RESUMABLE_STATES)
-    return store.list_runs(states=states, limit=_MOST_RUNS)
-
-
-def _needing(workspace: Workspace, rows: Sequence[RunRow], artifact: Artifact) -> list[RunRow]:
     return [
-        row
-        for row in rows
-        if (not row.ended_for_good or _can_resume(workspace, row))
-        and _names(workspace, row, artifact)
+        _Claim(row, {kind: _named(workspace, row, kind) for kind in _NAMING_FIELDS})
+        for row in store.list_runs(states=states, limit=_MOST_RUNS)
+        if not row.ended_for_good or _can_resume(workspace, row)
     ]
 
 
-def _names(workspace: Workspace, row: RunRow, artifact: Artifact) -> bool:
-    """Tells whether a run names an artifact: by its name, or by a path, where it was started."""
-    fields = _NAMING_FIELDS[artifact.kind]
-    named = [str(name) for field in fields if (name := row.config.get(field))]
-    if artifact.name in named:
-        return True
-    paths = [name for name in named if os.sep in name and "://" not in name]
-    if not paths:
-        return False
-    place = artifact.path.resolve()
-    try:
-        start = RunFolder.of(workspace, row.id).read_record().cwd
-        return any(Path(start, expand_path(path)).resolve() == place for path in paths)
-    except StudioError:
-        return False  # Without its record, or by such a path, it won't find anything either.
+def _named(workspace: Workspace, row: RunRow, kind: str) -> set[str | Path]:
+    names = [str(name) for field in _NAMING_FIELDS[kind] if (name := row.config.get(field))]
+    paths = [name for name in names if os.sep in name and "://" not in name]
+    found: set[str | Path] = set(names)
+    # Without its record, or by what can't be a path, a run won't find anything either.
+    with suppress(StudioError):
+        start = RunFolder.of(workspace, row.id).read_record().cwd if paths else ""
+        found |= {Path(start, expand_path(path)).resolve() for path in paths}
+    return found
 
 
 def _can_resume(workspace: Workspace, row: RunRow) -> bool:
     checkpoints = RunFolder.of(workspace, row.id).path / "checkpoints"
-    return row.stage == "train" and any(checkpoints.glob("step-*"))
+    return row.saves and any(checkpoints.glob("step-*"))

@@ -50,6 +50,7 @@ BUSY_TIMEOUT_SECONDS = 30.0
 
 ACTIVE_STATES = ("running", "stopping")
 ENDED_STATES = ("stopped", "done", "failed", "lost")
+_SAVING_STAGES = ("train",)
 
 
 _NUMBER = BigInteger().with_variant(Integer(), "sqlite")
@@ -109,6 +110,11 @@ class RunRow(_Base):
     @property
     def ended_for_good(self) -> bool:
         return self.state in ENDED_STATES
+
+    @property
+    def saves(self) -> bool:
+        """Whether its stage keeps what it has done so far, and goes on from there."""
+        return self.stage in _SAVING_STAGES
 
 
 class MetricRow(_Base):
@@ -467,7 +473,7 @@ class Store:
             row.state = "queued"
             row.started = row.ended = row.eta_seconds = None
             row.note = ""
-            if row.stage != "train":
+            if not row.saves:
                 row.done = 0  # It begins anew.
             row.exit_code = row.signal = row.pid = row.error = None
             for name, value in values.items():

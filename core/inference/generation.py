@@ -31,6 +31,7 @@ from core.inference.models import (
 from core.inference.precision import choose_dtype
 from core.inference.sampling import Sampler, Sampling, check_whole_number
 from core.models.finding import find_model
+from core.tokenizer.roles import without_halves
 from core.workspace import Workspace
 
 # Prompts and caches are padded to powers of two, so that few shapes are ever compiled.
@@ -156,8 +157,7 @@ class Writer:
         """Checks what is asked and returns the stream; see `generate_stream`."""
         check_whole_number("max_new_tokens", max_new_tokens, 1, MOST_NEW_TOKENS, "50, say")
         if isinstance(prompt, str):
-            # Half of a letter, as a program may have cut one in two, can't be sent back.
-            prompt = prompt.encode("utf-8", "replace").decode("utf-8")
+            prompt = without_halves(prompt)  # They couldn't be sent back.
         ids = self._encode(prompt)
         return self._stream(prompt, ids, max_new_tokens, Sampler(sampling))
 

@@ -608,10 +608,8 @@ def _is_ended_badly(row: RunRow) -> bool:
 
 
 def _was_started(row: RunRow, folder: RunFolder) -> bool:
-    if row.event_number > row.attempt_number:
-        return True
-    # A script's run has no supervisor.
-    return any(folder.read_process(name) is not None for name in ("supervisor", "run"))
+    # Not the supervisor, which a script's run has none of.
+    return row.event_number > row.attempt_number or folder.read_process("run") is not None
 
 
 def _finished_event(folder: RunFolder, after: int) -> dict[str, Any] | None:

@@ -28,6 +28,7 @@ from core.tokenizer.roles import (
     name_class_for_all,
     name_longest,
     read_roles,
+    without_halves,
 )
 from core.workspace import Workspace, expand_path
 
@@ -136,7 +137,7 @@ class StudioTokenizer:
             text: Any text. Special tokens written out in it are recognised.
             special: Whether to put the special tokens around it.
         """
-        text = text.encode("utf-8", "replace").decode("utf-8")  # half a surrogate pair is no text
+        text = without_halves(text)
         return np.array(self.backend.encode(text, add_special_tokens=special).ids, np.int32)
 
     def encode_beginning(self, text: str) -> npt.NDArray[np.int32]:

@@ -52,6 +52,11 @@ class Roles:
     mask: str | None = None
 
 
+def without_halves(text: str) -> str:
+    """Returns a text with a question mark for each half of a surrogate pair, which is no letter."""
+    return text.encode("utf-8", "replace").decode("utf-8")
+
+
 def parts_between(special_tokens: Sequence[str], text: str) -> list[str]:
     """Returns the parts of a text between special tokens that are written out in it.
 

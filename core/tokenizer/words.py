@@ -12,7 +12,7 @@ from hashlib import blake2b
 from typing import TYPE_CHECKING
 
 from core.events import Reporter
-from core.tokenizer.roles import parts_between
+from core.tokenizer.roles import parts_between, without_halves
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -39,8 +39,7 @@ def count_words(
     runs: Counter[str] = Counter()
     characters = times = 0  # At most so many in the different runs.
     for text in texts:
-        sound = text.encode("utf-8", "replace").decode("utf-8")
-        for part in parts_between(special_tokens, sound):
+        for part in parts_between(special_tokens, without_halves(text)):
             normalised = backend.normalizer.normalize_str(part) if backend.normalizer else part
             runs.update(normalised.split())
             characters += len(normalised)

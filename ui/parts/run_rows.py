@@ -12,8 +12,6 @@ from ui.parts.markup import count
 # The tab that holds a stage's form, where it isn't called like the stage.
 _TABS = {"preflight": "train", "push": "publish"}
 BAD_ENDINGS = ("failed", "lost")
-# Stages that can save what they have done so far when they are stopped.
-_SAVING = ("train",)
 
 
 def summarize(row: RunRow) -> dict[str, Any]:
@@ -38,7 +36,7 @@ def summarize(row: RunRow) -> dict[str, Any]:
         "after": row.after,
         "warning": _number_of(row.warnings[-1]) if row.warnings else 0,
         "alerts": alert_kinds(row),
-        "saves": row.stage in _SAVING,
+        "saves": row.saves,
         "extendable": is_extendable(row),
         "model": model_of(row),
     }
@@ -96,7 +94,7 @@ def notices_of(row: RunRow) -> list[dict[str, Any]]:
 
 def is_extendable(row: RunRow) -> bool:
     """Tells whether a run can be given more steps than it was planned for."""
-    trains = row.stage in _SAVING and not row.config.get("evaluate_only")
+    trains = row.saves and not row.config.get("evaluate_only")
     return trains and row.state in ("done", "stopped") and bool(row.total)
 
 
