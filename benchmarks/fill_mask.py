@@ -195,9 +195,9 @@ def load_ours(model: str, dtype: str) -> tuple[Fill, Settle]:
 
     def settle() -> bool:
         filler: FillMask = keep(Path(model), dtype, FillMask)
-        filler.settle()
+        filler.model.settle()
         known = set(shapes)
-        shapes.update(filler.ready)
+        shapes.update(filler.model.ready)
         return shapes == known
 
     return lambda text: fill_mask(model, text, dtype=dtype), settle

@@ -10,10 +10,12 @@ import argparse
 import json
 import os
 import platform
+import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 from statistics import median
 from typing import Any
 
@@ -106,9 +108,18 @@ def describe_machine(device: str = "cpu") -> str:
         query = ["nvidia-smi", "--query-gpu=name", "--format=csv,noheader", "--id=0"]
         name = subprocess.run(query, stdout=subprocess.PIPE, text=True, check=True).stdout.strip()
         return f"{name}, {describe_machine()}"
+    # Makers sell processors of several generations by one name.
+    names = ("model name", "cpu family", "model")
+    name, family, model = (_of_processor(name) for name in names)
+    which = f" (family {family}, model {model})" if family and model else ""
+    return f"{os.cpu_count()} cores of {name or platform.processor()}{which}"
+
+
+def _of_processor(name: str) -> str:
+    """Returns what Linux says of the first processor, if anything."""
     try:
-        with open("/proc/cpuinfo") as file:
-            names = [line.split(":")[1].strip() for line in file if line.startswith("model name")]
+        said = Path("/proc/cpuinfo").read_text()
     except OSError:
-        names = []
-    return f"{os.cpu_count()} cores of {names[0] if names else platform.processor()}"
+        return ""
+    found = re.search(rf"^{name}\s*: (.*)$", said, re.MULTILINE)
+    return found[1].strip() if found else ""

@@ -36,6 +36,8 @@ _TOKENS_BESIDE_A_BATCH = 64
 _TOKENS_OF_COMPILING = 2048
 # So many times the text in the same time is worth it.
 _WORTH_COMPILING = 1.2
+# Of a row that texts share where nothing is padded: more gain nothing, and attention looks at all.
+_ROW_TOKENS = 256
 # Of those who wait, as many as are looked at.
 _MOST_LOOKED_AT = 256
 
@@ -183,6 +185,22 @@ class Planner:
             ),
             None,
         )
+
+
+def plan_row(sizes: Sequence[Size]) -> Plan:
+    """Returns a batch of one row with no padding: the first text, and those after it that fit.
+
+    Args:
+        sizes: Of the texts that wait, at least one.
+    """
+    chosen, room = [0], max(_ROW_TOKENS, sizes[0].tokens) - sizes[0].tokens
+    masks = sizes[0].masks
+    for number, size in enumerate(sizes[1:], 1):
+        if size.tokens <= room and masks + size.masks <= _MOST_MASKS_AT_ONCE:
+            chosen.append(number)
+            room -= size.tokens
+            masks += size.masks
+    return Plan(Shape(1, sum(sizes[number].tokens for number in chosen), masks), [chosen])
 
 
 def _masks_of(size: Size) -> int:

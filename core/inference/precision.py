@@ -19,7 +19,7 @@ logger = logging.getLogger(__name__)
 _FEWEST_ROUNDS, _MOST_ROUNDS = 7, 60
 _ENOUGH_SECONDS = 0.3
 # Below it the answers, which are rounded then, gain too little.
-_WORTH_IT = 1.2
+WORTH_IT = 1.2
 # Of the kernels that are multiplied with, in float32: more than a processor keeps at hand.
 _MOST_KERNEL_BYTES = 256 << 20
 
@@ -63,7 +63,7 @@ def choose_dtype(dtype: Dtype, architecture: Architecture, tokens: int) -> Dtype
         if sizes not in _gains:
             _gains[sizes] = _measure(*sizes)
         gain = _gains[sizes]
-    chosen: Dtype = "bfloat16" if gain >= _WORTH_IT else "float32"
+    chosen: Dtype = "bfloat16" if gain >= WORTH_IT else "float32"
     logger.info("Answers in %s: in bfloat16 products were %.1f times as fast", chosen, gain)
     return chosen
 

@@ -40,12 +40,12 @@ def prepare(
     folder = find_model(model, workspace or Workspace())
     if hf.read_architecture(folder).kind == "encoder":
         filler: FillMask = keep(folder, dtype, FillMask)
-        for shape in filler.planner.usual_shapes():
-            started = time.monotonic()
-            filler.prepare(shape)
+        started = time.monotonic()
+        for shape in filler.prepare():
             yield f"{shape.rows} x {shape.length}, {shape.masks} masks"
             # Half of the time is for those who ask already.
             time.sleep(time.monotonic() - started)
+            started = time.monotonic()
     else:
         writer: Writer = keep(folder, "float32", Writer)
         for _ in writer.write(_PROMPT, 2, Sampling(temperature=0)):

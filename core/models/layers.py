@@ -20,6 +20,7 @@ import numpy as np
 from keras import ops
 
 from core.models import kernels
+from core.models.rotary import rotary_tables
 
 Tensor = Any
 Cache = dict[str, Any]
@@ -799,14 +800,8 @@ def both_biases(one: Tensor | None, other: Tensor | None) -> Tensor | None:
 
 
 def rotation(length: int, size: int, theta: float) -> Tensor:
-    """Returns the angles of rotary positions 0 to L - 1 for `kernels.rotate`, float32 (2, L, D).
-
-    Source: https://arxiv.org/abs/2104.09864, section 3.2.2.
-    """
-    frequencies = 1.0 / theta ** (np.arange(0, size, 2, dtype=np.float32) / np.float32(size))
-    angles = np.outer(np.arange(length, dtype=np.float32), frequencies.astype(np.float32))
-    angles = np.concatenate([angles, angles], axis=1)
-    return ops.convert_to_tensor(np.stack([np.cos(angles), np.sin(angles)]), "float32")
+    """Returns the angles of rotary positions 0 to L - 1 for `kernels.rotate`, float32 (2, L, D)."""
+    return ops.convert_to_tensor(rotary_tables(length, size, theta), "float32")
 
 
 def _are_few(inputs: Tensor) -> bool:

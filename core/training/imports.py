@@ -1,8 +1,8 @@
 """Imports an engine without what it would load for features that nobody uses here.
 
 TensorFlow loads JAX for its converters, Keras loads pandas for data frames and pyplot for galleries
-of images, each only if it is installed. Together that is a third of the time an engine takes to
-import.
+of images, OpenVINO its telemetry, each only if it is installed. Together that is a third of the
+time an engine takes to import.
 """
 
 from __future__ import annotations
@@ -20,6 +20,8 @@ from core.cores import thread_settings
 _UNUSED = {
     "tensorflow": ("jax", "pandas", "matplotlib.pyplot"),
     "jax": ("pandas", "matplotlib.pyplot"),
+    # It would tell Google Analytics of each import, from a process of its own.
+    "openvino": ("openvino_telemetry",),
 }
 
 
@@ -30,7 +32,7 @@ def import_for(engine: str, module: str) -> ModuleType:
     threads as the container has cores, unless the environment says otherwise.
 
     Args:
-        engine: tensorflow or jax.
+        engine: tensorflow, jax or openvino.
         module: The module's name.
     """
     for name, value in thread_settings().items():

@@ -13,8 +13,9 @@ import numpy as np
 import pytest
 
 from core.errors import CheckpointError, StudioError
-from core.inference.masks import FillMask, Together
+from core.inference.masks import FillMask
 from core.inference.packing import Plan, Planner, Shape, Size
+from core.inference.together import Together
 from core.models import hf
 from core.workspace import Workspace
 from tests.checkpoints import LENGTH, make_tokenizer, write_checkpoint, write_writer
@@ -35,13 +36,17 @@ TEXTS = (
 
 FILL = """
 import json, sys
-from core import fill_mask
+from pathlib import Path
+from core.inference import FillMask
 found = {}
 for folder, texts in json.loads(sys.argv[1]).items():
+    exact, *rough = (
+        FillMask(Path(folder), dtype, on_engine=True) for dtype in ("float32", "bfloat16", "auto")
+    )
     found[folder] = [
-        [fill_mask(folder, text, top_k=6) for text in texts],
-        fill_mask(folder, texts, top_k=6),
-        *(fill_mask(folder, texts[0], top_k=6, dtype=dtype) for dtype in ("bfloat16", "auto")),
+        [exact([text], 6)[0] for text in texts],
+        exact(texts, 6),
+        *(filler(texts[:1], 6)[0] for filler in rough),
     ]
 print(json.dumps(found))
 """
@@ -251,7 +256,7 @@ def test_the_engine_is_the_one_that_training_takes(order: str, workspace: Worksp
         if sys.argv[2] == "engine named":
             os.environ["KERAS_BACKEND"] = "jax"
         from core import Workspace, fill_mask
-        fill_mask("unigram", "the [MASK] runs", workspace=Workspace(sys.argv[1]))
+        fill_mask("bart", "the <mask> runs", workspace=Workspace(sys.argv[1]))
         import json, keras
         print(json.dumps(keras.backend.backend()))
     """
@@ -265,18 +270,19 @@ def test_nobody_waits_for_a_better_shape_where_one_is_ready(workspace: Workspace
         from concurrent.futures import ThreadPoolExecutor
         from pathlib import Path
         from core.inference.masks import FillMask
-        filler = FillMask(Path(sys.argv[1]))
-        prepare, asked, are_answered = filler.prepare, [], threading.Event()
-        filler.prepare = lambda shape: (asked.append(shape), are_answered.wait(60), prepare(shape))
+        filler = FillMask(Path(sys.argv[1]), on_engine=True)
+        model = filler.model
+        prepare, asked, are_answered = model.make_ready, [], threading.Event()
+        model.make_ready = lambda one: (asked.append(one), are_answered.wait(60), prepare(one))
         text = "[MASK]" + " the" * 16
         first = filler([text])
         with ThreadPoolExecutor(16) as threads:
             answers = list(threads.map(lambda _: filler([text]), range(64)))
         found = [answer[0][0]["token"] for answer in (first, *answers)]
-        ready = sorted(filler.ready)
+        ready = sorted(model.ready)
         are_answered.set()
-        filler._preparing.result()
-        print(json.dumps([ready, asked, sorted(filler.ready), len(set(found))]))
+        model.settle()
+        print(json.dumps([ready, asked, sorted(model.ready), len(set(found))]))
     """
     ready, asked, later, found = run_on("jax", code, workspace.folder("model") / "unigram")
     assert ready == [[1, 24, 1]]
@@ -310,6 +316,7 @@ def test_those_who_wait_together_are_computed_together() -> None:
             time.sleep(0.01)
         others_wait.set()
         assert [answer.result(20) for answer in answers] == [[text] for text in "ABCDE"]
+    assert not together._is_led
     # Whoever of them comes first takes the others.
     assert batches[0] == [["a"]]
     assert len(batches) == 2
@@ -327,6 +334,62 @@ def test_a_failure_reaches_everybody_who_waited() -> None:
             with pytest.raises(CheckpointError, match="damaged"):
                 answer.result(20)
     assert together._waiting == []
+
+
+def test_who_has_his_answer_waits_for_nobody_else() -> None:
+    first_is_computing, second_may_end = threading.Event(), threading.Event()
+
+    def compute(shape: Shape, rows: list[list[str]]) -> list[list[str]]:
+        if rows == [["b"]]:
+            first_is_computing.set()
+            assert second_may_end.wait(20)
+        elif rows == [["a"]]:
+            while len(together._waiting) < 2:
+                time.sleep(0.01)
+        return rows
+
+    together = Together(compute, lambda sizes: Plan(Shape(1, 16, 1), [[0]]))
+    with ThreadPoolExecutor(3) as threads:
+        first = threads.submit(together, [(SMALL, "a")])
+        while not together._is_led:
+            time.sleep(0.01)
+        second = threads.submit(together, [(SMALL, "b")])
+        while not together._waiting:
+            time.sleep(0.01)
+        third = threads.submit(together, [(SMALL, "c")])
+        assert first.result(20) == ["a"]
+        assert first_is_computing.wait(20)
+        assert not second.done() and not third.done()
+        second_may_end.set()
+        assert (second.result(20), third.result(20)) == (["b"], ["c"])
+
+
+def test_who_is_interrupted_lets_another_compute_for_those_who_wait() -> None:
+    others_wait = threading.Event()
+    batches: list[list[list[str]]] = []
+
+    def compute(shape: Shape, rows: list[list[str]]) -> list[list[str]]:
+        batches.append(rows)
+        if len(batches) == 1:
+            assert others_wait.wait(20)
+        if len(batches) == 2:
+            raise KeyboardInterrupt
+        return rows
+
+    together = Together(compute, PLAN)
+    with ThreadPoolExecutor(3) as threads:
+        first = threads.submit(together, [(SMALL, "a")])
+        while not batches:
+            time.sleep(0.01)
+        others = [threads.submit(together, [(SMALL, text)]) for text in "bc"]
+        while len(together._waiting) < 2:
+            time.sleep(0.01)
+        others_wait.set()
+        assert first.result(20) == ["a"]
+        ended = [other.exception(20) for other in others]
+    assert sorted(map(type, ended), key=str) == [KeyboardInterrupt, type(None)]
+    assert len(batches) == 3
+    assert not together._is_led and together._waiting == []
 
 
 def test_who_gives_up_leaves_nothing_to_compute() -> None:

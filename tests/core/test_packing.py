@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from core.inference.packing import MOST_TOKENS_AT_ONCE, Planner, Shape, Size
+from core.inference.packing import MOST_TOKENS_AT_ONCE, Planner, Shape, Size, plan_row
 
 
 def planner(longest: int = 512, *, shares_rows: bool = True, mask_cost: float = 0.1) -> Planner:
@@ -123,3 +123,17 @@ def test_the_usual_shapes_are_those_that_are_asked_for() -> None:
         sizes = [Size(choose.randint(10, 60), 1) for _ in range(count)]
         assert planner(128).plan(sizes)[0] in usual
     assert all(shape.length <= 20 for shape in planner(20).usual_shapes())
+
+
+def test_a_row_without_padding_holds_the_first_text_and_those_that_fit() -> None:
+    sizes = [Size(200, 2), Size(100, 1), Size(40, 1), Size(16, 3)]
+    assert plan_row(sizes) == (Shape(1, 256, 6), [[0, 2, 3]], None)
+    assert plan_row([Size(400, 1), Size(1, 1)]) == (Shape(1, 400, 1), [[0]], None)
+    assert plan_row([Size(12, 1)] * 50).shape == (1, 252, 21)
+
+
+def test_a_row_has_no_more_masks_than_are_computed_at_once() -> None:
+    shape, ((*chosen,),), _ = plan_row([Size(600, 500), *[Size(10, 10)] * 9])
+    assert (shape.masks, chosen) == (500, [0])
+    shape, ((*chosen,),), _ = plan_row([Size(10, 600), *[Size(10, 1)] * 9])
+    assert (shape.masks, chosen) == (600, [0])

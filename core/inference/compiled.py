@@ -1,0 +1,181 @@
+"""A model that fills masks on an engine, which compiles a program for each shape.
+
+Nobody waits for the best shape where another that is ready will do: it is compiled meanwhile.
+Importing this imports no engine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from core.config import Dtype
+from core.inference.models import choose_engine, load_model
+from core.inference.packing import Plan, Planner, Shape, Size
+from core.inference.precision import choose_dtype
+from core.models.architecture import Architecture
+from core.objectives.rows import shift_right
+
+if TYPE_CHECKING:
+    import keras
+
+Ids = NDArray[np.int32]
+
+# Of a sentence that is asked by itself.
+_TYPICAL_TOKENS = 32
+
+
+class EngineModel:
+    """A model on the engine that there is; it is loaded when it is first asked.
+
+    Args:
+        folder: The checkpoint.
+        architecture: Its dimensions.
+        dtype: Precision to compute in; auto measures it.
+        mask_id: The mask token.
+
+    Attributes:
+        ready: Shapes that a program was compiled for.
+    """
+
+    def __init__(
+        self, folder: Path, architecture: Architecture, dtype: Dtype, mask_id: int
+    ) -> None:
+        self.ready: set[Shape] = set()
+        self._folder = folder
+        self._architecture = architecture
+        self._dtype = dtype
+        self._mask_id = mask_id
+        self._planner = _planner_for(architecture)
+        self._asked_for: set[Shape] = set()
+        self._preparer = ThreadPoolExecutor(1)
+        self._preparing: Future[None] | None = None
+
+    def plan(self, sizes: Sequence[Size]) -> Plan:
+        """Returns the next batch, and lets the shape be made ready that it had better been in."""
+        plan = self._planner.plan(sizes, tuple(self.ready))
+        # No more than one at a time: a process that ends waits for it.
+        is_free = self._preparing is None or self._preparing.done()
+        if plan.better is not None and plan.better not in self._asked_for and is_free:
+            self._asked_for.add(plan.better)
+            self._preparing = self._preparer.submit(self.make_ready, plan.better)
+        return plan
+
+    def logits(
+        self,
+        shape: Shape,
+        rows: Sequence[Sequence[Ids]],
+        masks: Sequence[Sequence[NDArray[np.intp]]],
+    ) -> NDArray[np.float32]:
+        """Returns the logits at the masks of some texts, float32 (rows, masks, V).
+
+        Args:
+            shape: To compute them in.
+            rows: The texts in each row, each int32 (tokens,).
+            masks: For each of them where its masks are.
+        """
+        logits = self._predict(_pad(shape, rows, masks, self._architecture))
+        self.ready.add(shape)
+        return logits
+
+    def usual_shapes(self) -> list[Shape]:
+        """Returns the shapes that are needed most, the more often the earlier."""
+        return self._planner.usual_shapes()
+
+    def make_ready(self, shape: Shape) -> None:
+        """Compiles the model, which is loaded, for a shape; those who ask needn't wait for that."""
+        if shape not in self.ready:
+            ids, places = np.array([self._mask_id], np.int32), np.zeros(1, np.intp)
+            self.logits(shape, [[ids]], [[places]])
+
+    def settle(self) -> None:
+        """Waits for the shape that is being made ready for texts like those of before, if any."""
+        if self._preparing is not None:
+            self._preparing.result()
+
+    @cached_property
+    def _predict(self) -> Callable[[Mapping[str, NDArray]], NDArray[np.float32]]:
+        choose_engine()
+        dtype = choose_dtype(self._dtype, self._architecture, _TYPICAL_TOKENS)
+        return _compile(load_model(self._folder, dtype))
+
+
+def _compile(model: keras.Model) -> Callable[[Mapping[str, NDArray]], NDArray[np.float32]]:
+    """Returns the model as a function of arrays, compiled once for each shape."""
+    import keras
+
+    return (_compile_jax if keras.config.backend() == "jax" else _compile_tensorflow)(model)
+
+
+def _compile_tensorflow(
+    model: keras.Model,
+) -> Callable[[Mapping[str, NDArray]], NDArray[np.float32]]:
+    import tensorflow as tf
+
+    compiled = tf.function(model, autograph=False)
+
+    def predict(inputs: Mapping[str, NDArray]) -> NDArray[np.float32]:
+        tensors = {name: tf.convert_to_tensor(values) for name, values in inputs.items()}
+        return compiled(tensors).numpy()
+
+    return predict
+
+
+def _compile_jax(model: keras.Model) -> Callable[[Mapping[str, NDArray]], NDArray[np.float32]]:
+    import jax
+
+    # Arguments and not constants, which would be compiled into the program.
+    weights = [variable.value for variable in model.trainable_variables]
+    others = [variable.value for variable in model.non_trainable_variables]
+
+    def logits(weights: list[Any], others: list[Any], inputs: Mapping[str, Any]) -> Any:
+        return model.stateless_call(weights, others, inputs)[0]
+
+    compiled = jax.jit(logits)
+    return lambda inputs: np.asarray(compiled(weights, others, inputs))
+
+
+def _planner_for(architecture: Any) -> Planner:
+    """Returns what chooses the batches of a model."""
+    width, layers = architecture.hidden_size, architecture.num_hidden_layers
+    return Planner(
+        longest=architecture.max_seq_length,
+        # The head's part in it, beside what a token costs in the layers.
+        mask_cost=architecture.vocab_size / (12 * width * layers),
+        shares_rows=architecture.kind == "encoder",
+    )
+
+
+def _pad(
+    shape: Shape,
+    rows: Sequence[Sequence[Ids]],
+    places: Sequence[Sequence[NDArray[np.intp]]],
+    architecture: Any,
+) -> dict[str, Ids]:
+    """Returns the model's inputs, padded to a shape."""
+    input_ids = np.full((shape.rows, shape.length), architecture.pad_token_id, np.int32)
+    # Padding is a text like others, and so sees only itself.
+    text_starts = np.zeros((shape.rows, shape.length), np.int32)
+    masked_positions = np.zeros((shape.rows, shape.masks), np.int32)
+    for number, (row, masks_of_each) in enumerate(zip(rows, places, strict=True)):
+        start = masks = 0
+        for ids, found in zip(row, masks_of_each, strict=True):
+            input_ids[number, start : start + len(ids)] = ids
+            text_starts[number, start:] = start
+            masked_positions[number, masks : masks + len(found)] = start + found
+            start, masks = start + len(ids), masks + len(found)
+        text_starts[number, start:] = start
+    inputs = {"input_ids": input_ids, "masked_positions": masked_positions}
+    if architecture.kind == "encoder":
+        return {**inputs, "text_starts": text_starts}
+    # One text a row, which begins where the row does. A row of nothing but padding would attend to
+    # nothing at all.
+    attention_mask = (text_starts == 0).astype(np.int32)
+    shifted = shift_right(input_ids, architecture.decoder_start_token_id)
+    return {**inputs, "attention_mask": attention_mask, "decoder_input_ids": shifted}

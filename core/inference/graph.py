@@ -1,0 +1,401 @@
+"""An encoder as a graph of OpenVINO, which answers on a CPU.
+
+An engine compiles a program for each shape, and each product of it first packs its kernel for the
+processor: for a text of a few dozen tokens that takes as long as the product. OpenVINO packs the
+kernels once, and takes any number of tokens. No engine is imported for it.
+
+The graph is made from a checkpoint's weights: what a family has or lacks is seen by what lies
+there. The arithmetic is that of `core.models`. Importing this imports no OpenVINO.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cache, cached_property, partial
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from core.config import Dtype, TrainConfig
+from core.cores import allowed_cores, usable_cores
+from core.inference.models import check_finite
+from core.inference.packing import Plan, Shape, Size, plan_row
+from core.inference.precision import WORTH_IT
+from core.models import hf
+from core.models.architecture import Architecture, ModernBertArchitecture
+from core.models.rotary import rotary_tables
+from core.training.devices import choose, find_hardware
+from core.training.imports import import_for
+from core.training.precision import gain_of
+
+logger = logging.getLogger(__name__)
+
+Ids = NDArray[np.int32]
+# An output of a node of the graph.
+Node = Any
+
+_PACKAGE = "openvino"
+_PRECISIONS = {"float32": "f32", "bfloat16": "bf16"}
+# Of an activation, how OpenVINO calls its formula.
+_GELUS = {"gelu": "erf", "gelu_new": "tanh"}
+# Added to a logit that nobody is to attend to. Infinity would be no number minus itself.
+_HIDE = -1e9
+# Of a sentence that is asked by itself; of texts that are asked together.
+_TYPICAL_TOKENS = 32
+_USUAL_TOKENS = (16, 32, 64, 128, 256)
+# Rounds in which both precisions are timed, and the seconds that are enough.
+_FEWEST_ROUNDS, _MOST_ROUNDS, _ENOUGH_SECONDS = 5, 40, 0.3
+
+
+def suits(architecture: Architecture, dtype: Dtype) -> bool:
+    """Tells whether a model is to answer as a graph in this process.
+
+    That is an encoder on a CPU, where OpenVINO is installed. In bfloat16 the processor must be able
+    to multiply; where it can't, an engine at least keeps the weights in half the memory.
+    """
+    if architecture.kind != "encoder" or find_spec(_PACKAGE) is None:
+        return False
+    if choose(TrainConfig(), find_hardware()).kind != "cpu":
+        return False
+    return dtype != "bfloat16" or _has_bfloat16()
+
+
+class GraphModel:
+    """An encoder that answers as a graph; it is loaded when it is first asked.
+
+    Args:
+        folder: The checkpoint.
+        architecture: Its dimensions.
+        dtype: Precision to compute in. For auto the model itself is timed in both, in turn, where
+            the processor multiplies in bfloat16.
+        mask_id: The mask token.
+
+    Attributes:
+        ready: Shapes that something was compiled for: there are none.
+    """
+
+    ready: frozenset[Shape] = frozenset()
+
+    def __init__(
+        self, folder: Path, architecture: Architecture, dtype: Dtype, mask_id: int
+    ) -> None:
+        self._folder = folder
+        self._architecture = architecture
+        self._dtype = dtype
+        self._mask_id = mask_id
+
+    def plan(self, sizes: Sequence[Size]) -> Plan:
+        """Returns the next batch: one row, with no padding."""
+        return plan_row(sizes)
+
+    def logits(
+        self,
+        shape: Shape,
+        rows: Sequence[Sequence[Ids]],
+        masks: Sequence[Sequence[NDArray[np.intp]]],
+    ) -> NDArray[np.float32]:
+        """Returns the logits at the masks of some texts, float32 (1, masks, V).
+
+        Args:
+            shape: Of the batch; nothing is made for it.
+            rows: One row: the texts in it, each int32 (tokens,).
+            masks: For each of them where its masks are.
+        """
+        return self._answer(_inputs(rows[0], masks[0], self._architecture))[None]
+
+    def usual_shapes(self) -> list[Shape]:
+        """Returns what is worth being asked for once: kernels are packed when they are used."""
+        longest = self._architecture.max_seq_length
+        return [Shape(1, tokens, 1) for tokens in _USUAL_TOKENS if tokens <= longest]
+
+    def make_ready(self, shape: Shape) -> None:
+        """Asks for a text of a shape's length."""
+        ids = np.full(shape.length, self._mask_id, np.int32)
+        self.logits(shape, [[ids]], [[np.zeros(1, np.intp)]])
+
+    def settle(self) -> None:
+        """Does nothing: nothing is made ready meanwhile."""
+
+    @cached_property
+    def _answer(self) -> Callable[[Sequence[NDArray]], NDArray[np.float32]]:
+        model = build_graph(self._read_weights(), self._architecture)
+        if self._dtype != "auto":
+            return _compile(model, self._dtype)
+        if not _has_bfloat16():
+            return _compile(model, "float32")
+        return self._faster({name: _compile(model, name) for name in _PRECISIONS})
+
+    def _read_weights(self) -> dict[str, NDArray[np.float32]]:
+        weights = hf.read_weights(self._folder, self._architecture)
+        for values in weights.values():
+            # What a graph makes of them isn't always seen in its logits.
+            check_finite(values, self._folder)
+        return weights
+
+    def _faster(self, calls: Mapping[str, Any]) -> Callable[[Sequence[NDArray]], Any]:
+        """Returns the faster one of a graph's two precisions."""
+        tokens = min(_TYPICAL_TOKENS, self._architecture.max_seq_length)
+        ids, places = np.full(tokens, self._mask_id, np.int32), np.zeros(1, np.intp)
+        question = _inputs([ids], [places], self._architecture)
+        gain = gain_of(
+            {name: partial(call, question) for name, call in calls.items()},
+            _FEWEST_ROUNDS,
+            _MOST_ROUNDS,
+            _ENOUGH_SECONDS,
+        )
+        chosen = "bfloat16" if gain >= WORTH_IT else "float32"
+        logger.info("Answers in %s: in bfloat16 the model was %.1f times as fast", chosen, gain)
+        return calls[chosen]
+
+
+def build_graph(weights: Mapping[str, NDArray[np.float32]], architecture: Architecture) -> Any:
+    """Returns an encoder as an OpenVINO model.
+
+    Its inputs, for T tokens of one or several texts in one row: `input_ids`, `places` (each
+    token's position, as the family counts them) and `text_starts` (where each token's text begins),
+    int32 (1, T); `masked_positions`, int32 (K,). Its output: logits, float32 (K, V).
+
+    Args:
+        weights: By our variables' paths, see `core.models.hf.read_weights`. Where they needn't be
+            transposed they are shared, not copied.
+        architecture: The model's dimensions.
+    """
+    return _Builder(weights, architecture).build()
+
+
+class _Builder:
+    """Makes a graph's nodes.
+
+    In the comments T is the number of tokens, K that of masks, N that of heads, D a head's width.
+    """
+
+    def __init__(self, weights: Mapping[str, NDArray[np.float32]], found: Architecture) -> None:
+        self._ops: Any = import_for(_PACKAGE, f"{_PACKAGE}.opset13")
+        self._weights = weights
+        self._found = found
+        self._gelu = _GELUS[found.hidden_act]
+
+    def build(self) -> Any:
+        ops, name = self._ops, self._found.model_type
+        ids, places, starts = (
+            ops.parameter([1, -1], np.int32, name=name)
+            for name in ("input_ids", "places", "text_starts")
+        )
+        positions = ops.parameter([-1], np.int32, name="masked_positions")
+        words = self._weight("embeddings/words/table")
+        hidden = self._embeddings(words, ids, places)  # (1, T, H)
+        last = self._found.num_hidden_layers - 1
+        for index, (bias, rotation) in enumerate(self._layer_inputs(places, starts)):
+            # Of the last layer nothing is needed but what is predicted from.
+            wanted = positions if index == last else None
+            hidden = self._block(f"layer_{index}", hidden, bias, rotation, wanted)
+        hidden = ops.squeeze(hidden, self._ints(0))  # (K, H)
+        if "final_norm/scale" in self:
+            hidden = self._norm("final_norm", hidden)
+        hidden = ops.gelu(self._dense("lm_head/dense", hidden), _GELUS["gelu"])
+        hidden = self._norm("lm_head/norm", hidden)
+        logits = ops.add(ops.matmul(hidden, words, False, True), self._weight("lm_head/bias"))
+        model = import_for(_PACKAGE, _PACKAGE).Model
+        return model([logits], [ids, places, starts, positions], name)
+
+    def __contains__(self, path: str) -> bool:
+        return f"{self._found.model_type}/{path}" in self._weights
+
+    def _weight(self, path: str, *, transposed: bool = False) -> Node:
+        """Returns a weight as a constant; OpenVINO wants kernels transposed, and copies others."""
+        values = self._weights[f"{self._found.model_type}/{path}"]
+        values = np.ascontiguousarray(values.T if transposed else values)
+        return self._ops.constant(values, shared_memory=True)
+
+    def _ints(self, *values: int) -> Node:
+        """Returns whole numbers as a constant: a list, or of one number that number."""
+        return self._ops.constant(np.array(values if len(values) > 1 else values[0], np.int64))
+
+    def _layer_inputs(self, places: Node, starts: Node) -> Iterator[tuple[Node, Any]]:
+        """Yields for each layer what is added to its attention logits, and its rotation or None."""
+        ops, found = self._ops, self._found
+        apart = ops.not_equal(*self._pairs(starts))  # (1, 1, T, T)
+        all_of_text = self._hide(apart)
+        if not isinstance(found, ModernBertArchitecture):
+            yield from [(all_of_text, None)] * found.num_hidden_layers
+            return
+        distances = ops.absolute(ops.subtract(*self._pairs(places)))
+        reach = ops.constant(np.int32(found.local_attention // 2))
+        near = self._hide(ops.logical_or(apart, ops.greater(distances, reach)))
+        everywhere = (all_of_text, self._rotation(found.global_rope_theta, places))
+        nearby = (near, self._rotation(found.local_rope_theta, places))
+        for index in range(found.num_hidden_layers):
+            yield everywhere if found.is_global(index) else nearby
+
+    def _pairs(self, values: Node) -> tuple[Node, Node]:
+        """Returns (1, T) values so that each meets each: (1, 1, T, 1) and (1, 1, 1, T)."""
+        return (
+            self._ops.unsqueeze(values, self._ints(1, 3)),
+            self._ops.unsqueeze(values, self._ints(1, 2)),
+        )
+
+    def _hide(self, hidden: Node) -> Node:
+        ops = self._ops
+        return ops.select(hidden, ops.constant(np.float32(_HIDE)), ops.constant(np.float32(0)))
+
+    def _rotation(self, theta: float, places: Node) -> tuple[Node, Node]:
+        """Returns cosines and sines of rotary positions, (1, 1, T, D)."""
+        tables = rotary_tables(self._found.max_seq_length, self._found.head_size, theta)
+        cosines, sines = (
+            self._ops.unsqueeze(
+                self._ops.gather(self._ops.constant(table), places, self._ints(0)), self._ints(1)
+            )
+            for table in tables
+        )
+        return cosines, sines
+
+    def _embeddings(self, words: Node, ids: Node, places: Node) -> Node:
+        ops = self._ops
+        hidden = ops.gather(words, ids, self._ints(0))
+        if "embeddings/positions/table" in self:
+            table = self._weight("embeddings/positions/table")
+            hidden = ops.add(hidden, ops.gather(table, places, self._ints(0)))
+        if "embeddings/segments/table" in self:
+            table = self._weight("embeddings/segments/table")
+            hidden = ops.add(hidden, ops.gather(table, self._ints(0), self._ints(0)))
+        return self._norm("embeddings/norm", hidden)
+
+    def _block(self, name: str, hidden: Node, bias: Node, rotation: Any, wanted: Any) -> Node:
+        """Returns hidden states (1, T, H), or (1, K, H) of the tokens that are wanted."""
+
+        def attend(hidden: Node) -> Node:
+            return self._attention(f"{name}/attention", hidden, bias, rotation, wanted)
+
+        def feed_forward(hidden: Node) -> Node:
+            return self._feed_forward(f"{name}/feed_forward", hidden)
+
+        hidden = self._add(hidden, attend, f"{name}/attention_norm", wanted)
+        return self._add(hidden, feed_forward, f"{name}/output_norm")
+
+    def _add(
+        self, hidden: Node, part: Callable[[Node], Node], norm: str, wanted: Any = None
+    ) -> Node:
+        """Adds a part to its input; where the model ends with a norm, each part begins with one."""
+        norm_first = "final_norm/scale" in self
+        # The embeddings' norm serves the first layer.
+        has_norm = norm_first and f"{norm}/scale" in self
+        added = part(self._norm(norm, hidden) if has_norm else hidden)
+        summed = self._ops.add(self._at(hidden, wanted, 1), added)
+        return summed if norm_first else self._norm(norm, summed)
+
+    def _at(self, values: Node, wanted: Any, axis: int) -> Node:
+        """Returns what belongs to the tokens that are wanted; None: all."""
+        return values if wanted is None else self._ops.gather(values, wanted, self._ints(axis))
+
+    def _attention(self, name: str, hidden: Node, bias: Node, rotation: Any, wanted: Any) -> Node:
+        ops, found = self._ops, self._found
+        parts = ops.split(self._dense(f"{name}/qkv", hidden), self._ints(2), 3).outputs()
+        query, key, value = self._heads(self._at(parts[0], wanted, 1)), *map(self._heads, parts[1:])
+        if rotation is not None:
+            query = self._rotate(query, *(self._at(one, wanted, 2) for one in rotation))
+            key = self._rotate(key, *rotation)
+        bias = self._at(bias, wanted, 2)
+        scale = ops.constant(np.float32(found.head_size**-0.5))
+        mixed = ops.scaled_dot_product_attention(query, key, value, bias, scale)  # (1, N, T, D)
+        mixed = ops.transpose(mixed, self._ints(0, 2, 1, 3))
+        mixed = ops.reshape(mixed, self._ints(0, 0, found.hidden_size), True)
+        return self._dense(f"{name}/output", mixed)
+
+    def _heads(self, fused: Node) -> Node:
+        """Splits (1, T, N·D) into heads, (1, N, T, D)."""
+        shape = self._ints(0, 0, self._found.num_attention_heads, self._found.head_size)
+        heads = self._ops.reshape(fused, shape, True)
+        return self._ops.transpose(heads, self._ints(0, 2, 1, 3))
+
+    def _rotate(self, heads: Node, cosines: Node, sines: Node) -> Node:
+        """Turns heads (1, N, T, D) by their positions; see `core.models.kernels.rotate`."""
+        ops = self._ops
+        first, second = ops.split(heads, self._ints(3), 2).outputs()
+        crossed = ops.concat([ops.negative(second), first], 3)
+        return ops.add(ops.multiply(heads, cosines), ops.multiply(crossed, sines))
+
+    def _feed_forward(self, name: str, hidden: Node) -> Node:
+        ops = self._ops
+        if f"{name}/gated_up/kernel" not in self:
+            inner = ops.gelu(self._dense(f"{name}/up", hidden), self._gelu)
+            return self._dense(f"{name}/down", inner)
+        fused = self._dense(f"{name}/gated_up", hidden)
+        gate, linear = ops.split(fused, self._ints(2), 2).outputs()
+        return self._dense(f"{name}/down", ops.multiply(ops.gelu(gate, self._gelu), linear))
+
+    def _dense(self, name: str, hidden: Node) -> Node:
+        kernel = self._weight(f"{name}/kernel", transposed=True)
+        outputs = self._ops.matmul(hidden, kernel, False, True)
+        if f"{name}/bias" not in self:
+            return outputs
+        return self._ops.add(outputs, self._weight(f"{name}/bias"))
+
+    def _norm(self, name: str, hidden: Node) -> Node:
+        ops, epsilon = self._ops, self._found.layer_norm_eps
+        last = ops.constant(np.array([-1], np.int64))
+        hidden = ops.mvn(hidden, last, True, epsilon, "inside_sqrt")
+        hidden = ops.multiply(hidden, self._weight(f"{name}/scale"))
+        if f"{name}/bias" not in self:
+            return hidden
+        return ops.add(hidden, self._weight(f"{name}/bias"))
+
+
+def _inputs(
+    texts: Sequence[Ids], masks: Sequence[NDArray[np.intp]], architecture: Architecture
+) -> list[Ids]:
+    """Returns a graph's inputs for some texts, in the order of its parameters."""
+    starts = np.cumsum([0, *map(len, texts)][:-1])
+    places = [_places(ids, architecture) for ids in texts]
+    own = [np.full(len(ids), start) for ids, start in zip(texts, starts, strict=True)]
+    positions = [start + found for start, found in zip(starts, masks, strict=True)]
+    parts = [np.concatenate(one) for one in (texts, places, own, positions)]
+    rows = [one.astype(np.int32, copy=False) for one in parts]
+    return [*(row[None] for row in rows[:3]), rows[3]]
+
+
+def _places(ids: Ids, architecture: Architecture) -> NDArray[np.integer[Any]]:
+    """Returns a text's positions as its family counts them, (tokens,)."""
+    if architecture.model_type != "roberta":
+        return np.arange(len(ids))
+    pad = architecture.pad_token_id
+    is_token = ids != pad
+    return np.cumsum(is_token) * is_token + pad
+
+
+def _compile(model: Any, dtype: str) -> Callable[[Sequence[NDArray]], NDArray[np.float32]]:
+    """Returns a graph as a function of its inputs, in order."""
+    settings: dict[str, Any] = {
+        "INFERENCE_PRECISION_HINT": _PRECISIONS[dtype],
+        "PERFORMANCE_HINT": "LATENCY",
+        # Threads that stay where they are would stand in the way of a run's.
+        "ENABLE_CPU_PINNING": False,
+    }
+    if usable_cores() < allowed_cores():
+        settings["INFERENCE_NUM_THREADS"] = usable_cores()
+    request = _core().compile_model(model, "CPU", settings).create_infer_request()
+    tensor = import_for(_PACKAGE, _PACKAGE).Tensor
+    computing = threading.Lock()
+
+    def answer(inputs: Sequence[NDArray]) -> NDArray[np.float32]:
+        with computing:
+            for number, values in enumerate(inputs):
+                request.set_input_tensor(number, tensor(values, shared_memory=True))
+            request.infer()
+            return request.get_output_tensor().data.copy()
+
+    return answer
+
+
+def _has_bfloat16() -> bool:
+    """Tells whether this processor multiplies in bfloat16."""
+    return "BF16" in _core().get_property("CPU", "OPTIMIZATION_CAPABILITIES")
+
+
+@cache
+def _core() -> Any:
+    return import_for(_PACKAGE, _PACKAGE).Core()

@@ -1,0 +1,233 @@
+"""Encoders as graphs: what they say is what transformers' classes say."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from core.errors import CheckpointError
+from core.inference import graph
+from core.inference.compiled import EngineModel
+from core.inference.graph import GraphModel
+from core.inference.masks import FillMask
+from core.models import hf
+from core.models.architecture import Architecture
+from core.runs.worker import child_environment
+from core.tokenizer import StudioTokenizer
+from core.training import devices
+from core.workspace import Workspace
+from tests.checkpoints import make_tokenizer, write_checkpoint, write_model_of, write_writer
+from tests.core.models.families import ENCODERS, small_architecture
+from tests.engines import run_anew
+
+Ids = NDArray[np.int32]
+
+
+@pytest.fixture(scope="module")
+def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> StudioTokenizer:
+    return make_tokenizer(Workspace(tmp_path_factory.mktemp("workspace")), "unigram")
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory: pytest.TempPathFactory, tokenizer: StudioTokenizer) -> Path:
+    """A folder with a small model of each family, called as that."""
+    root = tmp_path_factory.mktemp("models")
+    for family in ENCODERS:
+        write_model_of(root / family, tokenizer, architecture_of(family, tokenizer))
+    write_writer(root / "bart", tokenizer, "bart")
+    return root
+
+
+def architecture_of(family: str, tokenizer: StudioTokenizer) -> Architecture:
+    return replace(
+        small_architecture(family),
+        vocab_size=tokenizer.vocab_size,
+        pad_token_id=tokenizer.pad_id or 0,
+        max_position_embeddings=48,
+    )
+
+
+def texts_for(tokenizer: StudioTokenizer, count: int = 12, longest: int = 40) -> list[Ids]:
+    """Returns random texts with a mask or two, and with padding that somebody typed."""
+    draws = np.random.default_rng(0)
+    found = []
+    for _ in range(count):
+        ids = draws.integers(5, tokenizer.vocab_size, draws.integers(2, longest + 1))
+        ids[draws.integers(len(ids))] = tokenizer.pad_id or 0
+        ids[draws.integers(len(ids), size=2)] = tokenizer.mask_id
+        found.append(ids.astype(np.int32))
+    return found
+
+
+def softmax(logits: Any) -> NDArray[np.float32]:
+    return np.exp(logits - np.logaddexp.reduce(logits, axis=-1, keepdims=True))
+
+
+@pytest.mark.parametrize("family", ENCODERS)
+def test_texts_that_share_a_row_say_what_transformers_says_of_each(
+    family: str, folders: Path, tokenizer: StudioTokenizer
+) -> None:
+    torch = pytest.importorskip("torch", reason="pip install torch==2.13.0")
+    from transformers import AutoModelForMaskedLM
+
+    judge = AutoModelForMaskedLM.from_pretrained(folders / family, attn_implementation="eager")
+    filler = FillMask(folders / family)
+    assert isinstance(filler.model, GraphModel)
+    texts = texts_for(tokenizer)
+    shared = filler.probabilities(texts)
+    for ids, found in zip(texts, shared, strict=True):
+        with torch.no_grad():
+            logits = judge(torch.tensor(ids[None], dtype=torch.long)).logits[0].numpy()
+        expected = softmax(logits[ids == tokenizer.mask_id])
+        assert expected.max() > 2 * expected.mean()
+        np.testing.assert_allclose(found, expected, atol=2e-5)
+        (alone,) = filler.probabilities([ids])
+        np.testing.assert_allclose(found, alone, atol=1e-5)
+
+
+@pytest.mark.parametrize("family", ENCODERS)
+def test_bfloat16_comes_close(family: str, folders: Path, tokenizer: StudioTokenizer) -> None:
+    texts = texts_for(tokenizer)
+    exact = FillMask(folders / family).probabilities(texts)
+    model = GraphModel(
+        folders / family, architecture_of(family, tokenizer), "bfloat16", tokenizer.mask_id or 0
+    )
+    plan = model.plan([graph.Size(len(ids), 2) for ids in texts])
+    (row,) = plan.rows
+    masks = [np.flatnonzero(texts[number] == tokenizer.mask_id) for number in row]
+    (logits,) = model.logits(plan.shape, [[texts[number] for number in row]], [masks])
+    rough = softmax(logits)
+    assert rough.dtype == np.float32
+    wanted = np.concatenate([exact[number] for number in row])
+    assert np.abs(rough - wanted).mean() < 0.05 * wanted.max(axis=-1).mean()
+
+
+def test_who_answers_on_what(
+    folders: Path,
+    tokenizer: StudioTokenizer,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    roberta, bart = architecture_of("roberta", tokenizer), hf.read_architecture(folders / "bart")
+    assert graph.suits(roberta, "float32")
+    assert graph.suits(roberta, "auto")
+    assert not graph.suits(bart, "float32")
+    assert isinstance(FillMask(folders / "bart").model, EngineModel)
+    assert isinstance(FillMask(folders / "roberta", on_engine=True).model, EngineModel)
+    with monkeypatch.context() as patched:
+        # What can't multiply in bfloat16 at least keeps the weights in it.
+        patched.setattr(graph, "_has_bfloat16", lambda: False)
+        assert not graph.suits(roberta, "bfloat16")
+        assert graph.suits(roberta, "auto")
+    with monkeypatch.context() as patched:
+        patched.setattr(graph, "_PACKAGE", "no_such_package")
+        assert not graph.suits(roberta, "float32")
+    with monkeypatch.context() as patched:
+        (tmp_path / "nvidia0").touch()
+        patched.setattr(devices, "_GPU_GLOBS", (f"{tmp_path}/nvidia[0-9]*",))
+        patched.setattr(devices, "_JAX_GPU_PLUGINS", ("jax",))
+        patched.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+        patched.delenv("JAX_PLATFORMS", raising=False)
+        assert not graph.suits(roberta, "float32")
+
+
+@pytest.mark.parametrize("has_bfloat16", [True, False])
+def test_auto_takes_one_of_the_two(
+    has_bfloat16: bool,
+    folders: Path,
+    tokenizer: StudioTokenizer,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    if not has_bfloat16:
+        monkeypatch.setattr(graph, "_has_bfloat16", lambda: False)
+    is_measured = graph._has_bfloat16()
+    with caplog.at_level("INFO", "core.inference"):
+        filler = FillMask(folders / "roberta", "auto")
+        (found,) = filler.probabilities(texts_for(tokenizer, 1))
+    assert ("in bfloat16 the model was" in caplog.text) == is_measured
+    assert np.isfinite(found).all()
+    if not has_bfloat16:
+        (exact,) = FillMask(folders / "roberta").probabilities(texts_for(tokenizer, 1))
+        np.testing.assert_array_equal(found, exact)
+
+
+def test_who_asks_at_the_same_time_gets_his_own_answer(
+    folders: Path, tokenizer: StudioTokenizer
+) -> None:
+    filler, texts = FillMask(folders / "modernbert"), texts_for(tokenizer, 48)
+    alone = [filler.probabilities([ids])[0] for ids in texts]
+    with ThreadPoolExecutor(16) as threads:
+        found = list(threads.map(lambda ids: filler.probabilities([ids])[0], texts))
+    for one, other in zip(alone, found, strict=True):
+        np.testing.assert_allclose(one, other, atol=1e-5)
+
+
+def test_what_is_made_ready_is_no_longer_than_the_model(
+    folders: Path, tokenizer: StudioTokenizer
+) -> None:
+    prepared = [shape.length for shape in FillMask(folders / "roberta").prepare()]
+    longest = architecture_of("roberta", tokenizer).max_seq_length
+    assert prepared == [16, 32]
+    assert longest < 64
+
+
+@pytest.mark.parametrize("path", ["lm_head/bias", "layer_0/feed_forward/up/bias"])
+def test_one_weight_that_is_no_number_is_refused(
+    path: str, tokenizer: StudioTokenizer, tmp_path: Path
+) -> None:
+    folder = write_checkpoint(tmp_path / "model", tokenizer)
+    architecture = hf.read_architecture(folder)
+    weights = hf.read_weights(folder)
+    weights[f"roberta/{path}"] = weights[f"roberta/{path}"].copy()
+    weights[f"roberta/{path}"][0] = np.inf
+    hf.write_weights(folder, weights, architecture)
+    with pytest.raises(CheckpointError, match="says nothing that can be used"):
+        FillMask(folder).probabilities(texts_for(tokenizer, 1, 8))
+
+
+ASK = """
+import json, sys
+from core import fill_mask
+fill_mask(sys.argv[1], "the [MASK] runs")
+engines = {"tensorflow", "jax", "keras", "torch"}
+print(json.dumps(sorted(engines & set(sys.modules))))
+"""
+
+
+def test_no_engine_is_imported_for_it(folders: Path) -> None:
+    assert run_anew("jax", ASK, folders / "bert") == []
+
+
+@pytest.mark.skipif(
+    shutil.which("strace") is None, reason="strace is missing; get it with: apt-get install strace"
+)
+def test_it_talks_to_nobody(folders: Path, tmp_path: Path) -> None:
+    trace = tmp_path / "trace"
+    # OpenVINO's telemetry keeps silent where it thinks that nobody would be told of.
+    unset = ("CI", "TF_BUILD", "JENKINS_URL")
+    environment = {name: value for name, value in child_environment().items() if name not in unset}
+    result = subprocess.run(
+        ["strace", "-f", "-e", "trace=connect,sendto", "-o", str(trace)]
+        + [sys.executable, "-c", ASK, str(folders / "bert")],
+        env={**environment, "HOME": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    if "ptrace" in result.stderr.lower():
+        pytest.skip(f"strace may not trace here: {result.stderr.strip()}")
+    assert result.returncode == 0, result.stderr
+    assert not re.findall(r"AF_INET6?", trace.read_text())
+    assert not (tmp_path / "intel").exists()
