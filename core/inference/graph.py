@@ -56,7 +56,7 @@ def suits(architecture: Architecture, dtype: Dtype) -> bool:
     """Tells whether a model is to answer as a graph in this process.
 
     That is an encoder on a CPU, where OpenVINO is installed. In bfloat16 the processor must be able
-    to multiply; where it can't, an engine at least keeps the weights in half the memory.
+    to multiply; where it can't, an engine at least keeps the weights in less memory.
     """
     if architecture.kind != "encoder" or find_spec(_PACKAGE) is None:
         return False
@@ -367,17 +367,23 @@ def _places(ids: Ids, architecture: Architecture) -> NDArray[np.integer[Any]]:
     return np.cumsum(is_token) * is_token + pad
 
 
-def _compile(model: Any, dtype: str) -> Callable[[Sequence[NDArray]], NDArray[np.float32]]:
-    """Returns a graph as a function of its inputs, in order."""
+def compile_settings(dtype: str) -> dict[str, Any]:
+    """Returns OpenVINO's settings for a model that is asked by one caller at a time."""
     settings: dict[str, Any] = {
         "INFERENCE_PRECISION_HINT": _PRECISIONS[dtype],
         "PERFORMANCE_HINT": "LATENCY",
         # Threads that stay where they are would stand in the way of a run's.
         "ENABLE_CPU_PINNING": False,
     }
+    # It counts the machine's cores, of which a container may have fewer.
     if usable_cores() < allowed_cores():
         settings["INFERENCE_NUM_THREADS"] = usable_cores()
-    request = _core().compile_model(model, "CPU", settings).create_infer_request()
+    return settings
+
+
+def _compile(model: Any, dtype: str) -> Callable[[Sequence[NDArray]], NDArray[np.float32]]:
+    """Returns a graph as a function of its inputs, in order."""
+    request = _core().compile_model(model, "CPU", compile_settings(dtype)).create_infer_request()
     tensor = import_for(_PACKAGE, _PACKAGE).Tensor
     computing = threading.Lock()
 

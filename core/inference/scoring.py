@@ -56,7 +56,7 @@ def perplexity(
         text: What to score; of an encoder at least one token, of a decoder two where nothing is put
             before a text.
         workspace: Where names are looked up.
-        dtype: Precision to compute in: bfloat16 also keeps the weights in it, in half the memory;
+        dtype: Precision to compute in: bfloat16 also keeps the weights in it, in less memory;
             auto takes it where this machine is faster with it. Figures that are compared want
             float32; of a decoder, auto goes by what is faster one token at a time.
 

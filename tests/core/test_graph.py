@@ -162,6 +162,19 @@ def test_auto_takes_one_of_the_two(
         np.testing.assert_array_equal(found, exact)
 
 
+def test_in_a_container_it_has_as_many_threads_as_cores(
+    folders: Path, tokenizer: StudioTokenizer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(graph, "usable_cores", lambda: 1)
+    monkeypatch.setattr(graph, "allowed_cores", lambda: 2)
+    assert graph.compile_settings("float32")["INFERENCE_NUM_THREADS"] == 1
+    (found,) = FillMask(folders / "roberta").probabilities(texts_for(tokenizer, 1))
+    monkeypatch.setattr(graph, "allowed_cores", lambda: 1)
+    assert "INFERENCE_NUM_THREADS" not in graph.compile_settings("float32")
+    (other,) = FillMask(folders / "roberta").probabilities(texts_for(tokenizer, 1))
+    np.testing.assert_allclose(found, other, atol=1e-5)
+
+
 def test_who_asks_at_the_same_time_gets_his_own_answer(
     folders: Path, tokenizer: StudioTokenizer
 ) -> None:
