@@ -260,7 +260,8 @@ class FolderReporter(Reporter):
         folder: The run's folder.
         echo: Where to print one line per note, warning and metrics event too. True: standard
             output, which is the log of a run's own process. Anywhere else, progress as well.
-        min_progress_seconds: Progress events come no closer together than this.
+        min_progress_seconds: Progress events come no closer together than this; the last one is
+            written before an event of another kind.
     """
 
     def __init__(
@@ -272,6 +273,7 @@ class FolderReporter(Reporter):
         self._echo = echo
         self._min_progress_seconds = min_progress_seconds
         self._last_progress = 0.0
+        self._held: dict[str, Any] | None = None
         self._next_stop_check = 0.0
         self._stop: StopMode | None = None
         self.preempted = False
@@ -286,11 +288,12 @@ class FolderReporter(Reporter):
     ) -> None:
         now = time.monotonic()
         finished = total is not None and done >= total
+        known = {} if eta_seconds is None else {"eta_seconds": round(eta_seconds, 1)}
+        self._held = {"done": done, "total": total, "unit": unit, "note": note, **known}
         if now - self._last_progress < self._min_progress_seconds and not finished:
             return
         self._last_progress = now
-        known = {} if eta_seconds is None else {"eta_seconds": round(eta_seconds, 1)}
-        self._log.append("progress", done=done, total=total, unit=unit, note=note, **known)
+        self._write_held()
         if self._echo is not True:
             self._print(f"{note or unit}: {done / total:.0%}" if total else note or unit)
 
@@ -307,7 +310,14 @@ class FolderReporter(Reporter):
         self._print(f"warning: {message}")
 
     def event(self, kind: str, **fields: Any) -> None:
+        self._write_held()
         self._log.append(kind, **fields)
+
+    def _write_held(self) -> None:
+        """Writes how far the stage is, where that was last said too soon after the time before."""
+        held, self._held = self._held, None
+        if held is not None:
+            self._log.append("progress", **held)
 
     def stop_requested(self) -> StopMode | None:
         now = time.monotonic()

@@ -120,6 +120,20 @@ def test_progress_is_thinned_out_but_the_end_is_kept(tmp_path: Path) -> None:
     assert [event["done"] for event in events] == [1, 100]
 
 
+def test_how_far_a_stage_came_is_told_before_it_ends(tmp_path: Path) -> None:
+    reporter = FolderReporter(tmp_path, echo=False, min_progress_seconds=60)
+    for done in range(1, 8):
+        reporter.progress(done, None, "documents")
+    reporter.metrics(0, {"rows": 1.0})
+    reporter.event("finished", state="done")
+    reporter.event("artifact")
+    reporter.close()
+    events, _ = read_events(tmp_path / "events.jsonl")
+    kinds = ["progress", "metrics", "progress", "finished", "artifact"]
+    assert [event["kind"] for event in events] == kinds
+    assert [event["done"] for event in events if event["kind"] == "progress"] == [1, 7]
+
+
 def test_the_silent_reporter_never_stops() -> None:
     Reporter().raise_if_stopped()
 
