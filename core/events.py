@@ -261,7 +261,7 @@ class FolderReporter(Reporter):
         echo: Where to print one line per note, warning and metrics event too. True: standard
             output, which is the log of a run's own process. Anywhere else, progress as well.
         min_progress_seconds: Progress events come no closer together than this; the last one is
-            written before an event of another kind.
+            written before an event such as `finished`.
     """
 
     def __init__(
@@ -274,6 +274,8 @@ class FolderReporter(Reporter):
         self._min_progress_seconds = min_progress_seconds
         self._last_progress = 0.0
         self._held: dict[str, Any] | None = None
+        # Uploads report from a thread of their own.
+        self._holding = threading.Lock()
         self._next_stop_check = 0.0
         self._stop: StopMode | None = None
         self.preempted = False
@@ -315,9 +317,10 @@ class FolderReporter(Reporter):
 
     def _write_held(self) -> None:
         """Writes how far the stage is, where that was last said too soon after the time before."""
-        held, self._held = self._held, None
-        if held is not None:
-            self._log.append("progress", **held)
+        with self._holding:
+            held, self._held = self._held, None
+            if held is not None:
+                self._log.append("progress", **held)
 
     def stop_requested(self) -> StopMode | None:
         now = time.monotonic()

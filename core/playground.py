@@ -148,7 +148,7 @@ class PlaygroundClient:
             return found
 
     def prepare(self, model: str, dtype: Dtype = "float32") -> Iterator[str]:
-        """Loads a model and compiles it for short texts, before somebody asks in a precision.
+        """Makes a model ready for short texts, before somebody asks in a precision.
 
         Yields:
             What was made ready; after the first one the model answers at once.

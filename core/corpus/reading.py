@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from itertools import chain
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -52,8 +52,7 @@ class Source(Protocol):
         """Yields a part's documents, blank ones too, always in the same order."""
 
 
-@dataclass(frozen=True)
-class Document:
+class Document(NamedTuple):
     """A document that isn't blank, as it was read.
 
     Attributes:

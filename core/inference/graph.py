@@ -23,11 +23,11 @@ from numpy.typing import NDArray
 
 from core.config import Dtype, TrainConfig
 from core.cores import allowed_cores, usable_cores
-from core.inference.models import check_finite
+from core.errors import CheckpointError, StudioError
 from core.inference.packing import Plan, Shape, Size, plan_row
 from core.inference.precision import WORTH_IT
 from core.models import hf
-from core.models.architecture import Architecture, ModernBertArchitecture
+from core.models.architecture import Architecture, ModernBertArchitecture, check_length
 from core.models.rotary import rotary_tables
 from core.training.devices import choose, find_hardware
 from core.training.imports import import_for
@@ -41,8 +41,8 @@ Node = Any
 
 _PACKAGE = "openvino"
 _PRECISIONS = {"float32": "f32", "bfloat16": "bf16"}
-# Of an activation, how OpenVINO calls its formula.
-_GELUS = {"gelu": "erf", "gelu_new": "tanh"}
+# How OpenVINO calls the formula of the exact GELU, the only one that encoders have.
+_GELU = "erf"
 # Added to a logit that nobody is to attend to. Infinity would be no number minus itself.
 _HIDE = -1e9
 # Of a sentence that is asked by itself; of texts that are asked together.
@@ -58,7 +58,9 @@ def suits(architecture: Architecture, dtype: Dtype) -> bool:
     That is an encoder on a CPU, where OpenVINO is installed. In bfloat16 the processor must be able
     to multiply; where it can't, an engine at least keeps the weights in less memory.
     """
-    if architecture.kind != "encoder" or find_spec(_PACKAGE) is None:
+    found = find_spec(_PACKAGE)
+    # A folder of that name looks like a package, too, but of no origin.
+    if architecture.kind != "encoder" or found is None or found.origin is None:
         return False
     if choose(TrainConfig(), find_hardware()).kind != "cpu":
         return False
@@ -88,6 +90,7 @@ class GraphModel:
         self._architecture = architecture
         self._dtype = dtype
         self._mask_id = mask_id
+        self._refusal: StudioError | None = None
 
     def plan(self, sizes: Sequence[Size]) -> Plan:
         """Returns the next batch: one row, with no padding."""
@@ -105,13 +108,27 @@ class GraphModel:
             shape: Of the batch; nothing is made for it.
             rows: One row: the texts in it, each int32 (tokens,).
             masks: For each of them where its masks are.
+
+        Raises:
+            CheckpointError: The checkpoint is missing or damaged.
+            ConfigError: A text is longer than the model's positions.
         """
-        return self._answer(_inputs(rows[0], masks[0], self._architecture))[None]
+        check_length(max(map(len, rows[0])), self._architecture)
+        if self._refusal is not None:
+            raise self._refusal
+        try:
+            answer = self._answer
+        except StudioError as error:
+            # Those who ask next needn't wait until all of it has been read again.
+            self._refusal = error
+            raise
+        return answer(_inputs(rows[0], masks[0], self._architecture))[None]
 
     def usual_shapes(self) -> list[Shape]:
         """Returns what is worth being asked for once: kernels are packed when they are used."""
         longest = self._architecture.max_seq_length
-        return [Shape(1, tokens, 1) for tokens in _USUAL_TOKENS if tokens <= longest]
+        lengths = dict.fromkeys(min(tokens, longest) for tokens in _USUAL_TOKENS)
+        return [Shape(1, length, 1) for length in lengths]
 
     def make_ready(self, shape: Shape) -> None:
         """Asks for a text of a shape's length."""
@@ -132,9 +149,16 @@ class GraphModel:
 
     def _read_weights(self) -> dict[str, NDArray[np.float32]]:
         weights = hf.read_weights(self._folder, self._architecture)
-        for values in weights.values():
-            # What a graph makes of them isn't always seen in its logits.
-            check_finite(values, self._folder)
+        for path, values in weights.items():
+            # What a graph makes of them isn't always seen in its logits. A bias may rule words out.
+            excludes = np.isneginf(values) if path.endswith("lm_head/bias") else False
+            if not (np.isfinite(values) | excludes).all():
+                raise CheckpointError(
+                    f"The model in {self._folder} says nothing that can be used",
+                    expected="finite weights",
+                    received=f"infinity, or no number at all, in {path}",
+                    fix="use an earlier checkpoint: the weights were damaged in training, it seems",
+                )
         return weights
 
     def _faster(self, calls: Mapping[str, Any]) -> Callable[[Sequence[NDArray]], Any]:
@@ -178,7 +202,6 @@ class _Builder:
         self._ops: Any = import_for(_PACKAGE, f"{_PACKAGE}.opset13")
         self._weights = weights
         self._found = found
-        self._gelu = _GELUS[found.hidden_act]
 
     def build(self) -> Any:
         ops, name = self._ops, self._found.model_type
@@ -197,7 +220,7 @@ class _Builder:
         hidden = ops.squeeze(hidden, self._ints(0))  # (K, H)
         if "final_norm/scale" in self:
             hidden = self._norm("final_norm", hidden)
-        hidden = ops.gelu(self._dense("lm_head/dense", hidden), _GELUS["gelu"])
+        hidden = ops.gelu(self._dense("lm_head/dense", hidden), _GELU)
         hidden = self._norm("lm_head/norm", hidden)
         logits = ops.add(ops.matmul(hidden, words, False, True), self._weight("lm_head/bias"))
         model = import_for(_PACKAGE, _PACKAGE).Model
@@ -322,11 +345,11 @@ class _Builder:
     def _feed_forward(self, name: str, hidden: Node) -> Node:
         ops = self._ops
         if f"{name}/gated_up/kernel" not in self:
-            inner = ops.gelu(self._dense(f"{name}/up", hidden), self._gelu)
+            inner = ops.gelu(self._dense(f"{name}/up", hidden), _GELU)
             return self._dense(f"{name}/down", inner)
         fused = self._dense(f"{name}/gated_up", hidden)
         gate, linear = ops.split(fused, self._ints(2), 2).outputs()
-        return self._dense(f"{name}/down", ops.multiply(ops.gelu(gate, self._gelu), linear))
+        return self._dense(f"{name}/down", ops.multiply(ops.gelu(gate, _GELU), linear))
 
     def _dense(self, name: str, hidden: Node) -> Node:
         kernel = self._weight(f"{name}/kernel", transposed=True)

@@ -1,4 +1,4 @@
-"""Models that answer: kept in memory, on the engine there is.
+"""Models that answer: kept in memory; the engine they answer on, where they need one.
 
 Importing this imports no engine. What is asked of a model is not known here.
 """

@@ -1,9 +1,11 @@
 """Which of the texts that wait are computed together, and in which rows.
 
-A program is compiled for each shape, which takes seconds and ten megabytes: so there are few, what
-doesn't fill one is padding, and nobody waits for the best one where another that is ready will do.
 Most texts are short. Several share a row, each seeing only itself, so that a batch is nearly full
 of text.
+
+An engine compiles a program for each shape, which takes seconds and ten megabytes: so there are
+few, what doesn't fill one is padding, and nobody waits for the best one where another that is ready
+will do. A graph takes rows of any length, and there is no padding.
 
 Source: of rows that texts share, Krell et al., "Efficient Sequence Packing without
     Cross-contamination", https://arxiv.org/abs/2107.02027.

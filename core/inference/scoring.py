@@ -6,7 +6,7 @@ all the others: that is pseudo-perplexity, and can't be compared with a decoder'
 are refused: what their decoders say is given a text that their encoders have read, and of a text
 alone they have no probability.
 
-Importing this imports no engine; the first call does.
+Importing this imports no engine.
 
 Source: pseudo-perplexity: Salazar et al., https://arxiv.org/abs/1910.14659, section 2.
 """
@@ -56,7 +56,7 @@ def perplexity(
         text: What to score; of an encoder at least one token, of a decoder two where nothing is put
             before a text.
         workspace: Where names are looked up.
-        dtype: Precision to compute in: bfloat16 also keeps the weights in it, in less memory;
+        dtype: Precision to compute in: bfloat16 takes less memory, too;
             auto takes it where this machine is faster with it. Figures that are compared want
             float32; of a decoder, auto goes by what is faster one token at a time.
 

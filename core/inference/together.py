@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import chain
 from typing import Any
 
@@ -13,9 +13,10 @@ from core.inference.packing import Plan, Shape, Size
 class Together:
     """Computes together what several threads ask for at the same time.
 
-    Whoever finds nobody computing computes for others who wait, too: as many as make the most of a
-    batch. Meanwhile the next ones gather. No one waits for others to come, nor, once his own texts
-    are computed, for anything else: he lets the next one compute.
+    Whoever finds nobody computing computes a batch, with as many texts of others who wait as make
+    the most of it; then whoever is next computes. Meanwhile others gather. No one waits for others
+    to come, nor, once his own texts are computed, for anything else. A text comes after those who
+    asked before, and so does each further one of the same call as if it had been a call later.
 
     Args:
         compute: Takes a shape and the texts of each row, and returns an answer for each. It is
@@ -31,22 +32,20 @@ class Together:
         self._compute = compute
         self._plan = plan
         self._changing = threading.Lock()
-        self._is_led = False
+        self._calls = 0
+        self._leader: _Caller | None = None
         self._waiting: list[_Waiting] = []
 
     def __call__(self, texts: Sequence[tuple[Size, Any]]) -> list[Any]:
         """Returns an answer for each text."""
         caller = _Caller()
-        mine = [_Waiting(size, text, caller) for size, text in texts]
         try:
-            with self._changing:
-                self._waiting += mine
-                if not self._is_led:
-                    self._is_led = caller.leads = True
+            mine = self._enter(caller, texts)
             for one in mine:
                 while not one.is_done:
-                    if caller.leads:
-                        self._compute_batch(*self._take(one))
+                    if self._leader is caller:
+                        self._compute_batch()
+                        self._pass_on()
                     else:
                         caller.wait()
                 if one.error is not None:
@@ -55,59 +54,73 @@ class Together:
             self._leave(caller)
         return [one.answer for one in mine]
 
+    def _enter(self, caller: _Caller, texts: Sequence[tuple[Size, Any]]) -> list[_Waiting]:
+        with self._changing:
+            self._calls += 1
+            mine = [
+                _Waiting(size, text, caller, self._calls + number)
+                for number, (size, text) in enumerate(texts)
+            ]
+            self._line_up(mine)
+            self._leader = self._leader or caller
+        return mine
+
     def _leave(self, caller: _Caller) -> None:
         """Drops what a caller will take no answers to, and lets another compute if he did."""
         with self._changing:
             self._waiting = [one for one in self._waiting if one.caller is not caller]
-            if not caller.leads:
-                return
-            self._is_led = bool(self._waiting)
-            if self._is_led:
-                self._waiting[0].caller.lead()
+        if self._leader is caller:
+            self._pass_on()
 
-    def _take(self, first: _Waiting) -> tuple[Shape, list[list[_Waiting]]]:
-        """Takes one that waits, and those that go with it."""
+    def _pass_on(self) -> None:
+        """Lets the one compute whose text is the next; nobody where none waits."""
         with self._changing:
-            waiting = [first, *(one for one in self._waiting if one is not first)]
-            plan = self._plan([one.size for one in waiting])
-            batch = [[waiting[number] for number in row] for row in plan.rows]
-            taken = {id(one) for row in batch for one in row}
+            self._leader = self._waiting[0].caller if self._waiting else None
+            if self._leader is not None:
+                self._leader.tell()
+
+    def _line_up(self, texts: Iterable[_Waiting]) -> None:
+        every = {id(one): one for one in (*self._waiting, *texts)}
+        self._waiting = sorted(every.values(), key=lambda one: one.turn)
+
+    def _compute_batch(self) -> None:
+        """Computes what is next, and what goes with it."""
+        every: list[_Waiting] = []
+        try:
+            shape, batch = self._take(every)
+            try:
+                answers = self._compute(shape, [[one.text for one in row] for row in batch])
+                for one, answer in zip(every, chain.from_iterable(answers), strict=True):
+                    one.answer = answer
+            except Exception as error:  # noqa: BLE001 -- each of those who wait is told
+                for one in every:
+                    one.error = error
+            for one in every:
+                one.is_done = True
+        except BaseException:  # Of this thread alone: the others wait for somebody else.
+            with self._changing:
+                self._line_up(one for one in every if not one.is_done)
+            raise
+        finally:
+            for one in every:
+                one.caller.tell()
+
+    def _take(self, every: list[_Waiting]) -> tuple[Shape, list[list[_Waiting]]]:
+        """Takes the next text, and those that go with it, which `every` notes before."""
+        with self._changing:
+            plan = self._plan([one.size for one in self._waiting])
+            batch = [[self._waiting[number] for number in row] for row in plan.rows]
+            every += chain.from_iterable(batch)
+            taken = set(map(id, every))
             self._waiting = [one for one in self._waiting if id(one) not in taken]
         return plan.shape, batch
 
-    def _compute_batch(self, shape: Shape, batch: list[list[_Waiting]]) -> None:
-        every = list(chain.from_iterable(batch))
-        try:
-            answers = self._compute(shape, [[one.text for one in row] for row in batch])
-            for one, answer in zip(every, chain.from_iterable(answers), strict=True):
-                one.answer = answer
-        except Exception as error:  # noqa: BLE001 -- each of those who wait is told
-            for one in every:
-                one.error = error
-        except BaseException:  # Of this thread alone: the others wait for somebody else.
-            with self._changing:
-                self._waiting = every + self._waiting
-            raise
-        for one in every:
-            one.is_done = True
-            one.caller.tell()
-
 
 class _Caller:
-    """A thread that waits for the answers to its texts.
-
-    Attributes:
-        leads: Whether it is the one that computes.
-    """
+    """A thread that waits for the answers to its texts."""
 
     def __init__(self) -> None:
-        self.leads = False
         self._told = threading.Event()
-
-    def lead(self) -> None:
-        """Makes it the one that computes."""
-        self.leads = True
-        self.tell()
 
     def tell(self) -> None:
         """Lets it look whether something has changed."""
@@ -120,12 +133,17 @@ class _Caller:
 
 
 class _Waiting:
-    """A text that waits for its answer."""
+    """A text that waits for its answer.
 
-    def __init__(self, size: Size, text: Any, caller: _Caller) -> None:
+    Attributes:
+        turn: Those with lower ones come before it.
+    """
+
+    def __init__(self, size: Size, text: Any, caller: _Caller, turn: int) -> None:
         self.size = size
         self.text = text
         self.caller = caller
+        self.turn = turn
         self.answer: Any = None
         self.error: Exception | None = None
         self.is_done = False

@@ -1,4 +1,4 @@
-"""Makes a model ready before somebody asks: loaded, and compiled for short texts.
+"""Makes a model ready before somebody asks: loaded, and tried or compiled for short texts.
 
 Importing this imports no engine.
 """
@@ -24,7 +24,7 @@ _PROMPT = "a"
 def prepare(
     model: str | Path, workspace: Workspace | None = None, dtype: Dtype = "float32"
 ) -> Generator[str, None, None]:
-    """Loads a model and compiles it, what is asked for most often first.
+    """Loads a model and makes it ready for what is asked for most often, that first.
 
     Args:
         model: A model's name in the workspace, a checkpoint's folder, or an id on the Hub.

@@ -8,6 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+from core.errors import ConfigError
+
 
 @dataclass(frozen=True)
 class Architecture:
@@ -188,3 +190,18 @@ ARCHITECTURES: dict[str, type[Architecture]] = {
     "t5": T5Architecture,
     "bart": BartArchitecture,
 }
+
+
+def check_length(length: int, architecture: Architecture) -> None:
+    """Refuses rows that the model has no positions for.
+
+    Raises:
+        ConfigError: With the two lengths.
+    """
+    if length > architecture.max_seq_length:
+        raise ConfigError(
+            "The rows are longer than the model's positions",
+            expected=f"at most {architecture.max_seq_length} tokens",
+            received=f"{length}",
+            fix="build the model with a larger max_position_embeddings, or cut the rows",
+        )

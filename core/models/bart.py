@@ -8,7 +8,8 @@ a weight here.
 
 from __future__ import annotations
 
-from core.models.encoder import blocks_of, check_length
+from core.models.architecture import check_length
+from core.models.encoder import blocks_of
 from core.models.encoder_decoder import EncoderDecoder
 from core.models.layers import BlockOptions, EmbeddingOptions
 

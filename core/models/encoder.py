@@ -11,9 +11,8 @@ from typing import Any
 
 import keras
 
-from core.errors import ConfigError
 from core.models import kernels
-from core.models.architecture import Architecture
+from core.models.architecture import Architecture, check_length
 from core.models.head import LanguageModel
 from core.models.layers import (
     Block,
@@ -200,18 +199,3 @@ def blocks_of(architecture: Architecture, **changes: Any) -> BlockOptions:
         epsilon=architecture.layer_norm_eps,
     )
     return replace(bert, **changes)
-
-
-def check_length(length: int, architecture: Architecture) -> None:
-    """Refuses rows that the model has no positions for.
-
-    Raises:
-        ConfigError: With the two lengths.
-    """
-    if length > architecture.max_seq_length:
-        raise ConfigError(
-            "The rows are longer than the model's positions",
-            expected=f"at most {architecture.max_seq_length} tokens",
-            received=f"{length}",
-            fix="build the model with a larger max_position_embeddings, or cut the rows",
-        )

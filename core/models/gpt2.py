@@ -12,9 +12,9 @@ from typing import Any
 
 from keras import ops
 
-from core.models.architecture import Gpt2Architecture
+from core.models.architecture import Gpt2Architecture, check_length
 from core.models.decoding import Decoding
-from core.models.encoder import blocks_of, check_length
+from core.models.encoder import blocks_of
 from core.models.head import LanguageModel
 from core.models.layers import (
     BlockOptions,

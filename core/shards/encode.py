@@ -17,9 +17,8 @@ from __future__ import annotations
 import json
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -45,8 +44,7 @@ _CUT_CONTEXT_CHARACTERS = 1000
 _PROBES = ("a", "The house, and 12 more.")
 
 
-@dataclass(frozen=True)
-class Part:
+class Part(NamedTuple):
     """A document, or a part of a long one.
 
     Attributes:

@@ -1,8 +1,8 @@
-"""Imports an engine without what it would load for features that nobody uses here.
+"""Imports an engine, or OpenVINO, without what it would load for features that nobody uses here.
 
 TensorFlow loads JAX for its converters, Keras loads pandas for data frames and pyplot for galleries
-of images, OpenVINO its telemetry, each only if it is installed. Together that is a third of the
-time an engine takes to import.
+of images, each only if it is installed. Together that is a third of the time an engine takes to
+import. OpenVINO loads telemetry.
 """
 
 from __future__ import annotations

@@ -316,7 +316,7 @@ def test_those_who_wait_together_are_computed_together() -> None:
             time.sleep(0.01)
         others_wait.set()
         assert [answer.result(20) for answer in answers] == [[text] for text in "ABCDE"]
-    assert not together._is_led
+    assert not together._leader
     # Whoever of them comes first takes the others.
     assert batches[0] == [["a"]]
     assert len(batches) == 2
@@ -337,31 +337,97 @@ def test_a_failure_reaches_everybody_who_waited() -> None:
 
 
 def test_who_has_his_answer_waits_for_nobody_else() -> None:
-    first_is_computing, second_may_end = threading.Event(), threading.Event()
+    others_wait, last_may_end = threading.Event(), threading.Event()
 
     def compute(shape: Shape, rows: list[list[str]]) -> list[list[str]]:
-        if rows == [["b"]]:
-            first_is_computing.set()
-            assert second_may_end.wait(20)
-        elif rows == [["a"]]:
-            while len(together._waiting) < 2:
+        if rows == [["a"]]:
+            assert others_wait.wait(20)
+        if rows == [["c"]]:
+            assert last_may_end.wait(20)
+        return rows
+
+    # Where three wait the first and the last go together.
+    together = Together(
+        compute, lambda sizes: Plan(Shape(1, 16, 1), [[0, 2] if len(sizes) == 3 else [0]])
+    )
+    with ThreadPoolExecutor(4) as threads:
+        answers = [threads.submit(together, [(SMALL, "a")])]
+        while together._leader is None or together._waiting:
+            time.sleep(0.01)
+        for number, text in enumerate("bcd", 1):
+            answers.append(threads.submit(together, [(SMALL, text)]))
+            while len(together._waiting) < number:
                 time.sleep(0.01)
+        others_wait.set()
+        assert [answers[number].result(20) for number in (0, 1, 3)] == [["a"], ["b"], ["d"]]
+        assert not answers[2].done()
+        last_may_end.set()
+        assert answers[2].result(20) == ["c"]
+
+
+def test_who_asks_much_lets_others_go_between() -> None:
+    computed: list[str] = []
+    others_wait = threading.Event()
+
+    def compute(shape: Shape, rows: list[list[str]]) -> list[list[str]]:
+        ((text,),) = rows
+        computed.append(text)
+        if len(computed) == 1:
+            assert others_wait.wait(20)
         return rows
 
     together = Together(compute, lambda sizes: Plan(Shape(1, 16, 1), [[0]]))
     with ThreadPoolExecutor(3) as threads:
-        first = threads.submit(together, [(SMALL, "a")])
-        while not together._is_led:
+        many = threads.submit(together, [(SMALL, text) for text in "abcdefgh"])
+        while not computed:
             time.sleep(0.01)
-        second = threads.submit(together, [(SMALL, "b")])
-        while not together._waiting:
+        others = []
+        for number, text in enumerate("xy", 1):
+            others.append(threads.submit(together, [(SMALL, text)]))
+            while len(together._waiting) < 7 + number:
+                time.sleep(0.01)
+        others_wait.set()
+        assert many.result(20) == list("abcdefgh")
+        assert [one.result(20) for one in others] == [["x"], ["y"]]
+    # Each as if what was asked beside it had been asked a call later.
+    assert "".join(computed) == "abxcydefgh"
+
+
+@pytest.mark.parametrize("where", ["plan", "compute", "told"])
+def test_an_interrupt_costs_nobody_else_his_answer(where: str) -> None:
+    interrupts = iter([True])
+
+    def interrupt(place: str) -> None:
+        if place == where and next(interrupts, False):
+            raise KeyboardInterrupt
+
+    class Interrupted(Together):
+        def _take(self, every: list[Any]) -> Any:
+            taken = super()._take(every)
+            interrupt("plan")
+            return taken
+
+        def _pass_on(self) -> None:
+            interrupt("told")
+            super()._pass_on()
+
+    others_wait = threading.Event()
+
+    def compute(shape: Shape, rows: list[list[str]]) -> list[list[str]]:
+        assert others_wait.wait(20)
+        interrupt("compute")
+        return rows
+
+    together = Interrupted(compute, PLAN)
+    with ThreadPoolExecutor(4) as threads:
+        answers = [threads.submit(together, [(SMALL, text)]) for text in "abcd"]
+        while together._calls < 4:
             time.sleep(0.01)
-        third = threads.submit(together, [(SMALL, "c")])
-        assert first.result(20) == ["a"]
-        assert first_is_computing.wait(20)
-        assert not second.done() and not third.done()
-        second_may_end.set()
-        assert (second.result(20), third.result(20)) == (["b"], ["c"])
+        others_wait.set()
+        ended = [answer.exception(20) for answer in answers]
+    assert sum(type(one) is KeyboardInterrupt for one in ended) == 1
+    assert sum(one is None for one in ended) == 3
+    assert together._leader is None and together._waiting == []
 
 
 def test_who_is_interrupted_lets_another_compute_for_those_who_wait() -> None:
@@ -389,7 +455,7 @@ def test_who_is_interrupted_lets_another_compute_for_those_who_wait() -> None:
         ended = [other.exception(20) for other in others]
     assert sorted(map(type, ended), key=str) == [KeyboardInterrupt, type(None)]
     assert len(batches) == 3
-    assert not together._is_led and together._waiting == []
+    assert not together._leader and together._waiting == []
 
 
 def test_who_gives_up_leaves_nothing_to_compute() -> None:

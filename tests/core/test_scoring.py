@@ -146,3 +146,26 @@ def test_a_decoder_is_asked_for_unknown_tokens_too(
     )
     assert [one["token"] for one in found["tokens"] if one["loss"] is not None] == scored
     assert found["num_tokens"] == len(scored)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_an_encoder_costs_the_same_on_an_engine_as_where_none_is_used(
+    engine: str, workspace: Workspace
+) -> None:
+    code = """
+        import json, sys
+        from pathlib import Path
+        from core import perplexity
+        from core.inference import FillMask
+        from core.inference.scoring import _describe, _one_by_one
+        folder, text = Path(sys.argv[1]), sys.argv[2]
+        filler = FillMask(folder, on_engine=True)
+        ids = filler.tokenizer.encode(text)
+        losses = [loss for some in _one_by_one(filler, ids) for loss in some]
+        found = _describe(ids, losses, filler.tokenizer, "pseudo")
+        print(json.dumps([found, perplexity(folder, text), type(filler.model).__name__]))
+    """
+    ours, graph, model = run_on(engine, code, workspace.folder("model") / "roberta", TEXTS[0])
+    assert model == "EngineModel"
+    assert ours["num_tokens"] == graph["num_tokens"] > 5
+    assert ours["loss"] == pytest.approx(graph["loss"], rel=1e-4)
