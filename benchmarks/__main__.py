@@ -28,9 +28,8 @@ from benchmarks.time_to_loss import SETTINGS, Curve
 
 RESULTS = Path(__file__).parent / "results.md"
 FOUND = RESULTS.with_suffix(".json")
-PACKAGES = (
-    *("tensorflow", "keras", "jax", "openvino", "torch", "transformers", "tokenizers", "datasets"),
-)
+PACKAGES = ("tensorflow", "keras", "jax", "openvino",
+            "torch", "transformers", "tokenizers", "datasets")  # fmt: skip
 VOCABULARIES = (10_000, 50_000)
 # Rows in a step, steps in a round, rounds.
 STEPS = {"mini": (32, 4, 3), "base": (8, 1, 3)}

@@ -10,7 +10,6 @@ import argparse
 import json
 import os
 import platform
-import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -108,18 +107,19 @@ def describe_machine(device: str = "cpu") -> str:
         query = ["nvidia-smi", "--query-gpu=name", "--format=csv,noheader", "--id=0"]
         name = subprocess.run(query, stdout=subprocess.PIPE, text=True, check=True).stdout.strip()
         return f"{name}, {describe_machine()}"
+    found = _processor()
+    name = found.get("model name") or platform.processor()
     # Makers sell processors of several generations by one name.
-    names = ("model name", "cpu family", "model")
-    name, family, model = (_of_processor(name) for name in names)
+    family, model = found.get("cpu family"), found.get("model")
     which = f" (family {family}, model {model})" if family and model else ""
-    return f"{os.cpu_count()} cores of {name or platform.processor()}{which}"
+    return f"{os.cpu_count()} cores of {name}{which}"
 
 
-def _of_processor(name: str) -> str:
-    """Returns what Linux says of the first processor, if anything."""
+def _processor() -> dict[str, str]:
+    """Returns what Linux says of the first processor; of another system, nothing."""
     try:
-        said = Path("/proc/cpuinfo").read_text()
+        first = Path("/proc/cpuinfo").read_text().partition("\n\n")[0]
     except OSError:
-        return ""
-    found = re.search(rf"^{name}\s*: (.*)$", said, re.MULTILINE)
-    return found[1].strip() if found else ""
+        return {}
+    pairs = (line.partition(":") for line in first.splitlines())
+    return {name.strip(): value.strip() for name, _, value in pairs}

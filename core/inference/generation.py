@@ -73,8 +73,8 @@ def generate(
             0 and up to 1.
         seed: Of the draws: the same one gives the same text.
         workspace: Where names are looked up.
-        dtype: Precision to compute in: bfloat16 takes less memory, too;
-            auto takes it where this machine is faster with it.
+        dtype: Precision to compute in: bfloat16 takes less memory, too; auto takes it where this
+            machine is faster with it.
 
     Returns:
         `text` (what was written), `generated_text` (of GPT-2 the prompt and that),

@@ -10,7 +10,6 @@ there. The arithmetic is that of `core.models`. Importing this imports no OpenVI
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache, cached_property, partial
@@ -25,15 +24,13 @@ from core.config import Dtype, TrainConfig
 from core.cores import allowed_cores, usable_cores
 from core.errors import CheckpointError, StudioError
 from core.inference.packing import Plan, Shape, Size, plan_row
-from core.inference.precision import WORTH_IT
+from core.inference.precision import dtype_by_gain
 from core.models import hf
 from core.models.architecture import Architecture, ModernBertArchitecture, check_length
 from core.models.rotary import rotary_tables
 from core.training.devices import choose, find_hardware
 from core.training.imports import import_for
 from core.training.precision import gain_of
-
-logger = logging.getLogger(__name__)
 
 Ids = NDArray[np.int32]
 # An output of a node of the graph.
@@ -132,8 +129,7 @@ class GraphModel:
 
     def make_ready(self, shape: Shape) -> None:
         """Asks for a text of a shape's length."""
-        ids = np.full(shape.length, self._mask_id, np.int32)
-        self.logits(shape, [[ids]], [[np.zeros(1, np.intp)]])
+        self.logits(shape, *self._question(shape.length))
 
     def settle(self) -> None:
         """Does nothing: nothing is made ready meanwhile."""
@@ -164,17 +160,19 @@ class GraphModel:
     def _faster(self, calls: Mapping[str, Any]) -> Callable[[Sequence[NDArray]], Any]:
         """Returns the faster one of a graph's two precisions."""
         tokens = min(_TYPICAL_TOKENS, self._architecture.max_seq_length)
-        ids, places = np.full(tokens, self._mask_id, np.int32), np.zeros(1, np.intp)
-        question = _inputs([ids], [places], self._architecture)
+        ((texts,), (masks,)) = self._question(tokens)
+        question = _inputs(texts, masks, self._architecture)
         gain = gain_of(
             {name: partial(call, question) for name, call in calls.items()},
             _FEWEST_ROUNDS,
             _MOST_ROUNDS,
             _ENOUGH_SECONDS,
         )
-        chosen = "bfloat16" if gain >= WORTH_IT else "float32"
-        logger.info("Answers in %s: in bfloat16 the model was %.1f times as fast", chosen, gain)
-        return calls[chosen]
+        return calls[dtype_by_gain(gain, "the model was")]
+
+    def _question(self, tokens: int) -> tuple[list[list[Ids]], list[list[NDArray[np.intp]]]]:
+        """Returns a row with one text of so many tokens, and where its masks are asked for."""
+        return [[np.full(tokens, self._mask_id, np.int32)]], [[np.zeros(1, np.intp)]]
 
 
 def build_graph(weights: Mapping[str, NDArray[np.float32]], architecture: Architecture) -> Any:
@@ -223,8 +221,7 @@ class _Builder:
         hidden = ops.gelu(self._dense("lm_head/dense", hidden), _GELU)
         hidden = self._norm("lm_head/norm", hidden)
         logits = ops.add(ops.matmul(hidden, words, False, True), self._weight("lm_head/bias"))
-        model = import_for(_PACKAGE, _PACKAGE).Model
-        return model([logits], [ids, places, starts, positions], name)
+        return _openvino().Model([logits], [ids, places, starts, positions], name)
 
     def __contains__(self, path: str) -> bool:
         return f"{self._found.model_type}/{path}" in self._weights
@@ -407,7 +404,7 @@ def compile_settings(dtype: str) -> dict[str, Any]:
 def _compile(model: Any, dtype: str) -> Callable[[Sequence[NDArray]], NDArray[np.float32]]:
     """Returns a graph as a function of its inputs, in order."""
     request = _core().compile_model(model, "CPU", compile_settings(dtype)).create_infer_request()
-    tensor = import_for(_PACKAGE, _PACKAGE).Tensor
+    tensor = _openvino().Tensor
     computing = threading.Lock()
 
     def answer(inputs: Sequence[NDArray]) -> NDArray[np.float32]:
@@ -427,4 +424,8 @@ def _has_bfloat16() -> bool:
 
 @cache
 def _core() -> Any:
-    return import_for(_PACKAGE, _PACKAGE).Core()
+    return _openvino().Core()
+
+
+def _openvino() -> Any:
+    return import_for(_PACKAGE, _PACKAGE)

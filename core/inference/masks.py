@@ -56,8 +56,8 @@ def fill_mask(
         text: A text with one or several mask tokens, or a list of such texts.
         top_k: Predictions for each mask, at least 1.
         workspace: Where names are looked up.
-        dtype: Precision to compute in: bfloat16 takes less memory, too;
-            auto takes it where this machine is faster with it.
+        dtype: Precision to compute in: bfloat16 takes less memory, too; auto takes it where this
+            machine is faster with it.
 
     Returns:
         For one mask a list of dictionaries, the most probable first: `score` (a probability),

@@ -19,7 +19,7 @@ logger = logging.getLogger(__name__)
 _FEWEST_ROUNDS, _MOST_ROUNDS = 7, 60
 _ENOUGH_SECONDS = 0.3
 # Below it the answers, which are rounded then, gain too little.
-WORTH_IT = 1.2
+_WORTH_IT = 1.2
 # Of the kernels that are multiplied with, in float32: more than a processor keeps at hand.
 _MOST_KERNEL_BYTES = 256 << 20
 
@@ -63,8 +63,18 @@ def choose_dtype(dtype: Dtype, architecture: Architecture, tokens: int) -> Dtype
         if sizes not in _gains:
             _gains[sizes] = _measure(*sizes)
         gain = _gains[sizes]
-    chosen: Dtype = "bfloat16" if gain >= WORTH_IT else "float32"
-    logger.info("Answers in %s: in bfloat16 products were %.1f times as fast", chosen, gain)
+    return dtype_by_gain(gain, "products were")
+
+
+def dtype_by_gain(gain: float, measured: str) -> Dtype:
+    """Returns the precision that is worth it, and logs why.
+
+    Args:
+        gain: How many times as fast something was in bfloat16.
+        measured: What was, with its verb.
+    """
+    chosen: Dtype = "bfloat16" if gain >= _WORTH_IT else "float32"
+    logger.info("Answers in %s: in bfloat16 %s %.1f times as fast", chosen, measured, gain)
     return chosen
 
 

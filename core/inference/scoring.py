@@ -56,9 +56,9 @@ def perplexity(
         text: What to score; of an encoder at least one token, of a decoder two where nothing is put
             before a text.
         workspace: Where names are looked up.
-        dtype: Precision to compute in: bfloat16 takes less memory, too;
-            auto takes it where this machine is faster with it. Figures that are compared want
-            float32; of a decoder, auto goes by what is faster one token at a time.
+        dtype: Precision to compute in: bfloat16 takes less memory, too; auto takes it where this
+            machine is faster with it. Figures that are compared want float32; of a decoder, auto
+            goes by what is faster one token at a time.
 
     Returns:
         `perplexity`, `loss` (the mean surprise in nats, whose exponential that is), `kind` (`exact`

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import re
-import shutil
-import subprocess
-import sys
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -29,6 +26,7 @@ from core.workspace import Workspace
 from tests.checkpoints import make_tokenizer, write_checkpoint, write_model_of, write_writer
 from tests.core.models.families import ENCODERS, small_architecture
 from tests.engines import run_anew
+from tests.tracing import needs_strace, trace
 
 Ids = NDArray[np.int32]
 
@@ -258,25 +256,14 @@ def test_no_engine_is_imported_for_it(folders: Path) -> None:
     assert run_anew("jax", ASK, folders / "bert") == []
 
 
-@pytest.mark.skipif(
-    shutil.which("strace") is None, reason="strace is missing; get it with: apt-get install strace"
-)
+@needs_strace
 def test_it_talks_to_nobody(folders: Path, tmp_path: Path) -> None:
-    trace = tmp_path / "trace"
     # OpenVINO's telemetry keeps silent where it thinks that nobody would be told of.
     unset = ("CI", "TF_BUILD", "JENKINS_URL")
     environment = {name: value for name, value in child_environment().items() if name not in unset}
-    result = subprocess.run(
-        ["strace", "-f", "-e", "trace=connect,sendto", "-o", str(trace)]
-        + [sys.executable, "-c", ASK, str(folders / "bert")],
-        env={**environment, "HOME": str(tmp_path)},
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-    if "ptrace" in result.stderr.lower():
-        pytest.skip(f"strace may not trace here: {result.stderr.strip()}")
+    environment["HOME"] = str(tmp_path)
+    options = ["-e", "trace=connect,sendto"]
+    traced, result = trace(tmp_path, options, ASK, folders / "bert", environment=environment)
     assert result.returncode == 0, result.stderr
-    assert not re.findall(r"AF_INET6?", trace.read_text())
+    assert not re.findall(r"AF_INET6?", traced)
     assert not (tmp_path / "intel").exists()
