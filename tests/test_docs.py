@@ -214,9 +214,9 @@ def test_the_readme_shows_two_commands_first() -> None:
     assert shell_commands()[:2] == [["make", "run"], ["make", "test"]]
 
 
-def test_the_readmes_tree_is_the_tree() -> None:
+def test_the_tree_in_the_readme_lists_the_folders_that_exist() -> None:
     (tree,) = [block for block in blocks("") if "core/" in block and "app.py" in block]
-    named = re.findall(r"^(\s*)([\w.]+(?:/[\w.]+)*/?)\s", tree, flags=re.MULTILINE)
+    named = re.findall(r"^(\s*)([\w.]+/?)\s", tree, flags=re.MULTILINE)
     folders: dict[int, str] = {}
     paths = set()
     for indent, name in named:
@@ -226,13 +226,20 @@ def test_the_readmes_tree_is_the_tree() -> None:
         paths.add(f"{parent}{name}".rstrip("/"))
     missing = {path for path in paths if not (ROOT / path).exists()}
     assert not missing
-    modules = [path for folder in ("core", "ui") for path in (ROOT / folder).rglob("*.py")]
+    packages = {path.parent for top in ("core", "ui") for path in (ROOT / top).rglob("__init__.py")}
     unnamed = {
-        str(path.relative_to(ROOT))
-        for path in modules
-        if path.name != "__init__.py" and "migrations" not in path.parts
+        str(package.relative_to(ROOT))
+        for package in packages
+        if len(package.relative_to(ROOT).parts) <= 2
     } - paths
     assert not unnamed
+
+
+def test_the_files_to_read_first_exist() -> None:
+    (sentence,) = re.findall(r"Read these five files first:(.*?)\n\n", README, flags=re.DOTALL)
+    files = re.findall(r"`([\w/]+\.py)`", sentence)
+    assert len(files) == 5
+    assert not [file for file in files if not (ROOT / file).is_file()]
 
 
 def test_every_link_in_the_docs_leads_somewhere() -> None:
@@ -280,7 +287,8 @@ def core_commands_in(page: str) -> list[list[str]]:
 
 
 @pytest.mark.parametrize(
-    "page", ["README.md", "docs/tpu.md", "docs/gpu.md", "docs/flags.md", "docs/hub.md"]
+    "page",
+    ["README.md", "docs/tpu.md", "docs/gpu.md", "docs/flags.md", "docs/hub.md", "docs/cli.md"],
 )
 def test_every_core_command_in_the_docs_is_one(page: str) -> None:
     """Only ours can be tried: the gcloud lines need an account, and a TPU that costs money."""
