@@ -104,7 +104,7 @@ def render(found: dict[str, dict[str, dict[str, Any]]]) -> str:
         "added by hand. Both sides of a comparison take turns in one run, each in a process of its "
         "own, and figures are medians, but for those that say otherwise. Each benchmark's file "
         "says what its sides do. An aim is what was set before anything was measured; "
-        "[docs/recipe.md](../docs/recipe.md) says what holds back where one is missed.",
+        "[trials.md](trials.md) says what limits the speed where one is missed.",
     ]
     for machine, sections in found.items():
         packages = next(iter(sections.values()))["packages"]

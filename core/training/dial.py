@@ -37,7 +37,7 @@ TOKENS_PER_PARAMETER = 20
 _FRESH_EPOCHS = 4
 _MOST_EPOCHS = 40
 # With more, a model without dropout may learn a small corpus by heart; with 11 it still learns more
-# without. See docs/recipe.md.
+# without. See benchmarks/trials.md.
 _DROPOUT_FROM_EPOCHS = 20
 _DROPOUT = 0.1
 _FEWEST_STEPS = 2000

@@ -32,7 +32,7 @@ _RATES: dict[str, tuple[float, int | None]] = {
     "adamw": (1e-3, 256),
     "adafactor": (5e-3, None),
 }
-# What multiplies Muon's rate where another suits a family better: docs/recipe.md has the trials.
+# What multiplies Muon's rate where another suits a family better: benchmarks/trials.md has the trials.
 _FAMILY_FACTORS = {"roberta": 1.5, "bert": 1.5, "gpt2": 2.0, "bart": 2.0, "t5": 0.5}
 
 ScheduleKind = Literal["linear", "cosine", "constant", "warmup_stable_decay"]
@@ -263,7 +263,7 @@ def settle_learning_rate(config: TrainConfig, architecture: Architecture) -> Tra
         architecture: The model's dimensions.
 
     Source: Yang et al., "Tensor Programs V", https://arxiv.org/abs/2203.03466, table 3; the rates
-        are those of docs/recipe.md.
+        are those of benchmarks/trials.md.
     """
     if config.learning_rate is not None:
         return config
