@@ -50,9 +50,10 @@ setup-dev: $(VENV)/installed-dev ## the same with what the tests need
 $(VENV)/bin/python:
 	@python=$$(sh .ci/find-python) && echo "Making $(VENV) with $$python" && $$python -m venv $(VENV)
 
-$(VENV)/installed: requirements.txt constraints.txt | $(VENV)/bin/python
+$(VENV)/installed: requirements.txt constraints.txt pyproject.toml | $(VENV)/bin/python
 	@echo "Installing the packages (some minutes the first time)"
 	$(PIP_INSTALL) -r requirements.txt
+	$(PIP_INSTALL) --no-deps --editable .
 	@touch $@
 
 $(VENV)/installed-dev: requirements-dev.txt $(VENV)/installed

@@ -65,9 +65,11 @@ _ABOUT = {
 }
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
+def main(
+    arguments: Sequence[str] | None = None, *, prog: str = "python -m core", epilog: str = ""
+) -> int:
     """Runs one command and returns its exit code."""
-    parser = build_parser()
+    parser = build_parser(prog, epilog)
     options = parser.parse_args(arguments)
     try:
         with explaining_refusals():
@@ -82,12 +84,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return EXIT_INTERRUPTED
 
 
-def build_parser() -> argparse.ArgumentParser:
+def build_parser(prog: str = "python -m core", epilog: str = "") -> argparse.ArgumentParser:
     """Builds the whole command line."""
     common = _common_options()
     parser = _Parser(
-        prog="python -m core",
+        prog=prog,
         description="Train a language model from scratch: tokenizer, shards, training, fill-mask.",
+        epilog=epilog,
         parents=[common],
     )
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")

@@ -1,0 +1,20 @@
+"""The `studio` command: `studio app` starts the web app; all else is `python -m core`."""
+
+from __future__ import annotations
+
+import sys
+
+from core.redaction import hide_secrets_in_output
+
+
+def main() -> int:
+    """Runs the command line and returns its exit code."""
+    hide_secrets_in_output()
+    if sys.argv[1:2] == ["app"]:
+        import app
+
+        sys.argv = ["studio app", *sys.argv[2:]]
+        return app.main()
+    from core.__main__ import main as run_core
+
+    return run_core(prog="studio", epilog="studio app starts the web app; see studio app --help.")
