@@ -24,7 +24,7 @@ from pydantic.fields import FieldInfo
 
 from core.config import (
     DTYPES,
-    STAGE_CONFIGS,
+    CorpusConfig,
     PreflightConfig,
     QuickstartConfig,
     StageConfig,
@@ -38,6 +38,7 @@ from core.config import (
 from core.errors import ConfigError, RunError, StudioError
 from core.events import RunStopped
 from core.redaction import hide_secrets_in_output
+from core.stages.registry import STAGES, Stage
 from core.store import ENDED_STATES, RunRow, Store, explaining_refusals
 from core.workspace import KINDS, Workspace, expand_path, write_atomically
 
@@ -53,16 +54,6 @@ _RIVALS = {"warmup_ratio": "warmup_steps", "num_train_epochs": "num_train_steps"
 _DOTTED = re.compile(r"\d+(\.\d+)+")
 # Fields that take patterns, which shells expand unless they are in quotes, and their flags.
 _PATTERNS = {"path": "--path", "validation_path": "--validation-path"}
-# Stages whose results are more than figures.
-_REPORTING_STAGES = ("preflight", "push")
-
-_ABOUT = {
-    "tokenizer": "Train a tokenizer on a corpus.",
-    "shards": "Tokenise a corpus and pack it into TFRecord shards.",
-    "train": "Train a model on shards.",
-    "preflight": "Work out what a training run would need and cost on a TPU.",
-    "push": "Publish a model, a tokenizer or shards on the Hugging Face Hub.",
-}
 
 
 def main(
@@ -94,8 +85,8 @@ def build_parser(prog: str = "python -m core", epilog: str = "") -> argparse.Arg
         parents=[common],
     )
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
-    for stage, model in STAGE_CONFIGS.items():
-        _add_stage(commands, common, stage, model)
+    for stage in STAGES.values():
+        _add_stage(commands, common, stage)
     _add_quickstart(commands, common)
     _add_suggest(commands, common)
     _add_fill_mask(commands, common)
@@ -112,7 +103,7 @@ def build_parser(prog: str = "python -m core", epilog: str = "") -> argparse.Arg
 def _run_stage(options: argparse.Namespace) -> int:
     from core.runs.client import submit
 
-    model = STAGE_CONFIGS[options.stage]
+    model = STAGES[options.stage].config
     config = model.parse(_stage_values(options, model))
     workspace = _workspace(options)
     awaited = _awaited(options)
@@ -551,7 +542,8 @@ def run_summary(row: RunRow) -> dict[str, Any]:
 
 
 def _stage_result(row: RunRow) -> dict[str, Any]:
-    figures = row.results if row.stage in _REPORTING_STAGES else {"metrics": row.results}
+    is_flat = row.stage in STAGES and STAGES[row.stage].reports_top_level
+    figures = row.results if is_flat else {"metrics": row.results}
     return {
         **(figures or {}),
         "run": row.id,
@@ -581,16 +573,14 @@ def _common_options() -> argparse.ArgumentParser:
     return common
 
 
-def _add_stage(
-    commands: Any, common: argparse.ArgumentParser, stage: str, model: type[StageConfig]
-) -> None:
-    parser = _add_command(commands, common, stage, _ABOUT[stage], _run_stage)
-    parser.set_defaults(stage=stage)
+def _add_stage(commands: Any, common: argparse.ArgumentParser, stage: Stage) -> None:
+    parser = _add_command(commands, common, stage.name, stage.help, _run_stage)
+    parser.set_defaults(stage=stage.name)
     _add_run_options(parser)
     parser.add_argument(
         "--after", metavar="RUN", action="append", default=[], help="wait until this run is done"
     )
-    _add_fields(parser, model)
+    _add_fields(parser, stage.config)
 
 
 def _add_quickstart(commands: Any, common: argparse.ArgumentParser) -> None:
@@ -803,7 +793,8 @@ def _add_fields(parser: argparse.ArgumentParser, model: type[StageConfig]) -> No
         if nested := _nested_model(field):
             _add_fields(parser, nested)
             continue
-        heading = "fields" if model in (*STAGE_CONFIGS.values(), QuickstartConfig) else "corpus"
+        is_nested = model is CorpusConfig
+        heading = "corpus" if is_nested else "fields"
         group = groups.setdefault(heading, parser.add_argument_group(heading))
         _add_field(group, model, name)
 

@@ -1096,15 +1096,6 @@ class QuickstartConfig(StageConfig):
     seed: int = knob(0, "Decides the first weights, the order, the masks.", ge=0, lt=1 << 31)
 
 
-STAGE_CONFIGS: dict[str, type[StageConfig]] = {
-    "tokenizer": TokenizerConfig,
-    "shards": ShardConfig,
-    "train": TrainConfig,
-    "preflight": PreflightConfig,
-    "push": PushConfig,
-}
-
-
 def flag_of(name: str, field: FieldInfo) -> str:
     """Returns a field's shell flag without the dashes, as in `max-seq-length`."""
     return str(field_extra(field)["flag"] or name.replace("_", "-"))

@@ -41,6 +41,7 @@ from sqlalchemy.exc import (
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column, sessionmaker
 
 from core.errors import ConfigError, RunError, StudioError, of_system
+from core.stages.registry import is_resumable
 from core.workspace import Workspace, file_lock
 
 HEAD = "0001"
@@ -50,7 +51,6 @@ BUSY_TIMEOUT_SECONDS = 30.0
 
 ACTIVE_STATES = ("running", "stopping")
 ENDED_STATES = ("stopped", "done", "failed", "lost")
-_SAVING_STAGES = ("train",)
 
 
 _NUMBER = BigInteger().with_variant(Integer(), "sqlite")
@@ -114,7 +114,7 @@ class RunRow(_Base):
     @property
     def saves(self) -> bool:
         """Whether its stage keeps what it has done so far, and goes on from there."""
-        return self.stage in _SAVING_STAGES
+        return is_resumable(self.stage)
 
 
 class MetricRow(_Base):

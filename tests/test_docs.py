@@ -16,8 +16,9 @@ from pathlib import Path
 import pytest
 
 from core.__main__ import build_parser
-from core.config import STAGE_CONFIGS, flag_of
+from core.config import flag_of
 from core.runs.worker import child_environment
+from core.stages.registry import STAGES
 from core.store import Store
 from core.training.topologies import TOPOLOGIES, find_topology
 from core.workspace import Workspace
@@ -251,7 +252,7 @@ def test_every_link_in_the_docs_leads_somewhere() -> None:
 def known_flags() -> set[str]:
     return {
         flag_of(name, field)
-        for model in STAGE_CONFIGS.values()
+        for model in [stage.config for stage in STAGES.values()]
         for owner in [model, *(f.annotation for f in model.model_fields.values())]
         if hasattr(owner, "model_fields")
         for name, field in owner.model_fields.items()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from hashlib import sha256
@@ -22,7 +23,8 @@ from core.runs.client import (
 from core.runs.commands import python_lines, shell_line
 from core.runs.folder import RunFolder
 from core.runs.slots import MOST_SLOTS, get_slots
-from core.stages import parse_stage_config, title_of_stage
+from core.stages import parse_stage_config
+from core.stages.registry import title_of_stage
 from core.store import ACTIVE_STATES, RunRow, Store
 from core.workspace import Workspace
 from ui import charts
@@ -35,6 +37,7 @@ from ui.parts.run_rows import (
     describe_alert,
     ending_of,
     summarize,
+    tabs_by_stage,
 )
 from ui.parts.stage import Launcher
 from ui.present import answering, escape, guarded
@@ -47,7 +50,7 @@ _FIGURES = (
 )  # fmt: skip
 
 _TEMPLATE = f"""
-<div class="ps-runs">
+<div class="ps-runs" data-tabs="{escape(json.dumps(tabs_by_stage()))}">
   <div class="ps-runs-empty" hidden>
     {
     markup.empty_state(

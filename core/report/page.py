@@ -22,7 +22,7 @@ from core.report.settings import list_settings
 from core.runs.client import config_of
 from core.runs.commands import shell_line
 from core.runs.folder import RunFolder
-from core.stages import title_of_stage
+from core.stages.registry import title_of_stage
 from core.store import RunRow, Store
 from core.workspace import (
     KINDS,

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Sequence
 
 from core.config import QuickstartConfig, StageConfig
 from core.errors import ConfigError, StudioError
 from core.runs.client import check_name_is_free, submit
-from core.stages import ARTIFACT_KINDS, parse_stage_config, quickstart_stages
+from core.stages import parse_stage_config, quickstart_stages
+from core.stages.registry import STAGES, artifact_kind_of
 from core.store import ACTIVE_STATES, RunRow, Store
 from core.workspace import Workspace
 
 Stages = Sequence[tuple[str, StageConfig]]
-
-# Where the name of an artifact that nobody has named is made from its config.
-_NAMERS = {"tokenizer": "core.tokenizer.training", "shards": "core.shards.build"}
 
 
 def submit_chain(workspace: Workspace, stages: Stages) -> list[str]:
@@ -47,7 +44,9 @@ def submit_quickstart(workspace: Workspace, config: QuickstartConfig | None = No
 
 def promised_names(workspace: Workspace) -> dict[str, set[str]]:
     """Returns the names, by kind, that runs which haven't ended will give to what they make."""
-    promised: dict[str, set[str]] = {kind: set() for kind in ARTIFACT_KINDS.values()}
+    promised: dict[str, set[str]] = {
+        stage.artifact_kind: set() for stage in STAGES.values() if stage.artifact_kind
+    }
     store = Store.open(workspace)
     try:
         rows = store.list_runs(states=("queued", *ACTIVE_STATES), limit=10_000)
@@ -55,7 +54,7 @@ def promised_names(workspace: Workspace) -> dict[str, set[str]]:
         store.close()
     for row in reversed(rows):
         if wanted := _wanted_name(row):
-            kind = ARTIFACT_KINDS[row.stage]
+            kind = artifact_kind_of(row.stage)
             promised[kind].add(workspace.free_name(kind, wanted, promised[kind]))
     return promised
 
@@ -72,10 +71,10 @@ def link_stages(workspace: Workspace, stages: Stages) -> list[tuple[str, StageCo
     for stage, config in stages:
         if linked:
             earlier, made_by = linked[-1]
-            named = {ARTIFACT_KINDS[earlier]: made_by.model_dump()["name"]}
+            named = {artifact_kind_of(earlier): made_by.model_dump()["name"]}
             config = config.model_copy(update=named)
         if len(linked) < len(stages) - 1:
-            config = _named(workspace, promised[ARTIFACT_KINDS[stage]], stage, config)
+            config = _named(workspace, promised[artifact_kind_of(stage)], stage, config)
         linked.append((stage, config))
     return linked
 
@@ -86,26 +85,22 @@ def _named(
     """Returns the config with a derived name, if it has none, that isn't taken or promised."""
     if config.model_dump()["name"]:
         return config
-    name = workspace.free_name(ARTIFACT_KINDS[stage], _derive_name(stage, config), promised)
+    name = workspace.free_name(artifact_kind_of(stage), STAGES[stage].derive_name(config), promised)
     return config.model_copy(update={"name": name})
 
 
 def _wanted_name(row: RunRow) -> str:
     """Returns the name that a run gives to what it makes, where that is known beforehand."""
-    if row.stage not in ARTIFACT_KINDS:
+    if not artifact_kind_of(row.stage):
         return ""
     if name := str(row.config.get("name", "")):
         return name
-    if row.stage not in _NAMERS:
+    if not STAGES[row.stage].name_deriver:
         return ""
     try:
-        return _derive_name(row.stage, parse_stage_config(row.stage, row.config))
+        return STAGES[row.stage].derive_name(parse_stage_config(row.stage, row.config))
     except StudioError:
         return ""
-
-
-def _derive_name(stage: str, config: StageConfig) -> str:
-    return str(importlib.import_module(_NAMERS[stage]).derive_name(config))
 
 
 def _check_name(workspace: Workspace, stage: str, config: StageConfig, *, is_last: bool) -> None:

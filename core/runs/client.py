@@ -22,7 +22,8 @@ from core.runs.folder import (
     new_run_id,
 )
 from core.runs.worker import is_worker_running, start_worker, worker_log
-from core.stages import ARTIFACT_KINDS, parse_stage_config
+from core.stages import parse_stage_config
+from core.stages.registry import artifact_kind_of
 from core.store import ACTIVE_STATES, RunRow, Store
 from core.workspace import Workspace, check_name
 
@@ -330,11 +331,11 @@ def check_name_is_free(workspace: Workspace, stage: str, config: StageConfig) ->
     if not name:
         return
     check_name(name)
-    kind = ARTIFACT_KINDS[stage]
+    kind = artifact_kind_of(stage)
     workspace.check_new_name(kind, name)
     store = Store.open(workspace)
     for row in store.list_runs(states=("queued", *ACTIVE_STATES), limit=1000):
-        if ARTIFACT_KINDS.get(row.stage) == kind and row.config.get("name") == name:
+        if artifact_kind_of(row.stage) == kind and row.config.get("name") == name:
             raise ConfigError(
                 f"The name {name!r} is taken",
                 expected=f"a new name for the {kind}",

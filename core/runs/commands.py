@@ -8,14 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from core.config import StageConfig, changed_values, flag_of
-
-_FUNCTIONS = {
-    "tokenizer": "train_tokenizer",
-    "shards": "build_shards",
-    "train": "train",
-    "preflight": "preflight",
-    "push": "push",
-}
+from core.stages.registry import STAGES
 
 
 def shell_line(stage: str, config: StageConfig, workspace: str = "") -> str:
@@ -41,9 +34,9 @@ def python_script(stages: Sequence[tuple[str, StageConfig]], workspace: str = ""
     """Returns a script that does stages one after the other."""
     names = {"Workspace"} if workspace else set()
     for stage, config in stages:
-        names |= {_FUNCTIONS[stage], *_config_names(config)}
+        names |= {STAGES[stage].api, *_config_names(config)}
     place = f", Workspace({_literal(workspace)})" if workspace else ""
-    *firsts, last = [f"{_FUNCTIONS[stage]}({_call(config)}{place})" for stage, config in stages]
+    *firsts, last = [f"{STAGES[stage].api}({_call(config)}{place})" for stage, config in stages]
     imports = f"from core import {', '.join(sorted(names))}"
     return "\n".join([imports, "", *firsts, f"artifact = {last}", "print(artifact.path)"])
 

@@ -20,7 +20,8 @@ from core.events import FolderReporter, RunStopped, is_disk_full, is_out_of_memo
 from core.redaction import hide_secrets_in_output
 from core.runs.folder import RunFolder
 from core.runs.process import ProcessIdentity
-from core.stages import makes_artifact, parse_stage_config, stage_function
+from core.stages import makes_artifact, parse_stage_config
+from core.stages.registry import stage_function
 from core.workspace import Artifact, Workspace
 
 EXIT_FAILED = 1

@@ -32,7 +32,7 @@ _RATES: dict[str, tuple[float, int | None]] = {
     "adamw": (1e-3, 256),
     "adafactor": (5e-3, None),
 }
-# What multiplies Muon's rate where another suits a family better: benchmarks/trials.md has the trials.
+# Factor on the peak learning rate of Muon by family; the trials are in benchmarks/trials.md.
 _FAMILY_FACTORS = {"roberta": 1.5, "bert": 1.5, "gpt2": 2.0, "bart": 2.0, "t5": 0.5}
 
 ScheduleKind = Literal["linear", "cosine", "constant", "warmup_stable_decay"]

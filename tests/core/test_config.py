@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from core.config import (
-    STAGE_CONFIGS,
     CorpusConfig,
     PushConfig,
     ShardConfig,
@@ -20,6 +19,7 @@ from core.config import (
 )
 from core.errors import ConfigError
 from core.presets import write_up_of
+from core.stages.registry import STAGES
 
 
 def test_a_preset_fills_what_nobody_set() -> None:
@@ -50,7 +50,7 @@ def test_the_classic_preset_has_the_numbers_of_the_original_script() -> None:
     assert ShardConfig(preset="classic").max_seq_length == 512
 
 
-@pytest.mark.parametrize("model", STAGE_CONFIGS.values())
+@pytest.mark.parametrize("model", [stage.config for stage in STAGES.values()])
 def test_every_preset_names_fields_that_exist(model: type) -> None:
     assert set(model.preset_fields()) <= set(model.model_fields)
     for preset in model.presets:
@@ -123,7 +123,7 @@ def test_what_a_family_s_preset_fills_in_is_no_change() -> None:
     assert TrainConfig.parse(changed_values(config)) == config
 
 
-@pytest.mark.parametrize("model", STAGE_CONFIGS.values())
+@pytest.mark.parametrize("model", [stage.config for stage in STAGES.values()])
 def test_every_field_explains_itself(model: type) -> None:
     for name, field in model.model_fields.items():
         assert field.description, name
@@ -228,7 +228,7 @@ def test_what_a_pattern_allows_is_said_in_words(
 
 def test_every_pattern_is_put_into_words() -> None:
     patterned = 0
-    for model in (CorpusConfig, *STAGE_CONFIGS.values()):
+    for model in (CorpusConfig, *(stage.config for stage in STAGES.values())):
         for name, field in model.model_fields.items():
             if any(getattr(one, "pattern", None) for one in field.metadata):
                 patterned += 1

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from core.__main__ import build_parser, main
-from core.config import STAGE_CONFIGS, TrainConfig
+from core.config import TrainConfig
+from core.stages.registry import STAGES
 from core.workspace import Workspace
 
 TEXT = "Returns the [MASK]"
@@ -79,7 +80,7 @@ def test_a_pattern_that_the_shell_has_expanded_is_explained(
 
 @pytest.mark.parametrize("command", ["tokenizer", "shards"])
 def test_the_help_says_that_a_pattern_goes_in_quotes(command: str) -> None:
-    corpus = STAGE_CONFIGS[command].model_fields["corpus"].annotation
+    corpus = STAGES[command].config.model_fields["corpus"].annotation
     assert "in quotes: 'data/*.txt'" in corpus.model_fields["path"].description
 
 
@@ -91,7 +92,7 @@ def test_the_help_has_the_defaults_that_a_run_begins_with(
     with pytest.raises(SystemExit):
         build_parser().parse_args([command, "--help"])
     said = " ".join(capsys.readouterr().out.split())
-    model = STAGE_CONFIGS.get(command, TrainConfig)
+    model = STAGES[command].config if command in STAGES else TrainConfig
     for name in model.preset_fields():
         value, field = getattr(model(), name), model.model_fields[name]
         shown = "none" if value in (None, "") else str(value)

@@ -7,7 +7,6 @@ import gradio as gr
 import pytest
 
 from core.config import (
-    STAGE_CONFIGS,
     CorpusConfig,
     PushConfig,
     ShardConfig,
@@ -19,10 +18,11 @@ from core.config import (
     title_of,
 )
 from core.errors import ConfigError, TokenizerError
+from core.stages.registry import STAGES
 from core.workspace import Workspace
 from ui.forms import Form
 
-ALL_CONFIGS = [CorpusConfig, *STAGE_CONFIGS.values()]
+ALL_CONFIGS = [CorpusConfig, *(stage.config for stage in STAGES.values())]
 
 
 @pytest.fixture

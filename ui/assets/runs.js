@@ -1,5 +1,6 @@
 // The Runs tab: the table, and what is known of the run that is chosen. It asks only for what is new.
 const { h, number, compact, duration, ago } = studio;
+const tabs = JSON.parse(element.querySelector(".ps-runs").dataset.tabs); // by stage
 const body = element.querySelector("tbody");
 const empty = element.querySelector(".ps-runs-empty");
 const board = element.querySelector(".ps-runs-board");
@@ -267,8 +268,7 @@ const takeSettings = async (file) => {
   try {
     stage = JSON.parse(text).stage;
   } catch {} // The server says what is wrong with it.
-  const tab = { tokenizer: "tokenizer", shards: "shards", train: "train", preflight: "train", push: "publish" }[stage];
-  if (tab) studio.go(tab);
+  if (tabs[stage]) studio.go(tabs[stage]);
   setTimeout(() => trigger("settings", { text }), 150);
 };
 

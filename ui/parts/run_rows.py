@@ -5,12 +5,10 @@ from __future__ import annotations
 import signal
 from typing import Any
 
-from core.stages import ARTIFACT_KINDS, title_of_stage
+from core.stages.registry import STAGES, artifact_kind_of, title_of_stage
 from core.store import RunRow
 from ui.parts.markup import count
 
-# The tab that holds a stage's form, where it isn't called like the stage.
-_TABS = {"preflight": "train", "push": "publish"}
 BAD_ENDINGS = ("failed", "lost")
 
 
@@ -20,7 +18,7 @@ def summarize(row: RunRow) -> dict[str, Any]:
         "id": row.id,
         "position": row.position,
         "stage": row.stage,
-        "tab": _TABS.get(row.stage, row.stage),
+        "tab": tab_of(row.stage),
         "title": title_of(row),
         "state": row.state,
         "label": label_of(row),
@@ -40,6 +38,16 @@ def summarize(row: RunRow) -> dict[str, Any]:
         "extendable": is_extendable(row),
         "model": model_of(row),
     }
+
+
+def tab_of(stage: str) -> str:
+    """Returns the id of the tab that has a stage's form."""
+    return (STAGES[stage].tab if stage in STAGES else "") or stage
+
+
+def tabs_by_stage() -> dict[str, str]:
+    """Returns the id of each stage's tab, by the stage's name."""
+    return {stage: tab_of(stage) for stage in STAGES}
 
 
 def title_of(row: RunRow) -> str:
@@ -108,7 +116,7 @@ def progress_of(row: RunRow) -> str:
 
 def model_of(row: RunRow) -> str:
     """Returns the name of the model that a run has made, or an empty text."""
-    return row.name if row.artifact and ARTIFACT_KINDS.get(row.stage) == "model" else ""
+    return row.name if row.artifact and artifact_kind_of(row.stage) == "model" else ""
 
 
 def _notice(row: RunRow, kind: str, number: int, message: str) -> dict[str, Any]:

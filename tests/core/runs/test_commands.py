@@ -7,8 +7,9 @@ import pytest
 
 from core import CorpusConfig, ShardConfig, TokenizerConfig, TrainConfig, Workspace
 from core.__main__ import _config_values, _stop_line, build_parser
-from core.config import STAGE_CONFIGS, StageConfig
+from core.config import StageConfig
 from core.runs.commands import python_lines, shell_line
+from core.stages.registry import STAGES
 
 CONFIGS = [
     ("tokenizer", TokenizerConfig()),
@@ -51,7 +52,7 @@ def test_the_shell_line_makes_the_same_config(stage: str, config: StageConfig) -
     words = shlex.split(shell_line(stage, config))
     assert words[:3] == ["python", "-m", "core"]
     options = build_parser().parse_args(words[3:])
-    model = STAGE_CONFIGS[stage]
+    model = STAGES[stage].config
     assert model.parse(_config_values(options, model)) == config
 
 

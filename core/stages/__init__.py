@@ -1,17 +1,15 @@
-"""The stages: which function makes which artifact, and how scripts call them.
+"""The stages as functions for scripts, and the quickstart.
 
-`train_tokenizer`, `build_shards`, `train` and `push` run in the calling process. What they do is
-written to a run folder as for any other run, so it shows in the page.
+`train_tokenizer`, `build_shards`, `train`, `preflight` and `push` run in the calling process. Each
+run is written to a run folder like any other, so the web app shows it.
 """
 
 from __future__ import annotations
 
-import importlib
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from core.config import (
-    STAGE_CONFIGS,
     CorpusConfig,
     PreflightConfig,
     PushConfig,
@@ -21,70 +19,27 @@ from core.config import (
     TokenizerConfig,
     TrainConfig,
 )
-from core.errors import ConfigError
-from core.events import Reporter
+from core.stages.registry import find_stage
 from core.workspace import Artifact, Workspace
-
-StageFunction = Callable[[Any, Workspace, Reporter], Artifact]
-
-# Where each stage's work is done. Imported when it is run: training imports an engine.
-_STAGE_FUNCTIONS = {
-    "tokenizer": ("core.tokenizer", "train"),
-    "shards": ("core.shards.build", "build"),
-    "train": ("core.training.trainer", "train"),
-    "preflight": ("core.training.preflight", "run"),
-    "push": ("core.hub.push", "run"),
-}
-# What people call them.
-_TITLES = {
-    "tokenizer": "Tokenizer",
-    "shards": "Shards",
-    "train": "Training",
-    "preflight": "TPU check",
-    "push": "Publication",
-}
-ARTIFACT_KINDS = {
-    "tokenizer": "tokenizer",
-    "shards": "shards",
-    "train": "model",
-    "preflight": "preflight",
-}
-
-
-def title_of_stage(stage: str) -> str:
-    """Returns what people call a stage."""
-    return _TITLES.get(stage, stage.replace("_", " ").capitalize())
-
-
-def stage_function(stage: str) -> StageFunction:
-    """Imports and returns the function that does a stage's work."""
-    module, name = _STAGE_FUNCTIONS[stage]
-    return getattr(importlib.import_module(module), name)
 
 
 def makes_artifact(config: StageConfig) -> bool:
-    """Tells whether a run with this config makes an artifact, or only looks at one or sends it."""
+    """Returns whether a run with this config makes an artifact; evaluating and pushing do not."""
     return not (isinstance(config, PushConfig) or getattr(config, "evaluate_only", False))
 
 
 def parse_stage_config(stage: str, values: dict[str, Any]) -> StageConfig:
-    """Makes a stage's config from the plain values of one that was stored.
+    """Parses the stored values of a stage's config.
 
-    Fields that didn't exist at the time have their own defaults, and not what a preset fills in
-    today: what was stored is what was run.
+    Fields that did not exist when the config was stored take their own default and not the value
+    that a preset fills in today: the stored config is what was run.
 
     Raises:
-        ConfigError: There is no such stage, or a value is not right.
+        ConfigError: There is no such stage, or a value is invalid.
     """
-    if stage not in STAGE_CONFIGS:
-        raise ConfigError(
-            f"There is no stage {stage!r}",
-            expected="one of " + ", ".join(STAGE_CONFIGS),
-            received=stage,
-        )
-    model = STAGE_CONFIGS[stage]
-    unknown = {name: model.model_fields[name].default for name in model.preset_fields()}
-    return model.parse({**unknown, **values})
+    model = find_stage(stage).config
+    defaults = {name: model.model_fields[name].default for name in model.preset_fields()}
+    return model.parse({**defaults, **values})
 
 
 def train_tokenizer(config: TokenizerConfig, workspace: Workspace | None = None) -> Artifact:
@@ -141,7 +96,7 @@ def quickstart_stages(
     """Returns the stages of the quickstart with their configs, each named for the next to find.
 
     It is for a few minutes on two CPU cores: short rows, and the preset `fast`, with which its
-    steps come to 3.4 nats below the frequency baseline (docs/recipe.md).
+    steps come to 3.4 nats below the frequency baseline (benchmarks/trials.md).
 
     Args:
         config: What may be chosen of it.
