@@ -16,7 +16,8 @@ from gradio_client.exceptions import AppError, AuthenticationError
 
 from tests.ui.browser import Visitor, find_chromium, running_app, visiting
 from tests.ui.strangers import Stranger, gradio_routes, ways_to
-from ui.parts.doors import Passwords, by_sign_in
+from ui.parts.access import by_sign_in
+from ui.parts.access_login import Passwords
 
 OPEN = ("/", "/login", "/login/", "/gradio_api/startup-events")
 LOGINS = "ann:open sesame, ben:another:one"

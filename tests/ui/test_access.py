@@ -6,7 +6,9 @@ from typing import Any
 
 import pytest
 
-from ui.parts.doors import Door, OnlyThese, OwnPagesOnly, SecurityHeaders, is_local
+from ui.parts.access import AccessControl, AllowedRoutes, is_local
+from ui.parts.access_body import BodyLimits
+from ui.parts.access_origin import OwnOriginOnly, ResponseHeaders
 
 
 def status_of(method: str, *, local_names_only: bool = True, **headers: str) -> int:
@@ -24,10 +26,11 @@ def status_of(method: str, *, local_names_only: bool = True, **headers: str) -> 
     scope = {
         "type": "http",
         "method": method,
+        "path": "/config",
         "headers": [(name.encode(), value.encode()) for name, value in headers.items()],
     }
-    door = OwnPagesOnly(behind, local_names_only=local_names_only)
-    asyncio.run(door(scope, receive, send))
+    app = OwnOriginOnly(behind, local_names_only=local_names_only)
+    asyncio.run(app(scope, receive, send))
     return int(sent[0]["status"])
 
 
@@ -63,7 +66,7 @@ def test_behind_a_password_any_name_will_do() -> None:
 
 
 def test_a_refusal_says_what_a_reverse_proxy_must_do() -> None:
-    status, said = ask(OwnPagesOnly(answering(200), local_names_only=True), "/login")
+    status, said = ask(OwnOriginOnly(answering(200), local_names_only=True), "/login")
     assert status == 403
     assert b"proxy_set_header Host $http_host;" in said and b"ProxyPreserveHost On" in said
 
@@ -74,9 +77,9 @@ def test_what_is_local() -> None:
 
 
 def ask(
-    door: Any, path: str, body: bytes = b"", method: str = "POST", headers: Any = ()
+    app: Any, path: str, body: bytes = b"", method: str = "POST", headers: Any = ()
 ) -> tuple[int, bytes]:
-    """Sends a request through a door and returns the status and what was said."""
+    """Sends a request through a middleware and returns the status and what was said."""
     sent: list[dict[str, Any]] = []
 
     async def send(message: Any) -> None:
@@ -85,8 +88,9 @@ def ask(
     async def receive() -> Any:
         return {"type": "http.request", "body": body, "more_body": False}
 
-    scope = {"type": "http", "method": method, "path": path, "headers": list(headers)}
-    asyncio.run(door(scope, receive, send))
+    kind = [(b"content-type", b"application/json")]
+    scope = {"type": "http", "method": method, "path": path, "headers": [*kind, *headers]}
+    asyncio.run(app(scope, receive, send))
     return int(sent[0]["status"]), b"".join(message.get("body", b"") for message in sent)
 
 
@@ -102,23 +106,24 @@ def answering(status: int) -> Any:
 
 
 def test_a_full_queue_is_said_in_a_sentence() -> None:
-    options: dict[str, Any] = {
-        "routes": re.compile("POST /gradio_api/queue/join"),
-        "most_bytes": 9,
-        "full": "Try again.",
-    }
+    def allowed(status: int) -> Any:
+        limited = BodyLimits(answering(status), most_json_bytes=9, most_upload_bytes=0)
+        routes = re.compile("POST /gradio_api/queue/join")
+        return AllowedRoutes(limited, routes=routes, full="Try again.")
+
     path = "/gradio_api/queue/join"
-    assert ask(OnlyThese(answering(503), **options), path) == (503, b'{"detail": "Try again."}')
-    door = OnlyThese(answering(200), **options)
-    assert ask(door, path, b"question") == (200, b"question")
-    assert ask(door, path, b"questions, questions")[0] == 413
-    assert ask(door, path + "x", b"question")[0] == 404
-    assert ask(door, path, method="GET")[0] == 404
+    assert ask(allowed(503), path) == (503, b'{"detail": "Try again."}')
+    assert ask(allowed(200), path, b'"asking"') == (200, b'"asking"')
+    assert ask(allowed(200), path, b'"questions, questions"')[0] == 413
+    assert ask(allowed(200), path + "x", b'"asking"')[0] == 404
+    assert ask(allowed(200), path, method="GET")[0] == 404
 
 
 def test_who_is_known_gets_through_a_door() -> None:
-    def door(who: str | None) -> Door:
-        return Door(answering(200), who=lambda scope: who, open_paths=["/login"], page="<form>")
+    def door(who: str | None) -> AccessControl:
+        return AccessControl(
+            answering(200), who=lambda scope: who, open_paths=["/login"], page="<form>"
+        )
 
     assert ask(door(None), "/config")[0] == 401
     assert ask(door(None), "/") == (401, b"<form>")
@@ -127,7 +132,7 @@ def test_who_is_known_gets_through_a_door() -> None:
 
 
 def test_a_space_may_be_framed_by_huggingface_and_nobody_else() -> None:
-    async def headers_of(door: SecurityHeaders) -> dict[bytes, bytes]:
+    async def headers_of(door: ResponseHeaders) -> dict[bytes, bytes]:
         sent: list[Any] = []
 
         async def send(message: Any) -> None:
@@ -139,9 +144,9 @@ def test_a_space_may_be_framed_by_huggingface_and_nobody_else() -> None:
         await door({"type": "http", "headers": []}, receive, send)
         return dict(sent[0]["headers"])
 
-    alone = asyncio.run(headers_of(SecurityHeaders(answering(200))))
+    alone = asyncio.run(headers_of(ResponseHeaders(answering(200))))
     assert alone[b"x-frame-options"] == b"SAMEORIGIN"
-    space = SecurityHeaders(answering(200), framed_by=["https://huggingface.co"])
+    space = ResponseHeaders(answering(200), framed_by=["https://huggingface.co"])
     framed = asyncio.run(headers_of(space))
     assert b"x-frame-options" not in framed
     policy = framed[b"content-security-policy"]
@@ -150,10 +155,9 @@ def test_a_space_may_be_framed_by_huggingface_and_nobody_else() -> None:
 
 def test_programs_come_again_while_many_wait_and_the_page_asks_on() -> None:
     crowd = [True]
-    door = OnlyThese(
+    door = AllowedRoutes(
         answering(200),
         routes=re.compile(r"POST /gradio_api/(?:queue/join|call/fill)|GET /gradio_api/call/fill/1"),
-        most_bytes=16,
         full="Try again.",
         is_crowded=lambda: crowd[0],
     )
