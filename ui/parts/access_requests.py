@@ -262,9 +262,12 @@ def _explain(
     given = body.get("data")
     if not isinstance(given, list) or len(given) != len(names):
         listed = f"a list of {len(names)}: {', '.join(names)}" if names else "an empty list"
-        received = f"{len(given)} of them" if isinstance(given, list) else given
-        return "data", _error(
-            "The number of arguments is wrong", listed, received, "send one value for each argument"
+        received = f"{len(given)} of them" if isinstance(given, list) else _shown(given)
+        return "data", ConfigError(
+            "The number of arguments is wrong",
+            expected=listed,
+            received=received,
+            fix="send one value for each argument",
         )
     name, argument = arguments[int(where[1])]
     return name, _explain_argument(name, argument, given[int(where[1])])
@@ -309,10 +312,12 @@ def _listed(body: dict[str, Any]) -> str:
 
 
 def _error(problem: str, expected: str, received: Any, fix: str) -> ConfigError:
-    shown = json.dumps(received, ensure_ascii=True)
-    if len(shown) > _MOST_SHOWN:
-        shown = f"{shown[:_MOST_SHOWN]}…"
-    return ConfigError(problem, expected=expected, received=shown, fix=fix)
+    return ConfigError(problem, expected=expected, received=_shown(received), fix=fix)
+
+
+def _shown(value: Any) -> str:
+    shown = json.dumps(value)
+    return shown if len(shown) <= _MOST_SHOWN else f"{shown[:_MOST_SHOWN]}…"
 
 
 async def _refuse(send: Send, name: str, error: ConfigError) -> None:
