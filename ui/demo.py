@@ -1,4 +1,4 @@
-"""The demo: one page, one model, for anybody. And what a Space shows that has no model yet."""
+"""The demo: one page and one model, for anonymous users; and the page of a Space without a model."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from ui.parts import asking, markup
 from ui.parts.access_requests import Argument, Number, Text
 from ui.parts.examples import general_examples
 
-# Those who wait beyond these are asked to come again.
+# The length of the queue; further questions are refused.
 MOST_WAITING = 100
 FULL = "Many people are asking right now. Try again in a few seconds."
-# A question is some kilobytes; nothing is uploaded.
+# A question has some kilobytes; nothing is uploaded.
 MOST_REQUEST_BYTES = 64 << 10
 # The routes of Gradio's page and of gradio_client.
 ROUTES = re.compile(
@@ -37,7 +37,7 @@ ROUTES = re.compile(
     r")"
     r"|POST /gradio_api/(?:queue/join/?|cancel|reset|call/(?:fill_mask|generate))"
 )
-# What the functions for programs take.
+# The arguments of the functions for programs.
 OFFERED: dict[str, dict[str, Argument]] = {
     "fill_mask": {
         "text": Text(MOST_CHARACTERS),

@@ -68,7 +68,7 @@ def serve(
 
     Raises:
         StudioError: The port is taken, another app works here, a folder isn't there or can't be
-            written to, anyone could come in, or the environment holds what can't be used.
+            written to, everybody would have access, or the environment holds what can't be used.
     """
     reference = os.environ.get(MODEL_VARIABLE, "").strip()
     if reference or (_space() and not os.environ.get(ON_SPACE_VARIABLE)):
@@ -114,7 +114,7 @@ def _serve_studio(
 
 
 def _serve_demo(reference: str, host: str, port: int) -> None:
-    """Serves one model to anybody; or, with no model, what to do about it."""
+    """Serves one model to everybody, or instructions if there is none."""
     _check_port(host, port)
     with closing(Demo(reference)) if reference else nullcontext() as demo:
         if demo:

@@ -168,3 +168,109 @@ def test_programs_come_again_while_many_wait_and_the_page_asks_on() -> None:
     assert ask(door, "/gradio_api/call/fill/1", method="GET")[0] == 200
     crowd[0] = False
     assert ask(door, "/gradio_api/call/fill", b"question")[0] == 200
+
+
+def headers_of(app: Any, **scope: Any) -> list[tuple[bytes, bytes]]:
+    """Returns the headers of what an app answers."""
+    sent: list[Any] = []
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    async def receive() -> Any:
+        return {"type": "http.request", "body": b""}
+
+    asyncio.run(app({"type": "http", "headers": [], **scope}, receive, send))
+    return list(sent[0]["headers"])
+
+
+def setting(*cookies: bytes) -> Any:
+    """An app that sets cookies."""
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        headers = [(b"Set-Cookie", cookie) for cookie in cookies]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+
+    return app
+
+
+def test_only_in_a_frame_cookies_are_sent_from_other_websites() -> None:
+    given = b"session=a=b; path=/; Max-Age=9; httponly; samesite=none; secure"
+    alone = ResponseHeaders(setting(given, b"plain=1"))
+    for scheme, end in (("http", b""), ("https", b"; Secure")):
+        found = [value for name, value in headers_of(alone, scheme=scheme) if name == b"set-cookie"]
+        assert found == [
+            b"session=a=b; path=/; Max-Age=9; HttpOnly; SameSite=Lax" + end,
+            b"plain=1; HttpOnly; SameSite=Lax" + end,
+        ]
+    framed = ResponseHeaders(setting(given), framed_by=["https://huggingface.co"])
+    [cookie] = [value for name, value in headers_of(framed) if name == b"set-cookie"]
+    assert cookie == b"session=a=b; path=/; Max-Age=9; HttpOnly; SameSite=None; Secure"
+
+
+def test_on_a_space_only_its_own_page_acts_and_the_sign_in_comes_back() -> None:
+    async def behind(scope: Any, receive: Any, send: Any) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+
+    app = OwnOriginOnly(
+        behind,
+        local_names_only=False,
+        own_hosts=["ann-studio.hf.space"],
+        linked_paths=["/login/callback"],
+        is_framed=True,
+    )
+
+    def status(method: str, path: str, **headers: str) -> int:
+        named = [(name.replace("_", "-"), value) for name, value in headers.items()]
+        given = [(name.encode(), value.encode()) for name, value in named]
+        return ask(app, path, method=method, headers=[(b"host", b"10.0.0.7:7860"), *given])[0]
+
+    link = {"sec_fetch_site": "cross-site", "sec_fetch_mode": "navigate"}
+    assert status("GET", "/", sec_fetch_dest="iframe", **link) == 200
+    assert status("GET", "/login/callback", sec_fetch_dest="document", **link) == 200
+    assert status("GET", "/logout", sec_fetch_dest="document", **link) == 403
+    own = "https://ann-studio.hf.space"
+    assert status("POST", "/x", origin=own, sec_fetch_site="same-origin") == 200
+    for origin in ("https://eve-studio.hf.space", "https://huggingface.co", "null"):
+        assert status("POST", "/x", origin=origin) == 403
+        assert status("GET", "/config", origin=origin) == 403
+    assert status("GET", "/config", sec_fetch_site="cross-site", sec_fetch_mode="cors") == 403
+
+
+def test_a_websocket_of_another_website_is_closed() -> None:
+    def closed(**headers: str) -> bool:
+        sent: list[Any] = []
+
+        async def behind(scope: Any, receive: Any, send: Any) -> None:
+            await send({"type": "websocket.accept"})
+
+        async def send(message: Any) -> None:
+            sent.append(message)
+
+        named = [(name.replace("_", "-"), value) for name, value in headers.items()]
+        given = [(name.encode(), value.encode()) for name, value in named]
+        app = OwnOriginOnly(behind, local_names_only=True)
+        scope = {"type": "websocket", "path": "/queue/join", "headers": given}
+        asyncio.run(app(scope, None, send))  # type: ignore[arg-type]
+        return bool(sent[0]["type"] == "websocket.close")
+
+    own = {"host": "127.0.0.1:7860"}
+    assert closed(**own, origin="http://evil.example")
+    assert closed(**own, origin="http://127.0.0.1:3000")
+    assert closed(host="evil.example", origin="http://evil.example")
+    assert not closed(**own, origin="http://127.0.0.1:7860")
+
+
+def test_behind_a_proxy_with_a_prefix_the_paths_are_the_same() -> None:
+    def page(path: str) -> int:
+        control = AccessControl(
+            answering(200), who=lambda scope: None, open_paths=["/login"], page="<form>"
+        )
+
+        async def prefixed(scope: Any, receive: Any, send: Any) -> None:
+            await control({**scope, "root_path": "/studio"}, receive, send)
+
+        return ask(prefixed, path)[0]
+
+    assert page("/studio/login") == page("/login") == 200
+    assert page("/studio/config") == page("/studio") == page("/studiologin") == 401

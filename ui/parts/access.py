@@ -60,10 +60,10 @@ class AccessControl:
             await self._app(scope, receive, send)
         elif scope["type"] != "http":
             await close_websocket(send)
-        elif scope["path"] in self._open_paths or self._who(scope):
+        elif route_path(scope) in self._open_paths or self._who(scope):
             client_address.set((scope.get("client") or ("",))[0])
             await self._app(scope, receive, send)
-        elif scope["path"] == PAGE_PATH:
+        elif route_path(scope) == PAGE_PATH:
             await answer(send, 401, self._page, "text/html; charset=utf-8")
         else:
             await answer(send, 401, _SIGN_IN.encode())
@@ -98,11 +98,11 @@ class AllowedRoutes:
             await self._app(scope, receive, send)
         elif scope["type"] != "http":
             await close_websocket(send)
-        elif not self._routes.fullmatch(f"{scope['method']} {scope['path']}"):
+        elif not self._routes.fullmatch(f"{scope['method']} {route_path(scope)}"):
             await answer(send, 404, b"There is nothing here.")
         elif scope["method"] == "POST" and _is_program(scope) and self._is_crowded():
             await refuse(send, 503, self._full)
-        elif scope["path"].startswith((_JOIN, _CALL)):
+        elif route_path(scope).startswith((_JOIN, _CALL)):
             await self._app(scope, receive, self._with_own_sentence(send))
         else:
             await self._app(scope, receive, send)
@@ -147,6 +147,12 @@ def by_sign_in(owners: Iterable[str]) -> Callable[[Scope], str | None]:
     return who
 
 
+def route_path(scope: Scope) -> str:
+    """Returns the path by which the router decides: without a proxy's prefix, if there is one."""
+    path, prefix = str(scope["path"]), str(scope.get("root_path", ""))
+    return path.removeprefix(prefix) if path.startswith(f"{prefix}/") else path
+
+
 def is_local(name: str) -> bool:
     """Returns whether a host's name or address is this machine's loopback."""
     if name == "localhost":
@@ -167,7 +173,7 @@ def name_of(host: str) -> str:
 
 def _is_program(scope: Scope) -> bool:
     """Returns whether a question comes from a program; the page names itself to Gradio's queue."""
-    path = scope["path"]
+    path = route_path(scope)
     is_page = Headers(scope=scope).get("x-gradio-user") == "app"
     return path.startswith(_CALL) or (path.startswith(_JOIN) and not is_page)
 

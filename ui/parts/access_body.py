@@ -10,6 +10,7 @@ import asyncio
 import json
 import os
 import re
+from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any, NoReturn
@@ -18,7 +19,7 @@ from starlette.datastructures import Headers
 from starlette.formparsers import MultiPartException
 
 from core.errors import ConfigError
-from ui.parts.access import App, Message, Receive, Scope, Send, refuse
+from ui.parts.access import App, Message, Receive, Scope, Send, refuse, route_path
 
 JSON = "application/json"
 FORM = "application/x-www-form-urlencoded"
@@ -35,7 +36,7 @@ _MOST_BODIES_AT_ONCE = 256
 _LOGIN_SECONDS = 10.0
 _READ_METHODS = ("GET", "HEAD", "OPTIONS")
 # Gradio's routes for files: everything but a path on this machine is a URL to it.
-_FILE_ROUTE = re.compile(r"/(?:gradio_api/)?(?:file[=/]|proxy=)(.*)", re.DOTALL)
+_FILE_ROUTE = re.compile(r"/(?:gradio_api/)?(file[=/]|proxy=)(.*)", re.DOTALL)
 _NO_DOWNLOADS = "The studio doesn't fetch addresses for a browser"
 
 
@@ -118,11 +119,11 @@ class BodyLimits:
                 )
             return receive
         kind = headers.get("content-type", "").split(";")[0].strip().lower()
-        if self._most_upload_bytes and scope["path"] == UPLOAD_PATH:
+        if self._most_upload_bytes and route_path(scope) == UPLOAD_PATH:
             _check_kind(kind, MULTIPART)
             _check_length(length, self._most_upload_bytes)
             return _limited(receive, self._most_upload_bytes)
-        is_login = self._has_login and scope["path"] in LOGIN_PATHS
+        is_login = self._has_login and route_path(scope) in LOGIN_PATHS
         most_bytes = MOST_LOGIN_BYTES if is_login else self._most_json_bytes
         expected = FORM if is_login else JSON
         if length or "transfer-encoding" in headers:
@@ -166,9 +167,8 @@ class LocalFilesOnly:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":
-            path = scope["path"].removeprefix(scope.get("root_path", "").rstrip("/"))
-            route = _FILE_ROUTE.match(path)
-            if route and (not route[1].startswith("/") or "proxy=" in path[: route.start(1)]):
+            route = _FILE_ROUTE.fullmatch(route_path(scope))
+            if route and (route[1] == "proxy=" or not route[2].startswith("/")):
                 await refuse(send, 403, f"{_NO_DOWNLOADS}. Open it in the browser itself.")
                 return
         await self._app(scope, receive, send)
@@ -206,13 +206,12 @@ def parse_json(body: bytes, *, is_strict: bool) -> Any:
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) < len(pairs):
-        names = [name for name, _ in pairs]
-        twice = next(name for name in names if names.count(name) > 1)
+        [(twice, count)] = Counter(name for name, _ in pairs).most_common(1)
         raise BadBody(
             400,
             "A JSON object has a key twice",
             "each key once",
-            f"{twice[:50]!r} twice",
+            f"{twice[:50]!r} {count} times",
             "leave one out",
         )
     if "path" in found and "meta" in found:

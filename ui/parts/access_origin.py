@@ -22,6 +22,7 @@ from ui.parts.access import (
     close_websocket,
     is_local,
     name_of,
+    route_path,
 )
 
 # A proxy that asks in its own name makes the page's own requests look like another website's.
@@ -113,19 +114,19 @@ class OwnOriginOnly:
         return (
             scope["type"] == "http"
             and scope["method"] in ("GET", "HEAD")
-            and scope["path"] in self._linked_paths
+            and route_path(scope) in self._linked_paths
             and headers.getlist("sec-fetch-mode") == ["navigate"]
             and headers.get("sec-fetch-dest", "") in self._navigations
         )
 
     def _is_own_referrer(self, scope: Scope, headers: Headers, own: Sequence[str]) -> bool:
         """Decides without Origin and Sec-Fetch-Site, which browsers leave out over plain HTTP."""
-        if scope["path"] in self._linked_paths:
+        if route_path(scope) in self._linked_paths:
             return True
         if referrer := headers.get("referer"):
             return _is_at(referrer, own)
         is_browser = headers.get("user-agent", "").startswith("Mozilla/")
-        return not (is_browser and scope["path"] in _CHANGING_PATHS)
+        return not (is_browser and route_path(scope) in _CHANGING_PATHS)
 
 
 class ForwardedHeaders:

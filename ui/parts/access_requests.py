@@ -27,7 +27,7 @@ from pydantic import (
 )
 
 from core.errors import ConfigError
-from ui.parts.access import App, Receive, Scope, Send, answer
+from ui.parts.access import App, Receive, Scope, Send, answer, route_path
 
 _JOIN_PATHS = ("/gradio_api/queue/join", "/gradio_api/queue/join/")
 _CALL_PATH = "/gradio_api/call/"
@@ -167,7 +167,7 @@ class DemoRequests:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http" and scope["method"] == "POST":
-            problem = self._problem(scope["path"], scope.get("studio.json"))
+            problem = self._problem(route_path(scope), scope.get("studio.json"))
             if problem:
                 name, error = problem
                 await _refuse(send, name, error)
