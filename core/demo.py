@@ -1,4 +1,4 @@
-"""One checkpoint for strangers: where it is, what its card says of it, what may be asked of it.
+"""A demo: one checkpoint, what its model card says, and what anonymous users may ask of it.
 
 A demo has no workspace, no runs and no other model. Its model answers in a process of its own,
 which is given this one folder and none of the environment's secrets.
@@ -71,7 +71,7 @@ class Card:
 
 
 class Demo:
-    """A checkpoint that strangers may ask.
+    """A checkpoint that anonymous users may ask.
 
     Args:
         reference: A folder, or an id on the Hub like `owner/name` or `owner/name@revision`.
@@ -159,7 +159,7 @@ class Demo:
         try:
             return self._client.fill_mask(str(self.folder), text, top_k, _DTYPE)
         except StudioError as error:
-            raise _for_strangers(error) from error
+            raise _for_anonymous_users(error) from error
 
     def generate(self, model: str, prompt: str, **options: Any) -> Generator[str, None, Any]:
         """Lets the model write; see `core.inference.generate_stream`.
@@ -179,10 +179,11 @@ class Demo:
         try:
             return (yield from self._client.generate(str(self.folder), prompt, **allowed))
         except StudioError as error:
-            raise _for_strangers(error) from error
+            raise _for_anonymous_users(error) from error
 
     def _check_text(self, text: Any, name: str) -> None:
-        # From a program, anything may come: of a list, neither length nor masks would be counted.
+        # The web app checks requests before this. Of a list, neither length nor masks would be
+        # counted.
         if not isinstance(text, str):
             raise ConfigError(
                 f"The {name} is not a text",
@@ -303,8 +304,8 @@ def _check_at_most(name: str, value: Any, most: int) -> None:
         )
 
 
-def _for_strangers(error: StudioError) -> StudioError:
-    """Returns an error that tells nothing of the machine; what happened goes to the log."""
+def _for_anonymous_users(error: StudioError) -> StudioError:
+    """Returns an error that reveals nothing about the machine; the cause goes to the log."""
     if isinstance(error, ConfigError):
         return error
     logger.error("The model could not answer: %s", error)

@@ -360,10 +360,17 @@ def _hosts(row: list[str]) -> list[int]:
     return hosts if len(hosts) > 1 else hosts * len(row[1].split(","))
 
 
-def test_every_test_that_the_docs_name_exists() -> None:
-    page = (ROOT / "docs" / "reliability.md").read_text("utf-8")
-    for file, name in re.findall(r"`(tests/[\w/]+\.py)(?:::(\w+))?`", page):
-        assert f"def {name}" in (ROOT / file).read_text("utf-8"), (file, name)
+@pytest.mark.parametrize("page", ["reliability.md", "security.md"])
+def test_every_test_that_the_docs_name_exists(page: str) -> None:
+    text = (ROOT / "docs" / page).read_text("utf-8")
+    rows = re.findall(r"^\| .* \| (`tests/.*) \|$", text, flags=re.MULTILINE)
+    assert len(rows) > 15
+    for row in rows:
+        for file, name in re.findall(r"`(tests/[\w/]+\.py)(?:::(\w+))?`", row):
+            found = (ROOT / file).read_text("utf-8")
+            assert not name or f"def {name}(" in found, (file, name)
+    table = text.partition("| what is promised | held by |\n")[2].partition("\n\n")[0]
+    assert len(rows) == len(table.strip().splitlines()) - 1, "each promise names its test"
 
 
 def test_the_repository_is_a_space_as_it_stands() -> None:

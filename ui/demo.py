@@ -1,4 +1,4 @@
-"""The demo: one page, one model, for anybody. And what a Space shows that has no model yet."""
+"""The demo: one page and one model, for anonymous users; and the page of a Space without a model."""
 
 from __future__ import annotations
 
@@ -8,19 +8,26 @@ from typing import Any
 
 import gradio as gr
 
-from core.demo import MODEL_VARIABLE, MOST_NEW_TOKENS, Demo
+from core.demo import (
+    MODEL_VARIABLE,
+    MOST_CHARACTERS,
+    MOST_NEW_TOKENS,
+    MOST_PREDICTIONS,
+    Demo,
+)
 from core.inference import read_out
 from core.inference.generation import MOST_PROMPT_TOKENS
 from ui import present
 from ui.parts import asking, markup
+from ui.parts.access_requests import Argument, Number, Text
 from ui.parts.examples import general_examples
 
-# Those who wait beyond these are asked to come again.
+# The length of the queue; further questions are refused.
 MOST_WAITING = 100
 FULL = "Many people are asking right now. Try again in a few seconds."
-# A question is some kilobytes; nothing is uploaded.
+# A question has some kilobytes; nothing is uploaded.
 MOST_REQUEST_BYTES = 64 << 10
-# What Gradio's page and gradio_client ask for, and nothing else.
+# The routes of Gradio's page and of gradio_client.
 ROUTES = re.compile(
     r"(?:GET|HEAD) (?:"
     r"/|/config/?|/(?:gradio_api/)?theme\.css|/favicon\.ico|/robots\.txt|/manifest\.json"
@@ -30,6 +37,21 @@ ROUTES = re.compile(
     r")"
     r"|POST /gradio_api/(?:queue/join/?|cancel|reset|call/(?:fill_mask|generate))"
 )
+# The arguments of the functions for programs.
+OFFERED: dict[str, dict[str, Argument]] = {
+    "fill_mask": {
+        "text": Text(MOST_CHARACTERS),
+        "top_k": Number(1, MOST_PREDICTIONS, is_whole=True),
+    },
+    "generate": {
+        "prompt": Text(MOST_CHARACTERS),
+        "max_new_tokens": Number(1, MOST_NEW_TOKENS, is_whole=True),
+        "temperature": Number(0, 100),
+        "top_k": Number(0, 2**31 - 1, is_whole=True, may_be_empty=True),
+        "top_p": Number(0, 1),
+        "seed": Number(0, 2**64, is_whole=True),
+    },
+}
 _FAMILIES = {
     "bert": "BERT",
     "roberta": "RoBERTa",

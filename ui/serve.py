@@ -1,16 +1,17 @@
-"""Starts the app: what it shows, where it listens, who may come in."""
+"""Starts the app: what it shows, where it listens, and who has access."""
 
 from __future__ import annotations
 
 import os
 import re
 import socket
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import closing, nullcontext
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from core.demo import MODEL_VARIABLE, Demo
+from core.demo import MODEL_VARIABLE, MOST_CHARACTERS, Demo
 from core.errors import ConfigError, StudioError
 from core.redaction import AUTH_VARIABLE, parse_logins
 from core.runs.chain import submit_quickstart
@@ -18,16 +19,14 @@ from core.runs.client import refresh
 from core.runs.slots import default_slots
 from core.store import Store, explaining_refusals
 from core.workspace import ALLOWED_PATHS_VARIABLE, Workspace, only_one
-from ui.parts.doors import (
-    Door,
-    OnlyThese,
-    OwnPagesOnly,
-    Passwords,
-    SecurityHeaders,
-    by_cookie,
-    by_sign_in,
-    is_local,
+from ui.parts.access import AccessControl, AllowedRoutes, by_cookie, by_sign_in, is_local
+from ui.parts.access_body import (
+    MOST_JSON_BYTES,
+    MOST_UPLOAD_BYTES,
+    BodyLimits,
+    LocalFilesOnly,
 )
+from ui.parts.access_origin import ForwardedHeaders, OwnOriginOnly, ResponseHeaders
 
 if TYPE_CHECKING:
     import gradio as gr
@@ -35,12 +34,14 @@ if TYPE_CHECKING:
 
 ON_SPACE_VARIABLE = "STUDIO_ON_SPACE"
 OWNERS_VARIABLE = "STUDIO_OWNERS"
-_MOST_UPLOADED = "4gb"
+PROXIES_VARIABLE = "FORWARDED_ALLOW_IPS"
 # Gradio keeps a copy of the page's settings for each, up to 10,000 of them by itself.
 _SESSIONS_KEPT = 200
 _FRAMED_BY = ("https://huggingface.co",)
-# What a stranger may reach: what signs in, and what Gradio asks itself when it starts.
-_WAYS_IN = ("/login", "/login/", "/gradio_api/startup-events")
+# In which an anonymous user's question must be there.
+_BODY_SECONDS = 10.0
+# What anonymous users may reach: the login, and what Gradio asks itself when it starts.
+_LOGIN_ROUTES = ("/login", "/login/", "/gradio_api/startup-events")
 _SIGN_IN_ROUTES = ("/login/huggingface", "/login/callback", "/gradio_api/startup-events")
 
 
@@ -67,14 +68,14 @@ def serve(
 
     Raises:
         StudioError: The port is taken, another app works here, a folder isn't there or can't be
-            written to, anyone could come in, or the environment holds what can't be used.
+            written to, everybody would have access, or the environment holds what can't be used.
     """
     reference = os.environ.get(MODEL_VARIABLE, "").strip()
     if reference or (_space() and not os.environ.get(ON_SPACE_VARIABLE)):
         _serve_demo(reference, host, port)
         return
     logins, owners = _logins(), _owners()
-    _check_doors(host, bool(logins or owners))
+    _check_access(host, bool(logins or owners))
     _check_port(host, port)
     _allow(allow)
     default_slots()
@@ -100,9 +101,9 @@ def _serve_studio(
         page,
         host,
         port,
-        _studio_doors(logins, owners),
-        auth=Passwords(logins).fits if logins and not owners else None,
-        max_file_size=_MOST_UPLOADED,
+        _studio_access(logins, owners),
+        auth=_login(logins) if logins and not owners else None,
+        max_file_size=MOST_UPLOAD_BYTES,
     )
     print(f"Pretrain Studio: http://{_for_browser(host)}:{port}  (workspace: {workspace.root})")
     print("Stop it with Ctrl+C; runs go on without it.", flush=True)
@@ -113,7 +114,7 @@ def _serve_studio(
 
 
 def _serve_demo(reference: str, host: str, port: int) -> None:
-    """Serves one model to anybody; or, with no model, what to do about it."""
+    """Serves one model to everybody, or instructions if there is none."""
     _check_port(host, port)
     with closing(Demo(reference)) if reference else nullcontext() as demo:
         if demo:
@@ -124,16 +125,31 @@ def _serve_demo(reference: str, host: str, port: int) -> None:
 
         address = _space() or f"http://{_for_browser(host)}:{port}"
         page = build_demo(demo, address) if demo else build_instructions()
-        _launch(page, host, port, _demo_doors(page), auth=None, max_file_size=0)
+        _launch(page, host, port, _demo_access(page), auth=None, max_file_size=0)
         what = f"the demo of {demo.title}" if demo else f"set {MODEL_VARIABLE} to show a model"
         print(f"Pretrain Studio: http://{_for_browser(host)}:{port}  ({what})", flush=True)
         page.block_thread()
 
 
-def _launch(page: gr.Blocks, host: str, port: int, doors: list[Middleware], **options: Any) -> None:
+@dataclass(frozen=True)
+class _Access:
+    """The middleware of an app.
+
+    Attributes:
+        outer: Around everything, the outermost first.
+        inner: Behind Gradio's own, which knows the session of a sign-in; the outermost first.
+    """
+
+    outer: list[Middleware]
+    inner: list[Middleware]
+
+
+def _launch(page: gr.Blocks, host: str, port: int, access: _Access, **options: Any) -> None:
     from ui.assets import read
+    from ui.parts.access_gradio import GuardedApp, disable_downloads
     from ui.theme import make_theme
 
+    disable_downloads()
     page.launch(
         server_name=host,
         server_port=port,
@@ -147,49 +163,80 @@ def _launch(page: gr.Blocks, host: str, port: int, doors: list[Middleware], **op
         enable_monitoring=False,
         mcp_server=False,
         state_session_capacity=_SESSIONS_KEPT,
-        app_kwargs={"middleware": doors, "docs_url": None, "redoc_url": None},
+        _app=GuardedApp(access.outer, access.inner),
         prevent_thread_lock=True,
         **options,
     )
 
 
-def _studio_doors(logins: list[tuple[str, str]], owners: list[str]) -> list[Middleware]:
-    """Returns the doors of the studio, the outermost first."""
+def _login(logins: list[tuple[str, str]]) -> Callable[[str, str], Awaitable[bool]]:
+    from ui.parts.access_login import Passwords
+
+    return Passwords(logins).fits
+
+
+def _studio_access(logins: list[tuple[str, str]], owners: list[str]) -> _Access:
     from starlette.middleware import Middleware
 
     from ui.assets import read
 
-    doors = [
-        Middleware(SecurityHeaders, framed_by=_FRAMED_BY if _space() else ()),
-        Middleware(OwnPagesOnly, local_names_only=not (logins or owners)),
-    ]
+    inner = []
     if owners:
         page = read("login.html").replace("%WAY-IN%", read("login_space.html"))
         who = by_sign_in(owners)
-        doors.append(Middleware(Door, who=who, open_paths=_SIGN_IN_ROUTES, page=page))
+        inner.append(Middleware(AccessControl, who=who, open_paths=_SIGN_IN_ROUTES, page=page))
     elif logins:
         page = read("login.html").replace("%WAY-IN%", read("login_password.html"))
-        doors.append(Middleware(Door, who=by_cookie, open_paths=_WAYS_IN, page=page))
-    return doors
+        inner.append(Middleware(AccessControl, who=by_cookie, open_paths=_LOGIN_ROUTES, page=page))
+    limits = Middleware(
+        BodyLimits,
+        most_json_bytes=MOST_JSON_BYTES,
+        most_upload_bytes=MOST_UPLOAD_BYTES,
+        has_login=bool(logins and not owners),
+    )
+    linked = _SIGN_IN_ROUTES if owners else ()
+    outer = _outer_access(local_names_only=not (logins or owners), linked_paths=linked)
+    return _Access(outer, [*inner, limits, Middleware(LocalFilesOnly)])
 
 
-def _demo_doors(page: gr.Blocks) -> list[Middleware]:
-    """Returns the doors of a demo, the outermost first."""
+def _demo_access(page: gr.Blocks) -> _Access:
     from starlette.middleware import Middleware
 
-    from ui.demo import FULL, MOST_REQUEST_BYTES, MOST_WAITING, ROUTES
+    from ui.demo import FULL, MOST_REQUEST_BYTES, MOST_WAITING, OFFERED, ROUTES
+    from ui.parts.access_requests import DemoRequests
 
     def is_crowded() -> bool:
         return len(page._queue) >= MOST_WAITING // 2
 
-    return [
-        Middleware(SecurityHeaders, framed_by=_FRAMED_BY if _space() else ()),
+    inner = [
+        Middleware(AllowedRoutes, routes=ROUTES, full=FULL, is_crowded=is_crowded),
         Middleware(
-            OnlyThese,
-            routes=ROUTES,
-            most_bytes=MOST_REQUEST_BYTES,
-            full=FULL,
-            is_crowded=is_crowded,
+            BodyLimits,
+            most_json_bytes=MOST_REQUEST_BYTES,
+            most_upload_bytes=0,
+            is_strict=True,
+            seconds=_BODY_SECONDS,
+        ),
+        Middleware(DemoRequests, page=page, offered=OFFERED, most_characters=MOST_CHARACTERS),
+    ]
+    return _Access(_outer_access(local_names_only=False), inner)
+
+
+def _outer_access(*, local_names_only: bool, linked_paths: Sequence[str] = ()) -> list[Middleware]:
+    from starlette.middleware import Middleware
+
+    # A Space's proxy may ask by another name than the browser does.
+    own_hosts = re.split(r"[\s,]+", os.environ.get("SPACE_HOST", "")) if _space() else []
+    own_hosts = [host for host in own_hosts if host]
+    return [
+        Middleware(ForwardedHeaders, own_hosts=own_hosts),
+        Middleware(ResponseHeaders, framed_by=_FRAMED_BY if _space() else ()),
+        Middleware(
+            OwnOriginOnly,
+            local_names_only=local_names_only,
+            own_hosts=own_hosts,
+            linked_paths=linked_paths,
+            is_framed=bool(_space()),
         ),
     ]
 
@@ -200,7 +247,7 @@ def _space() -> str:
 
 
 def _logins() -> list[tuple[str, str]]:
-    """Reads the names and passwords of those who may come in."""
+    """Reads the names and passwords of the users."""
     try:
         logins = parse_logins(os.environ.get(AUTH_VARIABLE, ""))
     except ValueError as error:
@@ -214,7 +261,7 @@ def _logins() -> list[tuple[str, str]]:
 
 
 def _owners() -> list[str]:
-    """Returns whose Hugging Face accounts may come in, where there is a sign-in: on a Space only.
+    """Returns the Hugging Face accounts that have access, if there is a sign-in: on a Space only.
 
     Anywhere else Gradio's sign-in is an imitation that lets anybody in.
 
@@ -237,9 +284,9 @@ def _owners() -> list[str]:
     return owners
 
 
-def _check_doors(host: str, has_door: bool) -> None:
-    """Refuses to let the network in where nobody is asked who they are."""
-    if has_door or (is_local(host) and not _space()):
+def _check_access(host: str, has_login: bool) -> None:
+    """Refuses to listen on the network without access control."""
+    if has_login or (is_local(host) and not _space()):
         return
     if _space():
         raise ConfigError(
@@ -298,7 +345,12 @@ def _allow(folders: Sequence[Path]) -> None:
 
 
 def _prepare_environment(uploads: Path | None) -> None:
-    """Keeps Gradio from calling home, uploads in their place, its own checks off any proxy."""
+    """Keeps Gradio from calling home, uploads in their place, its own checks off any proxy.
+
+    A client names any address it likes in `X-Forwarded-For`: the server believes only the proxies
+    that FORWARDED_ALLOW_IPS lists, by default none.
+    """
+    os.environ.setdefault(PROXIES_VARIABLE, "")
     os.environ["GRADIO_ANALYTICS_ENABLED"] = "False"
     # Folders that Gradio would hand out beside those that it is told of here.
     os.environ.pop("GRADIO_ALLOWED_PATHS", None)

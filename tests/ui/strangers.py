@@ -5,9 +5,12 @@ from __future__ import annotations
 import http.client
 import json
 import re
+import threading
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from urllib.parse import quote, urlsplit
 
@@ -69,6 +72,74 @@ class Stranger:
         for secret in self._loot:
             assert secret not in answer.body, (method, path, secret)
         return answer
+
+
+def send(
+    url: str,
+    method: str,
+    path: str,
+    body: bytes | None = None,
+    *,
+    source: str = "127.0.0.1",
+    **headers: str,
+) -> Answer:
+    """Sends a request as it is. Underscores in the headers' names stand for hyphens.
+
+    Args:
+        url: The server's.
+        method: The method.
+        path: Path and query, as they are.
+        body: The body, if there is one.
+        source: The address that it comes from; all of 127.0.0.0/8 are this machine's.
+        **headers: Further headers; `Host` and `Content-Length` are added if they are missing.
+    """
+    parts = urlsplit(url)
+    connection = http.client.HTTPConnection(
+        parts.hostname or "", parts.port, timeout=30, source_address=(source, 0)
+    )
+    named = {name.replace("_", "-"): value for name, value in headers.items()}
+    try:
+        connection.request(method, path, body, named)
+        response = connection.getresponse()
+        kind = response.getheader("content-type") or ""
+        found = _beginning(response) if "event-stream" in kind else response.read()
+        # A header may come several times, as Set-Cookie does.
+        names = {name.lower() for name, _ in response.getheaders()}
+        given = {name: "\n".join(response.headers.get_all(name) or []) for name in names}
+        return Answer(response.status, found, given)
+    finally:
+        connection.close()
+
+
+@contextmanager
+def listening() -> Iterator[tuple[str, list[str]]]:
+    """Gives the address of a server on this machine, and the paths that it was asked for."""
+    asked: list[str] = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            asked.append(self.path)
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(b"fetched")
+
+        do_HEAD = do_GET
+
+        def log_message(self, *_: object) -> None:
+            """Says nothing."""
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever, daemon=True)
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}", asked
+        finally:
+            server.shutdown()
+
+
+def file_at(address: str) -> dict[str, object]:
+    """Returns what Gradio takes for a file, and downloads where it is a URL."""
+    return {"path": address, "meta": {"_type": "gradio.FileData"}}
 
 
 def _beginning(stream: http.client.HTTPResponse, seconds: float = 3) -> bytes:

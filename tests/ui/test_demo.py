@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+import socket
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 from gradio_client import Client
-from gradio_client.exceptions import AppError
+from gradio_client.exceptions import AppError, ValidationError
 
 from core.demo import MOST_CHARACTERS, Demo, describe, find_checkpoint, read_card
 from core.errors import ConfigError, StudioError
@@ -17,7 +20,15 @@ from core.store import Store
 from core.workspace import Workspace
 from tests.checkpoints import make_tokenizer, write_checkpoint, write_writer
 from tests.ui.browser import Visitor, find_chromium, running_app, visiting
-from tests.ui.strangers import Stranger, gradio_routes, ways_to
+from tests.ui.strangers import (
+    Answer,
+    Stranger,
+    file_at,
+    gradio_routes,
+    listening,
+    send,
+    ways_to,
+)
 from ui.demo import ROUTES, build_demo, build_instructions
 
 TOKEN = "hf_" + "Zz9yY8xX7wW6" * 3
@@ -104,7 +115,7 @@ def test_programs_get_the_models_answers(url: str, folder: Path, place: Path) ->
         (None, 3, "not a text"),
         ({"text": "<mask>"}, 3, "not a text"),
     ):
-        with pytest.raises(AppError, match=problem) as error:
+        with pytest.raises((AppError, ValidationError), match=problem) as error:
             client.predict(text, count, api_name="/fill_mask")
         assert str(folder) not in str(error.value)
     # A demo has no use for the workspace.
@@ -162,6 +173,137 @@ def test_a_stranger_calls_nothing_but_the_model(stranger: Stranger, place: Path)
         assert stranger.ask("POST", "/gradio_api/component_server", question).status == 404
 
 
+JOIN, CALL = "/gradio_api/queue/join", "/gradio_api/call/fill_mask"
+JSON = "application/json"
+
+
+def post(url: str, path: str, body: Any, **headers: str) -> Answer:
+    sent = body if isinstance(body, bytes) else json.dumps(body).encode()
+    return send(url, "POST", path, sent, **{"Content_Type": JSON, **headers})
+
+
+def test_no_question_makes_the_demo_fetch_an_address(url: str) -> None:
+    """At worst a server that is slow, of which all visitors would wait for the answer."""
+    with listening() as (address, asked):
+        for target in (f"{address}/x", f"https://{address[7:]}/x", "/etc/passwd", "data:,x"):
+            file = file_at(target)
+            for value in (file, [file], {"a": file}, {**file, "url": target}):
+                for index in range(5):
+                    question = {"fn_index": index, "data": [value, value], "session_hash": "a"}
+                    assert post(url, JOIN, question).status in (400, 422), (index, value)
+                    question = {**question, "data": ["<mask>", 5], "event_data": value}
+                    assert post(url, JOIN, question).status in (400, 422), (index, value)
+                assert post(url, CALL, {"data": [value, 5]}).status in (400, 422)
+                assert post(url, "/gradio_api/cancel", value).status in (400, 422)
+        assert asked == []
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"data": ["<mask>"]}, "The number of arguments is wrong"),
+        ({"data": ["<mask>", 5, 5]}, "Received: 3 of them"),
+        ({"data": {"text": "<mask>"}}, "a list of 2: text, top_k"),
+        ({"data": [["<mask>"], 5]}, "The text is not a text"),
+        ({"data": [None, 5]}, "The text is not a text"),
+        ({"data": ["x" * (MOST_CHARACTERS + 1), 5]}, "at most 2000 characters"),
+        ({"data": ["<mask>", 0]}, "from 1 to 20"),
+        ({"data": ["<mask>", 21]}, "ask for 20 or less"),
+        ({"data": ["<mask>", 10**400]}, "top_k is too large"),
+        ({"data": ["<mask>", 2.5]}, "a whole number"),
+        ({"data": ["<mask>", "5"]}, "a whole number"),
+        ({"data": ["<mask>", True]}, "a whole number"),
+        ({"data": ["<mask>", None]}, "a whole number"),
+        ({"session_hash": "../x"}, "session_hash"),
+        ({"session_hash": "x" * 65}, "session_hash"),
+        ({"session_hash": 5}, "session_hash"),
+        ({"simple_format": True}, "an unknown key"),
+        ({"batched": True}, "an unknown key"),
+        ({"oauth_token": "x"}, "an unknown key"),
+    ],
+)
+def test_a_question_that_fits_no_endpoint_is_refused_in_a_sentence(
+    url: str, change: dict[str, Any], said: str
+) -> None:
+    join = {"fn_index": 4, "data": ["<mask>", 5], "session_hash": "a", **change}
+    call = {"data": ["<mask>", 5], **change}
+    for path, question in ((JOIN, join), (CALL, call)):
+        answer = post(url, path, question)
+        assert answer.status == 422, path
+        sentence = json.loads(answer.body)["error"]
+        assert said in sentence
+        for part in ("Expected: ", "Received: ", "What to do: "):
+            assert part in sentence
+
+
+@pytest.mark.parametrize("index", [-1, 5, 99, "4", 4.0, True, None, [4]])
+def test_a_question_to_no_function_is_refused(url: str, index: Any) -> None:
+    answer = post(url, JOIN, {"fn_index": index, "data": ["<mask>", 5], "session_hash": "a"})
+    assert answer.status == 422
+    assert "There is no such function" in json.loads(answer.body)["error"]
+
+
+@pytest.mark.parametrize(
+    ("body", "headers", "status"),
+    [
+        (b'{"data": ["<mask>", NaN]}', {}, 400),
+        (b'{"data": ["<mask>", Infinity]}', {}, 400),
+        (b'{"data": ["<mask>", 1e999]}', {}, 422),
+        (b'{"data": ["<mask>", ' + b"9" * 9000 + b"]}", {}, 400),
+        (b'{"data": ["<mask>", 5], "data": ["<mask>", 5]}', {}, 400),
+        (b"[" * 30_000 + b"]" * 30_000, {}, 400),
+        (b'{"data": [' + b"[" * 99 + b"]" * 99 + b", 5]}", {}, 400),
+        (b'{"data": ["\xff", 5]}', {}, 400),
+        ('{"data": ["<mask>", 5]}'.encode("utf-16"), {}, 400),
+        (b"\xef\xbb\xbf{}", {}, 400),
+        (b"", {}, 422),
+        (b"[]", {}, 422),
+        (b'"x"', {}, 422),
+        (b"{", {}, 400),
+        (b"{}", {"Content_Type": "text/plain"}, 415),
+        (b"{}", {"Content_Type": "multipart/form-data; boundary=x"}, 415),
+        (b"{}", {"Content_Type": "application/x-www-form-urlencoded"}, 415),
+        (b"{}", {"Content_Length": "x"}, 400),
+        (b"x" * (65 << 10), {}, 413),
+        (b"{}", {"Content_Length": str(10**15)}, 413),
+        (b"{}", {"Sec_Fetch_Site": "cross-site"}, 403),
+        (b"{}", {"Origin": "null"}, 403),
+        (b"{}", {f"X-{number}": "1" for number in range(200)}, 431),
+    ],
+)
+def test_a_body_that_is_no_question_is_refused(
+    url: str, body: bytes, headers: dict[str, str], status: int
+) -> None:
+    for path in (CALL, JOIN, "/gradio_api/cancel", "/gradio_api/reset"):
+        answer = post(url, path, body, **headers)
+        assert answer.status == status, answer.body
+        assert status != 422 or "What to do" in json.loads(answer.body)["error"]
+        # The server itself refuses a Content-Length that is none.
+        if status not in (403, 422) and "Content_Length" not in headers:
+            assert "What to do" in json.loads(answer.body)["detail"]
+
+
+def test_a_body_that_comes_slowly_or_without_end_is_refused(url: str) -> None:
+    parts = urlsplit(url)
+    head = f"POST {CALL} HTTP/1.1\r\nHost: {parts.netloc}\r\nContent-Type: {JSON}\r\n"
+    endless = f"{head}Transfer-Encoding: chunked\r\n\r\n".encode()
+    with socket.create_connection((parts.hostname, parts.port), timeout=30) as connection:
+        connection.sendall(endless + b"20000\r\n" + b"x" * (128 << 10) + b"\r\n")
+        assert b" 413 " in connection.recv(64)
+    beginnings = (endless + b"1\r\n{\r\n", f"{head}Content-Length: 99\r\n\r\n{{".encode())
+    slow = [socket.create_connection((parts.hostname, parts.port), timeout=30) for _ in beginnings]
+    for connection, beginning in zip(slow, beginnings, strict=True):
+        connection.sendall(beginning)
+    started = time.monotonic()
+    assert post(url, CALL, {"data": ["<mask>", 1]}).status == 200, "others don't wait"
+    for connection in slow:
+        with connection:
+            assert b" 408 " in connection.recv(64)
+    assert time.monotonic() - started < 20
+    assert send(url, "GET", "/config", b"{}").status == 400
+    assert send(url, "GET", "/config?" + "x" * 10_000).status == 414
+
+
 def test_browsers_are_told_what_the_page_may_do(stranger: Stranger) -> None:
     for path in ("/", "/nowhere"):
         headers = stranger.ask("GET", path).headers
@@ -190,6 +332,39 @@ def test_a_visitor_asks_the_model(url: str) -> None:
         assert f'Client("{url}")' in visitor.page.inner_text("body")
         assert not visitor.page.get_by_role("tab").count()
         assert visitor.errors == visitor.outside == []
+
+
+@pytest.mark.slow
+def test_a_visitor_lets_a_model_write_and_reads_what_is_wrong(tokens: Any, tmp_path: Path) -> None:
+    find_chromium()
+    folder = write_writer(tmp_path / "writer", tokens, "bart")
+    with (
+        running_app(tmp_path / "workspace", STUDIO_MODEL=str(folder), STUDIO_AUTH="") as url,
+        visiting(url) as visit,
+    ):
+        visitor: Visitor = visit(ready=".ps-chips button")
+        page = visitor.page
+        page.locator("#playground-examples button").last.click()
+        visitor.wait_for(
+            lambda: page.locator("#playground-answer .ps-predictions li").count() > 0, 60, "filled"
+        )
+        visitor.type("playground-prompt", "The small")
+        for _ in range(2):
+            page.locator("#playground-write").click()
+            visitor.wait_for(
+                lambda: (
+                    page.locator("#playground-write").is_visible()
+                    and "token" in page.inner_text("#playground-written")
+                ),
+                60,
+                "it wrote",
+            )
+        visitor.type("playground-text", "x" * (MOST_CHARACTERS + 1))
+        page.locator("#playground-ask").click()
+        page.get_by_text("The text is too long").wait_for()
+        refused = [text for text in visitor.errors if "422" in text]
+        assert visitor.errors == refused
+        assert len(refused) == 1
 
 
 def test_a_card_says_what_is_shown(folder: Path, tmp_path: Path) -> None:

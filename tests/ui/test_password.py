@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import http.client
+import json
+import socket
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode, urlsplit
@@ -15,8 +18,9 @@ from gradio_client import Client
 from gradio_client.exceptions import AppError, AuthenticationError
 
 from tests.ui.browser import Visitor, find_chromium, running_app, visiting
-from tests.ui.strangers import Stranger, gradio_routes, ways_to
-from ui.parts.doors import Passwords, by_sign_in
+from tests.ui.strangers import Answer, Stranger, gradio_routes, send, ways_to
+from ui.parts.access import by_sign_in
+from ui.parts.access_login import LoginLimits, Passwords
 
 OPEN = ("/", "/login", "/login/", "/gradio_api/startup-events")
 LOGINS = "ann:open sesame, ben:another:one"
@@ -151,6 +155,120 @@ def test_an_open_page_asks_for_the_password_again_where_nobody_knows_it(url: str
         visitor.page.get_by_label("Password").wait_for()
         give_password(visitor, "open sesame")
         visitor.page.wait_for_selector(".ps-strip b, .ps-strip-text")
+
+
+def cookies_of(url: str) -> str:
+    return sign_in(url, "ann", "open sesame")[1]
+
+
+@pytest.mark.parametrize("site", ["cross-site", "same-site"])
+def test_another_website_cannot_use_a_users_cookies(url: str, site: str) -> None:
+    """A page on another port or a sibling subdomain sends the cookies along."""
+    known = {"Cookie": cookies_of(url)}
+    for mode in ("cors", "no-cors", "navigate", "websocket"):
+        other = {"Sec_Fetch_Site": site, "Sec_Fetch_Mode": mode}
+        for path in ("/config", "/gradio_api/token", "/gradio_api/info", "/logout", "/logout/"):
+            assert send(url, "GET", path, **other, **known).status == 403, (mode, path)
+    for origin in ("http://127.0.0.1:3000", "http://other.127.0.0.1:7860", "null"):
+        answer = send(url, "GET", "/gradio_api/token", Origin=origin, **known)
+        assert answer.status == 403
+        assert not [name for name in answer.headers if name.startswith("access-control")]
+    assert send(url, "GET", "/config", **known).status == 200, "nobody was signed out"
+    link = {"Sec_Fetch_Site": site, "Sec_Fetch_Mode": "navigate", "Sec_Fetch_Dest": "document"}
+    assert b"gradio" in send(url, "GET", "/", **link, **known).body, "a link opens the studio"
+
+
+def login(url: str, password: str, source: str = "127.0.0.1", **headers: str) -> Answer:
+    form = urlencode({"username": "ann", "password": password}).encode()
+    kind = {"Content_Type": "application/x-www-form-urlencoded"}
+    return send(url, "POST", "/login", form, source=source, **kind, **headers)
+
+
+def test_cookies_are_kept_from_scripts_and_other_websites(url: str) -> None:
+    for headers, is_secure in (({}, False), ({"X_Forwarded_Proto": "https"}, True)):
+        answer = login(url, "open sesame", **headers)
+        given = answer.headers["set-cookie"].splitlines()
+        assert len(given) == 2
+        for cookie in given:
+            attributes = [part.strip().lower() for part in cookie.split(";")]
+            assert attributes.count("samesite=lax") == attributes.count("httponly") == 1
+            assert ("secure" in attributes) == is_secure
+            assert "samesite=none" not in attributes
+
+
+def test_behind_a_proxy_with_https_the_page_works(url: str) -> None:
+    """With the headers that docs/security.md names."""
+    host = {"Host": "studio.example", "X_Forwarded_Proto": "https"}
+    own = {"Origin": "https://studio.example", "Sec_Fetch_Site": "same-origin"}
+    answer = login(url, "open sesame", **host, **own)
+    assert answer.status == 200
+    cookie = "; ".join(line.split(";")[0] for line in answer.headers["set-cookie"].splitlines())
+    page = send(url, "GET", "/config", Cookie=cookie, **host)
+    assert json.loads(page.body)["root"] == "https://studio.example"
+    question = {"fn_index": 0, "data": [], "session_hash": "proxied"}
+    asked = {"Content_Type": "application/json", "Cookie": cookie, **host, **own}
+    body = json.dumps(question).encode()
+    assert send(url, "POST", "/gradio_api/queue/join", body, **asked).status == 200
+
+
+def test_a_login_is_read_only_if_it_is_small_and_comes_soon(url: str) -> None:
+    kind = {"Content_Type": "multipart/form-data; boundary=x"}
+    assert send(url, "POST", "/login", b"--x--", **kind).status == 415
+    kind = {"Content_Type": "application/x-www-form-urlencoded"}
+    answer = send(url, "POST", "/login", b"", Content_Length=str(512 << 20), **kind)
+    assert answer.status == 413
+    assert "at most 4096 bytes" in json.loads(answer.body)["detail"]
+    parts = urlsplit(url)
+    with socket.create_connection((parts.hostname, parts.port), timeout=30) as connection:
+        lines = f"POST /login HTTP/1.1\r\nHost: {parts.netloc}\r\nTransfer-Encoding: chunked\r\n"
+        connection.sendall(f"{lines}Content-Type: {kind['Content_Type']}\r\n\r\n".encode())
+        connection.sendall(b"10000\r\n" + b"x" * (64 << 10) + b"\r\n")
+        assert b" 413 " in connection.recv(64)
+    with socket.create_connection((parts.hostname, parts.port), timeout=30) as connection:
+        connection.sendall(f"{lines}Content-Type: {kind['Content_Type']}\r\n\r\n1\r\n".encode())
+        assert b" 408 " in connection.recv(64)
+
+
+def test_of_many_wrong_passwords_at_once_few_are_looked_at(url: str) -> None:
+    with ThreadPoolExecutor(60) as pool:
+        tried = list(pool.map(lambda n: login(url, f"w{n}", "127.0.0.9"), range(300)))
+        assert [answer.status for answer in tried].count(400) <= 10
+        refused = [answer for answer in tried if answer.status == 429]
+        assert len(refused) >= 290
+        assert 1 <= int(refused[0].headers["retry-after"]) <= 60
+        assert "Too many wrong passwords" in json.loads(refused[0].body)["detail"]
+        assert login(url, "open sesame", "127.0.0.9").status == 429, "nor is the right one"
+        assert login(url, "open sesame", "127.0.0.8").status == 200, "its owner isn't locked out"
+        # What a client says of its address is not believed.
+        forged = login(url, "open sesame", "127.0.0.9", X_Forwarded_For="127.0.0.7")
+        assert forged.status == 429
+        tried = list(pool.map(lambda n: login(url, f"w{n}", f"127.0.1.{n + 1}"), range(200)))
+        assert [answer.status for answer in tried].count(400) <= 60
+        assert login(url, "open sesame", "127.0.2.1").status == 429, "a new address has to wait"
+        assert login(url, "open sesame", "127.0.0.8").status == 200, "one that was here hasn't"
+
+
+def test_a_limit_of_wrong_passwords_ends_after_a_minute(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = time.time()
+    limits = LoginLimits()
+    for _ in range(10):
+        assert limits.seconds_to_wait("ann", "10.0.0.1") == 0
+        limits.count_wrong("ann", "10.0.0.1")
+    wait = limits.seconds_to_wait("ann", "10.0.0.1")
+    assert 1 <= wait <= 60
+    assert limits.seconds_to_wait("ben", "10.0.0.1") == wait, "another name doesn't help"
+    assert limits.seconds_to_wait("ann", "10.0.0.2") == 0
+    for number in range(20):
+        limits.count_wrong("ann", f"2001:db8:0:{number:x}::1")
+    assert limits.seconds_to_wait("ann", "10.0.0.2") > 0, "the account's limit"
+    assert limits.seconds_to_wait("ben", "10.0.0.2") == 0
+    limits.remember("ann", "10.0.0.3")
+    assert limits.seconds_to_wait("ann", "10.0.0.3") == 0
+    for number in range(10):
+        limits.count_wrong("ann", f"2001:db8:1:1::{number:x}")
+    assert limits.seconds_to_wait("ann", "2001:db8:1:1::ffff") > 0, "a /64 is one address"
+    monkeypatch.setattr(time, "time", lambda: now + 62)
+    assert limits.seconds_to_wait("ann", "10.0.0.1") == 0
 
 
 def test_wrong_passwords_take_a_while() -> None:

@@ -1,0 +1,206 @@
+"""Access control: who may reach the app, as ASGI middleware in front of Gradio.
+
+Gradio asks for a login on some of its routes only, and hides an endpoint without closing it. The
+middleware stands in front of every route, so that a refused request reaches none of them.
+
+Its parts: who is signed in (here), which website a request comes from (`access_origin`), how large
+a body may be and what it may hold (`access_body`), how often a password may be wrong
+(`access_login`), what a demo may be asked (`access_requests`), and what Gradio itself may not do
+(`access_gradio`).
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import json
+import re
+import time
+from collections.abc import Awaitable, Callable, Iterable, MutableMapping
+from contextvars import ContextVar
+from typing import Any
+from urllib.parse import urlsplit
+
+from starlette.datastructures import Headers
+from starlette.requests import Request
+
+Message = MutableMapping[str, Any]
+Scope = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+App = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+# The address of the current request's client. Gradio hands a login its name and password only.
+client_address: ContextVar[str] = ContextVar("client_address", default="")
+
+PAGE_PATH = "/"
+_SIGN_IN = "Sign in first."
+_JOIN, _CALL = "/gradio_api/queue/join", "/gradio_api/call/"
+
+
+class AccessControl:
+    """ASGI middleware that lets only signed-in users reach any route.
+
+    Args:
+        app: The app to protect.
+        who: Returns the user of a request, or None for an anonymous user.
+        open_paths: Paths that anonymous users may reach, in order to sign in.
+        page: The HTML that anonymous users get at the root: the sign-in page.
+    """
+
+    def __init__(
+        self, app: App, *, who: Callable[[Scope], str | None], open_paths: Iterable[str], page: str
+    ) -> None:
+        self._app = app
+        self._who = who
+        self._open_paths = frozenset(open_paths)
+        self._page = page.encode()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan":
+            await self._app(scope, receive, send)
+        elif scope["type"] != "http":
+            await close_websocket(send)
+        elif route_path(scope) in self._open_paths or self._who(scope):
+            client_address.set((scope.get("client") or ("",))[0])
+            await self._app(scope, receive, send)
+        elif route_path(scope) == PAGE_PATH:
+            await answer(send, 401, self._page, "text/html; charset=utf-8")
+        else:
+            await answer(send, 401, _SIGN_IN.encode())
+
+
+class AllowedRoutes:
+    """ASGI middleware that answers 404 outside a list of routes, and 503 while many wait.
+
+    Args:
+        app: The app to protect.
+        routes: Pattern of `METHOD /path` for the routes that exist.
+        full: The sentence for a full queue.
+        is_crowded: Returns whether programs have to come again later. Nobody sees a program wait,
+            and the places in the queue are kept for the users of the page.
+    """
+
+    def __init__(
+        self,
+        app: App,
+        *,
+        routes: re.Pattern[str],
+        full: str,
+        is_crowded: Callable[[], bool] = lambda: False,
+    ) -> None:
+        self._app = app
+        self._routes = routes
+        self._full = full
+        self._is_crowded = is_crowded
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan":
+            await self._app(scope, receive, send)
+        elif scope["type"] != "http":
+            await close_websocket(send)
+        elif not self._routes.fullmatch(f"{scope['method']} {route_path(scope)}"):
+            await answer(send, 404, b"There is nothing here.")
+        elif scope["method"] == "POST" and _is_program(scope) and self._is_crowded():
+            await refuse(send, 503, self._full)
+        elif route_path(scope).startswith((_JOIN, _CALL)):
+            await self._app(scope, receive, self._with_own_sentence(send))
+        else:
+            await self._app(scope, receive, send)
+
+    def _with_own_sentence(self, send: Send) -> Send:
+        """Replaces Gradio's answer for a full queue, which tells how long the queue is."""
+        is_full = False
+
+        async def wrapper(message: Message) -> None:
+            nonlocal is_full
+            if message["type"] == "http.response.start":
+                is_full = message["status"] == 503
+                if is_full:
+                    await refuse(send, 503, self._full)
+            if not is_full:
+                await send(message)
+
+        return wrapper
+
+
+def by_cookie(scope: Scope) -> str | None:
+    """Returns the user whose cookie from Gradio's `/login` a request has."""
+    app = scope["app"]
+    cookies = Request(scope).cookies
+    for name in ("access-token", "access-token-unsecure"):
+        if user := app.tokens.get(cookies.get(f"{name}-{app.cookie_id}")):
+            return str(user)
+    return None
+
+
+def by_sign_in(owners: Iterable[str]) -> Callable[[Scope], str | None]:
+    """Returns a function that finds the owner who is signed in with Hugging Face."""
+    allowed = frozenset(owner.lower() for owner in owners)
+
+    def who(scope: Scope) -> str | None:
+        info = scope.get("session", {}).get("oauth_info") or {}
+        if float(info.get("expires_at") or 0) <= time.time():
+            return None
+        name = str((info.get("userinfo") or {}).get("preferred_username") or "")
+        return name if name.lower() in allowed else None
+
+    return who
+
+
+def route_path(scope: Scope) -> str:
+    """Returns the path by which the router decides: without a proxy's prefix, if there is one."""
+    path, prefix = str(scope["path"]), str(scope.get("root_path", ""))
+    return path.removeprefix(prefix) if path.startswith(f"{prefix}/") else path
+
+
+def is_local(name: str) -> bool:
+    """Returns whether a host's name or address is this machine's loopback."""
+    if name == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(name).is_loopback
+    except ValueError:
+        return False
+
+
+def name_of(host: str) -> str:
+    """Returns a Host header without the port: `[::1]:7860` is `::1`."""
+    try:
+        return urlsplit(f"//{host}").hostname or ""
+    except ValueError:
+        return ""
+
+
+def _is_program(scope: Scope) -> bool:
+    """Returns whether a question comes from a program; the page names itself to Gradio's queue."""
+    path = route_path(scope)
+    is_page = Headers(scope=scope).get("x-gradio-user") == "app"
+    return path.startswith(_CALL) or (path.startswith(_JOIN) and not is_page)
+
+
+async def answer(
+    send: Send,
+    status: int,
+    body: bytes,
+    kind: str = "text/plain; charset=utf-8",
+    headers: Iterable[tuple[bytes, bytes]] = (),
+) -> None:
+    """Sends a whole response."""
+    own = [(b"content-type", kind.encode()), (b"content-length", str(len(body)).encode())]
+    message = {"type": "http.response.start", "status": status, "headers": [*own, *headers]}
+    await send(message)
+    await send({"type": "http.response.body", "body": body})
+
+
+async def refuse(
+    send: Send, status: int, sentence: str, headers: Iterable[tuple[bytes, bytes]] = ()
+) -> None:
+    """Sends a sentence in the form in which Gradio's page and clients read errors."""
+    await answer(
+        send, status, json.dumps({"detail": sentence}).encode(), "application/json", headers
+    )
+
+
+async def close_websocket(send: Send) -> None:
+    """Refuses a websocket; the app has none."""
+    await send({"type": "websocket.close", "code": 1008})

@@ -1,0 +1,376 @@
+"""Bodies of requests: how large, how slow, of which kind, and what they may name.
+
+Everything is decided before Gradio reads a byte: it keeps forms on the disk, and downloads whatever
+URL a file in a JSON body names.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import re
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any, NoReturn
+
+from starlette.datastructures import Headers
+from starlette.formparsers import MultiPartException
+
+from core.errors import ConfigError
+from ui.parts.access import App, Message, Receive, Scope, Send, refuse, route_path
+
+JSON = "application/json"
+FORM = "application/x-www-form-urlencoded"
+MULTIPART = "multipart/form-data"
+LOGIN_PATHS = ("/login", "/login/")
+UPLOAD_PATH = "/gradio_api/upload"
+MOST_LOGIN_BYTES = 4 << 10
+MOST_JSON_BYTES = 8 << 20
+MOST_UPLOAD_BYTES = 4 << 30
+_MOST_QUERY_BYTES = 8 << 10
+_MOST_HEADERS = 100
+_MOST_DEPTH = 64
+_MOST_BODIES_AT_ONCE = 256
+_LOGIN_SECONDS = 10.0
+_READ_METHODS = ("GET", "HEAD", "OPTIONS")
+# Gradio's routes for files: everything but a path on this machine is a URL to it.
+_FILE_ROUTE = re.compile(r"/(?:gradio_api/)?(file[=/]|proxy=)(.*)", re.DOTALL)
+_NO_DOWNLOADS = "The studio doesn't fetch addresses for a browser"
+
+
+class BadBody(Exception):
+    """A body that is refused.
+
+    Attributes:
+        status: The HTTP status.
+        sentence: What is wrong, what was expected, what was received, and what to do.
+    """
+
+    def __init__(self, status: int, problem: str, expected: str, received: str, fix: str) -> None:
+        self.status = status
+        self.sentence = str(ConfigError(problem, expected=expected, received=received, fix=fix))
+        super().__init__(self.sentence)
+
+
+class BodyLimits:
+    """ASGI middleware that reads bodies within limits, and passes on only what Gradio may see.
+
+    A login is a small form, an upload is streamed, and everything else is JSON, which is parsed
+    here first: see `parse_json`.
+
+    Args:
+        app: The app behind it.
+        most_json_bytes: The longest JSON body.
+        most_upload_bytes: The longest upload; 0 where nothing is uploaded.
+        has_login: Whether there is a login with a password.
+        is_strict: Whether NaN is refused.
+        seconds: The time in which a body must be there; None for no limit. A login has ten seconds.
+    """
+
+    def __init__(
+        self,
+        app: App,
+        *,
+        most_json_bytes: int,
+        most_upload_bytes: int,
+        has_login: bool = False,
+        is_strict: bool = False,
+        seconds: float | None = None,
+    ) -> None:
+        self._app = app
+        self._most_json_bytes = most_json_bytes
+        self._most_upload_bytes = most_upload_bytes
+        self._has_login = has_login
+        self._is_strict = is_strict
+        self._seconds = seconds
+        self._num_reading = 0
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        try:
+            receive = await self._checked(scope, receive)
+        except BadBody as error:
+            # What is left of the body is not worth reading.
+            await refuse(send, error.status, error.sentence, [(b"connection", b"close")])
+            return
+        await self._app(scope, receive, send)
+
+    async def _checked(self, scope: Scope, receive: Receive) -> Receive:
+        """Returns what Gradio may receive.
+
+        Raises:
+            BadBody: The request is refused.
+        """
+        headers = Headers(scope=scope)
+        _check_head(scope, headers)
+        length = _length_of(headers)
+        if scope["method"] in _READ_METHODS:
+            if length or "transfer-encoding" in headers:
+                raise BadBody(
+                    400,
+                    f"A {scope['method']} request has a body",
+                    "no body",
+                    f"{length} bytes" if length else "a body",
+                    "leave the body out, or send a POST request",
+                )
+            return receive
+        kind = headers.get("content-type", "").split(";")[0].strip().lower()
+        if self._most_upload_bytes and route_path(scope) == UPLOAD_PATH:
+            _check_kind(kind, MULTIPART)
+            _check_length(length, self._most_upload_bytes)
+            return _limited(receive, self._most_upload_bytes)
+        is_login = self._has_login and route_path(scope) in LOGIN_PATHS
+        most_bytes = MOST_LOGIN_BYTES if is_login else self._most_json_bytes
+        expected = FORM if is_login else JSON
+        if length or "transfer-encoding" in headers:
+            _check_kind(kind, expected)
+        _check_length(length, most_bytes)
+        seconds = _LOGIN_SECONDS if is_login else self._seconds
+        async with self._reading():
+            body = await _read(receive, most_bytes, seconds)
+        if body:
+            _check_kind(kind, expected)
+        if body and not is_login:
+            scope["studio.json"] = parse_json(body, is_strict=self._is_strict)
+        return _given(body, receive)
+
+    @asynccontextmanager
+    async def _reading(self) -> AsyncIterator[None]:
+        if self._num_reading >= _MOST_BODIES_AT_ONCE:
+            raise BadBody(
+                503,
+                "Too many requests are being read",
+                f"at most {_MOST_BODIES_AT_ONCE} at once",
+                "one more",
+                "try again in a few seconds",
+            )
+        self._num_reading += 1
+        try:
+            yield
+        finally:
+            self._num_reading -= 1
+
+
+class LocalFilesOnly:
+    """ASGI middleware that refuses URLs on Gradio's routes for files, which would fetch them.
+
+    Args:
+        app: The app behind it.
+    """
+
+    def __init__(self, app: App) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http":
+            route = _FILE_ROUTE.fullmatch(route_path(scope))
+            if route and (route[1] == "proxy=" or not route[2].startswith("/")):
+                await refuse(send, 403, f"{_NO_DOWNLOADS}. Open it in the browser itself.")
+                return
+        await self._app(scope, receive, send)
+
+
+def parse_json(body: bytes, *, is_strict: bool) -> Any:
+    """Parses a body as Gradio will, and refuses what it might read differently, or download.
+
+    Args:
+        body: UTF-8.
+        is_strict: Whether NaN and infinite numbers are refused, as in the JSON standard.
+
+    Raises:
+        BadBody: It is no JSON, too deep, has a key twice, or names a file that was not uploaded.
+    """
+    try:
+        text = body.decode()
+        found = json.loads(
+            text,
+            object_pairs_hook=_object,
+            parse_constant=_refuse_constant if is_strict else None,
+        )
+        if text.count("[") + text.count("{") > _MOST_DEPTH:
+            _check_depth(found)
+    except UnicodeDecodeError as error:
+        raise _not_json("bytes that are no UTF-8", "encode the JSON in UTF-8") from error
+    except RecursionError as error:
+        raise _too_deep() from error
+    except ValueError as error:
+        # Of a number with thousands of digits as of any other text that can't be read.
+        raise _not_json(str(error)[:200], "check the JSON") from error
+    return found
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        [(twice, count)] = Counter(name for name, _ in pairs).most_common(1)
+        raise BadBody(
+            400,
+            "A JSON object has a key twice",
+            "each key once",
+            f"{twice[:50]!r} {count} times",
+            "leave one out",
+        )
+    if "path" in found and "meta" in found:
+        _check_file(found)
+    return found
+
+
+def _check_file(file: dict[str, Any]) -> None:
+    """Lets through only what Gradio's upload answers with: an absolute path on this machine."""
+    path = file["path"]
+    is_path = isinstance(path, str) and os.path.isabs(path) and "\0" not in path
+    if not is_path or not isinstance(file["meta"], dict):
+        raise BadBody(
+            400,
+            f"{_NO_DOWNLOADS}, and a file in a request must have been uploaded",
+            "the path that the upload answered with",
+            f"{str(path)[:100]!r}",
+            "upload the file, or enter its address in the form as text",
+        )
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    raise BadBody(400, f"{name} is no number in JSON", "a finite number", name, "send a number")
+
+
+def _check_depth(value: Any) -> None:
+    layer, depth = [value], 0
+    while layer:
+        if depth > _MOST_DEPTH:
+            raise _too_deep()
+        layer = [
+            inner
+            for one in layer
+            if isinstance(one, (dict, list))
+            for inner in (one.values() if isinstance(one, dict) else one)
+        ]
+        depth += 1
+
+
+def _too_deep() -> BadBody:
+    return BadBody(
+        400,
+        "The JSON is nested too deeply",
+        f"at most {_MOST_DEPTH} levels",
+        "more",
+        "send flat values",
+    )
+
+
+def _not_json(received: str, fix: str) -> BadBody:
+    return BadBody(400, "The body can't be read", "JSON", received, fix)
+
+
+def _check_head(scope: Scope, headers: Headers) -> None:
+    if len(scope.get("query_string", b"")) > _MOST_QUERY_BYTES:
+        raise BadBody(
+            414,
+            "The address is too long",
+            f"at most {_MOST_QUERY_BYTES} bytes after the question mark",
+            str(len(scope["query_string"])),
+            "send the values in the body of a POST request",
+        )
+    if len(headers) > _MOST_HEADERS:
+        raise BadBody(
+            431,
+            "The request has too many headers",
+            f"at most {_MOST_HEADERS}",
+            str(len(headers)),
+            "leave some out",
+        )
+
+
+def _length_of(headers: Headers) -> int:
+    given = headers.get("content-length", "0")
+    if not given.isdecimal():
+        raise BadBody(400, "Content-Length is no length", "digits", given[:50], "correct it")
+    return int(given)
+
+
+def _check_kind(kind: str, expected: str) -> None:
+    if kind != expected:
+        raise BadBody(
+            415,
+            "The body has the wrong type",
+            f"Content-Type: {expected}",
+            kind[:100] or "none",
+            f"set the Content-Type header to {expected}",
+        )
+
+
+def _check_length(length: int, most_bytes: int) -> None:
+    if length > most_bytes:
+        raise _too_long(most_bytes, f"{length} bytes")
+
+
+def _too_long(most_bytes: int, received: str) -> BadBody:
+    return BadBody(
+        413, "The request is too long", f"at most {most_bytes} bytes", received, "send less"
+    )
+
+
+async def _read(receive: Receive, most_bytes: int, seconds: float | None) -> bytes:
+    try:
+        async with asyncio.timeout(seconds):
+            return b"".join([part async for part in _parts(receive, most_bytes)])
+    except TimeoutError as error:
+        raise BadBody(
+            408,
+            "The request came too slowly",
+            f"the whole body within {seconds:g} seconds",
+            "a part of it",
+            "send it again",
+        ) from error
+
+
+async def _parts(receive: Receive, most_bytes: int) -> AsyncIterator[bytes]:
+    size, is_more = 0, True
+    while is_more:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise BadBody(
+                400, "The request ended early", "the whole body", "a part", "send it again"
+            )
+        part = message.get("body", b"")
+        size, is_more = size + len(part), bool(message.get("more_body"))
+        if size > most_bytes:
+            raise _too_long(most_bytes, "more")
+        yield part
+
+
+def _limited(receive: Receive, most_bytes: int) -> Receive:
+    """Ends an upload that is too long, or broken off, so that Gradio deletes what it has of it."""
+    size, is_more = 0, True
+
+    async def wrapper() -> Message:
+        nonlocal size, is_more
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            if is_more:
+                raise MultiPartException("The upload was broken off.")
+            return message
+        size, is_more = size + len(message.get("body", b"")), bool(message.get("more_body"))
+        if size > most_bytes:
+            # Gradio answers 413 to what names the maximum allowed size.
+            raise MultiPartException(
+                f"The upload exceeds the maximum allowed size of {most_bytes} bytes."
+            )
+        return message
+
+    return wrapper
+
+
+def _given(body: bytes, receive: Receive) -> Receive:
+    """Returns a receive channel that gives a body that was read already, and then goes on."""
+    messages = iter([{"type": "http.request", "body": body, "more_body": False}])
+
+    async def wrapper() -> Message:
+        for message in messages:
+            return message
+        return await receive()
+
+    return wrapper

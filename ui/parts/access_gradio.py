@@ -1,0 +1,75 @@
+"""Gradio's app with our middleware around all of its own, and without its downloads."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NoReturn
+
+import gradio as gr
+from gradio import blocks, processing_utils, route_utils, routes, static_server
+from starlette.middleware import Middleware
+
+_REFUSAL = "The studio doesn't fetch addresses for a browser."
+# Each function by which Gradio gets something from an address that a request names, wherever a
+# module of Gradio's keeps a name for it.
+DOWNLOADS = (
+    "async_ssrf_protected_get",
+    "async_ssrf_protected_download",
+    "ssrf_protected_download",
+    "save_url_to_cache",
+    "unsafe_download",
+    "secure_url_stream_response",
+)
+
+
+class GuardedApp(routes.App):
+    """Gradio's app with middleware outside of what Gradio adds to it by itself.
+
+    Gradio puts its CORS middleware, which answers other websites, before the middleware that it is
+    given.
+
+    Args:
+        outer: Middleware around the whole app, the outermost first.
+        inner: Middleware behind Gradio's own, which knows the session of a sign-in.
+    """
+
+    def __init__(self, outer: Sequence[Middleware], inner: Sequence[Middleware]) -> None:
+        self._outer = outer
+        super().__init__(
+            default_response_class=routes.ORJSONResponse,
+            middleware=list(inner),
+            docs_url=None,
+            redoc_url=None,
+            openapi_url=None,
+        )
+
+    def build_middleware_stack(self) -> Any:
+        """Builds the app that the server calls."""
+        app: Any = super().build_middleware_stack()
+        for cls, args, options in reversed(self._outer):
+            app = cls(app, *args, **options)
+        return app
+
+    def build_proxy_request(self, url_path: str) -> NoReturn:
+        """Refuses to fetch an address for `/proxy=`."""
+        raise PermissionError(_REFUSAL)
+
+
+def disable_downloads() -> None:
+    """Takes from Gradio the functions that download what a request names.
+
+    The middleware refuses such requests; this is for the ones that it might not see.
+    """
+    for module in (processing_utils, route_utils, routes, static_server, blocks):
+        for name in DOWNLOADS:
+            if hasattr(module, name):
+                is_async = name.startswith(("async_", "secure_"))
+                setattr(module, name, _refuse_async if is_async else _refuse)
+
+
+def _refuse(*_: Any, **__: Any) -> NoReturn:
+    raise gr.Error(_REFUSAL, print_exception=False)
+
+
+async def _refuse_async(*_: Any, **__: Any) -> NoReturn:
+    raise gr.Error(_REFUSAL, print_exception=False)

@@ -1,0 +1,142 @@
+"""Passwords: whether one is right, and how often one may be wrong."""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import ipaddress
+import math
+import time
+from collections import OrderedDict
+from collections.abc import Iterable
+from hashlib import sha256
+
+from fastapi import HTTPException
+from limits import RateLimitItem, RateLimitItemPerMinute
+from limits.storage import MemoryStorage
+from limits.strategies import MovingWindowRateLimiter
+
+from ui.parts.access import client_address
+
+WRONG_PER_ADDRESS = 10
+WRONG_PER_ACCOUNT = 30
+WRONG_IN_TOTAL = 60
+_WRONG_PASSWORD_SECONDS = 1.0
+# Names that nobody has are counted, too, so that a refusal doesn't tell which names exist. They
+# share a fixed number of counters, so that they can't fill the memory.
+_COUNTERS = 4096
+_ADDRESSES_KEPT = 1000
+
+
+class LoginLimits:
+    """Limits wrong passwords in a minute: per address, per account, and in total.
+
+    Right passwords are never counted. The limits per account and in total don't apply to an
+    address from which that account was signed in before, so that somebody who guesses elsewhere
+    doesn't lock its owner out. Nobody is refused for longer than a minute after the last wrong
+    password.
+    """
+
+    def __init__(self) -> None:
+        self._limiter = MovingWindowRateLimiter(MemoryStorage())
+        self._per_address = RateLimitItemPerMinute(WRONG_PER_ADDRESS)
+        self._per_account = RateLimitItemPerMinute(WRONG_PER_ACCOUNT)
+        self._in_total = RateLimitItemPerMinute(WRONG_IN_TOTAL)
+        self._known: OrderedDict[tuple[str, str], None] = OrderedDict()
+
+    def seconds_to_wait(self, account: str, address: str) -> int:
+        """Returns in how many seconds another password is looked at; 0 for now."""
+        waits = [
+            self._limiter.get_window_stats(item, *keys).reset_time - time.time()
+            for item, keys in self._limits_of(account, address)
+            if not self._limiter.test(item, *keys)
+        ]
+        return max(1, math.ceil(max(waits))) if waits else 0
+
+    def count_wrong(self, account: str, address: str) -> None:
+        """Counts a wrong password."""
+        for item, keys in self._limits_of(account, address):
+            self._limiter.hit(item, *keys)
+
+    def remember(self, account: str, address: str) -> None:
+        """Remembers that an account was signed in from an address."""
+        key = _counter(account), _network(address)
+        self._known[key] = None
+        self._known.move_to_end(key)
+        if len(self._known) > _ADDRESSES_KEPT:
+            self._known.popitem(last=False)
+
+    def _limits_of(self, account: str, address: str) -> list[tuple[RateLimitItem, list[str]]]:
+        counter, network = _counter(account), _network(address)
+        own: list[tuple[RateLimitItem, list[str]]] = [(self._per_address, ["address", network])]
+        if (counter, network) in self._known:
+            return own
+        return [*own, (self._per_account, ["account", counter]), (self._in_total, ["total"])]
+
+
+class Passwords:
+    """Names and passwords, compared in constant time.
+
+    Gradio's `auth` is given `fits`: it would take the coroutine of an object with an asynchronous
+    `__call__` for a yes.
+
+    Args:
+        logins: Names and their passwords.
+        limits: How many passwords may be wrong.
+    """
+
+    def __init__(
+        self, logins: Iterable[tuple[str, str]], limits: LoginLimits | None = None
+    ) -> None:
+        self._logins = [(_digest(name), _digest(password)) for name, password in logins]
+        self._limits = limits or LoginLimits()
+
+    async def fits(self, name: str, password: str) -> bool:
+        """Returns whether a password is that of a name; a wrong one takes a second.
+
+        Raises:
+            HTTPException: 429, since too many passwords were wrong; this one isn't looked at.
+        """
+        address = client_address.get()
+        if seconds := self._limits.seconds_to_wait(name, address):
+            raise HTTPException(
+                429,
+                "Too many wrong passwords. Expected: at most "
+                f"{WRONG_PER_ADDRESS} in a minute. What to do: wait {seconds} seconds, then try "
+                "again.",
+                headers={"Retry-After": str(seconds)},
+            )
+        given = _digest(name), _digest(password)
+        found = [
+            hmac.compare_digest(one[0], given[0]) & hmac.compare_digest(one[1], given[1])
+            for one in self._logins
+        ]
+        # Up to here nothing was awaited: of many requests at once each sees the ones before it.
+        if any(found):
+            self._limits.remember(name, address)
+            return True
+        self._limits.count_wrong(name, address)
+        await asyncio.sleep(_WRONG_PASSWORD_SECONDS)
+        return False
+
+
+def _digest(text: str) -> bytes:
+    # All digests have the same length, so comparing tells nothing of the secret's.
+    return sha256(text.encode("utf-8", "surrogatepass")).digest()
+
+
+def _counter(account: str) -> str:
+    return str(int.from_bytes(_digest(account)[:8], "big") % _COUNTERS)
+
+
+def _network(address: str) -> str:
+    """Returns an address, or the /64 of an IPv6 address, all of which one user may have."""
+    try:
+        found = ipaddress.ip_address(address)
+    except ValueError:
+        return address
+    if isinstance(found, ipaddress.IPv6Address):
+        if found.ipv4_mapped:
+            return str(found.ipv4_mapped)
+        return str(ipaddress.ip_network((found.packed[:8] + bytes(8), 64)))
+    return str(found)

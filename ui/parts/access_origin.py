@@ -1,0 +1,227 @@
+"""Which website a request comes from, and what browsers are told about the app's own.
+
+Another port of the same host, a sibling subdomain and a page without an origin are other websites
+here, although a browser sends them the app's cookies.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from urllib.parse import urlsplit
+
+from starlette.datastructures import Headers
+
+from ui.parts.access import (
+    PAGE_PATH,
+    App,
+    Message,
+    Receive,
+    Scope,
+    Send,
+    answer,
+    close_websocket,
+    is_local,
+    name_of,
+    route_path,
+)
+
+# A proxy that asks in its own name makes the page's own requests look like another website's.
+_REFUSAL = (
+    b"This request comes from another website. Open the studio by its own address. A reverse proxy "
+    b"before it must pass the Host on (nginx: proxy_set_header Host $http_host; "
+    b"Apache: ProxyPreserveHost On)."
+)
+_OWN_SITES = ("same-origin", "none")
+# Gradio signs a user out when a browser merely opens this.
+_CHANGING_PATHS = ("/logout", "/logout/")
+_DEFAULT_PORTS = {"http": 80, "https": 443}
+_SELF = "'self'"
+# Gradio's page has inline scripts and styles, and makes functions from texts (the components'
+# `js_on_load`); nothing is fetched from anywhere else.
+_POLICY = "; ".join(
+    [
+        "default-src 'self'",
+        "script-src 'self' 'unsafe-inline' 'unsafe-eval' blob:",
+        "style-src 'self' 'unsafe-inline'",
+        "img-src 'self' data: blob:",
+        "font-src 'self' data:",
+        "connect-src 'self' data: blob:",
+        "worker-src 'self' blob:",
+        "object-src 'none'",
+        "base-uri 'self'",
+        "form-action 'self'",
+    ]
+)
+
+
+class OwnOriginOnly:
+    """ASGI middleware that answers 403 to requests of other websites, for every method.
+
+    A browser sends requests to 127.0.0.1, and the app's cookies with them, for any website that
+    asks it to. `Sec-Fetch-Site` and `Origin`, which no website can forge, say for which one. Only
+    a navigation to the page itself may come from elsewhere: a link. Programs send neither header.
+
+    Args:
+        app: The app to protect.
+        local_names_only: Whether the Host must be a name of this machine. A foreign DNS name that
+            points at 127.0.0.1 makes its website's requests look like the app's own, which must
+            not help where nobody has to sign in.
+        own_hosts: Names by which browsers know the app, besides the Host that a proxy passes on.
+        linked_paths: Paths besides the page that a navigation from elsewhere may open.
+        is_framed: Whether other websites may show the page in a frame.
+    """
+
+    def __init__(
+        self,
+        app: App,
+        *,
+        local_names_only: bool,
+        own_hosts: Iterable[str] = (),
+        linked_paths: Iterable[str] = (),
+        is_framed: bool = False,
+    ) -> None:
+        self._app = app
+        self._local_names_only = local_names_only
+        self._own_hosts = tuple(own_hosts)
+        self._linked_paths = frozenset({PAGE_PATH, *linked_paths})
+        self._navigations = ("", "document", *(["iframe", "fencedframe"] if is_framed else []))
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan" or self._is_own(scope):
+            await self._app(scope, receive, send)
+        elif scope["type"] == "websocket":
+            await close_websocket(send)
+        else:
+            await answer(send, 403, _REFUSAL)
+
+    def _is_own(self, scope: Scope) -> bool:
+        headers = Headers(scope=scope)
+        hosts = headers.getlist("host")
+        if len(hosts) > 1:
+            return False
+        host = hosts[0] if hosts else ""
+        if self._local_names_only and not is_local(name_of(host)):
+            return False
+        own = (host, *self._own_hosts)
+        origins, sites = headers.getlist("origin"), headers.getlist("sec-fetch-site")
+        if not all(_is_at(origin, own) for origin in origins):
+            return False
+        if sites:
+            return all(site in _OWN_SITES for site in sites) or self._is_link(scope, headers)
+        return bool(origins) or self._is_own_referrer(scope, headers, own)
+
+    def _is_link(self, scope: Scope, headers: Headers) -> bool:
+        return (
+            scope["type"] == "http"
+            and scope["method"] in ("GET", "HEAD")
+            and route_path(scope) in self._linked_paths
+            and headers.getlist("sec-fetch-mode") == ["navigate"]
+            and headers.get("sec-fetch-dest", "") in self._navigations
+        )
+
+    def _is_own_referrer(self, scope: Scope, headers: Headers, own: Sequence[str]) -> bool:
+        """Decides without Origin and Sec-Fetch-Site, which browsers leave out over plain HTTP."""
+        if route_path(scope) in self._linked_paths:
+            return True
+        if referrer := headers.get("referer"):
+            return _is_at(referrer, own)
+        is_browser = headers.get("user-agent", "").startswith("Mozilla/")
+        return not (is_browser and route_path(scope) in _CHANGING_PATHS)
+
+
+class ForwardedHeaders:
+    """ASGI middleware that takes from a reverse proxy's headers what can do no harm.
+
+    `X-Forwarded-Proto` tells that the browser came by HTTPS. `X-Forwarded-Host`, from which Gradio
+    makes the addresses in its page and in answers that it keeps for everybody, is dropped unless
+    it is a name of the app.
+
+    Args:
+        app: The app behind it.
+        own_hosts: Names by which browsers know the app, besides the Host that a proxy passes on.
+    """
+
+    def __init__(self, app: App, *, own_hosts: Iterable[str] = ()) -> None:
+        self._app = app
+        self._own_hosts = {host.encode() for host in own_hosts}
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http":
+            given = dict(scope["headers"])
+            if given.get(b"x-forwarded-proto", b"").split(b",")[0].strip() == b"https":
+                scope["scheme"] = "https"
+            own = {given.get(b"host", b""), *self._own_hosts}
+            scope["headers"] = [
+                (name, value)
+                for name, value in scope["headers"]
+                if name not in (b"x-forwarded-host", b"x-gradio-server") or value in own
+            ]
+        await self._app(scope, receive, send)
+
+
+class ResponseHeaders:
+    """ASGI middleware that decides what browsers are told: policy, framing, CORS and cookies.
+
+    No other website may read an answer: Gradio's `Access-Control-*` headers, which name whatever
+    Origin asks, are removed. Cookies are `HttpOnly` and `SameSite=Lax`, and `Secure` over HTTPS. In
+    the frame of another website only `SameSite=None` cookies are sent; there `OwnOriginOnly` alone
+    keeps other websites out.
+
+    Args:
+        app: The app behind it.
+        framed_by: Other websites that may show the page in a frame.
+    """
+
+    def __init__(self, app: App, *, framed_by: Sequence[str] = ()) -> None:
+        self._app = app
+        self._is_framed = bool(framed_by)
+        policy = f"{_POLICY}; frame-ancestors {' '.join([_SELF, *framed_by])}"
+        self._headers = [
+            (b"content-security-policy", policy.encode()),
+            (b"x-content-type-options", b"nosniff"),
+            (b"referrer-policy", b"same-origin"),
+            (b"cross-origin-resource-policy", b"same-origin"),
+            (b"permissions-policy", b"camera=(), geolocation=(), microphone=()"),
+            *([] if framed_by else [(b"x-frame-options", b"SAMEORIGIN")]),
+        ]
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async def wrapper(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                is_secure = scope.get("scheme") == "https"
+                kept = [
+                    (name, self._cookie(value, is_secure) if name == b"set-cookie" else value)
+                    for name, value in ((n.lower(), v) for n, v in message.get("headers", []))
+                    if not name.startswith(b"access-control-")
+                ]
+                given = {name for name, _ in kept}
+                added = [(name, value) for name, value in self._headers if name not in given]
+                message = {**message, "headers": [*kept, *added]}
+            await send(message)
+
+        await self._app(scope, receive, wrapper if scope["type"] == "http" else send)
+
+    def _cookie(self, cookie: bytes, is_secure: bool) -> bytes:
+        pair, *attributes = (part.strip() for part in cookie.split(b";"))
+        ours = (b"samesite", b"secure", b"httponly")
+        kept = [one for one in attributes if one.split(b"=")[0].strip().lower() not in ours]
+        kept.append(b"HttpOnly")
+        if self._is_framed:
+            kept += [b"SameSite=None", b"Secure"]
+        else:
+            kept += [b"SameSite=Lax", *([b"Secure"] if is_secure else [])]
+        return b"; ".join([pair, *kept])
+
+
+def _is_at(address: str, hosts: Iterable[str]) -> bool:
+    """Returns whether an origin or URL is at one of these hosts."""
+    try:
+        parts = urlsplit(address)
+        port = parts.port or _DEFAULT_PORTS[parts.scheme]
+        own = [urlsplit(f"//{host}") for host in hosts if host]
+        return any(
+            (one.hostname, one.port or _DEFAULT_PORTS[parts.scheme]) == (parts.hostname, port)
+            for one in own
+        )
+    except (ValueError, KeyError):
+        return False
