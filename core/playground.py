@@ -360,7 +360,10 @@ def answer_request(
         yield {"id": number, "result": result}
     except StudioError as error:
         yield {"id": number, "error": _describe(error)}
-    except Exception as error:  # noqa: BLE001 -- one bad request must not end the process
+    except (GeneratorExit, KeyboardInterrupt, SystemExit):
+        raise
+    except BaseException as error:  # noqa: BLE001 -- one bad request must not end the process
+        # Not only an Exception: a panic of a library in Rust derives from BaseException.
         traceback.print_exc()
         unexpected = RunError(
             "The playground failed unexpectedly",
