@@ -309,7 +309,9 @@ class PlaygroundServer(socketserver.ThreadingMixIn, socketserver.UnixStreamServe
         try:
             with closing(answer_request(line, self.methods)) as answers:
                 for answer in answers:
-                    yield json.dumps(answer, ensure_ascii=False).encode() + b"\n"
+                    # A foreign file's content, as an error quotes it, may hold lone surrogates.
+                    text = json.dumps(answer, ensure_ascii=False)
+                    yield text.encode("utf-8", "replace") + b"\n"
         finally:
             with self._activity:
                 self._open_requests -= 1
