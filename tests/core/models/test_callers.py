@@ -224,12 +224,13 @@ def test_callers_answer_alike_whatever_the_format_and_dtype(models: Models) -> N
 
 
 @pytest.mark.long
-@pytest.mark.slow(300)
+@pytest.mark.slow(20)
+@pytest.mark.parametrize("form", FORMATS)
 @pytest.mark.parametrize("family", FAMILIES)
 def test_all_callers_answer_alike_whatever_the_format_and_dtype(
-    models: Models, family: str
+    models: Models, family: str, form: str
 ) -> None:
-    compare(models, [case for case in ALL if case[1] == family])
+    compare(models, [case for case in ALL if case[1:3] == (family, form)])
 
 
 @pytest.mark.parametrize(("form", "dtype"), COMBINATIONS)
