@@ -309,7 +309,9 @@ class PlaygroundServer(socketserver.ThreadingMixIn, socketserver.UnixStreamServe
         try:
             with closing(answer_request(line, self.methods)) as answers:
                 for answer in answers:
-                    yield json.dumps(answer, ensure_ascii=False).encode() + b"\n"
+                    # A foreign file's content, as an error quotes it, may hold lone surrogates.
+                    text = json.dumps(answer, ensure_ascii=False)
+                    yield text.encode("utf-8", "replace") + b"\n"
         finally:
             with self._activity:
                 self._open_requests -= 1
@@ -360,7 +362,10 @@ def answer_request(
         yield {"id": number, "result": result}
     except StudioError as error:
         yield {"id": number, "error": _describe(error)}
-    except Exception as error:  # noqa: BLE001 -- one bad request must not end the process
+    except (GeneratorExit, KeyboardInterrupt, SystemExit):
+        raise
+    except BaseException as error:  # noqa: BLE001 -- one bad request must not end the process
+        # Not only an Exception: a panic of a library in Rust derives from BaseException.
         traceback.print_exc()
         unexpected = RunError(
             "The playground failed unexpectedly",

@@ -33,6 +33,7 @@ class Architecture:
         attention_probs_dropout_prob: Dropout on attention weights, 0 to 1.
         layer_norm_eps: Added to the variance in layer norms.
         initializer_range: Standard deviation of the first weights.
+        variant: The `model_type` in config.json where it is not the family's, as "xlm-roberta".
     """
 
     kind: ClassVar[str] = "encoder"  # encoder, decoder, or encoder-decoder
@@ -53,6 +54,7 @@ class Architecture:
     attention_probs_dropout_prob: float = 0.1
     layer_norm_eps: float = 1e-5
     initializer_range: float = 0.02
+    variant: str = ""
 
     @property
     def max_seq_length(self) -> int:

@@ -5,19 +5,43 @@ No engine is needed, and no file is touched here.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
 from core.errors import ConfigError
+from core.foreign_files import shown
 from core.models.architecture import (
     ARCHITECTURES,
     Architecture,
     BartArchitecture,
     ModernBertArchitecture,
+    T5Architecture,
 )
 
 Values = dict[str, Any]
+
+# The largest numbers that are read, by our names; those that a training config takes, too.
+_MOST = {
+    "vocab_size": 1 << 24,
+    "hidden_size": 1 << 16,
+    "num_hidden_layers": 1 << 10,
+    "num_decoder_layers": 1 << 10,
+    "num_attention_heads": 1 << 10,
+    "intermediate_size": 1 << 20,
+    "max_position_embeddings": 1 << 20,
+    "type_vocab_size": 1 << 10,
+    "d_kv": 1 << 16,
+    "pad_token_id": (1 << 24) - 1,
+    "decoder_start_token_id": (1 << 24) - 1,
+    "hidden_dropout_prob": 1,
+    "attention_probs_dropout_prob": 1,
+    "layer_norm_eps": 1,
+}
+_MOST_OF_A_KIND = {int: 1 << 24, float: 10**9}
+# A graph keeps a table of rotary positions, 64 MiB for each half; 262,144 positions of width 64.
+_MOST_ROTARY_VALUES = 1 << 24
 
 
 @dataclass(frozen=True)
@@ -33,6 +57,21 @@ class Field:
     default: int | float
     name: str = ""
     copies: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Variant:
+    """A `model_type` that is another one's architecture under its own name.
+
+    Attributes:
+        family: The `model_type` of that architecture.
+        class_name: Of the model in transformers.
+        defaults: Values that its config class takes where the file has none, if they differ.
+    """
+
+    family: str
+    class_name: str
+    defaults: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -67,6 +106,13 @@ class ConfigFormat:
 
 def class_name(architecture: Architecture) -> str:
     """Returns what transformers calls the model's class."""
+    if architecture.variant:
+        return _VARIANTS[architecture.variant].class_name
+    return family_class_name(architecture)
+
+
+def family_class_name(architecture: Architecture) -> str:
+    """Returns the class of a model's family, as it is called here and in transformers."""
     return _FORMATS[architecture.model_type].class_name
 
 
@@ -80,8 +126,8 @@ def config_values(architecture: Architecture) -> Values:
     }
     activation = {form.activation[0]: architecture.hidden_act} if form.activation else {}
     return {
-        "architectures": [form.class_name],
-        "model_type": architecture.model_type,
+        "architectures": [class_name(architecture)],
+        "model_type": architecture.variant or architecture.model_type,
         **numbers,
         **activation,
         "bos_token_id": architecture.bos_token_id,
@@ -106,10 +152,12 @@ def parse_config(values: Any, source: str) -> Architecture:
     Raises:
         ConfigError: It describes a model that can't be built here.
     """
-    family = values.get("model_type") if isinstance(values, dict) else type(values).__name__
-    if not isinstance(values, dict) or not isinstance(family, str) or family not in _FORMATS:
-        raise _unsupported(source, "model_type", " or ".join(_FORMATS), family)
+    kind = _model_type(values, source)
+    variant = _VARIANTS.get(kind)
+    family = variant.family if variant else kind
     form = _FORMATS[family]
+    if variant:
+        values = {**variant.defaults, **values}
     named = {name: values[alias] for alias, name in form.aliases.items() if alias in values}
     values = form.plain({**named, **values}, source)
     _check_arithmetic(values, form, source)
@@ -117,12 +165,56 @@ def parse_config(values: Any, source: str) -> Architecture:
         ours: _read_number(values, ours, field, source) for ours, field in form.fields.items()
     }
     ids: Values = {
-        "bos_token_id": _optional_id(values, "bos_token_id", form.bos),
-        "eos_token_id": _optional_id(values, "eos_token_id", form.eos),
+        "bos_token_id": _optional_id(values, "bos_token_id", form.bos, source),
+        "eos_token_id": _optional_id(values, "eos_token_id", form.eos, source),
     }
     if form.activation:
         ids["hidden_act"] = values.get(form.activation[0], form.activation[2])
-    return ARCHITECTURES[family](**numbers, **ids)
+    found = ARCHITECTURES[family](**numbers, **ids)
+    _check_together(found, form, source)
+    return replace(found, variant=kind) if variant else found
+
+
+def _model_type(values: Any, source: str) -> str:
+    """Returns the `model_type`; of a file from before there was one, by the model's class."""
+    known = [*_FORMATS, *_VARIANTS]
+    if not isinstance(values, dict):
+        raise _unsupported(source, "model_type", " or ".join(known), values)
+    found = values.get("model_type")
+    if found is None and isinstance(classes := values.get("architectures"), list):
+        by_class = {one.class_name: name for name, one in (_FORMATS | _VARIANTS).items()}
+        found = next((by_class[one] for one in map(str, classes) if one in by_class), None)
+    if not isinstance(found, str) or found not in known:
+        raise _unsupported(source, "model_type", " or ".join(known), found)
+    return found
+
+
+def _check_together(found: Architecture, form: ConfigFormat, source: str) -> None:
+    """Refuses numbers that contradict each other, as transformers does."""
+
+    def called(ours: str) -> str:
+        return form.fields[ours].name or ours
+
+    heads, width = found.num_attention_heads, found.hidden_size
+    multiple = 2 if found.model_type == "modernbert" else 1
+    if not isinstance(found, T5Architecture) and width % (heads * multiple):
+        even = ", into heads of an even width" if multiple == 2 else ""
+        wanted = f"a number that divides {called('hidden_size')} {width}{even}"
+        raise _unsupported(source, called("num_attention_heads"), wanted, heads)
+    for name in ("pad_token_id", "decoder_start_token_id"):
+        token = getattr(found, name, 0)
+        if token >= found.vocab_size:
+            raise _unsupported(source, name, f"below vocab_size {found.vocab_size}", token)
+    if found.max_seq_length < 1:
+        name, least = "max_position_embeddings", found.first_position + 1
+        wanted = f"at least {least}, as positions are counted from the padding token's id"
+        raise _unsupported(source, name, wanted, found.max_position_embeddings)
+    if found.model_type == "modernbert":
+        most = _MOST_ROTARY_VALUES // found.head_size
+        if found.max_position_embeddings > most:
+            wanted = f"at most {most} with heads of width {found.head_size}"
+            name = "max_position_embeddings"
+            raise _unsupported(source, name, wanted, found.max_position_embeddings)
 
 
 def _check_arithmetic(values: Values, form: ConfigFormat, source: str) -> None:
@@ -138,39 +230,45 @@ def _check_arithmetic(values: Values, form: ConfigFormat, source: str) -> None:
 def _read_number(values: Values, ours: str, field: Field, source: str) -> Any:
     name = field.name or ours
     kind = type(field.default)
-    number = _checked(values.get(name, field.default), name, kind, source)
+    number = _checked(values.get(name, field.default), name, kind, source, ours)
     for copy in field.copies:
         if kind is int and values.get(copy, number) != number:
             raise _unsupported(source, copy, f"{number}, as {name}", values[copy])
     return number
 
 
-def _checked(value: Any, name: str, kind: type, source: str) -> Any:
+def _checked(value: Any, name: str, kind: type, source: str, ours: str) -> Any:
     """Returns a number of the right kind: sizes at least 1, ids and shares at least 0."""
     number = isinstance(value, (int, float) if kind is float else int)
-    least = 0 if kind is float or name.endswith("_id") else 1
-    if not number or isinstance(value, bool) or value < least:
-        wanted = f"a {'number' if kind is float else 'whole number'} of at least {least}"
-        raise _unsupported(source, name, wanted, value)
-    return kind(value)
+    least = 0 if (kind is float and "theta" not in ours) or name.endswith("_id") else 1
+    most = _MOST.get(ours, _MOST_OF_A_KIND[kind])
+    # A comparison with NaN is false.
+    if number and not isinstance(value, bool) and least <= value <= most and math.isfinite(value):
+        return kind(value)
+    wanted = f"a {'number' if kind is float else 'whole number'} of at least {least}"
+    raise _unsupported(source, name, f"{wanted} and at most {most:,}", value)
 
 
-def _optional_id(values: Values, name: str, default: int | None) -> int | None:
-    return _first_id(values.get(name, default))
+def _optional_id(values: Values, name: str, default: int | None, source: str) -> int | None:
+    found = _first_id(values.get(name, default))
+    if found is not None and found > _MOST["pad_token_id"]:
+        raise _unsupported(source, name, f"at most {_MOST['pad_token_id']:,}", found)
+    return found
 
 
 def _first_id(value: Any) -> int | None:
-    """Returns a token's id; of several that do the same, the first."""
+    """Returns a token's id; of several that do the same, the first. A negative one means none."""
     first = value[0] if isinstance(value, list) and value else value
-    return first if isinstance(first, int) else None
+    is_id = isinstance(first, int) and not isinstance(first, bool) and first >= 0
+    return first if is_id else None
 
 
 def _unsupported(source: str, name: str, wanted: str, found: Any) -> ConfigError:
     return ConfigError(
         f"{source} describes a model that can't be built here",
         expected=f"{name}: {wanted}",
-        received=repr(found),
-        fix="take another config, or set the dimensions one by one",
+        received=shown(found),
+        fix="use another model or config, or correct the value in the file",
         field="model_config_path",
     )
 
@@ -450,3 +548,9 @@ _FORMATS = {
         plain=_plain_bart,
     ),
 }  # fmt: skip
+
+# Source: transformers, models/xlm_roberta and models/camembert: "RobertaForMaskedLM" but for names.
+_VARIANTS = {
+    "xlm-roberta": Variant("roberta", "XLMRobertaForMaskedLM", {"vocab_size": 30_522}),
+    "camembert": Variant("roberta", "CamembertForMaskedLM", {"vocab_size": 30_522}),
+}

@@ -1,21 +1,24 @@
 """Weights as TensorFlow's and Flax's classes of transformers 4 saved them, by PyTorch's names.
 
 `tf_model.h5` is HDF5, `flax_model.msgpack` is MessagePack, each in one file or in several with an
-index; neither framework is needed, and nothing
-in a file is ever run.
+index. Neither framework is needed. HDF5 is read by `hdf5_reader.py` in a process of its own,
+MessagePack by the msgpack library with limits; nothing in a file is ever run.
 
 Source: transformers 4.57, modeling_tf_pytorch_utils.py (convert_tf_weight_name_to_pt_weight_name)
-    and modeling_flax_pytorch_utils.py (load_flax_weights_in_pytorch_model); flax, serialization.py;
-    https://github.com/msgpack/msgpack/blob/master/spec.md.
+    and modeling_flax_pytorch_utils.py (load_flax_weights_in_pytorch_model); flax, serialization.py.
 """
 
 from __future__ import annotations
 
 import json
+import math
+import mmap
+import os
 import re
-import struct
-from collections.abc import Iterator
-from itertools import count, takewhile
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -23,111 +26,227 @@ import numpy as np
 from numpy.typing import NDArray
 
 from core.errors import CheckpointError
+from core.foreign_files import is_plain_name, open_regular, read_json, shown
+from core.models.tensors import Tensor, unreadable
 
 TENSORFLOW_FILE = "tf_model.h5"
 FLAX_FILE = "flax_model.msgpack"
-# What names the files of a large checkpoint, such as tf_model-00001-of-00003.h5.
+# Names the files of a large checkpoint, such as tf_model-00001-of-00003.h5.
 _INDEX = ".index.json"
+_MOST_INDEX_BYTES = 64 << 20
+_WHOLE_FILE = "a whole file as transformers 4 wrote it"
 
-Tensors = dict[str, NDArray]
-
-# What the last part of a name becomes: of kernels, tables and norms.
+# Last parts of names that PyTorch calls weight: of kernels, embeddings and norms.
 _WEIGHTS = ("kernel", "embeddings", "embedding", "gamma", "scale")
+
+_READER = Path(__file__).with_name("hdf5_reader.py")
+# Python, NumPy and the HDF5 library take a tenth of it.
+_READER_BYTES = 1 << 30
+_READER_SECONDS = 60
+_SLOWEST_BYTES_PER_SECOND = 10 << 20
+_LONGEST_LISTING_BYTES = 64 << 20
+
+_FLAX_ARRAY, _FLAX_SCALAR = 1, 3
+_CHUNKED = "__msgpack_chunked_array__"
+# Of a tree: entries of one map, entries of all, levels.
+_WIDEST_MAP = 10_000
+_MOST_ENTRIES = 1_000_000
+_DEEPEST_TREE = 64
+_MOST_DIMENSIONS = 32
+_LONGEST_TEXT = 4096
 
 
 def find_foreign(folder: Path) -> Path | None:
     """Returns the file of a folder that Flax or TensorFlow wrote, or its index, or None."""
     names = [name + end for name in (FLAX_FILE, TENSORFLOW_FILE) for end in ("", _INDEX)]
-    return next((folder / name for name in names if (folder / name).is_file()), None)
+    return next((folder / name for name in names if os.path.lexists(folder / name)), None)
 
 
-def read_foreign(path: Path) -> Tensors:
+def read_foreign(path: Path) -> dict[str, NDArray[Any]]:
     """Reads a `tf_model.h5` or a `flax_model.msgpack`, or all files of such an index.
 
     Returns:
-        Arrays by PyTorch's names, turned as PyTorch has them.
+        Arrays by PyTorch's names, transposed as PyTorch has them, in float32.
 
     Raises:
         CheckpointError: A file is missing, damaged or something else.
     """
-    if path.name.endswith(_INDEX):
-        return {
-            name: value
-            for part in indexed_files(path)
-            for name, value in read_foreign(part).items()
-        }
-    try:
-        if path.suffix == Path(TENSORFLOW_FILE).suffix:
-            return dict(_read_tensorflow(path))
-        return dict(_read_flax(path))
-    except (
-        OSError,
-        ValueError,
-        KeyError,
-        TypeError,
-        IndexError,
-        struct.error,
-        RecursionError,
-    ) as error:
-        raise CheckpointError(
-            f"The weights {path} can't be read",
-            expected="a whole file as transformers 4 wrote it",
-            received=str(error) or type(error).__name__,
-            fix="copy or download the file again",
-        ) from error
+    with ExitStack() as stack:
+        return {tensor.name: tensor.read() for tensor in open_foreign(path, stack)}
+
+
+def open_foreign(path: Path, stack: ExitStack) -> list[Tensor]:
+    """Lists the tensors of a `tf_model.h5` or a `flax_model.msgpack`, or of such an index's files.
+
+    Args:
+        path: The file or the index.
+        stack: Closes the files; values can be read until then.
+
+    Raises:
+        CheckpointError: A file is missing, damaged or something else.
+    """
+    is_index = path.name.endswith(_INDEX)
+    open_one = open_flax if FLAX_FILE.split(".")[1] in path.name else open_tensorflow
+    files = indexed_files(path) if is_index else [path]
+    return [tensor for file in files for tensor in open_one(file, stack)]
 
 
 def indexed_files(index: Path) -> list[Path]:
     """Returns the files of a checkpoint that is in several, as its index names them.
 
     Raises:
-        CheckpointError: The index is damaged, or a file isn't beside it.
+        CheckpointError: The index is damaged, names something else than files beside it, or one of
+            them is missing.
     """
-    try:
-        names = sorted(set(json.loads(index.read_text("utf-8"))["weight_map"].values()))
-        paths = [Path(name) for name in names]
-    except (ValueError, KeyError, AttributeError, TypeError) as error:
+    values = read_json(index, _MOST_INDEX_BYTES)
+    places = values.get("weight_map") if isinstance(values, dict) else None
+    if not isinstance(places, dict) or not places:
         raise CheckpointError(
             f"The index {index} can't be read",
             expected='{"weight_map": {tensor: file, ...}}',
-            received=str(error),
+            received=shown(values),
             fix="copy or download the file again",
-        ) from error
-    outside = [str(path) for path in paths if path.name != str(path)]
-    missing = [str(path) for path in paths if not (index.parent / path).is_file()]
-    if outside or missing:
+        )
+    if outside := [name for name in places.values() if not is_plain_name(name)]:
+        raise CheckpointError(
+            f"The index {index} names something that is not a file beside it",
+            expected="names of files, without folders",
+            received=shown(outside[0]),
+            fix="get the model from a source that you trust",
+        )
+    names = sorted(set(places.values()))
+    if missing := [name for name in names if not os.path.lexists(index.parent / name)]:
         raise CheckpointError(
             f"The checkpoint {index.parent} isn't whole",
             expected="the files that its index names, beside it",
-            received="no " + ", ".join(outside or missing),
+            received="no " + ", ".join(missing[:8]),
             fix="copy or download the missing files",
         )
-    return [index.parent / path for path in paths]
+    return [index.parent / name for name in names]
 
 
-def _read_tensorflow(path: Path) -> Iterator[tuple[str, NDArray]]:
-    import h5py
+def open_tensorflow(path: Path, stack: ExitStack) -> list[Tensor]:
+    """Lists the tensors of an HDF5 file.
 
-    with h5py.File(path, "r") as file:
-        for layer in _names(file.attrs, "layer_names"):
-            group = file[layer]
-            if isinstance(group, h5py.Dataset):
-                # One of several files: weights lie in it by themselves, most without their root.
-                name = layer if "model." in layer else f"/{layer}"
-                yield _to_pytorch(_tensorflow_parts(name), np.asarray(group))
+    Raises:
+        CheckpointError: It is damaged, refers to other files, or something else is wrong with it.
+    """
+    reader = stack.enter_context(_Hdf5Reader(path))
+    return [
+        _in_pytorch(
+            path, _tensorflow_parts(name), shape, dtype, reader.loader(number, shape, dtype)
+        )
+        for number, (name, shape, dtype) in enumerate(reader.tensors)
+    ]
+
+
+class _Hdf5Reader:
+    """A process that reads one HDF5 file; see `hdf5_reader.py`."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        descriptor, size = open_regular(path)
+        seconds = _READER_SECONDS + size // _SLOWEST_BYTES_PER_SECOND
+        limits = [str(_READER_BYTES + 4 * size), str(seconds)]
+        try:
+            self._process = subprocess.Popen(
+                [sys.executable, "-P", str(_READER), str(descriptor), *limits],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+                pass_fds=(descriptor,),
+                cwd="/",
+                env=_reader_environment(),
+            )
+        finally:
+            os.close(descriptor)
+
+    def __enter__(self) -> _Hdf5Reader:
+        try:
+            self.tensors = self._list()
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._process.kill()
+        self._process.wait()
+        for pipe in (self._process.stdin, self._process.stdout):
+            assert pipe is not None
+            try:
+                pipe.close()
+            except BrokenPipeError:
                 continue
-            for name in _names(group.attrs, "weight_names"):
-                yield _to_pytorch(_tensorflow_parts(name), np.asarray(group[name]))
+
+    def loader(self, number: int, shape: tuple[int, ...], dtype: str) -> Callable[[], NDArray[Any]]:
+        """Returns the function that reads one tensor."""
+        return lambda: self._read(number, shape, dtype)
+
+    def _list(self) -> list[tuple[str, tuple[int, ...], str]]:
+        found = self._answer()
+        return [(name, tuple(shape), dtype) for name, shape, dtype in found["tensors"]]
+
+    def _read(self, number: int, shape: tuple[int, ...], dtype: str) -> NDArray[Any]:
+        assert self._process.stdin is not None and self._process.stdout is not None
+        try:
+            self._process.stdin.write(b"%d\n" % number)
+            self._process.stdin.flush()
+        except BrokenPipeError:
+            raise self._crashed() from None
+        values = np.empty(shape, np.dtype(dtype).newbyteorder("<"))
+        if self._answer()["bytes"] != values.nbytes:
+            raise unreadable(self._path, "a tensor of another size than it said", _WHOLE_FILE)
+        remaining = memoryview(values.reshape(-1).view(np.uint8).data)
+        while len(remaining):
+            count = self._process.stdout.readinto(remaining)  # type: ignore[attr-defined]
+            if not count:
+                raise self._crashed()
+            remaining = remaining[count:]
+        return values
+
+    def _answer(self) -> dict[str, Any]:
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline(_LONGEST_LISTING_BYTES)
+        if not line.endswith(b"\n"):
+            raise self._crashed()
+        answer: dict[str, Any] = json.loads(line)
+        if "damaged" in answer:
+            raise unreadable(self._path, answer["damaged"], _WHOLE_FILE)
+        if "refused" in answer:
+            raise CheckpointError(
+                f"The weights {self._path} can't be read",
+                expected="plain arrays of numbers within this file",
+                received=answer["refused"],
+                fix="ask whoever made the file for safetensors; nothing outside it was read",
+            )
+        return answer
+
+    def _crashed(self) -> CheckpointError:
+        self._process.kill()
+        code = self._process.wait()
+        return unreadable(
+            self._path,
+            f"content that ended the process that read it (exit code {code}): it takes too much "
+            "memory or time, or crashes the HDF5 library",
+            _WHOLE_FILE,
+        )
 
 
-def _names(attributes: Any, key: str) -> list[str]:
-    """Returns a list of names, which HDF5 holds in pieces where it is long: `key0`, `key1` ..."""
-    if key in attributes:
-        return [_text(name) for name in attributes[key]]
-    pieces = takewhile(attributes.__contains__, (f"{key}{number}" for number in count()))
-    found = [_text(name) for piece in pieces for name in attributes[piece]]
-    if not found:
-        raise KeyError(key)
+def _reader_environment() -> dict[str, str]:
+    """Returns an environment in which h5py can be imported, and that holds nothing else."""
+    paths = [path for path in sys.path if path and os.path.isdir(path)]
+    found = {
+        "PYTHONPATH": os.pathsep.join(paths),
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "OPENBLAS_NUM_THREADS": "1",
+        "OMP_NUM_THREADS": "1",
+        # Filters are code; none is loaded.
+        "HDF5_PLUGIN_PRELOAD": "::",
+        "HDF5_USE_FILE_LOCKING": "BEST_EFFORT",
+    }
+    if libraries := os.environ.get("LD_LIBRARY_PATH"):
+        found["LD_LIBRARY_PATH"] = libraries
     return found
 
 
@@ -138,35 +257,128 @@ def _tensorflow_parts(name: str) -> list[str]:
     return [part for part in parts if part] or [root]
 
 
-def _read_flax(path: Path) -> Iterator[tuple[str, NDArray]]:
-    tree, end = _unpack(memoryview(path.read_bytes()), 0)
-    if end != path.stat().st_size or not isinstance(tree, dict):
+def open_flax(path: Path, stack: ExitStack) -> list[Tensor]:
+    """Lists the tensors of a MessagePack file, which is kept in memory until `stack` is closed.
+
+    Raises:
+        CheckpointError: It is damaged, or something else.
+    """
+    import msgpack
+
+    descriptor, size = open_regular(path)
+    try:
+        if not size:
+            raise ValueError("it is empty")
+        with mmap.mmap(descriptor, size, access=mmap.ACCESS_READ) as data:
+            tree = _unpack_tree(data, size)
+        return list(_flax_tensors(path, tree))
+    except (ValueError, TypeError, KeyError, OverflowError, msgpack.UnpackException) as error:
+        received = str(error) or type(error).__name__
+        raise unreadable(path, received, _WHOLE_FILE) from error
+    finally:
+        os.close(descriptor)
+
+
+def _unpack_tree(data: Any, size: int) -> dict[str, Any]:
+    import msgpack
+
+    entries = 0
+
+    def checked(pairs: list[tuple[Any, Any]]) -> dict[Any, Any]:
+        nonlocal entries
+        entries += len(pairs) + 1
+        found = dict(pairs)
+        if entries > _MOST_ENTRIES:
+            raise ValueError(f"it has more than {_MOST_ENTRIES} entries")
+        if len(found) < len(pairs):
+            raise ValueError("it has a name twice")
+        return found
+
+    tree = msgpack.unpackb(
+        data,
+        object_pairs_hook=checked,
+        ext_hook=_unpack_extension,
+        strict_map_key=True,
+        max_str_len=_LONGEST_TEXT,
+        max_bin_len=_LONGEST_TEXT,
+        max_array_len=0,  # Flax writes lists as maps.
+        max_map_len=_WIDEST_MAP,
+        max_ext_len=size,
+    )
+    if not isinstance(tree, dict):
         raise ValueError("it isn't one tree of arrays")
+    return tree
+
+
+def _unpack_extension(kind: int, content: bytes) -> NDArray[Any]:
+    """Returns an array, which Flax packs as its shape, dtype and bytes."""
+    import msgpack
+
+    if kind not in (_FLAX_ARRAY, _FLAX_SCALAR):
+        raise ValueError(f"it holds a value of the unknown kind {kind}")
+    found = msgpack.unpackb(
+        content,
+        max_str_len=_LONGEST_TEXT,
+        max_bin_len=len(content),
+        max_array_len=_MOST_DIMENSIONS,
+        max_map_len=0,
+        max_ext_len=0,
+    )
+    shape, dtype, values = found
+    kept = np.frombuffer(values, _dtype(dtype))
+    return kept.reshape(_checked_shape(shape, kept.size))
+
+
+def _checked_shape(shape: Any, size: int) -> tuple[int, ...]:
+    """Returns a shape of whole numbers that holds so many values."""
+    if not all(isinstance(length, int) and 0 <= length < 1 << 48 for length in shape):
+        raise ValueError(f"it holds an array of shape {shown(shape)}")
+    if math.prod(shape) != size:
+        raise ValueError(f"it holds {size} values in an array of shape {shown(shape)}")
+    return tuple(shape)
+
+
+def _flax_tensors(path: Path, tree: dict[str, Any]) -> Iterator[Tensor]:
     for parts, value in _leaves(tree, []):
-        yield _to_pytorch(parts, value)
+        yield _in_pytorch(path, parts, value.shape, value.dtype.name, lambda value=value: value)
 
 
-def _leaves(tree: dict[str, Any], parents: list[str]) -> Iterator[tuple[list[str], NDArray]]:
+def _leaves(tree: dict[str, Any], parents: list[str]) -> Iterator[tuple[list[str], NDArray[Any]]]:
+    if len(parents) > _DEEPEST_TREE:
+        raise ValueError(f"it is nested more than {_DEEPEST_TREE} deep")
     for name, value in tree.items():
-        if isinstance(value, dict) and "__msgpack_chunked_array__" in value:
-            yield [*parents, name], _join_chunks(value)
+        parts = [*parents, str(name)]
+        if isinstance(value, dict) and _CHUNKED in value:
+            yield parts, _join_chunks(value)
         elif isinstance(value, dict):
-            yield from _leaves(value, [*parents, name])
-        else:
-            yield [*parents, name], np.asarray(value)
+            yield from _leaves(value, parts)
+        elif isinstance(value, np.ndarray):
+            yield parts, value
+        elif isinstance(value, (int, float)):
+            yield parts, np.asarray(value)
 
 
-def _join_chunks(value: dict[str, Any]) -> NDArray:
+def _join_chunks(value: dict[str, Any]) -> NDArray[Any]:
     """Puts an array together that was too large for one piece."""
     pieces = [value["chunks"][str(index)] for index in range(len(value["chunks"]))]
     shape = [value["shape"][str(index)] for index in range(len(value["shape"]))]
-    return np.concatenate(pieces).reshape(shape)
+    joined = np.concatenate(pieces)
+    return joined.reshape(_checked_shape(shape, joined.size))
 
 
-def _to_pytorch(parts: list[str], value: NDArray) -> tuple[str, NDArray]:
+def _in_pytorch(
+    path: Path,
+    parts: list[str],
+    shape: tuple[int, ...],
+    dtype: str,
+    load: Callable[[], NDArray[Any]],
+) -> Tensor:
+    """Returns a tensor by PyTorch's name and in PyTorch's orientation."""
     last = parts[-1]
     name = ".".join([*parts[:-1], _last_name(last)])
-    return name, value.T if last == "kernel" and value.ndim == 2 else value
+    if last == "kernel" and len(shape) == 2:
+        return Tensor(name, shape[::-1], dtype, path, lambda: load().T)
+    return Tensor(name, shape, dtype, path, load)
 
 
 def _last_name(last: str) -> str:
@@ -175,94 +387,18 @@ def _last_name(last: str) -> str:
     return "bias" if last == "beta" else last
 
 
-def _text(name: str | bytes) -> str:
-    return name.decode("utf-8") if isinstance(name, bytes) else name
-
-
-# By first byte: whether it is a map, an array, text or bytes, and how its length is written.
-_COUNTED = {
-    0xC4: ("bytes", ">B"), 0xC5: ("bytes", ">H"), 0xC6: ("bytes", ">I"),
-    0xD9: ("text", ">B"), 0xDA: ("text", ">H"), 0xDB: ("text", ">I"),
-    0xDC: ("array", ">H"), 0xDD: ("array", ">I"),
-    0xDE: ("map", ">H"), 0xDF: ("map", ">I"),
-    0xC7: ("extension", ">B"), 0xC8: ("extension", ">H"), 0xC9: ("extension", ">I"),
-}  # fmt: skip
-_NUMBERS = {
-    0xCA: ">f", 0xCB: ">d", 0xCC: ">B", 0xCD: ">H", 0xCE: ">I", 0xCF: ">Q",
-    0xD0: ">b", 0xD1: ">h", 0xD2: ">i", 0xD3: ">q",
-}  # fmt: skip
-_CONSTANTS = {0xC0: None, 0xC2: False, 0xC3: True}
-_FLAX_ARRAY, _FLAX_SCALAR = 1, 3
-
-
-def _unpack(data: memoryview, place: int) -> tuple[Any, int]:
-    """Returns the value at a place, and where it ends."""
-    first = data[place]
-    place += 1
-    if first <= 0x7F or first >= 0xE0:
-        return first - 256 if first >= 0xE0 else first, place
-    if first in _CONSTANTS:
-        return _CONSTANTS[first], place
-    if first in _NUMBERS:
-        size = struct.calcsize(_NUMBERS[first])
-        return struct.unpack_from(_NUMBERS[first], data, place)[0], place + size
-    kind, length, place = _head(first, data, place)
-    if kind == "map":
-        return _unpack_map(data, place, length)
-    if kind == "array":
-        return _unpack_array(data, place, length)
-    if kind == "extension":
-        end = place + 1 + length
-        return _unpack_extension(data[place], _cut(data, place + 1, end)), end
-    content = _cut(data, place, place + length)
-    value = str(content, "utf-8") if kind == "text" else content
-    return value, place + length
-
-
-def _head(first: int, data: memoryview, place: int) -> tuple[str, int, int]:
-    """Returns what a value with a length is, its length, and where its content begins."""
-    for kind, base, mask in (("map", 0x80, 0x0F), ("array", 0x90, 0x0F), ("text", 0xA0, 0x1F)):
-        if first & ~mask == base:
-            return kind, first & mask, place
-    if 0xD4 <= first <= 0xD8:
-        return "extension", 1 << (first - 0xD4), place
-    kind, form = _COUNTED[first]
-    return kind, struct.unpack_from(form, data, place)[0], place + struct.calcsize(form)
-
-
-def _unpack_map(data: memoryview, place: int, length: int) -> tuple[dict[str, Any], int]:
-    found = {}
-    for _ in range(length):
-        key, place = _unpack(data, place)
-        found[key], place = _unpack(data, place)
-    return found, place
-
-
-def _unpack_array(data: memoryview, place: int, length: int) -> tuple[list[Any], int]:
-    found = []
-    for _ in range(length):
-        value, place = _unpack(data, place)
-        found.append(value)
-    return found, place
-
-
-def _unpack_extension(kind: int, content: memoryview) -> Any:
-    """Returns an array, which Flax packs as its shape, dtype and bytes."""
-    if kind not in (_FLAX_ARRAY, _FLAX_SCALAR):
-        raise ValueError(f"it holds a value of the unknown kind {kind}")
-    (shape, dtype, values), _ = _unpack(content, 0)
-    return np.frombuffer(values, _dtype(_text(dtype))).reshape(shape)
-
-
-def _dtype(name: str) -> Any:
-    if name == "bfloat16":
+def _dtype(name: Any) -> Any:
+    text = name.decode("utf-8") if isinstance(name, bytes) else name
+    if text == "bfloat16":
         import ml_dtypes
 
         return ml_dtypes.bfloat16
-    return np.dtype(name)
+    if text not in _FLAX_DTYPES:
+        raise ValueError(f"it holds an array of dtype {shown(name)}")
+    return np.dtype(text)
 
 
-def _cut(data: memoryview, start: int, end: int) -> memoryview:
-    if end > len(data):
-        raise ValueError("it ends too early")
-    return data[start:end]
+_FLAX_DTYPES = {
+    *("bool", "float16", "float32", "float64"),
+    *(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)),
+}

@@ -18,7 +18,7 @@ from core.models.architecture import (
     EncoderDecoderArchitecture,
     T5Architecture,
 )
-from core.models.configs import class_name
+from core.models.configs import family_class_name
 from core.models.hf import read_architecture
 from core.models.names import ties
 
@@ -179,8 +179,23 @@ def size_of(architecture: Architecture) -> Size | None:
 
 
 def count_parameters(architecture: Architecture) -> int:
-    """Returns the number of trainable parameters, without building the model."""
-    return sum(math.prod(tie.shape) for tie in ties(architecture))
+    """Returns the number of trainable parameters, without building the model.
+
+    Layers beyond the second have equal sizes, so the time does not depend on their number.
+    """
+
+    def counted(layers: dict[str, int]) -> int:
+        return sum(math.prod(tie.shape) for tie in ties(replace(architecture, **layers)))
+
+    names = [
+        name for name in ("num_hidden_layers", "num_decoder_layers") if hasattr(architecture, name)
+    ]
+    few = {name: min(getattr(architecture, name), 2) for name in names}
+    total = counted(few)
+    for name in names:
+        if further := getattr(architecture, name) - few[name]:
+            total += further * (counted({**few, name: 3}) - counted(few))
+    return total
 
 
 def padding_id(family: str, pad_id: int | None, eos_id: int | None) -> int | None:
@@ -208,7 +223,7 @@ def create_model(
         A built `LanguageModel`; the family's own file says what it takes and returns.
     """
     family = import_module(f"core.models.{architecture.model_type}")
-    kind = getattr(family, class_name(architecture).replace("GPT2", "Gpt2"))
+    kind = getattr(family, family_class_name(architecture).replace("GPT2", "Gpt2"))
     return kind(architecture, seed=seed, dtype=dtype_policy, remat=remat)
 
 

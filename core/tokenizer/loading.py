@@ -19,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from core.errors import ConfigError, HubError, TokenizerError
+from core.foreign_files import read_regular
 from core.hub.pull import pull_tokenizer
 from core.tokenizer.roles import (
     CONFIG_FILE,
@@ -38,6 +39,8 @@ if TYPE_CHECKING:
 # The oldest models have no owner, as in bert-base-uncased.
 _HUB_ID = re.compile(r"\w[\w.-]*(/\w[\w.-]*)?(@\w[\w.-]*)?")
 _METASPACE = "▁"
+# The largest published ones take some 40 MB.
+_MOST_FILE_BYTES = 256 << 20
 
 
 class StudioTokenizer:
@@ -288,7 +291,7 @@ def _read_tokenizer_file(folder: Path) -> bytes:
             fix="name another folder; a tokenizer in an older format can be saved anew by "
             "AutoTokenizer.from_pretrained(...).save_pretrained(...)",
         )  # fmt: skip
-    return path.read_bytes()
+    return read_regular(path, _MOST_FILE_BYTES, error=TokenizerError)
 
 
 def _parse(data: bytes, folder: Path) -> Tokenizer:

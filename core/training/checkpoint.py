@@ -26,11 +26,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from safetensors import SafetensorError
-from safetensors.numpy import load_file, save_file
+from safetensors.numpy import save_file
 
 from core.config import fingerprint_of
 from core.errors import CheckpointError, StudioError
 from core.events import Reporter
+from core.models.tensors import read_safetensors
 from core.workspace import (
     MANIFEST_FILE,
     Manifest,
@@ -341,12 +342,12 @@ def read_arrays(folder: Path) -> dict[str, NDArray]:
     """
     path = folder / ARRAYS_FILE
     try:
-        return load_file(path)
-    except (OSError, SafetensorError) as error:
+        return read_safetensors(path)
+    except CheckpointError as error:
         raise CheckpointError(
             f"The training state {path} can't be read",
             expected="a whole safetensors file",
-            received=str(error),
+            received=error.received,
             fix="use another checkpoint",
         ) from error
 

@@ -552,11 +552,15 @@ class TrainingRun:
 
     def _build(self, found: Path | None) -> Any:
         """Returns the model with its first weights, and the optimizer built for it."""
+        weights = None
+        if self._inputs.checkpoint and not found:
+            # Before the model is built: its config may claim any dimensions.
+            weights = _read_weights(self._inputs, self._inputs.checkpoint)
         schedule = recipe.learning_rate_schedule(self._config, self._plan)
         config = recipe.with_planned_precision(self._config, self._plan)
         model, optimizer = build_for_training(config, self._inputs.architecture, schedule)
-        if self._inputs.checkpoint and not found:
-            hf.assign_weights(model, _read_weights(self._inputs, self._inputs.checkpoint))
+        if weights is not None:
+            hf.assign_weights(model, weights)
         elif not found:
             self._set_first_weights(model)
         return model, optimizer

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -14,10 +15,11 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import h5py
 import psutil
 import pytest
 
-from core.errors import ConfigError, RunError
+from core.errors import ConfigError, RunError, StudioError
 from core.playground import LOG_FILE, PlaygroundClient, answer_request
 from core.workspace import Workspace
 from tests.checkpoints import LENGTH, make_tokenizer, write_checkpoint, write_writer
@@ -343,3 +345,73 @@ def test_one_connection_serves_several_questions(client: PlaygroundClient) -> No
             answer = json.loads(file.readline())
             assert answer["id"] == number
             assert len(answer["result"]) == 5
+
+
+def _panicking_tokenizer(folder: Path) -> None:
+    """Gives a tokenizer a regular expression that the library gives up on with a panic."""
+    path = folder / "tokenizer.json"
+    values = json.loads(path.read_text())
+    pattern = {"Regex": "(x+x+)+y"}
+    split = {"type": "Split", "pattern": pattern, "behavior": "Isolated", "invert": False}
+    values["pre_tokenizer"] = {"type": "Sequence", "pretokenizers": [split]}
+    values["normalizer"] = None
+    path.write_text(json.dumps(values))
+
+
+def test_a_panic_of_a_library_is_an_answer(workspace: Workspace, tmp_path: Path) -> None:
+    """Such a panic is no `Exception` in Python."""
+    from tokenizers import Tokenizer
+
+    shutil.copy(workspace.folder("model") / "small" / "tokenizer.json", tmp_path)
+    _panicking_tokenizer(tmp_path)
+
+    def panic() -> None:
+        Tokenizer.from_file(str(tmp_path / "tokenizer.json")).encode("x" * 60)
+
+    (answer,) = answer_request(b'{"id": 7, "method": "panic"}', {"panic": panic})
+    assert answer["id"] == 7 and answer["error"]["kind"] == "RunError"
+    assert "PanicException" in answer["error"]["received"]
+
+
+@pytest.mark.slow(8)
+def test_the_process_survives_whatever_a_foreign_model_holds(
+    workspace: Workspace, client: PlaygroundClient
+) -> None:
+    """Each is refused with what is wrong, by one process, which then answers as before."""
+
+    def spoil(name: str, change: Callable[[Path], object]) -> str:
+        folder = workspace.folder("model") / name
+        shutil.copytree(workspace.folder("model") / "small", folder)
+        change(folder)
+        return name
+
+    def pipe(folder: Path) -> None:
+        (folder / "model.safetensors").unlink()
+        os.mkfifo(folder / "model.safetensors")
+
+    def pointer(folder: Path) -> None:
+        text = "version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 438012727\n"
+        (folder / "model.safetensors").write_text(text)
+
+    def hdf5(folder: Path) -> None:
+        (folder / "model.safetensors").unlink()
+        with h5py.File(folder / "tf_model.h5", "w") as file:
+            file.attrs["layer_names"] = ["loop"]
+            file["loop"] = h5py.SoftLink("/loop")
+
+    deep = "[" * 100_000
+    spoiled = {
+        spoil("panics", _panicking_tokenizer): ".",
+        spoil("pipe", pipe): "a named pipe",
+        spoil("pointer", pointer): "git-LFS pointer",
+        spoil("loop", hdf5): "soft link",
+        spoil("deep", lambda folder: (folder / "config.json").write_text(deep)): "nested",
+    }
+    before = poke(client)
+    for name, said in spoiled.items():
+        text = f"{'x' * 60} [MASK]"
+        with pytest.raises(StudioError, match=said):
+            client.fill_mask(name, text)
+        shutil.rmtree(workspace.folder("model") / name)
+    assert client.fill_mask("small", TEXT)
+    assert client.pid == before

@@ -1,0 +1,214 @@
+"""Reads the weights of one HDF5 file in a process of its own; a program, imported by nobody.
+
+The HDF5 library is written in C and has crashed on malformed files, and a file may refer to other
+files on the machine. So this process inherits no environment and no secrets, its memory and its
+CPU time are limited, and after the one file is open it cannot open another.
+
+    python hdf5_reader.py DESCRIPTOR MEMORY_BYTES CPU_SECONDS
+
+It writes one JSON line, `{"tensors": [[name, shape, dtype], ...]}` or `{"refused": text}` or
+`{"damaged": text}`. For each line with a number on its input it then writes a line with that
+tensor's size in bytes and its values, little-endian, or a line with an error like the ones above.
+"""
+
+from __future__ import annotations
+
+import encodings.ascii
+import encodings.utf_8  # noqa: F401 -- HDF5's two character sets
+import json
+import resource
+import sys
+from contextlib import suppress
+from itertools import count
+from typing import Any
+
+import h5py
+import numpy as np
+
+_MOST_TENSORS = 100_000
+_LONGEST_NAME = 1024
+_MOST_ATTRIBUTE_BYTES = 16 << 20
+_KNOWN_FILTERS = {
+    h5py.h5z.FILTER_DEFLATE,
+    h5py.h5z.FILTER_SHUFFLE,
+    h5py.h5z.FILTER_FLETCHER32,
+    h5py.h5z.FILTER_LZF,
+}
+_ROOM_FOR_A_CHUNK = 1 << 20
+
+
+class RefusedError(Exception):
+    """The file holds something that a file of weights has no use for."""
+
+
+def main() -> None:
+    """Answers until the input ends."""
+    descriptor, memory, seconds = map(int, sys.argv[1:])
+    warm_up()
+    limit(resource.RLIMIT_AS, memory)
+    limit(resource.RLIMIT_CPU, seconds)
+    limit(resource.RLIMIT_CORE, 0)
+    limit(resource.RLIMIT_FSIZE, 0)
+    try:
+        file = h5py.File(f"/dev/fd/{descriptor}", "r")
+        # From here on nothing else can be opened, whatever the file says.
+        limit(resource.RLIMIT_NOFILE, 0)
+        datasets = dict(find_datasets(file))
+        say({"tensors": [[name, *described(found)] for name, found in datasets.items()]})
+    except Exception as error:  # noqa: BLE001 -- whatever a malformed file raises is its answer
+        say(explained(error))
+        return
+    found = list(datasets.values())
+    for line in sys.stdin.buffer:
+        try:
+            values = np.empty(found[int(line)].shape, described(found[int(line)])[1])
+            found[int(line)].read_direct(values)
+        except Exception as error:  # noqa: BLE001 -- as above
+            say(explained(error))
+            return
+        say({"bytes": values.nbytes})
+        sys.stdout.buffer.write(values.reshape(-1).view(np.uint8).data)
+        sys.stdout.buffer.flush()
+
+
+def warm_up() -> None:
+    """Reads a file in memory, so that whatever is imported late is imported now."""
+    with h5py.File("warm-up", "w", driver="core", backing_store=False) as file:
+        file.attrs["fixed"] = [b"a"]
+        file.attrs["variable"] = ["ä"]
+        file.create_dataset(
+            "group/packed", data=np.zeros(8, "f4"), compression="gzip", shuffle=True
+        )
+        for key in file.attrs:
+            read_attribute(file, key)
+        values = follow(file, "group/packed")
+        check_dataset("packed", values)
+        values.read_direct(np.empty(8, "f4"))
+
+
+def limit(kind: int, most: int) -> None:
+    """Lowers a limit of this process for good."""
+    hard = resource.getrlimit(kind)[1]
+    most = most if hard == resource.RLIM_INFINITY else min(most, hard)
+    with suppress(OSError, ValueError):  # macOS does not limit memory.
+        resource.setrlimit(kind, (most, most))
+
+
+def say(values: dict[str, Any]) -> None:
+    """Writes a line of JSON."""
+    sys.stdout.buffer.write(json.dumps(values).encode() + b"\n")
+    sys.stdout.buffer.flush()
+
+
+def explained(error: Exception) -> dict[str, Any]:
+    """Returns an error as an answer."""
+    if isinstance(error, RefusedError):
+        return {"refused": str(error)[:500]}
+    return {"damaged": (str(error) or type(error).__name__)[:500]}
+
+
+def find_datasets(file: h5py.File) -> Any:
+    """Yields the weights by name, as Keras 2 saved them for transformers 4.
+
+    A layer is a group that lists its weights; in one of several files it is a weight itself.
+    """
+    seen: set[str] = set()
+    for layer in read_names(file, "layer_names"):
+        place = follow(file, layer)
+        if isinstance(place, h5py.Dataset):
+            # Most of these names lack their root.
+            found = [(layer if "model." in layer else f"/{layer}", place)]
+        else:
+            names = read_names(place, "weight_names")
+            found = [(name, follow(place, name)) for name in names]
+        for name, dataset in found:
+            if name in seen:
+                raise RefusedError(f"the weight {name} is listed twice")
+            if len(seen) >= _MOST_TENSORS:
+                raise RefusedError(f"it lists more than {_MOST_TENSORS} weights")
+            seen.add(name)
+            check_dataset(name, dataset)
+            yield name, dataset
+
+
+def read_names(place: Any, key: str) -> list[str]:
+    """Reads a list of names, which Keras splits into `key0`, `key1`, ... where it is long."""
+    if h5py.h5a.exists(place.id, key.encode()):
+        return read_attribute(place, key)
+    found: list[str] = []
+    for number in count():
+        if not h5py.h5a.exists(place.id, f"{key}{number}".encode()):
+            break
+        found += read_attribute(place, f"{key}{number}")
+    if not found:
+        raise KeyError(f"it has no {key}")
+    return found
+
+
+def read_attribute(place: Any, key: str) -> list[str]:
+    """Reads one list of names."""
+    attribute = h5py.h5a.open(place.id, key.encode())
+    if not isinstance(attribute.get_type(), h5py.h5t.TypeStringID):
+        if attribute.get_space().get_simple_extent_npoints() == 0:
+            return []  # Keras writes an empty list as numbers.
+        raise RefusedError(f"its {key} are not text")
+    if attribute.get_storage_size() > _MOST_ATTRIBUTE_BYTES:
+        raise RefusedError(f"its {key} take {attribute.get_storage_size()} bytes")
+    if attribute.get_space().get_simple_extent_npoints() > _MOST_TENSORS:
+        raise RefusedError(f"its {key} are more than {_MOST_TENSORS}")
+    names = np.atleast_1d(np.asarray(place.attrs[key], dtype=object)).ravel()
+    texts = [name.decode("utf-8") if isinstance(name, bytes) else str(name) for name in names]
+    if any(len(text) > _LONGEST_NAME for text in texts):
+        raise RefusedError(f"a name in its {key} is longer than {_LONGEST_NAME} characters")
+    return texts
+
+
+def follow(place: Any, path: str) -> Any:
+    """Returns what lies at a path, reached by hard links alone."""
+    here = place.id
+    for part in filter(None, path.split("/")):
+        if not isinstance(here, h5py.h5g.GroupID) or part == ".":
+            raise RefusedError(f"{path} does not lead to a weight")
+        kind = here.links.get_info(part.encode()).type
+        if kind != h5py.h5l.TYPE_HARD:
+            names = {h5py.h5l.TYPE_SOFT: "a soft link", h5py.h5l.TYPE_EXTERNAL: "an external link"}
+            raise RefusedError(f"{path} is {names.get(kind, 'a user-defined link')}")
+        here = h5py.h5o.open(here, part.encode())
+    if isinstance(here, h5py.h5d.DatasetID):
+        return h5py.Dataset(here)
+    if isinstance(here, h5py.h5g.GroupID):
+        return h5py.Group(here)
+    raise RefusedError(f"{path} is neither a group nor a dataset")
+
+
+def check_dataset(name: str, dataset: Any) -> None:
+    """Refuses a dataset that is not plain numbers stored in this file."""
+    if not isinstance(dataset, h5py.Dataset):
+        raise RefusedError(f"{name} is a group and not a dataset")
+    if dataset.id.get_type().get_class() not in (h5py.h5t.FLOAT, h5py.h5t.INTEGER):
+        raise RefusedError(f"{name} does not hold numbers, but {dataset.dtype}")
+    if dataset.shape is None:
+        raise RefusedError(f"{name} is empty")
+    settings = dataset.id.get_create_plist()
+    if settings.get_layout() == h5py.h5d.VIRTUAL:
+        raise RefusedError(f"{name} is a virtual dataset, stored in other files")
+    if settings.get_external_count():
+        raise RefusedError(f"{name} is stored in another file: {settings.get_external(0)[0]!r}")
+    filters = {settings.get_filter(number)[0] for number in range(settings.get_nfilters())}
+    if unknown := filters - _KNOWN_FILTERS:
+        raise RefusedError(f"{name} is packed by unknown filters: {sorted(unknown)}")
+    itemsize = dataset.dtype.itemsize
+    declared = itemsize * int(np.prod(dataset.shape, dtype=object))
+    if settings.get_layout() == h5py.h5d.CHUNKED:
+        chunk = itemsize * int(np.prod(settings.get_chunk(), dtype=object))
+        if chunk > 4 * declared + _ROOM_FOR_A_CHUNK:
+            raise RefusedError(f"{name} has {declared} bytes in chunks of {chunk}")
+
+
+def described(dataset: Any) -> tuple[list[int], str]:
+    """Returns a dataset's shape and the name of its dtype, without the byte order."""
+    return list(dataset.shape), dataset.dtype.name
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,281 @@
+"""The weights of a checkpoint folder, opened in the one way that all callers use.
+
+Files are found and opened first, and every tensor that the architecture needs is checked for its
+shape, its dtype and the size of the files, before any of them is read.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from core.errors import CheckpointError
+from core.foreign_files import check_regular
+from core.models.architecture import Architecture
+from core.models.configs import class_name
+from core.models.interop import find_foreign, indexed_files, open_foreign
+from core.models.names import Tie, ties
+from core.models.tensors import FLOAT_BYTES, Tensor, open_safetensors
+
+CONFIG_FILE = "config.json"
+WEIGHTS_FILE = "model.safetensors"
+INDEX_FILE = "model.safetensors.index.json"
+PICKLE_FILE = "pytorch_model.bin"
+
+# What transformers calls the part of a model that is beside its head: files of that part alone
+# don't name it, as in "wte.weight".
+_BODIES = ("bert.", "roberta.", "transformer.", "model.")
+# Modules that wrap a model, or a part of it, in PyTorch: DataParallel, compile, FSDP, checkpoints.
+_WRAPPERS = {"module", "_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module"}
+# A buffer of BART's that transformers wants to find; nothing was ever learned there.
+LOGITS_BIAS = "final_logits_bias"
+# Names of the language-model head that is tied to the embeddings, in files that hold it as well.
+_HEADS = (
+    *("lm_head.weight", "lm_head.decoder.weight"),
+    *("cls.predictions.decoder.weight", "decoder.weight"),
+)
+# HDF5 can declare arrays that take no room in the file. Compressed weights take nearly all of it.
+_MOST_BYTES_PER_FILE_BYTE = 16
+_ROOM_FOR_SMALL_FILES = 1 << 20
+
+
+class Weights:
+    """The tensors of a checkpoint folder, by name; a context manager.
+
+    Looks for safetensors, then for files of Flax, then for those of TensorFlow; each in one file or
+    in several with an index. Names lose the prefixes of modules that wrapped the model.
+
+    Args:
+        folder: The checkpoint.
+
+    Raises:
+        CheckpointError: On entering: a file is missing, damaged, a pickle or a git-LFS pointer.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._stack = ExitStack()
+        self._tensors: dict[str, Tensor] = {}
+        self._ambiguous: dict[str, str] = {}
+        self._file_bytes = 0
+
+    def __enter__(self) -> Weights:
+        try:
+            for tensor in self._open():
+                self._add(tensor)
+        except BaseException:
+            self._stack.close()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+    @property
+    def tensors(self) -> dict[str, Tensor]:
+        """The tensors by name, without the prefixes of wrappers."""
+        return self._tensors
+
+    def check(self, architecture: Architecture) -> None:
+        """Checks that the files hold a model of an architecture; reads no values.
+
+        Raises:
+            CheckpointError: A tensor is missing, of another shape or dtype, or declares more bytes
+                than the files can hold.
+        """
+        needed = [
+            self._find(name, tie, architecture) for tie in ties(architecture) for name in tie.names
+        ]
+        declared = sum(tensor.nbytes for tensor in needed)
+        most = _MOST_BYTES_PER_FILE_BYTE * self._file_bytes + _ROOM_FOR_SMALL_FILES
+        if declared > most:
+            raise CheckpointError(
+                f"The weights in {self._folder} declare more than their files can hold",
+                expected=f"at most {most:,} bytes of values in {self._file_bytes:,} bytes of files",
+                received=f"{declared:,} bytes",
+                fix="copy or download the files again, from a source that you trust",
+            )
+
+    def read(
+        self, architecture: Architecture, dtype: Any = np.float32
+    ) -> Iterator[tuple[Tie, list[NDArray[Any]]]]:
+        """Checks all tensors of an architecture, then reads them one after the other.
+
+        Args:
+            architecture: The weights' dimensions.
+            dtype: Of the arrays.
+
+        Yields:
+            Each weight's mapping, and its tensors as they are in the file.
+
+        Raises:
+            CheckpointError: See `check`; or the head is not tied to the embeddings, or a value is
+                where the model has no place for one.
+        """
+        self.check(architecture)
+        self._check_zeros(architecture)
+        if architecture.model_type != "t5":
+            self._check_heads(architecture)
+        for tie in ties(architecture):
+            parts = (self._find(name, tie, architecture) for name in tie.names)
+            yield tie, [_shaped(part.read(dtype), tie) for part in parts]
+
+    def _open(self) -> Iterator[Tensor]:
+        files, is_foreign = find_weight_files(self._folder)
+        self._file_bytes = sum(map(check_regular, files))
+        for path in files:
+            opener = open_foreign if is_foreign else open_safetensors
+            yield from opener(path, self._stack)
+
+    def _add(self, tensor: Tensor) -> None:
+        parts = tensor.name.split(".")
+        name = ".".join(part for part in parts if part not in _WRAPPERS)
+        if name in self._tensors:
+            self._ambiguous[name] = f"{self._tensors[name].name} and {tensor.name}"
+        self._tensors[name] = tensor
+
+    def _find(self, name: str, tie: Tie, architecture: Architecture) -> Tensor:
+        """Returns a tensor of the shape and dtype that the model needs."""
+        spellings = _spellings(name, tie.alias)
+        found = next((one for one in spellings if one in self._tensors), None)
+        if found is None:
+            raise CheckpointError(
+                f"The checkpoint {self._folder} has no tensor {name}",
+                expected=f"{name} of shape {tie.their_shape}",
+                received=f"{len(self._tensors)} tensors, among them "
+                + ", ".join(sorted(self._tensors)[:3])[:300],
+                fix=f"use a checkpoint of a {class_name(architecture)}",
+            )
+        if found in self._ambiguous:
+            raise CheckpointError(
+                f"The checkpoint {self._folder} holds {found} twice",
+                expected="each tensor once",
+                received=self._ambiguous[found][:300],
+                fix="save one of the two models by itself",
+            )
+        tensor = self._tensors[found]
+        # TensorFlow's GPT-2 has biases of shape (1, H).
+        if tensor.shape not in (tie.their_shape, (1, *tie.their_shape)):
+            raise CheckpointError(
+                f"The tensor {found} in {self._folder} has another shape than config.json says",
+                expected=f"shape {tie.their_shape}",
+                received=f"shape {tensor.shape}",
+                fix="use the config.json that was written with these weights",
+            )
+        if tensor.dtype not in FLOAT_BYTES:
+            raise CheckpointError(
+                f"The tensor {found} in {self._folder} has a dtype that is not read here",
+                expected=" or ".join(FLOAT_BYTES),
+                received=tensor.dtype,
+                fix="save the model in one of these dtypes, not quantised",
+            )
+        return tensor
+
+    def _check_zeros(self, architecture: Architecture) -> None:
+        """Refuses a bias of the logits, which the model has no place for."""
+        tensor = self._tensors.get(LOGITS_BIAS)
+        if tensor is None:
+            return
+        if math.prod(tensor.shape) != architecture.vocab_size or np.any(tensor.read()):
+            raise CheckpointError(
+                f"The tensor {LOGITS_BIAS} in {self._folder} has no place in the model",
+                expected="zeros, as in every published BART",
+                received=f"other numbers, or another shape than (1, {architecture.vocab_size})",
+                fix="use a checkpoint without it",
+            )
+
+    def _check_heads(self, architecture: Architecture) -> None:
+        """Refuses a head that was learned apart from the embeddings that it is tied to."""
+        words = next(ties(architecture))
+        for head in _HEADS:
+            if head not in self._tensors:
+                continue
+            table = self._find(words.names[0], words, architecture)
+            own = self._tensors[head]
+            if table is own:
+                continue
+            if table.shape != own.shape or not np.array_equal(table.read(), own.read()):
+                raise CheckpointError(
+                    f"The head {head} in {self._folder} is not tied to the words",
+                    expected=f"the numbers of {words.names[0]}",
+                    received="others",
+                    fix=f"use a checkpoint of a {class_name(architecture)} whose head is tied",
+                )
+
+
+def find_weight_files(folder: Path) -> tuple[list[Path], bool]:
+    """Finds the files that hold the weights of a folder; opens none but an index.
+
+    Returns:
+        The files, and whether they are foreign ones, of Flax or TensorFlow.
+
+    Raises:
+        CheckpointError: There are none, or none that are read here.
+    """
+    if os.path.lexists(folder / WEIGHTS_FILE):
+        return [folder / WEIGHTS_FILE], False
+    if os.path.lexists(folder / INDEX_FILE):
+        return indexed_files(folder / INDEX_FILE), False
+    if foreign := find_foreign(folder):
+        return (indexed_files(foreign) if foreign.suffix == ".json" else [foreign]), True
+    if os.path.lexists(folder / PICKLE_FILE) or any(folder.glob("pytorch_model-*.bin")):
+        raise CheckpointError(
+            f"The weights in {folder} are a pickle, and pickles are never loaded here",
+            expected=WEIGHTS_FILE,
+            received="pytorch_model.bin, which may run any code when it is opened",
+            fix="where you trust it: load it with transformers and call "
+            "model.save_pretrained(folder, safe_serialization=True), which writes safetensors",
+        )
+    raise no_checkpoint(folder)
+
+
+def check_weight_files(folder: Path) -> None:
+    """Refuses a folder whose weights are missing, or of a kind that isn't read; reads no values.
+
+    Raises:
+        CheckpointError: With what is missing.
+    """
+    for path in find_weight_files(folder)[0]:
+        check_regular(path)
+
+
+def no_checkpoint(folder: Path) -> CheckpointError:
+    """Returns the error of a folder without a model."""
+    return CheckpointError(
+        f"There is no checkpoint in {folder}",
+        expected=f"{CONFIG_FILE} and {WEIGHTS_FILE}",
+        received=_listing(folder),
+        fix="name a model in the workspace or a folder that one was saved to",
+    )
+
+
+def _listing(folder: Path) -> str:
+    if not folder.is_dir():
+        return "no such folder"
+    names = sorted(path.name for path in folder.iterdir())
+    return ", ".join(names[:8]) if names else "an empty folder"
+
+
+def _shaped(values: NDArray[Any], tie: Tie) -> NDArray[Any]:
+    return values.reshape(tie.their_shape)
+
+
+def _spellings(name: str, alias: str) -> Iterator[str]:
+    """Yields what a tensor may be called, as published files differ."""
+    for one in (name, alias) if alias else (name,):
+        yield one
+        for body in _BODIES:
+            if one.startswith(body):
+                yield one.removeprefix(body)
+    for norm in ("LayerNorm.", "layer_norm."):  # As TensorFlow's first BERTs have it.
+        if norm in name:
+            yield name.replace(f"{norm}weight", f"{norm}gamma").replace(
+                f"{norm}bias", f"{norm}beta"
+            )
