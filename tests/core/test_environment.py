@@ -17,7 +17,8 @@ from core.workspace import Workspace
 SECRETS = {
     "AWS_SECRET_ACCESS_KEY": "x1", "AWS_SESSION_TOKEN": "x2", "HF_TOKEN": "x3",
     "GOOGLE_APPLICATION_CREDENTIALS": "/x4.json", "OAUTH_CLIENT_SECRET": "x5",
-    "STUDIO_AUTH": "a:x6", "SSH_AUTH_SOCK": "/x7", "STUDIO_DATABASE_URL": "sqlite:///x8", "OAUTH_CLIENT_ID": "x9",
+    "STUDIO_AUTH": "a:x6", "SSH_AUTH_SOCK": "/x7",
+    "STUDIO_DATABASE_URL": "sqlite:///x8", "OAUTH_CLIENT_ID": "x9",
     "A_VARIABLE_THAT_NOBODY_KNOWS": "y1", "JAX_SECRET_OF_SOMEBODY": "y2", "LC_TOKEN": "y3",
     "HTTPS_PROXY": "http://me:y4@proxy.example", "PYTHON_KEYRING_PASSWORD": "y5",
 }  # fmt: skip
