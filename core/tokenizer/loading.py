@@ -55,6 +55,7 @@ class StudioTokenizer:
         backend: The `tokenizers.Tokenizer`, without truncation and padding.
         fingerprint: 16 hex digits of the SHA-256 of `tokenizer.json`.
         roles: Which special token is for what.
+        undecided: Parts for which several special tokens have a usual name, and their names.
         vocab_size: The highest id, and one.
 
     Raises:
@@ -75,8 +76,9 @@ class StudioTokenizer:
         }
         vocabulary = self.backend.get_vocab(with_added_tokens=True)
         self.vocab_size = max(vocabulary.values(), default=-1) + 1
-        self.roles: Roles = read_roles(folder, vocabulary)
         self._ids = vocabulary
+        self.roles: Roles
+        self.roles, self.undecided = read_roles(folder, vocabulary, self._special, self._used_as)
 
     def __repr__(self) -> str:
         return f"StudioTokenizer({self.reference!r}, vocab_size={self.vocab_size})"
@@ -242,6 +244,18 @@ class StudioTokenizer:
             single=f"{start} $A".strip(), pair=f"{start} $A $B".strip(), special_tokens=tokens
         )
         path.write_text(backend.to_str(pretty=True), "utf-8")
+
+    def _used_as(self, role: str) -> list[str]:
+        """Returns the tokens that the model or the post-processor uses for a part."""
+        if role == "unk":
+            return [str(self._specification["model"].get("unk_token"))]
+        if role not in ("cls", "sep"):
+            return []
+        try:
+            ids = self.frame.before if role == "cls" else self.frame.after
+        except TokenizerError:
+            return []
+        return [str(self.backend.id_to_token(number)) for number in ids]
 
     def _id_of(self, token: str | None) -> int | None:
         return None if token is None else self._ids.get(token)
