@@ -32,6 +32,8 @@ _DEEPEST = 32
 # WordPiece compares each part of a word with the vocabulary: the time for a word grows with the
 # third power of its length. Published tokenizers have 100 or 200.
 _LONGEST_WORDPIECE_WORD = 1000
+# A model that writes repeats its longest token. Published ones have at most some hundred bytes.
+_LONGEST_TOKEN = 1 << 14
 # Ids may have gaps; arrays with a place for each id are as long as the highest id.
 _MOST_UNUSED_IDS = 1 << 20
 _LONGEST_CHECKED_OBJECT = 64
@@ -141,7 +143,7 @@ def _steps(part: Any, depth: int = 0) -> Iterator[tuple[Any, int]]:
 
 def _excesses(specification: dict[str, Any]) -> Iterator[tuple[str, str]]:
     """Yields what is expected and what is there instead, for all that is too much."""
-    yield from _excessive_ids(specification)
+    yield from _excessive_tokens(specification)
     longest = specification["model"].get("max_input_chars_per_word")
     if isinstance(longest, int) and longest > _LONGEST_WORDPIECE_WORD:
         yield (
@@ -167,18 +169,21 @@ def _excesses(specification: dict[str, Any]) -> Iterator[tuple[str, str]]:
         )
 
 
-def _excessive_ids(specification: dict[str, Any]) -> Iterator[tuple[str, str]]:
+def _excessive_tokens(specification: dict[str, Any]) -> Iterator[tuple[str, str]]:
     vocabulary = specification["model"].get("vocab")
-    ids = [token["id"] for token in specification.get("added_tokens") or []]
-    size = len(ids)
+    added = specification.get("added_tokens") or []
+    ids = [token["id"] for token in added]
+    texts = [token["content"] for token in added]
     if isinstance(vocabulary, dict):
-        numbers = [number for number in vocabulary.values() if isinstance(number, int)]
-        ids.append(max(numbers, default=0))
-        size += len(vocabulary)
+        ids += [number for number in vocabulary.values() if isinstance(number, int)]
+        texts += vocabulary
     elif isinstance(vocabulary, list):
-        size += len(vocabulary)
-    if (highest := max(ids, default=0)) > size + _MOST_UNUSED_IDS:
-        yield f"ids up to about {size:,}, the number of tokens", f"the id {highest:,}"
+        texts += [entry[0] for entry in vocabulary if isinstance(entry, list) and entry]
+    if (highest := max(ids, default=0)) > len(texts) + _MOST_UNUSED_IDS:
+        yield f"ids up to about {len(texts):,}, the number of tokens", f"the id {highest:,}"
+    longest = max((len(text) for text in texts if isinstance(text, str)), default=0)
+    if longest > _LONGEST_TOKEN:
+        yield f"tokens of at most {_LONGEST_TOKEN:,} characters", f"one of {longest:,}"
 
 
 def _growth(part: Any) -> float:
