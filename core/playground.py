@@ -36,6 +36,7 @@ from typing import Any
 
 import core.errors
 from core.cores import thread_settings
+from core.environment import for_anonymous_users, for_models
 from core.errors import ConfigError, RunError, StudioError
 from core.inference import (
     Dtype,
@@ -46,7 +47,7 @@ from core.inference import (
     prepare,
     stay_on_cpu,
 )
-from core.redaction import for_other_processes, for_strangers, hide_secrets_in_output
+from core.redaction import hide_secrets_in_output
 from core.runs.process import ProcessIdentity
 from core.workspace import Workspace, expand_path
 
@@ -241,7 +242,7 @@ class PlaygroundClient:
                 stdout=log,
                 stderr=log,
                 start_new_session=True,
-                env=_environment(for_strangers if self._only else for_other_processes),
+                env=_environment(for_anonymous_users if self._only else for_models),
             )
         self._process, self._socket_path = process, path
         self._wait_until_it_listens(process, path)

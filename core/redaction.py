@@ -1,7 +1,15 @@
-"""Secrets that stay where they are: nothing written or shown holds a token or a password.
+"""Keeps tokens and passwords out of logs, events and error messages.
 
-Tokens come from the environment or the Hub's own login. Whatever goes to a log, an event, or a
-person passes through `redact` at that edge.
+There are two rules, for two kinds of readers:
+
+- `redact` serves the owner: logs, events, reports and error messages. It compares text with the
+  secrets of this process's environment, and hides what has the form of a secret.
+- `redact_forms` serves anonymous users. It hides only what has the form of a secret, such as a Hub
+  token or a password in an address. It never compares text with a real secret: an answer that
+  changed when it did would confirm a guess.
+
+`redact` takes the text that a user has sent (`sent`). A secret that stands in it is shown back to
+that user as it was sent, for the same reason.
 """
 
 from __future__ import annotations
@@ -9,56 +17,72 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from functools import lru_cache
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import quote, quote_plus, unquote, unquote_plus, urlsplit
 
 HIDDEN = "[hidden]"
 AUTH_VARIABLE = "STUDIO_AUTH"
-# What only the app itself needs: it goes to no other process.
-_FOR_THE_APP_ALONE = (AUTH_VARIABLE, "OAUTH_CLIENT_SECRET")
-_TOKENS = ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN", "HUGGINGFACE_HUB_TOKEN", "OAUTH_CLIENT_SECRET")
-_ADDRESSES = ("STUDIO_DATABASE_URL",)
-_TOKEN = re.compile(r"\bhf_(?:(?:oauth|app|jwt)_)?[A-Za-z0-9]{16,}")
-# Shorter ones would be found in plain words.
+DATABASE_URL_VARIABLE = "STUDIO_DATABASE_URL"
+
+_TOKEN_VARIABLES = ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN", "HUGGINGFACE_HUB_TOKEN")
+_SECRET_NAME = re.compile(
+    r"(?:^|_)(?:TOKEN|KEY|ACCESS_KEY_ID|SECRET|PASS|PASSWD|PASSPHRASE|PAT|CREDENTIALS?)S?$"
+    r"|(?:PASSWORD|SECRET|APIKEY)S?$|_SAS$|CONNECTION_STRING$",
+    re.IGNORECASE,
+)
+# What has the form of a secret, whoever's it is.
+_TOKEN = re.compile(
+    r"\bhf_(?:(?:oauth|app|jwt)_)?[A-Za-z0-9]{16,}"
+    r"|\bgh[pousr]_[A-Za-z0-9]{36,}|\bgithub_pat_\w{36,}"
+    r"|\b(?:AKIA|ASIA)[A-Z0-9]{16}\b|\bya29\.[\w-]{20,}"
+)
+_USERINFO = re.compile(r"(?<=://)([^\s:/@?#]*):([^\s/@]+)@")
+_PASSWORD_PARAMETER = re.compile(
+    r"((?:\b|[?&;_])(?:password|passwd|pwd|sslpassword|passphrase|secret|access_token|api_?key)=)"
+    r"[^\s&;'\"<>]+",
+    re.IGNORECASE,
+)
+_PARAMETER = re.compile(r"[?&;]([^=&;?]+)=([^&;]*)")
+# Shorter secrets would be found in plain words.
 _SHORTEST_SECRET = 4
-# Of a database, as "studio": shorter ones are looked for in addresses alone.
+# A shorter secret of an unknown variable may be a plain word, such as "none" or "default".
+_SHORTEST_UNKNOWN_SECRET = 8
+# A database's password, such as "studio". Shorter ones are looked for in addresses alone.
 _SHORTEST_PASSWORD = 8
 
 
-def redact(text: str) -> str:
-    """Returns a text without the Hub's tokens and without the secrets of this environment."""
-    for secret in _secrets():
-        text = text.replace(secret, HIDDEN)
-    for password in _passwords_of_addresses():
-        text = text.replace(f":{password}@", f":{HIDDEN}@")
-    return _TOKEN.sub(HIDDEN, text) if "hf_" in text else text
+def redact(text: str, sent: Iterable[str] = ()) -> str:
+    """Hides the secrets of this environment, and what has the form of a secret.
+
+    Args:
+        text: Text for the owner, or for a user who has signed in.
+        sent: What the user who will read it has sent. Secrets that stand in it are not hidden.
+    """
+    return _redactor()(text, tuple(sent))
+
+
+def redact_forms(text: str) -> str:
+    """Hides what has the form of a secret, without comparing the text with real secrets."""
+    text = _TOKEN.sub(HIDDEN, text)
+    if "://" in text:
+        text = _USERINFO.sub(rf"\1:{HIDDEN}@", text)
+    return _PASSWORD_PARAMETER.sub(rf"\1{HIDDEN}", text) if "=" in text else text
 
 
 def redact_values(value: Any) -> Any:
-    """Returns plain values, as of JSON, with the texts among them redacted.
+    """Redacts the strings of plain values, as of JSON.
 
     What is neither a number nor a list or dictionary becomes text. Numbers stay as they are: a
     short password could be found in one.
     """
-    if value is None or isinstance(value, (bool, int, float)):
-        return value
-    if isinstance(value, Mapping):
-        return {redact(str(name)): redact_values(one) for name, one in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [redact_values(one) for one in value]
-    return redact(str(value))
+    return _redacted(value, _redactor())
 
 
-def for_other_processes(environment: Mapping[str, str]) -> dict[str, str]:
-    """Returns an environment without what only the app needs."""
-    return {name: value for name, value in environment.items() if name not in _FOR_THE_APP_ALONE}
-
-
-def for_strangers(environment: Mapping[str, str]) -> dict[str, str]:
-    """Returns an environment without any secret, for a process that answers to anybody."""
-    kept = for_other_processes(environment)
-    return {name: value for name, value in kept.items() if name not in (*_TOKENS, *_ADDRESSES)}
+def has_password(value: str) -> bool:
+    """Whether a value holds what has the form of a secret, such as a password in an address."""
+    return redact_forms(value) != value
 
 
 def parse_logins(text: str) -> list[tuple[str, str]]:
@@ -104,26 +128,132 @@ def hide_secrets_in_output() -> None:
     sys.stdout, sys.stderr = RedactingStream(sys.stdout), RedactingStream(sys.stderr)
 
 
-def _passwords_of_addresses() -> list[str]:
-    """Returns the passwords in addresses; all of an address that can't be read."""
-    addresses = [os.environ.get(name, "") for name in _ADDRESSES]
-    return list(filter(None, map(_password_in, addresses)))
+def _redacted(value: Any, redactor: _Redactor) -> Any:
+    if value is None or isinstance(value, (bool, int, float)):
+        return value
+    if isinstance(value, Mapping):
+        return {redactor(str(name)): _redacted(one, redactor) for name, one in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_redacted(one, redactor) for one in value]
+    return redactor(str(value))
 
 
-def _secrets() -> list[str]:
-    """Returns what is secret in this environment, the longest first."""
-    found = [os.environ.get(name, "") for name in _TOKENS]
-    found += [one for one in _passwords_of_addresses() if len(one) >= _SHORTEST_PASSWORD]
+class _Redactor:
+    """Hides the secrets of an environment.
+
+    Args:
+        hidden: What is hidden, and what stands in its place.
+    """
+
+    def __init__(self, hidden: Mapping[str, str]) -> None:
+        # The longest first: a short secret may be a part of a long one.
+        self._hidden = sorted(hidden.items(), key=lambda pair: len(pair[0]), reverse=True)
+
+    def __call__(self, text: str, sent: tuple[str, ...] = ()) -> str:
+        for part, hidden in self._hidden:
+            if part in text and not any(part in one for one in sent):
+                text = text.replace(part, hidden)
+        return redact_forms(text)
+
+
+def _redactor() -> _Redactor:
+    return _redactor_of(tuple(os.environ.items()))
+
+
+@lru_cache(maxsize=4)
+def _redactor_of(environment: tuple[tuple[str, str], ...]) -> _Redactor:
+    secrets: set[str] = set()
+    in_addresses: dict[str, str] = {}
+    for name, value in environment:
+        if name == AUTH_VARIABLE:
+            secrets |= set(_passwords_of_logins(value))
+        elif name in _TOKEN_VARIABLES:
+            secrets |= _spellings(value, _SHORTEST_SECRET)
+        elif _SECRET_NAME.search(name):
+            shortest = _SHORTEST_SECRET if "PASS" in name.upper() else _SHORTEST_UNKNOWN_SECRET
+            secrets |= _spellings(value, shortest)
+        is_database = name == DATABASE_URL_VARIABLE
+        if is_database or ("://" in value and "@" in value):
+            for password in _passwords_in(value, is_database=is_database):
+                secrets |= _spellings(password, _SHORTEST_PASSWORD)
+                in_addresses |= _in_contexts(password, _hosts_in(value))
+    return _Redactor({**in_addresses, **dict.fromkeys(secrets, HIDDEN)})
+
+
+def _passwords_of_logins(text: str) -> list[str]:
     try:
-        found += [password for _, password in parse_logins(os.environ.get(AUTH_VARIABLE, ""))]
+        found = [password for _, password in parse_logins(text)]
     except ValueError:
-        found.append(os.environ[AUTH_VARIABLE])
-    return sorted({one for one in found if len(one) >= _SHORTEST_SECRET}, key=len, reverse=True)
+        found = [text]
+    return [one for one in found if len(one) >= _SHORTEST_SECRET]
 
 
-def _password_in(address: str) -> str:
-    """Returns an address's password; all of an address that can't be read."""
+def _spellings(secret: str, shortest: int) -> set[str]:
+    """Returns a secret as it stands, percent-encoded, decoded, and as Python writes it."""
+    decoded = {secret, unquote(secret), unquote_plus(secret)}
+    written = {one for text in decoded for one in (quote(text, safe=""), quote_plus(text))}
+    escaped = {repr(text)[1:-1] for text in decoded}
+    return {one for one in decoded | written | escaped if len(one.strip()) >= shortest}
+
+
+def _passwords_in(address: str, *, is_database: bool) -> set[str]:
+    """Returns what may be the password of an address, as several programs read it.
+
+    A password may hold `@`, `:`, `/`, `#` or `%` that nobody has encoded. So what stands between
+    the first colon and any `@`, the last one too, counts as one. An address of a database that
+    can't be read is a secret as a whole.
+    """
+    found = {value for name, value in _PARAMETER.findall(address) if _is_secret(name)}
+    _, colon, after = address.partition("://")[2].partition(":")
+    if colon:
+        found |= {after[: at.start()] for at in re.finditer("@", after)}
     try:
-        return urlsplit(address).password or ""
+        found.add(urlsplit(address).password or "")
     except ValueError:
-        return address
+        found.add(address)
+    if is_database:
+        found |= _passwords_for_sqlalchemy(address)
+    return {one for one in found if one}
+
+
+def _hosts_in(address: str) -> set[str]:
+    """Returns what may be the host of an address: what follows an `@`."""
+    return set(re.findall(r"@([^@:/?#]+)", address))
+
+
+def _passwords_for_sqlalchemy(address: str) -> set[str]:
+    from sqlalchemy.engine import make_url
+    from sqlalchemy.exc import ArgumentError
+
+    try:
+        url = make_url(address)
+    except (ArgumentError, ValueError):
+        return {address}
+    values = [value for name, value in url.query.items() if _is_secret(name)]
+    texts = [text for value in values for text in ([value] if isinstance(value, str) else value)]
+    return {str(url.password or ""), *texts}
+
+
+def _is_secret(parameter: str) -> bool:
+    return bool(_SECRET_NAME.search(parameter)) or "pass" in parameter or "pwd" in parameter
+
+
+def _in_contexts(password: str, hosts: Iterable[str]) -> dict[str, str]:
+    """Returns in which contexts a password of an address is hidden, however short it is.
+
+    A program that takes another `@`, `:` or `/` for the end of a password takes the rest of it for
+    a host or a port, and names that. So the two parts on either side of such a character are
+    hidden in quotation marks, and the second one before the host.
+    """
+    found: dict[str, str] = {}
+    for whole in _spellings(password, 1):
+        found[f":{whole}@"] = f":{HIDDEN}@"
+        found |= {f"{name}={whole}": f"{name}={HIDDEN}" for name in ("password", "passwd", "pwd")}
+        places = [place.start() for place in re.finditer(r"[@:/?#%&]", whole)]
+        ends = [whole, *(whole[place + 1 :] for place in places)]
+        for part in filter(None, (*ends, *(whole[:place] for place in places))):
+            found |= {f"{mark}{part}{mark}": f"{mark}{HIDDEN}{mark}" for mark in "\"'`"}
+            if len(part) >= _SHORTEST_PASSWORD:
+                found[part] = HIDDEN
+        found |= {f"{end}@{host}": f"{HIDDEN}@{host}" for end in ends if end for host in hosts}
+    return found

@@ -269,7 +269,8 @@ class Form(Generic[ConfigT]):
             except StudioError as error:
                 beside = self._beside(error)
                 if not live and not beside:
-                    raise present.notice(error) from error
+                    with present.sent_by_user(raw):
+                        raise present.notice(error) from error
                 if not live and beside.keys() & self.nested.keys():
                     place = next(iter(beside)).capitalize()
                     gr.Warning(present.escape(f"In {place}: {error.problem}"))

@@ -9,13 +9,17 @@ from __future__ import annotations
 import functools
 import html
 import logging
-from collections.abc import Callable, Iterator
+import os
+from collections.abc import Callable, Generator, Iterator
+from contextlib import ExitStack, closing, contextmanager
+from contextvars import ContextVar
 from typing import Any
 
 import gradio as gr
 
+from core.demo import MODEL_VARIABLE
 from core.errors import StudioError
-from core.redaction import redact
+from core.redaction import redact, redact_forms
 
 logger = logging.getLogger("studio.page")
 
@@ -25,16 +29,86 @@ UNEXPECTED = StudioError(
 )
 
 
+# What the user has sent with the request that is being answered.
+_sent: ContextVar[tuple[str, ...]] = ContextVar("sent", default=())
+
+
 def escape(text: object) -> str:
     """Returns text that is safe to put into HTML, attributes included."""
     return html.escape(str(text), quote=True)
+
+
+@contextmanager
+def sent_by_user(values: Any) -> Iterator[None]:
+    """Shows the strings among some values back to the user as they are, within the block.
+
+    Whether one of them holds a secret can't be told from an error then.
+    """
+    token = _sent.set(tuple(_strings_in(values)))
+    try:
+        yield
+    finally:
+        _sent.reset(token)
+
+
+def hide_secrets(text: str) -> str:
+    """Hides secrets in text for the page's user; in a demo, only what has the form of a secret."""
+    return redact_forms(text) if os.environ.get(MODEL_VARIABLE) else redact(text, _sent.get())
+
+
+def _shows_back(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Wraps a function so that its errors show the user's own text as it was sent."""
+
+    @functools.wraps(function)
+    def wrapper(*args: Any, **options: Any) -> Any:
+        with sent_by_user((args, options)):
+            return function(*args, **options)
+
+    return wrapper
+
+
+def _shows_back_stream(function: Callable[..., Iterator[Any]]) -> Callable[..., Any]:
+    """Does the same for a generator function, which Gradio recognises by its kind."""
+
+    @functools.wraps(function)
+    def wrapper(*args: Any) -> Iterator[Any]:
+        yield from _stream(function(*args), args)
+
+    return wrapper
+
+
+def _stream(values: Iterator[Any], sent: Any) -> Iterator[Any]:
+    """Yields what a generator does; each step may run in another thread's context."""
+    with ExitStack() as stack:
+        if isinstance(values, Generator):
+            stack.enter_context(closing(values))
+        while True:
+            with sent_by_user(sent):
+                try:
+                    value = next(values)
+                except StopIteration as end:
+                    return end.value
+            yield value
+
+
+def _strings_in(values: Any) -> Iterator[str]:
+    if isinstance(values, str):
+        yield values
+    elif isinstance(values, dict):
+        for value in values.values():
+            yield from _strings_in(value)
+    elif isinstance(values, (list, tuple)):
+        for value in values:
+            yield from _strings_in(value)
 
 
 def notice(error: StudioError) -> gr.Error:
     """Returns an error to raise from a handler; Gradio shows it as a notice until it is closed."""
     lines = [f"<b>{label}:</b> {escape(text)}" for label, text in _parts(error)]
     return gr.Error(
-        "<br>".join([escape(redact(error.problem)), *lines]), duration=None, print_exception=False
+        "<br>".join([escape(hide_secrets(error.problem)), *lines]),
+        duration=None,
+        print_exception=False,
     )
 
 
@@ -47,6 +121,7 @@ def unexpected(error: Exception) -> gr.Error:
 def guarded(handler: Callable[..., Any]) -> Callable[..., Any]:
     """Wraps an event handler so that its errors become notices."""
 
+    @_shows_back
     @functools.wraps(handler)
     def wrapper(*args: Any) -> Any:
         try:
@@ -64,6 +139,7 @@ def guarded(handler: Callable[..., Any]) -> Callable[..., Any]:
 def guarded_stream(handler: Callable[..., Iterator[Any]]) -> Callable[..., Any]:
     """Wraps an event handler that yields, so that its errors become notices."""
 
+    @_shows_back_stream
     @functools.wraps(handler)
     def wrapper(*args: Any) -> Iterator[Any]:
         try:
@@ -81,12 +157,13 @@ def guarded_stream(handler: Callable[..., Iterator[Any]]) -> Callable[..., Any]:
 def telling_programs(function: Callable[..., Any]) -> Callable[..., Any]:
     """Wraps a function that programs call, so that its errors reach them as plain text."""
 
+    @_shows_back
     @functools.wraps(function)
     def wrapper(*args: Any, **options: Any) -> Any:
         try:
             return function(*args, **options)
         except StudioError as error:
-            raise gr.Error(redact(str(error)), print_exception=False) from error
+            raise gr.Error(hide_secrets(str(error)), print_exception=False) from error
         except Exception as error:
             logger.exception("A program's call failed")
             raise gr.Error(str(UNEXPECTED), print_exception=False) from error
@@ -100,6 +177,7 @@ def answering(function: Callable[[dict[str, Any]], dict[str, Any]]) -> Callable[
     The script gets `{"problem": {problem, expected, received, fix}}`.
     """
 
+    @_shows_back
     @functools.wraps(function)
     def wrapper(question: Any) -> dict[str, Any]:
         try:
@@ -116,20 +194,20 @@ def answering(function: Callable[[dict[str, Any]], dict[str, Any]]) -> Callable[
 def describe(error: StudioError) -> dict[str, str]:
     """Returns an error's parts as plain text."""
     return {
-        "problem": redact(error.problem),
-        "expected": redact(error.expected),
-        "received": redact(error.received),
-        "fix": redact(error.fix),
+        "problem": hide_secrets(error.problem),
+        "expected": hide_secrets(error.expected),
+        "received": hide_secrets(error.received),
+        "fix": hide_secrets(error.fix),
     }
 
 
 def error_card(error: StudioError) -> str:
     """Returns an error as HTML, for the place where the result would have been."""
     lines = "".join(f"<p><b>{name}:</b> {escape(text)}</p>" for name, text in _parts(error))
-    title = escape(redact(error.problem))
+    title = escape(hide_secrets(error.problem))
     return f'<div class="ps-error" role="alert"><strong>{title}</strong>{lines}</div>'
 
 
 def _parts(error: StudioError) -> list[tuple[str, str]]:
     parts = [("Expected", error.expected), ("Received", error.received), ("What to do", error.fix)]
-    return [(label, redact(text)) for label, text in parts if text]
+    return [(label, hide_secrets(text)) for label, text in parts if text]

@@ -22,6 +22,7 @@ from typing import Any
 from core.config import fingerprint_of
 from core.cores import usable_cores
 from core.corpus.holdout import document_hash
+from core.environment import for_anonymous_users
 from core.errors import CorpusError
 from core.events import Reporter
 from core.workspace import Workspace, written_whole
@@ -197,6 +198,7 @@ def _start_worker(
     worker = subprocess.Popen(
         [sys.executable, "-I", "-S", str(_SCRIPT), str(SHORTEST_CHARACTERS)],
         stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+        env=for_anonymous_users(os.environ),
     )  # fmt: skip
     threading.Thread(target=_converse, args=(worker, files, answers), daemon=True).start()
     return worker

@@ -5,6 +5,7 @@ This module knows nothing of tokenizers, shards or engines.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -61,6 +62,8 @@ class Vocabulary:
         mask_id: Stands for what is to be predicted.
         sentinel_ids: `<extra_id_0>`, `<extra_id_1>` and so on, int32 (sentinels,).
         word_starts: Whether a token begins a word, bool (size,).
+        undecided: Of ids that are None because several tokens have a usual name for them, these
+            names: `{"eos_id": ("<eos>", "<|endoftext|>")}`.
     """
 
     size: int
@@ -71,6 +74,7 @@ class Vocabulary:
     mask_id: int | None = None
     sentinel_ids: NDArray[np.int32] = field(default_factory=lambda: np.empty(0, np.int32))
     word_starts: NDArray[np.bool_] | None = None
+    undecided: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     def require(self, name: str, objective: str) -> int:
         """Returns the id of a token that an objective can't do without.
@@ -87,11 +91,23 @@ class Vocabulary:
             raise ConfigError(
                 f"The tokenizer doesn't fit the objective {objective}",
                 expected=f"a {_TOKEN_NAMES[name]}",
-                received="none",
-                fix="train a tokenizer here, or name another one",
+                received=describe_undecided(self.undecided.get(name, ())),
+                fix=f"{advice_for(name.replace('_id', '_token'))}, train a tokenizer here, or name "
+                "another one",
                 field="tokenizer",
             )
         return number
+
+
+def describe_undecided(names: Sequence[str]) -> str:
+    """Says which tokens might play a part; none: that there is none."""
+    return f"{' and '.join(names)}, and no file that says which" if names else "none"
+
+
+def advice_for(entry: str) -> str:
+    """Says how a token is given its part, such as `eos_token`."""
+    example = f'{{"{entry}": "…"}}'
+    return f"say which token it is in a tokenizer_config.json beside tokenizer.json: {example}"
 
 
 class Objective(Protocol):

@@ -15,6 +15,7 @@ from pathlib import Path
 from types import FrameType
 
 from core.cores import thread_settings
+from core.environment import for_runs
 from core.events import read_stop
 from core.runs.folder import RunFolder
 from core.runs.process import ProcessIdentity
@@ -30,7 +31,7 @@ def main(arguments: list[str] | None = None) -> int:
     child = subprocess.Popen(
         [sys.executable, "-m", "core.runs.execute", str(folder.path)],
         stdin=subprocess.DEVNULL,
-        env={**thread_settings(), **os.environ, **folder.read_record().environment},
+        env={**thread_settings(), **for_runs(os.environ), **folder.read_record().environment},
     )
     _pass_on_sigterm(child)
     try:

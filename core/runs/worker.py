@@ -26,10 +26,11 @@ from typing import Any
 from sqlalchemy.exc import OperationalError
 
 import core
+from core.environment import for_runs
 from core.errors import RunError, StudioError
 from core.events import StopMode, read_attempts, read_events, read_last_events, read_stop
 from core.housekeeping import delete_artifact
-from core.redaction import for_other_processes, hide_secrets_in_output
+from core.redaction import hide_secrets_in_output
 from core.runs.execute import ADVICE, describe_error
 from core.runs.folder import RunFolder, RunRecord, last_words
 from core.runs.slots import default_slots, get_slots, set_slots
@@ -375,10 +376,10 @@ def _without_infinities(values: dict[str, Any]) -> dict[str, Any]:
 
 
 def child_environment() -> dict[str, str]:
-    """Returns this process's environment, in which `python -m core...` is found."""
+    """Environment of a run's processes, in which `python -m core...` is found."""
     home = str(Path(core.__file__).parent.parent)
     paths = [home, *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
-    return {**for_other_processes(os.environ), "PYTHONPATH": os.pathsep.join(dict.fromkeys(paths))}
+    return {**for_runs(os.environ), "PYTHONPATH": os.pathsep.join(dict.fromkeys(paths))}
 
 
 def worker_lock(workspace: Workspace) -> AbstractContextManager[bool]:

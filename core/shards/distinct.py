@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from core.shards.fragments import fragmenter_for
 from core.shards.units import Bytes, Delimiter, Places, UnitRule
+from core.tokenizer.native import native_calls
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -122,6 +123,10 @@ class RememberingEncoder:
         return numbers, memory.lists
 
 
+class DelimiterError(Exception):
+    """The special token between units was lost, or other text gave it, too."""
+
+
 class UnitEncoder:
     """Encodes text unit by unit. May be used by several threads.
 
@@ -184,11 +189,13 @@ class UnitEncoder:
         every = pieces.to_pylist()
         groups = (every[n : n + _PIECES_PER_TEXT] for n in range(0, len(every), _PIECES_PER_TEXT))
         texts = [self._delimited(group).decode() for group in groups]
-        encodings = self._backend.encode_batch_fast(texts, add_special_tokens=False)
+        with native_calls():
+            encodings = self._backend.encode_batch_fast(texts, add_special_tokens=False)
         ids = np.concatenate([np.empty(0, np.uint32), *map(ids_of, encodings)])
         is_delimiter = ids == self._delimiter.id
         counts = np.diff(np.flatnonzero(is_delimiter), append=len(ids)) - 1
-        assert len(counts) == len(every), "a special token was lost between units"
+        if len(counts) != len(every):
+            raise DelimiterError
         return Lists(ids[~is_delimiter].astype(self._dtype), counts)
 
     def _delimited(self, pieces: Sequence[bytes]) -> bytes:

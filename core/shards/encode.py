@@ -17,6 +17,7 @@ from __future__ import annotations
 import json
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -24,9 +25,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from core.corpus.sentences import sentence_ends
-from core.errors import TokenizerError
-from core.shards.distinct import UnitEncoder, ids_of
+from core.shards.distinct import DelimiterError, UnitEncoder, ids_of
 from core.shards.units import BEGIN, END, MARK, PLACEHOLDER, SEAM, find_delimiter, unit_rule
+from core.tokenizer.framing import find_frame
+from core.tokenizer.native import native_calls
 
 if TYPE_CHECKING:
     from tokenizers import Encoding, Tokenizer
@@ -41,7 +43,6 @@ _BEGIN, _END, _SEAM, _MARK = (bytes([mark]) for mark in (BEGIN, END, SEAM, MARK)
 _WHOLE_BYTES = 1 << 20
 _CUT_ATTEMPTS = 64
 _CUT_CONTEXT_CHARACTERS = 1000
-_PROBES = ("a", "The house, and 12 more.")
 
 
 class Part(NamedTuple):
@@ -91,7 +92,7 @@ class DocumentEncoder:
     ) -> None:
         self._backend = _without_truncation(backend)
         self._dtype = dtype
-        prefix, suffix = _special_tokens_around(self._backend)
+        prefix, suffix = map(list, find_frame(self._backend))
         if end_id is not None and end_id not in (*prefix, *suffix):
             suffix = [*suffix, end_id]
         self.marks_sentences, self.suffix_length = mark_id is not None, len(suffix)
@@ -108,7 +109,9 @@ class DocumentEncoder:
         """Returns the ids of parts, one after the other, (n,)."""
         texts = [part.text.encode("utf-8", "replace") for part in parts]
         if self._units is not None:
-            return self._encode_units(self._units, parts, texts)
+            # Otherwise other text gives the delimiter, too, and documents are encoded whole.
+            with suppress(DelimiterError):
+                return self._encode_units(self._units, parts, texts)
         pieces = [np.empty(0, self._dtype)]
         for part, ids in zip(parts, self._encode_whole(parts, texts), strict=True):
             pieces += [self._prefix] * part.begins + [ids] + [self._suffix] * part.ends
@@ -130,7 +133,8 @@ class DocumentEncoder:
         parts = [Part(left + right), Part(left, ends=False), Part(right, begins=False)]
         texts = [part.text.encode("utf-8", "replace") for part in parts]
         whole, *halves = self._encode_whole(parts, texts)
-        return np.array_equal(whole, np.concatenate(halves))
+        # A half that gives no token says nothing of what a longer one would give.
+        return all(map(len, halves)) and np.array_equal(whole, np.concatenate(halves))
 
     def _encode_whole(self, parts: Sequence[Part], texts: Sequence[bytes]) -> list[NDArray]:
         """Returns the ids of each text, without special tokens around them.
@@ -148,7 +152,9 @@ class DocumentEncoder:
             # Only the slower one says where in the text a token ends.
             is_marked = any(parts[n].marks for n in group)
             encode = self._backend.encode_batch if is_marked else self._backend.encode_batch_fast
-            for n, encoding in zip(group, encode(shown, add_special_tokens=False), strict=True):
+            with native_calls():
+                encodings = encode(shown, add_special_tokens=False)
+            for n, encoding in zip(group, encodings, strict=True):
                 found = ids_of(encoding).astype(self._dtype)
                 before = "" if parts[n].begins else delimiter.decode()
                 if parts[n].marks:
@@ -308,26 +314,3 @@ def _without_truncation(backend: Tokenizer) -> Tokenizer:
     copy.no_truncation()
     copy.no_padding()
     return copy
-
-
-def _special_tokens_around(backend: Tokenizer) -> tuple[list[int], list[int]]:
-    """Returns the ids that the post-processor puts before and after a text."""
-    around = [_tokens_around(backend, text) for text in _PROBES]
-    if not around[0] or around[0] != around[1]:
-        raise TokenizerError(
-            "This tokenizer can't be used to build shards",
-            expected="one that puts special tokens before and after a text, or none",
-            received="a post-processor that does something else",
-            fix="train a tokenizer here, or name another one",
-            field="tokenizer",
-        )
-    return around[0]
-
-
-def _tokens_around(backend: Tokenizer, text: str) -> tuple[list[int], list[int]] | None:
-    bare = backend.encode(text, add_special_tokens=False).ids
-    whole = backend.encode(text, add_special_tokens=True).ids
-    for start in range(len(whole) - len(bare) + 1):
-        if whole[start : start + len(bare)] == bare:
-            return whole[:start], whole[start + len(bare) :]
-    return None

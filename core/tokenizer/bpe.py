@@ -3,7 +3,8 @@
 It merges bytes, so it knows every text and gives every text back. The special tokens are
 RoBERTa's, in RoBERTa's order.
 
-Source: https://github.com/huggingface/transformers/tree/v4.57.0/examples/flax/language-modeling
+Source: https://github.com/huggingface/transformers/tree/v4.57.0/examples/flax/language-modeling;
+    for how words are cut, https://github.com/openai/gpt-2/blob/master/src/encoder.py
 """
 
 from __future__ import annotations
@@ -27,6 +28,10 @@ SPECIAL_TOKENS = ("<s>", "<pad>", "</s>", "<unk>", "<mask>")
 SMALLEST_VOCAB_SIZE = 256 + len(SPECIAL_TOKENS)
 
 _TEXTS_AT_ONCE = 500
+# How GPT-2 cuts text into words. Counting pairs takes the square of a word's length, so training
+# cuts longer words, as of DNA, into parts. The tokenizer itself cuts no word.
+_LONGEST_WORD = 1000
+_WORDS = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
 
 
 def train_byte_level_bpe(
@@ -49,12 +54,25 @@ def train_byte_level_bpe(
         TokenizerError: The vocabulary has no room for the bytes.
         RunStopped: The reporter was asked to stop.
     """
-    from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, processors
+    from tokenizers import (
+        AddedToken,
+        Regex,
+        Tokenizer,
+        decoders,
+        models,
+        pre_tokenizers,
+        processors,
+    )
     from tokenizers.trainers import BpeTrainer
 
     _check_room(vocab_size)
     backend = Tokenizer(models.BPE())
-    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    backend.pre_tokenizer = pre_tokenizers.Sequence(
+        [
+            pre_tokenizers.Split(Regex(_WORDS.replace("+", f"{{1,{_LONGEST_WORD}}}")), "isolated"),
+            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
+        ]
+    )
     backend.decoder = decoders.ByteLevel()
     trainer = BpeTrainer(
         vocab_size=vocab_size,
@@ -70,6 +88,7 @@ def train_byte_level_bpe(
     batches = _batches(texts, total, reporter, all_read)
     run = partial(backend.train_from_iterator, batches, trainer=trainer)
     run_watched(run, reporter, f"merging up to {vocab_size:,} tokens", begun=all_read.is_set)
+    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     sep, cls = (("</s>", SPECIAL_TOKENS.index("</s>")), ("<s>", SPECIAL_TOKENS.index("<s>")))
     backend.post_processor = processors.RobertaProcessing(sep, cls, add_prefix_space=False)
     return backend

@@ -5,7 +5,6 @@ It is named as artifacts are: by its name in the workspace, its folder, or its i
 
 from __future__ import annotations
 
-import json
 import re
 import shutil
 from collections.abc import Callable
@@ -19,8 +18,9 @@ import numpy as np
 import numpy.typing as npt
 
 from core.errors import ConfigError, HubError, TokenizerError
-from core.foreign_files import read_regular
 from core.hub.pull import pull_tokenizer
+from core.tokenizer.framing import Frame, find_frame, without_end
+from core.tokenizer.native import is_panic, native_calls
 from core.tokenizer.roles import (
     CONFIG_FILE,
     FILES,
@@ -31,16 +31,15 @@ from core.tokenizer.roles import (
     read_roles,
     without_halves,
 )
+from core.tokenizer.safety import damaged, read_specification
 from core.workspace import Workspace, expand_path
 
 if TYPE_CHECKING:
-    from tokenizers import Tokenizer
+    from tokenizers import Encoding, Tokenizer
 
 # The oldest models have no owner, as in bert-base-uncased.
 _HUB_ID = re.compile(r"\w[\w.-]*(/\w[\w.-]*)?(@\w[\w.-]*)?")
 _METASPACE = "▁"
-# The largest published ones take some 40 MB.
-_MOST_FILE_BYTES = 256 << 20
 
 
 class StudioTokenizer:
@@ -56,6 +55,7 @@ class StudioTokenizer:
         backend: The `tokenizers.Tokenizer`, without truncation and padding.
         fingerprint: 16 hex digits of the SHA-256 of `tokenizer.json`.
         roles: Which special token is for what.
+        undecided: Parts for which several special tokens have a usual name, and their names.
         vocab_size: The highest id, and one.
 
     Raises:
@@ -65,10 +65,10 @@ class StudioTokenizer:
     def __init__(self, folder: Path, reference: str = "") -> None:
         self.path = folder
         self.reference = reference or str(folder)
-        data = _read_tokenizer_file(folder)
-        self.backend = _parse(data, folder)
+        file = _tokenizer_file(folder)
+        data, self._specification = read_specification(file)
+        self.backend = _parse(data, file)
         self.fingerprint = sha256(data).hexdigest()[:16]
-        self._specification: dict[str, Any] = json.loads(data)
         self._special = {
             token.content: number
             for number, token in self.backend.get_added_tokens_decoder().items()
@@ -76,8 +76,9 @@ class StudioTokenizer:
         }
         vocabulary = self.backend.get_vocab(with_added_tokens=True)
         self.vocab_size = max(vocabulary.values(), default=-1) + 1
-        self.roles: Roles = read_roles(folder, vocabulary)
         self._ids = vocabulary
+        self.roles: Roles
+        self.roles, self.undecided = read_roles(folder, vocabulary, self._special, self._used_as)
 
     def __repr__(self) -> str:
         return f"StudioTokenizer({self.reference!r}, vocab_size={self.vocab_size})"
@@ -123,6 +124,15 @@ class StudioTokenizer:
         return self._id_of(self.roles.mask)
 
     @cached_property
+    def frame(self) -> Frame:
+        """The ids that stand before and after each text.
+
+        Raises:
+            TokenizerError: They can't be told from the text's.
+        """
+        return find_frame(self.backend)
+
+    @cached_property
     def special_ids(self) -> npt.NDArray[np.int32]:
         """The ids of all special tokens, ascending, int32 (special,)."""
         named = [self._id_of(text) for text in vars(self.roles).values()]
@@ -140,19 +150,19 @@ class StudioTokenizer:
             text: Any text. Special tokens written out in it are recognised.
             special: Whether to put the special tokens around it.
         """
-        text = without_halves(text)
-        return np.array(self.backend.encode(text, add_special_tokens=special).ids, np.int32)
+        return np.array(self._encoding(text, special).ids, np.int32)
 
     def encode_beginning(self, text: str) -> npt.NDArray[np.int32]:
         """Returns the ids of a text that is to go on, int32 (tokens,).
 
         The special tokens before it are kept, those behind it left out.
         """
-        ids, bare = self.encode(text), self.encode(text, special=False)
-        for start in range(len(ids) - len(bare) + 1):
-            if np.array_equal(ids[start : start + len(bare)], bare):
-                return ids[: start + len(bare)]
-        return bare
+        ids = without_end(self._encoding(text)) or list(self.frame.before)
+        return np.array(ids, np.int32)
+
+    def _encoding(self, text: str, special: bool = True) -> Encoding:
+        with native_calls():
+            return self.backend.encode(without_halves(text), add_special_tokens=special)
 
     def decode(self, ids: npt.ArrayLike, skip_special: bool = True) -> str:
         """Returns the text of some ids.
@@ -162,7 +172,8 @@ class StudioTokenizer:
             skip_special: Whether to leave special tokens out.
         """
         numbers = np.asarray(ids, np.int64).reshape(-1).tolist()
-        return self.backend.decode(numbers, skip_special_tokens=skip_special)
+        with native_calls("The tokenizer can't turn these tokens into text"):
+            return self.backend.decode(numbers, skip_special_tokens=skip_special)
 
     def word_starts(self) -> npt.NDArray[np.bool_]:
         """Tells which tokens begin a word wherever they stand, bool (vocab_size,).
@@ -223,8 +234,8 @@ class StudioTokenizer:
         """Writes `tokenizer.json` with a rule for special tokens that has none behind a text."""
         from tokenizers import Tokenizer, processors
 
-        before = self.encode_beginning("a")[: -len(self.encode("a", special=False))].tolist()
-        if len(self.encode("a")) == len(self.encode_beginning("a")):
+        before, after = self.frame
+        if not after:
             return
         backend = Tokenizer.from_file(str(path))
         tokens = [(str(backend.id_to_token(number)), number) for number in before]
@@ -233,6 +244,18 @@ class StudioTokenizer:
             single=f"{start} $A".strip(), pair=f"{start} $A $B".strip(), special_tokens=tokens
         )
         path.write_text(backend.to_str(pretty=True), "utf-8")
+
+    def _used_as(self, role: str) -> list[str]:
+        """Returns the tokens that the model or the post-processor uses for a part."""
+        if role == "unk":
+            return [str(self._specification["model"].get("unk_token"))]
+        if role not in ("cls", "sep"):
+            return []
+        try:
+            ids = self.frame.before if role == "cls" else self.frame.after
+        except TokenizerError:
+            return []
+        return [str(self.backend.id_to_token(number)) for number in ids]
 
     def _id_of(self, token: str | None) -> int | None:
         return None if token is None else self._ids.get(token)
@@ -282,7 +305,7 @@ def load(reference: str, workspace: Workspace | None = None) -> StudioTokenizer:
     return StudioTokenizer(_fetch(reference, workspace), reference)
 
 
-def _read_tokenizer_file(folder: Path) -> bytes:
+def _tokenizer_file(folder: Path) -> Path:
     path = folder / TOKENIZER_FILE
     if not path.is_file():
         raise TokenizerError(
@@ -291,20 +314,18 @@ def _read_tokenizer_file(folder: Path) -> bytes:
             fix="name another folder; a tokenizer in an older format can be saved anew by "
             "AutoTokenizer.from_pretrained(...).save_pretrained(...)",
         )  # fmt: skip
-    return read_regular(path, _MOST_FILE_BYTES, error=TokenizerError)
+    return path
 
 
-def _parse(data: bytes, folder: Path) -> Tokenizer:
+def _parse(data: bytes, path: Path) -> Tokenizer:
     from tokenizers import Tokenizer
 
     try:
         backend = Tokenizer.from_buffer(data)
-    except Exception as error:
-        raise TokenizerError(
-            f"{folder / TOKENIZER_FILE} is damaged", expected="a file written by tokenizers",
-            received=str(error)[:200], fix="train the tokenizer again, or restore the file",
-            field="tokenizer",
-        ) from error  # fmt: skip
+    except BaseException as error:
+        if not (isinstance(error, Exception) or is_panic(error)):
+            raise
+        raise damaged(path, str(error)) from error
     backend.no_truncation()
     backend.no_padding()
     return backend
@@ -337,7 +358,7 @@ def _decoder_kinds(part: dict[str, Any] | None) -> set[str]:
     if not part:
         return set()
     inner = [kind for child in part.get("decoders", []) for kind in _decoder_kinds(child)]
-    return {part["type"], *inner}
+    return {str(part.get("type")), *inner}
 
 
 def _byte_characters() -> dict[str, int]:

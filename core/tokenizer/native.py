@@ -1,14 +1,51 @@
-"""Long calls into native code, which hear of no stop request by themselves."""
+"""Calls into the native code of `tokenizers`.
+
+What goes wrong in it becomes a TokenizerError. That includes its panics, which Python sees as a
+BaseException that no `except Exception` catches. Long calls, which hear of no stop request by
+themselves, run in a thread.
+"""
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
+from core.errors import TokenizerError
 from core.events import Reporter
 
 _POLL_SECONDS = 0.2
+
+
+@contextmanager
+def native_calls(what: str = "The tokenizer can't process this text") -> Iterator[None]:
+    """Turns what `tokenizers` raises within the block into a TokenizerError.
+
+    Args:
+        what: What failed, in one sentence.
+
+    Raises:
+        TokenizerError: `tokenizers` raised an error of its own, or panicked. Other exceptions
+            pass as they are.
+    """
+    try:
+        yield
+    except BaseException as error:
+        if not (type(error) is Exception or is_panic(error)):
+            raise
+        raise TokenizerError(
+            what,
+            expected="a tokenizer whose parts fit each other",
+            received=str(error)[:200] or "no reason",
+            fix="use another tokenizer, or train one here",
+            field="tokenizer",
+        ) from error
+
+
+def is_panic(error: BaseException) -> bool:
+    """Whether an exception is a panic of native code. Its class can't be imported."""
+    return type(error).__name__ == "PanicException" and not isinstance(error, Exception)
 
 
 def run_watched(
@@ -29,7 +66,8 @@ def run_watched(
 
     Raises:
         RunStopped: The reporter was asked to stop.
-        Exception: Whatever the call raises.
+        TokenizerError: The call panicked.
+        Exception: Whatever else the call raises.
     """
     errors: list[BaseException] = []
     thread = threading.Thread(target=_run, args=(call, errors), daemon=True)
@@ -41,7 +79,8 @@ def run_watched(
         if begun():
             reporter.progress(round(time.monotonic() - start, 1), None, "seconds", note)
     if errors:
-        raise errors[0]
+        with native_calls("The tokenizer can't be trained on this text"):
+            raise errors[0]
 
 
 def _run(call: Callable[[], object], errors: list[BaseException]) -> None:

@@ -4,13 +4,19 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from core.errors import StudioError
+from core.foreign_files import read_json
+
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
+
+# Older files list every added token in the config; that of Gemma has 46 KB.
+_MOST_CONFIG_BYTES = 16 << 20
 
 TOKENIZER_FILE = "tokenizer.json"
 CONFIG_FILE = "tokenizer_config.json"
@@ -23,14 +29,33 @@ _NEWER_CLASS = "TokenizersBackend"
 
 _FIRST_TOKENS = ("cls_token", "bos_token")
 _LAST_TOKENS = ("sep_token", "eos_token")
-# Only where no file says so: names that can mean nothing else.
+# Names of special tokens, for a tokenizer without a file that says which is which.
 _USUAL_NAMES = {
+    "cls": (
+        "[CLS]", "<s>", "<cls>", "<bos>", "<BOS>", "[BOS]", "<|bos|>", "<|begin_of_text|>",
+        "<|startoftext|>",
+    ),
+    "sep": (
+        "[SEP]", "</s>", "<sep>", "<eos>", "<EOS>", "[EOS]", "<|eos|>", "<|endoftext|>",
+        "<|end_of_text|>", "<|im_end|>",
+    ),
+    "unk": ("<unk>", "[UNK]", "<UNK>", "<|unk|>"),
+    "pad": ("<pad>", "[PAD]", "<PAD>", "<|pad|>", "<|padding|>"),
+    "mask": ("[MASK]", "<mask>", "<MASK>", "<|mask|>"),
+}  # fmt: skip
+# These are found where they aren't marked as special, too: older files mark none.
+_UNMARKED_NAMES = {
     "cls": ("[CLS]", "<s>", "<cls>"),
     "sep": ("[SEP]", "</s>", "<sep>"),
     "unk": ("<unk>", "[UNK]"),
     "pad": ("<pad>", "[PAD]"),
     "mask": ("[MASK]", "<mask>"),
 }
+# The entry of `tokenizer_config.json` that says which token plays a part.
+ENTRIES = {
+    "cls": "bos_token", "sep": "eos_token", "unk": "unk_token", "pad": "pad_token",
+    "mask": "mask_token",
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -106,28 +131,46 @@ def write_files(folder: Path, backend: Tokenizer, roles: Roles) -> None:
     _write_json(folder / SPECIAL_TOKENS_FILE, special)
 
 
-def read_roles(folder: Path, vocabulary: Iterable[str]) -> Roles:
+def read_roles(
+    folder: Path,
+    vocabulary: Iterable[str],
+    special: Iterable[str] = (),
+    used: Callable[[str], Iterable[str]] = lambda role: (),
+) -> tuple[Roles, dict[str, tuple[str, ...]]]:
     """Finds out which special token is which.
 
-    From `tokenizer_config.json`, else `special_tokens_map.json`, else by the usual names.
+    `tokenizer_config.json` decides, else `special_tokens_map.json`, else the usual names among the
+    tokens that are marked as special, else some of these names among all tokens.
 
     Args:
         folder: Where the files lie; both may be missing.
-        vocabulary: The tokenizer's special tokens; a role that names another one is left out.
+        vocabulary: All tokens; a file's entry that names another one is left out.
+        special: The tokens that are marked as special.
+        used: Gives the tokens that the tokenizer itself uses for a part, to choose between several
+            usual names.
+
+    Returns:
+        The parts, and for each one that remains undecided the tokens that have a usual name for it.
     """
-    known = set(vocabulary)
+    known, marked = set(vocabulary), set(special)
     sources = [_read_json(folder / CONFIG_FILE), _read_json(folder / SPECIAL_TOKENS_FILE)]
-    candidates = {
-        "cls": [*_named(sources, _FIRST_TOKENS), *_USUAL_NAMES["cls"]],
-        "sep": [*_named(sources, _LAST_TOKENS), *_USUAL_NAMES["sep"]],
-        **{
-            role: [*_named(sources, (f"{role}_token",)), *_USUAL_NAMES[role]]
-            for role in ("unk", "pad", "mask")
-        },
+    entries = {
+        "cls": _FIRST_TOKENS,
+        "sep": _LAST_TOKENS,
+        **{role: (f"{role}_token",) for role in ("unk", "pad", "mask")},
     }
-    return Roles(
-        **{role: next((t for t in texts if t in known), None) for role, texts in candidates.items()}
-    )
+    roles: dict[str, str | None] = {}
+    undecided: dict[str, tuple[str, ...]] = {}
+    for role, names in entries.items():
+        found = [text for text in _named(sources, names) if text in known][:1]
+        found = found or [text for text in _USUAL_NAMES[role] if text in marked]
+        if len(found) > 1:
+            found = [text for text in used(role) if text in found][:1] or found
+        found = found or [text for text in _UNMARKED_NAMES[role] if text in known][:1]
+        roles[role] = found[0] if len(found) == 1 else None
+        if len(found) > 1:
+            undecided[role] = tuple(found)
+    return Roles(**roles), undecided
 
 
 def _transformers_names(roles: Roles) -> dict[str, str]:
@@ -158,8 +201,8 @@ def _named(sources: Sequence[Mapping[str, Any]], names: tuple[str, ...]) -> list
 
 def _read_json(path: Path) -> dict[str, Any]:
     try:
-        values = json.loads(path.read_text("utf-8"))
-    except (OSError, ValueError):
+        values = read_json(path, _MOST_CONFIG_BYTES)
+    except StudioError:
         return {}
     return values if isinstance(values, dict) else {}
 

@@ -7,6 +7,7 @@ from itertools import islice
 from typing import Any
 
 from core.tokenizer.loading import StudioTokenizer
+from core.tokenizer.native import native_calls
 
 _TEXTS_AT_ONCE = 256
 _SHOWN_TOKENS = 10
@@ -28,7 +29,8 @@ def scorecard(tokenizer: StudioTokenizer, texts: Iterable[str]) -> dict[str, Any
     unknown_id = -1 if tokenizer.unk_id is None else tokenizer.unk_id
     counts = dict.fromkeys(("documents", "characters", "bytes", "words", "tokens", "unknown"), 0)
     for batch in _batches(texts):
-        encodings = tokenizer.backend.encode_batch_fast(batch, add_special_tokens=False)
+        with native_calls():
+            encodings = tokenizer.backend.encode_batch_fast(batch, add_special_tokens=False)
         counts["documents"] += len(batch)
         counts["characters"] += sum(map(len, batch))
         counts["bytes"] += sum(len(text.encode("utf-8")) for text in batch)

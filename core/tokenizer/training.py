@@ -99,14 +99,20 @@ def _check_size(config: TokenizerConfig, backend: Tokenizer) -> None:
     possible = backend.get_vocab_size(with_added_tokens=True)
     if possible < config.vocab_size:
         rarer = config.algorithm in _MERGING and config.min_frequency > 1
+        smaller = f"set vocab_size to {possible} or less, or " if possible >= _least_size() else ""
         raise TokenizerError(
             f"The text is too small for a vocabulary of {config.vocab_size:,}",
             expected=f"at most {possible:,} tokens, which is what it supports",
             received=f"vocab_size={config.vocab_size}",
-            fix=f"set vocab_size to {possible} or less, or train on more text"
-            + (", or lower min_frequency" if rarer else ""),
+            fix=f"{smaller}train on more text" + (", or lower min_frequency" if rarer else ""),
             field="vocab_size",
         )
+
+
+def _least_size() -> int:
+    """Returns the smallest vocabulary that the config takes."""
+    limits = TokenizerConfig.model_fields["vocab_size"].metadata
+    return int(next(limit.ge for limit in limits if hasattr(limit, "ge")))
 
 
 def _scores(tokenizer: StudioTokenizer, corpus: Corpus, reporter: Reporter) -> dict[str, Any]:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from core.errors import TokenizerError
-from core.objectives.objective import Vocabulary
+from core.objectives.objective import Vocabulary, advice_for, describe_undecided
 from core.tokenizer.loading import StudioTokenizer
+from core.tokenizer.roles import ENTRIES
 
 _MASK = "a mask token, such as <mask> or [MASK]"
 _PAD = "a padding token, such as <pad> or [PAD]"
 _END = "a token that ends a text, such as </s> or [SEP]"
 _SENTINELS = "sentinels, <extra_id_0> and so on"
+_ROLES = {_MASK: "mask", _PAD: "pad", _END: "sep"}
+_IDS = {"cls": "bos", "sep": "eos", "unk": "unk", "pad": "pad", "mask": "mask"}
 # What the families can't do without.
 _NEEDS = {
     "roberta": (_MASK, _PAD),
@@ -32,6 +35,7 @@ def vocabulary_of(tokenizer: StudioTokenizer) -> Vocabulary:
         mask_id=tokenizer.mask_id,
         sentinel_ids=tokenizer.sentinel_ids(),
         word_starts=tokenizer.word_starts(),
+        undecided={f"{_IDS[role]}_id": names for role, names in tokenizer.undecided.items()},
     )
 
 
@@ -59,11 +63,18 @@ def check_suits(tokenizer: StudioTokenizer, family: str) -> None:
     """
     if missing := missing_for(tokenizer, family):
         suited = families_of(tokenizer)
+        unclear = [
+            (role, tokenizer.undecided[role])
+            for need in _NEEDS[family]
+            if (role := _ROLES.get(need)) in tokenizer.undecided
+        ]
         raise TokenizerError(
             f"The tokenizer {tokenizer.reference} doesn't suit the family {family}",
             expected=missing,
-            received=f"a tokenizer for {', '.join(suited)}" if suited else "none of these",
-            fix=("choose one of these families, or " if suited else "")
+            received="; ".join(describe_undecided(names) for _, names in unclear)
+            or (f"a tokenizer for {', '.join(suited)}" if suited else "none of these"),
+            fix="".join(f"{advice_for(ENTRIES[role])}, or " for role, _ in unclear)
+            + ("choose one of these families, or " if suited and not unclear else "")
             + f"train a tokenizer for {family} (--family {family}) and build shards with it",
             field="family",
         )

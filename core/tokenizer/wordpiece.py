@@ -36,6 +36,8 @@ _PREFIX = "##"
 _LONGEST_WORD = 100  # beyond it the model says unknown, as BERT's
 # Each character takes up to two tokens, one with the prefix; half of the rest is for pieces.
 _SHARE_OF_CHARACTERS = 4
+# Beyond this share of long words they are the reason for a small vocabulary.
+_MOSTLY = 0.5
 _WORDS_AT_ONCE = 10_000
 
 
@@ -64,11 +66,13 @@ def train_wordpiece(
         The tokenizer; it has fewer tokens where the text doesn't support more.
 
     Raises:
-        TokenizerError: The text has more different characters than that.
+        TokenizerError: The text has more different characters than that, or most of its words are
+            too long.
         RunStopped: The reporter was asked to stop.
     """
     backend = _frame(lowercase, strip_accents)
     words = count_words(reported(texts, total, reporter), backend, SPECIAL_TOKENS)
+    unreadable = _share_too_long(words, reporter)
     rare = rare_characters(words, vocab_size // _SHARE_OF_CHARACTERS)
     if rare:
         reporter.warn(f"Words with {len(rare):,} rare characters will read as [UNK]")
@@ -79,7 +83,38 @@ def train_wordpiece(
     }
     characters = _character_tokens(known)
     _check_room(vocab_size, len(characters))
-    return _assembled(backend, _merged(known, characters, vocab_size, min_frequency, reporter))
+    vocabulary = _merged(known, characters, vocab_size, min_frequency, reporter)
+    if unreadable > _MOSTLY and len(vocabulary) < vocab_size:
+        raise _too_long(unreadable, len(vocabulary), vocab_size)
+    return _assembled(backend, vocabulary)
+
+
+def _share_too_long(words: Mapping[str, int], reporter: Reporter) -> float:
+    """Returns the share of the text in words that are too long for WordPiece, and warns of it."""
+    lengths = {word: len(word) * count for word, count in words.items()}
+    too_long = sum(length for word, length in lengths.items() if len(word) > _LONGEST_WORD)
+    if not too_long:
+        return 0.0
+    share = too_long / sum(lengths.values())
+    reporter.warn(
+        f"{share:.1%} of the text reads as [UNK]: WordPiece takes words of at most "
+        f"{_LONGEST_WORD} characters. byte_level_bpe and unigram take longer ones"
+    )
+    return share
+
+
+def _too_long(share: float, possible: int, vocab_size: int) -> TokenizerError:
+    return TokenizerError(
+        f"Without its words that are too long for WordPiece, the text doesn't support a vocabulary "
+        f"of {vocab_size:,}",
+        expected=f"words of at most {_LONGEST_WORD} characters between spaces and punctuation. "
+        "WordPiece reads longer ones as [UNK]",
+        received=f"{share:.1%} of the text in words longer than {_LONGEST_WORD} characters; the "
+        f"rest supports {possible:,} tokens",
+        fix="choose byte_level_bpe or unigram, which take words of any length, or put spaces into "
+        "the text",
+        field="algorithm",
+    )
 
 
 def _frame(lowercase: bool, strip_accents: bool | None) -> Tokenizer:

@@ -4,21 +4,26 @@ from __future__ import annotations
 
 import io
 import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
+from urllib.parse import quote, quote_plus
 
 import pytest
+from sqlalchemy.engine import make_url
 
 from core.errors import StudioError
 from core.events import EventLog, read_events
 from core.redaction import (
     HIDDEN,
     RedactingStream,
-    for_other_processes,
-    for_strangers,
     parse_logins,
     redact,
+    redact_forms,
 )
-from core.runs.worker import child_environment
 from ui import present
 
 TOKEN = "hf_" + "aB3dE5gH7jK9" * 3
@@ -97,14 +102,127 @@ def test_what_a_person_sees_holds_no_token() -> None:
         assert HIDDEN in text
 
 
-def test_other_processes_do_not_get_what_only_the_app_needs(
-    monkeypatch: pytest.MonkeyPatch,
+PASSWORDS = [
+    "p@ss-word-1", "p@:/#%s@w0rd", "a@b", "s3cr3t/with/slashes", "half#of?it&all", "100%sure%41",
+    "pw", "spaces in it", "ends-in-@", "@begins", "umläut-pässword",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("password", PASSWORDS)
+@pytest.mark.parametrize("spelling", [str, lambda text: quote(text, safe=""), quote_plus])
+def test_a_databases_password_is_hidden_however_it_is_spelled(
+    password: str, spelling: Callable[[str], str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    environment = {"STUDIO_AUTH": "a:b", "HF_TOKEN": "t", "HF_HOME": "/h", "PATH": "/bin"}
-    assert for_other_processes(environment) == {"HF_TOKEN": "t", "HF_HOME": "/h", "PATH": "/bin"}
-    assert for_strangers(environment) == {"HF_HOME": "/h", "PATH": "/bin"}
-    monkeypatch.setenv("STUDIO_AUTH", "a:b")
-    assert "STUDIO_AUTH" not in child_environment()
+    address = f"postgresql+psycopg://me:{spelling(password)}@db.example:5432/studio"
+    monkeypatch.setenv("STUDIO_DATABASE_URL", address)
+    forms = {password, quote(password, safe=""), quote_plus(password)}
+    texts = [
+        f"can't reach {address}",
+        f"decoded: postgresql://me:{password}@db.example/studio",
+        f"encoded: postgresql://me:{quote(password, safe='')}@db.example/studio",
+        f"password={password} host=db.example",
+        f"{{'password': {password!r}}}",
+        f'FATAL: password "{password}" of me is wrong',
+    ]
+    with suppress(ValueError):  # SQLAlchemy reads some of them in its own way, and some not at all.
+        url = make_url(address)
+        forms.add(str(url.password))
+        texts.append(f'could not translate host name "{url.host}" to address')
+        texts.append(url.render_as_string(hide_password=False))
+        texts.append(str(url))
+    for text in texts:
+        shown = redact(text)
+        for form in filter(None, forms):
+            assert f":{form}@" not in shown
+            assert f"={form} " not in shown
+            assert f"'{form}'" not in shown
+            assert f'"{form}"' not in shown
+            assert len(form) < 8 or form not in shown
+        # A program that ends the password at an earlier @ takes the rest for a part of the host.
+        last = password.rpartition("@")[2] if spelling is str else password
+        assert not last or f"{last}@db.example" not in shown
+
+
+@pytest.mark.parametrize("name", ["password", "sslpassword"])
+def test_a_password_among_an_addresss_parameters_is_hidden(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    address = f"postgresql://db.example/studio?user=me&{name}=long%2Fp%40ssword&sslmode=require"
+    monkeypatch.setenv("STUDIO_DATABASE_URL", address)
+    shown = redact(f"no connection to {address}: FATAL for long/p@ssword")
+    assert "ssword" not in shown.replace(name, "")
+    assert "user=me" in shown
+    assert "sslmode=require" in shown
+
+
+def test_the_shell_shows_no_part_of_a_databases_password(tmp_path: Path) -> None:
+    environment = {
+        **os.environ,
+        "STUDIO_DATABASE_URL": "postgresql+psycopg://me:first@second@nowhere.invalid/studio",
+    }
+    command = [sys.executable, "-m", "core", "runs", "list", "--workspace", str(tmp_path)]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120)
+    assert done.returncode != 0
+    for part in ("first", "second"):
+        assert part not in done.stdout + done.stderr
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "WANDB_API_KEY", "MY_SERVICE_PASSWORD",
+     "SOME_SECRET", "AZURE_STORAGE_KEY", "PGPASSWORD", "SENTRY_AUTH_TOKEN"],
+)  # fmt: skip
+def test_secrets_of_other_services_are_hidden(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(name, "wJalrXUt/nFEMI+K7MDENG")
+    assert redact("refused wJalrXUt/nFEMI+K7MDENG here") == f"refused {HIDDEN} here"
+    assert redact("?s=wJalrXUt%2FnFEMI%2BK7MDENG") == f"?s={HIDDEN}"
+
+
+def test_a_proxys_password_is_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HTTPS_PROXY", "http://me:pr0xy-p@ssword@proxy.example:3128")
+    assert "ssword" not in redact("ProxyError: http://me:pr0xy-p@ssword@proxy.example:3128")
+
+
+def test_ordinary_text_stays_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("STUDIO_DATABASE_URL", "postgresql://me:a/data@db.example/studio")
+    text = "train data/train.txt at http://127.0.0.1:7860/x@main, ann@db.example; key=value a=1"
+    assert redact(text) == text
+
+
+def test_anonymous_users_cannot_confirm_a_guess(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same answer comes back for a right and for a wrong guess, but for the guess itself."""
+    monkeypatch.setenv("STUDIO_MODEL", "/models/demo")
+    monkeypatch.setenv("HF_TOKEN", "the-real-secret")
+    for guess in ("the-real-secret", "a-wrong-guess--"):
+        error = StudioError("The text has no mask", received=f"{guess!r}, lower-cased {guess}")
+        shown = [
+            present.error_card(error),
+            str(present.notice(error)),
+            str(present.describe(error)),
+        ]
+        assert all(text.count(guess) == 2 and HIDDEN not in text for text in shown)
+        assert redact_forms(guess) == guess
+
+
+def test_what_a_user_sent_is_shown_back_as_it_was_sent(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("STUDIO_AUTH", "ann:first-password,ben:other-password")
+
+    def refuse(text: str) -> None:
+        raise StudioError(f"No {text!r} here", received="first-password of somebody")
+
+    def refuse_later(text: str) -> Iterator[str]:
+        yield "a"
+        refuse(text)
+
+    for guess in ("other-password", "wrong-password"):
+        with pytest.raises(Exception, match=guess) as told:
+            present.guarded(refuse)(guess)
+        assert "first-password" not in str(told.value)
+        with pytest.raises(Exception, match=guess):
+            list(present.guarded_stream(refuse_later)(guess))
+        with pytest.raises(Exception, match=guess):
+            present.telling_programs(refuse)(guess)
+    assert "other-password" not in present.error_card(StudioError("other-password"))
 
 
 def test_names_and_passwords_are_read() -> None:

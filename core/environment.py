@@ -1,0 +1,120 @@
+"""Environment variables of child processes, by allow list.
+
+A child process gets the variables that its purpose needs and no others, so that a secret that
+nobody here has heard of stays out of it. There are three lists:
+
+- `for_anonymous_users`: the model process of a demo, and readers of foreign files. Exact names
+  only, none of which holds a secret.
+- `for_models`: the playground's process. Also settings of libraries, proxies and the Hub's login.
+- `for_runs`: worker, supervisor and runs. Also the studio's own settings, the database and the
+  credentials of storage in the cloud.
+
+STUDIO_PASS_ENVIRONMENT=NAME,PREFIX_* adds variables to the last two. The app's own secrets
+(`STUDIO_AUTH`, `OAUTH_CLIENT_SECRET`) go to no other process.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from fnmatch import fnmatchcase
+
+from core.redaction import AUTH_VARIABLE, has_password
+
+PASS_VARIABLE = "STUDIO_PASS_ENVIRONMENT"
+TRUST_TOKENIZERS_VARIABLE = "STUDIO_TRUST_TOKENIZERS"
+
+_APP_ONLY = frozenset({AUTH_VARIABLE, "OAUTH_CLIENT_SECRET"})
+
+_SYSTEM = (
+    "PATH", "HOME", "USER", "LOGNAME", "SHELL", "TZ", "TMPDIR", "TEMP", "TMP",
+    "LANG", "LANGUAGE", "LC_ALL", "LC_CTYPE", "LC_COLLATE", "LC_MESSAGES", "LC_NUMERIC", "LC_TIME",
+    "LD_LIBRARY_PATH", "LD_PRELOAD", "DYLD_LIBRARY_PATH", "VIRTUAL_ENV",
+    "PYTHONPATH", "PYTHONHOME", "PYTHONUNBUFFERED", "PYTHONDONTWRITEBYTECODE", "PYTHONHASHSEED",
+    "PYTHONIOENCODING", "PYTHONUTF8", "PYTHONNOUSERSITE", "PYTHONPYCACHEPREFIX", "PYTHONWARNINGS",
+    "PYTHONFAULTHANDLER",
+)  # fmt: skip
+_THREADS_AND_MEMORY = (
+    "OMP_NUM_THREADS", "OMP_WAIT_POLICY", "OMP_PROC_BIND", "OMP_PLACES", "OMP_DYNAMIC",
+    "KMP_AFFINITY", "KMP_BLOCKTIME", "MKL_NUM_THREADS", "MKL_DYNAMIC", "OPENBLAS_NUM_THREADS",
+    "NUMEXPR_NUM_THREADS", "NUMEXPR_MAX_THREADS", "RAYON_NUM_THREADS", "TOKENIZERS_PARALLELISM",
+    "TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS", "NPROC", "GLIBC_TUNABLES",
+    "MALLOC_ARENA_MAX", "MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_", "MALLOC_TOP_PAD_",
+)  # fmt: skip
+_BACKENDS = (
+    "KERAS_BACKEND", "KERAS_HOME", "JAX_PLATFORMS", "JAX_PLATFORM_NAME", "JAX_ENABLE_X64",
+    "JAX_COMPILATION_CACHE_DIR", "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "XLA_FLAGS",
+    "TF_XLA_FLAGS", "TF_CPP_MIN_LOG_LEVEL", "TF_ENABLE_ONEDNN_OPTS", "CUDA_VISIBLE_DEVICES",
+    "NVIDIA_VISIBLE_DEVICES", "NVIDIA_DRIVER_CAPABILITIES", "HIP_VISIBLE_DEVICES",
+    "ROCR_VISIBLE_DEVICES", "TPU_VISIBLE_CHIPS",
+)  # fmt: skip
+# Where models lie; the model process of a demo is given a folder, and asks no Hub.
+_FOLDERS = ("HF_HOME", "HF_HUB_CACHE", "HF_HUB_OFFLINE", "XDG_CACHE_HOME")
+_ANONYMOUS = frozenset(
+    (*_SYSTEM, *_THREADS_AND_MEMORY, *_BACKENDS, *_FOLDERS, TRUST_TOKENIZERS_VARIABLE)
+)
+
+_PROXIES = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY", "FTP_PROXY")
+_CERTIFICATES = (
+    "SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "NODE_EXTRA_CA_CERTS",
+)  # fmt: skip
+_MODELS = frozenset(
+    (
+        *_PROXIES, *map(str.lower, _PROXIES), *_CERTIFICATES, "STUDIO_HOME", "STUDIO_ALLOWED_PATHS",
+        PASS_VARIABLE, "TERM", "COLUMNS", "NO_COLOR", "FORCE_COLOR", "SPACE_ID", "SYSTEM",
+    )
+)  # fmt: skip
+# Settings of the libraries that read, compute and talk to the Hub.
+_MODEL_PREFIXES = (
+    "HF_", "HUGGING_FACE_", "HUGGINGFACE_", "HUGGINGFACEHUB_", "TRANSFORMERS_", "TOKENIZERS_",
+    "KERAS_", "JAX_", "XLA_", "TF_", "TENSORFLOW_", "TORCH_", "PYTORCH_", "OPENVINO_", "OV_",
+    "ONEDNN_", "DNNL_", "TBB_", "OMP_", "GOMP_", "KMP_", "MKL_", "OPENBLAS_", "BLIS_", "NUMEXPR_",
+    "RAYON_", "ARROW_", "MALLOC_", "LC_", "LD_", "PYTHON", "XDG_", "CONDA_", "TPU_", "LIBTPU_",
+    "PJRT_", "CLOUD_TPU_", "MEGASCALE_", "CUDA_", "CUDNN_", "CUBLAS_", "NVIDIA_", "NCCL_", "ROCM_",
+    "ROCR_", "HIP_", "HSA_", "MIOPEN_", "RCCL_", "ONEAPI_", "SYCL_", "ZE_",
+)  # fmt: skip
+_RUNS = frozenset({"STORAGE_EMULATOR_HOST", "BOTO_CONFIG", "GCE_METADATA_HOST", "HOSTNAME"})
+# The studio's own settings, its database, storage in the cloud, and launchers of several processes.
+_RUN_PREFIXES = (
+    "STUDIO_", "PG", "AWS_", "GOOGLE_", "GCLOUD_", "CLOUDSDK_", "GCS_", "GCSFS_", "AZURE_", "S3_",
+    "FSSPEC_", "SLURM_", "OMPI_", "PMI_", "PMIX_", "GLOO_",
+)  # fmt: skip
+
+
+def for_anonymous_users(environment: Mapping[str, str]) -> dict[str, str]:
+    """Selects the variables of a process that answers anonymous users or reads foreign files.
+
+    A value with a password in an address is left out, whatever the variable's name.
+    """
+    return {
+        name: value
+        for name, value in environment.items()
+        if name in _ANONYMOUS and not has_password(value)
+    }
+
+
+def for_models(environment: Mapping[str, str]) -> dict[str, str]:
+    """Selects the variables of the process in which the owner's models answer."""
+    return _selected(environment, _ANONYMOUS | _MODELS, _MODEL_PREFIXES)
+
+
+def for_runs(environment: Mapping[str, str]) -> dict[str, str]:
+    """Selects the variables of the worker, of supervisors and of runs."""
+    names = _ANONYMOUS | _MODELS | _RUNS
+    return _selected(environment, names, (*_MODEL_PREFIXES, *_RUN_PREFIXES))
+
+
+def _selected(
+    environment: Mapping[str, str], names: frozenset[str], prefixes: tuple[str, ...]
+) -> dict[str, str]:
+    patterns = list(filter(None, re.split(r"[,\s]+", environment.get(PASS_VARIABLE, ""))))
+    return {
+        name: value
+        for name, value in environment.items()
+        if name not in _APP_ONLY
+        and (
+            name in names
+            or name.startswith(prefixes)
+            or any(fnmatchcase(name, pattern) for pattern in patterns)
+        )
+    }

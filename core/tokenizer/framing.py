@@ -1,0 +1,101 @@
+"""Which special tokens a tokenizer puts before and after a text.
+
+They are found by encoding probes. A probe that gives no token says nothing: the empty list stands
+at every place of every other list. A tokenizer may know no Latin letter, so further probes are made
+of its own vocabulary.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import pairwise
+from typing import TYPE_CHECKING, NamedTuple
+
+from core.errors import TokenizerError
+from core.tokenizer.native import native_calls
+
+if TYPE_CHECKING:
+    from tokenizers import Encoding, Tokenizer
+
+_PROBES = ("a", "The house, and 12 more.")
+_ENOUGH_PROBES = 2
+_SAMPLED_TOKENS = 200
+
+
+class Frame(NamedTuple):
+    """The ids that stand before and after each text."""
+
+    before: tuple[int, ...]
+    after: tuple[int, ...]
+
+
+def find_frame(backend: Tokenizer) -> Frame:
+    """Finds the special tokens around a text.
+
+    Raises:
+        TokenizerError: No text gives a token, or the post-processor does more than put special
+            tokens before and after a text.
+    """
+    frames: list[Frame | None] = []
+    with native_calls():
+        for probe in _probes(backend):
+            bare = backend.encode(probe, add_special_tokens=False)
+            if bare.ids:
+                frames.append(_frame_around(bare, backend.encode(probe)))
+            if len(frames) == _ENOUGH_PROBES:
+                break
+    if not frames:
+        raise TokenizerError(
+            "This tokenizer gives no token for any text",
+            expected="a vocabulary whose tokens come out of text",
+            received=f"{backend.get_vocab_size():,} tokens, and no text that gives one of them",
+            fix="train a tokenizer here, or name another one",
+            field="tokenizer",
+        )
+    first = frames[0]
+    if first is None or any(frame != first for frame in frames):
+        raise TokenizerError(
+            "This tokenizer can't be used to build shards or to save models",
+            expected="one that puts special tokens before and after a text, or none",
+            received="a post-processor that does something else",
+            fix="train a tokenizer here, or name another one",
+            field="tokenizer",
+        )
+    return first
+
+
+def without_end(encoding: Encoding) -> list[int]:
+    """Returns the ids of an encoding up to the last that comes from the text; empty: none does."""
+    end = max((place for place, is_own in enumerate(_own(encoding), 1) if is_own), default=0)
+    return list(encoding.ids[:end])
+
+
+def _frame_around(bare: Encoding, whole: Encoding) -> Frame | None:
+    ids, own = whole.ids, _own(whole)
+    if True not in own:
+        return None
+    start = own.index(True)
+    end = len(own) - own[::-1].index(True)
+    if not all(own[start:end]) or ids[start:end] != bare.ids:
+        return None
+    return Frame(tuple(ids[:start]), tuple(ids[end:]))
+
+
+def _own(encoding: Encoding) -> list[bool]:
+    """Tells which tokens come from the text, and not from the post-processor."""
+    return [not is_special for is_special in encoding.special_tokens_mask]
+
+
+def _probes(backend: Tokenizer) -> Iterator[str]:
+    """Yields texts; the later ones are made of the tokenizer's own tokens."""
+    yield from _PROBES
+    added = backend.get_added_tokens_decoder()
+    own = sorted(set(backend.get_vocab(with_added_tokens=False).values()) - added.keys())
+    sample = own[:: max(1, len(own) // _SAMPLED_TOKENS)]
+    texts = [text for number in sample if (text := backend.decode([number]).strip())]
+    yield from texts
+    yield from (f"{first} {second}" for first, second in pairwise(texts))
+    # A decoder may give nothing back, or something else; then tokens are tried as they are written.
+    written = [str(backend.id_to_token(number)) for number in sample]
+    yield from (text.strip("▁Ġ# ") for text in written)
+    yield from (token.content for token in added.values())

@@ -1,0 +1,111 @@
+"""Child processes get the variables that they need, and no secret that they don't."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from core import environment
+from core.playground import PlaygroundClient
+from core.runs.client import ensure_worker
+from core.runs.worker import child_environment
+from core.workspace import Workspace
+
+SECRETS = {
+    "AWS_SECRET_ACCESS_KEY": "x1", "AWS_SESSION_TOKEN": "x2", "HF_TOKEN": "x3",
+    "GOOGLE_APPLICATION_CREDENTIALS": "/x4.json", "OAUTH_CLIENT_SECRET": "x5",
+    "STUDIO_AUTH": "a:x6", "SSH_AUTH_SOCK": "/x7",
+    "STUDIO_DATABASE_URL": "sqlite:///x8", "OAUTH_CLIENT_ID": "x9",
+    "A_VARIABLE_THAT_NOBODY_KNOWS": "y1", "JAX_SECRET_OF_SOMEBODY": "y2", "LC_TOKEN": "y3",
+    "HTTPS_PROXY": "http://me:y4@proxy.example", "PYTHON_KEYRING_PASSWORD": "y5",
+}  # fmt: skip
+SETTINGS = {"OMP_NUM_THREADS": "2", "LANG": "C.UTF-8", "JAX_PLATFORMS": "cpu", "PATH": "/bin"}
+
+
+def environment_of(pid: int) -> dict[str, str]:
+    entries = Path(f"/proc/{pid}/environ").read_bytes().decode().split("\0")
+    return dict(entry.split("=", 1) for entry in entries if "=" in entry)
+
+
+def test_a_process_for_anonymous_users_gets_nothing_but_the_small_list() -> None:
+    assert environment.for_anonymous_users({**SETTINGS, **SECRETS}) == SETTINGS
+
+
+def test_a_password_in_an_address_keeps_a_variable_out_whatever_its_name() -> None:
+    given = {"HF_HOME": "/hf", "XLA_FLAGS": "--dump=s3://me:secret@bucket"}
+    assert environment.for_anonymous_users(given) == {"HF_HOME": "/hf"}
+
+
+def test_no_process_gets_what_only_the_app_needs() -> None:
+    given = {**SETTINGS, **SECRETS, "STUDIO_PASS_ENVIRONMENT": "*"}
+    for selected in (environment.for_models(given), environment.for_runs(given)):
+        assert not {"STUDIO_AUTH", "OAUTH_CLIENT_SECRET"} & selected.keys()
+
+
+def test_runs_get_what_they_read_and_write_with() -> None:
+    given = {**SETTINGS, **SECRETS}
+    needed = {
+        "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "GOOGLE_APPLICATION_CREDENTIALS", "HF_TOKEN",
+        "HTTPS_PROXY", "STUDIO_DATABASE_URL",
+    }  # fmt: skip
+    selected = environment.for_runs(given)
+    assert needed <= selected.keys()
+    assert (
+        not {"SSH_AUTH_SOCK", "OAUTH_CLIENT_ID", "A_VARIABLE_THAT_NOBODY_KNOWS"} & selected.keys()
+    )
+    models = environment.for_models(given)
+    assert {"HF_TOKEN", "HTTPS_PROXY"} <= models.keys()
+    assert not {"AWS_SECRET_ACCESS_KEY", "STUDIO_DATABASE_URL"} & models.keys()
+
+
+def test_a_user_can_pass_more_variables_to_runs_but_not_to_a_demo() -> None:
+    given = {"MINE": "1", "MY_A": "2", "MY_B": "3", "OTHER": "4"}
+    given["STUDIO_PASS_ENVIRONMENT"] = "MINE, MY_*"
+    passed = {name: value for name, value in given.items() if name != "OTHER"}
+    assert environment.for_runs(given) == passed
+    assert environment.for_models(given) == passed
+    assert environment.for_anonymous_users(given) == {}
+
+
+@pytest.fixture
+def secrets(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in SECRETS.items():
+        if name != "STUDIO_DATABASE_URL":
+            monkeypatch.setenv(name, value)
+
+
+@pytest.fixture
+def demo(tmp_path: Path, secrets: None) -> Iterator[PlaygroundClient]:
+    client = PlaygroundClient(Workspace(tmp_path / "w"), only=tmp_path)
+    yield client
+    client.close()
+
+
+@pytest.mark.slow(4)
+def test_the_model_process_of_a_demo_has_no_secret(demo: PlaygroundClient) -> None:
+    with pytest.raises(Exception, match="There is one model"):
+        demo.fill_mask("another", "a text")
+    assert demo.pid is not None
+    found = environment_of(demo.pid)
+    assert not SECRETS.keys() & found.keys()
+    assert found["PATH"] == os.environ["PATH"]
+
+
+def test_a_worker_has_neither_the_apps_secrets_nor_unknown_ones(
+    tmp_path: Path, secrets: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("STUDIO_PASS_ENVIRONMENT", "A_VARIABLE_THAT_NOBODY_KNOWS")
+    worker = ensure_worker(Workspace(tmp_path))
+    assert worker is not None
+    try:
+        found = environment_of(worker.pid)
+    finally:
+        worker.kill()
+        worker.wait()
+    assert found["A_VARIABLE_THAT_NOBODY_KNOWS"] == "y1"
+    assert found["AWS_SECRET_ACCESS_KEY"] == "x1"
+    assert not {"STUDIO_AUTH", "OAUTH_CLIENT_SECRET", "SSH_AUTH_SOCK"} & found.keys()
+    assert child_environment().keys() >= {"HF_TOKEN", "PYTHONPATH"}
