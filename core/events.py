@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, Literal, TextIO
 
 from core.errors import RunError
+from core.places import make_folder
 from core.redaction import redact_values
 
 EVENTS_FILE = "events.jsonl"
@@ -50,7 +51,7 @@ class EventLog:
     """
 
     def __init__(self, path: Path) -> None:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(path.parent)
         self._number = _mend_tail(path)
         self._file = path.open("ab", buffering=0)
         self._lock = threading.Lock()

@@ -224,7 +224,7 @@ class PlaygroundClient:
 
     def _start(self) -> None:
         path = _new_socket_path()
-        self._workspace.root.mkdir(parents=True, exist_ok=True)
+        self._workspace.make_root()
         log_file = self._workspace.root / LOG_FILE
         if log_file.exists() and log_file.stat().st_size > _LONGEST_LOG_BYTES:
             log_file.unlink()

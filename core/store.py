@@ -532,7 +532,7 @@ def database_url(workspace: Workspace) -> str | URL:
     """Returns the URL of the workspace's database."""
     if url := os.environ.get(DATABASE_URL_VARIABLE):
         return url
-    workspace.root.mkdir(parents=True, exist_ok=True)
+    workspace.make_root()
     # Not by its text: a ? in a folder's name would end the database's.
     return URL.create("sqlite", database=str(workspace.root / DATABASE_FILE))
 

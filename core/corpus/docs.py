@@ -24,6 +24,7 @@ from core.cores import usable_cores
 from core.corpus.holdout import document_hash
 from core.errors import CorpusError
 from core.events import Reporter
+from core.places import make_folder
 from core.workspace import Workspace, written_whole
 
 # Distribution to top-level module. All come with requirements.txt.
@@ -219,6 +220,6 @@ def _converse(
 
 
 def _write_documents(path: Path, texts: Sequence[str]) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
+    make_folder(path.parent)
     with written_whole(path) as draft, draft.open("w", encoding="utf-8") as file:
         file.writelines(json.dumps(text, ensure_ascii=False) + "\n" for text in texts)

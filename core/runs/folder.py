@@ -24,6 +24,8 @@ from typing import Any
 
 from core.errors import RunError
 from core.events import EVENTS_FILE, STOP_FILE, StopMode, read_notes
+from core.paths import is_run_id
+from core.places import make_folder
 from core.runs.process import ProcessIdentity
 from core.workspace import Workspace, file_lock, write_atomically
 
@@ -65,7 +67,18 @@ class RunFolder:
 
     @classmethod
     def of(cls, workspace: Workspace, run_id: str) -> RunFolder:
-        """Returns the folder of a run, whether it is there or not."""
+        """Returns the folder of a run, whether it is there or not.
+
+        Raises:
+            RunError: The id can't be a folder's name; it may come from a database or a manifest.
+        """
+        if not is_run_id(run_id):
+            raise RunError(
+                "That can't be a run's id",
+                expected="the name of a folder in runs/",
+                received=ascii(run_id)[:100],
+                fix="list the runs with: python -m core runs list",
+            )
         return cls(workspace.runs / run_id)
 
     @property
@@ -82,7 +95,7 @@ class RunFolder:
 
     def write_record(self, record: RunRecord) -> None:
         """Makes the folder and writes what is to be run."""
-        self.path.mkdir(parents=True, exist_ok=True)
+        make_folder(self.path)
         _write_json(self.path / "run.json", asdict(record))
 
     def is_there(self) -> bool:

@@ -404,7 +404,7 @@ def start_worker(workspace: Workspace) -> subprocess.Popen[bytes]:
         ConfigError: The environment's number of runs at once is none.
     """
     slots = default_slots()
-    workspace.root.mkdir(parents=True, exist_ok=True)
+    workspace.make_root()
     arguments = ["core.runs.worker", "--workspace", str(workspace.root), "--slots", str(slots)]
     return _start_in_own_session(arguments, worker_log(workspace))
 

@@ -20,6 +20,7 @@ import numpy.typing as npt
 
 from core.errors import ConfigError, HubError, TokenizerError
 from core.hub.pull import pull_tokenizer
+from core.places import make_folder
 from core.tokenizer.roles import (
     CONFIG_FILE,
     FILES,
@@ -206,7 +207,7 @@ class StudioTokenizer:
             longest: Tokens of the longest text that the model beside it can read, so that
                 transformers cuts longer ones off where it is asked to. None: it isn't said.
         """
-        folder.mkdir(parents=True, exist_ok=True)
+        make_folder(folder)
         for name in FILES:
             if (self.path / name).is_file():
                 shutil.copyfile(self.path / name, folder / name)

@@ -23,6 +23,7 @@ from core.hub.cards import CardNotes
 from core.hub.client import LOG_IN, is_signed_in, without_secrets
 from core.hub.facts import gather_facts
 from core.hub.push import Repository, make_public, resolve_repo_id, upload
+from core.places import make_folder
 from core.training.checkpoint import ARRAYS_FILE
 from core.workspace import Artifact, Workspace
 
@@ -180,7 +181,8 @@ class Uploads:
     def _hold(self, checkpoint: Path) -> Path:
         """Links a checkpoint's files, the optimizer's state apart, to a folder of their own."""
         held = self._held / f"{checkpoint.name}.{self._saves}"
-        held.mkdir(parents=True)
+        make_folder(held.parent)
+        held.mkdir()
         for path in checkpoint.iterdir():
             if path.name != ARRAYS_FILE:
                 os.link(path, held / path.name)
