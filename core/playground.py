@@ -46,6 +46,7 @@ from core.inference import (
     prepare,
     stay_on_cpu,
 )
+from core.places import ordinary_umask
 from core.redaction import for_other_processes, for_strangers, hide_secrets_in_output
 from core.runs.process import ProcessIdentity
 from core.workspace import Workspace, expand_path
@@ -241,6 +242,7 @@ class PlaygroundClient:
                 stdout=log,
                 stderr=log,
                 start_new_session=True,
+                umask=ordinary_umask(),
                 env=_environment(for_strangers if self._only else for_other_processes),
             )
         self._process, self._socket_path = process, path

@@ -49,7 +49,14 @@ from core.paths import (
     is_run_id,
     relative_name,
 )
-from core.places import check_in_place, make_folder, remember_place
+from core.places import (
+    check_in_place,
+    give_ordinary_mode,
+    give_ordinary_modes,
+    know_root,
+    make_folder,
+    tighten,
+)
 
 ArtifactKind = Literal["tokenizer", "shards", "model", "preflight"]
 
@@ -204,7 +211,7 @@ class Workspace:
     def __init__(self, root: str | Path | None = None) -> None:
         chosen = root or os.environ.get("STUDIO_HOME") or "workspace"
         self.root = expand_path(chosen).absolute()
-        remember_place(self.root)
+        know_root(self.root)
 
     def __repr__(self) -> str:
         return f"Workspace({str(self.root)!r})"
@@ -215,10 +222,9 @@ class Workspace:
         Raises:
             WorkspaceMovedError: It was moved or deleted while this process used it.
         """
-        check_in_place(self.root)
-        if not self.root.is_dir():
-            make_folder(self.root)
-        remember_place(self.root)
+        make_folder(self.root)
+        know_root(self.root)
+        tighten(self.root)
 
     @property
     def runs(self) -> Path:
@@ -703,6 +709,7 @@ def commit_folder(draft: Path, final: Path) -> None:
     for path in draft.rglob("*"):
         sync(path)
     sync(draft)
+    give_ordinary_modes(draft)
     draft.rename(final)
     sync(final.parent)
 
@@ -811,6 +818,7 @@ def written_whole(path: Path) -> Iterator[Path]:
     try:
         yield draft
         sync(draft)
+        give_ordinary_mode(draft)
         draft.replace(path)
     finally:
         draft.unlink(missing_ok=True)

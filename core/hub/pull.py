@@ -14,6 +14,7 @@ from typing import Any
 from core.errors import CheckpointError, HubError
 from core.events import Reporter
 from core.hub.client import ask, connect, explaining
+from core.places import give_ordinary_modes
 
 # Read beside the weights; the card holds the key figures that a demo shows.
 _CONFIG = "config.json"
@@ -181,6 +182,8 @@ def _download(
         local_files_only=not online,
         tqdm_class=_progress_bar(reporter, name),
     )
+    # Other accounts may share the Hub's cache.
+    give_ordinary_modes(Path(folder).parent.parent)
     return Path(folder)
 
 

@@ -17,6 +17,8 @@ from typing import Any
 from core.config import StageConfig
 from core.errors import StudioError
 from core.events import FolderReporter, RunStopped, is_disk_full, is_out_of_memory
+from core.outbound import distrust_callers
+from core.places import guarding_places, private_files
 from core.redaction import hide_secrets_in_output
 from core.runs.folder import RunFolder
 from core.runs.process import ProcessIdentity
@@ -128,7 +130,15 @@ def _short(error: BaseException) -> str:
 
 def main(arguments: list[str] | None = None) -> int:
     """Runs the stage that a run folder describes; returns the exit code."""
-    folder = RunFolder(Path((arguments or sys.argv[1:])[0]))
+    folder = RunFolder(Path((arguments or sys.argv[1:])[0]).absolute())
+    distrust_callers()
+    with guarding_places():
+        workspace = Workspace(folder.path.parent.parent)
+        with private_files(workspace.root):
+            return _execute(folder, workspace)
+
+
+def _execute(folder: RunFolder, workspace: Workspace) -> int:
     with folder.lock():
         record = folder.read_record()
         if record.cwd and Path(record.cwd).is_dir():
@@ -137,7 +147,7 @@ def main(arguments: list[str] | None = None) -> int:
         _stop_on_sigterm(reporter)
         try:
             config = parse_stage_config(record.stage, record.config)
-            execute_stage(record.stage, config, Workspace(folder.path.parent.parent), reporter)
+            execute_stage(record.stage, config, workspace, reporter)
         except RunStopped:
             return EXIT_FAILED
         except StudioError as error:

@@ -108,15 +108,24 @@ class RunFolder:
         Raises:
             RunError: It is missing or damaged.
         """
-        values = _read_json(self.path / "run.json")
+        path = self.path / "run.json"
+        if not path.exists():
+            raise RunError(
+                f"The folder of the run {self.path.name} is missing",
+                expected=str(path),
+                received="no such file" if self.path.exists() else "no such folder",
+                fix="if the workspace was moved or copied while the run was being made, its folder "
+                f"is in runs/ at the former place: move it to {self.path}; else start a new run",
+            )
+        values = _read_json(path)
         try:
             return RunRecord(**(values or {}))
         except TypeError as error:
             raise RunError(
-                f"The run folder {self.path} can't be read",
-                expected="a run.json in it",
-                received=str(error),
-                fix="delete this run and start it again",
+                f"{path} can't be read",
+                expected="what this program wrote there",
+                received="no JSON object" if values is None else "an object with other fields",
+                fix="restore the file from a copy, or start a new run",
             ) from error
 
     def write_processes(self, **identities: ProcessIdentity | None) -> None:
