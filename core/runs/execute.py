@@ -18,7 +18,12 @@ from core.config import StageConfig
 from core.errors import StudioError
 from core.events import FolderReporter, RunStopped, is_disk_full, is_out_of_memory
 from core.outbound import distrust_callers
-from core.places import guarding_places, private_files
+from core.places import (
+    WorkspaceMovedError,
+    check_in_place,
+    guarding_places,
+    private_files,
+)
 from core.redaction import hide_secrets_in_output
 from core.runs.folder import RunFolder
 from core.runs.process import ProcessIdentity
@@ -43,13 +48,25 @@ def execute_stage(
         reporter.event("finished", state="stopped", reason=_stop_reason(stopped, reporter))
         raise
     except BaseException as error:
-        reporter.event("finished", state="failed", **describe_failure(error))
+        cause = _moved(workspace) or error
+        reporter.event("finished", state="failed", **describe_failure(cause))
+        if cause is not error:
+            raise cause from error
         raise
     # What a run of several hosts has made lies on the first of them.
     if artifact.path.exists():
         reporter.event("artifact", made=makes_artifact(config), **describe_artifact(artifact))
     reporter.event("finished", state="done", reason="", results=artifact.manifest.counts)
     return artifact
+
+
+def _moved(workspace: Workspace) -> WorkspaceMovedError | None:
+    """Returns what made a stage fail, by whatever error, where its workspace was moved."""
+    try:
+        check_in_place(workspace.root)
+    except WorkspaceMovedError as error:
+        return error
+    return None
 
 
 def _stop_reason(stopped: RunStopped, reporter: FolderReporter) -> str:
