@@ -28,6 +28,7 @@ CONNECT_SECONDS = 30.0
 STALL_SECONDS = 60.0
 # A download is waited for this long, and longer by its size: 64 KiB a second is the least.
 BASE_SECONDS = 120.0
+MOST_READ_BYTES = 64 << 20
 SLOWEST_BYTES_PER_SECOND = 1 << 16
 
 _PORTS = {"http": 80, "https": 443}

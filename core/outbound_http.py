@@ -13,8 +13,10 @@ from fsspec.implementations.http import HTTPFileSystem
 from core.outbound import (
     BASE_SECONDS,
     CONNECT_SECONDS,
+    MOST_READ_BYTES,
     MOST_REDIRECTS,
     STALL_SECONDS,
+    OutboundError,
     check_addresses,
     check_redirect,
     check_url,
@@ -31,6 +33,37 @@ class GuardedHTTPFileSystem(HTTPFileSystem):
         super().__init__(*arguments, **{"get_client": _get_client, **named})
         # What each request is made with.
         self.kwargs["max_redirects"] = MOST_REDIRECTS
+
+    async def _get_file(
+        self, rpath: str, lpath: Any, *, most_seconds: float = BASE_SECONDS, **named: Any
+    ) -> None:
+        await super()._get_file(rpath, lpath, timeout=_timeout(most_seconds), **named)
+
+
+class _Response(aiohttp.ClientResponse):
+    """A response that isn't taken into memory whole where it is large. Downloads go by chunks."""
+
+    async def read(self) -> bytes:
+        if self._body is None:
+            body = bytearray()
+            async for chunk in self.content.iter_chunked(1 << 16):
+                body += chunk
+                if len(body) > MOST_READ_BYTES:
+                    self.close()
+                    raise OutboundError(
+                        f"{self.url.host} answers with too much",
+                        expected=f"at most {MOST_READ_BYTES:,} bytes",
+                        received="more",
+                        fix="use another address",
+                    )
+            self._body = bytes(body)
+        return self._body
+
+
+def _timeout(total_seconds: float) -> aiohttp.ClientTimeout:
+    return aiohttp.ClientTimeout(
+        total=total_seconds, sock_connect=CONNECT_SECONDS, sock_read=STALL_SECONDS
+    )
 
 
 class _Resolver(AbstractResolver):
@@ -75,13 +108,11 @@ def _peer(response: aiohttp.ClientResponse) -> str:
 
 async def _get_client(**named: Any) -> aiohttp.ClientSession:
     named.pop("loop", None)
-    timeout = aiohttp.ClientTimeout(
-        total=BASE_SECONDS, sock_connect=CONNECT_SECONDS, sock_read=STALL_SECONDS
-    )
     return aiohttp.ClientSession(
         connector=aiohttp.TCPConnector(resolver=_Resolver(), use_dns_cache=False),
         middlewares=(_check_request,),
-        timeout=timeout,
+        timeout=_timeout(BASE_SECONDS),
+        response_class=_Response,
         **named,
     )
 

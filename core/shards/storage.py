@@ -23,8 +23,6 @@ from core.config import fingerprint_of
 from core.errors import ConfigError, ShardError, StudioError
 from core.events import Reporter, RunStopped
 from core.outbound import (
-    CONNECT_SECONDS,
-    STALL_SECONDS,
     check_url,
     guard_fsspec,
     guard_hub,
@@ -69,7 +67,7 @@ class StoredFile:
     """What a store says of a file.
 
     Attributes:
-        bytes: Its size.
+        bytes: Its size; -1 where the store doesn't tell.
         md5: Its MD5 in hex, where the store tells; or a tag that looks like one. So a match proves
             the content, and a difference proves nothing.
         version: What changes when the file is written anew, in the store's own words; empty where
@@ -110,8 +108,19 @@ class RemoteFolder:
         return {
             path.removeprefix(prefix): _stored_file(info)
             for path, info in found.items()
-            if not path.endswith("/")
+            if path.startswith(prefix) and not path.endswith("/")
         }
+
+    def has(self, name: str) -> bool:
+        """Tells whether a file is there, for web servers that don't list their folders."""
+        with _failures_named(f"{self.address}/{name} can't be looked up"):
+            try:
+                self._fs.info(self._path(name))
+            except FileNotFoundError as error:
+                if refusal := refusal_in(error):
+                    raise refusal from error
+                return False
+        return True
 
     def read(self, name: str, *, most_bytes: int) -> bytes:
         """Returns the content of a small file.
@@ -250,7 +259,7 @@ def fetch_shards(
         return copy
     remote = RemoteFolder(address)
     stored = remote.files()
-    if MANIFEST_FILE in stored:
+    if MANIFEST_FILE in stored or (not stored and remote.has(MANIFEST_FILE)):
         return _fetch_with_manifest(remote, cache, reporter, fingerprint)
     return _fetch_bare(remote, stored, cache, reporter)
 
@@ -293,6 +302,13 @@ def _fetch_bare(
             received=f"{len(stored)} other files" if stored else "nothing",
             fix="check the address",
             field="shards",
+        )
+    if unknown := next((name for name, file in wanted.items() if file.bytes < 0), ""):
+        raise ShardError(
+            f"The shards at {remote.address} can't be fetched without a manifest",
+            expected=f"{MANIFEST_FILE}, or a store that tells how large its files are",
+            received=f"no size for {unknown}",
+            fix="build the shards again, which writes a manifest, or download the folder first",
         )
     states = {name: [file.bytes, file.md5, file.version] for name, file in wanted.items()}
     name = PurePosixPath(remote.address).name
@@ -421,7 +437,8 @@ def _stored_file(info: Mapping[str, Any]) -> StoredFile:
     elif len(tag := str(info.get("ETag", "")).strip('"')) == 32 and "-" not in tag:
         checksum = tag
     version = next((str(info[key]) for key in _VERSIONS if info.get(key)), "")
-    return StoredFile(int(info["size"]), checksum, version)
+    size = info.get("size")
+    return StoredFile(-1 if size is None else int(size), checksum, version)
 
 
 def _md5_of(path: Path) -> str:
@@ -475,17 +492,10 @@ def _limit(name: str, most_bytes: int) -> Any:
 
 
 def _time_limits(fs: Any, size_bytes: int) -> dict[str, Any]:
-    """Returns the limits of a download over plain HTTP; other stores' libraries have their own."""
+    """Returns the limit of a download over plain HTTP; other stores' libraries have their own."""
     from fsspec.implementations.http import HTTPFileSystem
 
-    if not isinstance(fs, HTTPFileSystem):
-        return {}
-    import aiohttp
-
-    timeout = aiohttp.ClientTimeout(
-        total=most_seconds(size_bytes), sock_connect=CONNECT_SECONDS, sock_read=STALL_SECONDS
-    )
-    return {"timeout": timeout}
+    return {"most_seconds": most_seconds(size_bytes)} if isinstance(fs, HTTPFileSystem) else {}
 
 
 def _connect(address: str) -> tuple[Any, str]:
