@@ -22,6 +22,7 @@ from core.hub.bundle import model_bundle
 from core.hub.cards import CardNotes
 from core.hub.client import LOG_IN, is_signed_in, without_secrets
 from core.hub.facts import gather_facts
+from core.hub.ids import flaw_of_hub_id
 from core.hub.push import Repository, make_public, resolve_repo_id, upload
 from core.places import make_folder
 from core.training.checkpoint import ARRAYS_FILE
@@ -72,6 +73,12 @@ class Uploads:
         self._news = threading.Condition()
         self._thread: threading.Thread | None = None
         shutil.rmtree(self._held, ignore_errors=True)
+        if flaw := flaw_of_hub_id(self._wanted):
+            reporter.warn(
+                f"The Hub refuses the id {self._wanted} ({flaw}), so nothing can be pushed. "
+                "What to do: start the run again with --hub-model-id, or push the model later",
+                alert="upload_failed",
+            )
         if not is_signed_in():
             reporter.warn(
                 "Nobody is signed in to the Hugging Face Hub, so nothing can be pushed yet. "

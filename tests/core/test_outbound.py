@@ -5,10 +5,8 @@ from __future__ import annotations
 import socket
 import subprocess
 import sys
-import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 
 import fsspec
@@ -30,53 +28,7 @@ from core.outbound import (
 )
 from core.shards.storage import RemoteFolder, fetch_shards
 from core.workspace import Manifest, Workspace, manifest_text
-
-Answer = Callable[[BaseHTTPRequestHandler], None]
-
-
-class Server:
-    """A real server on the loopback interface that counts what it is asked for."""
-
-    def __init__(self, answer: Answer) -> None:
-        self.asked: list[str] = []
-        asked = self.asked
-
-        class Handler(BaseHTTPRequestHandler):
-            def do_GET(self) -> None:
-                asked.append(self.path)
-                answer(self)
-
-            do_HEAD = do_GET
-
-            def log_message(self, *_: object) -> None:
-                pass
-
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.host = f"127.0.0.1:{self._server.server_address[1]}"
-        self.url = f"http://{self.host}"
-        threading.Thread(target=self._server.serve_forever, daemon=True).start()
-
-    def close(self) -> None:
-        self._server.shutdown()
-        self._server.server_close()
-
-
-@contextmanager
-def _serving(answer: Answer) -> Iterator[Server]:
-    server = Server(answer)
-    try:
-        yield server
-    finally:
-        server.close()
-
-
-def _send(handler: BaseHTTPRequestHandler, body: bytes, kind: str = "text/html") -> None:
-    handler.send_response(200)
-    handler.send_header("Content-Type", kind)
-    handler.send_header("Content-Length", str(len(body)))
-    handler.end_headers()
-    if handler.command == "GET":
-        handler.wfile.write(body)
+from tests.web_server import Server, send, serving
 
 
 def _redirect(handler: BaseHTTPRequestHandler, location: str) -> None:
@@ -89,7 +41,7 @@ def _redirect(handler: BaseHTTPRequestHandler, location: str) -> None:
 @pytest.fixture
 def inner() -> Iterator[Server]:
     """A service that only this machine is to reach."""
-    with _serving(lambda handler: _send(handler, b"secret", "text/plain")) as server:
+    with serving(lambda handler: send(handler, b"secret", "text/plain")) as server:
         yield server
 
 
@@ -144,7 +96,7 @@ def test_hosts_of_the_users_own_configuration_are_known() -> None:
 
 def test_a_redirect_to_this_machine_is_not_followed(tmp_path: Path, inner: Server) -> None:
     """Attack: a shards address that redirects to a service of this machine."""
-    with _serving(lambda handler: _redirect(handler, f"{inner.url}{handler.path}")) as outer:
+    with serving(lambda handler: _redirect(handler, f"{inner.url}{handler.path}")) as outer:
         allow_typed_hosts([outer.url])
         with pytest.raises(OutboundError, match="not connected to"):
             fetch_shards(f"{outer.url}/shards", Workspace(tmp_path), Reporter())
@@ -160,13 +112,13 @@ def test_a_file_that_redirects_to_this_machine_is_not_fetched(
 
     def answer(handler: BaseHTTPRequestHandler) -> None:
         if handler.path.endswith("manifest.json"):
-            _send(handler, manifest, "application/json")
+            send(handler, manifest, "application/json")
         elif handler.path.endswith(".tfrecord"):
             _redirect(handler, f"{inner.url}/secret")
         else:
-            _send(handler, b'<a href="manifest.json">')
+            send(handler, b'<a href="manifest.json">')
 
-    with _serving(answer) as outer:
+    with serving(answer) as outer:
         allow_typed_hosts([outer.url])
         with pytest.raises(StudioError):
             fetch_shards(f"{outer.url}/shards", Workspace(tmp_path), Reporter())
@@ -231,7 +183,7 @@ def test_the_hubs_client_does_not_follow_a_redirect_to_this_machine(
 ) -> None:
     from huggingface_hub.utils import get_session
 
-    with _serving(lambda handler: _redirect(handler, inner.url)) as hub:
+    with serving(lambda handler: _redirect(handler, inner.url)) as hub:
         monkeypatch.setenv("HF_ENDPOINT", hub.url)
         guard_hub()
         with pytest.raises(OutboundError):
@@ -249,9 +201,9 @@ def test_a_server_that_sends_more_than_the_manifest_says_is_given_up(tmp_path: P
 
     def endless(handler: BaseHTTPRequestHandler) -> None:
         if handler.path.endswith("manifest.json"):
-            return _send(handler, manifest, "application/json")
+            return send(handler, manifest, "application/json")
         if not handler.path.endswith(".tfrecord"):
-            return _send(handler, b'<a href="manifest.json">')
+            return send(handler, b'<a href="manifest.json">')
         handler.send_response(200)
         handler.end_headers()
         try:
@@ -262,7 +214,7 @@ def test_a_server_that_sends_more_than_the_manifest_says_is_given_up(tmp_path: P
             pass
         return None
 
-    with _serving(endless) as outer:
+    with serving(endless) as outer:
         allow_typed_hosts([outer.url])
         with pytest.raises(ShardError, match="larger than expected"):
             fetch_shards(f"{outer.url}/shards", Workspace(tmp_path), Reporter())
@@ -273,7 +225,7 @@ def test_an_endless_chain_of_redirects_ends(tmp_path: Path) -> None:
     def on(handler: BaseHTTPRequestHandler) -> None:
         _redirect(handler, handler.path + "x")
 
-    with _serving(on) as outer:
+    with serving(on) as outer:
         allow_typed_hosts([outer.url])
         with pytest.raises(StudioError):
             fetch_shards(f"{outer.url}/shards", Workspace(tmp_path), Reporter())
