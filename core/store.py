@@ -548,16 +548,19 @@ def database_url(workspace: Workspace) -> str | URL:
     if url := os.environ.get(DATABASE_URL_VARIABLE):
         return url
     workspace.make_root()
-    _make_private(workspace.root / DATABASE_FILE)
+    _make_database(workspace.root / DATABASE_FILE)
     # Not by its text: a ? in a folder's name would end the database's.
     return URL.create("sqlite", database=str(workspace.root / DATABASE_FILE))
 
 
-def _make_private(path: Path) -> None:
-    """Makes an empty database that its owner alone reads; SQLite's other files get its mode."""
-    if not is_shared(path.parent):
-        with suppress(FileExistsError):
-            os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
+def _make_database(path: Path) -> None:
+    """Makes an empty database: its owner's alone, or as the umask says where it is shared.
+
+    SQLite's other files get its mode. By itself SQLite lets everybody read, and no group write.
+    """
+    mode = 0o666 if is_shared(path.parent) else 0o600
+    with suppress(FileExistsError):
+        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, mode))
 
 
 def create_database_engine(url: str | URL) -> Engine:
