@@ -37,6 +37,8 @@ from core.config import (
 )
 from core.errors import ConfigError, RunError, StudioError
 from core.events import RunStopped
+from core.outbound import allow_typed_hosts
+from core.places import guarding_places, private_files
 from core.redaction import hide_secrets_in_output
 from core.stages.registry import STAGES, Stage
 from core.store import ENDED_STATES, RunRow, Store, explaining_refusals
@@ -63,7 +65,8 @@ def main(
     parser = build_parser(prog, epilog)
     options = parser.parse_args(arguments)
     try:
-        with explaining_refusals():
+        with explaining_refusals(), guarding_places(), private_files(_workspace(options).root):
+            allow_typed_hosts(vars(options).values())
             return int(options.command(options))
     except StudioError as error:
         return _report(error, as_json=getattr(options, "json", False))

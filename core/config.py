@@ -917,6 +917,23 @@ class TrainConfig(StageConfig):
         0, "Decides the first weights, the order, the masks.", group="General", ge=0, lt=1 << 31
     )
 
+    @field_validator("hub_model_id")
+    @classmethod
+    def _check_hub_id(cls, repo_id: str) -> str:
+        if repo_id:
+            from core.hub.ids import check_hub_id
+
+            check_hub_id(repo_id, field="hub_model_id")
+        return repo_id
+
+    @model_validator(mode="after")
+    def _check_hub_name(self) -> TrainConfig:
+        if self.push_to_hub and not self.hub_model_id and self.name:
+            from core.hub.ids import check_hub_id
+
+            check_hub_id(self.name, field="name")
+        return self
+
     @model_validator(mode="after")
     def _check_engine(self) -> TrainConfig:
         if self.engine == "tensorflow" and self.sharding == "fsdp":
@@ -1069,6 +1086,15 @@ class PushConfig(StageConfig):
         basic=True,
     )
     dry_run: bool = knob(False, "Only show the files and the card; nothing is sent.", group="Where")
+
+    @field_validator("repo_id")
+    @classmethod
+    def _check_hub_id(cls, repo_id: str) -> str:
+        if repo_id:
+            from core.hub.ids import check_hub_id
+
+            check_hub_id(repo_id, field="repo_id")
+        return repo_id
 
     @model_validator(mode="before")
     @classmethod

@@ -61,6 +61,7 @@ _CERTIFICATES = (
 _MODELS = frozenset(
     (
         *_PROXIES, *map(str.lower, _PROXIES), *_CERTIFICATES, "STUDIO_HOME", "STUDIO_ALLOWED_PATHS",
+        "STUDIO_ALLOWED_HOSTS", "STUDIO_SHARED_WORKSPACE",
         PASS_VARIABLE, "TERM", "COLUMNS", "NO_COLOR", "FORCE_COLOR", "SPACE_ID", "SYSTEM",
     )
 )  # fmt: skip

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, Literal, TextIO
 
 from core.errors import RunError
+from core.places import check_in_place, make_folder
 from core.redaction import redact_values
 
 EVENTS_FILE = "events.jsonl"
@@ -50,7 +51,7 @@ class EventLog:
     """
 
     def __init__(self, path: Path) -> None:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(path.parent)
         self._number = _mend_tail(path)
         self._file = path.open("ab", buffering=0)
         self._lock = threading.Lock()
@@ -326,6 +327,7 @@ class FolderReporter(Reporter):
         now = time.monotonic()
         if self._stop != "abort" and now >= self._next_stop_check:
             self._next_stop_check = now + 0.2
+            check_in_place(self.folder)
             self._stop = read_stop(self._stop_file) or self._stop
         return self._stop
 

@@ -47,6 +47,7 @@ from core.inference import (
     prepare,
     stay_on_cpu,
 )
+from core.places import ordinary_umask
 from core.redaction import hide_secrets_in_output
 from core.runs.process import ProcessIdentity
 from core.workspace import Workspace, expand_path
@@ -225,7 +226,7 @@ class PlaygroundClient:
 
     def _start(self) -> None:
         path = _new_socket_path()
-        self._workspace.root.mkdir(parents=True, exist_ok=True)
+        self._workspace.make_root()
         log_file = self._workspace.root / LOG_FILE
         if log_file.exists() and log_file.stat().st_size > _LONGEST_LOG_BYTES:
             log_file.unlink()
@@ -243,6 +244,7 @@ class PlaygroundClient:
                 stderr=log,
                 start_new_session=True,
                 env=_environment(for_anonymous_users if self._only else for_models),
+                umask=ordinary_umask(),
             )
         self._process, self._socket_path = process, path
         self._wait_until_it_listens(process, path)

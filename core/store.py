@@ -10,7 +10,8 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import Any
 
 from sqlalchemy import (
@@ -41,6 +42,7 @@ from sqlalchemy.exc import (
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column, sessionmaker
 
 from core.errors import ConfigError, RunError, StudioError, of_system
+from core.places import check_in_place, is_shared
 from core.stages.registry import is_resumable
 from core.workspace import Workspace, file_lock
 
@@ -176,12 +178,25 @@ class SettingRow(_Base):
     value: Mapped[str]
 
 
+class _Sessions(sessionmaker[Session]):
+    """Makes sessions, unless the workspace that the database belongs to was moved."""
+
+    def __init__(self, engine: Engine, root: Path | None) -> None:
+        super().__init__(engine, expire_on_commit=False)
+        self._root = root
+
+    def __call__(self, **named: Any) -> Session:
+        if self._root is not None:
+            check_in_place(self._root)
+        return super().__call__(**named)
+
+
 class Store:
     """Queries over one workspace's database. Cheap to make; safe to share between threads."""
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Engine, root: Path | None = None) -> None:
         self.engine = engine
-        self.session: sessionmaker[Session] = sessionmaker(engine, expire_on_commit=False)
+        self.session: sessionmaker[Session] = _Sessions(engine, root)
 
     @classmethod
     def open(cls, workspace: Workspace) -> Store:
@@ -191,7 +206,7 @@ class Store:
             ConfigError: The address in STUDIO_DATABASE_URL can't be used.
             StudioError: It can't be reached, is from a newer studio, or is another workspace's.
         """
-        store = cls(create_database_engine(database_url(workspace)))
+        store = cls(create_database_engine(database_url(workspace)), workspace.root)
         try:
             if store.version() != HEAD:
                 store.upgrade(workspace)
@@ -532,9 +547,20 @@ def database_url(workspace: Workspace) -> str | URL:
     """Returns the URL of the workspace's database."""
     if url := os.environ.get(DATABASE_URL_VARIABLE):
         return url
-    workspace.root.mkdir(parents=True, exist_ok=True)
+    workspace.make_root()
+    _make_database(workspace.root / DATABASE_FILE)
     # Not by its text: a ? in a folder's name would end the database's.
     return URL.create("sqlite", database=str(workspace.root / DATABASE_FILE))
+
+
+def _make_database(path: Path) -> None:
+    """Makes an empty database: its owner's alone, or as the umask says where it is shared.
+
+    SQLite's other files get its mode. By itself SQLite lets everybody read, and no group write.
+    """
+    mode = 0o666 if is_shared(path.parent) else 0o600
+    with suppress(FileExistsError):
+        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, mode))
 
 
 def create_database_engine(url: str | URL) -> Engine:

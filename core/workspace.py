@@ -25,6 +25,7 @@ import platform
 import re
 import secrets
 import shutil
+import stat
 import threading
 import time
 from collections.abc import Collection, Iterator, Sequence
@@ -35,7 +36,27 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any, Literal
 
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+
 from core.errors import ConfigError, StudioError
+from core.outbound import check_reachable
+from core.paths import (
+    LONGEST_NAME_BYTES,
+    LONGEST_PATH_BYTES,
+    flaw_of_names,
+    flaw_of_part,
+    has_control,
+    is_run_id,
+    relative_name,
+)
+from core.places import (
+    check_in_place,
+    give_ordinary_mode,
+    give_ordinary_modes,
+    know_root,
+    make_folder,
+    tighten,
+)
 
 ArtifactKind = Literal["tokenizer", "shards", "model", "preflight"]
 
@@ -52,8 +73,10 @@ _FOLDERS: dict[str, str] = {
 }
 _DRAFT_SUFFIX = ".draft"
 _DOOMED_SUFFIX = ".deleted"
-# Linux has 4,096, and what comes below a folder needs some.
-_LONGEST_NAME_BYTES, _LONGEST_PATH_BYTES = 255, 3_500
+# What a manifest may list: far more than the largest shards have.
+MOST_MANIFEST_BYTES = 64 << 20
+_MOST_FILES = 200_000
+_MOST_TOTAL_BYTES = 1 << 50
 # A draft is made, and then locked.
 _LOCKED_AFTER_SECONDS = 60
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,95}")
@@ -117,6 +140,66 @@ class Artifact:
         return self.manifest.fingerprint
 
 
+class _FileEntry(BaseModel):
+    """Schema of what a manifest says of a file."""
+
+    model_config = ConfigDict(strict=True, extra="ignore")
+
+    bytes: int = Field(ge=0, le=_MOST_TOTAL_BYTES)
+    sha256: str = Field(pattern=r"^[0-9a-f]{64}$")
+
+
+class _ManifestSchema(BaseModel):
+    """Schema of a manifest, wherever it comes from. `Manifest` says what the fields mean."""
+
+    model_config = ConfigDict(strict=True, extra="ignore")
+
+    kind: str = Field(pattern=r"^[a-z]{1,32}$")
+    name: str
+    # A checkpoint's may be empty.
+    fingerprint: str = Field(pattern=r"^([0-9a-f]{16})?$")
+    config: dict[str, Any] = {}
+    inputs: dict[str, str] = {}
+    counts: dict[str, Any] = {}
+    files: dict[str, _FileEntry] = Field(default={}, max_length=_MOST_FILES)
+    versions: dict[str, str] = {}
+    created: float = Field(default=0.0, ge=0, allow_inf_nan=False)
+    run: str = ""
+    location: str = ""
+
+    @field_validator("name")
+    @classmethod
+    def _check_name(cls, name: str) -> str:
+        if name and (flaw := flaw_of_part(name)):
+            raise ValueError(f"the name {ascii(name)[:100]} {flaw}")
+        return name
+
+    @field_validator("files")
+    @classmethod
+    def _check_files(cls, files: dict[str, _FileEntry]) -> dict[str, _FileEntry]:
+        if flaw := flaw_of_names(files):
+            raise ValueError(flaw)
+        if any(name.rpartition("/")[2].casefold() == MANIFEST_FILE for name in files):
+            raise ValueError(f"it lists a {MANIFEST_FILE} among the files")
+        if sum(entry.bytes for entry in files.values()) > _MOST_TOTAL_BYTES:
+            raise ValueError(f"its files have more than {_MOST_TOTAL_BYTES:,} bytes in all")
+        return files
+
+    @field_validator("run")
+    @classmethod
+    def _check_run(cls, run: str) -> str:
+        if run and not is_run_id(run):
+            raise ValueError(f"{ascii(run)[:100]} can't be a run's id")
+        return run
+
+    @field_validator("location")
+    @classmethod
+    def _check_location(cls, location: str) -> str:
+        if len(location) > LONGEST_PATH_BYTES or has_control(location):
+            raise ValueError("its location can't be a path or an address")
+        return location
+
+
 class Workspace:
     """A folder of artifacts and runs.
 
@@ -128,9 +211,20 @@ class Workspace:
     def __init__(self, root: str | Path | None = None) -> None:
         chosen = root or os.environ.get("STUDIO_HOME") or "workspace"
         self.root = expand_path(chosen).absolute()
+        know_root(self.root)
 
     def __repr__(self) -> str:
         return f"Workspace({str(self.root)!r})"
+
+    def make_root(self) -> None:
+        """Makes the workspace's folder where there is none.
+
+        Raises:
+            WorkspaceMovedError: It was moved or deleted while this process used it.
+        """
+        make_folder(self.root)
+        know_root(self.root)
+        tighten(self.root)
 
     @property
     def runs(self) -> Path:
@@ -271,17 +365,17 @@ class Workspace:
         if "://" in path or "::" in path:
             _check_address(path, field)
             return
-        real = expand_path(path, field=field).resolve()
         roots = self.allowed_roots()
-        if not any(real.is_relative_to(root) for root in roots):
-            raise ConfigError(
-                f"The page may not read {path}",
-                expected="a path within " + " or ".join(map(str, roots)),
-                received=str(real),
-                fix="upload the file here, or start the app with --allow FOLDER "
-                f"(or {ALLOWED_PATHS_VARIABLE})",
-                field=field,
-            )
+        for real in _real_places(expand_path(path, field=field)):
+            if not any(real.is_relative_to(root) for root in roots):
+                raise ConfigError(
+                    f"The page may not read {path}",
+                    expected="a path within " + " or ".join(map(str, roots)),
+                    received=str(real),
+                    fix="upload the file here, or start the app with --allow FOLDER "
+                    f"(or {ALLOWED_PATHS_VARIABLE})",
+                    field=field,
+                )
 
     def confine_artifact(self, kind: str, reference: str, *, field: str) -> None:
         """Refuses a folder elsewhere where an artifact is named; ../ leads out of the shelf too.
@@ -291,12 +385,35 @@ class Workspace:
         """
         if "://" in reference or "::" in reference:
             self.confine(reference, field=field)
+            return
         named = self.folder(kind) / reference
         self.confine(str(named), field=field)
         if (named / MANIFEST_FILE).is_file():
-            return  # A name goes before a folder called so where the app was started.
-        if expand_path(reference, field=field).exists():
+            # A name goes before a folder called so where the app was started.
+            self._confine_location(named, field)
+            return
+        folder = expand_path(reference, field=field)
+        if folder.exists():
             self.confine(reference, field=field)
+            self._confine_location(folder, field)
+
+    def _confine_location(self, folder: Path, field: str) -> None:
+        """Refuses an artifact whose files lie where the page may not read."""
+        try:
+            location = read_manifest(folder).location
+        except StudioError:
+            return  # Opening it says what is wrong.
+        if not location:
+            return
+        if "://" not in location and not os.path.isabs(location):
+            raise ConfigError(
+                f"{folder.name} lies elsewhere, and its manifest doesn't say where",
+                expected="an absolute path, or an address",
+                received=location,
+                fix="build it again",
+                field=field,
+            )
+        self.confine(location, field=field)
 
     def _known_names(self, kind: str) -> str:
         names = [artifact.name for artifact in self.list(kind)]
@@ -353,13 +470,13 @@ def expand_path(text: str | Path, *, field: str = "") -> Path:
         path = Path(os.path.expanduser(text))
         lengths = [len(os.fsencode(part)) for part in (str(path), *path.parts)]
     except ValueError:  # A zero byte, or half of a letter.
-        lengths = [_LONGEST_PATH_BYTES + 1]
-    is_long = lengths[0] > _LONGEST_PATH_BYTES or max(lengths[1:], default=0) > _LONGEST_NAME_BYTES
+        lengths = [LONGEST_PATH_BYTES + 1]
+    is_long = lengths[0] > LONGEST_PATH_BYTES or max(lengths[1:], default=0) > LONGEST_NAME_BYTES
     if is_long or "\0" in str(text):
         raise ConfigError(
             "That can't be a path",
-            expected=f"at most {_LONGEST_NAME_BYTES} bytes between slashes, and "
-            f"{_LONGEST_PATH_BYTES:,} in all",
+            expected=f"at most {LONGEST_NAME_BYTES} bytes between slashes, and "
+            f"{LONGEST_PATH_BYTES:,} in all",
             received=ascii(str(text))[:100],
             fix="check the path",
             field=field,
@@ -381,7 +498,7 @@ class DraftFolder:
     """
 
     def __init__(self, parent: Path, name: str, *, sweep: str = "") -> None:
-        parent.mkdir(parents=True, exist_ok=True)
+        make_folder(parent)
         _remove_left_drafts(parent, glob.escape(sweep) or "*")
         self.path = parent / f".{name}.{secrets.token_hex(4)}{_DRAFT_SUFFIX}"
         self.path.mkdir()
@@ -407,8 +524,18 @@ def _unknown(kind: str, reference: str, known: str) -> ConfigError:
     )
 
 
+def _real_places(path: Path) -> Iterator[Path]:
+    """Yields what a path, or each match of a pattern, is once links and .. are followed.
+
+    A pattern's own text doesn't decide: `l*k/../x` names a file beside what `link` leads to.
+    """
+    yield path.resolve()
+    if glob.has_magic(str(path)) and not path.exists():
+        yield from (Path(os.path.realpath(one)) for one in glob.iglob(str(path), recursive=True))
+
+
 def _check_address(address: str, field: str) -> None:
-    """Refuses an address that isn't in a store elsewhere."""
+    """Refuses an address that isn't in a store elsewhere, or is on a host that isn't public."""
     if "::" in address or address.partition("://")[0] not in _STORES:
         raise ConfigError(
             f"The page may not read {address}",
@@ -418,6 +545,17 @@ def _check_address(address: str, field: str) -> None:
             fix="use one of these; the shell takes any address that fsspec knows",
             field=field,
         )
+    if address.startswith("https://"):
+        try:
+            check_reachable(address)
+        except StudioError as error:
+            raise ConfigError(
+                f"The page may not read {address}",
+                expected=error.expected,
+                received=error.received,
+                fix=error.fix,
+                field=field,
+            ) from error
 
 
 def check_name(name: str) -> None:
@@ -444,7 +582,7 @@ def read_manifest(folder: Path) -> Manifest:
     """
     path = folder / MANIFEST_FILE
     try:
-        return parse_manifest(path.read_bytes())
+        return parse_manifest(_read_regular_file(path, MOST_MANIFEST_BYTES + 1))
     except (OSError, ValueError, TypeError) as error:
         raise StudioError(
             f"The manifest {path} can't be read",
@@ -452,6 +590,15 @@ def read_manifest(folder: Path) -> Manifest:
             received=str(error),
             fix="make the artifact again, or restore the folder from a copy",
         ) from error
+
+
+def _read_regular_file(path: Path, most_bytes: int) -> bytes:
+    """Reads a file; a pipe or a device, on which that could wait for ever, is an OSError."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    with open(descriptor, "rb") as file:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise OSError("it isn't a regular file")
+        return file.read(most_bytes)
 
 
 def read_artifact(folder: Path) -> Artifact:
@@ -466,12 +613,20 @@ def read_artifact(folder: Path) -> Artifact:
 
 
 def parse_manifest(data: bytes) -> Manifest:
-    """Reads the bytes of a manifest's file; one from before there were seals has none.
+    """Reads and checks the bytes of a manifest's file; the oldest ones have no seal.
 
     Raises:
-        ValueError, TypeError: It isn't a manifest, or was changed after it was written.
+        ValueError, TypeError: It isn't a manifest, was changed after it was written, or names
+            files that no path below its folder can have.
     """
-    values = json.loads(data)
+    if len(data) > MOST_MANIFEST_BYTES:
+        raise ValueError(
+            f"it has {len(data):,} bytes, and at most {MOST_MANIFEST_BYTES:,} are read"
+        )
+    try:
+        values = json.loads(data)
+    except RecursionError:
+        raise ValueError("its values are nested too deeply") from None
     if not isinstance(values, dict):
         raise TypeError(f"a {type(values).__name__} where an object was expected")
     seal = _SEAL.search(data)
@@ -482,7 +637,23 @@ def parse_manifest(data: bytes) -> Manifest:
     )
     if not is_whole:
         raise ValueError("it was changed after it was written")
-    return Manifest(**{name: values[name] for name in Manifest.__annotations__ if name in values})
+    known = {name: values[name] for name in Manifest.__annotations__ if name in values}
+    try:
+        _ManifestSchema.model_validate(known)
+    except ValidationError as error:
+        raise ValueError(_complaint(error)) from None
+    return Manifest(**known)
+
+
+def _complaint(error: ValidationError) -> str:
+    """Returns what is wrong with a manifest's first wrong field."""
+    first = error.errors(include_url=False, include_context=False)[0]
+    place = ".".join(ascii(part).strip("'")[:60] for part in first["loc"])
+    message = str(first["msg"]).removeprefix("Value error, ")
+    received = ascii(first["input"])
+    if first["type"] == "value_error" or len(received) > 100:
+        return f"{place}: {message}"
+    return f"{place}: {message}, not {received}"
 
 
 def write_manifest(folder: Path, manifest: Manifest) -> None:
@@ -524,18 +695,21 @@ def hash_file(path: Path) -> str:
 
 def damaged_files(folder: Path, manifest: Manifest) -> list[str]:
     """Returns a sentence for each file that differs from what its manifest says."""
+    source = f"The manifest of {folder}"
     return [
         problem
         for name, entry in manifest.files.items()
-        if (problem := _damage(folder / name, entry))
+        if (problem := _damage(folder / relative_name(name, source), entry))
     ]
 
 
 def commit_folder(draft: Path, final: Path) -> None:
     """Syncs a folder with all it holds and renames it to its place, which must be free."""
+    check_in_place(final)
     for path in draft.rglob("*"):
         sync(path)
     sync(draft)
+    give_ordinary_modes(draft)
     draft.rename(final)
     sync(final.parent)
 
@@ -555,6 +729,7 @@ def remove_folder(folder: Path) -> None:
     What can't be removed now, or was left when a process was killed, goes when the next artifact
     beside it is begun or removed.
     """
+    check_in_place(folder)
     _remove_left_doomed(folder.parent)
     doomed = folder.with_name(f".{folder.name}.{secrets.token_hex(4)}{_DOOMED_SUFFIX}")
     folder.rename(doomed)
@@ -600,7 +775,7 @@ def file_lock(path: Path, *, wait: bool = True) -> Iterator[bool]:
     Yields:
         Whether it is held; always so after a wait.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
+    make_folder(path.parent)
     with path.open("a") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
@@ -638,10 +813,12 @@ def written_whole(path: Path) -> Iterator[Path]:
 
     If the block fails nothing is left of it. Two threads of the page may write the same one.
     """
+    check_in_place(path)
     draft = path.with_name(f".{path.name}.{os.getpid()}-{threading.get_ident()}.draft")
     try:
         yield draft
         sync(draft)
+        give_ordinary_mode(draft)
         draft.replace(path)
     finally:
         draft.unlink(missing_ok=True)

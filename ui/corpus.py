@@ -15,6 +15,7 @@ import gradio as gr
 
 from core.config import CorpusConfig
 from core.errors import CorpusError, StudioError
+from core.places import make_folder
 from core.workspace import Workspace
 from ui import present
 from ui.forms import Form
@@ -160,7 +161,8 @@ def _new_folder(wanted: Path) -> Path:
     folder, numbers = wanted, itertools.count(2)
     while True:
         try:
-            folder.mkdir(parents=True)
+            make_folder(folder.parent)
+            folder.mkdir()
             return folder
         except FileExistsError:
             folder = wanted.with_name(f"{wanted.name}-{next(numbers)}")

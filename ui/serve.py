@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from core.demo import MODEL_VARIABLE, MOST_CHARACTERS, Demo
 from core.errors import ConfigError, StudioError
+from core.outbound import distrust_callers
+from core.places import ending_when_moved, guarding_places, private_files
 from core.redaction import AUTH_VARIABLE, parse_logins
 from core.runs.chain import submit_quickstart
 from core.runs.client import refresh
@@ -79,8 +81,11 @@ def serve(
     _check_port(host, port)
     _allow(allow)
     default_slots()
-    with only_one(workspace.root / "app.lock", "app"):
-        _serve_studio(workspace, host, port, logins, owners, quickstart)
+    distrust_callers()
+    with guarding_places(), private_files(workspace.root):
+        workspace.make_root()
+        with only_one(workspace.root / "app.lock", "app"), ending_when_moved(workspace.root):
+            _serve_studio(workspace, host, port, logins, owners, quickstart)
 
 
 def _serve_studio(

@@ -25,6 +25,7 @@ from core.corpus.holdout import document_hash
 from core.environment import for_anonymous_users
 from core.errors import CorpusError
 from core.events import Reporter
+from core.places import make_folder
 from core.workspace import Workspace, written_whole
 
 # Distribution to top-level module. All come with requirements.txt.
@@ -221,6 +222,6 @@ def _converse(
 
 
 def _write_documents(path: Path, texts: Sequence[str]) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
+    make_folder(path.parent)
     with written_whole(path) as draft, draft.open("w", encoding="utf-8") as file:
         file.writelines(json.dumps(text, ensure_ascii=False) + "\n" for text in texts)

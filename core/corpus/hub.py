@@ -15,9 +15,13 @@ from typing import Any
 
 from core.config import CorpusConfig
 from core.corpus.columns import choose_text_column, string_columns
-from core.errors import ConfigError, CorpusError
+from core.corpus.hub_card import check_card, check_data_files
+from core.errors import ConfigError, CorpusError, StudioError
+from core.hub.ids import flaw_of_hub_id
+from core.outbound import guard_fsspec, guard_hub, refusal_in
 
 _NAME = re.compile(r"\w[\w.-]*(/\w[\w.-]*)?")
+_SHA = re.compile(r"[0-9A-Za-z]{1,64}")
 _LOOKUP_TIMEOUT_SECONDS = 30.0
 _ROWS_AT_ONCE = 1000
 _SAMPLED_ROWS = 20
@@ -103,16 +107,16 @@ class HubSource:
             raise
 
     def _load(self, split: str, configuration: str) -> Any:
-        from datasets import load_dataset
+        from datasets import load_dataset_builder
 
+        guard_fsspec()
+        check_card(self._name, self._revision)
         # The address rather than the name: a folder of that name here must not be taken for it.
-        return load_dataset(
-            f"hf://datasets/{self._name}",
-            configuration or None,
-            split=split,
-            revision=self._revision,
-            streaming=True,
+        builder = load_dataset_builder(
+            f"hf://datasets/{self._name}", configuration or None, revision=self._revision
         )
+        check_data_files(self._name, self._revision, builder.config.data_files)
+        return builder.as_streaming_dataset(split=split)
 
     def _columns_of(self, dataset: Any) -> tuple[list[str], str]:
         if dataset.features:
@@ -152,17 +156,20 @@ def _look_up(config: CorpusConfig) -> tuple[str, str]:
     """Returns the dataset's present name and its newest revision."""
     from huggingface_hub import HfApi
 
-    if not _NAME.fullmatch(config.dataset_name):
+    if not _NAME.fullmatch(config.dataset_name) or flaw_of_hub_id(config.dataset_name):
         raise ConfigError(
             "That can't be a dataset's name", expected="owner/name, as in Salesforce/wikitext",
             received=repr(config.dataset_name), fix="copy the name from the dataset's page",
             field="dataset_name",
         )  # fmt: skip
+    guard_hub()
     with _explaining(config):
         info = HfApi().dataset_info(config.dataset_name, timeout=_LOOKUP_TIMEOUT_SECONDS)
     script = f"{info.id.rsplit('/', 1)[-1]}.py"
     if any(file.rfilename == script for file in info.siblings or []):
         raise _script_error(config, script)
+    if not _NAME.fullmatch(str(info.id)) or not _SHA.fullmatch(str(info.sha)):
+        raise _unreadable_error(config, f"the Hub calls it {info.id!a} at {info.sha!a}")
     return str(info.id), str(info.sha)
 
 
@@ -176,7 +183,11 @@ def _explaining(config: CorpusConfig) -> Iterator[None]:
     client_error: type[Exception] = HfHubHTTPError.__bases__[0]
     try:
         yield
+    except StudioError:
+        raise
     except (OSError, ValueError, RuntimeError, DatasetsError, client_error) as error:
+        if refusal := refusal_in(error):
+            raise refusal from error
         raise _explained(config, error) from error
 
 

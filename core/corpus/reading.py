@@ -24,6 +24,7 @@ from core.corpus.holdout import WindowSet, document_hash, held_out_below
 from core.corpus.hub import HubSource
 from core.errors import CorpusError
 from core.events import Reporter
+from core.places import make_folder
 from core.workspace import Workspace, write_atomically, written_whole
 
 Split = Literal["train", "validation"]
@@ -266,7 +267,7 @@ class Corpus:
             **{f"train_{name}": getattr(train, name) for name in ("documents", "bytes")},
             **{f"validation_{name}": getattr(validation, name) for name in ("documents", "bytes")},
         }
-        self._cache.mkdir(parents=True, exist_ok=True)
+        make_folder(self._cache)
         write_atomically(self._counts_path, json.dumps(self._passes, indent=2))
 
     def _no_validation_error(self) -> CorpusError:
@@ -462,6 +463,6 @@ def _load_hashes(path: Path) -> npt.NDArray[np.uint64] | None:
 
 
 def _save_atomically(path: Path, values: npt.NDArray[np.uint64]) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
+    make_folder(path.parent)
     with written_whole(path) as draft, draft.open("wb") as file:
         np.save(file, values, allow_pickle=False)

@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from core.errors import HubError, StudioError
 from core.events import RunStopped, is_disk_full
+from core.hub.ids import flaw_of_hub_id
+from core.outbound import guard_hub
 from core.redaction import HIDDEN, redact
 
 if TYPE_CHECKING:
@@ -65,6 +67,7 @@ def connect() -> HfApi:
     from huggingface_hub.utils.tqdm import disable_progress_bars
 
     disable_progress_bars()
+    guard_hub()
     for name in ("huggingface_hub.utils._http", "huggingface_hub.hf_api"):
         logger = logging.getLogger(name)
         if _blot_out not in logger.filters:
@@ -106,6 +109,8 @@ def parse_hub_id(reference: str) -> tuple[str, str] | None:
     """Returns id and revision of `owner/name` or `owner/name@revision`; None for anything else."""
     name, _, revision = reference.partition("@")
     if not _HUB_ID.fullmatch(name) or ("@" in reference and not _REVISION.fullmatch(revision)):
+        return None
+    if flaw_of_hub_id(name):
         return None
     return name, revision or "main"
 

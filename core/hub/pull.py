@@ -14,6 +14,8 @@ from typing import Any
 from core.errors import CheckpointError, HubError
 from core.events import Reporter
 from core.hub.client import ask, connect, explaining
+from core.hub.ids import check_hub_id
+from core.places import give_ordinary_modes
 
 # Read beside the weights; the card holds the key figures that a demo shows.
 _CONFIG = "config.json"
@@ -112,6 +114,7 @@ def _pull(
     if known and time.monotonic() - known[0] < _REMEMBERED_SECONDS and known[1].is_dir():
         return known[1]
     name, revision = _split(reference)
+    check_hub_id(name, field=field)
     problem = f"{reference} could not be fetched from the Hub"
     files, online = _list_files(name, revision, problem, field)
     wanted = [*_matching(files, names), *_choose_weights(reference, files, weights)]
@@ -181,6 +184,8 @@ def _download(
         local_files_only=not online,
         tqdm_class=_progress_bar(reporter, name),
     )
+    # Other accounts may share the Hub's cache.
+    give_ordinary_modes(Path(folder).parent.parent)
     return Path(folder)
 
 

@@ -26,6 +26,7 @@ from core.hub.bundle import (
 from core.hub.cards import CURVES_FILE, CardNotes
 from core.hub.client import ask, connect, explaining, hub_id, parse_hub_id, sign_in
 from core.hub.facts import gather_facts
+from core.hub.ids import check_hub_id
 from core.hub.space import space_bundle
 from core.models.finding import find_here
 from core.models.hf import check_weight_files
@@ -177,7 +178,8 @@ def check(config: PushConfig, workspace: Workspace) -> None:
     Raises:
         ConfigError, CheckpointError: With what is wrong.
     """
-    _find(config, workspace)
+    name, _ = _find(config, workspace)
+    check_hub_id(config.repo_id or name, field="repo_id")
 
 
 def resolve_repo_id(wanted: str) -> str:
@@ -195,7 +197,9 @@ def resolve_repo_id(wanted: str) -> str:
             fix="make another one at https://huggingface.co/settings/tokens, then run `hf auth "
             "login`, or set HF_TOKEN",
         )
-    return wanted if "/" in wanted else f"{account.name}/{wanted}"
+    repo_id = wanted if "/" in wanted else f"{account.name}/{wanted}"
+    check_hub_id(repo_id, field="repo_id")
+    return repo_id
 
 
 def upload(
@@ -361,6 +365,7 @@ def _find_model(
 
 
 def _repository(config: PushConfig, repo_id: str) -> Repository:
+    check_hub_id(repo_id, field="repo_id")
     kind: RepositoryKind = "dataset" if config.kind == "shards" else "model"
     return Repository(repo_id, kind, config.private, config.revision or _MAIN)
 

@@ -17,6 +17,13 @@ from typing import Any
 from core.config import StageConfig
 from core.errors import StudioError
 from core.events import FolderReporter, RunStopped, is_disk_full, is_out_of_memory
+from core.outbound import distrust_callers
+from core.places import (
+    WorkspaceMovedError,
+    check_in_place,
+    guarding_places,
+    private_files,
+)
 from core.redaction import hide_secrets_in_output
 from core.runs.folder import RunFolder
 from core.runs.process import ProcessIdentity
@@ -42,13 +49,25 @@ def execute_stage(
         reporter.event("finished", state="stopped", reason=_stop_reason(stopped, reporter))
         raise
     except BaseException as error:
-        reporter.event("finished", state="failed", **describe_failure(error))
+        cause = _moved(workspace) or error
+        reporter.event("finished", state="failed", **describe_failure(cause))
+        if cause is not error:
+            raise cause from error
         raise
     # What a run of several hosts has made lies on the first of them.
     if artifact.path.exists():
         reporter.event("artifact", made=makes_artifact(config), **describe_artifact(artifact))
     reporter.event("finished", state="done", reason="", results=artifact.manifest.counts)
     return artifact
+
+
+def _moved(workspace: Workspace) -> WorkspaceMovedError | None:
+    """Returns what made a stage fail, by whatever error, where its workspace was moved."""
+    try:
+        check_in_place(workspace.root)
+    except WorkspaceMovedError as error:
+        return error
+    return None
 
 
 def _stop_reason(stopped: RunStopped, reporter: FolderReporter) -> str:
@@ -129,7 +148,15 @@ def _short(error: BaseException) -> str:
 
 def main(arguments: list[str] | None = None) -> int:
     """Runs the stage that a run folder describes; returns the exit code."""
-    folder = RunFolder(Path((arguments or sys.argv[1:])[0]))
+    folder = RunFolder(Path((arguments or sys.argv[1:])[0]).absolute())
+    distrust_callers()
+    with guarding_places():
+        workspace = Workspace(folder.path.parent.parent)
+        with private_files(workspace.root):
+            return _execute(folder, workspace)
+
+
+def _execute(folder: RunFolder, workspace: Workspace) -> int:
     with folder.lock():
         record = folder.read_record()
         if record.cwd and Path(record.cwd).is_dir():
@@ -138,7 +165,7 @@ def main(arguments: list[str] | None = None) -> int:
         _stop_on_sigterm(reporter)
         try:
             config = parse_stage_config(record.stage, record.config)
-            execute_stage(record.stage, config, Workspace(folder.path.parent.parent), reporter)
+            execute_stage(record.stage, config, workspace, reporter)
         except RunStopped:
             return EXIT_FAILED
         except StudioError as error:

@@ -24,6 +24,8 @@ from typing import Any
 
 from core.errors import RunError
 from core.events import EVENTS_FILE, STOP_FILE, StopMode, read_notes
+from core.paths import is_run_id
+from core.places import make_folder
 from core.runs.process import ProcessIdentity
 from core.workspace import Workspace, file_lock, write_atomically
 
@@ -65,7 +67,18 @@ class RunFolder:
 
     @classmethod
     def of(cls, workspace: Workspace, run_id: str) -> RunFolder:
-        """Returns the folder of a run, whether it is there or not."""
+        """Returns the folder of a run, whether it is there or not.
+
+        Raises:
+            RunError: The id can't be a folder's name; it may come from a database or a manifest.
+        """
+        if not is_run_id(run_id):
+            raise RunError(
+                "That can't be a run's id",
+                expected="the name of a folder in runs/",
+                received=ascii(run_id)[:100],
+                fix="list the runs with: python -m core runs list",
+            )
         return cls(workspace.runs / run_id)
 
     @property
@@ -82,7 +95,7 @@ class RunFolder:
 
     def write_record(self, record: RunRecord) -> None:
         """Makes the folder and writes what is to be run."""
-        self.path.mkdir(parents=True, exist_ok=True)
+        make_folder(self.path)
         _write_json(self.path / "run.json", asdict(record))
 
     def is_there(self) -> bool:
@@ -95,15 +108,24 @@ class RunFolder:
         Raises:
             RunError: It is missing or damaged.
         """
-        values = _read_json(self.path / "run.json")
+        path = self.path / "run.json"
+        if not path.exists():
+            raise RunError(
+                f"The folder of the run {self.path.name} is missing",
+                expected=str(path),
+                received="no such file" if self.path.exists() else "no such folder",
+                fix="if the workspace was moved or copied while the run was being made, its folder "
+                f"is in runs/ at the former place: move it to {self.path}; else start a new run",
+            )
+        values = _read_json(path)
         try:
             return RunRecord(**(values or {}))
         except TypeError as error:
             raise RunError(
-                f"The run folder {self.path} can't be read",
-                expected="a run.json in it",
-                received=str(error),
-                fix="delete this run and start it again",
+                f"{path} can't be read",
+                expected="what this program wrote there",
+                received="no JSON object" if values is None else "an object with other fields",
+                fix="restore the file from a copy, or start a new run",
             ) from error
 
     def write_processes(self, **identities: ProcessIdentity | None) -> None:

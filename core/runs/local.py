@@ -8,6 +8,7 @@ from typing import TextIO
 
 from core.config import StageConfig
 from core.events import FolderReporter
+from core.places import guarding_places
 from core.runs.execute import EXIT_FAILED, execute_stage
 from core.runs.folder import RunFolder, RunRecord, new_run_id
 from core.runs.process import ProcessIdentity
@@ -42,6 +43,14 @@ def run_here(
         created=time.time(),
         cwd=os.getcwd(),
     )
+    with guarding_places():
+        workspace.make_root()
+        return _run_here(record, config, workspace, echo)
+
+
+def _run_here(
+    record: RunRecord, config: StageConfig, workspace: Workspace, echo: TextIO | None
+) -> Artifact:
     folder = RunFolder.of(workspace, record.id)
     folder.write_record(record)
     folder.write_processes(run=ProcessIdentity.of_this())
@@ -52,7 +61,7 @@ def run_here(
     code = EXIT_FAILED
     try:
         with folder.lock():
-            artifact = execute_stage(stage, config, workspace, reporter)
+            artifact = execute_stage(record.stage, config, workspace, reporter)
         code = 0
         return artifact
     finally:

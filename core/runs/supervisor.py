@@ -17,6 +17,15 @@ from types import FrameType
 from core.cores import thread_settings
 from core.environment import for_runs
 from core.events import read_stop
+from core.places import (
+    WorkspaceMovedError,
+    forget_place,
+    guarding_places,
+    know_root,
+    new_place,
+    ordinary_umask,
+    private_files,
+)
 from core.runs.folder import RunFolder
 from core.runs.process import ProcessIdentity
 
@@ -27,11 +36,19 @@ _RETRY_SECONDS = 1.0
 
 def main(arguments: list[str] | None = None) -> int:
     """Runs the folder's stage in a child process, waits, and writes `exit.json`."""
-    folder = RunFolder(Path((arguments or sys.argv[1:])[0]))
+    folder = RunFolder(Path((arguments or sys.argv[1:])[0]).absolute())
+    with guarding_places():
+        know_root(folder.path.parent.parent)
+        with private_files(folder.path.parent.parent):
+            return _supervise(folder)
+
+
+def _supervise(folder: RunFolder) -> int:
     child = subprocess.Popen(
         [sys.executable, "-m", "core.runs.execute", str(folder.path)],
         stdin=subprocess.DEVNULL,
         env={**thread_settings(), **for_runs(os.environ), **folder.read_record().environment},
+        umask=ordinary_umask(),
     )
     _pass_on_sigterm(child)
     try:
@@ -53,6 +70,14 @@ def _write_exit(folder: RunFolder, code: int) -> None:
         try:
             folder.write_exit(code if code >= 0 else None, -code if code < 0 else None)
             return
+        except WorkspaceMovedError:
+            # The folder may be elsewhere; whoever looks there wants to know.
+            root = folder.path.parent.parent
+            moved = new_place(root)
+            if not moved:
+                return
+            forget_place(root)
+            folder = RunFolder(moved / folder.path.relative_to(root))
         except OSError:
             time.sleep(_RETRY_SECONDS)
 

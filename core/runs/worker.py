@@ -30,6 +30,14 @@ from core.environment import for_runs
 from core.errors import RunError, StudioError
 from core.events import StopMode, read_attempts, read_events, read_last_events, read_stop
 from core.housekeeping import delete_artifact
+from core.outbound import distrust_callers
+from core.places import (
+    WorkspaceMovedError,
+    check_in_place,
+    guarding_places,
+    ordinary_umask,
+    private_files,
+)
 from core.redaction import hide_secrets_in_output
 from core.runs.execute import ADVICE, describe_error
 from core.runs.folder import RunFolder, RunRecord, last_words
@@ -40,6 +48,7 @@ from core.workspace import Workspace, file_lock
 POLL_SECONDS = 0.2
 IDLE_SECONDS = 60.0
 STARTING_GRACE_SECONDS = 20.0
+EXIT_MOVED = 0
 _LOCK_FILE = "worker.lock"
 _LOG_FILE = "worker.log"
 _KEPT_WARNINGS = 20
@@ -68,6 +77,7 @@ class Worker:
     def work(self) -> bool:
         """Does one round; tells whether there is anything under way or waiting."""
         for request in self.store.pending_requests():
+            check_in_place(self.workspace.root)
             self._handle(request)
         # Asked, so that none stays a zombie that has ended.
         for supervisor in self._supervisors.values():
@@ -91,6 +101,8 @@ class Worker:
         }
         try:
             handlers[request.kind](request.payload)
+        except WorkspaceMovedError:
+            raise  # The next worker handles it.
         except StudioError as error:
             self.store.finish_request(request.id, json.dumps(describe_error(error)))
         except Exception as error:  # noqa: BLE001 -- one bad request must not end the worker
@@ -182,7 +194,7 @@ class Worker:
         """Keeps what one run's folder holds from ending the worker of all."""
         try:
             yield
-        except (OSError, OperationalError):
+        except (OSError, OperationalError, WorkspaceMovedError):
             raise
         except Exception as error:  # noqa: BLE001 -- the others go on
             if row.id not in self._unreadable:
@@ -405,7 +417,7 @@ def start_worker(workspace: Workspace) -> subprocess.Popen[bytes]:
         ConfigError: The environment's number of runs at once is none.
     """
     slots = default_slots()
-    workspace.root.mkdir(parents=True, exist_ok=True)
+    workspace.make_root()
     arguments = ["core.runs.worker", "--workspace", str(workspace.root), "--slots", str(slots)]
     return _start_in_own_session(arguments, worker_log(workspace))
 
@@ -574,8 +586,8 @@ _LOST = {
 _FOLDER_GONE = {
     "problem": "The run's folder is gone",
     "expected": "the run.json that says what is to be run",
-    "received": "no such file: somebody has removed it while the run was waiting",
-    "fix": "delete this run and start it again",
+    "received": "no such file: it was removed, or is at the workspace's former place",
+    "fix": "move the folder back to runs/, then resume the run; else start a new run",
     "field": "",
 }
 
@@ -637,6 +649,7 @@ def _start_in_own_session(module_arguments: list[str], log_file: Path) -> subpro
             stderr=log,
             start_new_session=True,
             env=child_environment(),
+            umask=ordinary_umask(),
         )
     _reap_later(process)
     return process
@@ -658,11 +671,16 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--slots", type=int, default=default_slots())
     parser.add_argument("--idle-seconds", type=float, default=IDLE_SECONDS)
     options = parser.parse_args(arguments)
-    run_worker(
-        Workspace(options.workspace),
-        slots=options.slots,
-        idle_seconds=options.idle_seconds,
-    )
+    distrust_callers()
+    with guarding_places():
+        workspace = Workspace(options.workspace)
+        with private_files(workspace.root):
+            try:
+                run_worker(workspace, slots=options.slots, idle_seconds=options.idle_seconds)
+            except WorkspaceMovedError as error:
+                print(f"the worker ends: {error}", file=sys.stderr, flush=True)
+                # At once: closing the database would look for its files at their old place.
+                os._exit(EXIT_MOVED)
     return 0
 
 

@@ -22,6 +22,8 @@ from numpy.typing import NDArray
 from core.errors import MissingDataError, ShardError, StudioError
 from core.events import Reporter
 from core.hub.client import parse_hub_id
+from core.outbound import allow_typed_hosts
+from core.paths import relative_name
 from core.shards.layout import id_dtype
 from core.shards.records import (
     FixedRecords,
@@ -50,6 +52,8 @@ TOKEN_COUNTS_FILE = "token_counts.npy"
 
 _ROWS_AT_ONCE = 8192
 _SAMPLED_BYTES = 1 << 16
+# What a manifest may say, whoever wrote it.
+_MOST_ROW_LENGTH, _MOST_TOKENS = 1 << 24, 1 << 31
 
 
 @dataclass(frozen=True)
@@ -249,6 +253,7 @@ def open_shards(
     workspace = workspace or Workspace()
     reporter = reporter or Reporter()
     if is_address(reference):
+        allow_typed_hosts([reference])
         return _open_folder(fetch_shards(reference, workspace, reporter))
     if is_on_hub(reference, workspace):
         return _open_folder(fetch_shards(hub_address(reference), workspace, reporter))
@@ -260,6 +265,13 @@ def open_shards(
         return _open_folder(artifact.path)
     if is_address(location):
         return _open_folder(fetch_shards(location, workspace, reporter, artifact.fingerprint))
+    if not Path(location).is_absolute():
+        raise ShardError(
+            f"The shards {artifact.name} are elsewhere, and their manifest doesn't say where",
+            expected="an absolute path, or an address",
+            received=location,
+            fix="build the shards again, or name the folder itself",
+        )
     return _open_elsewhere(Path(location), artifact.manifest)
 
 
@@ -345,17 +357,33 @@ def _check_small_files(folder: Path, manifest: Manifest) -> None:
 
 def _stated_layout(folder: Path, manifest: Manifest) -> RecordLayout:
     try:
-        row_length = int(manifest.counts["row_length"])
+        row_length = _count(manifest, "row_length", _MOST_ROW_LENGTH)
         if manifest.config.get("record_format") == Int64Records.name:
             return Int64Records(row_length)
-        return FixedRecords(row_length, id_dtype(int(manifest.counts["vocab_size"])).itemsize)
-    except (KeyError, TypeError, ValueError) as error:
+        return FixedRecords(
+            row_length, id_dtype(_count(manifest, "vocab_size", _MOST_TOKENS)).itemsize
+        )
+    except (KeyError, TypeError, ValueError, OverflowError) as error:
         raise ShardError(
             f"The manifest in {folder} doesn't say how its rows are laid out",
             expected="row_length and vocab_size among its counts",
             received=f"{type(error).__name__}: {error}",
             fix="restore the manifest from a copy, or build the shards again",
         ) from error
+
+
+def _count(manifest: Manifest, name: str, most: int) -> int:
+    """Returns a number among a manifest's counts.
+
+    Raises:
+        KeyError, TypeError, ValueError: There is none, or none that it could be.
+    """
+    value = manifest.counts[name]
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise TypeError(f"{name} is {ascii(value)[:60]}")
+    if not 1 <= value <= most:
+        raise ValueError(f"{name} is {ascii(value)[:60]}")
+    return value
 
 
 def _stated_files(
@@ -366,8 +394,9 @@ def _stated_files(
     for name, entry in manifest.files.items():
         numbers = parse_file_name(Path(name).name)
         if name.startswith(f"{split}/") and numbers:
-            _check_size(folder / name, int(entry["bytes"]), numbers[1], layout)
-            files.append((numbers[0], ShardFile(folder / name, numbers[1])))
+            path = folder / relative_name(name, f"The manifest in {folder}")
+            _check_size(path, entry["bytes"], numbers[1], layout)
+            files.append((numbers[0], ShardFile(path, numbers[1])))
     return [file for _, file in sorted(files, key=lambda pair: pair[0])]
 
 
@@ -378,6 +407,13 @@ def _check_size(path: Path, size: int, records: int, layout: RecordLayout) -> No
             f"The shard {path} is missing",
             expected=f"a file of {size} bytes",
             received="none",
+            fix="restore the file from a copy, or build the shards again",
+        )
+    if records > size:  # Each has several bytes.
+        raise ShardError(
+            f"The name of the shard {path} can't be right",
+            expected=f"as many records as fit into {size} bytes",
+            received=f"{str(records)[:40]} records",
             fix="restore the file from a copy, or build the shards again",
         )
     if path.stat().st_size != size:
@@ -426,7 +462,11 @@ def _find_files(folder: Path) -> dict[str, list[ShardFile]]:
 
 def _files_in(folder: Path) -> list[ShardFile]:
     paths = folder.glob("*.tfrecord") if folder.is_dir() else iter(())
-    named = [(numbers, path) for path in paths if (numbers := parse_file_name(path.name))]
+    named = [
+        (numbers, path)
+        for path in paths
+        if (numbers := parse_file_name(path.name)) and path.is_file()
+    ]
     return [ShardFile(path, numbers[1]) for numbers, path in sorted(named)]
 
 

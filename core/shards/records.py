@@ -36,6 +36,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from core.errors import MissingDataError, ShardError
+from core.places import make_folder
 from core.shards.protobuf import (
     BYTES,
     INT64,
@@ -312,7 +313,7 @@ class ShardWriter:
     """
 
     def __init__(self, folder: Path, layout: RecordLayout, shard_size: int) -> None:
-        folder.mkdir(parents=True, exist_ok=True)
+        make_folder(folder)
         self.rows = 0
         self._folder = folder
         self._layout = layout

@@ -8,8 +8,10 @@ sizes and SHA-256, the manifest last. What a store answers is not trusted to nam
 from __future__ import annotations
 
 import base64
+import glob
 import os
 import shutil
+import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -20,9 +22,19 @@ from typing import Any
 from core.config import fingerprint_of
 from core.errors import ConfigError, ShardError, StudioError
 from core.events import Reporter, RunStopped
+from core.outbound import (
+    check_url,
+    guard_fsspec,
+    guard_hub,
+    most_seconds,
+    refusal_in,
+)
+from core.paths import flaw_of_name, path_inside
+from core.places import make_folder
 from core.shards.records import parse_file_name
 from core.workspace import (
     MANIFEST_FILE,
+    MOST_MANIFEST_BYTES,
     Manifest,
     Workspace,
     hash_file,
@@ -33,6 +45,9 @@ from core.workspace import (
 )
 
 _ATTEMPTS = 3
+_LONGEST_COPY_NAME = 96
+# What is left on the disk after a download.
+_KEPT_FREE_BYTES = 64 << 20
 # Stores without folders: there is nothing to make before a file is put.
 _BUCKETS = {"gs", "gcs", "s3", "s3a", "az", "abfs", "abfss", "oci", "hf"}
 
@@ -52,7 +67,7 @@ class StoredFile:
     """What a store says of a file.
 
     Attributes:
-        bytes: Its size.
+        bytes: Its size; -1 where the store doesn't tell.
         md5: Its MD5 in hex, where the store tells; or a tag that looks like one. So a match proves
             the content, and a difference proves nothing.
         version: What changes when the file is written anew, in the store's own words; empty where
@@ -84,25 +99,52 @@ class RemoteFolder:
             self._fs.invalidate_cache()
             try:
                 found = self._fs.find(self._root, detail=True)
-            except FileNotFoundError:
+            except FileNotFoundError as error:
+                if refusal := refusal_in(error):
+                    raise refusal from error
                 return {}
         prefix = self._root.rstrip("/") + "/"
         # Some consoles make empty files whose names end in a slash, to show as folders.
         return {
             path.removeprefix(prefix): _stored_file(info)
             for path, info in found.items()
-            if not path.endswith("/")
+            if path.startswith(prefix) and not path.endswith("/")
         }
 
-    def read(self, name: str) -> bytes:
-        """Returns a file's content."""
-        with _failures_named(f"{self.address}/{name} can't be read"):
-            return self._fs.cat_file(self._path(name))
+    def has(self, name: str) -> bool:
+        """Tells whether a file is there, for web servers that don't list their folders."""
+        with _failures_named(f"{self.address}/{name} can't be looked up"):
+            try:
+                self._fs.info(self._path(name))
+            except FileNotFoundError as error:
+                if refusal := refusal_in(error):
+                    raise refusal from error
+                return False
+        return True
 
-    def download(self, name: str, path: Path) -> None:
-        """Copies a file to this machine."""
+    def read(self, name: str, *, most_bytes: int) -> bytes:
+        """Returns the content of a small file.
+
+        Raises:
+            ShardError: It has more bytes, or the store refuses.
+        """
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder, "file")
+            self.download(name, path, most_bytes=most_bytes)
+            return path.read_bytes()
+
+    def download(self, name: str, path: Path, *, most_bytes: int) -> None:
+        """Copies a file to this machine, and gives up where the store sends more than expected.
+
+        Raises:
+            ShardError: It has more bytes, takes too long, or the store refuses.
+        """
         with _failures_named(f"{self.address}/{name} can't be fetched"):
-            self._fs.get_file(self._path(name), str(path))
+            limit = _limit(f"{self.address}/{name}", most_bytes)
+            self._fs.get_file(
+                self._path(name), str(path), callback=limit, **_time_limits(self._fs, most_bytes)
+            )
+            limit.check(path.stat().st_size)
 
     def upload(self, path: Path, name: str) -> None:
         """Copies a file to the store and compares what it holds then.
@@ -217,7 +259,7 @@ def fetch_shards(
         return copy
     remote = RemoteFolder(address)
     stored = remote.files()
-    if MANIFEST_FILE in stored:
+    if MANIFEST_FILE in stored or (not stored and remote.has(MANIFEST_FILE)):
         return _fetch_with_manifest(remote, cache, reporter, fingerprint)
     return _fetch_bare(remote, stored, cache, reporter)
 
@@ -238,10 +280,10 @@ def _fetch_with_manifest(
             received=f"others, with {manifest.fingerprint}",
             fix="build the shards again, or name the place itself",
         )
-    folder = _cache_folder(cache, manifest.name, manifest.fingerprint)
-    folder.mkdir(parents=True, exist_ok=True)
+    folder = _cache_folder(cache, manifest.name, manifest.fingerprint, remote.address)
     if not _is_complete(folder):
-        sizes = {name: int(entry["bytes"]) for name, entry in manifest.files.items()}
+        sizes = {name: entry["bytes"] for name, entry in manifest.files.items()}
+        _check_room(sizes, folder, remote.address)
         for name in _with_progress(sizes, reporter, remote.address):
             _fetch_file(remote, folder, name, manifest.files[name])
         _write_synced(folder / MANIFEST_FILE, manifest_text(manifest).encode())
@@ -261,23 +303,31 @@ def _fetch_bare(
             fix="check the address",
             field="shards",
         )
+    if unknown := next((name for name, file in wanted.items() if file.bytes < 0), ""):
+        raise ShardError(
+            f"The shards at {remote.address} can't be fetched without a manifest",
+            expected=f"{MANIFEST_FILE}, or a store that tells how large its files are",
+            received=f"no size for {unknown}",
+            fix="build the shards again, which writes a manifest, or download the folder first",
+        )
     states = {name: [file.bytes, file.md5, file.version] for name, file in wanted.items()}
     name = PurePosixPath(remote.address).name
-    folder = _cache_folder(cache, name, fingerprint_of([remote.address, states]))
-    folder.mkdir(parents=True, exist_ok=True)
-    for file in _with_progress({name: file.bytes for name, file in wanted.items()}, reporter, name):
+    folder = _cache_folder(cache, name, fingerprint_of([remote.address, states]), remote.address)
+    sizes = {name: file.bytes for name, file in wanted.items()}
+    _check_room(sizes, folder, remote.address)
+    for file in _with_progress(sizes, reporter, name):
         _fetch_file(remote, folder, file, {"bytes": wanted[file].bytes})
     return folder
 
 
 def _fetch_file(remote: RemoteFolder, folder: Path, name: str, entry: Mapping[str, Any]) -> None:
     """Fetches a file that isn't there yet; it appears whole and verified, or not at all."""
-    final = folder / name
+    final = path_inside(folder, name, f"The manifest at {remote.address}")
     if final.is_file() and final.stat().st_size == entry["bytes"]:
         return
-    final.parent.mkdir(parents=True, exist_ok=True)
+    make_folder(final.parent)
     with written_whole(final) as draft:
-        remote.download(name, draft)
+        remote.download(name, draft, most_bytes=entry["bytes"])
         size = draft.stat().st_size
         if size != entry["bytes"] or entry.get("sha256", hash_file(draft)) != hash_file(draft):
             raise ShardError(
@@ -290,12 +340,13 @@ def _fetch_file(remote: RemoteFolder, folder: Path, name: str, entry: Mapping[st
 
 def _parse_manifest(remote: RemoteFolder) -> Manifest:
     try:
-        manifest = parse_manifest(remote.read(MANIFEST_FILE))
-        sound = manifest.kind == "shards" and all(_is_inside(name) for name in manifest.files)
-    except (ValueError, TypeError, AttributeError) as error:
+        manifest = parse_manifest(remote.read(MANIFEST_FILE, most_bytes=MOST_MANIFEST_BYTES))
+    except (ValueError, TypeError) as error:
         raise _bad_manifest(remote, str(error)) from error
-    if not sound:
-        raise _bad_manifest(remote, f"one of kind {manifest.kind}, or with paths outside of it")
+    if manifest.kind != "shards":
+        raise _bad_manifest(remote, f"one of kind {manifest.kind}")
+    if not manifest.fingerprint:
+        raise _bad_manifest(remote, "one without a fingerprint")
     return manifest
 
 
@@ -309,7 +360,7 @@ def _bad_manifest(remote: RemoteFolder, received: str) -> ShardError:
 
 
 def _find_copy(cache: Path, fingerprint: str) -> Path | None:
-    copies = cache.glob(f"*-{fingerprint}") if cache.is_dir() else iter(())
+    copies = cache.glob(f"*-{glob.escape(fingerprint)}") if cache.is_dir() else iter(())
     return next((copy for copy in copies if _is_complete(copy)), None)
 
 
@@ -317,29 +368,47 @@ def _is_complete(folder: Path) -> bool:
     """Returns whether a copy has its manifest, which is written last, and all files."""
     if not (folder / MANIFEST_FILE).is_file():
         return False
-    files = read_manifest(folder).files
+    try:
+        files = read_manifest(folder).files
+    except StudioError:
+        return False  # It is fetched again.
     return all(
         (folder / name).is_file() and (folder / name).stat().st_size == entry["bytes"]
         for name, entry in files.items()
     )
 
 
-def _cache_folder(cache: Path, name: str, fingerprint: str) -> Path:
-    plain = "".join(c if c.isalnum() or c in "-_" else "-" for c in name).strip("-") or "shards"
-    return cache / f"{plain}-{fingerprint}"
+def _cache_folder(cache: Path, name: str, fingerprint: str, address: str) -> Path:
+    """Makes the folder of a copy; the name is for people, the fingerprint tells copies apart."""
+    plain = "".join(c if (c.isascii() and c.isalnum()) or c in "-_" else "-" for c in name)
+    plain = plain[:_LONGEST_COPY_NAME].strip("-") or "shards"
+    folder = path_inside(cache, f"{plain}-{fingerprint}", f"The manifest at {address}")
+    make_folder(folder)
+    return folder
 
 
 def _is_wanted(name: str) -> bool:
-    """Whether a file belongs to shards without a manifest."""
+    """Tells whether a file belongs to shards without a manifest."""
+    if flaw_of_name(name):
+        return False
     folder, _, file = name.rpartition("/")
     if folder == "tokenizer":
-        return file.endswith(".json") and _is_inside(name)
+        return file.endswith(".json")
     return folder in ("", "train", "validation") and parse_file_name(file) is not None
 
 
-def _is_inside(name: str) -> bool:
-    path = PurePosixPath(name)
-    return not path.is_absolute() and ".." not in path.parts and "\\" not in name
+def _check_room(sizes: Mapping[str, int], folder: Path, address: str) -> None:
+    """Refuses a download that the disk has no room for, before it begins."""
+    here = [folder / name for name in sizes]
+    done = sum(path.stat().st_size for path in here if path.is_file())
+    wanted, free = sum(sizes.values()) - done, shutil.disk_usage(folder).free
+    if wanted > max(0, free - _KEPT_FREE_BYTES):
+        raise ShardError(
+            f"There is no room for the shards at {address}",
+            expected=f"{wanted:,} bytes on the disk of {folder}",
+            received=f"{free:,} bytes that are free",
+            fix="make room, name another --workspace, or see whether these shards can be so large",
+        )
 
 
 def _with_progress(sizes: Mapping[str, int], reporter: Reporter, address: str) -> Iterator[str]:
@@ -368,7 +437,8 @@ def _stored_file(info: Mapping[str, Any]) -> StoredFile:
     elif len(tag := str(info.get("ETag", "")).strip('"')) == 32 and "-" not in tag:
         checksum = tag
     version = next((str(info[key]) for key in _VERSIONS if info.get(key)), "")
-    return StoredFile(int(info["size"]), checksum, version)
+    size = info.get("size")
+    return StoredFile(-1 if size is None else int(size), checksum, version)
 
 
 def _md5_of(path: Path) -> str:
@@ -383,9 +453,59 @@ class _Digest:
         self.write = digest.update
 
 
+def _limit(name: str, most_bytes: int) -> Any:
+    """Returns a callback for fsspec that ends a download of more bytes than expected."""
+    from fsspec.callbacks import TqdmCallback
+
+    class Limit(TqdmCallback):  # type: ignore[misc]
+        """The Hub's file system takes no other callback than this one, and hears of no other."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.tqdm = self
+            self.n = 0
+            self.total: int | None = None
+
+        def check(self, size: int) -> None:
+            if size > most_bytes:
+                raise ShardError(
+                    f"{name} is larger than expected",
+                    expected=f"at most {most_bytes:,} bytes",
+                    received=f"{size:,} bytes, or more",
+                    fix="upload the file again, or build the shards again",
+                )
+
+        def update(self, n: float | None = 1) -> None:
+            self.n += int(n or 0)
+            self.check(self.n)
+
+        def relative_update(self, inc: int = 1) -> None:
+            self.update(inc)
+
+        def call(self, *_: Any, **__: Any) -> None:
+            pass
+
+        def close(self) -> None:
+            pass
+
+    return Limit()
+
+
+def _time_limits(fs: Any, size_bytes: int) -> dict[str, Any]:
+    """Returns the limit of a download over plain HTTP; other stores' libraries have their own."""
+    from fsspec.implementations.http import HTTPFileSystem
+
+    return {"most_seconds": most_seconds(size_bytes)} if isinstance(fs, HTTPFileSystem) else {}
+
+
 def _connect(address: str) -> tuple[Any, str]:
     import fsspec
 
+    guard_fsspec()
+    if address.startswith("hf://"):
+        guard_hub()
+    if address.startswith(("http://", "https://")):
+        check_url(address, schemes=("http", "https"))
     try:
         return fsspec.core.url_to_fs(address, **_options(address))
     except ImportError as error:
@@ -420,6 +540,8 @@ def _failures_named(problem: str) -> Iterator[None]:
     except (StudioError, RunStopped):
         raise
     except Exception as error:
+        if refusal := refusal_in(error):
+            raise refusal from error
         raise ShardError(
             problem,
             expected="a store that answers and lets this machine in",

@@ -19,6 +19,7 @@ import numpy.typing as npt
 
 from core.errors import ConfigError, HubError, TokenizerError
 from core.hub.pull import pull_tokenizer
+from core.places import make_folder
 from core.tokenizer.framing import Frame, find_frame, without_end
 from core.tokenizer.native import is_panic, native_calls
 from core.tokenizer.roles import (
@@ -220,7 +221,7 @@ class StudioTokenizer:
             longest: Tokens of the longest text that the model beside it can read, so that
                 transformers cuts longer ones off where it is asked to. None: it isn't said.
         """
-        folder.mkdir(parents=True, exist_ok=True)
+        make_folder(folder)
         for name in FILES:
             if (self.path / name).is_file():
                 shutil.copyfile(self.path / name, folder / name)

@@ -32,6 +32,7 @@ from core.config import fingerprint_of
 from core.errors import CheckpointError, StudioError
 from core.events import Reporter
 from core.models.tensors import read_safetensors
+from core.places import make_folder
 from core.workspace import (
     MANIFEST_FILE,
     Manifest,
@@ -176,7 +177,8 @@ class Checkpoints:
         """
         draft = self.folder / f".{_PREFIX}{state.step:08d}{_DRAFT_SUFFIX}"
         shutil.rmtree(draft, ignore_errors=True)
-        draft.mkdir(parents=True)
+        make_folder(self.folder)
+        draft.mkdir()
         try:
             with _os_errors():
                 write_model(draft)
@@ -217,7 +219,7 @@ class Checkpoints:
 
     def remember_skipped(self, windows: list[list[int]]) -> None:
         """Writes which windows of batches are left out, before the next checkpoint has it."""
-        self.folder.mkdir(parents=True, exist_ok=True)
+        make_folder(self.folder)
         values = {"windows": windows, "seal": fingerprint_of({"windows": windows})}
         write_atomically(self.folder / _SKIPPED_FILE, json.dumps(values) + "\n")
 
@@ -354,7 +356,7 @@ def read_arrays(folder: Path) -> dict[str, NDArray]:
 
 def write_eval_results(folder: Path, results: EvalResults) -> None:
     """Writes `eval_results.json`."""
-    folder.mkdir(parents=True, exist_ok=True)
+    make_folder(folder)
     write_atomically(folder / EVAL_RESULTS_FILE, json.dumps(asdict(results), indent=2) + "\n")
 
 

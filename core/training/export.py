@@ -14,6 +14,7 @@ from core.config import TrainConfig
 from core.errors import ConfigError, RunError, StudioError
 from core.models.architecture import Architecture
 from core.models.registry import count_parameters, size_of
+from core.places import give_ordinary_modes
 from core.training.checkpoint import (
     ARRAYS_FILE,
     CHECKPOINTS_FOLDER,
@@ -252,6 +253,8 @@ def _commit_copy(draft: Path, output: Path) -> None:
         commit_folder(draft, output)
         return
     (output / MANIFEST_FILE).unlink(missing_ok=True)
+    for path in draft.iterdir():
+        give_ordinary_modes(path)
     for path in sorted(draft.iterdir(), key=lambda path: path.name == MANIFEST_FILE):
         sync(path)
         path.replace(output / path.name)

@@ -10,6 +10,7 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
+from core.places import make_folder
 from core.shards.records import frame
 
 FOLDER = "tensorboard"
@@ -30,7 +31,7 @@ class ScalarWriter:
     """
 
     def __init__(self, folder: Path) -> None:
-        folder.mkdir(parents=True, exist_ok=True)
+        make_folder(folder)
         name = f"events.out.tfevents.{time.time_ns()}.{socket.gethostname()}.{os.getpid()}"
         self._file = (folder / name).open("xb", buffering=0)
         self._write(_event(time.time(), version=_FILE_VERSION))

@@ -26,6 +26,7 @@ from core.errors import LossNotFiniteError, StudioError
 from core.events import Reporter, RunStopped, StopMode
 from core.models import hf
 from core.models.registry import count_parameters, create_model
+from core.places import make_folder
 from core.training import recipe
 from core.training.alarms import LossAlarm, StallAlarm
 from core.training.batches import (
@@ -828,7 +829,7 @@ def _run_folder(workspace: Workspace, reporter: Reporter) -> Iterator[Path]:
     if reporter.folder is not None:
         yield reporter.folder
         return
-    workspace.cache.mkdir(parents=True, exist_ok=True)
+    make_folder(workspace.cache)
     folder = Path(tempfile.mkdtemp(prefix="train-", dir=workspace.cache))
     try:
         yield folder

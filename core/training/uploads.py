@@ -22,7 +22,9 @@ from core.hub.bundle import model_bundle
 from core.hub.cards import CardNotes
 from core.hub.client import LOG_IN, is_signed_in, without_secrets
 from core.hub.facts import gather_facts
+from core.hub.ids import flaw_of_hub_id
 from core.hub.push import Repository, make_public, resolve_repo_id, upload
+from core.places import make_folder
 from core.training.checkpoint import ARRAYS_FILE
 from core.workspace import Artifact, Workspace
 
@@ -71,6 +73,12 @@ class Uploads:
         self._news = threading.Condition()
         self._thread: threading.Thread | None = None
         shutil.rmtree(self._held, ignore_errors=True)
+        if flaw := flaw_of_hub_id(self._wanted):
+            reporter.warn(
+                f"The Hub refuses the id {self._wanted} ({flaw}), so nothing can be pushed. "
+                "What to do: start the run again with --hub-model-id, or push the model later",
+                alert="upload_failed",
+            )
         if not is_signed_in():
             reporter.warn(
                 "Nobody is signed in to the Hugging Face Hub, so nothing can be pushed yet. "
@@ -180,7 +188,8 @@ class Uploads:
     def _hold(self, checkpoint: Path) -> Path:
         """Links a checkpoint's files, the optimizer's state apart, to a folder of their own."""
         held = self._held / f"{checkpoint.name}.{self._saves}"
-        held.mkdir(parents=True)
+        make_folder(held.parent)
+        held.mkdir()
         for path in checkpoint.iterdir():
             if path.name != ARRAYS_FILE:
                 os.link(path, held / path.name)

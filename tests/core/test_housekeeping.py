@@ -25,10 +25,10 @@ def workspace(tmp_path: Path) -> Workspace:
     workspace = Workspace(tmp_path)
     with workspace.new_artifact("tokenizer", "words") as draft:
         (draft.folder / "tokenizer.json").write_bytes(b"x" * 10_000)
-        draft.fingerprint = "t1"
+        draft.fingerprint = "1" * 16
     with workspace.new_artifact("shards", "rows") as draft:
         (draft.folder / "rows.tfrecord").write_bytes(b"x" * 200_000)
-        draft.inputs = {"tokenizer": "t1", "corpus": "c1"}
+        draft.inputs = {"tokenizer": "1" * 16, "corpus": "c1"}
     return workspace
 
 

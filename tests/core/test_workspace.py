@@ -13,12 +13,14 @@ import pytest
 from core.errors import ConfigError, StudioError
 from core.workspace import (
     Artifact,
+    Manifest,
     Workspace,
     check_name,
     damaged_files,
     only_one,
     remove_folder,
     write_atomically,
+    write_manifest,
 )
 
 
@@ -256,3 +258,46 @@ def test_what_no_file_system_could_have_is_no_path(tmp_path: Path, path: str) ->
 def test_a_home_that_nobody_has_is_a_folders_name(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="There is no model"):
         Workspace(tmp_path).find("model", "~nobody-is-called-so/model")
+
+
+@pytest.mark.parametrize("pattern", ["l*k/../secret.txt", "l?nk/../*.txt", "**/../secret.txt"])
+def test_a_pattern_does_not_climb_out_over_a_link(tmp_path: Path, pattern: str) -> None:
+    workspace = Workspace(tmp_path / "workspace")
+    workspace.root.mkdir()
+    (tmp_path / "elsewhere" / "folder").mkdir(parents=True)
+    (tmp_path / "elsewhere" / "secret.txt").write_text("secret")
+    (workspace.root / "link").symlink_to(tmp_path / "elsewhere" / "folder")
+    with pytest.raises(ConfigError, match="may not read"):
+        workspace.confine(str(workspace.root / pattern), field="path")
+
+
+def test_a_pattern_within_the_workspace_is_read(tmp_path: Path) -> None:
+    (tmp_path / "texts").mkdir()
+    (tmp_path / "texts" / "a.txt").write_text("one")
+    Workspace(tmp_path).confine(str(tmp_path / "*" / "../texts/*.txt"), field="path")
+
+
+@pytest.mark.parametrize(
+    "location", ["/etc", "file:///etc", "../../etc", "https://127.0.0.1/x", "memory://x"]
+)
+def test_a_manifest_does_not_lead_the_page_to_other_places(tmp_path: Path, location: str) -> None:
+    workspace = Workspace(tmp_path / "workspace")
+    for folder in (workspace.folder("shards") / "far", workspace.uploads / "far"):
+        folder.mkdir(parents=True)
+        write_manifest(folder, Manifest("shards", "far", "0" * 16, location=location))
+    for reference in ("far", str(workspace.uploads / "far")):
+        with pytest.raises(ConfigError, match=r"may not read|doesn't say where"):
+            workspace.confine_artifact("shards", reference, field="shards")
+
+
+def test_a_manifest_may_name_a_folder_that_the_page_may_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("STUDIO_ALLOWED_PATHS", str(tmp_path / "data"))
+    workspace = Workspace(tmp_path / "workspace")
+    folder = workspace.folder("shards") / "far"
+    folder.mkdir(parents=True)
+    write_manifest(
+        folder, Manifest("shards", "far", "0" * 16, location=str(tmp_path / "data" / "x"))
+    )
+    workspace.confine_artifact("shards", "far", field="shards")

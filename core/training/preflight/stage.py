@@ -13,6 +13,7 @@ from core.config import PreflightConfig
 from core.errors import ConfigError
 from core.events import Reporter, RunStopped
 from core.models.registry import count_parameters
+from core.places import make_folder
 from core.training import recipe
 from core.training.batches import THREADS, Feeder, TrainBatches
 from core.training.devices import Devices, select_engine
@@ -201,7 +202,7 @@ class _Preflight:
             compiled = compiled.plus(lowered.uncounted)
             if lowered.parts > 1:
                 compiled = compiled.repeat_parts(lowered.parts, self._compile_update(lowered))
-        self._cache.mkdir(parents=True, exist_ok=True)
+        make_folder(self._cache)
         write_atomically(path, json.dumps(compiled.to_json()) + "\n")
         return compiled
 

@@ -14,6 +14,7 @@ import pytest
 from core.corpus.hub import replacement_for
 from tests.hub_server import HubServer
 from tests.texts import sentences
+from tests.web_server import send, serving
 
 ROOT = Path(__file__).parents[3]
 CARD = b"""---
@@ -54,6 +55,21 @@ CASES: dict[str, dict[str, Any]] = {
     "damaged": {"dataset_name": "me/damaged"},
 }
 
+# What a card names, for which INNER stands for a server that only this machine is to reach.
+FOREIGN_FILES: dict[str, str] = {
+    "address": "data_files: INNER/a.jsonl",
+    "address-in-list": "data_files: [a.jsonl, INNER/a.jsonl]",
+    "address-of-split": "data_files: [{split: train, path: ['INNER/*.jsonl']}]",
+    "chained": "data_files: 'zip://a.jsonl::INNER/a.zip'",
+    "file": "data_files: 'file:///etc/passwd'",
+    "absolute": "data_files: /etc/passwd",
+    "home": "data_files: ~/.ssh/id_rsa",
+    "climbing": "data_files: ../../etc/passwd",
+    "other-repository": "data_files: 'hf://datasets/me/words/two.parquet'",
+    "folder": "data_dir: /etc",
+    "folder-address": "data_dir: 'INNER'",
+}
+
 
 def parquet(**columns: list[Any]) -> bytes:
     stream = io.BytesIO()
@@ -61,8 +77,14 @@ def parquet(**columns: list[Any]) -> bytes:
     return stream.getvalue()
 
 
-def serve() -> HubServer:
+def serve(inner: str = "http://127.0.0.1:9") -> HubServer:
     server = HubServer()
+    for name, line in FOREIGN_FILES.items():
+        config = "config_name: default\n  " + line.replace("INNER", inner)
+        card = f"---\nconfigs:\n- {config}\n---\n".encode()
+        server.add("datasets", f"me/{name}", {"README.md": card, "a.jsonl": b'{"text": "x"}\n'})
+    card = f"configs:\n- config_name: default\n  data_files: {inner}/a.jsonl\n".encode()
+    server.add("datasets", "me/second-card", {".huggingface.yaml": card, "a.jsonl": b"{}\n"})
     words = {
         "README.md": CARD,
         "one/train.parquet": parquet(id=list(range(101)), review=["", *sentences(100)]),
@@ -173,6 +195,23 @@ def test_what_cannot_be_read_is_explained(
     assert (result["type"], result["field"]) == (kind, field)
     for word in words:
         assert word in result["message"]
+
+
+def test_a_card_that_names_files_elsewhere_is_refused_and_nothing_is_asked_there(
+    tmp_path: Path,
+) -> None:
+    """Attack: `data_files: http://127.0.0.1...` made this machine ask its own services."""
+    names = [*FOREIGN_FILES, "second-card"]
+    with serving(lambda handler: send(handler, b'{"text": "secret"}\n')) as inner:
+        server = serve(inner.url)
+        try:
+            found = read_all(tmp_path, server.url, [{"dataset_name": f"me/{one}"} for one in names])
+        finally:
+            server.close()
+    for name, result in zip(names, found, strict=True):
+        assert result.get("type") == "CorpusError", name
+        assert "own repository alone" in result["message"], (name, result["message"])
+    assert inner.asked == []
 
 
 def test_without_a_network_the_documentation_is_offered(tmp_path: Path) -> None:

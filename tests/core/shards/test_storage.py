@@ -284,10 +284,10 @@ def test_two_threads_fetch_the_same_shards(
     get_file, both = MemoryFileSystem.get_file, threading.Barrier(2, timeout=10)
     reading = threading.Lock()
 
-    def get_together(self: MemoryFileSystem, *places: str) -> None:
+    def get_together(self: MemoryFileSystem, *places: str, **named: object) -> None:
         both.wait()
         with reading:  # A file in memory has one position for all who read it.
-            get_file(self, *places)
+            get_file(self, *places, **named)
         both.wait()
 
     monkeypatch.setattr(MemoryFileSystem, "get_file", get_together)

@@ -1,0 +1,132 @@
+"""Decides which data files a dataset repository on the Hub may name.
+
+`datasets` opens whatever a repository's card names: an address anywhere, a path on this machine,
+a file of another repository. Here a card may name files of its own repository alone, and that is
+decided before `datasets` acts on it. What it has resolved is compared again afterwards.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from core.errors import CorpusError
+from core.paths import has_control
+
+# Where a repository says how it is to be read. datasets merges the second into the first.
+_CARDS = ("README.md", ".huggingface.yaml")
+_CONFIGS = "configs"
+_NAMING_KEYS = ("data_files", "data_dir")
+_MOST_CARD_BYTES = 8 << 20
+_MOST_VALUES = 100_000
+
+
+def check_card(name: str, revision: str) -> None:
+    """Refuses a dataset whose card names files that aren't its own.
+
+    Args:
+        name: The repository.
+        revision: Its commit.
+
+    Raises:
+        CorpusError: The card names such a file, or can't be read.
+    """
+    for file in _CARDS:
+        values = _read_card(name, revision, file)
+        for text in _named_files(name, values):
+            if flaw := flaw_of_data_file(text):
+                raise _refusal(name, f"{file} names {ascii(text)[:120]}, which {flaw}")
+
+
+def check_data_files(name: str, revision: str, data_files: Any) -> None:
+    """Refuses data files outside of a repository's commit, by what datasets has made of the card.
+
+    Raises:
+        CorpusError: One of them is elsewhere.
+    """
+    own = f"hf://datasets/{name}@{revision}/"
+    if not isinstance(data_files, Mapping):
+        return
+    for files in data_files.values():
+        for file in files:
+            if not str(file).startswith(own) or ".." in str(file).split("/"):
+                raise _refusal(name, f"a data file at {ascii(str(file))[:120]}")
+
+
+def flaw_of_data_file(text: object) -> str:
+    """Returns why a dataset may not name a data file, or an empty text."""
+    if not isinstance(text, str):
+        return "is no text"
+    if has_control(text):
+        return "has a control character"
+    if "://" in text or "::" in text:
+        return "is an address"
+    if text.startswith(("/", "~")) or "\\" in text or text[1:2] == ":":
+        return "is a path on this machine"
+    if ".." in text.split("/"):
+        return "leads out of the repository"
+    return ""
+
+
+def _read_card(name: str, revision: str, file: str) -> dict[str, Any]:
+    """Returns the YAML values of a card, as datasets reads them; none where there is no card."""
+    import yaml
+    from huggingface_hub import DatasetCard, hf_hub_download
+    from huggingface_hub.errors import EntryNotFoundError
+
+    try:
+        path = Path(hf_hub_download(name, file, repo_type="dataset", revision=revision))
+    except EntryNotFoundError:
+        return {}
+    size = path.stat().st_size
+    if size > _MOST_CARD_BYTES:
+        raise _refusal(name, f"{file} has {size:,} bytes")
+    try:
+        if file == _CARDS[0]:
+            values = DatasetCard.load(path).data.to_dict()
+        else:
+            values = yaml.safe_load(path.read_text("utf-8"))
+    except (yaml.YAMLError, ValueError, TypeError, AttributeError, RecursionError) as error:
+        raise _refusal(name, f"{file} can't be read: {str(error)[:200]}") from error
+    return values if isinstance(values, dict) else {}
+
+
+def _named_files(name: str, values: dict[str, Any]) -> Iterator[object]:
+    """Yields what the configurations of a card name as data files or folders."""
+    configs = values.get(_CONFIGS) or []
+    for config in configs if isinstance(configs, list) else [configs]:
+        if not isinstance(config, dict):
+            continue
+        for key in _NAMING_KEYS:
+            yield from _leaves(name, config.get(key))
+
+
+def _leaves(name: str, value: Any) -> Iterator[object]:
+    """Yields the texts within lists and mappings, for which names of splits count too."""
+    left, count = [value], 0
+    while left:
+        one = left.pop()
+        count += 1
+        if count > _MOST_VALUES:
+            raise _refusal(name, "a card with too many data files, or one that repeats itself")
+        if isinstance(one, Mapping):
+            left += _flat(one.items())
+        elif isinstance(one, (list, tuple, set)):
+            left += one
+        elif one is not None:
+            yield one
+
+
+def _flat(items: Iterable[tuple[Any, Any]]) -> list[Any]:
+    return [part for item in items for part in item]
+
+
+def _refusal(name: str, received: str) -> CorpusError:
+    return CorpusError(
+        f"The dataset {name} is not read",
+        expected="a card that names files of its own repository alone",
+        received=received,
+        fix="choose another dataset, or download these files yourself and use source=files",
+        field="dataset_name",
+    )

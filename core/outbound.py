@@ -1,0 +1,323 @@
+"""Decides which addresses this machine connects to when somebody else names them.
+
+A manifest, a dataset's card, a redirect or a form can name any address, those behind the firewall
+and this machine's own services too. Every connection to such an address passes here: its scheme,
+and the IP address that its name stands for when the connection is made. An address that isn't
+public is refused, unless the user's own configuration names its host: `HF_ENDPOINT`,
+`STORAGE_EMULATOR_HOST`, `AWS_ENDPOINT_URL`, a proxy, or `STUDIO_ALLOWED_HOSTS`. Each redirect is
+decided in the same way, and none leads from a public address to one that isn't.
+
+`http_filesystem` gives fsspec's HTTP file system under this policy; `guard_hub` puts the Hub's
+client under it.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+import socket
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+from urllib.parse import urljoin, urlsplit
+
+from core.errors import ConfigError, StudioError
+
+ALLOWED_HOSTS_VARIABLE = "STUDIO_ALLOWED_HOSTS"
+MOST_REDIRECTS = 5
+CONNECT_SECONDS = 30.0
+STALL_SECONDS = 60.0
+# A download is waited for this long, and longer by its size: 64 KiB a second is the least.
+BASE_SECONDS = 120.0
+MOST_READ_BYTES = 64 << 20
+SLOWEST_BYTES_PER_SECOND = 1 << 16
+
+_PORTS = {"http": 80, "https": 443}
+_CONFIGURED = (
+    "HF_ENDPOINT", "STORAGE_EMULATOR_HOST", "AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3",
+    "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "http_proxy", "https_proxy", "all_proxy",
+)  # fmt: skip
+# Where the Hub is unless HF_ENDPOINT says otherwise; some networks answer for it themselves.
+_HUB_HOST = ("huggingface.co", 443)
+_NAT64 = ipaddress.ip_network("64:ff9b::/96")
+# A host, and a port; None stands for every port.
+Host = tuple[str, int | None]
+
+
+class OutboundError(StudioError):
+    """An address isn't connected to."""
+
+
+def configured_hosts(environment: Mapping[str, str] | None = None) -> frozenset[Host]:
+    """Returns the hosts that the user's own configuration names."""
+    environment = os.environ if environment is None else environment
+    named = [environment.get(name, "") for name in _CONFIGURED]
+    named += environment.get(ALLOWED_HOSTS_VARIABLE, "").split(",")
+    return frozenset({_HUB_HOST, *filter(None, (_parse_host(text.strip()) for text in named))})
+
+
+_trusts_callers = True
+
+
+def distrust_callers() -> None:
+    """Makes this process reach configured hosts alone, whoever passes an address to a function.
+
+    A script and the command line pass what their user typed. The page, and a run that anybody may
+    have submitted, don't.
+    """
+    global _trusts_callers
+    _trusts_callers = False
+
+
+def allow_typed_hosts(texts: Iterable[object]) -> None:
+    """Lets this process, and the runs that it submits, reach hosts that a user typed.
+
+    Args:
+        texts: Values from the command line; only `http://` and `https://` addresses matter.
+    """
+    hosts = [host for text in texts if _is_web(text) and (host := _parse_host(str(text)))]
+    if not hosts or not _trusts_callers:
+        return
+    known = [part for part in os.environ.get(ALLOWED_HOSTS_VARIABLE, "").split(",") if part]
+    known += [_format_host(*host) for host in hosts]
+    os.environ[ALLOWED_HOSTS_VARIABLE] = ",".join(dict.fromkeys(known))
+
+
+def is_public(address: str) -> bool:
+    """Tells whether an IP address is one of the public internet, whatever it is wrapped in."""
+    try:
+        ip = ipaddress.ip_address(address.partition("%")[0])
+    except ValueError:
+        return False
+    return all(
+        one.is_global and not one.is_multicast and not one.is_reserved for one in _unwrapped(ip)
+    )
+
+
+def resolve(host: str, port: int, environment: Mapping[str, str] | None = None) -> list[str]:
+    """Resolves a host and returns the IP addresses that may be connected to.
+
+    The caller must connect to one of them and must not look the name up again, since its owner
+    could change the answer in between.
+
+    Raises:
+        OutboundError: One of them isn't public, and no configuration names the host.
+        OSError: The name can't be resolved.
+    """
+    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    addresses = list(dict.fromkeys(str(entry[4][0]) for entry in found))
+    check_addresses(host, port, addresses, environment)
+    return addresses
+
+
+def check_addresses(
+    host: str, port: int, addresses: Iterable[str], environment: Mapping[str, str] | None = None
+) -> None:
+    """Refuses a host that stands for an address which isn't public, unless it is configured.
+
+    Raises:
+        OutboundError: It is refused.
+    """
+    if is_configured(host, port, environment):
+        return
+    if inner := [address for address in addresses if not is_public(address)]:
+        raise _refusal(host, port, f"{host}, which stands for {inner[0]}")
+
+
+def is_configured(host: str, port: int, environment: Mapping[str, str] | None = None) -> bool:
+    """Tells whether the user's own configuration names a host."""
+    known = configured_hosts(environment)
+    return not known.isdisjoint({(_normal(host), port), (_normal(host), None)})
+
+
+def check_url(url: str, *, schemes: Iterable[str] = ("https",)) -> None:
+    """Refuses an address by its text: its scheme, or an IP address in it that isn't public.
+
+    A configured host may be reached without encryption too.
+
+    Raises:
+        OutboundError: It is refused.
+    """
+    scheme, host, port = _split(url)
+    if scheme not in _PORTS or (scheme not in schemes and not is_configured(host, port)):
+        raise OutboundError(
+            f"{_shown(url)} is not connected to",
+            expected="an address that begins with " + " or ".join(f"{one}://" for one in schemes),
+            received=f"{scheme}://" if scheme else "an address without a scheme",
+            fix=f"use such an address; {ALLOWED_HOSTS_VARIABLE} can name hosts that are yours",
+        )
+    if _is_literal(host):
+        check_addresses(host, port, [host.strip("[]")])
+
+
+def check_reachable(url: str) -> None:
+    """Refuses an `https://` address on whose host no connection would be made.
+
+    Raises:
+        OutboundError: It is refused. A name that can't be resolved is left to whoever connects.
+    """
+    check_url(url)
+    _, host, port = _split(url)
+    try:
+        resolve(host, port)
+    except (OSError, UnicodeError):
+        return
+
+
+def check_redirect(url: str, location: str, peer: str) -> None:
+    """Refuses a redirect to where the first address may not lead.
+
+    Args:
+        url: Where the answer came from.
+        location: Where it leads.
+        peer: The IP address that answered; empty where it isn't known.
+
+    Raises:
+        OutboundError: It leads from a public address to another one, or to a refused one.
+    """
+    target = urljoin(url, location)
+    _, host, port = _split(target)
+    # Nobody who is asked over HTTPS sends others to where anybody can listen.
+    schemes = ("https",) if urlsplit(url).scheme == "https" else ("http", "https")
+    check_url(target, schemes=schemes)
+    if is_configured(host, port) and (not peer or is_public(peer)):
+        try:
+            inner = [one for one in resolve(host, port) if not is_public(one)]
+        except OSError:
+            return
+        if inner:
+            raise _refusal(host, port, f"a redirect from {_shown(url)} to {_shown(target)}")
+
+
+def most_seconds(size_bytes: int) -> float:
+    """Returns how long a download of that size is waited for."""
+    return BASE_SECONDS + size_bytes / SLOWEST_BYTES_PER_SECOND
+
+
+def http_filesystem() -> Any:
+    """Returns fsspec's HTTP file system under this policy."""
+    import fsspec
+
+    guard_fsspec()
+    return fsspec.filesystem("https")
+
+
+def guard_fsspec() -> None:
+    """Puts each HTTP file system that fsspec makes from now on under this policy."""
+    import fsspec
+
+    for scheme in _PORTS:
+        fsspec.register_implementation(
+            scheme, "core.outbound_http.GuardedHTTPFileSystem", clobber=True
+        )
+
+
+def guard_hub() -> None:
+    """Puts the Hub's client under this policy: its connections, and where it is redirected to."""
+    from huggingface_hub import set_client_factory
+
+    from core.outbound_http import guarded_hub_client
+
+    if guarded_hub_client.is_set:
+        return
+    guarded_hub_client.is_set = True
+    set_client_factory(guarded_hub_client)
+
+
+def refusal_in(error: BaseException | None) -> StudioError | None:
+    """Returns the refusal that a library has wrapped in an error of its own, if there is one."""
+    seen: set[int] = set()
+    while error is not None and id(error) not in seen:
+        if isinstance(error, OutboundError):
+            return error
+        seen.add(id(error))
+        error = error.__cause__ or error.__context__
+    return None
+
+
+def _unwrapped(
+    ip: ipaddress.IPv4Address | ipaddress.IPv6Address,
+) -> Iterator[ipaddress.IPv4Address | ipaddress.IPv6Address]:
+    """Yields the address and the IPv4 addresses that packets to it may end at."""
+    if isinstance(ip, ipaddress.IPv4Address):
+        yield ip
+        return
+    if ip.ipv4_mapped:
+        yield ip.ipv4_mapped
+        return
+    yield ip
+    if ip.sixtofour:
+        yield ip.sixtofour
+    if ip.teredo:
+        yield from ip.teredo
+    if ip in _NAT64:
+        yield ipaddress.IPv4Address(int(ip) & 0xFFFFFFFF)
+
+
+def _refusal(host: str, port: int, received: str) -> OutboundError:
+    return OutboundError(
+        f"{_format_host(host, port)} is not connected to",
+        expected="an address of the public internet, or a host that your own configuration names",
+        received=received,
+        fix="use another address; if this machine is meant to reach that host, start it with "
+        f"{ALLOWED_HOSTS_VARIABLE}={_format_host(host, port)}",
+    )
+
+
+def _is_web(text: object) -> bool:
+    return isinstance(text, str) and text.startswith(("http://", "https://"))
+
+
+def _split(url: str) -> tuple[str, str, int]:
+    """Returns scheme, host and port of an address.
+
+    Raises:
+        ConfigError: It has none.
+    """
+    try:
+        parts = urlsplit(url)
+        host, port = parts.hostname or "", parts.port
+    except ValueError as error:
+        raise ConfigError(
+            f"{_shown(url)} can't be an address",
+            expected="one like https://host/folder",
+            received=str(error),
+            fix="check the address",
+        ) from error
+    return parts.scheme, host, port or _PORTS.get(parts.scheme, 0)
+
+
+def _parse_host(text: str) -> Host | None:
+    """Reads `host`, `host:port` or an address; None where there is no host in it."""
+    if not text:
+        return None
+    has_scheme = "://" in text
+    if not has_scheme and text.count(":") > 1 and not text.startswith("["):
+        text = f"[{text}]"  # An IPv6 address.
+    try:
+        parts = urlsplit(text if has_scheme else f"//{text}")
+        host, port = parts.hostname, parts.port
+    except ValueError:
+        return None
+    return (_normal(host), port or _PORTS.get(parts.scheme)) if host else None
+
+
+def _normal(host: str) -> str:
+    return host.strip("[]").rstrip(".").lower()
+
+
+def _format_host(host: str, port: int | None) -> str:
+    name = f"[{host}]" if ":" in host and not host.startswith("[") else host
+    return name if port is None else f"{name}:{port}"
+
+
+def _is_literal(host: str) -> bool:
+    try:
+        ipaddress.ip_address(host.strip("[]").partition("%")[0])
+    except ValueError:
+        return False
+    return True
+
+
+def _shown(url: str) -> str:
+    """Returns an address without what may be a secret in it."""
+    return url.partition("?")[0].rpartition("@")[2][:200]

@@ -1,0 +1,136 @@
+"""Decides which names from elsewhere may become a path below a folder.
+
+A manifest, an index of weights, a listing of the Hub, an imported settings file or a database can
+hold any text. `path_inside` is the only way from such a text to a path: the name must be relative,
+must consist of ordinary parts, and no link on the way may lead out of the folder.
+"""
+
+from __future__ import annotations
+
+import os
+import unicodedata
+from collections.abc import Iterable
+from pathlib import Path
+
+from core.errors import StudioError
+
+# Linux allows 255 bytes in a part and 4,096 in a path; the folder in front needs some of these.
+LONGEST_NAME_BYTES, LONGEST_PATH_BYTES = 255, 3_500
+_LONGEST_RELATIVE_BYTES = 1_024
+_MOST_PARTS = 32
+
+
+class UnsafePathError(StudioError):
+    """A name from elsewhere can't be a path below a folder."""
+
+
+def has_control(text: str) -> bool:
+    """Tells whether a text has a control character, a line separator, or a lone surrogate."""
+    if text.isascii():
+        return not text.isprintable()
+    return any(unicodedata.category(character) in ("Cc", "Cs", "Zl", "Zp") for character in text)
+
+
+def flaw_of_part(part: object) -> str:
+    """Returns why a text can't be the name of a file or folder, or an empty text."""
+    if not isinstance(part, str):
+        return f"is a {type(part).__name__}, not a text"
+    if part in ("", ".", ".."):
+        return "has a part that is empty, . or .."
+    if "/" in part or "\\" in part:
+        return "has a slash or a backslash"
+    if has_control(part):
+        return "has a control character or half of a surrogate pair"
+    if len(part.encode("utf-8")) > LONGEST_NAME_BYTES:
+        return f"has a part of more than {LONGEST_NAME_BYTES} bytes"
+    return ""
+
+
+def flaw_of_name(name: object) -> str:
+    """Returns why a text can't be a relative path of visible files, or an empty text."""
+    if not isinstance(name, str):
+        return f"is a {type(name).__name__}, not a text"
+    if len(name) > _LONGEST_RELATIVE_BYTES:
+        return f"has more than {_LONGEST_RELATIVE_BYTES:,} bytes"
+    parts = name.split("/")
+    if len(parts) > _MOST_PARTS:
+        return f"has more than {_MOST_PARTS} parts"
+    if flaw := next(filter(None, map(flaw_of_part, parts)), ""):
+        return flaw
+    if len(name.encode("utf-8")) > _LONGEST_RELATIVE_BYTES:
+        return f"has more than {_LONGEST_RELATIVE_BYTES:,} bytes"
+    if any(part.startswith((".", "~")) for part in parts):
+        return "has a hidden part, or one that begins with ~"
+    return ""
+
+
+def flaw_of_names(names: Iterable[object]) -> str:
+    """Returns why texts can't be the files of one folder, or an empty text.
+
+    Two names that a file system without case takes for one are refused, and so is a file that is
+    also the folder of another one.
+    """
+    seen: set[str] = set()
+    folders: set[str] = set()
+    for name in names:
+        if flaw := flaw_of_name(name):
+            return f"{ascii(name)[:100]} {flaw}"
+        folded = unicodedata.normalize("NFC", str(name)).casefold()
+        if folded in seen:
+            return f"{ascii(name)[:100]} is named twice, or differs in case alone"
+        seen.add(folded)
+        parts = folded.split("/")
+        folders.update("/".join(parts[:count]) for count in range(1, len(parts)))
+    both = seen & folders
+    return f"{ascii(min(both))[:100]} is a file and a folder" if both else ""
+
+
+def is_run_id(text: object) -> bool:
+    """Tells whether a text can be a run's id, which is the name of its folder too."""
+    return not flaw_of_part(text) and not str(text).startswith((".", "~"))
+
+
+def relative_name(name: object, source: str) -> str:
+    """Returns a name from elsewhere that can be a path below a folder.
+
+    Args:
+        name: The name.
+        source: What names it, as the beginning of an error: "The manifest x/manifest.json".
+
+    Raises:
+        UnsafePathError: It is absolute, leads out, is hidden, or no file can have it.
+    """
+    if flaw := flaw_of_name(name):
+        raise UnsafePathError(
+            f"{source} names a file that is not accepted",
+            expected="a relative path of visible files, with / between its parts and without ..",
+            received=f"{ascii(name)[:100]}, which {flaw}",
+            fix="don't use this copy; get it again from somebody whom you trust",
+        )
+    return str(name)
+
+
+def path_inside(folder: Path, name: object, source: str, *, roots: Iterable[Path] = ()) -> Path:
+    """Returns where a name from elsewhere lies below a folder, whether it exists or not.
+
+    Args:
+        folder: The folder.
+        name: The name.
+        source: What names it, as the beginning of an error.
+        roots: Other folders that a link on the way may lead to, such as the blobs of the Hub's
+            cache.
+
+    Raises:
+        UnsafePathError: The name isn't accepted, or a link on the way leads out of the folder.
+    """
+    path = folder / relative_name(name, source)
+    real = Path(os.path.realpath(path))
+    allowed = [Path(os.path.realpath(root)) for root in (folder, *roots)]
+    if not any(real.is_relative_to(root) for root in allowed):
+        raise UnsafePathError(
+            f"{source} names a file that lies outside of its folder",
+            expected=f"a file in {folder}",
+            received=f"{name}, a link that leads to {real}",
+            fix="remove the link, or put the file itself there",
+        )
+    return path

@@ -1,0 +1,288 @@
+"""Where workspaces are: who may read them, and whether they are still where they were.
+
+**Moved.** A process remembers the folder itself, by an open descriptor, and compares it with what
+lies at its path before it makes a folder, writes a file or asks the database. So nothing is written
+to a place that the workspace has left, and the place isn't made anew.
+
+**Private.** A workspace is readable by its owner alone: its folders have mode 0700, and the
+program's own processes make files with mode 0600 in it. What they write elsewhere, such as a report
+or exported shards, has the mode that the user's umask gives. A workspace is shared with a group
+where `STUDIO_SHARED_WORKSPACE=1` is set or its folder has the setgid bit; the user's umask holds
+there.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import stat
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from core.errors import StudioError
+
+_WATCH_SECONDS = 0.5
+_DELETED = " (deleted)"
+# Whether this process remembers the folders of the workspaces that it uses, and these.
+_guards = 0
+_remembered: dict[Path, int] = {}
+
+SHARED_VARIABLE = "STUDIO_SHARED_WORKSPACE"
+_PRIVATE_UMASK = 0o077
+_PRIVATE_FOLDER = 0o700
+# The workspaces that this process knows of, and its umask from before it was made private.
+_roots: set[Path] = set()
+_ordinary_umask: int | None = None
+# By these a folder is known to be a workspace, and what is in it to be ours.
+_MARKS = ("studio.db", "worker.lock", "database.lock")
+_OURS = frozenset(
+    {"tokenizers", "shards", "models", "preflights", "runs", "cache", "uploads"}
+    | {"studio.db", "studio.db-wal", "studio.db-shm", "studio.db-journal"}
+)
+_OUR_SUFFIXES = (".lock", ".log")
+
+
+class WorkspaceMovedError(StudioError):
+    """The workspace isn't where it was when this process began to use it."""
+
+    reason = "workspace_moved"
+
+
+@contextmanager
+def guarding_places() -> Iterator[None]:
+    """Remembers, while the block runs, the folder of each workspace that this process uses."""
+    global _guards
+    _guards += 1
+    try:
+        yield
+    finally:
+        _guards -= 1
+        if not _guards:
+            _forget_all()
+
+
+def remember_place(root: Path) -> None:
+    """Remembers a workspace's folder, if it is there and this process guards such places."""
+    if not _guards or root in _remembered:
+        return
+    with suppress(OSError):
+        _remembered[root] = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+
+
+def check_in_place(path: Path) -> None:
+    """Refuses to go on where the workspace that a path lies in has been moved or deleted.
+
+    Raises:
+        WorkspaceMovedError: It isn't there any more, or another folder has its place.
+    """
+    for root, descriptor in _remembered.items():
+        if _is_below(path, root) and not _is_same(root, descriptor):
+            raise _moved(root, descriptor)
+
+
+def make_folder(path: Path) -> None:
+    """Makes a folder with those above it, unless that would re-create a workspace that is gone.
+
+    Raises:
+        WorkspaceMovedError: The workspace that this process uses was moved or deleted.
+    """
+    check_in_place(path)
+    missing = []
+    for folder in (path, *path.parents):
+        if folder.is_dir():
+            break
+        missing.append(folder)
+    for folder in reversed(missing):
+        root = _root_of(folder)
+        is_private = root is not None and not is_shared(root)
+        with suppress(FileExistsError):
+            folder.mkdir(_PRIVATE_FOLDER if is_private else 0o777)
+            if folder == root and is_private:
+                # Without the setgid bit of the folder above, which would say that it is shared.
+                folder.chmod(_PRIVATE_FOLDER)
+            give_ordinary_mode(folder)
+    if not path.is_dir():
+        path.mkdir()  # Says what is in its place.
+
+
+def know_root(root: Path) -> None:
+    """Remembers that a folder is, or is to be, a workspace, whose content is its owner's alone."""
+    _roots.add(root)
+    remember_place(root)
+
+
+def is_shared(root: Path) -> bool:
+    """Tells whether a workspace is meant to be used by several accounts."""
+    if os.environ.get(SHARED_VARIABLE, "").strip().lower() in ("1", "true", "yes", "on"):
+        return True
+    try:
+        return bool(os.stat(root).st_mode & stat.S_ISGID)
+    except OSError:
+        return False
+
+
+@contextmanager
+def private_files(root: Path) -> Iterator[None]:
+    """Makes files, while the block runs, that only their owner reads, unless `root` is shared.
+
+    The umask holds for all threads of a process, so only a process's main function calls this.
+    """
+    global _ordinary_umask
+    if _ordinary_umask is not None or is_shared(root):
+        yield
+        return
+    _ordinary_umask = os.umask(_PRIVATE_UMASK)
+    try:
+        yield
+    finally:
+        os.umask(_ordinary_umask)
+        _ordinary_umask = None
+
+
+def ordinary_umask() -> int:
+    """Returns the umask that the user has chosen, for a process that is started; -1 to inherit."""
+    return -1 if _ordinary_umask is None else _ordinary_umask
+
+
+def give_ordinary_mode(path: Path) -> None:
+    """Gives a file or folder outside of all workspaces the mode that the user's umask gives."""
+    if _ordinary_umask is None or _root_of(path) is not None:
+        return
+    with suppress(OSError):  # Another account's: it stays as it is.
+        mode = os.lstat(path).st_mode
+        if not stat.S_ISLNK(mode):
+            os.chmod(path, (0o777 if stat.S_ISDIR(mode) else 0o666) & ~_ordinary_umask)
+
+
+def give_ordinary_modes(folder: Path) -> None:
+    """Gives a folder outside of all workspaces, and all in it, the modes of the user's umask."""
+    if _ordinary_umask is None or _root_of(folder) is not None:
+        return
+    for place, folders, files in os.walk(folder):
+        for name in (*folders, *files):
+            give_ordinary_mode(Path(place, name))
+    give_ordinary_mode(folder)
+
+
+def tighten(root: Path) -> None:
+    """Takes other accounts' rights to a workspace that an earlier version has made.
+
+    Only what this account owns and what is known to be a workspace's is changed; the folder itself
+    only if there is nothing else in it.
+    """
+    with suppress(OSError):
+        status = os.stat(root)
+        is_open = stat.S_IMODE(status.st_mode) & _PRIVATE_UMASK
+        if not is_open or status.st_uid != os.geteuid() or is_shared(root):
+            return
+        names = os.listdir(root)
+        if not any(mark in names for mark in _MARKS):
+            return
+        ours = [name for name in names if name in _OURS or name.endswith(_OUR_SUFFIXES)]
+        for name in ours:
+            _close(root / name)
+        if len(ours) == len(names):
+            _close(root)
+
+
+def _close(path: Path) -> None:
+    status = os.stat(path, follow_symlinks=path.is_dir())
+    if status.st_uid == os.geteuid() and not stat.S_ISLNK(status.st_mode):
+        os.chmod(path, stat.S_IMODE(status.st_mode) & ~_PRIVATE_UMASK)
+
+
+def _root_of(path: Path) -> Path | None:
+    """Returns the workspace that a path lies in, if it lies in one."""
+    if path in _roots:
+        return path
+    return next((parent for parent in path.parents if parent in _roots), None)
+
+
+def _is_below(path: Path, root: Path) -> bool:
+    # What is below it by its real path stays so when the folder is gone: a link above it stays.
+    return path.is_relative_to(root) or path.is_relative_to(os.path.realpath(root))
+
+
+def _is_same(root: Path, descriptor: int) -> bool:
+    held = os.fstat(descriptor)
+    try:
+        found = os.stat(root)
+    except OSError:
+        return False
+    return (held.st_dev, held.st_ino) == (found.st_dev, found.st_ino) and held.st_nlink > 0
+
+
+def new_place(root: Path) -> Path | None:
+    """Returns where a remembered workspace lies now; None where it is gone, or nobody knows."""
+    place = _new_place(_remembered[root]) if root in _remembered else ""
+    return Path(place) if place else None
+
+
+@contextmanager
+def ending_when_moved(root: Path) -> Iterator[None]:
+    """Ends the block by the error, within a second, when a remembered workspace is moved.
+
+    For a main thread that waits, and in a process that ends after the block.
+    """
+    errors: list[WorkspaceMovedError] = []
+    ended = threading.Event()
+
+    def watch() -> None:
+        while not ended.wait(_WATCH_SECONDS):
+            try:
+                check_in_place(root)
+            except WorkspaceMovedError as error:
+                errors.append(error)
+                signal.raise_signal(signal.SIGINT)
+                return
+
+    thread = threading.Thread(target=watch, daemon=True, name="place")
+    thread.start()
+    try:
+        yield
+    except (KeyboardInterrupt, SystemExit):
+        if not errors:
+            raise
+    finally:
+        ended.set()
+    if errors:
+        raise errors[0]
+
+
+def forget_place(root: Path) -> None:
+    """Forgets a workspace's folder, so that its old path is an ordinary one."""
+    descriptor = _remembered.pop(root, None)
+    if descriptor is not None:
+        os.close(descriptor)
+
+
+def _moved(root: Path, descriptor: int) -> WorkspaceMovedError:
+    place = _new_place(descriptor)
+    return WorkspaceMovedError(
+        f"The workspace {root} was moved or deleted while it was in use",
+        expected="the folder that was there when this process started",
+        received=f"it is at {place} now" if place else "it is gone",
+        fix=f"start again with --workspace {place}; a run goes on from its last checkpoint with: "
+        f"python -m core runs resume ID --workspace {place}"
+        if place
+        else f"bring the folder back to {root}, or start again with another --workspace",
+    )
+
+
+def _new_place(descriptor: int) -> str:
+    """Returns where a folder lies now; empty where it was deleted, or the system doesn't tell."""
+    try:
+        place = os.readlink(f"/proc/self/fd/{descriptor}")
+        is_there = os.fstat(descriptor).st_nlink > 0 and os.path.isdir(place)
+    except OSError:
+        return ""
+    return place if is_there and not place.endswith(_DELETED) else ""
+
+
+def _forget_all() -> None:
+    for descriptor in _remembered.values():
+        with suppress(OSError):
+            os.close(descriptor)
+    _remembered.clear()

@@ -1,0 +1,199 @@
+"""A workspace that is moved or deleted while processes use it isn't written anew where it was."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from core import TrainConfig, Workspace
+from core.errors import RunError, StudioError
+from core.events import read_last_events
+from core.places import WorkspaceMovedError, guarding_places, make_folder
+from core.runs.client import ensure_worker, rebuild_database, resume_run, submit
+from core.runs.folder import RunFolder
+from core.runs.worker import child_environment, is_worker_running
+from core.store import Store
+from core.workspace import file_lock, write_atomically
+from tests.core.runs.support import (
+    begin_run,
+    processes_with,
+    stop_worker,
+    wait_for,
+    wait_until_ended,
+)
+from tests.core.training.test_trainer import make_inputs
+from tests.ui.browser import _free_port
+
+
+@pytest.fixture
+def workspace(tmp_path: Path) -> Iterator[Workspace]:
+    workspace = Workspace(tmp_path / "old")
+    workspace.make_root()
+    yield workspace
+    for root in (workspace.root, tmp_path / "new"):
+        if root.exists():
+            stop_worker(Workspace(root))
+
+
+def _move(workspace: Workspace) -> Workspace:
+    moved = workspace.root.with_name("new")
+    workspace.root.rename(moved)
+    return Workspace(moved)
+
+
+@pytest.mark.parametrize("replaced", [False, True])
+def test_nothing_is_made_where_the_workspace_was(workspace: Workspace, replaced: bool) -> None:
+    with guarding_places():
+        store = Store.open(workspace)
+        workspace.make_root()
+        _move(workspace)
+        if replaced:
+            workspace.root.mkdir()
+        with pytest.raises(WorkspaceMovedError, match=r"at .*/new now"):
+            make_folder(workspace.runs / "x")
+        with pytest.raises(WorkspaceMovedError), workspace.new_artifact("tokenizer", "x"):
+            pass
+        with pytest.raises(WorkspaceMovedError), file_lock(workspace.root / "x.lock"):
+            pass
+        with pytest.raises(WorkspaceMovedError):
+            write_atomically(workspace.root / "x.json", "{}")
+        with pytest.raises(WorkspaceMovedError):
+            store.add_request("look", {})
+        with pytest.raises(WorkspaceMovedError):
+            Store.open(workspace)
+        assert not workspace.root.exists() or not list(workspace.root.iterdir())
+        store.close()
+
+
+def test_a_deleted_workspace_is_gone_for_who_used_it(workspace: Workspace) -> None:
+    with guarding_places():
+        workspace.make_root()
+        shutil.rmtree(workspace.root)
+        workspace.root.mkdir()
+        with pytest.raises(WorkspaceMovedError, match="it is gone"):
+            make_folder(workspace.runs)
+        assert not list(workspace.root.iterdir())
+
+
+def test_the_worker_of_a_moved_workspace_ends_and_another_one_works(workspace: Workspace) -> None:
+    worker = ensure_worker(workspace)
+    assert worker is not None
+    wait_for(lambda: is_worker_running(workspace))
+    moved = _move(workspace)
+    wait_for(lambda: worker.poll() is not None, 20)
+    assert not workspace.root.exists()
+    assert "was moved" in (moved.root / "worker.log").read_text()
+    assert rebuild_database(moved) == 0
+    begin_run(moved, "train-1")[1].close()
+    assert rebuild_database(moved) == 1
+    assert is_worker_running(moved)
+    assert not workspace.root.exists()
+
+
+def test_the_worker_of_a_deleted_workspace_ends(workspace: Workspace) -> None:
+    worker = ensure_worker(workspace)
+    assert worker is not None
+    wait_for(lambda: is_worker_running(workspace))
+    shutil.rmtree(workspace.root)
+    wait_for(lambda: worker.poll() is not None, 20)
+    assert not workspace.root.exists()
+
+
+def test_resuming_without_the_runs_folder_says_where_it_may_be(workspace: Workspace) -> None:
+    folder, reporter = begin_run(workspace, "train-1")
+    reporter.event("finished", state="failed", reason="error", error=None)
+    reporter.close()
+    rebuild_database(workspace)
+    wait_until_ended(workspace, "train-1")
+    shutil.rmtree(folder.path)
+    with pytest.raises(RunError, match="folder of the run train-1 is missing") as caught:
+        resume_run(workspace, "train-1")
+    assert "former place" in caught.value.fix
+    assert "delete" not in caught.value.fix
+    folder.path.mkdir()
+    (folder.path / "run.json").write_text("{")
+    with pytest.raises(RunError, match=r"run\.json can't be read") as caught:
+        resume_run(workspace, "train-1")
+    assert "delete" not in str(caught.value) and "RunRecord" not in str(caught.value)
+
+
+@pytest.mark.long
+@pytest.mark.slow(40)
+def test_a_run_whose_workspace_is_moved_ends_and_goes_on_in_the_new_place(
+    workspace: Workspace, tmp_path: Path
+) -> None:
+    shutil.rmtree(workspace.root)
+    shutil.copytree(make_inputs(tmp_path / "inputs").root, workspace.root)
+    config = TrainConfig(
+        preset="custom", shards="rows", engine="tensorflow", device="cpu", hidden_size=16,
+        num_hidden_layers=1, num_attention_heads=2, num_train_steps=1000,
+        per_replica_batch_size=8, eval_steps=500, save_steps=20, logging_steps=10,
+    )  # fmt: skip
+    run_id = submit(workspace, "train", config)
+    folder = RunFolder.of(workspace, run_id)
+    wait_for(lambda: list(folder.path.glob("checkpoints/step-*")))
+    process = folder.read_process("run")
+    assert process is not None
+    moved = _move(workspace)
+    wait_for(lambda: not process.is_alive(), 30)
+    wait_for(lambda: not processes_with(str(workspace.root).encode()), 30)
+    assert not workspace.root.exists()
+    finished = [
+        event
+        for event in read_last_events(RunFolder.of(moved, run_id).events)
+        if event["kind"] == "finished"
+    ]
+    assert finished[-1]["reason"] == "workspace_moved"
+    resume_run(moved, run_id)
+    store = Store.open(moved)
+    wait_for(lambda: (row := store.get_run(run_id)) and row.state == "running")
+    wait_for(
+        lambda: any(
+            e["kind"] == "resumed" for e in read_last_events(RunFolder.of(moved, run_id).events)
+        )
+    )
+    RunFolder.of(moved, run_id).request_stop("abort")
+    wait_until_ended(moved, run_id)
+    assert not workspace.root.exists()
+
+
+@pytest.mark.slow(10)
+def test_the_app_of_a_moved_workspace_ends_and_says_why(workspace: Workspace) -> None:
+    app = subprocess.Popen(
+        [sys.executable, "app.py", "--workspace", str(workspace.root), "--port", str(_free_port())],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        env=child_environment() | {"PYTHONUNBUFFERED": "1"},
+    )
+    assert app.stdout is not None
+    for line in app.stdout:
+        if "Stop it with" in line:
+            break
+    moved = _move(workspace)
+    said, _ = app.communicate(timeout=60)
+    assert app.returncode == 1
+    assert f"it is at {moved.root} now" in said
+    assert not workspace.root.exists()
+
+
+def test_a_command_in_the_new_place_needs_no_patience(workspace: Workspace) -> None:
+    """The old worker still held the lock when the command came."""
+    ensure_worker(workspace)
+    wait_for(lambda: is_worker_running(workspace))
+    moved = _move(workspace)
+    listed = subprocess.run(
+        [sys.executable, "-m", "core", "runs", "rebuild", "--workspace", str(moved.root)],
+        env=child_environment(), capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert listed.returncode == 0, listed.stderr
+    assert not workspace.root.exists()
+    with pytest.raises(StudioError):
+        resume_run(moved, "nothing")
+    assert os.listdir(moved.root)

@@ -1,0 +1,171 @@
+"""Who may read a workspace, and what is written elsewhere."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from core.places import (
+    give_ordinary_modes,
+    is_shared,
+    ordinary_umask,
+    private_files,
+    tighten,
+)
+from core.runs.worker import child_environment
+from core.store import Store
+from core.workspace import Workspace, write_atomically
+from tests.core.runs.support import stop_worker
+
+
+@pytest.fixture(autouse=True)
+def common_umask(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.delenv("STUDIO_SHARED_WORKSPACE", raising=False)
+    before = os.umask(0o022)
+    yield
+    os.umask(before)
+
+
+def _mode(path: Path) -> int:
+    return stat.S_IMODE(os.lstat(path).st_mode)
+
+
+def _readable_by_others(root: Path) -> list[str]:
+    found = [root, *root.rglob("*")]
+    return [str(path) for path in found if not path.is_symlink() and _mode(path) & 0o077]
+
+
+def _core(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "core", *words],
+        env=child_environment() | environment,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=True,
+    )
+
+
+@pytest.mark.slow(15)
+def test_what_commands_worker_and_runs_make_is_their_owners_alone(tmp_path: Path) -> None:
+    """Attack: another account of the machine read the database."""
+    text = tmp_path / "text.txt"
+    words = "one two three four five six seven eight nine ten"
+    text.write_text("".join(f"{words} {number}\n" for number in range(100)))
+    workspace = Workspace(tmp_path / "made" / "workspace")
+    place = ("--workspace", str(workspace.root))
+    output = tmp_path / "exported" / "rows"
+    try:
+        _core("tokenizer", "--path", str(text), "--vocab-size", "36", "--name", "t", *place)
+        shards = ("--tokenizer", "t", "--path", str(text), "--max-seq-length", "16")
+        _core("shards", *shards, "--output-dir", str(output), *place)
+        run = json.loads(_core("runs", "list", "--json", *place).stdout)[0]["run"]
+        report = tmp_path / "report.html"
+        _core("runs", "report", run, "--output", str(report), *place)
+    finally:
+        stop_worker(workspace)
+    assert _readable_by_others(workspace.root) == []
+    assert (workspace.root / "studio.db").exists()
+    assert _mode(report) == 0o644
+    assert _mode(tmp_path / "made") == 0o755
+    for path in (output, *output.parents[:1], *output.rglob("*")):
+        assert _mode(path) == (0o755 if path.is_dir() else 0o644), path
+
+
+def test_a_script_makes_a_workspace_that_its_owner_alone_enters(tmp_path: Path) -> None:
+    workspace = Workspace(tmp_path / "workspace")
+    Store.open(workspace).close()
+    assert _mode(workspace.root) == 0o700
+    assert _mode(workspace.root / "studio.db") == 0o600
+    with workspace.new_artifact("tokenizer", "t") as draft:
+        (draft.folder / "x").write_text("x")
+    assert _mode(workspace.folder("tokenizer")) == 0o700
+    assert _mode(tmp_path) & 0o777 == stat.S_IMODE(tmp_path.stat().st_mode)
+    assert os.umask(0o022) == 0o022
+
+
+def test_a_workspace_of_an_earlier_version_is_closed(tmp_path: Path) -> None:
+    root = tmp_path / "workspace"
+    (root / "runs").mkdir(parents=True)
+    for name in ("studio.db", "studio.db-wal", "worker.lock", "worker.log"):
+        (root / name).touch()
+    assert _mode(root) == 0o755
+    tighten(root)
+    assert _mode(root) == 0o700
+    assert _readable_by_others(root) == []
+
+
+def test_a_folder_with_other_things_in_it_stays_open_and_the_database_does_not(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "studio.db").touch()
+    (tmp_path / "thesis.tex").touch()
+    (tmp_path / "link.log").symlink_to(tmp_path / "thesis.tex")
+    tmp_path.chmod(0o755)
+    tighten(tmp_path)
+    assert _mode(tmp_path) == 0o755
+    assert _mode(tmp_path / "studio.db") == 0o600
+    assert _mode(tmp_path / "thesis.tex") == 0o644
+
+
+def test_a_folder_that_is_no_workspace_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "models").mkdir()
+    tmp_path.chmod(0o755)
+    tighten(tmp_path)
+    assert (_mode(tmp_path), _mode(tmp_path / "models")) == (0o755, 0o755)
+
+
+@pytest.mark.parametrize("by", ["variable", "setgid"])
+def test_a_workspace_that_is_shared_stays_shared(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, by: str
+) -> None:
+    workspace = Workspace(tmp_path / "workspace")
+    if by == "variable":
+        monkeypatch.setenv("STUDIO_SHARED_WORKSPACE", "1")
+    else:
+        workspace.root.mkdir()
+        workspace.root.chmod(0o2775)
+    os.umask(0o002)
+    assert by == "variable" or is_shared(workspace.root)
+    with private_files(workspace.root):
+        Store.open(workspace).close()
+        with workspace.new_artifact("tokenizer", "t") as draft:
+            (draft.folder / "x").write_text("x")
+    assert _mode(workspace.root) & 0o775 == 0o775
+    assert _mode(workspace.root / "studio.db") == 0o664
+    assert _mode(workspace.folder("tokenizer") / "t" / "x") == 0o664
+
+
+def test_a_workspace_below_a_shared_folder_is_private_all_the_same(tmp_path: Path) -> None:
+    tmp_path.chmod(0o2775)
+    workspace = Workspace(tmp_path / "workspace")
+    workspace.make_root()
+    assert _mode(workspace.root) == 0o700
+
+
+def test_what_is_written_elsewhere_has_the_modes_of_the_users_umask(tmp_path: Path) -> None:
+    workspace = Workspace(tmp_path / "workspace")
+    elsewhere = tmp_path / "elsewhere"
+    with private_files(workspace.root):
+        assert ordinary_umask() == 0o022
+        (elsewhere / "deep").mkdir(parents=True)
+        (elsewhere / "deep" / "x").write_text("x")
+        give_ordinary_modes(elsewhere)
+        write_atomically(tmp_path / "report.html", "x")
+        workspace.make_root()
+        write_atomically(workspace.root / "x.json", "x")
+        inherited = subprocess.run(
+            ["sh", "-c", "umask"], umask=ordinary_umask(), capture_output=True, check=True
+        )
+    assert inherited.stdout.strip() == b"0022"
+    assert (_mode(elsewhere / "deep"), _mode(elsewhere / "deep" / "x")) == (0o755, 0o644)
+    assert _mode(tmp_path / "report.html") == 0o644
+    assert _mode(workspace.root / "x.json") == 0o600
+    assert ordinary_umask() == -1
