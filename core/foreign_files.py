@@ -1,0 +1,204 @@
+"""Files from outside: opened without blocking, read up to a limit, JSON parsed strictly.
+
+A file that comes with a downloaded model may be a named pipe, a device, a git-LFS pointer or a
+gigabyte of brackets. Whoever opens one goes through this module.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import re
+import stat
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from core.errors import CheckpointError, StudioError
+
+_LFS_HEAD = b"version https://git-lfs.github.com/spec/"
+_LONGEST_LFS_POINTER_BYTES = 1024
+_DEEPEST_JSON = 64
+_SHOWN_CHARACTERS = 80
+
+
+def open_regular(path: Path, *, error: type[StudioError] = CheckpointError) -> tuple[int, int]:
+    """Opens a regular file for reading; never blocks, and refuses a git-LFS pointer.
+
+    Args:
+        path: The file; symbolic links are followed, as in the Hub's cache.
+        error: What is raised.
+
+    Returns:
+        The file descriptor, which the caller closes, and the size in bytes.
+
+    Raises:
+        StudioError: The file is missing, unreadable, a pointer, or not a regular file.
+    """
+    try:
+        # Without O_NONBLOCK, opening a named pipe waits until something is written to it.
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except (OSError, ValueError) as problem:
+        raise error(
+            f"{path} can't be opened",
+            expected="a file that may be read",
+            received=getattr(problem, "strerror", None) or str(problem),
+            fix="check the path and the file's permissions, or copy the file again",
+        ) from problem
+    try:
+        found = os.fstat(descriptor)
+        if not stat.S_ISREG(found.st_mode):
+            raise error(
+                f"{path} is not a file",
+                expected="a regular file",
+                received=_kind_of(found.st_mode),
+                fix="put the file itself there",
+            )
+        _refuse_lfs_pointer(path, os.pread(descriptor, _LONGEST_LFS_POINTER_BYTES, 0), error)
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return descriptor, found.st_size
+
+
+def check_regular(path: Path, *, error: type[StudioError] = CheckpointError) -> int:
+    """Returns the size in bytes of a file that `open_regular` accepts."""
+    descriptor, size = open_regular(path, error=error)
+    os.close(descriptor)
+    return size
+
+
+def read_regular(
+    path: Path, most_bytes: int, *, error: type[StudioError] = CheckpointError
+) -> bytes:
+    """Reads a regular file of limited size.
+
+    Raises:
+        StudioError: See `open_regular`; or the file is larger than `most_bytes`.
+    """
+    descriptor, size = open_regular(path, error=error)
+    with os.fdopen(descriptor, "rb") as file:
+        if size > most_bytes:
+            raise error(
+                f"{path} is too large",
+                expected=f"at most {most_bytes:,} bytes",
+                received=f"{size:,} bytes",
+                fix="check that it is the right file, or download it again",
+            )
+        return file.read(most_bytes)
+
+
+def read_json(path: Path, most_bytes: int, *, error: type[StudioError] = CheckpointError) -> Any:
+    """Reads a JSON file of limited size and depth, with finite numbers and no key twice.
+
+    Raises:
+        StudioError: See `read_regular`; or the content is not such JSON.
+    """
+    data = read_regular(path, most_bytes, error=error)
+    try:
+        return parse_json(data)
+    except ValueError as problem:
+        raise error(
+            f"{path} isn't valid JSON",
+            expected="UTF-8, nested at most "
+            f"{_DEEPEST_JSON} deep, with finite numbers and each key once",
+            received=str(problem),
+            fix="download or write the file again",
+        ) from problem
+
+
+def parse_json(data: bytes | str) -> Any:
+    """Parses JSON strictly.
+
+    Raises:
+        ValueError: It is not JSON or not UTF-8, too deep, holds a number that is not finite, or an
+            object gives a key two different values.
+    """
+    text = data if isinstance(data, str) else data.decode("utf-8-sig")
+    try:
+        values = json.loads(
+            text,
+            parse_constant=_refuse_constant,
+            parse_float=_finite_float,
+            object_pairs_hook=_without_contradiction,
+        )
+    except RecursionError:
+        raise ValueError(f"it is nested more than {_DEEPEST_JSON} deep") from None
+    _check_depth(values)
+    return values
+
+
+def shown(value: Any) -> str:
+    """Returns the start of a foreign value's JSON or repr, for an error message."""
+    try:
+        text = repr(value)
+    except (RecursionError, ValueError):  # The latter for an integer of many thousand digits.
+        text = f"a {type(value).__name__}"
+    return text if len(text) <= _SHOWN_CHARACTERS else f"{text[:_SHOWN_CHARACTERS]} …"
+
+
+def is_plain_name(name: Any) -> bool:
+    """Tells whether a name from a foreign file means a file in the same folder and nothing else."""
+    return (
+        isinstance(name, str)
+        and 0 < len(os.fsencode(name.encode("utf-8", "replace").decode())) <= 255
+        and name not in (".", "..")
+        and not re.search(r"[/\\\x00-\x1f\x7f\ud800-\udfff]", name)
+    )
+
+
+def _refuse_lfs_pointer(path: Path, head: bytes, error: type[StudioError]) -> None:
+    if not head.startswith(_LFS_HEAD):
+        return
+    size = re.search(rb"^size (\d{1,18})$", head, re.MULTILINE)
+    raise error(
+        f"{path} is a git-LFS pointer, not the file",
+        expected=f"the file of {int(size[1]):,} bytes" if size else "the file itself",
+        received="a few lines of text that name the file",
+        fix=f"run git lfs install and git lfs pull in {path.parent}, or download the file again",
+    )
+
+
+def _kind_of(mode: int) -> str:
+    kinds = (
+        (stat.S_ISDIR, "a folder"),
+        (stat.S_ISFIFO, "a named pipe"),
+        (stat.S_ISSOCK, "a socket"),
+        (stat.S_ISCHR, "a device"),
+        (stat.S_ISBLK, "a device"),
+    )
+    return next((name for is_kind, name in kinds if is_kind(mode)), "something else")
+
+
+def _refuse_constant(name: str) -> float:
+    raise ValueError(f"{name} is not a number in JSON")
+
+
+def _finite_float(text: str) -> float:
+    value = float(text)
+    if not math.isfinite(value):
+        raise ValueError(f"{text[:_SHOWN_CHARACTERS]} is too large a number")
+    return value
+
+
+def _without_contradiction(pairs: Iterable[tuple[str, Any]]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for name, value in pairs:
+        if name in found and found[name] != value:
+            raise ValueError(f"the key {shown(name)} has two values")
+        found[name] = value
+    return found
+
+
+def _check_depth(values: Any) -> None:
+    level, depth = [values], 0
+    while level := [
+        child
+        for value in level
+        if isinstance(value, (dict, list))
+        for child in (value.values() if isinstance(value, dict) else value)
+    ]:
+        depth += 1
+        if depth > _DEEPEST_JSON:
+            raise ValueError(f"it is nested more than {_DEEPEST_JSON} deep")
