@@ -8,6 +8,7 @@ import json
 import string
 import zipfile
 from collections.abc import Sequence
+from functools import cache
 from typing import Any
 
 import pyarrow as pa
@@ -176,6 +177,11 @@ def _archive(members: Sequence[tuple[str, bytes]]) -> bytes:
     return content.getvalue()
 
 
+@cache
+def _packed_bomb(packer: str, kind: str, number: int) -> bytes:
+    return PACKERS[packer](BOMBS[kind][number])
+
+
 @st.composite
 def compressed(draw: DrawFn) -> Input:
     """Draws a compressed file: of any content, mutated outside or inside, or a bomb."""
@@ -191,7 +197,10 @@ def compressed(draw: DrawFn) -> Input:
         name = f"text.{kind}.gz"
         return Input({name: GZIP_BOMBS[kind]}, {"name": name, "unit": draw(_UNITS), "column": ""})
     elif form == 4 and draw(st.integers(0, 9)) == 0:
-        inside = draw(st.sampled_from(BOMBS[kind]))
+        packer = draw(st.sampled_from(("gz", "zip")))  # The others take seconds to write.
+        name, number = f"text.{kind}.{packer}", draw(st.integers(0, len(BOMBS[kind]) - 1))
+        arguments = {"name": name, "unit": draw(_UNITS), "column": ""}
+        return Input({name: _packed_bomb(packer, kind, number)}, arguments)
     if packer == "zip" and form > 6:
         names = st.sampled_from(
             (
