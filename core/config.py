@@ -30,6 +30,7 @@ from pydantic.fields import FieldInfo
 from pydantic_core import PydanticCustomError
 
 from core.errors import ConfigError
+from core.foreign_files import parse_json
 from core.presets import SHARD_PRESETS, TOKENIZER_PRESETS, TRAINING_PRESETS, Preset
 from core.training.topologies import TOPOLOGIES
 
@@ -60,6 +61,9 @@ LICENSES = ("apache-2.0", "mit", "cc-by-4.0", "cc-by-sa-4.0", "cc0-1.0", "gpl-3.
 
 # Vocabulary that fits in one unsigned 32-bit id; far above any tokenizer in use.
 _MAX_VOCAB_SIZE = 1 << 24
+
+# Of a config file.
+_MOST_CONFIG_BYTES = 16 << 20
 
 # Fields that name text, and the source that each is of.
 _SOURCES = {"validation_path": "files", "path": "files", "dataset_name": "hub"}
@@ -1195,7 +1199,12 @@ def load_config_file(path: str | Path) -> dict[str, Any]:
         ConfigError: It isn't there, or isn't a JSON object.
     """
     try:
-        values = json.loads(Path(path).read_text("utf-8"))
+        # Not only files: a shell makes a pipe of --config <(command).
+        with Path(path).open("rb") as file:
+            data = file.read(_MOST_CONFIG_BYTES + 1)
+        if len(data) > _MOST_CONFIG_BYTES:
+            raise ValueError(f"it is longer than {_MOST_CONFIG_BYTES:,} bytes")
+        values = parse_json(data)
     except OSError as error:
         raise ConfigError(
             f"The config file {path} can't be read",

@@ -6,6 +6,13 @@ raises; the edges (the shell in `core.__main__`, the page in `ui.present`) trans
 
 from __future__ import annotations
 
+import re
+
+# A text from somebody's file, such as a column's name, may be megabytes long.
+_LONGEST_PART = 2_000
+# Escape sequences that a terminal would obey, and halves of surrogate pairs, which aren't UTF-8.
+_UNPRINTABLE = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
+
 
 class StudioError(Exception):
     """A problem that a person can act on.
@@ -31,10 +38,10 @@ class StudioError(Exception):
         fix: str = "",
         field: str = "",
     ) -> None:
-        self.problem = problem
-        self.expected = expected
-        self.received = received
-        self.fix = fix
+        self.problem = _printable(problem)
+        self.expected = _printable(expected)
+        self.received = _printable(received)
+        self.fix = _printable(fix)
         self.field = field
         super().__init__(self.describe())
 
@@ -110,6 +117,14 @@ def of_system(error: OSError) -> StudioError:
         received=error.strerror or str(error),
         fix="mend that, or name another place",
     )
+
+
+def _printable(text: str) -> str:
+    """Returns a text that can be printed, stored and shown, cut in its middle if it is long."""
+    if len(text) > _LONGEST_PART:
+        half = _LONGEST_PART // 2
+        text = f"{text[:half]} … {text[-half:]}"
+    return _UNPRINTABLE.sub(lambda found: ascii(found[0])[1:-1], text)
 
 
 def _sentence(text: str) -> str:

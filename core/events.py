@@ -12,7 +12,9 @@ from __future__ import annotations
 
 import errno
 import json
+import math
 import os
+import stat
 import threading
 import time
 from collections.abc import Iterator, Mapping
@@ -29,6 +31,8 @@ STOP_FILE = "stop.json"
 SYNC_INTERVAL_SECONDS = 0.5
 _CLOSING_PATIENCE_SECONDS = 600.0
 _TAIL_BYTES = 1 << 16
+# What the database can store, and a float can tell apart.
+_LARGEST_NUMBER = 1 << 53
 
 StopMode = Literal["save", "abort"]
 
@@ -161,7 +165,7 @@ def read_events(path: Path, offset: int = 0) -> tuple[list[dict[str, Any]], int]
     """
     if not path.exists():
         return [], offset
-    with path.open("rb") as file:
+    with _opened(path) as file:
         file.seek(offset)
         data = file.read()
     end = data.rfind(b"\n") + 1
@@ -173,7 +177,7 @@ def read_last_events(path: Path) -> list[dict[str, Any]]:
     """Returns the events of a log's last 64 KiB, or its last one where that is longer."""
     if not path.exists():
         return []
-    with path.open("rb") as file:
+    with _opened(path) as file:
         _, data = _read_tail(file)
     lines = data[: data.rfind(b"\n") + 1].splitlines()
     return [event for line in lines if (event := _parse(line))]
@@ -183,7 +187,7 @@ def read_notes(path: Path) -> list[str]:
     """Returns the messages of a log's notes, the oldest first; other events are passed over."""
     if not path.exists():
         return []
-    with path.open("rb") as file:
+    with _opened(path) as file:
         events = [_parse(line) for line in file if b'"kind":"note"' in line]
     return [str(event["message"]) for event in events if event and "message" in event]
 
@@ -193,7 +197,7 @@ def read_attempts(path: Path) -> list[tuple[float, float]]:
     if not path.exists():
         return []
     heard: list[tuple[bytes, bytes]] = []
-    with path.open("rb") as file:
+    with _opened(path) as file:
         for line in file:
             if b'"kind":"started"' in line:
                 heard.append((line, line))
@@ -352,35 +356,78 @@ class FolderReporter(Reporter):
 
 def read_stop(path: Path) -> StopMode | None:
     """Reads a stop request; an unreadable one counts as none (it may be half-written)."""
-    try:
-        mode = json.loads(path.read_text("utf-8")).get("mode")
-    except (OSError, ValueError):
+    if not path.is_file():
         return None
-    return mode if mode in ("save", "abort") else None
+    try:
+        values = json.loads(path.read_text("utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return None
+    mode = values.get("mode") if isinstance(values, dict) else None
+    return "save" if mode == "save" else "abort" if mode == "abort" else None
 
 
 def _parse(line: bytes) -> dict[str, Any] | None:
+    """Returns a line's event; None if it is not one: it has a number, a time and a kind."""
     try:
         event = json.loads(line)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
-    return event if isinstance(event, dict) and "n" in event else None
+    if not isinstance(event, dict):
+        return None
+    number, seconds, kind = (event.get(name) for name in ("n", "t", "kind"))
+    is_event = (
+        type(number) is int
+        and 0 < number < _LARGEST_NUMBER
+        and type(seconds) in (int, float)
+        and math.isfinite(seconds)
+        and abs(seconds) < _LARGEST_NUMBER
+        and isinstance(kind, str)
+    )
+    if not is_event:
+        return None
+    return _without_surrogates(event) if b"\\u" in line else event
+
+
+def _without_surrogates(event: dict[str, Any]) -> dict[str, Any]:
+    """Replaces lone surrogates, which JSON can carry and no database or page can."""
+    text = json.dumps(event, ensure_ascii=False)
+    return dict(json.loads(text.encode("utf-8", "replace")))
+
+
+def _opened(path: Path, mode: Literal["rb", "rb+"] = "rb") -> BinaryIO:
+    """Opens a log; never waits for a pipe, or reads from a device.
+
+    Raises:
+        RunError: It is no file.
+    """
+    flags = os.O_RDWR if mode == "rb+" else os.O_RDONLY
+    if not path.is_file():
+        raise _not_a_log(path, "something that is no file")
+    descriptor = os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise _not_a_log(path, "something that is no file")
+    return os.fdopen(descriptor, mode)
+
+
+def _not_a_log(path: Path, received: str) -> RunError:
+    return RunError(
+        f"{path} is no log of events",
+        expected="a file of events, each on a line of its own",
+        received=received,
+        fix="move the file aside; it was not written by this program",
+    )
 
 
 def _mend_tail(path: Path) -> int:
     """Cuts a torn last line off and returns the last event's number (0 in an empty file)."""
     if not path.exists():
         return 0
-    with path.open("rb+") as file:
+    with _opened(path, "rb+") as file:
         start, tail = _read_tail(file)
         whole = tail.rfind(b"\n") + 1
         if not whole and len(tail) > _TAIL_BYTES:
-            raise RunError(
-                f"{path} is no log of events",
-                expected="events, each on a line of its own",
-                received=f"{len(tail)} bytes without the end of a line",
-                fix="move the file aside; it was not written by this program",
-            )
+            raise _not_a_log(path, f"{len(tail)} bytes without the end of a line")
         file.truncate(start + whole)
     return next((event["n"] for event in _backwards(tail[:whole])), 0)
 

@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.fuzz.counting import FuzzCounts
+
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 os.environ.setdefault("GRADIO_ANALYTICS_ENABLED", "False")
 os.environ.setdefault("HF_HUB_DISABLE_XET", "1")  # The tests' Hub doesn't speak it.
@@ -26,6 +28,7 @@ _COMPILED_QUICKLY = (
 
 def pytest_configure(config: pytest.Config) -> None:
     """Lets JAX compile quickly, and keep it for all processes of all tests: much is the same."""
+    config.pluginmanager.register(FuzzCounts(), "fuzz-counts")
     if not hasattr(config, "workerinput"):
         os.environ["XLA_FLAGS"] = " ".join((os.environ.get("XLA_FLAGS", ""), *_COMPILED_QUICKLY))
         os.environ[_JAX_CACHE] = tempfile.mkdtemp(prefix="compiled-")

@@ -13,6 +13,7 @@ from typing import Any
 
 from core.config import StageConfig, field_extra, title_of
 from core.errors import ConfigError
+from core.foreign_files import parse_json
 from core.stages import parse_stage_config
 from core.store import RunRow
 
@@ -52,7 +53,7 @@ def read_settings(text: str) -> tuple[str, StageConfig]:
         ConfigError: It is no such file, or a setting in it is not right.
     """
     try:
-        values = json.loads(text)
+        values = parse_json(text)
     except ValueError as error:
         raise _not_settings(f"no JSON: {error}") from error
     if not is_settings(values):

@@ -22,8 +22,9 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from core.errors import RunError
+from core.errors import RunError, StudioError
 from core.events import EVENTS_FILE, STOP_FILE, StopMode, read_notes
+from core.foreign_files import read_regular
 from core.paths import is_run_id
 from core.places import make_folder
 from core.runs.process import ProcessIdentity
@@ -31,6 +32,7 @@ from core.workspace import Workspace, file_lock, write_atomically
 
 # What of the submitter's environment goes with a run. Secrets never do.
 _CARRIED_PREFIXES = ("HF_", "JAX_", "XLA_", "TF_", "TPU_", "CUDA_", "STUDIO_", "LIBTPU_", "KERAS_")
+_MOST_JSON_BYTES = 16 << 20
 _LAST_LINES = 3
 _LONGEST_LAST_WORDS = 600
 _SECRET_WORDS = ("TOKEN", "SECRET", "PASSWORD", "AUTH", "KEY", "DATABASE_URL")
@@ -219,6 +221,8 @@ def carried_environment(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def _read_tail(log: Path, lines: int = 200) -> str:
+    if not log.is_file():  # A pipe would be waited for.
+        return ""
     try:
         with log.open("rb") as file:
             size = file.seek(0, os.SEEK_END)
@@ -235,7 +239,7 @@ def _write_json(path: Path, values: Mapping[str, Any]) -> None:
 
 def _read_json(path: Path) -> dict[str, Any] | None:
     try:
-        values = json.loads(path.read_text("utf-8"))
-    except (OSError, ValueError):
+        values = json.loads(read_regular(path, _MOST_JSON_BYTES))
+    except (StudioError, ValueError, RecursionError):
         return None
     return values if isinstance(values, dict) else None

@@ -25,12 +25,14 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import TypeAdapter, ValidationError
 from safetensors import SafetensorError
 from safetensors.numpy import save_file
 
 from core.config import fingerprint_of
 from core.errors import CheckpointError, StudioError
 from core.events import Reporter
+from core.foreign_files import read_json, read_regular
 from core.models.tensors import read_safetensors
 from core.places import make_folder
 from core.workspace import (
@@ -58,6 +60,9 @@ _DAMAGED_PREFIX = "damaged-"
 _DRAFT_SUFFIX = ".draft"
 _REPLACED_SUFFIX = ".replaced"
 _SKIPPED_FILE = "skipped.json"
+_MOST_DIGITS = 19
+# Thousands of skipped windows, and plans of thousands of lines.
+_MOST_JSON_BYTES = 64 << 20
 
 
 @dataclass(frozen=True)
@@ -116,11 +121,18 @@ class TrainingState:
 
     @classmethod
     def from_json(cls, values: dict[str, Any]) -> TrainingState:
-        """Makes a state from the values of a `training_state.json`."""
+        """Makes a state from the values of a `training_state.json`.
+
+        Raises:
+            ValueError: A value is missing, or of another type.
+        """
         known = {name: values[name] for name in cls.__annotations__ if name in values}
-        for name in ("evaluated", "best"):
-            known[name] = EvalResults(**values[name]) if values[name] else None
-        return cls(**known)
+        # From JSON, for of Python's values a strict check would want EvalResults themselves.
+        adapter = TypeAdapter(cls)
+        state: TrainingState = adapter.validate_json(json.dumps(known), strict=True)
+        if min(state.step, state.next_batch) < 0 or any(len(one) != 3 for one in state.skipped):
+            raise ValueError("steps below 0, or windows of batches without three numbers")
+        return state
 
     def to_json(self) -> dict[str, Any]:
         """Returns plain values."""
@@ -142,14 +154,17 @@ class Checkpoints:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         for draft in folder.glob(f".*{_DRAFT_SUFFIX}"):
-            shutil.rmtree(draft)
+            _remove(draft)
         for replaced in folder.glob(f"{_PREFIX}*{_REPLACED_SUFFIX}"):
             _settle(replaced)
 
     def steps(self) -> list[int]:
         """Returns the steps that there are checkpoints of, the newest first."""
-        names = [path.name.removeprefix(_PREFIX) for path in self.folder.glob(f"{_PREFIX}*")]
-        return sorted((int(name) for name in names if name.isdecimal()), reverse=True)
+        names = {path.name for path in self.folder.glob(f"{_PREFIX}*") if path.is_dir()}
+        digits = (name.removeprefix(_PREFIX) for name in names)
+        steps = (int(part) for part in digits if part.isdecimal() and len(part) < _MOST_DIGITS)
+        # Others may have put step-7 there; ours are step-00000007.
+        return sorted((step for step in steps if self.path(step).name in names), reverse=True)
 
     def path(self, step: int) -> Path:
         """Returns the folder of a step's checkpoint."""
@@ -267,11 +282,12 @@ class Checkpoints:
         if not path.exists():
             return []
         try:
-            values = json.loads(path.read_bytes())
+            values = read_json(path, _MOST_JSON_BYTES)
             windows, seal = values["windows"], values["seal"]
-        except (OSError, ValueError, KeyError, TypeError):
+            is_whole = seal == fingerprint_of({"windows": windows})
+            return TypeAdapter(list[list[int]]).validate_python(windows) if is_whole else None
+        except (StudioError, ValueError, KeyError, TypeError):
             return None
-        return windows if seal == fingerprint_of({"windows": windows}) else None
 
     def _check_skipped(self, reporter: Reporter) -> None:
         if self._read_skipped() is None:
@@ -289,7 +305,7 @@ class Checkpoints:
                 alert="damaged_checkpoint",
             )
             aside = self.folder / f"{_DAMAGED_PREFIX}{self.path(step).name}"
-            shutil.rmtree(aside, ignore_errors=True)
+            _remove(aside)
             self.path(step).rename(aside)
 
 
@@ -322,11 +338,17 @@ def read_state(folder: Path) -> TrainingState:
     """
     path = folder / STATE_FILE
     try:
-        values = json.loads(path.read_text("utf-8"))
-        if values["format"] == _FORMAT:
+        # A perplexity may be infinite, which strict JSON isn't.
+        values = json.loads(read_regular(path, _MOST_JSON_BYTES))
+        if isinstance(values, dict) and values.get("format") == _FORMAT:
             return TrainingState.from_json(values)
-        found = f"format {values['format']}"
-    except (OSError, ValueError, KeyError, TypeError) as error:
+        found = "no object" if not isinstance(values, dict) else f"format {values.get('format')!r}"
+    except StudioError as error:
+        found = error.received
+    except ValidationError as error:
+        problems = error.errors(include_url=False, include_input=False)
+        found = "; ".join(f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in problems)
+    except (ValueError, RecursionError) as error:
         found = f"{type(error).__name__}: {error}"
     raise CheckpointError(
         f"The training state {path} can't be read",
@@ -364,9 +386,17 @@ def _settle(replaced: Path) -> None:
     """Deletes a checkpoint that was replaced, or puts it back where the new one didn't arrive."""
     final = replaced.with_name(replaced.name.removesuffix(_REPLACED_SUFFIX))
     if final.exists():
-        shutil.rmtree(replaced)
+        _remove(replaced)
     else:
         replaced.rename(final)
+
+
+def _remove(path: Path) -> None:
+    """Removes a folder with all it holds, or whatever else somebody put there."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
 
 
 def _write_state(folder: Path, state: TrainingState, arrays: dict[str, NDArray]) -> None:

@@ -29,7 +29,7 @@ def check_nothing_is_lost(folder: Path) -> None:
         CheckpointError: The run has reported that it saved one.
     """
     events, _ = read_events(folder / EVENTS_FILE)
-    saved = [event["step"] for event in events if event["kind"] == "checkpoint"]
+    saved = [event.get("step", "?") for event in events if event["kind"] == "checkpoint"]
     if saved:
         raise CheckpointError(
             f"The checkpoints of the run {folder.name} are gone",
