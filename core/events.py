@@ -331,7 +331,8 @@ class FolderReporter(Reporter):
         now = time.monotonic()
         if self._stop != "abort" and now >= self._next_stop_check:
             self._next_stop_check = now + 0.2
-            check_in_place(self.folder)
+            if self.folder is not None:
+                check_in_place(self.folder)
             self._stop = read_stop(self._stop_file) or self._stop
         return self._stop
 
@@ -374,7 +375,9 @@ def _parse(line: bytes) -> dict[str, Any] | None:
         return None
     if not isinstance(event, dict):
         return None
-    number, seconds, kind = (event.get(name) for name in ("n", "t", "kind"))
+    number: Any = event.get("n")
+    seconds: Any = event.get("t")
+    kind = event.get("kind")
     is_event = (
         type(number) is int
         and 0 < number < _LARGEST_NUMBER

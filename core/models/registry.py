@@ -185,7 +185,8 @@ def count_parameters(architecture: Architecture) -> int:
     """
 
     def counted(layers: dict[str, int]) -> int:
-        return sum(math.prod(tie.shape) for tie in ties(replace(architecture, **layers)))
+        changed: Any = layers
+        return sum(math.prod(tie.shape) for tie in ties(replace(architecture, **changed)))
 
     names = [
         name for name in ("num_hidden_layers", "num_decoder_layers") if hasattr(architecture, name)
