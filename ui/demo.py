@@ -1,4 +1,4 @@
-"""The demo: one page and one model, for anonymous users; and the page of a Space without a model."""
+"""The demo: one page and one model for anonymous users; and the page of a Space without one."""
 
 from __future__ import annotations
 
