@@ -1,4 +1,4 @@
-"""The demo of one model for anonymous users, and the page of a Space that has no model yet."""
+"""The demo: one page and one model for anonymous users; and the page of a Space without one."""
 
 from __future__ import annotations
 
