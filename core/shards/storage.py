@@ -457,7 +457,7 @@ def _limit(name: str, most_bytes: int) -> Any:
     """Returns a callback for fsspec that ends a download of more bytes than expected."""
     from fsspec.callbacks import TqdmCallback
 
-    class Limit(TqdmCallback):  # type: ignore[misc]
+    class Limit(TqdmCallback):
         """The Hub's file system takes no other callback than this one, and hears of no other."""
 
         def __init__(self) -> None:
