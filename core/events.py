@@ -331,8 +331,7 @@ class FolderReporter(Reporter):
         now = time.monotonic()
         if self._stop != "abort" and now >= self._next_stop_check:
             self._next_stop_check = now + 0.2
-            if self.folder is not None:
-                check_in_place(self.folder)
+            check_in_place(self._stop_file)
             self._stop = read_stop(self._stop_file) or self._stop
         return self._stop
 

@@ -23,6 +23,8 @@ from urllib.parse import urljoin, urlsplit
 from core.errors import ConfigError, StudioError
 
 ALLOWED_HOSTS_VARIABLE = "STUDIO_ALLOWED_HOSTS"
+# Goes with a run that was submitted from a shell, and with no other one.
+TYPED_HOSTS_VARIABLE = "STUDIO_TYPED_HOSTS"
 MOST_REDIRECTS = 5
 CONNECT_SECONDS = 30.0
 STALL_SECONDS = 60.0
@@ -51,7 +53,8 @@ def configured_hosts(environment: Mapping[str, str] | None = None) -> frozenset[
     """Returns the hosts that the user's own configuration names."""
     environment = os.environ if environment is None else environment
     named = [environment.get(name, "") for name in _CONFIGURED]
-    named += environment.get(ALLOWED_HOSTS_VARIABLE, "").split(",")
+    for variable in (ALLOWED_HOSTS_VARIABLE, TYPED_HOSTS_VARIABLE):
+        named += environment.get(variable, "").split(",")
     return frozenset({_HUB_HOST, *filter(None, (_parse_host(text.strip()) for text in named))})
 
 
@@ -77,9 +80,9 @@ def allow_typed_hosts(texts: Iterable[object]) -> None:
     hosts = [host for text in texts if _is_web(text) and (host := _parse_host(str(text)))]
     if not hosts or not _trusts_callers:
         return
-    known = [part for part in os.environ.get(ALLOWED_HOSTS_VARIABLE, "").split(",") if part]
+    known = [part for part in os.environ.get(TYPED_HOSTS_VARIABLE, "").split(",") if part]
     known += [_format_host(*host) for host in hosts]
-    os.environ[ALLOWED_HOSTS_VARIABLE] = ",".join(dict.fromkeys(known))
+    os.environ[TYPED_HOSTS_VARIABLE] = ",".join(dict.fromkeys(known))
 
 
 def is_public(address: str) -> bool:

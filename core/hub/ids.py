@@ -11,7 +11,7 @@ _REFUSED_ENDINGS = (".git", ".ipynb")
 def flaw_of_hub_id(repo_id: str) -> str:
     """Returns why the Hub refuses an id like `owner/name` or `name`, or an empty text."""
     from huggingface_hub.errors import HFValidationError
-    from huggingface_hub.utils._validators import validate_repo_id
+    from huggingface_hub.utils import validate_repo_id  # type: ignore[attr-defined]
 
     if not repo_id.isascii():
         return "has letters other than a to z"

@@ -15,6 +15,7 @@ from core.errors import CheckpointError, HubError
 from core.events import Reporter
 from core.hub.client import ask, connect, explaining
 from core.hub.ids import check_hub_id
+from core.paths import relative_name
 from core.places import give_ordinary_modes
 
 # Read beside the weights; the card holds the key figures that a demo shows.
@@ -118,6 +119,8 @@ def _pull(
     problem = f"{reference} could not be fetched from the Hub"
     files, online = _list_files(name, revision, problem, field)
     wanted = [*_matching(files, names), *_choose_weights(reference, files, weights)]
+    for file in wanted:
+        relative_name(file, f"The repository {name} on the Hub")
     with explaining(problem, field=field):
         folder = _download(name, revision, wanted, reporter, online=online)
     _fetched[reference, names] = (time.monotonic(), folder)

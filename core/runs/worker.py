@@ -30,7 +30,7 @@ from core.environment import for_runs
 from core.errors import RunError, StudioError
 from core.events import StopMode, read_attempts, read_events, read_last_events, read_stop
 from core.housekeeping import delete_artifact
-from core.outbound import distrust_callers
+from core.outbound import TYPED_HOSTS_VARIABLE, distrust_callers
 from core.places import (
     WorkspaceMovedError,
     check_in_place,
@@ -391,7 +391,10 @@ def child_environment() -> dict[str, str]:
     """Environment of a run's processes, in which `python -m core...` is found."""
     home = str(Path(core.__file__).parent.parent)
     paths = [home, *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
-    return {**for_runs(os.environ), "PYTHONPATH": os.pathsep.join(dict.fromkeys(paths))}
+    environment = for_runs(os.environ)
+    # What one run's submitter typed isn't for the others.
+    environment.pop(TYPED_HOSTS_VARIABLE, None)
+    return {**environment, "PYTHONPATH": os.pathsep.join(dict.fromkeys(paths))}
 
 
 def worker_lock(workspace: Workspace) -> AbstractContextManager[bool]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import subprocess
 import sys
@@ -16,6 +17,7 @@ from core.errors import ConfigError, ShardError, StudioError
 from core.events import Reporter
 from core.outbound import (
     ALLOWED_HOSTS_VARIABLE,
+    TYPED_HOSTS_VARIABLE,
     OutboundError,
     allow_typed_hosts,
     check_reachable,
@@ -26,6 +28,8 @@ from core.outbound import (
     is_public,
     resolve,
 )
+from core.runs.folder import carried_environment
+from core.runs.worker import child_environment
 from core.shards.storage import RemoteFolder, fetch_shards
 from core.workspace import Manifest, Workspace, manifest_text
 from tests.web_server import Server, send, serving
@@ -48,6 +52,7 @@ def inner() -> Iterator[Server]:
 @pytest.fixture(autouse=True)
 def nothing_allowed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(ALLOWED_HOSTS_VARIABLE, "")
+    monkeypatch.setenv(TYPED_HOSTS_VARIABLE, "")
 
 
 @pytest.mark.parametrize(
@@ -230,6 +235,12 @@ def test_an_endless_chain_of_redirects_ends(tmp_path: Path) -> None:
         with pytest.raises(StudioError):
             fetch_shards(f"{outer.url}/shards", Workspace(tmp_path), Reporter())
     assert len(outer.asked) < 40
+
+
+def test_what_was_typed_goes_with_its_own_run_alone() -> None:
+    allow_typed_hosts(["http://127.0.0.1:81/x", "no address", 7])
+    assert carried_environment(os.environ)[TYPED_HOSTS_VARIABLE] == "127.0.0.1:81"
+    assert TYPED_HOSTS_VARIABLE not in child_environment()
 
 
 def test_the_page_refuses_a_shards_address_on_this_machine(tmp_path: Path) -> None:
