@@ -1,8 +1,12 @@
+import json
+import random
 import threading
+import time
 
 import numpy as np
 import pytest
-from tokenizers import Tokenizer
+from tokenizers import Tokenizer, models, pre_tokenizers
+from tokenizers.trainers import BpeTrainer
 
 from core.errors import TokenizerError
 from core.events import Reporter, RunStopped
@@ -79,3 +83,42 @@ def test_what_a_native_call_raises_is_raised() -> None:
 
     with pytest.raises(ValueError, match="no"):
         run_watched(fail, Reporter(), "failing")
+
+
+def plainly_trained(texts: list[str], size: int) -> dict[str, int]:
+    """Trains without a limit for words, as the trainer of `tokenizers` does by itself."""
+    plain = Tokenizer(models.BPE())
+    plain.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    trainer = BpeTrainer(
+        vocab_size=size, min_frequency=2, special_tokens=list(bpe.SPECIAL_TOKENS),
+        initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()), show_progress=False,
+    )  # fmt: skip
+    plain.train_from_iterator(texts, trainer)
+    vocabulary: dict[str, int] = plain.get_vocab()
+    return vocabulary
+
+
+def test_ordinary_text_gives_the_tokenizer_that_it_gave_without_a_limit() -> None:
+    awkward = [
+        "it's we'll they've I'm  two   spaces\t\ttabs \r\n\r\n lines ", "x" * 1000, "กขคง" * 250,
+        "1234567890" * 100, "!?" * 400, " " * 900 + "a", "\n" * 1000,
+        "été 東京 🙂🙂 №½ a\u200bb\u0301",
+    ]  # fmt: skip
+    texts = [*sentences(200), *(text for text in awkward for _ in range(2))]
+    limited = bpe.train_byte_level_bpe(texts, 400, 2, Reporter())
+    assert limited.get_vocab() == plainly_trained(texts, 400)
+    assert json.loads(limited.to_str())["pre_tokenizer"]["type"] == "ByteLevel"
+
+
+@pytest.mark.parametrize("letter", ["ACGT", "1234567890", "!?.,;", "กขคงจฉ", " \t"])
+def test_training_takes_time_in_proportion_to_a_words_length(letter: str) -> None:
+    draw = random.Random(3)
+
+    def seconds(length: int) -> float:
+        text = "".join(draw.choices(letter, k=length))
+        started = time.process_time()
+        bpe.train_byte_level_bpe([text], 300, 1, Reporter())
+        return time.process_time() - started
+
+    seconds(1000)
+    assert seconds(80_000) < 6 * seconds(20_000) + 0.5, "squared, it would be 16 times as long"

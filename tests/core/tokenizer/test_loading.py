@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
+from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, processors
 
 from core.config import TokenizerConfig
 from core.corpus.sentences import split_sentences
@@ -310,3 +310,68 @@ def test_more_text_than_one_batch_is_scored(bpe: StudioTokenizer) -> None:
 def test_the_workspace_may_be_moved(uni: StudioTokenizer, tmp_path: Path) -> None:
     shutil.copytree(uni.path, tmp_path / "tokenizers" / "moved")
     assert load("moved", Workspace(tmp_path)).fingerprint == uni.fingerprint
+
+
+def with_special_tokens(folder: Path, *special: str, plain: str = "", **parts: Any) -> Path:
+    """Saves a tokenizer with these special tokens, as `tokenizers` alone does."""
+    vocabulary = {"a": 0, "b": 1, "?": 2} | ({plain: 3} if plain else {})
+    backend = Tokenizer(models.WordLevel(vocabulary, unk_token="?"))
+    backend.add_special_tokens([AddedToken(token, special=True) for token in special])
+    for name, value in parts.items():
+        setattr(backend, name, value)
+    folder.mkdir(exist_ok=True)
+    backend.save(str(folder / "tokenizer.json"))
+    return folder
+
+
+COMMON = {
+    "cls": ("[CLS]", "<s>", "<bos>", "<|begin_of_text|>"),
+    "sep": ("[SEP]", "</s>", "<eos>", "<|endoftext|>", "<|end_of_text|>", "<|im_end|>"),
+    "pad": ("[PAD]", "<pad>", "<|pad|>"),
+    "mask": ("[MASK]", "<mask>", "<|mask|>"),
+    "unk": ("[UNK]", "<unk>"),
+}
+
+
+@pytest.mark.parametrize(("role", "name"), [(r, name) for r in COMMON for name in COMMON[r]])
+def test_common_special_tokens_are_known_by_name(role: str, name: str, tmp_path: Path) -> None:
+    tokenizer = load(str(with_special_tokens(tmp_path, name)))
+    assert {r for r in COMMON if getattr(tokenizer.roles, r)} == {role}
+    assert getattr(tokenizer.roles, role) == name
+    assert not tokenizer.undecided
+
+
+def test_a_token_that_is_not_marked_as_special_has_no_part_by_its_name(tmp_path: Path) -> None:
+    assert load(str(with_special_tokens(tmp_path, plain="<|endoftext|>"))).sep_id is None
+
+
+def test_two_names_for_one_part_are_decided_by_the_file_that_names_one(tmp_path: Path) -> None:
+    with_special_tokens(tmp_path, "<eos>", "<|endoftext|>", "<pad>", "[MASK]", "<mask>")
+    tokenizer = load(str(tmp_path))
+    assert (tokenizer.sep_id, tokenizer.mask_id) == (None, None)
+    assert tokenizer.undecided == {"sep": ("<eos>", "<|endoftext|>"), "mask": ("[MASK]", "<mask>")}
+    with pytest.raises(ConfigError) as told:
+        vocabulary_of(tokenizer).require("eos_id", "clm")
+    assert "<eos> and <|endoftext|>" in told.value.received
+    for part in ("eos_token", "tokenizer_config.json"):
+        assert part in told.value.fix
+    with pytest.raises(
+        TokenizerError, match=r"mask_token.*tokenizer_config|tokenizer_config.*mask"
+    ):
+        check_suits(tokenizer, "bert")
+    # The advice can be followed.
+    settings = {"eos_token": "<|endoftext|>", "mask_token": "<mask>"}
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(settings))
+    again = load(str(tmp_path))
+    assert (again.sep_token, again.mask_token) == ("<|endoftext|>", "<mask>")
+    assert vocabulary_of(again).require("eos_id", "clm") == again.sep_id
+
+
+def test_the_post_processor_decides_between_two_names(tmp_path: Path) -> None:
+    template = processors.TemplateProcessing(
+        single="[CLS] $A <eos>", pair="$A $B", special_tokens=[("[CLS]", 5), ("<eos>", 4)]
+    )
+    special = ("</s>", "<eos>", "[CLS]", "<s>")
+    with_special_tokens(tmp_path, *special, post_processor=template)
+    tokenizer = load(str(tmp_path))
+    assert (tokenizer.cls_token, tokenizer.sep_token) == ("[CLS]", "<eos>")

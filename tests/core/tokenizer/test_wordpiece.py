@@ -1,6 +1,7 @@
 import subprocess
 import sys
 from hashlib import sha256
+from typing import Any
 
 import pytest
 from tokenizers import Tokenizer
@@ -79,3 +80,36 @@ def test_words_with_rare_characters_are_left_out_where_they_take_too_much() -> N
     texts = [*sentences(3000), "".join(map(chr, range(0xAC00, 0xAC28)))]
     made = wordpiece.train_wordpiece(texts, 160, 2, Reporter())
     assert not any(chr(0xAC00) in token for token in made.get_vocab())
+
+
+class Listener(Reporter):
+    """Keeps what it is warned of."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.warnings: list[str] = []
+
+    def warn(self, message: str, **_: Any) -> None:
+        self.warnings.append(message)
+
+
+def test_text_of_words_that_are_too_long_is_refused_for_that_reason() -> None:
+    texts = ["ACGT" * 30, *["TTGCA" * 40] * 50]
+    with pytest.raises(TokenizerError, match="longer than 100 characters") as told:
+        wordpiece.train_wordpiece(texts, 300, 2, Reporter())
+    assert "byte_level_bpe" in told.value.fix
+    assert "vocab_size" not in told.value.fix, "no smaller vocabulary mends it"
+
+
+def test_the_share_of_text_in_words_that_are_too_long_is_told() -> None:
+    listener = Listener()
+    wordpiece.train_wordpiece([*TEXTS, "x" * 101], 150, 2, listener)
+    assert any("[UNK]" in warning and "100 characters" in warning for warning in listener.warnings)
+    listener = Listener()
+    wordpiece.train_wordpiece([*TEXTS, "x" * 100], 150, 2, listener)
+    assert not any("100 characters" in warning for warning in listener.warnings)
+
+
+def test_one_long_word_is_not_the_reason_for_a_small_vocabulary() -> None:
+    backend = wordpiece.train_wordpiece([*TEXTS, "x" * 101], 3000, 2, Reporter())
+    assert backend.get_vocab_size() < 3000
