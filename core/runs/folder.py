@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from core.errors import RunError
-from core.events import EVENTS_FILE, STOP_FILE, StopMode, read_notes
+from core.events import EVENTS_FILE, STOP_FILE, StopMode, read_notes, read_resolved
 from core.runs.process import ProcessIdentity
 from core.workspace import Workspace, file_lock, write_atomically
 
@@ -127,6 +127,10 @@ class RunFolder:
         from core.training.devices import is_description
 
         return next(filter(is_description, reversed(read_notes(self.events))), "")
+
+    def resolved(self) -> dict[str, Any]:
+        """Returns the values that the newest attempt used for settings that were left open."""
+        return read_resolved(self.events)
 
     def request_stop(self, mode: StopMode) -> None:
         """Asks the run to stop: `save` its state first, or `abort`."""

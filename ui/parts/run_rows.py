@@ -5,8 +5,11 @@ from __future__ import annotations
 import signal
 from typing import Any
 
+from core.report.titles import accuracy_title
+from core.runs.duration import earlier_seconds
 from core.stages import ARTIFACT_KINDS, title_of_stage
 from core.store import RunRow
+from core.workspace import Workspace
 from ui.parts.markup import count
 
 # The tab that holds a stage's form, where it isn't called like the stage.
@@ -14,7 +17,7 @@ _TABS = {"preflight": "train", "push": "publish"}
 BAD_ENDINGS = ("failed", "lost")
 
 
-def summarize(row: RunRow) -> dict[str, Any]:
+def summarize(row: RunRow, workspace: Workspace) -> dict[str, Any]:
     """Returns what a line about a run says, small enough to be sent every second."""
     return {
         "id": row.id,
@@ -31,6 +34,7 @@ def summarize(row: RunRow) -> dict[str, Any]:
         "eta_seconds": row.eta_seconds,
         "created": row.created,
         "started": row.started,
+        "earlier_seconds": earlier_seconds(workspace, row),
         "attempt": row.attempt,
         "ended": row.ended,
         "after": row.after,
@@ -39,6 +43,7 @@ def summarize(row: RunRow) -> dict[str, Any]:
         "saves": row.saves,
         "extendable": is_extendable(row),
         "model": model_of(row),
+        "accuracy": accuracy_title(row.config) if row.stage == "train" else "",
     }
 
 
