@@ -13,7 +13,7 @@ from core.inference import read_out
 from core.inference.generation import MOST_PROMPT_TOKENS
 from ui import present
 from ui.parts import asking, markup
-from ui.parts.examples import general_examples
+from ui.parts.examples import general_examples, load_once
 
 # Those who wait beyond these are asked to come again.
 MOST_WAITING = 100
@@ -60,6 +60,7 @@ def build_demo(demo: Demo, address: str) -> gr.Blocks:
         mask=demo.mask,
         has_precision=False,
         most_new_tokens=MOST_NEW_TOKENS,
+        tokenizer=lambda _: load_once(demo.folder),
     )
     with gr.Blocks(title=f"{demo.title} · Pretrain Studio", analytics_enabled=False) as page:
         gr.HTML(_head(demo))

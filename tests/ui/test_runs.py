@@ -267,7 +267,8 @@ def test_a_chart_is_named_after_the_objective_and_holds_still_under_a_finger(
         for canvas in canvases.all():
             canvas.scroll_into_view_if_needed()
             visitor.page.wait_for_timeout(300)
-            layout = "() => JSON.stringify([...document.querySelectorAll('.ps-canvas')].map((one) => one.offsetTop))"
+            layout = """() => JSON.stringify(
+                [...document.querySelectorAll(".ps-canvas")].map((one) => one.offsetTop))"""
             before = visitor.page.evaluate(layout)
             box = canvas.bounding_box()
             for share in (0.5, 0.98):

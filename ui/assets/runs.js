@@ -99,7 +99,10 @@ const forget = (id) => {
   rows.get(id)?.cells.row.remove();
   rows.delete(id);
   if (selected !== id) return;
-  shieldedUntil = performance.now() + SHIELDED_MILLISECONDS;
+  // Nothing stands in its place until the list is asked for anew.
+  shieldedUntil = performance.now() + 3 * SHIELDED_MILLISECONDS;
+  view = null;
+  detail.replaceChildren();
   selected = "";
   byHand = false;
   history.replaceState(null, "", "#runs");
@@ -177,7 +180,7 @@ const select = (id) => {
   if (rows.has(id)) showRow(rows.get(id).cells.row);
   view = makeView(id);
   detail.replaceChildren(view.root);
-  if (id !== deleted && performance.now() < shieldedUntil) shield(view.root);
+  if (performance.now() < shieldedUntil) shield(view.root);
 };
 
 // The answers of start buttons name the runs that they have queued. Newly started runs are followed
@@ -292,7 +295,9 @@ const confirmFirst = (view, run, what) => () => {
   view.confirming = what;
   drawHead(view, run);
   // Enter, pressed once more, leaves everything as it is.
-  (view.question.querySelector("input") ?? view.question.querySelector(".ps-leave"))?.focus();
+  // The page scrolls to the question only once a second click can't hit anything else.
+  (view.question.querySelector("input") ?? view.question.querySelector(".ps-leave"))?.focus({ preventScroll: true });
+  setTimeout(() => view.question.scrollIntoView({ block: "nearest" }), SHIELDED_MILLISECONDS);
   view.question.querySelector("input")?.select();
 };
 
