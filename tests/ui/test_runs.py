@@ -1,4 +1,4 @@
-"""The Runs tab in a real browser: which run is shown, what holds still, and what it says of time."""
+"""The Runs tab in a real browser: which run is shown, what holds still, what it says of time."""
 
 from __future__ import annotations
 
