@@ -298,7 +298,8 @@ def _list_runs(options: argparse.Namespace) -> int:
     store = _fresh_store(options)
     rows = store.list_runs(limit=options.limit)
     if options.json:
-        print(json.dumps([run_summary(row) for row in rows], ensure_ascii=False))
+        workspace = _workspace(options)
+        print(json.dumps([run_summary(row, workspace) for row in rows], ensure_ascii=False))
     elif not rows:
         print("No runs yet. Start with: python -m core quickstart")
     for row in [] if options.json else rows:
@@ -308,7 +309,7 @@ def _list_runs(options: argparse.Namespace) -> int:
 
 def _show_run(options: argparse.Namespace) -> int:
     row = _fresh_store(options).find_run(options.run)
-    summary = run_summary(row)
+    summary = run_summary(row, _workspace(options))
     if options.json:
         print(json.dumps(summary, ensure_ascii=False))
         return EXIT_DONE
@@ -526,9 +527,12 @@ class _Follower:
         return [f"  step {step}: " + ", ".join(parts) for (_, step), parts in by_event.items()]
 
 
-def run_summary(row: RunRow) -> dict[str, Any]:
+def run_summary(row: RunRow, workspace: Workspace) -> dict[str, Any]:
     """Returns what `runs show --json` says of a run."""
+    from core.runs.duration import run_seconds
+
     counts_steps = row.unit == "steps"
+    seconds = run_seconds(workspace, row)
     return {
         "run": row.id,
         "stage": row.stage,
@@ -539,6 +543,7 @@ def run_summary(row: RunRow) -> dict[str, Any]:
         "signal": row.signal,
         "step": int(row.done) if counts_steps else None,
         "num_train_steps": int(row.total) if counts_steps and row.total else None,
+        "seconds": None if seconds is None else round(seconds, 1),
         "artifact": row.artifact or None,
         "error": row.error,
     }

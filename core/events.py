@@ -5,7 +5,8 @@ A run appends; nobody else writes to this file. One line is one JSON object
 reader can take them in twice without harm. This module knows nothing of the database.
 
 Kinds: `started`, `resumed` (with the `step` it goes on from), `progress`, `metrics`, `note`,
-`warning`, `checkpoint`, `artifact`, `finished`.
+`warning`, `checkpoint`, `artifact`, `resolved` (the values used for settings that were left open),
+`finished`.
 """
 
 from __future__ import annotations
@@ -190,6 +191,19 @@ def read_notes(path: Path) -> list[str]:
     with _opened(path) as file:
         events = [_parse(line) for line in file if b'"kind":"note"' in line]
     return [str(event["message"]) for event in events if event and "message" in event]
+
+
+def read_resolved(path: Path) -> dict[str, Any]:
+    """Returns the values that a log's newest attempt used for settings that were left open."""
+    if not path.exists():
+        return {}
+    line = b""
+    with path.open("rb") as file:
+        for one in file:
+            if b'"kind":"resolved"' in one:
+                line = one
+    settings = (_parse(line) or {}).get("settings")
+    return settings if isinstance(settings, dict) else {}
 
 
 def read_attempts(path: Path) -> list[tuple[float, float]]:

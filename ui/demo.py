@@ -20,7 +20,7 @@ from core.inference.generation import MOST_PROMPT_TOKENS
 from ui import present
 from ui.parts import asking, markup
 from ui.parts.access_requests import Argument, Number, Text
-from ui.parts.examples import general_examples
+from ui.parts.examples import general_examples, load_once
 
 # The length of the queue; further questions are refused.
 MOST_WAITING = 100
@@ -82,6 +82,7 @@ def build_demo(demo: Demo, address: str) -> gr.Blocks:
         mask=demo.mask,
         has_precision=False,
         most_new_tokens=MOST_NEW_TOKENS,
+        tokenizer=lambda _: load_once(demo.folder),
     )
     with gr.Blocks(title=f"{demo.title} · Pretrain Studio", analytics_enabled=False) as page:
         gr.HTML(_head(demo))

@@ -19,7 +19,7 @@ from core.workspace import Workspace
 from ui import present
 from ui.parts import artifacts, asking, markup, scoring
 from ui.parts.events import QUIET
-from ui.parts.examples import architecture_of, examples, fills, writes
+from ui.parts.examples import architecture_of, examples, fills, tokenizer_of, writes
 
 _PROGRESS = gr.Progress()
 _FETCHED_AT_ONCE = 4
@@ -73,7 +73,12 @@ def render(workspace: Workspace, line: gr.HTML) -> None:
             )
             fetched = gr.HTML(elem_id="playground-fetched")
             chips = asking.render_chips()
-        asked = asking.Asked(client, model, lambda name: architecture_of(name, workspace))
+        asked = asking.Asked(
+            client,
+            model,
+            lambda name: architecture_of(name, workspace),
+            tokenizer=lambda name: tokenizer_of(name, workspace),
+        )
         masks = asking.render_masks(asked, chips)
         writing = asking.render_writing(asked, chips)
         score = scoring.render(client, model)

@@ -92,7 +92,7 @@ def render(workspace: Workspace, store: Store) -> gr.HTML:
         html_template=_TEMPLATE,
         js_on_load=script("chart.js", "preflight_card.js", "runs.js"),
         server_functions=[
-            _list_function(store),
+            _list_function(workspace, store),
             _detail_function(workspace, store),
             _points_function(store),
             _log_function(workspace, store),
@@ -165,7 +165,7 @@ def _take_settings(text: str, launchers: Mapping[str, Launcher]) -> dict[Any, An
 Answer = Callable[..., dict[str, Any]]
 
 
-def _list_function(store: Store) -> Answer:
+def _list_function(workspace: Workspace, store: Store) -> Answer:
     @answering
     def list_runs(question: dict[str, Any]) -> dict[str, Any]:
         """Returns the runs newer than `newest`, those `open`, and which of the latter are gone.
@@ -181,7 +181,7 @@ def _list_function(store: Store) -> Answer:
         found = {run: store.get_run(run) for run in asked}
         rows = {row.id: row for row in [*new, *active, *found.values()] if row}
         return {
-            "runs": [summarize(row) for row in rows.values()],
+            "runs": [summarize(row, workspace) for row in rows.values()],
             "gone": [run for run, row in found.items() if row is None],
             "oldest": listed[-1].position if len(listed) == _FIRST_RUNS else 0,
             "active": store.count_runs(ACTIVE_STATES),
@@ -197,16 +197,17 @@ def _detail_function(workspace: Workspace, store: Store) -> Answer:
     def run_detail(question: dict[str, Any]) -> dict[str, Any]:
         """Returns what of a run changes only with its state."""
         row = store.find_run(str(question["run"]))
+        folder = RunFolder.of(workspace, row.id)
         return {
             "error": row.error,
             "ending": ending_of(row),
             "log_end": _log_end(workspace, row),
             "figures": _figures(row),
             "warnings": [_warning(one) for one in reversed(row.warnings)],
-            "devices": RunFolder.of(workspace, row.id).device(),
+            "devices": folder.device(),
             "preflight": _preflight(row),
             "published": _published(row),
-            "settings": _settings(row),
+            "settings": _settings(row, folder.resolved()),
             "commands": _commands(row, workspace),
         }
 
@@ -324,11 +325,11 @@ def _warning(warning: dict[str, Any]) -> dict[str, Any]:
     return {"kind": kind, "message": warning["message"], "time": warning["time"]}
 
 
-def _settings(row: RunRow) -> list[tuple[str, str]]:
+def _settings(row: RunRow, resolved: Mapping[str, Any]) -> list[tuple[str, str]]:
     config = config_of(row)
     if config is None:
         return [(name, str(value)) for name, value in row.config.items()]
-    return list_settings(config)
+    return list_settings(config, resolved)
 
 
 def _commands(row: RunRow, workspace: Workspace) -> list[tuple[str, str]]:

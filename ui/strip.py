@@ -57,9 +57,9 @@ def _status_function(workspace: Workspace, store: Store) -> Callable[..., dict[s
         if running or queued:
             keep_worker()
         return {
-            "running": [summarize(row) for row in running],
+            "running": [summarize(row, workspace) for row in running],
             "queued": queued,
-            "last": summarize(last) if last else None,
+            "last": summarize(last, workspace) if last else None,
             "notices": [one for row in [*running, *ended] for one in notices_of(row)],
             "artifacts": artifacts.revision(workspace),
             "app": app,

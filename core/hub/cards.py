@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from core.config import TrainConfig, title_of
 from core.hub.client import hub_id, parse_hub_id
 from core.hub.facts import ModelFacts
+from core.report.titles import accuracy_title
 from core.workspace import Manifest
 
 if TYPE_CHECKING:
@@ -314,7 +315,10 @@ def _evaluation(facts: ModelFacts) -> str:
         ("Validation loss", f"**{figures['eval_loss']:.4f}** nats"),
         ("Frequency baseline", _nats(figures.get("frequency_baseline_loss"))),
         ("Perplexity", _number(figures.get("eval_perplexity"))),
-        ("Accuracy", _percent(figures.get("eval_accuracy"))),
+        (
+            accuracy_title({"objective": facts.objective}),
+            _percent(figures.get("eval_accuracy")),
+        ),
         ("At step", _whole(figures.get("best_step"))),
     ]
     gain = _gain(figures)
@@ -394,7 +398,7 @@ def _training(facts: ModelFacts) -> str:
         ("Steps", _whole(figures.get("num_train_steps"))),
         ("Tokens seen", _short(figures["tokens"]) if "tokens" in figures else ""),
         ("Device", facts.device),
-        ("Time", _duration(figures.get("seconds"))),
+        ("Time", _duration(figures.get("seconds") if facts.seconds is None else facts.seconds)),
         *((_title(name), _code(config.get(name))) for name in _HYPERPARAMETERS
           if _matters(name, config)),
     ]  # fmt: skip

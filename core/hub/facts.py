@@ -19,6 +19,7 @@ from core.models.architecture import Architecture
 from core.models.hf import read_architecture
 from core.models.registry import count_parameters, size_of
 from core.objectives import objectives_of_family
+from core.runs.duration import logged_seconds
 from core.runs.folder import RunFolder
 from core.tokenizer import StudioTokenizer
 from core.tokenizer.roles import TOKENIZER_FILE
@@ -44,7 +45,9 @@ class ModelFacts:
         architecture: Its dimensions.
         parameters: How many numbers were learned.
         tokenizer: The tokenizer beside it, if there is one.
-        config: What its training was told; empty where that isn't known.
+        config: What its training was told, with the values it used for settings that were left
+            open; empty where that isn't known.
+        seconds: How long its run took, over all attempts; None where that isn't known.
         figures: Results: `eval_loss` and the like, `num_train_steps`, `tokens`, `seconds`.
         planned_steps: How many steps the run is to have; 0 where that isn't known.
         fingerprints: Of shards and tokenizer.
@@ -61,6 +64,7 @@ class ModelFacts:
     tokenizer: StudioTokenizer | None = None
     config: dict[str, Any] = field(default_factory=dict)
     figures: dict[str, float] = field(default_factory=dict)
+    seconds: float | None = None
     planned_steps: int = 0
     fingerprints: dict[str, str] = field(default_factory=dict)
     versions: dict[str, str] = field(default_factory=dict)
@@ -109,12 +113,14 @@ def gather_facts(folder: Path, workspace: Workspace, run: Path | None = None) ->
     fingerprints = dict(made.get("fingerprints", {}))
     if tokenizer:
         fingerprints["tokenizer"] = tokenizer.fingerprint
+    resolved = RunFolder(run).resolved() if run else {}
     return ModelFacts(
         folder=folder,
         architecture=architecture,
         parameters=count_parameters(architecture),
         tokenizer=tokenizer,
-        config=made.get("config", {}),
+        config=_used(made.get("config", {}), resolved),
+        seconds=logged_seconds(RunFolder(run)) if run else None,
         figures={**_eval_results(folder), **made.get("figures", {})},
         planned_steps=int(made.get("planned_steps", 0)),
         fingerprints=fingerprints,
@@ -167,6 +173,14 @@ def _of_state(folder: Path) -> dict[str, Any]:
 
 def _training_config(values: Mapping[str, Any]) -> dict[str, Any]:
     return {name: values[name] for name in TrainConfig.model_fields if name in values}
+
+
+def _used(config: Mapping[str, Any], resolved: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns a config with the values that its run used for settings that were left open."""
+    return {
+        name: resolved.get(name, value) if value in (None, "auto") else value
+        for name, value in config.items()
+    }
 
 
 def _numbers(values: Mapping[str, Any]) -> dict[str, float]:

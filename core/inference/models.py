@@ -54,7 +54,6 @@ def stay_on_cpu() -> None:
     os.environ["CUDA_VISIBLE_DEVICES"] = "-1"
     os.environ["JAX_PLATFORMS"] = "cpu"
     os.environ.setdefault("KERAS_BACKEND", "jax")
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 
 def keep(folder: Path, dtype: Dtype, load: Callable[[Path, Dtype], Any]) -> Any:
@@ -172,7 +171,6 @@ def choose_engine() -> None:
     """Takes the engine that training would take here, unless there is one already."""
     if "keras" not in sys.modules and "KERAS_BACKEND" not in os.environ:
         os.environ["KERAS_BACKEND"] = choose(TrainConfig(), find_hardware()).engine
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     if "keras" not in sys.modules:
         import_for(os.environ["KERAS_BACKEND"], "keras")
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import base64
 import math
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +19,10 @@ from core.curves import Curve, draw_curves
 from core.errors import StudioError
 from core.events import read_attempts
 from core.report.settings import list_settings
+from core.report.titles import accuracy_title
 from core.runs.client import config_of
 from core.runs.commands import shell_line
+from core.runs.duration import run_seconds
 from core.runs.folder import RunFolder
 from core.stages.registry import title_of_stage
 from core.store import RunRow, Store
@@ -40,18 +42,19 @@ _CURVES = {
     "eval_loss": "validation loss",
     "learning_rate": "learning rate",
     "tokens_per_second": "tokens a second",
+    "eval_accuracy": "accuracy",
 }
 # Figures of a run that are told first, with their units; the others follow by name.
 _FIGURES = {
     "eval_loss": ("Validation loss", "nats"),
     "frequency_baseline_loss": ("Frequency baseline", "nats"),
     "eval_perplexity": ("Perplexity", ""),
-    "eval_accuracy": ("Accuracy on validation", ""),
+    "eval_accuracy": ("Accuracy", ""),
     "num_train_steps": ("Steps", ""),
     "best_step": ("Best step", ""),
     "tokens": ("Tokens read", ""),
     "parameters": ("Parameters", ""),
-    "seconds": ("Training time", "seconds"),
+    "seconds": ("Time in steps and validation", "seconds"),
     "url": ("Address", ""),
     "space_url": ("Address of the Space", ""),
     "repo_id": ("Hub id", ""),
@@ -92,17 +95,18 @@ def report_page(workspace: Workspace, store: Store, row: RunRow) -> str:
     )
     config = config_of(row)
     made = _artifact_of(row)
-    attempts = read_attempts(RunFolder.of(workspace, row.id).events)
+    folder = RunFolder.of(workspace, row.id)
+    attempts = read_attempts(folder.events)
     return environment.get_template("report.html").render(
         title=f"{title_of_stage(row.stage)} {row.name}".strip(),
         run=row,
         began=_when(attempts[0][0] if attempts else row.started),
-        took=_duration(row, attempts),
+        took=_duration(run_seconds(workspace, row) if row.ended else None),
         verdict=_verdict(row.results),
-        figures=list(_figures(row.results)),
+        figures=list(_figures(row.results, accuracy_title(row.config))),
         pictures=list(_pictures(store, row)),
-        device=RunFolder.of(workspace, row.id).device(),
-        settings=list_settings(config) if config else sorted(row.config.items()),
+        device=folder.device(),
+        settings=list_settings(config, folder.resolved()) if config else sorted(row.config.items()),
         origin=list(_origin(workspace, made)),
         versions=sorted(made.manifest.versions.items()) if made else [],
         command=shell_line(row.stage, _unnamed(config)) if config else "",
@@ -118,11 +122,12 @@ def _artifact_of(row: RunRow) -> Artifact | None:
         return None
 
 
-def _figures(results: dict[str, Any]) -> Iterator[tuple[str, str, str]]:
+def _figures(results: dict[str, Any], accuracy: str = "Accuracy") -> Iterator[tuple[str, str, str]]:
     """Yields name, figure and unit; what isn't a number or a text of one line is left out."""
-    names = [*_FIGURES, *(name for name in sorted(results) if name not in _FIGURES)]
+    known = {**_FIGURES, "eval_accuracy": (accuracy, "")}
+    names = [*known, *(name for name in sorted(results) if name not in known)]
     for name in names:
-        title, unit = _FIGURES.get(name, (name.replace("_", " ").capitalize(), ""))
+        title, unit = known.get(name, (name.replace("_", " ").capitalize(), ""))
         value = results.get(name)
         if isinstance(value, str) and (not value or "\n" in value):
             continue
@@ -158,11 +163,10 @@ def _pictures(store: Store, row: RunRow) -> Iterator[tuple[str, str]]:
     if losses := [curves.pop(name) for name in ("loss", "eval_loss") if name in curves]:
         baseline = store.latest_metrics(row.id).get("frequency_baseline_loss")
         yield "Loss", _address(draw_curves(losses, baseline=baseline, form="svg"))
-    for curve in curves.values():
-        yield (
-            curve.name.capitalize(),
-            _address(draw_curves([curve], form="svg", y_label=curve.name)),
-        )
+    titles = {"eval_accuracy": accuracy_title(row.config)}
+    for name, curve in curves.items():
+        title = titles.get(name, curve.name.capitalize())
+        yield title, _address(draw_curves([curve], form="svg", y_label=curve.name))
 
 
 def _curve(label: str, points: list[tuple[int, float]], *, faint: bool) -> Curve:
@@ -193,12 +197,10 @@ def _when(seconds: float | None) -> str:
     return time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(seconds)) if seconds else ""
 
 
-def _duration(row: RunRow, attempts: Sequence[tuple[float, float]]) -> str:
-    """Returns how long a run was at work: in the last attempt and those before it."""
-    if not row.started or not row.ended:
+def _duration(seconds: float | None) -> str:
+    if seconds is None:
         return ""
-    earlier = sum(last - first for first, last in attempts if first < row.started)
-    minutes, seconds = divmod(round(row.ended - row.started + earlier), 60)
+    minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
-    parts = [f"{hours} h" if hours else "", f"{minutes} min" if minutes else "", f"{seconds} s"]
+    parts = [f"{hours} h" if hours else "", f"{minutes} min" if minutes else "", f"{rest} s"]
     return " ".join(part for part in parts if part)

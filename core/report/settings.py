@@ -19,17 +19,32 @@ from core.store import RunRow
 
 # What makes sense on one machine only, or once.
 _LEFT_OUT = ("name",)
+# What another setting decides where that is given: the steps, the warm-up's steps.
+_DERIVED = ("num_train_epochs", "warmup_ratio")
+# A setting with one of these values leaves its value to the run.
+_OPEN = (None, "auto")
 
 
-def list_settings(config: StageConfig) -> list[tuple[str, str]]:
-    """Returns a config's settings by title; groups of a corpus that don't apply are left out."""
+def list_settings(
+    config: StageConfig, resolved: Mapping[str, Any] | None = None
+) -> list[tuple[str, str]]:
+    """Returns a config's settings by title; groups of a corpus that don't apply are left out.
+
+    Args:
+        config: The settings.
+        resolved: By field, the values that the run used for settings that were left open.
+    """
+    resolved = resolved or {}
     settings: list[tuple[str, str]] = []
     for name, field in type(config).model_fields.items():
         value = getattr(config, name)
         if isinstance(value, StageConfig):
             settings += list_settings(value)
         elif _applies(config, field_extra(field)["group"]):
-            settings.append((title_of(name, field), _plain(value)))
+            used = resolved.get(name)
+            if name in _DERIVED and used is not None:
+                value, used = used, None
+            settings.append((title_of(name, field), _used(value, used)))
     return settings
 
 
@@ -75,10 +90,19 @@ def _applies(config: StageConfig, group: str) -> bool:
     return source is None or group.lower() not in ("files", "hub") or group.lower() == source
 
 
+def _used(value: Any, used: Any) -> str:
+    """Returns a value as it was used, and where that differs, whether it was set otherwise."""
+    if used is None or used == value:
+        return _plain(value)
+    return f"{_plain(used)} (auto)" if value in _OPEN else f"{_plain(used)} (set: {_plain(value)})"
+
+
 def _plain(value: Any) -> str:
     if value is None or value == "":
         return "–"
-    return {True: "yes", False: "no"}[value] if isinstance(value, bool) else str(value)
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return str(float(f"{value:.6g}") if isinstance(value, float) else value)
 
 
 def _not_settings(received: str) -> ConfigError:

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from core.errors import RunError, StudioError
-from core.events import EVENTS_FILE, STOP_FILE, StopMode, read_notes
+from core.events import EVENTS_FILE, STOP_FILE, StopMode, read_notes, read_resolved
 from core.foreign_files import read_regular
 from core.paths import is_run_id
 from core.places import make_folder
@@ -151,6 +151,10 @@ class RunFolder:
         from core.training.devices import is_description
 
         return next(filter(is_description, reversed(read_notes(self.events))), "")
+
+    def resolved(self) -> dict[str, Any]:
+        """Returns the values that the newest attempt used for settings that were left open."""
+        return read_resolved(self.events)
 
     def request_stop(self, mode: StopMode) -> None:
         """Asks the run to stop: `save` its state first, or `abort`."""

@@ -590,7 +590,6 @@ def _number_to_use(choice: Choice, config: TrainConfig, found: int) -> int:
 
 
 def _import_tensorflow() -> Any:
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     return import_for("tensorflow", "tensorflow")
 
 

@@ -76,6 +76,7 @@ from core.training.meter import Meter
 from core.training.neighbours import neighbour_weights
 from core.training.precision import choose_precision
 from core.training.processes import share, share_arrays
+from core.training.resolved import resolved_settings
 from core.training.resume import check_nothing_is_lost, check_same_run, resumed_plan
 from core.training.tensorboard import FOLDER as TENSORBOARD_FOLDER
 from core.training.tensorboard import ScalarWriter
@@ -654,6 +655,8 @@ class TrainingRun:
             f"tokens, {plan.num_train_epochs:.3g} epochs, "
             f"{plan.tokens_per_parameter(parameters):.3g} tokens a parameter"
         )
+        settings = resolved_settings(self._config, plan, self._inputs, self._devices, self._parts)
+        self._reporter.event("resolved", settings=settings)
         if plan.warmup_steps >= plan.num_train_steps:
             self._reporter.warn(
                 f"The warm-up of {plan.warmup_steps} steps is not over when the run ends after "

@@ -185,7 +185,12 @@ class Visitor:
 
 @contextmanager
 def visiting(
-    url: str, *, width: int = 1280, height: int = 900, dark: bool = False
+    url: str,
+    *,
+    width: int = 1280,
+    height: int = 900,
+    dark: bool = False,
+    touch: bool = False,
 ) -> Iterator[Any]:
     """Gives a function that opens a new tab on the studio, in a fresh browser."""
     chromium = find_chromium()
@@ -197,6 +202,8 @@ def visiting(
             viewport={"width": width, "height": height},
             color_scheme="dark" if dark else "light",
             reduced_motion="reduce",
+            has_touch=touch,
+            is_mobile=touch,
         )
         context.set_default_timeout(60_000)
         yield lambda place="", **options: Visitor(context, url + place, **options)

@@ -13,7 +13,7 @@ from tests.checkpoints import make_tokenizer, write_checkpoint, write_writer
 from tests.ui.browser import Visitor, find_chromium, running_app, visiting
 from ui.parts import answers
 from ui.parts.asking import render_slider
-from ui.parts.examples import beginning_of, examples, fills, writes
+from ui.parts.examples import examples, fills, writes
 
 RESULT = {"text": " <b>runs</b>", "num_new_tokens": 5, "finish_reason": "length"}
 
@@ -61,10 +61,13 @@ def test_spans_are_put_where_they_were_missing(prompt: str) -> None:
     assert answers.fill_spans(prompt, "no sentinel") == ""
 
 
-def test_a_beginning_is_of_plain_words() -> None:
-    text = "] x=3 The small captain never reads the old letter in winter, while others do."
-    assert beginning_of(text) == "The small captain never reads"
-    assert beginning_of("one two") == ""
+def test_several_masks_show_the_text_as_it_reads() -> None:
+    found = [
+        [{"score": 0.5, "token": 7, "token_str": "s", "sequence": "[CLS] Thes of[MASK].[SEP]"}]
+    ]
+    shown = answers.predictions(found * 2, [["Thes of [MASK]."], ["The [MASK] of<b>."]])
+    assert "Thes of [MASK]." in shown and "The [MASK] of&lt;b&gt;." in shown
+    assert "[CLS]" not in shown and "[CLS]" in answers.predictions(found * 2)
 
 
 def make_models(workspace: Workspace) -> None:
@@ -129,7 +132,7 @@ def test_a_model_writes_into_the_page_until_it_is_stopped(tmp_path: Path) -> Non
         visitor.page.locator("#playground-write").click()
         visitor.page.locator("#playground-stop").click()
         visitor.page.get_by_text("stopped", exact=True).wait_for()
-        visitor.page.locator("#playground-write").click()
+        visitor.field("playground-prompt").press("Enter")
         visitor.page.get_by_text("as long as was asked for").wait_for(timeout=90_000)
         text = visitor.page.locator("#playground-written .ps-written").inner_text()
         assert text.startswith("The old house")
@@ -163,12 +166,30 @@ def test_a_model_writes_into_the_page_until_it_is_stopped(tmp_path: Path) -> Non
         visitor.page.locator("#playground-examples button").first.click()
         bars = visitor.page.locator("#playground-answer .ps-predictions li")
         visitor.wait_for(lambda: bars.count() == 5, 90, "five predictions")
+        ask_with_enter(visitor)
         visitor.type("playground-scored", "The old house <i>sleeps</i>.")
-        visitor.page.locator("#playground-score").click()
+        visitor.field("playground-scored").press("Enter")
         scored = visitor.page.locator("#playground-surprise .ps-tokens.surprise").first
         scored.wait_for(timeout=60_000)
         assert "<i>sleeps</i>" in scored.inner_text().replace("\n", "")
         assert visitor.errors == visitor.outside == []
+
+
+def ask_with_enter(visitor: Visitor) -> None:
+    """Enter fills the masks, of which there are two; Shift+Enter begins a new line."""
+    box = visitor.field("playground-text")
+    box.fill("The old <mask> of the")
+    box.press("Shift+Enter")
+    assert box.input_value() == "The old <mask> of the\n"
+    box.type("house <mask>.")
+    box.press("Enter")
+    shown = visitor.page.locator("#playground-answer .ps-predictions small")
+    visitor.wait_for(lambda: shown.count() == 10, 90, "five predictions for each mask")
+    assert box.input_value() == "The old <mask> of the\nhouse <mask>."
+    for number, text in enumerate(shown.all_inner_texts()):
+        start, end = ("The old", "<mask>.") if number < 5 else ("The old <mask> of the", ".")
+        assert text.startswith(start) and text.endswith(end) and text.count("<mask>") == 1
+        assert "<s>" not in text and "</s>" not in text
 
 
 def test_what_comes_as_a_stopped_text_is_taken_as_it_is() -> None:

@@ -8,9 +8,10 @@ studio.Chart ??= class Chart {
     Object.assign(this, { host, title, unit, lines, floor, logarithmic: false, cursor: null });
     this.points = new Map(lines.map((line) => [line.name, { steps: [], values: [] }]));
     this.legend = h("div", { class: "ps-legend" });
+    this.readout = h("span", { class: "ps-legend-step" }, unit);
     this.canvas = h("canvas", { class: tall ? "ps-canvas tall" : "ps-canvas", tabindex: "0", role: "img" });
     host.append(
-      h("figure", { class: "ps-chart" }, h("figcaption", {}, h("span", { class: "ps-chart-title" }, title), this.legend), this.canvas),
+      h("figure", { class: "ps-chart" }, h("figcaption", {}, h("span", { class: "ps-chart-title" }, title), this.readout, this.legend), this.canvas),
     );
     this.#listen();
   }
@@ -227,7 +228,8 @@ studio.Chart ??= class Chart {
     return { step: steps[low], value: values[low] };
   }
 
-  // The legend is the readout: the newest values, or those at the cursor.
+  // The legend is the readout: the newest values, or those at the cursor. Its room is that of the
+  // longest readout (the styles keep it for values), so that the canvas stays where it is.
   #drawLegend() {
     const { h } = studio;
     const shown = [];
@@ -240,7 +242,10 @@ studio.Chart ??= class Chart {
       shown.push({ node, text: `${line.label} ${studio.compact(value)}` });
     }
     const step = this.cursor === null ? "" : `at step ${studio.number(this.cursor)}`;
-    this.legend.replaceChildren(...shown.map((one) => one.node), h("span", { class: "ps-legend-step" }, step || this.unit));
+    this.legend.replaceChildren(...shown.map((one) => one.node));
+    this.readout.textContent = step || this.unit;
+    const last = Math.max(0, ...this.lines.map((line) => this.points.get(line.name).steps.at(-1) ?? 0));
+    this.readout.style.minWidth = `${`at step ${studio.number(last)}`.length}ch`;
     this.canvas.setAttribute("aria-label", `${this.title}: ${shown.map((one) => one.text).join(", ")} ${step}. Arrow keys read the values.`);
   }
 

@@ -15,3 +15,19 @@ const choose = () => {
 };
 window.addEventListener("ps-place", choose);
 choose();
+
+// In the boxes that a model is asked in, Enter asks and Shift+Enter begins a new line. An input
+// method's Enter only takes what it suggests.
+const BUTTONS = { "playground-text": "playground-ask", "playground-prompt": "playground-write", "playground-scored": "playground-score" };
+const onEnter = (event) => {
+  const box = event.target.closest?.(Object.keys(BUTTONS).map((id) => `#${id}`).join(","));
+  if (!box || event.target.tagName !== "TEXTAREA" || event.key !== "Enter" || event.isComposing) return;
+  if (event.ctrlKey || event.metaKey || event.altKey) return;
+  // Gradio would submit at Shift+Enter.
+  event.stopImmediatePropagation();
+  if (event.shiftKey) return;
+  event.preventDefault();
+  if (!event.repeat) document.getElementById(BUTTONS[box.id])?.click();
+};
+if (!studio.asksOnEnter) window.addEventListener("keydown", onEnter, true);
+studio.asksOnEnter = true;

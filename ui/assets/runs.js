@@ -18,7 +18,10 @@ const rows = new Map(); // id -> {run, cells}
 let selected = "";
 let byHand = false; // whether somebody chose it; otherwise what is running is followed
 let view = null; // what is drawn of the chosen run
+let followed = []; // the runs that this page started last
+const noted = new Set(); // those that it has started so far
 let missed = ""; // the run that was last said not to be there
+let shieldedUntil = 0; // what takes a deleted run's place takes no clicks until then
 let deleted = ""; // the run that was last deleted here: of that one it is no news
 
 // The table.
@@ -46,8 +49,12 @@ const alertBadges = (run) => {
 
 const shareOf = (run) => (run.state === "done" ? 1 : run.total ? Math.min(1, run.done / run.total) : null);
 
+const isActive = (run) => run.state === "running" || run.state === "stopping";
+
+// Of unknown length: the bar moves while the run does. Once it has ended there is nothing to show.
 const bar = (run) => {
   const share = shareOf(run);
+  if (share === null && !isActive(run)) return null;
   const attributes = { class: `ps-bar ${run.state}${share === null ? " unknown" : ""}`, role: "progressbar", "aria-label": "Progress", "aria-valuemin": 0, "aria-valuemax": 100 };
   if (share !== null) attributes["aria-valuenow"] = Math.round(100 * share);
   return h("div", attributes, h("i", { style: share === null ? "" : `width:${(100 * share).toFixed(1)}%` }));
@@ -59,16 +66,16 @@ const spent = (run) => {
   if (run.state === "queued") return run.after.length ? `waits for ${run.after.map(titleOf).join(", ")}` : "waiting for its turn";
   if (run.state === "running" && run.eta_seconds >= 1) return `${duration(run.eta_seconds)} left`;
   if (!run.started) return "";
-  const until = run.ended ?? Date.now() / 1000;
-  // Of one that was started again, `started` is when it was last.
-  return `${ENDED.includes(run.state) ? "took" : "for"} ${duration(until - run.started)}${run.attempt > 1 ? " this time" : ""}`;
+  // `started` is when the current attempt was; the pauses between attempts don't count.
+  const seconds = (run.ended ?? Date.now() / 1000) - run.started + run.earlier_seconds;
+  return `${ENDED.includes(run.state) ? "took" : "for"} ${duration(seconds)}${run.attempt > 1 ? `, in ${number(run.attempt)} attempts` : ""}`;
 };
 
 const fillRow = ({ run, cells }) => {
   cells.name.replaceChildren(h("b", {}, run.title), h("small", {}, run.id));
   cells.state.replaceChildren(badge(run), ...alertBadges(run));
-  const active = run.state === "running" || run.state === "stopping";
-  cells.progress.replaceChildren(...(active || run.done ? [bar(run)] : []), h("small", {}, run.progress));
+  const shown = (isActive(run) || run.done) && bar(run);
+  cells.progress.replaceChildren(...(shown ? [shown] : []), h("small", {}, run.progress));
   cells.time.textContent = spent(run);
   cells.created.textContent = ago(run.created);
   cells.row.classList.toggle("selected", run.id === selected);
@@ -93,6 +100,10 @@ const forget = (id) => {
   rows.get(id)?.cells.row.remove();
   rows.delete(id);
   if (selected !== id) return;
+  // Nothing stands in its place until the list is asked for anew.
+  shieldedUntil = performance.now() + 3 * SHIELDED_MILLISECONDS;
+  view = null;
+  detail.replaceChildren();
   selected = "";
   byHand = false;
   history.replaceState(null, "", "#runs");
@@ -143,10 +154,13 @@ const CHARTS = [
   },
   { title: "Learning rate", lines: [{ name: "learning_rate", label: "", color: "--ps-violet" }], floor: 0 },
   { title: "Tokens a second", lines: [{ name: "tokens_per_second", label: "", color: "--ps-green" }], floor: 0 },
-  { title: "Accuracy on validation masks", lines: [{ name: "eval_accuracy", label: "", color: "--ps-accent", dots: true }], floor: 0 },
+  { title: "Accuracy", lines: [{ name: "eval_accuracy", label: "", color: "--ps-accent", dots: true }], floor: 0 },
 ];
+// What is predicted goes by the objective.
+const chartsOf = (run) => CHARTS.map((chart) => (chart.title === "Accuracy" && run?.accuracy ? { ...chart, title: run.accuracy } : chart));
 
 const choose = (id) => {
+  noteStarted();
   byHand = true;
   history.replaceState(null, "", `#runs/${encodeURIComponent(id)}`);
   select(id);
@@ -167,17 +181,32 @@ const select = (id) => {
   if (rows.has(id)) showRow(rows.get(id).cells.row);
   view = makeView(id);
   detail.replaceChildren(view.root);
+  if (performance.now() < shieldedUntil) shield(view.root);
+};
+
+// The answers of start buttons name the runs that they have queued. Newly started runs are followed
+// until somebody chooses one by hand.
+const noteStarted = () => {
+  const answers = [...document.querySelectorAll(".ps-started[data-runs]")].map((node) => node.dataset.runs.split(" "));
+  for (const runs of answers.filter((some) => !noted.has(some[0]))) {
+    runs.forEach((run) => noted.add(run));
+    followed = runs;
+    byHand = false;
+  }
 };
 
 const makeView = (id) => {
   const part = (name, tag = "div") => h(tag, { class: name });
   const view = {
-    id, after: 0, logSeen: "", stateSeen: "", latest: {}, figures: {}, confirming: "",
-    head: part("ps-detail-head"), problem: part("ps-detail-problem"), ending: part("ps-detail-ending"), warnings: part("ps-detail-warnings"),
+    id, after: 0, logSeen: "", stateSeen: "", latest: {}, figures: {}, confirming: "", asked: null,
+    title: part("ps-detail-title"), control: part("ps-actions ps-control"), tools: part("ps-actions ps-tools"), question: part("ps-question"),
+    problem: part("ps-detail-problem"), ending: part("ps-detail-ending"), warnings: part("ps-detail-warnings"),
     tiles: part("ps-tiles"), verdict: part("ps-verdict", "p"), devices: part("ps-note", "p"), report: part("ps-detail-report"), chartsBox: part("ps-charts"), facts: part("ps-detail-facts"),
     log: h("code", {}, ""),
   };
-  view.charts = CHARTS.map((chart) => {
+  view.head = h("div", { class: "ps-detail-head" }, view.title, view.control, view.tools, view.question);
+  view.head.addEventListener("pointerleave", (event) => (event.pointerType === "mouse" ? release(view) : releaseLater(view)));
+  view.charts = chartsOf(rows.get(id)?.run).map((chart) => {
     const host = part("ps-chart-host");
     host.hidden = true;
     view.chartsBox.append(host);
@@ -197,48 +226,103 @@ const setLogarithmic = (view, on) =>
     chart.draw();
   });
 
-// Only redrawn when something in it changes, so that a focused button keeps the focus.
+// Each part is redrawn only when something in it changes, so that a focused button keeps the focus.
+// What replaces buttons takes no clicks for a moment: a second click was meant for what was there.
+const redraw = (box, key, nodes) => {
+  const text = JSON.stringify(key);
+  if (box.dataset.seen === text) return false;
+  if (box.dataset.seen !== undefined) shield(box);
+  box.dataset.seen = text;
+  box.replaceChildren(...nodes());
+  return true;
+};
+
+const SHIELDED_MILLISECONDS = 700;
+const shield = (box) => {
+  box.style.pointerEvents = "none";
+  setTimeout(() => (box.style.pointerEvents = ""), SHIELDED_MILLISECONDS);
+};
+
+// Keeps the room of what goes away, so that nothing else moves to where the pointer is.
+const keepRoom = (box) => {
+  box.style.minHeight = `${box.offsetHeight}px`;
+  box.style.minWidth = `${box.offsetWidth}px`;
+};
+
 const drawHead = (view, run) => {
   // What was asked of it may not be there to be done any more.
   if (view.headState !== run.state) view.confirming = "";
   view.headState = run.state;
-  const text = JSON.stringify([run.state, run.label, run.title, run.alerts, run.extendable, view.confirming]);
-  if (view.headSeen === text) return;
-  view.headSeen = text;
-  view.head.replaceChildren(
-    h("div", {}, h("h3", {}, run.title, " ", badge(run), ...alertBadges(run)), h("small", {}, run.id), ...awaited(run)),
-    h("div", { class: "ps-actions" }, ...actions(view, run)),
-  );
+  const state = [run.state, run.saves, isAsked(view, run, "save"), isAsked(view, run, "")];
+  redraw(view.title, [run.state, run.label, run.title, run.alerts, run.after], () => [
+    h("h3", {}, run.title, " ", badge(run), ...alertBadges(run)),
+    h("small", {}, run.id),
+    ...awaited(run),
+  ]);
+  if (!controls(view, run).length && view.control.childElementCount) keepRoom(view.control);
+  redraw(view.control, state, () => controls(view, run));
+  redraw(view.tools, [...state, run.model, run.extendable], () => tools(view, run));
+  drawQuestion(view, run);
 };
+
+const drawQuestion = (view, run) => {
+  const box = view.question;
+  if (view.confirming) box.style.minHeight = "";
+  else if (box.childElementCount) keepRoom(box);
+  const isNew = redraw(box, view.confirming, () => {
+    if (view.confirming === "extend") return extension(view, run);
+    return view.confirming ? confirmation(view, run) : [];
+  });
+  if (isNew && !view.confirming && !view.head.matches(":hover")) releaseLater(view);
+};
+
+// Once the pointer has left. A finger leaves at once, and may come down again.
+const release = (view) => !view.question.childElementCount && (view.question.style.minHeight = "");
+const releaseLater = (view) => setTimeout(() => release(view), 2 * SHIELDED_MILLISECONDS);
+
+// What was asked of a run, until its state says so. A refusal leaves the state as it is.
+const ASKED_MILLISECONDS = 8000;
+const isAsked = (view, run, what) =>
+  view.asked?.state === run.state && performance.now() < view.asked.until && (!what || view.asked.what === what);
 
 const awaited = (run) =>
   run.state === "queued" && run.after.length
     ? [h("small", {}, " · waits for ", ...run.after.flatMap((id, index) => [index ? ", " : "", h("a", { href: "#runs", "data-go": `runs/${id}` }, titleOf(id))]))]
     : [];
 
-const actions = (view, run) => {
-  if (view.confirming === "extend") return extension(view, run);
-  if (view.confirming) return confirmation(view, run);
-  const button = (label, kind, onclick) => h("button", { type: "button", class: `ps-button ${kind}`, onclick }, label);
-  const ask = (what) => () => {
-    view.confirming = what;
-    drawHead(view, run);
-    view.head.querySelector("input, .ps-button")?.focus();
-    view.head.querySelector("input")?.select();
-  };
+const button = (label, kind, onclick, disabled = false) => h("button", { type: "button", class: `ps-button ${kind}`, onclick, disabled }, label);
+
+const confirmFirst = (view, run, what) => () => {
+  view.confirming = what;
+  drawHead(view, run);
+  // Enter, pressed once more, leaves everything as it is.
+  // The page scrolls to the question only once a second click can't hit anything else.
+  (view.question.querySelector("input") ?? view.question.querySelector(".ps-leave"))?.focus({ preventScroll: true });
+  setTimeout(() => view.question.scrollIntoView({ block: "nearest" }), SHIELDED_MILLISECONDS);
+  view.question.querySelector("input")?.select();
+};
+
+// What stops a run that is under way. Nothing else ever stands in this place.
+const controls = (view, run) => {
+  if (run.state === "queued") return [button("Take out of the queue", "", () => act("abort"), isAsked(view, run, ""))];
+  if (!isActive(run)) return [];
+  const abort = button(run.saves ? "Abort" : "Stop", "danger", confirmFirst(view, run, "abort"), isAsked(view, run, "abort"));
+  const isStopping = run.state === "stopping" || isAsked(view, run, "");
+  return run.saves ? [button("Stop and save", "", () => act("save"), isStopping), abort] : [abort];
+};
+
+const tools = (view, run) => {
   const clone = button("Clone", "", () => cloneRun(run));
   clone.title = "Put these settings into the form, for another run";
+  if (!ENDED.includes(run.state)) return [clone];
   const report = button("Report", "", () => download(server.run_report, run));
   report.title = "Save all that is known of this run as one HTML file";
-  if (run.state === "running" && run.saves) return [button("Stop and save", "", () => act("save")), button("Abort", "danger", ask("abort")), clone];
-  if (run.state === "running") return [button("Stop", "danger", ask("abort")), clone];
-  if (run.state === "stopping") return [button("Abort now", "danger", ask("abort")), clone];
-  if (run.state === "queued") return [button("Take out of the queue", "", () => act("abort")), clone];
   const open = run.model && run.state === "done" && h("a", { class: "ps-button primary", href: "#playground", "data-go": `playground/${run.model}` }, "Try it in the Playground");
   const publish = run.model && run.state === "done" && h("a", { class: "ps-button", href: "#publish", "data-go": `publish/${run.model}` }, "Publish it");
-  const again = run.state !== "done" && button(run.saves ? "Resume" : "Run again", "", () => act("resume"));
-  const extend = run.extendable && button("Extend", "", ask("extend"));
-  return [open, publish, again, extend, clone, report, button("Delete", "", ask("delete"))].filter(Boolean);
+  const again = run.state !== "done" && button(run.saves ? "Resume" : "Run again", "", () => act("resume"), isAsked(view, run, "resume"));
+  const extend = run.extendable && button("Extend", "", confirmFirst(view, run, "extend"));
+  const remove = button("Delete", "ps-last", confirmFirst(view, run, "delete"));
+  return [clone, report, again, extend, publish, open, remove].filter(Boolean);
 };
 
 // A question, and what its two buttons say: to do it, and to leave it.
@@ -299,7 +383,7 @@ const extension = (view, run) => {
     h("form", { class: "ps-extend", onsubmit: send },
       h("label", {}, "Steps in all ", steps),
       h("button", { type: "submit", class: "ps-button primary" }, "Train on"),
-      h("button", { type: "button", class: "ps-button", onclick: close }, "Leave it")),
+      h("button", { type: "button", class: "ps-button ps-leave", onclick: close }, "Leave it")),
   ];
 };
 
@@ -312,7 +396,7 @@ const confirmation = (view, run) => {
   return [
     h("span", { role: "alert" }, question),
     h("button", { type: "button", class: "ps-button danger", onclick: () => act(view.confirming) }, answer),
-    h("button", { type: "button", class: "ps-button", onclick: close }, leave),
+    h("button", { type: "button", class: "ps-button ps-leave", onclick: close }, leave),
   ];
 };
 
@@ -328,7 +412,9 @@ const act = async (what, more = {}) => {
     mine.problem.replaceChildren();
     if (answer.problem) return showProblem(mine, answer.problem);
     mine.confirming = "";
+    mine.asked = { what, state: mine.headState, until: performance.now() + ASKED_MILLISECONDS };
     if (what === "delete") forget(id);
+    else if (rows.has(id)) drawHead(mine, rows.get(id).run);
     return refresh();
   } finally {
     acting = false;
@@ -466,6 +552,8 @@ const wantedRun = () => {
     return named;
   }
   if (byHand && rows.has(selected)) return selected;
+  const started = followed.filter((id) => rows.has(id)).map((id) => rows.get(id).run);
+  if (started.length) return (started.find((run) => !ENDED.includes(run.state)) ?? started.at(-1)).id;
   const sorted = [...rows.values()].map(({ run }) => run).sort((a, b) => b.position - a.position);
   const begun = sorted.filter((run) => run.state !== "queued");
   return (begun.find((run) => !ENDED.includes(run.state)) ?? begun[0] ?? sorted[0])?.id ?? "";
@@ -483,7 +571,8 @@ const ask = async () => {
   // Only so many are answered for: those that wait come last.
   known.sort((a, b) => (a.state === "queued") - (b.state === "queued"));
   const named = namedRun();
-  const open = [...new Set([named, selected, ...known.map((run) => run.id)])].filter(Boolean);
+  noteStarted();
+  const open = [...new Set([named, selected, ...followed, ...known.map((run) => run.id)])].filter(Boolean);
   const answer = await studio.ask(server.list_runs, { newest, open });
   if (answer.problem) throw new Error(answer.problem.problem);
   const gone = answer.gone.find((id) => id === selected || id === named) ?? "";

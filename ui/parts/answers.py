@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import Any
 
 from core.inference.generation import with_sentinels
@@ -24,14 +25,20 @@ _ENDINGS = {
 }
 
 
-def predictions(found: list[Any]) -> str:
-    """Returns predictions as bars; of several masks one block each."""
+def predictions(found: list[Any], texts: Sequence[Sequence[str]] = ()) -> str:
+    """Returns predictions as bars; of several masks one block each.
+
+    Args:
+        found: What `core.fill_mask` returned.
+        texts: For several masks, what each prediction makes of the text. Empty: its sequence.
+    """
     if found and isinstance(found[0], dict):
         blocks = _bars(found)
     else:
+        shown = texts or [[one["sequence"] for one in of_mask] for of_mask in found]
         blocks = "".join(
-            f'<h3 class="ps-subheading">Mask {number}</h3>{_bars(one)}'
-            for number, one in enumerate(found, 1)
+            f'<h3 class="ps-subheading">Mask {number}</h3>{_bars(one, some)}'
+            for number, (one, some) in enumerate(zip(found, shown, strict=True), 1)
         )
     return f'<div class="ps-card ps-answer-card">{blocks}</div>'
 
@@ -131,15 +138,16 @@ def _written(prompt: str, text: str, note: str, continues: bool) -> str:
     )
 
 
-def _bars(found: list[dict[str, Any]]) -> str:
-    return f'<ol class="ps-predictions">{"".join(map(_bar, found))}</ol>'
+def _bars(found: list[dict[str, Any]], texts: Sequence[str] = ()) -> str:
+    shown = texts or [one["sequence"] for one in found]
+    return f'<ol class="ps-predictions">{"".join(map(_bar, found, shown))}</ol>'
 
 
-def _bar(prediction: dict[str, Any]) -> str:
+def _bar(prediction: dict[str, Any], text: str) -> str:
     width = f"width:{100 * prediction['score']:.2f}%"
     return (
         f'<li><span class="word">{show(prediction["token_str"].strip(" ") or "␣")}</span>'
         f'<span class="ps-bar" aria-hidden="true"><i style="{width}"></i></span>'
         f'<span class="score">{markup.percent(prediction["score"])}</span>'
-        f"<small>{escape(prediction['sequence'])}</small></li>"
+        f"<small>{escape(text)}</small></li>"
     )

@@ -18,7 +18,9 @@ from gradio.events import api
 
 from core.errors import StudioError
 from core.inference import DTYPES, Dtype, fills_masks
+from core.inference.filled import filled_texts
 from core.models.architecture import Architecture
+from core.tokenizer import StudioTokenizer
 from ui import present
 from ui.assets import script
 from ui.parts import answers, markup
@@ -90,6 +92,7 @@ class Asked:
         mask: The mask token, where it is known beforehand.
         has_precision: Whether the precision to compute in can be chosen.
         most_new_tokens: So many at once at most.
+        tokenizer: Returns the tokenizer of a model by its name, if it can be read.
     """
 
     answerer: Answerer
@@ -98,6 +101,14 @@ class Asked:
     mask: str = ""
     has_precision: bool = True
     most_new_tokens: int = _MOST_NEW_TOKENS
+    tokenizer: Callable[[str | None], StudioTokenizer | None] = lambda _: None
+
+    def filled_texts(self, name: str | None, text: str, found: list[Any]) -> list[list[str]]:
+        """Returns what predictions for several masks make of a text; nothing for one mask."""
+        if found and isinstance(found[0], dict):
+            return []
+        tokenizer = self.tokenizer(name)
+        return filled_texts(tokenizer, text, found) if tokenizer else []
 
     def of_this(self, handler: Callable[..., Any]) -> Callable[..., Any]:
         """Gives a handler, whose first argument is a model's name, the one there is."""
@@ -191,7 +202,7 @@ def render_masks(asked: Asked, chips: gr.HTML, *, visible: bool = True) -> AskFo
     def fill(name: str | None, sentence: str, count: float, precision: Dtype = "auto") -> str:
         try:
             found = asked.answerer.fill_mask(name or "", sentence, int(count), precision)
-            return answers.predictions(found)
+            return answers.predictions(found, asked.filled_texts(name, sentence, found))
         except StudioError as error:
             return present.error_card(error)
 

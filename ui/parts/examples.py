@@ -1,9 +1,12 @@
-"""What to try a model on: pieces of its own validation text, else plain English."""
+"""What to try a model on: sentences of its own validation documents, else plain English."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from core.errors import CheckpointError, StudioError
 from core.hub.pull import find_fetched
@@ -14,12 +17,15 @@ from core.models.finding import is_on_hub, must_be_fetched
 from core.models.hf import CONFIG_FILE
 from core.workspace import Artifact, Workspace
 
+if TYPE_CHECKING:
+    from core.tokenizer import StudioTokenizer
+
 # What stands where a word is hidden.
 _HOLE = "{mask}"
-_ROWS_TRIED = 60
+_SENTENCES_TRIED = 12
 _EXAMPLES_SHOWN = 4
-_EXAMPLE_WORDS = 10
-_HOLE_AT = 5
+_WORD = re.compile(r"[^\W\d_]+")
+_SHORTEST_WORD = 3
 _WITH_HOLES = (
     "Returns the {mask} of the array.",
     "If {mask} is not given, the default is used.",
@@ -71,14 +77,14 @@ def fills(name: str | None, workspace: Workspace) -> bool:
 
 
 def examples(name: str | None, workspace: Workspace) -> list[str]:
-    """Returns texts for a model: with masks, or, where it goes on with a text, beginnings."""
+    """Returns sentences for a model: with masks, or whole if it goes on with a text."""
     found = architecture_of(name, workspace)
     if not name or found is None:
         return []
     if is_on_hub(name, workspace):
         return general_examples(found, _folder_of(name, workspace))
     model = workspace.find("model", name)
-    cut = beginning_of if found.kind == "decoder" else with_hole
+    cut = str if found.kind == "decoder" else with_hole
     return general_examples(found, model.path, _own_texts(model, workspace, cut))
 
 
@@ -100,33 +106,54 @@ def general_examples(
     return [text.replace(_HOLE, mask) for text in own or _WITH_HOLES]
 
 
-def with_hole(text: str) -> str:
-    """Returns some plain words of a text with a hole among them; nothing where there are none."""
-    words = _plain_words(text)
-    if not words:
+def with_hole(sentence: str) -> str:
+    """Returns a sentence with a hole in its middle; nothing if there is no word to leave out."""
+    found = [one for one in _WORD.finditer(sentence) if len(one[0]) >= _SHORTEST_WORD]
+    # The ends say least about themselves.
+    inner = found[1:-1] or found
+    middle = len(sentence) / 2
+    if len(inner) > 1 or (inner and " " in sentence):
+        chosen = min(inner, key=lambda one: abs((one.start() + one.end()) / 2 - middle))
+        return f"{sentence[: chosen.start()]}{_HOLE}{sentence[chosen.end() :]}"
+    if not found or " " in sentence:
         return ""
-    return " ".join([*words[:_HOLE_AT], _HOLE, *words[_HOLE_AT + 1 :]])
+    # A script without spaces: one character of the longest stretch.
+    longest = max(found, key=lambda one: len(one[0]))
+    place = (longest.start() + longest.end()) // 2
+    return f"{sentence[:place]}{_HOLE}{sentence[place + 1 :]}"
 
 
-def beginning_of(text: str) -> str:
-    """Returns some plain words of a text to go on with; nothing where there are none."""
-    return " ".join(_plain_words(text)[:_HOLE_AT])
+def tokenizer_of(name: str | None, workspace: Workspace) -> StudioTokenizer | None:
+    """Returns the tokenizer of a model, here or fetched from the Hub, as far as it can be read."""
+    if architecture_of(name, workspace) is None:
+        return None
+    try:
+        return load_once(_folder_of(str(name), workspace))
+    except StudioError:
+        return None
 
 
-def _plain_words(text: str) -> list[str]:
-    words = text.split()
-    for start in range(1, len(words) - _EXAMPLE_WORDS):
-        window = words[start : start + _EXAMPLE_WORDS]
-        if all(word.rstrip(".,;:").isalpha() for word in window) and window[_HOLE_AT].isalpha():
-            return window
-    return []
+def load_once(folder: Path) -> StudioTokenizer | None:
+    """Returns the tokenizer in a folder, which is read again only when its file changes."""
+    from core.tokenizer.roles import TOKENIZER_FILE
+
+    try:
+        return _load(folder, (folder / TOKENIZER_FILE).stat().st_mtime_ns)
+    except (OSError, StudioError):
+        return None
+
+
+@lru_cache(maxsize=2)
+def _load(folder: Path, changed: int) -> StudioTokenizer:
+    from core.tokenizer import load
+
+    return load(str(folder))
 
 
 def _own_texts(model: Artifact, workspace: Workspace, cut: Callable[[str], str]) -> list[str]:
-    """Returns pieces of the validation rows, if the shards are still there, and here."""
-    import numpy as np
-
+    """Returns sentences of the validation documents, if the shards are still there, and here."""
     from core.shards.read import is_far, open_shards
+    from core.shards.sentences import validation_sentences
     from core.tokenizer import load
 
     name = str(model.manifest.config.get("shards", ""))
@@ -135,9 +162,8 @@ def _own_texts(model: Artifact, workspace: Workspace, cut: Callable[[str], str])
             return []
         shards = open_shards(name, workspace)
         tokenizer = load(str(shards.tokenizer_folder), workspace)
-        numbers = np.linspace(0, len(shards.validation) - 1, _ROWS_TRIED).astype(int)
-        rows = shards.validation.take(np.unique(numbers))
+        found = validation_sentences(shards, tokenizer, _SENTENCES_TRIED)
     except StudioError:
         return []
-    found = (cut(tokenizer.decode(row)) for row in rows)
-    return [text for text in found if text][:_EXAMPLES_SHOWN]
+    texts = (cut(sentence) for sentence in found if _HOLE not in sentence)
+    return [text for text in texts if text][:_EXAMPLES_SHOWN]

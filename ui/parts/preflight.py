@@ -281,7 +281,7 @@ def _state_function(workspace: Workspace, store: Store) -> Callable[..., dict[st
         chosen = _choose(found, present, str(question.get("report", "")))
         run = _newest(store, ("queued", *ACTIVE_STATES))
         state = {
-            "run": summarize(run) if run else None,
+            "run": summarize(run, workspace) if run else None,
             "failure": None if run else _failure(store, chosen, present),
             "report": _shown(chosen, present, price) if chosen else None,
             "listed": [_line(one) for one in found[:_MOST_LISTED]],

@@ -5,14 +5,17 @@ from __future__ import annotations
 import signal
 from typing import Any
 
+from core.report.titles import accuracy_title
+from core.runs.duration import earlier_seconds
 from core.stages.registry import STAGES, artifact_kind_of, title_of_stage
 from core.store import RunRow
+from core.workspace import Workspace
 from ui.parts.markup import count
 
 BAD_ENDINGS = ("failed", "lost")
 
 
-def summarize(row: RunRow) -> dict[str, Any]:
+def summarize(row: RunRow, workspace: Workspace) -> dict[str, Any]:
     """Returns what a line about a run says, small enough to be sent every second."""
     return {
         "id": row.id,
@@ -29,6 +32,7 @@ def summarize(row: RunRow) -> dict[str, Any]:
         "eta_seconds": row.eta_seconds,
         "created": row.created,
         "started": row.started,
+        "earlier_seconds": earlier_seconds(workspace, row),
         "attempt": row.attempt,
         "ended": row.ended,
         "after": row.after,
@@ -37,6 +41,7 @@ def summarize(row: RunRow) -> dict[str, Any]:
         "saves": row.saves,
         "extendable": is_extendable(row),
         "model": model_of(row),
+        "accuracy": accuracy_title(row.config) if row.stage == "train" else "",
     }
 
 

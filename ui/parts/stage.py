@@ -272,7 +272,8 @@ def _started(runs: Sequence[str]) -> str:
     names = ", then ".join(f"<code>{escape(run)}</code>" for run in runs)
     go = f"runs/{escape(runs[0])}"
     return (
-        f'<p class="ps-started" role="status">Queued as {names}. '
+        f'<p class="ps-started" role="status" data-runs="{escape(" ".join(runs))}">'
+        f"Queued as {names}. "
         f'<a href="#runs" data-go="{go}">Watch {"it" if len(runs) == 1 else "them"} in Runs →</a>'
         "</p>"
     )

@@ -1,0 +1,59 @@
+"""Texts with one of several masks filled, as they read.
+
+`fill_mask` returns the sequences of transformers' pipeline, which keep special tokens and lose
+spaces. Here the text stays as it was written, and the filled token joins it as it does to the token
+before it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from core.tokenizer import StudioTokenizer
+
+
+def filled_texts(
+    tokenizer: StudioTokenizer, text: str, found: Sequence[Sequence[dict[str, Any]]]
+) -> list[list[str]]:
+    """Returns the text with one mask filled, for each prediction of each of several masks.
+
+    The other masks stay. Where masks can't be told from the text as written, it is empty.
+
+    Args:
+        tokenizer: The model's.
+        text: What was asked about.
+        found: What `fill_mask` returned, a list for each mask.
+    """
+    mask = tokenizer.mask_token
+    parts = text.split(mask) if mask else []
+    ids = tokenizer.encode(text)
+    places = np.flatnonzero(ids == tokenizer.mask_id)
+    if not len(parts) - 1 == len(places) == len(found):
+        return []
+    texts = []
+    for number, (place, predictions) in enumerate(zip(places, found, strict=True)):
+        left = str(mask).join(parts[: number + 1])
+        right = str(mask).join(parts[number + 1 :])
+        before = int(ids[place - 1]) if place else None
+        texts.append([f"{_joined(tokenizer, left, before, one)}{right}" for one in predictions])
+    return texts
+
+
+def _joined(
+    tokenizer: StudioTokenizer, left: str, before: int | None, prediction: dict[str, Any]
+) -> str:
+    """Returns a text and the token that follows it, apart or as one word."""
+    token, word = int(prediction["token"]), str(prediction["token_str"])
+    if not left.strip() or before is None:
+        return left + word.strip(" ")
+    context = tokenizer.decode([before], skip_special=False)
+    both = tokenizer.decode([before, token], skip_special=False)
+    if not both.startswith(context):
+        return left + word
+    tail = both[len(context) :]
+    if context[-1:].isspace() or left[-1:] in "\n\r\t":
+        return left + tail.lstrip(" ")
+    return left.rstrip(" ") + tail

@@ -1,0 +1,46 @@
+"""How long a run has been at work, over all its attempts, without the pauses between them."""
+
+from __future__ import annotations
+
+import time
+from functools import lru_cache
+from pathlib import Path
+
+from core.events import read_attempts
+from core.runs.folder import RunFolder
+from core.store import RunRow
+from core.workspace import Workspace
+
+
+def earlier_seconds(workspace: Workspace, row: RunRow) -> float:
+    """Returns how long a run's attempts before the current one took; an attempt's start is known.
+
+    Cheap enough for every line of a list: what earlier attempts took is read once.
+    """
+    if row.attempt < 2 or not row.started:
+        return 0.0
+    return _seconds_before(RunFolder.of(workspace, row.id).events, row.started)
+
+
+def run_seconds(workspace: Workspace, row: RunRow) -> float | None:
+    """Returns how long a run took, or takes so far; None while its attempt hasn't begun."""
+    if not row.started:
+        return None
+    until = row.ended or time.time()
+    return max(0.0, until - row.started) + earlier_seconds(workspace, row)
+
+
+def logged_seconds(folder: RunFolder) -> float | None:
+    """Returns how long a run took by its folder alone; None if it has not begun."""
+    attempts = read_attempts(folder.events)
+    if not attempts:
+        return None
+    began, ended = attempts[-1]
+    exited = (folder.read_exit() or {}).get("time") or 0.0
+    return sum(last - first for first, last in attempts[:-1]) + max(ended, exited) - began
+
+
+@lru_cache(maxsize=1024)
+def _seconds_before(events: Path, started: float) -> float:
+    """Returns the seconds of the attempts that began before a time. They don't change any more."""
+    return sum(last - first for first, last in read_attempts(events) if first < started)

@@ -1,0 +1,136 @@
+"""Whole sentences of documents, read back from the rows of shards.
+
+Rows follow each other as the documents do, with special tokens between documents. A row begins and
+ends anywhere, so neighbouring rows are read together, and a sentence counts only if both its ends
+are seen.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+
+from core.corpus.sentences import sentence_ends
+from core.shards.read import Shards
+from core.tokenizer import StudioTokenizer
+
+_PLACES = 24
+_TOKENS_AT_A_PLACE = 400
+_MOST_CHARACTERS = 140
+_FEWEST_WORDS, _MOST_WORDS = 4, 22
+_WORDS_OF_A_BEGINNING = 12
+# A script without spaces says in six characters what others say in four words.
+_FEWEST_CHARACTERS = 6
+_ENDS_WITH_A_MARK = re.compile(r"[.!?…。！？｡][\"'”’»›)\]}」』]*\Z")
+_AFTER_A_MARK = re.compile(r"(?<=[.!?…])\s+")
+_PLAIN_SHARE = 0.9
+
+
+@dataclass(frozen=True)
+class _Piece:
+    """A stretch of text within one document; whether its first and last sentence are whole."""
+
+    text: str
+    begins: bool
+    ends: bool
+
+
+def validation_sentences(shards: Shards, tokenizer: StudioTokenizer, most: int) -> list[str]:
+    """Returns whole sentences of the validation documents, from places all over them.
+
+    Where the text has no sentence marks, these are lines; where it has no lines either, how
+    documents begin.
+
+    Args:
+        shards: With validation rows.
+        tokenizer: The one that they were made with.
+        most: As many at most.
+    """
+    places = [list(pieces) for pieces in _places(shards, tokenizer)]
+    for choose in (_marked, _unmarked, _beginnings):
+        chosen = [list(filter(None, choose(pieces))) for pieces in places]
+        # One of each place, before a second one of any.
+        found = [some[number] for number in range(most) for some in chosen if len(some) > number]
+        if found := list(dict.fromkeys(found)):
+            return found[:most]
+    return []
+
+
+def _marked(pieces: list[_Piece]) -> Iterator[str]:
+    return (one for one in _sentences(pieces) if _ENDS_WITH_A_MARK.search(one) and _is_plain(one))
+
+
+def _unmarked(pieces: list[_Piece]) -> Iterator[str]:
+    return filter(_is_plain, _sentences(pieces))
+
+
+def _beginnings(pieces: list[_Piece]) -> Iterator[str]:
+    for piece in pieces:
+        if piece.begins:
+            beginning = " ".join(piece.text.split()[:_WORDS_OF_A_BEGINNING])[:_MOST_CHARACTERS]
+            if _is_plain(beginning):
+                yield beginning
+
+
+def _sentences(pieces: list[_Piece]) -> Iterator[str]:
+    for piece in pieces:
+        sentences = _split(piece.text)
+        first, last = int(not piece.begins), len(sentences) - int(not piece.ends)
+        yield from (" ".join(one.split()) for one in sentences[first:last])
+
+
+def _split(text: str) -> list[str]:
+    """Splits a text into sentences; in one that is all lower case, each mark ends one."""
+    if text == text.lower() and text != text.upper():
+        return [one for line in text.splitlines() for one in _AFTER_A_MARK.split(line)]
+    ends = sentence_ends(text)
+    return [text[start:end] for start, end in zip([0, *ends], ends, strict=False)]
+
+
+def _is_plain(sentence: str) -> bool:
+    """Tells whether a sentence is of a length to be read at a glance, and of words, not code."""
+    words = sentence.split()
+    letters = sum(one.isalpha() or one.isspace() or one in ".,;:!?'-。、，！？" for one in sentence)
+    if not words or len(sentence) > _MOST_CHARACTERS or letters < _PLAIN_SHARE * len(sentence):
+        return False
+    if not (sentence[0].isalnum() or sentence[0] in "\"'“‘«„「『¿¡"):
+        return False
+    has_spaces = all(ord(one) < 0x2E80 or "가" <= one <= "힣" for one in sentence)
+    if has_spaces:
+        return _FEWEST_WORDS <= len(words) <= _MOST_WORDS
+    return len(sentence) >= _FEWEST_CHARACTERS
+
+
+def _places(shards: Shards, tokenizer: StudioTokenizer) -> Iterator[Iterator[_Piece]]:
+    """Yields the text of some neighbouring rows, for several places in the validation rows."""
+    rows = shards.validation
+    together = max(1, -(-_TOKENS_AT_A_PLACE // rows.row_length))
+    starts = np.linspace(0, max(0, len(rows) - together), _PLACES).astype(int)
+    for start in np.unique(starts):
+        taken = rows.take(np.arange(start, min(start + together, len(rows))))
+        yield _pieces(taken, tokenizer, line_by_line=shards.line_by_line)
+
+
+def _pieces(
+    rows: NDArray[np.int32], tokenizer: StudioTokenizer, *, line_by_line: bool
+) -> Iterator[_Piece]:
+    within = (tokenizer.unk_id, tokenizer.mask_id)
+    between = np.setdiff1d(tokenizer.special_ids, [one for one in within if one is not None])
+    is_wrapped = len(rows) > 1 and bool(np.isin(rows[:, 0], between).all())
+    # Special tokens around each row say nothing of documents, unless each line is a row.
+    for stream in rows if is_wrapped else rows.reshape(1, -1):
+        edges = np.flatnonzero(np.isin(stream, between))
+        outer = {0, len(stream) - 1} if is_wrapped and not line_by_line else set()
+        bounds = [-1, *edges.tolist(), len(stream)]
+        for before, after in pairwise(bounds):
+            ids = stream[before + 1 : after]
+            text = tokenizer.decode(ids, skip_special=False).strip() if len(ids) else ""
+            unknown = tokenizer.unk_token and tokenizer.unk_token in text
+            if text and not unknown and "�" not in text:
+                begins = before >= 0 and before not in outer
+                yield _Piece(text, begins, after < len(stream) and after not in outer)

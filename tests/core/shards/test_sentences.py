@@ -1,0 +1,100 @@
+"""Sentences that are read back from shards are whole ones of the validation documents."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from core.config import CorpusConfig, ShardConfig, TokenizerConfig
+from core.shards.read import open_shards
+from core.shards.sentences import validation_sentences
+from core.stages import build_shards as build
+from core.tokenizer import load, train
+from core.workspace import Workspace
+from tests.texts import sentences
+from ui.parts.examples import with_hole
+
+NAMES = ("Dr. Stone", "Mr. Silver", "the captain", "Ms. Green")
+
+
+def documents(count: int) -> list[str]:
+    """Returns documents of one line and several sentences, some with abbreviations."""
+    plain = sentences(count * 5)
+    return [
+        " ".join([*plain[5 * one : 5 * one + 5], f"Then {NAMES[one % 4]} always opens the window."])
+        for one in range(count)
+    ]
+
+
+def shown(folder: Path, lines: list[str], objective: str, **settings: object) -> list[str]:
+    """Returns the sentences that are shown of a corpus's shards."""
+    (folder / "text.txt").write_text("\n".join(lines) + "\n", "utf-8")
+    workspace = Workspace(folder / "workspace")
+    corpus = CorpusConfig(source="files", path=str(folder / "text.txt"))
+    values = {"vocab_size": 400, "corpus": corpus, **settings}
+    train(TokenizerConfig.parse({**values, "name": "words"}), workspace)
+    build(
+        ShardConfig.parse({
+            "corpus": corpus, "tokenizer": "words", "name": "rows", "objective": objective,
+            "max_seq_length": 16,
+        }),
+        workspace,
+    )  # fmt: skip
+    shards = open_shards("rows", workspace)
+    return validation_sentences(shards, load(str(shards.tokenizer_folder), workspace), 8)
+
+
+@pytest.mark.slow(3)
+@pytest.mark.parametrize("algorithm", ["wordpiece", "byte_level_bpe", "unigram"])
+@pytest.mark.parametrize("objective", ["mlm", "clm"])
+def test_examples_are_whole_sentences_of_documents(
+    tmp_path: Path, algorithm: str, objective: str
+) -> None:
+    lines = documents(300)
+    whole = {*sentences(1500), *(f"Then {name} always opens the window." for name in NAMES)}
+    found = shown(tmp_path, lines, objective, algorithm=algorithm)
+    assert len(found) >= 4
+    assert [one for one in found if one not in whole] == []
+
+
+@pytest.mark.slow(4)
+def test_text_in_lower_case_has_sentences_too(tmp_path: Path) -> None:
+    whole = {one.lower() for one in sentences(1500)}
+    lines = [one.lower() for one in documents(300)]
+    found = shown(tmp_path, lines, "mlm", algorithm="byte_level_bpe")
+    assert len(found) >= 4 and {one for one in found if "then" not in one} <= whole
+
+
+@pytest.mark.slow(4)
+def test_text_without_sentence_marks_gives_its_lines(tmp_path: Path) -> None:
+    lines = [one.rstrip(".") for one in sentences(600)]
+    found = shown(tmp_path, lines, "mlm", algorithm="unigram")
+    assert len(found) >= 4 and set(found) <= set(lines)
+
+
+@pytest.mark.slow(4)
+def test_sentences_of_a_script_without_spaces_are_found(tmp_path: Path) -> None:
+    words = "山 川 花 月 風 雪 海 空 鳥 魚 森 石 水 火 木 金 土 日 星 雲".split()
+    whole = [
+        "".join(words[(one * 7 + part * part) % 20] for part in range(8)) + "。"
+        for one in range(900)
+    ]
+    lines = ["".join(whole[start : start + 3]) for start in range(0, 900, 3)]
+    found = shown(tmp_path, lines, "mlm", algorithm="unigram", vocab_size=120)
+    assert len(found) >= 4 and set(found) <= set(whole)
+    holes = [with_hole(one) for one in found]
+    assert all(one.count("{mask}") == 1 and one.endswith("。") for one in holes)
+
+
+@pytest.mark.parametrize(
+    ("sentence", "expected"),
+    [
+        ("The small captain never reads the letter.", "The small captain {mask} reads the letter."),
+        ("Old ships, however, sleep.", "Old ships, {mask}, sleep."),
+        ("a = b + c", ""),
+        ("", ""),
+    ],
+)
+def test_a_hole_takes_a_word_and_leaves_the_sentence(sentence: str, expected: str) -> None:
+    assert with_hole(sentence) == expected

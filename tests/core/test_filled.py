@@ -1,0 +1,64 @@
+"""Texts with one of several masks filled read like texts, for tokenizers of each kind."""
+
+from __future__ import annotations
+
+import pytest
+
+from core.config import CorpusConfig, TokenizerConfig
+from core.inference.filled import filled_texts
+from core.tokenizer import StudioTokenizer, load, train
+from core.workspace import Workspace
+from tests.texts import write_sentences
+
+ALGORITHMS = {"wordpiece": 150, "byte_level_bpe": 320, "unigram": 150}
+TEXTS = (
+    "The old {} walks slowly near the {}.",
+    "{} never reads the {} letter.",
+    "Behind the river {} {} reads.",
+)
+
+
+@pytest.fixture(scope="module", params=ALGORITHMS)
+def tokenizer(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> StudioTokenizer:
+    place = tmp_path_factory.mktemp("words")
+    corpus = CorpusConfig(source="files", path=str(write_sentences(place / "text.txt")))
+    size = ALGORITHMS[request.param]
+    config = TokenizerConfig(algorithm=request.param, vocab_size=size, corpus=corpus)
+    return load(str(train(config, Workspace(place / "workspace")).path))
+
+
+def filled(tokenizer: StudioTokenizer, text: str, tokens: list[int]) -> list[list[str]]:
+    """Returns what a prediction of each token for each mask makes of a text."""
+    found = [
+        {"token": token, "token_str": tokenizer.decode([token], skip_special=False)}
+        for token in tokens
+    ]
+    return filled_texts(tokenizer, text, [found, found])
+
+
+@pytest.mark.parametrize("text", TEXTS)
+def test_each_token_joins_the_text_as_where_it_is_the_only_mask(
+    tokenizer: StudioTokenizer, text: str
+) -> None:
+    mask, other = str(tokenizer.mask_token), "bridge"
+    special = set(tokenizer.special_ids.tolist())
+    tokens = [token for token in range(tokenizer.vocab_size) if token not in special]
+    # Bytes that are no text by themselves are told apart by their neighbours.
+    tokens = [token for token in tokens if "�" not in tokenizer.decode([token])]
+    shown = filled(tokenizer, text.format(mask, mask), tokens)
+    for number, words in enumerate(((mask, other), (other, mask))):
+        ids = tokenizer.encode(text.format(*words))
+        (place,) = (ids == tokenizer.mask_id).nonzero()[0]
+        for token, one in zip(tokens, shown[number], strict=True):
+            ids[place] = token
+            assert "[CLS]" not in one and "<s>" not in one and one.count(mask) == 1
+            assert one.replace(mask, other).strip() == tokenizer.decode(ids).strip()
+
+
+def test_masks_that_were_not_written_as_such_leave_the_sequences(
+    tokenizer: StudioTokenizer,
+) -> None:
+    text = f"The {tokenizer.mask_token} walks."
+    assert filled(tokenizer, text, [5]) == []

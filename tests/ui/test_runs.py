@@ -1,0 +1,289 @@
+"""The Runs tab in a real browser: which run is shown, what holds still, what it says of time."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from core.config import TrainConfig
+from core.events import FolderReporter, read_stop
+from core.runs.client import ensure_worker
+from core.runs.folder import RunFolder, RunRecord
+from core.runs.process import ProcessIdentity
+from core.store import RunRow, Store
+from core.workspace import Workspace
+from tests.texts import write_sentences
+from tests.ui.browser import Visitor, find_chromium, running_app, visiting
+
+pytestmark = pytest.mark.slow(15)
+A_PAGE_SECONDS = 60
+
+
+class Studio:
+    """One app and its workspace, for all tests of this file."""
+
+    def __init__(self, workspace: Workspace, url: str) -> None:
+        self.workspace, self.url = workspace, url
+        self.store = Store.open(workspace)
+
+    def add_run(self, run: str, **values: Any) -> None:
+        """Adds a run that has ended."""
+        common: dict[str, Any] = {
+            "after": [], "created": time.time(), "warnings": [], "results": {}, "config": {},
+            "position": len(self.store.list_runs()) + 1,
+        }  # fmt: skip
+        self.store.add_run(RunRow(id=run, **{**common, **values}))
+
+    def write_events(self, run: str, *events: tuple[float, str, dict[str, Any]]) -> None:
+        """Writes a run's log of events."""
+        folder = RunFolder.of(self.workspace, run)
+        folder.path.mkdir(parents=True, exist_ok=True)
+        lines = [
+            json.dumps({"n": number, "t": at, "kind": kind, **fields}, separators=(",", ":"))
+            for number, (at, kind, fields) in enumerate(events, start=1)
+        ]
+        folder.events.write_text("\n".join(lines) + "\n")
+
+    def begin(self, run: str, config: TrainConfig) -> tuple[RunFolder, FolderReporter]:
+        """Begins a run whose process is this one."""
+        folder = RunFolder.of(self.workspace, run)
+        folder.write_record(RunRecord(id=run, stage="train", config=config.model_dump(mode="json")))
+        here = ProcessIdentity.of_this()
+        folder.write_processes(run=here)
+        reporter = FolderReporter(folder.path, echo=False)
+        reporter.event("started", stage="train", process=here.to_json())
+        self.store.add_request("register", {"run": run})
+        ensure_worker(self.workspace)
+        return folder, reporter
+
+    def end(self, folder: RunFolder, reporter: FolderReporter, **fields: Any) -> None:
+        """Ends it."""
+        reporter.event("finished", **fields)
+        reporter.close()
+        folder.write_exit(0, None)
+        folder.write_processes()
+
+
+@pytest.fixture(scope="module")
+def studio(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Studio]:
+    find_chromium()
+    folder = tmp_path_factory.mktemp("runs")
+    workspace = Workspace(folder / "workspace")
+    with running_app(workspace.root, "--allow", str(folder)) as url:
+        studio = Studio(workspace, url)
+        yield studio
+        studio.store.close()
+
+
+def shown_run(visitor: Visitor) -> str:
+    return str(visitor.page.locator(".ps-detail-head").inner_text())
+
+
+def wait_for_state(visitor: Visitor, state: str) -> None:
+    badge = visitor.page.locator(".ps-detail-head .ps-badge").first
+    visitor.wait_for(lambda: badge.inner_text().startswith(state), A_PAGE_SECONDS, state)
+
+
+def control_under(visitor: Visitor, x: float, y: float) -> str:
+    """Returns the text of the control at a place that a click would work, or nothing."""
+    return str(
+        visitor.page.evaluate(
+            """([x, y]) => {
+                const found = document.elementFromPoint(x, y)
+                    ?.closest("button, a, summary, input, select, label");
+                return !found || found.disabled ? "" : found.innerText || found.tagName;
+            }""",
+            [x, y],
+        )
+    )
+
+
+def middle(locator: Any) -> tuple[float, float]:
+    box = locator.bounding_box()
+    return box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
+
+
+def row_of(visitor: Visitor, run: str) -> Any:
+    return visitor.page.locator(".ps-run-table tbody tr", has_text=run)
+
+
+def test_a_run_that_was_started_is_shown_unless_another_was_chosen_since(
+    studio: Studio,
+) -> None:
+    text = write_sentences(studio.workspace.root.parent / "sentences.txt", 200)
+    studio.add_run("tokenizer-old", stage="tokenizer", name="old", state="done")
+    with visiting(studio.url) as visit:
+        visitor = visit("/#runs")
+        row_of(visitor, "tokenizer-old").get_by_role("button").click()
+        visitor.wait_for(lambda: "tokenizer-old" in shown_run(visitor), A_PAGE_SECONDS, "chosen")
+        visitor.open("Corpus")
+        visitor.pick("corpus-source", "files")
+        visitor.type("corpus-path", str(text))
+        visitor.open("Tokenizer")
+        visitor.type("tokenizer-vocab_size", "150")
+        run = visitor.start("tokenizer")
+        visitor.open("Runs")
+        visitor.wait_for(lambda: run in shown_run(visitor), A_PAGE_SECONDS, "the one just started")
+        row_of(visitor, "tokenizer-old").get_by_role("button").click()
+        visitor.wait_for(lambda: "tokenizer-old" in shown_run(visitor), A_PAGE_SECONDS, "chosen")
+        visitor.open("Tokenizer")
+        visitor.open("Runs")
+        visitor.page.wait_for_timeout(2500)
+        assert "tokenizer-old" in shown_run(visitor)
+        assert visitor.errors == []
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+def test_nothing_takes_the_place_of_a_button_that_was_pressed(studio: Studio, width: int) -> None:
+    run = f"train-stopped-{width}"
+    folder, reporter = studio.begin(run, TrainConfig(shards="rows", name=run))
+    reporter.progress(3, 10, "steps", "training")
+    with visiting(studio.url, width=width) as visit:
+        visitor = visit(f"/#runs/{run}")
+        wait_for_state(visitor, "running")
+        stop = visitor.page.get_by_role("button", name="Stop and save")
+        stop.scroll_into_view_if_needed()
+        x, y = middle(stop)
+        visitor.page.mouse.move(x, y)
+        for _ in range(2):
+            visitor.page.mouse.down()
+            visitor.page.mouse.up()
+        visitor.wait_for(lambda: read_stop(folder.stop_file), A_PAGE_SECONDS, "it is asked to stop")
+        assert control_under(visitor, x, y) in ("", "Stop and save")
+        studio.end(folder, reporter, state="stopped", reason="saved")
+        wait_for_state(visitor, "stopped")
+        for _ in range(8):
+            assert control_under(visitor, x, y) == ""
+            visitor.page.mouse.down()
+            visitor.page.mouse.up()
+            visitor.page.wait_for_timeout(150)
+        assert studio.store.find_run(run).state == "stopped"
+        assert visitor.page.locator(".ps-question *").count() == 0
+        delete = visitor.page.locator(".ps-tools").get_by_role("button", name="Delete")
+        delete.scroll_into_view_if_needed()
+        x, y = middle(delete)
+        visitor.page.mouse.dblclick(x, y)
+        visitor.page.keyboard.press("Enter")  # Leaves it.
+        visitor.page.wait_for_timeout(500)
+        assert studio.store.get_run(run) and not visitor.page.locator(".ps-question *").count()
+        delete.click()
+        sure = visitor.page.locator(".ps-question").get_by_role("button", name="Delete")
+        x, y = middle(sure)
+        sure.click()
+        visitor.page.mouse.click(x, y)
+        visitor.wait_for(lambda: not studio.store.get_run(run), A_PAGE_SECONDS, "deleted")
+        visitor.page.wait_for_timeout(300)
+        assert visitor.page.locator(".ps-question *").count() == 0
+        assert visitor.errors == []
+
+
+def test_a_run_of_unknown_length_that_has_ended_has_no_bar(studio: Studio) -> None:
+    for state in ("failed", "stopped", "lost"):
+        values = {
+            "stage": "shards",
+            "name": state,
+            "state": state,
+            "done": 5.0,
+            "unit": "documents",
+        }
+        studio.add_run(f"shards-{state}", **values)
+    with visiting(studio.url) as visit:
+        visitor = visit("/#runs/shards-failed")
+        for state in ("failed", "stopped", "lost"):
+            row = row_of(visitor, f"shards-{state}")
+            assert "5 documents" in row.inner_text()
+            assert row.locator(".ps-bar").count() == 0
+        assert visitor.errors == []
+
+
+def test_a_resumed_run_tells_its_whole_time_and_the_settings_that_it_used(studio: Studio) -> None:
+    used = {
+        "learning_rate": 0.012000000000000002, "warmup_steps": 60, "dtype_policy": "mixed_bfloat16",
+        "num_train_steps": 1000, "num_train_epochs": 0.25, "per_replica_batch_size": 64,
+    }  # fmt: skip
+    studio.write_events(
+        "train-twice",
+        (10.0, "started", {}),
+        (11.0, "resolved", {"settings": {**used, "learning_rate": 0.5}}),
+        (70.0, "progress", {}),
+        (500_000.0, "started", {}),
+        (500_001.0, "resolved", {"settings": used}),
+    )
+    config = TrainConfig(shards="rows", per_replica_batch_size=32, num_train_steps=1000)
+    studio.add_run(
+        "train-twice", stage="train", name="twice", state="stopped",
+        config=config.model_dump(mode="json"),
+        started=500_000.0, ended=500_012.0, attempt=2,
+    )  # fmt: skip
+    with visiting(studio.url) as visit:
+        visitor = visit("/#runs/train-twice")
+        row = row_of(visitor, "train-twice")
+        visitor.wait_for(
+            lambda: "took 1 min 12 s, in 2 attempts" in row.inner_text(),
+            A_PAGE_SECONDS,
+            "both parts",
+        )
+        visitor.page.locator(".ps-detail-facts summary", has_text="Settings").click()
+        values = visitor.page.evaluate(
+            """() => Object.fromEntries([...document.querySelectorAll(".ps-settings dt")]
+                .map((name) => [name.innerText, name.nextElementSibling.innerText]))"""
+        )
+        assert values["Learning rate"] == "0.012 (auto)"
+        assert values["Warmup steps"] == "60 (auto)"
+        assert values["Precision"] == "mixed_bfloat16 (auto)"
+        assert values["Batch size per device"] == "64 (set: 32)"
+        assert values["Steps"] == "1000" and values["Epochs"] == "0.25"
+        assert visitor.errors == []
+
+
+def test_a_chart_is_named_after_the_objective_and_holds_still_under_a_finger(
+    studio: Studio,
+) -> None:
+    titles = {
+        "gpt2": "Next-token accuracy on validation text",
+        "bert": "Accuracy on validation masks",
+        "t5": "Accuracy on validation spans",
+    }
+    begun = {
+        family: studio.begin(f"train-{family}", TrainConfig(shards="rows", family=family))
+        for family in titles
+    }
+    for _, reporter in begun.values():
+        for step in range(1, 12_001, 400):
+            values = {"loss": 5.0 / step, "learning_rate": 0.012 / step, "tokens_per_second": 9e3}
+            reporter.metrics(step, {**values, "eval_loss": 3.0, "frequency_baseline_loss": 4.0})
+            reporter.metrics(step, {"eval_accuracy": 0.1 + step / 1e5, "eval_perplexity": 20.0})
+    with visiting(studio.url, width=390, height=844, touch=True) as visit:
+        visitor = visit("/#runs/train-gpt2")
+        for family, title in titles.items():
+            visitor.page.evaluate(f"location.hash = 'runs/train-{family}'")
+            visitor.page.get_by_text(title, exact=True).wait_for()
+        canvases = visitor.page.locator(".ps-canvas")
+        assert canvases.count() == 4
+        for canvas in canvases.all():
+            canvas.scroll_into_view_if_needed()
+            visitor.page.wait_for_timeout(300)
+            layout = """() => JSON.stringify(
+                [...document.querySelectorAll(".ps-canvas")].map((one) => one.offsetTop))"""
+            before = visitor.page.evaluate(layout)
+            box = canvas.bounding_box()
+            for share in (0.5, 0.98):
+                place = (box["x"] + box["width"] * share, box["y"] + 60)
+                # A finger that stays down: the readout is what it points at.
+                canvas.dispatch_event(
+                    "pointerdown",
+                    {"clientX": place[0], "clientY": place[1], "pointerType": "touch"},
+                )
+                visitor.page.wait_for_timeout(100)
+                assert "at step" in canvas.locator("xpath=..").inner_text()
+                assert visitor.page.evaluate(layout) == before
+            visitor.page.touchscreen.tap(*place)
+            assert visitor.page.evaluate(layout) == before
+        assert visitor.page.evaluate("document.documentElement.scrollWidth") <= 390
+        assert visitor.errors == []
+    for folder, reporter in begun.values():
+        studio.end(folder, reporter, state="stopped", reason="saved")
