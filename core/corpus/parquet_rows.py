@@ -115,6 +115,8 @@ class ParquetTexts:
 
         try:
             yield
+        except MemoryError:  # pyarrow's own is an ArrowException as well
+            raise
         except (pa.ArrowException, UnicodeDecodeError, OverflowError) as error:
             raise self._damaged(error) from error
 

@@ -7,6 +7,7 @@ skipped and counted. This module knows nothing of tokens.
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
@@ -365,7 +366,11 @@ def open_corpus(
 
 
 def preview(
-    config: CorpusConfig, workspace: Workspace, documents: int = 5, scan_limit: int | None = None
+    config: CorpusConfig,
+    workspace: Workspace,
+    documents: int = 5,
+    scan_limit: int | None = None,
+    scan_seconds: float | None = None,
 ) -> CorpusPreview:
     """Looks at the first documents and counts.
 
@@ -375,6 +380,7 @@ def preview(
         documents: How many documents to show.
         scan_limit: How many documents to count at most; none: what takes a few seconds, which is
             less where every document comes over the network.
+        scan_seconds: Counting ends after so long.
 
     Raises:
         ConfigError: A path or column is missing or ambiguous.
@@ -385,14 +391,19 @@ def preview(
     reader = PartReader(source, "train", most)
     samples: list[str] = []
     tally = Tally()
+    deadline = time.monotonic() + scan_seconds if scan_seconds else None
+    in_time = True
     for document in reader:
         tally.add(document)
         if len(samples) < documents:
             samples.append(document.text)
+        if deadline and time.monotonic() > deadline:
+            in_time = False
+            break
     if not tally.documents:
         raise _empty_error(config)
     columns, text_column = source.columns()
-    complete = tally.documents < most or most == config.limit
+    complete = in_time and (tally.documents < most or most == config.limit)
     return CorpusPreview(
         samples, **asdict(tally), blank_skipped=reader.blank_skipped, complete=complete,
         columns=columns, text_column=text_column, reading=_report_of(source, config).lines(),
