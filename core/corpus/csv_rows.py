@@ -301,16 +301,18 @@ class _Reader:
         return all(_is_figure(line[place]) for line in lines for place in figures)
 
     def _sample_facts(self, cells: int) -> tuple[bool, list[int]]:
-        """Returns whether all sampled lines have as many cells, and which ones hold figures."""
+        """Returns whether all sampled lines have as many cells, and which cells hold figures."""
         if self._facts is None:
-            lines = [line.split(self._delimiter) for line in self._sample[1:] if line]
-            even = [line for line in lines if len(line) == cells]
+            lines = [line for line in self._sample[1:] if line]
+            is_plain = all(line.count(self._delimiter) + 1 == cells for line in lines)
+            rows = csv.reader((f"{line}\n" for line in lines), delimiter=self._delimiter)
+            even = [row for row in rows if len(row) == cells]
             figures = [
                 place
                 for place in range(cells)
-                if even and _share([line[place] for line in even], _is_figure) > _SHARE_OF_COLUMN
+                if even and _share([row[place] for row in even], _is_figure) > _SHARE_OF_COLUMN
             ]
-            self._facts = (len(even) == len(lines), figures)
+            self._facts = (is_plain, figures)
         return self._facts
 
     def _check_cells(self, row: list[str], cells: int, began: int) -> None:

@@ -5,7 +5,6 @@ Which of these a file is shows in its content. Memory holds one row.
 
 from __future__ import annotations
 
-import io
 import itertools
 import json
 import reprlib
@@ -175,7 +174,7 @@ def _items(shown: str, blocks: Iterator[str], decoder: Decoder, path: str) -> It
         raise _not_json(shown, f"What follows item {number}", str(error)[:200]) from error
 
 
-class _Bytes(io.RawIOBase):
+class _Bytes:
     """Text as a stream of bytes in UTF-8; counts how many make up an item."""
 
     def __init__(self, shown: str, blocks: Iterator[str], decoder: Decoder) -> None:
@@ -184,9 +183,6 @@ class _Bytes(io.RawIOBase):
         self._decoder = decoder
         self._rest = b""
         self.since_item = 0
-
-    def readable(self) -> bool:
-        return True
 
     def read(self, size: int = -1) -> bytes:
         if not self._rest:

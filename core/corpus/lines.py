@@ -34,7 +34,7 @@ _GUESSED = [
     "iso8859_2", "cp1253", "cp1254", "cp1255", "cp1256", "cp1257", "cp874",
 ]  # fmt: skip
 # So much better than the others the first of them may be taken to fit.
-_USUAL_BONUS = 0.1
+_USUAL_BONUS = 0.25
 _COHERENCE_WEIGHT = 0.3
 _GUESSES_NAMED = 3
 # A file of UTF-8 with a few wrong bytes is damaged; one with many is in another encoding.

@@ -10,12 +10,15 @@ import json
 import os
 import subprocess
 import sys
+import time
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from core.config import CorpusConfig
+from core.corpus.files import FilesSource
 from core.corpus.reading import CorpusPreview, preview
 from core.errors import ConfigError, CorpusError, StudioError
 from core.workspace import Workspace
@@ -24,6 +27,7 @@ MEMORY_BYTES = 1_500_000_000
 TIMEOUT_SECONDS = 90.0
 # Counting ends here, and what was counted is "at least".
 _SCAN_SECONDS = 10.0
+_CHECK_SECONDS = 1.0
 _SAMPLE_CHARACTERS = 2000
 _ROOT = Path(__file__).parents[2]
 # Nothing else of the app's environment is any of a reader's business.
@@ -54,10 +58,50 @@ def preview_apart(
     """
     if config.source != "files":
         return preview(config, workspace, documents)
-    question = {
-        "config": config.model_dump(mode="json"), "root": str(workspace.root),
-        "documents": documents, "memory_bytes": memory_bytes,
-    }  # fmt: skip
+    question = {**_question(config, workspace, memory_bytes), "documents": documents}
+    answer = _ask(question, timeout_seconds)
+    if "error" in answer:
+        raise (ConfigError if answer["is_config"] else CorpusError)(**answer["error"])
+    return CorpusPreview(**answer["preview"])
+
+
+def check_files(
+    paths: Sequence[Path],
+    config: CorpusConfig,
+    workspace: Workspace,
+    *,
+    timeout_seconds: float = TIMEOUT_SECONDS,
+) -> dict[Path, str]:
+    """Reads the beginning of files, each by itself, in a process of their own.
+
+    Args:
+        paths: The files.
+        config: How to read them; its path doesn't count.
+        workspace: The workspace.
+        timeout_seconds: After so long the process is ended.
+
+    Returns:
+        For each file that can't be read why, and what to do.
+
+    Raises:
+        CorpusError: The process broke off, which is the fault of one of them.
+    """
+    question = _question(config, workspace, MEMORY_BYTES)
+    answer = _ask({**question, "files": list(map(str, paths))}, timeout_seconds)
+    return {
+        path: answer["problems"][str(path)] for path in paths if str(path) in answer["problems"]
+    }
+
+
+def _question(config: CorpusConfig, workspace: Workspace, memory_bytes: int) -> dict[str, Any]:
+    return {
+        "config": config.model_dump(mode="json"),
+        "root": str(workspace.root),
+        "memory_bytes": memory_bytes,
+    }
+
+
+def _ask(question: dict[str, Any], timeout_seconds: float) -> dict[str, Any]:
     try:
         process = subprocess.run(
             [sys.executable, "-m", "core.corpus.previewing"],
@@ -79,9 +123,9 @@ def _environment() -> dict[str, str]:
     return {**passed, **_FRUGAL, "PYTHONPATH": os.pathsep.join(paths)}
 
 
-def _answer(process: subprocess.CompletedProcess[bytes]) -> CorpusPreview:
+def _answer(process: subprocess.CompletedProcess[bytes]) -> dict[str, Any]:
     try:
-        answer: dict[str, Any] = json.loads(process.stdout)
+        return dict(json.loads(process.stdout))
     except ValueError:
         last = process.stderr.decode("utf-8", "replace").strip().splitlines()[-1:]
         raise CorpusError(
@@ -89,36 +133,51 @@ def _answer(process: subprocess.CompletedProcess[bytes]) -> CorpusPreview:
             received=last[0][:200] if last else f"the process ended with {process.returncode}",
             fix="see whether the file is what you expect, or leave it out", field="path",
         ) from None  # fmt: skip
-    if "error" in answer:
-        kind = ConfigError if answer["is_config"] else CorpusError
-        raise kind(**answer["error"])
-    return CorpusPreview(**answer["preview"])
 
 
 def _main() -> None:
     question = json.load(sys.stdin)
     _limit_memory(question["memory_bytes"])
+    config = CorpusConfig.parse(question["config"])
+    if "files" in question:
+        problems = {path: _problem(path, config) for path in question["files"]}
+        print(json.dumps({"problems": {path: one for path, one in problems.items() if one}}))
+        return
     try:
         seen = preview(
-            CorpusConfig.parse(question["config"]), Workspace(Path(question["root"])),
-            question["documents"], scan_seconds=_SCAN_SECONDS,
+            config, Workspace(Path(question["root"])), question["documents"],
+            scan_seconds=_SCAN_SECONDS,
         )  # fmt: skip
         samples = [text[:_SAMPLE_CHARACTERS] for text in seen.samples]
         answer: dict[str, Any] = {"preview": {**asdict(seen), "samples": samples}}
-    except StudioError as error:
-        answer = _described(error)
-    except MemoryError:
-        answer = _described(
-            CorpusError(
-                "The preview takes too much memory",
-                expected=f"at most {question['memory_bytes'] // 1_000_000:,} MB",
-                received="more",
-                fix="see whether the file is what you expect; a smaller max_document_mb says which "
-                "document it is",
-                field="path",
-            )
-        )
+    except (StudioError, MemoryError) as error:
+        answer = _described(_explained(error, question["memory_bytes"]))
     print(json.dumps(answer))
+
+
+def _problem(path: str, config: CorpusConfig) -> str:
+    """Returns why a file can't be read, as far as its beginning shows it; empty if it can."""
+    deadline = time.monotonic() + _CHECK_SECONDS
+    alone = config.model_copy(update={"path": path, "validation_path": "", "source": "files"})
+    try:
+        for _ in FilesSource(alone).documents("train"):
+            if time.monotonic() > deadline:
+                break
+    except (StudioError, MemoryError) as error:
+        known = _explained(error, MEMORY_BYTES)
+        return f"{known.problem.replace(path, Path(path).name)}. What to do: {known.fix}."
+    return ""
+
+
+def _explained(error: StudioError | MemoryError, memory_bytes: int) -> StudioError:
+    if isinstance(error, StudioError):
+        return error
+    return CorpusError(
+        "The preview takes too much memory",
+        expected=f"at most {memory_bytes // 1_000_000:,} MB", received="more", field="path",
+        fix="see whether the file is what you expect; a smaller max_document_mb says which "
+        "document it is",
+    )  # fmt: skip
 
 
 def _described(error: StudioError) -> dict[str, Any]:
