@@ -36,10 +36,11 @@ from core.config import (
     title_of,
 )
 from core.errors import ConfigError, RunError, StudioError
-from core.events import RunStopped
+from core.events import RunStopped, read_events
 from core.outbound import allow_typed_hosts
 from core.places import guarding_places, private_files
 from core.redaction import hide_secrets_in_output
+from core.runs.folder import RunFolder
 from core.stages.registry import STAGES, Stage
 from core.store import ENDED_STATES, RunRow, Store, explaining_refusals
 from core.workspace import KINDS, Workspace, expand_path, write_atomically
@@ -482,6 +483,7 @@ class _Follower:
         self._last_metric = 0
         self._last_line = ""
         self._warned = 0
+        self._events_read = 0
 
     def until_the_end(self) -> RunRow:
         """Returns the run as it ended. A worker that has gone meanwhile is started again.
@@ -508,6 +510,8 @@ class _Follower:
             time.sleep(_FOLLOW_SECONDS)
 
     def _print_news(self, row: RunRow) -> None:
+        for line in self._reading_lines():
+            _say(line)
         for warning in row.warnings[self._warned :]:
             _say(f"warning: {warning['message']}")
         self._warned = len(row.warnings)
@@ -517,6 +521,12 @@ class _Follower:
         if line != self._last_line:
             self._last_line = line
             _say(line)
+
+    def _reading_lines(self) -> list[str]:
+        """Returns what the run has newly said of the files that it reads."""
+        events = RunFolder.of(self._workspace, self._run_id).events
+        new, self._events_read = read_events(events, self._events_read)
+        return [str(one["message"]) for one in new if one["kind"] == "note" and one.get("reading")]
 
     def _metric_lines(self) -> list[str]:
         rows = self._store.metrics_since(self._run_id, self._last_metric)

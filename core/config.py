@@ -212,7 +212,7 @@ class CorpusConfig(StageConfig):
     path: str = knob(
         "",
         "A file, a folder or a pattern like data/*.txt (in a shell in quotes: 'data/*.txt'): .txt, "
-        ".jsonl, .csv, .parquet, each also as .gz.",
+        ".jsonl, .json, .csv, .tsv, .parquet, also compressed (.gz, .zst, .xz, .bz2, .zip).",
         basic=True,
         group="Files",
         path=True,
@@ -225,9 +225,65 @@ class CorpusConfig(StageConfig):
     )
     text_column: str = knob(
         "",
-        "The column that holds the text. Empty: the only string column, or the one named text.",
+        "The column that holds the text; a.b is a field within a column, a[] joins a list of "
+        "strings. Empty: the only string column, or the one named text.",
         group="Files",
         basic=True,
+    )
+    file_format: Literal["auto", "text", "jsonl", "json", "csv", "tsv", "parquet"] = knob(
+        "auto",
+        "How to read the files, whatever they are called. auto: by suffix and content.",
+        group="Files",
+    )
+    encoding: str = knob(
+        "",
+        "The files' character encoding, such as utf-16, cp1252 or cp949. Empty: UTF-8.",
+        group="Files",
+        choices=("utf-16", "cp1252", "cp949", "cp932", "gb18030", "big5", "cp1251", "iso8859-2"),
+    )
+    encoding_errors: Literal["strict", "replace", "ignore"] = knob(
+        "strict",
+        "Bytes that are not in the encoding. strict: refuse the file; replace: write U+FFFD in "
+        "their place; ignore: drop them.",
+        group="Files",
+    )
+    csv_header: Literal["auto", "yes", "no"] = knob(
+        "auto",
+        "Whether the first row of a CSV or TSV file names the columns. no: columns are called 1, "
+        "2, 3. auto: decided from the rows, refused where that is not clear.",
+        title="CSV header",
+        group="Files",
+    )
+    delimiter: Literal["auto", "comma", "semicolon", "tab", "pipe"] = knob(
+        "auto",
+        "What separates the cells of a CSV or TSV file. auto: decided from the first rows.",
+        group="Files",
+    )
+    quoting: Literal["auto", "yes", "no"] = knob(
+        "auto",
+        "Whether quotation marks enclose cells of a CSV or TSV file. no: they are text, and each "
+        "line is a row. auto: yes, but refused where the marks do not pair up.",
+        group="Files",
+    )
+    skip_unreadable: bool = knob(
+        False,
+        "Pass over files and folders that cannot be opened, instead of refusing to start.",
+        group="Files",
+    )
+    max_document_mb: int = knob(
+        128,
+        "Refuse files with a document, or a table row, larger than this many megabytes.",
+        title="Document size limit (MB)",
+        group="Files",
+        ge=1,
+        le=1_000_000,
+    )
+    max_unpack_ratio: int = knob(
+        200,
+        "Refuse files that hold this many times their own size in text, from 256 MB of text on.",
+        title="Unpacking limit (ratio)",
+        group="Files",
+        ge=1,
     )
     dataset_name: str = knob(
         _OFFERED_DATASET, "The dataset's id on the Hub.", group="Hub", basic=True

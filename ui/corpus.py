@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import itertools
+import json
 import os
 import re
 import shutil
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,17 +18,23 @@ import gradio as gr
 from core.config import CorpusConfig
 from core.errors import CorpusError, StudioError
 from core.places import make_folder
+from core.store import Store
 from core.workspace import Workspace
 from ui import present
+from ui.assets import script
 from ui.forms import Form
 from ui.parts import markup
 from ui.parts.events import QUIET
 
 _PREVIEWED_DOCUMENTS = 5
 _SHOWN_CHARACTERS = 1500
-_UPLOAD_TYPES = [
-    ".txt", ".text", ".md", ".jsonl", ".ndjson", ".csv", ".tsv", ".parquet", ".gz",
-]  # fmt: skip
+# What decides whether an uploaded file can be read.
+_READING_OPTIONS = (
+    "file_format", "encoding", "encoding_errors", "csv_header", "delimiter", "quoting",
+    "text_column", "max_document_mb", "max_unpack_ratio",
+)  # fmt: skip
+_KEPT_FOR_RUNS = ("queued", "running", "stopping", "stopped", "failed", "lost")
+_JSON = re.compile(r"\.json(\.\w+)?$", re.IGNORECASE)
 _UNSAFE = re.compile(r"[^\w.-]+")
 _NOT_LOOKED = markup.empty_state(
     "Nothing read yet", "“Look at the text” reads the beginning and counts. It changes nothing."
@@ -38,12 +46,18 @@ def render(workspace: Workspace) -> Form[CorpusConfig]:
     form = Form(CorpusConfig, "corpus", workspace, check=_check)
     with gr.Column(elem_classes=["ps-card"]):
         form.render()
+        # Any suffix: files that can't be read are named, and the others are read.
         upload = gr.File(
             label="Upload files",
             file_count="multiple",
-            file_types=_UPLOAD_TYPES,
-            height=110,
+            height=190,
             elem_id="corpus-upload",
+            elem_classes=["ps-conditional", "ps-when-corpus-source-files"],
+        )
+        listing = gr.HTML(
+            "",
+            js_on_load=script("upload.js"),
+            elem_id="corpus-files",
             elem_classes=["ps-conditional", "ps-when-corpus-source-files"],
         )
         with gr.Row(elem_classes=["ps-buttons"]):
@@ -67,13 +81,49 @@ def render(workspace: Workspace) -> Form[CorpusConfig]:
         [shown, *form.problem_outputs],
         api_visibility="private",
     )
-    upload.upload(
-        present.guarded(lambda files: _keep(files, workspace)),
-        upload,
-        form.components["path"],
+    _wire_uploads(form, upload, listing, workspace)
+    _forget_when_changed(form, shown)
+    return form
+
+
+def _wire_uploads(
+    form: Form[CorpusConfig], upload: gr.File, listing: gr.HTML, workspace: Workspace
+) -> None:
+    """Keeps the path and the workspace in step with the files in the upload zone."""
+    path, held = form.components["path"], gr.JSON({}, visible=False)
+
+    def follow(files: Any, held: Any, *raw: Any) -> list[Any]:
+        before = held if isinstance(held, dict) else {}
+        if not files and not before:
+            return [gr.skip(), gr.skip(), gr.skip()]
+        if not files:
+            is_shown = form.shown(raw[0])["path"] == before.get("path")
+            _remove(str(before.get("folder", "")), workspace)
+            return ["" if is_shown else gr.skip(), {}, ""]
+        try:
+            config = form.parse(*raw)
+        except StudioError:
+            config = CorpusConfig(source="files")  # the form says what is wrong with it
+        kept = keep_uploads(files, config, workspace)
+        _remove(str(before.get("folder", "")), workspace)
+        return [kept.path, {"path": kept.path, "folder": str(kept.folder)}, _list(kept)]
+
+    options = [form.components[name].change for name in _READING_OPTIONS]
+    changes: list[Any] = [*options]
+    gr.on(
+        [getattr(upload, "change"), *changes],  # noqa: B009
+        present.guarded(follow),
+        [upload, held, *form.inputs],
+        [path, held, listing],
+        trigger_mode="always_last",
         **QUIET,
     )
-    return form
+
+
+def _forget_when_changed(form: Form[CorpusConfig], shown: gr.HTML) -> None:
+    """Takes a preview away as soon as it is no longer of the text that the form names."""
+    for component in form.components.values():
+        component.change(None, None, shown, js=f"() => {json.dumps(_NOT_LOOKED)}", **QUIET)
 
 
 def render_line(form: Form[CorpusConfig]) -> None:
@@ -118,9 +168,9 @@ def _line(text: str) -> str:
 
 
 def _preview(config: CorpusConfig, workspace: Workspace) -> str:
-    from core.corpus import preview
+    from core.corpus.previewing import preview_apart
 
-    seen = preview(config, workspace, documents=_PREVIEWED_DOCUMENTS)
+    seen = preview_apart(config, workspace, documents=_PREVIEWED_DOCUMENTS)
     at_least = "" if seen.complete else "at least "
     figures = [
         ("documents", at_least + markup.count(seen.documents)),
@@ -131,8 +181,11 @@ def _preview(config: CorpusConfig, workspace: Workspace) -> str:
     ]
     documents = "".join(f"<li>{present.escape(_shorten(text))}</li>" for text in seen.samples)
     column = f" (column {seen.text_column})" if seen.text_column else ""
+    reading = "".join(f"<li>{present.escape(line)}</li>" for line in seen.reading)
     return (
         f'<div class="ps-preview">{markup.tiles(figures)}'
+        '<h3 class="ps-subheading">How the files are read</h3>'
+        f'<ul class="ps-reading">{reading}</ul>'
         f'<h3 class="ps-subheading">The first documents{present.escape(column)}</h3>'
         f'<ol class="ps-documents">{documents}</ol></div>'
     )
@@ -142,14 +195,106 @@ def _shorten(text: str) -> str:
     return text if len(text) <= _SHOWN_CHARACTERS else text[:_SHOWN_CHARACTERS] + " …"
 
 
+@dataclass(frozen=True)
+class KeptUploads:
+    """Uploaded files that are kept in the workspace.
+
+    Attributes:
+        folder: The folder that is theirs alone.
+        path: What the form names to read them.
+        sizes: Of all that were uploaded, in bytes, by name.
+        problems: Why some can't be read, by name. Those lie beside the folder's others in
+            `.refused`, unless it is all of them.
+    """
+
+    folder: Path
+    path: str
+    sizes: dict[str, int]
+    problems: dict[str, str]
+
+
+def keep_uploads(files: Sequence[str], config: CorpusConfig, workspace: Workspace) -> KeptUploads:
+    """Keeps uploaded files in the workspace, and sets those apart that can't be read.
+
+    Args:
+        files: Where they lie now.
+        config: How they are read.
+        workspace: Where they are kept.
+    """
+    from core.corpus.previewing import check_files
+
+    path = _keep(files, workspace)
+    folder = Path(path) if Path(path).is_dir() else Path(path).parent
+    kept = sorted(folder.iterdir())
+    sizes = {one.name: one.stat().st_size for one in kept}
+    try:
+        found = check_files(kept, config, workspace)
+    except StudioError as error:
+        found = dict.fromkeys(kept, str(error))
+    problems = {one.name: text for one, text in found.items()}
+    if problems and len(problems) < len(kept):
+        for name in problems:
+            (folder / ".refused").mkdir(exist_ok=True)
+            (folder / name).rename(folder / ".refused" / name)
+        path = _path_of(folder)
+    return KeptUploads(folder, path, sizes, problems)
+
+
+def _list(kept: KeptUploads) -> str:
+    """Returns the uploaded files as HTML, with what becomes of each."""
+    read = len(kept.sizes) - len(kept.problems)
+    rows = [
+        (name, markup.byte_count(size), kept.problems.get(name) or "is read")
+        for name, size in kept.sizes.items()
+    ]
+    total = f"{read} of {len(rows)} uploaded {'file' if len(rows) == 1 else 'files'}"
+    return (
+        f'<p class="ps-note"><b>{total} can be read.</b> Files that you add join these; '
+        "× takes one away.</p>"
+        + markup.table(("File", "Size", "Status"), rows, label="Uploaded files")
+    )  # fmt: skip
+
+
+def _remove(folder: str, workspace: Workspace) -> None:
+    """Deletes the folder of an upload, unless a run that isn't done reads it."""
+    path = Path(folder)
+    if not folder or path.parent != workspace.uploads or path.is_symlink() or not path.is_dir():
+        return
+    if not _is_used(folder, workspace):
+        shutil.rmtree(path, ignore_errors=True)
+
+
+def _is_used(folder: str, workspace: Workspace) -> bool:
+    store = Store.open(workspace)
+    try:
+        configs = [row.config for row in store.list_runs(limit=100_000, states=_KEPT_FOR_RUNS)]
+        configs += [dict(row.payload) for row in store.pending_requests()]
+    finally:
+        store.close()
+    return any(folder in json.dumps(one, ensure_ascii=False) for one in configs)
+
+
 def _keep(files: Sequence[str] | None, workspace: Workspace) -> str:
     """Copies uploaded files into the workspace and returns the path for the form."""
     if not files:
         raise CorpusError("No file came with the upload", fix="choose the files again")
     folder = _new_folder(workspace.uploads / time.strftime("%Y%m%d-%H%M%S"))
     for source in map(Path, files):
-        _take_over(source, _free_path(folder / _safe_name(source.name)))
-    kept = sorted(folder.iterdir())
+        name = _safe_name(source.name)
+        _take_over(source, _free_path(folder / (_beside_others(name) if len(files) > 1 else name)))
+    return _path_of(folder)
+
+
+def _beside_others(name: str) -> str:
+    """Returns a name by which a file is read beside others; .json and .zip are read only alone."""
+    if name.lower().endswith(".zip"):
+        return name if Path(name).stem.endswith(".txt") else f"{name[:-4]}.txt.zip"
+    return _JSON.sub(r".jsonl\1", name)
+
+
+def _path_of(folder: Path) -> str:
+    """Returns the path by which all files of a folder are read."""
+    kept = sorted(one for one in folder.iterdir() if one.is_file())
     if len(kept) == 1:
         return str(kept[0])
     # Of a folder, .md files aren't read.

@@ -8,10 +8,19 @@ from typing import Any
 from core.errors import ConfigError
 
 USUAL_NAME = "text"
+_SUGGESTED = 8
+
+
+# Behind a column's name: its strings are joined.
+JOINED = "[]"
 
 
 def choose_text_column(
-    wanted: str, strings: Sequence[str], columns: Sequence[str], where: str
+    wanted: str,
+    strings: Sequence[str],
+    columns: Sequence[str],
+    where: str,
+    within: Sequence[str] = (),
 ) -> str:
     """Chooses the column that holds the text.
 
@@ -20,6 +29,7 @@ def choose_text_column(
         strings: The columns that hold strings.
         columns: All columns.
         where: What the table is called in an error.
+        within: Names of texts within columns, such as meta.title and tags[], to suggest.
 
     Returns:
         The one asked for; else the one called `text`; else the only one of strings.
@@ -28,7 +38,7 @@ def choose_text_column(
         ConfigError: It isn't there, or there is a choice to make. It names the columns.
     """
     if wanted:
-        if wanted in columns:
+        if wanted in columns or wanted in within:
             return wanted
         raise no_such_column(wanted, columns, where)
     if USUAL_NAME in strings:
@@ -39,7 +49,7 @@ def choose_text_column(
         f"{where} has {len(strings) or 'no'} columns of strings",
         expected=f"exactly one, or one called {USUAL_NAME}",
         received=f"the columns {_listed(columns)}, of strings {_listed(strings)}",
-        fix="set text_column to the one that holds the text", field="text_column",
+        fix=_fix([*strings, *within]), field="text_column",
     )  # fmt: skip
 
 
@@ -50,6 +60,44 @@ def no_such_column(wanted: str, columns: Sequence[str], where: str) -> ConfigErr
         expected=f"one of the columns {_listed(columns)}", received=wanted,
         fix="set text_column to the one that holds the text", field="text_column",
     )  # fmt: skip
+
+
+def texts_within(name: str, value: Any) -> list[str]:
+    """Lists the names by which the texts within a value can be read.
+
+    Args:
+        name: The value's column.
+        value: What it holds in some row.
+    """
+    if isinstance(value, Mapping):
+        found = [texts_within(f"{name}.{key}", one) for key, one in value.items()]
+        strings = [f"{name}.{key}" for key, one in value.items() if isinstance(one, str)]
+        return [*strings, *(one for names in found for one in names)]
+    if isinstance(value, list) and value and all(isinstance(one, str) for one in value):
+        return [name + JOINED]
+    return []
+
+
+def value_at(row: Mapping[str, Any], column: str) -> tuple[bool, Any]:
+    """Returns whether a row has a column, and what it holds there.
+
+    A column of that very name goes before a field within another one.
+
+    Args:
+        row: By column.
+        column: A name; a.b is the field b within a, a[] the strings of a, joined by newlines.
+    """
+    if column in row:
+        return True, row[column]
+    value: Any = row
+    for part in column.removesuffix(JOINED).split("."):
+        if not isinstance(value, Mapping) or part not in value:
+            return False, None
+        value = value[part]
+    if not column.endswith(JOINED):
+        return True, value
+    is_list = isinstance(value, list) and all(isinstance(one, str | None) for one in value)
+    return True, "\n".join(one or "" for one in value) if is_list else value
 
 
 def string_columns(rows: Iterable[Mapping[str, Any]]) -> tuple[list[str], list[str]]:
@@ -64,6 +112,12 @@ def string_columns(rows: Iterable[Mapping[str, Any]]) -> tuple[list[str], list[s
             if value is not None:
                 seen.add(isinstance(value, str))
     return [name for name, seen in kinds.items() if seen == {True}], list(kinds)
+
+
+def _fix(names: Sequence[str]) -> str:
+    if not names:
+        return "name files that hold text in a column of strings"
+    return f"set text_column to the one that holds the text: {', '.join(names[:_SUGGESTED])}"
 
 
 def _listed(names: Sequence[str]) -> str:

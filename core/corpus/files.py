@@ -1,17 +1,14 @@
-"""Documents from files: plain text, JSON lines, CSV, Parquet, each also gzipped.
+"""Documents from files: plain text, JSON, CSV, TSV, Parquet, each also compressed.
 
-Files are read as streams: memory grows with the largest document, not with the file. Text is
-UTF-8, with or without a byte order mark; line ends become newlines.
+Files are read as streams: memory grows with the largest document, not with the file, and a limit
+holds it. Line ends become newlines. Where it isn't clear how a file is to be read, it is refused
+with the option that says it.
 """
 
 from __future__ import annotations
 
 import csv
-import glob
-import gzip
-import io
 import itertools
-import json
 import os
 import re
 import shutil
@@ -19,68 +16,37 @@ import tempfile
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 from hashlib import blake2b
 from pathlib import Path
-from typing import IO, Any, Literal
-
-import orjson
+from typing import IO, Any
 
 from core.config import CorpusConfig
-from core.corpus.columns import choose_text_column, no_such_column, string_columns
+from core.corpus.columns import choose_text_column, string_columns, texts_within
+from core.corpus.csv_rows import SAMPLED_LINES, check_header, find_delimiter, read_csv
+from core.corpus.finding import TextFile, find_files
+from core.corpus.json_rows import read_json, texts_of
+from core.corpus.lines import Decoder, encoding_named
+from core.corpus.parquet_rows import ParquetTexts
+from core.corpus.report import Facts, Findings, ReadingReport
+from core.corpus.unpack import SUFFIXES, Meter, open_regular, unpacked
 from core.errors import ConfigError, CorpusError
-from core.workspace import expand_path
 
-Format = Literal["text", "jsonl", "csv", "tsv", "parquet"]
-
-_FORMATS: dict[str, Format] = {
-    ".txt": "text",
-    ".text": "text",
-    ".md": "text",
-    ".jsonl": "jsonl",
-    ".ndjson": "jsonl",
-    ".csv": "csv",
-    ".tsv": "tsv",
-    ".parquet": "parquet",
-}
-_NOT_IN_FOLDERS = {".md"}  # a README among the data isn't data
-_KNOWN = ", ".join(_FORMATS) + ", each also with .gz"
-_KNOWN_IN_FOLDERS = ", ".join(sorted(_FORMATS.keys() - _NOT_IN_FOLDERS)) + ", each also with .gz"
-
-# Of these, text is not unpacked; it shall not be passed over without a word either.
-_PACKED = (".zst", ".xz", ".bz2", ".zip", ".lz4")
 _SAMPLED_ROWS = 200
-# JSON lines may leave a column out of many rows, but not of so many at the beginning.
-_MOST_ROWS_WITHOUT = 100_000
-_ROWS_AT_ONCE = 1024
-_CSV_FIELD_LIMIT = 2**31 - 1
-_BOM = b"\xef\xbb\xbf"
-_PARQUET_BUFFER_BYTES = 1 << 20
-# Comes behind a CSV's last line: where it isn't a row of its own, a quotation mark is open.
-_END = "\x1e\x04 end of the file \x04\x1e"
 # Up to this much text is identified by its content, more by sizes, times and the files' ends.
 _HASHED_BYTES = 1 << 30
 _HASHED_END_BYTES = 1 << 20
-_NUMBER_OR_DATE = re.compile(r"\s*(\d{4}-\d\d-\d\d.*|true|false)?\s*", re.IGNORECASE)
-
-
-@dataclass(frozen=True)
-class TextFile:
-    """A file of documents.
-
-    Attributes:
-        path: Where it is.
-        format: What it holds.
-        gzipped: Whether it is compressed.
-    """
-
-    path: Path
-    format: Format
-    gzipped: bool
+_COPIED_BYTES = 1 << 20
+# A \r that ends a line by itself: until these were seen, what is before and behind was one line.
+_LONE_RETURN = re.compile(rb"\r[^\r\n]")
 
 
 class FilesSource:
     """Documents of the files that a config names.
+
+    Attributes:
+        report: What is read, and what isn't; it grows as files are opened.
 
     Raises:
         ConfigError: No path is given, or all its files are to validate on.
@@ -89,82 +55,220 @@ class FilesSource:
 
     def __init__(self, config: CorpusConfig) -> None:
         self._config = config
-        self._files = {"train": find_files(config.path, field="path")}
+        self._encoding = encoding_named(config.encoding)
+        self.report = ReadingReport()
+        self._hashes: dict[Path, list[str]] = {}
+        self._with_lone_returns: set[Path] = set()
+        self._files = {"train": self._find(config.path, "path")}
         self.has_validation = bool(config.validation_path)
         if self.has_validation:
-            validation = find_files(config.validation_path, field="validation_path")
+            validation = self._find(config.validation_path, "validation_path")
             train = _without(self._files["train"], validation)
             self._files = {"train": train, "validation": validation}
+        self.report.found = sum(map(len, self._files.values()))
 
-    @property
+    def _find(self, pattern: str, field: str) -> list[TextFile]:
+        config = self._config
+        found = find_files(
+            pattern, field=field, file_format=config.file_format,
+            skip_unreadable=config.skip_unreadable,
+        )  # fmt: skip
+        self.report.skipped += [one for one in found.skipped if one not in self.report.skipped]
+        return found.files
+
+    @cached_property
     def identity(self) -> Any:
         by_content = sum(map(_size, itertools.chain(*self._files.values()))) <= _HASHED_BYTES
         parts = self._files.items()
-        return {part: [_identity(file, by_content) for file in files] for part, files in parts}
+        return {part: [self._identity(one, by_content) for one in files] for part, files in parts}
 
     def columns(self) -> tuple[list[str], str]:
         """Returns the columns of the first table with rows, and the one that holds the text."""
         for file in self._files["train"]:
             if file.format != "text":
-                with _naming(file), _table(file) as table:
+                with _naming(file), self._table(file) as table:
                     if table.has_rows:
-                        return table.columns, table.text_column(self._config.text_column, file)
+                        return table.columns, table.text_column()
         return [], ""
 
     def documents(self, part: str) -> Iterator[str]:
         for file in self._files[part]:
             with _naming(file):
                 if file.format == "text":
-                    yield from _text_documents(file, self._config.text_unit)
+                    yield from self._text_documents(file)
                     continue
-                with _table(file) as table:
+                with self._table(file) as table:
                     if table.has_rows:
-                        column = table.text_column(self._config.text_column, file)
-                        yield from table.texts(column)
+                        yield from table.texts(table.text_column())
+                    else:
+                        findings = Findings()
+                        findings.count("files have no rows", file.shown)
+                        self.report.add(file.shown, Facts(file.format), findings)
 
+    def _text_documents(self, file: TextFile) -> Iterator[str]:
+        with unpacked(file.packed, self._config.max_unpack_ratio) as (stream, compression):
+            decoder = self._decoder(file)
+            lines = decoder.lines(decoder.blocks(stream))
+            first = next(lines, None)
+            self.report.add(file.shown, Facts("text", compression, decoder.encoding))
+            lines = itertools.chain([first] if first is not None else [], lines)
+            unit = self._config.text_unit
+            if unit == "line":
+                yield from lines
+            elif unit == "paragraph":
+                yield from _paragraphs(lines, decoder)
+            else:
+                yield _joined(lines, decoder)
 
-def find_files(pattern: str, *, field: str) -> list[TextFile]:
-    """Finds the files that a path names: a file, a folder with all below it, or a pattern.
+    def _decoder(self, file: TextFile) -> Decoder:
+        config = self._config
+        most = config.max_document_mb * 1_000_000
+        return Decoder(file.shown, self._encoding, config.encoding_errors, most)
 
-    Args:
-        pattern: The path; `*`, `?`, `[...]` and `**` are understood unless such a file exists.
-        field: The config field that it comes from.
+    @contextmanager
+    def _table(self, file: TextFile) -> Iterator[_Table]:
+        config = self._config
+        with unpacked(file.packed, config.max_unpack_ratio) as (stream, compression):
+            if file.format == "parquet":
+                with _seekable(stream, compression) as seekable:
+                    yield self._parquet(file, seekable, compression)
+                return
+            decoder = self._decoder(file)
+            blocks = decoder.blocks(stream)
+            if file.format in ("json", "jsonl"):
+                yield self._json(file, decoder, blocks, compression)
+            else:
+                yield self._csv(file, decoder, blocks, compression)
 
-    Raises:
-        ConfigError: It is empty, or an address.
-        CorpusError: Nothing is there, nothing of a known kind, or this account may not look.
-    """
-    _check_pattern(pattern, field)
-    path = expand_path(pattern, field=field)
-    try:
-        if path.is_dir():
-            return _folder_files(path, field)
-        paths = _matches(path)
-    except OSError as error:
-        raise CorpusError(
-            f"{error.filename or path} can't be looked up",
-            expected="a path that this account may read",
-            received=error.strerror or str(error), field=field,
-            fix="name another one, or let this account read that folder",
-        ) from error  # fmt: skip
-    if not paths:
-        raise CorpusError(
-            f"There is no file {pattern}",
-            expected="a file, a folder or a pattern like data/*.txt",
-            received=f"{path.absolute()}, which matches nothing",
-            fix="check the path; it is relative to the folder the program was started in",
-            field=field,
+    def _json(
+        self, file: TextFile, decoder: Decoder, blocks: Iterator[str], compression: str
+    ) -> _Table:
+        unit, rows = read_json(file.shown, blocks, decoder)
+        sample = list(itertools.islice(rows, _SAMPLED_ROWS))
+        strings, columns = string_columns(row for _, row in sample)
+        within = [
+            name
+            for column, value in (sample[0][1].items() if sample else ())
+            for name in texts_within(column, value)
+        ]
+
+        def choose() -> str:
+            # Rows that come later may have the one that is asked for.
+            return self._config.text_column or choose_text_column(
+                "", strings, columns, file.shown, within
+            )
+
+        def texts(column: str) -> Iterator[str]:
+            facts = Facts(file.format, compression, decoder.encoding, column=column)
+            self.report.add(file.shown, facts)
+            rows_again = itertools.chain(sample, rows)
+            return texts_of(file.shown, rows_again, unit, column, columns)
+
+        return _Table(columns, bool(sample), choose, texts)
+
+    def _csv(
+        self, file: TextFile, decoder: Decoder, blocks: Iterator[str], compression: str
+    ) -> _Table:
+        config = self._config
+
+        findings = Findings()
+        table = read_csv(
+            file.shown,
+            decoder.lines(blocks),
+            config,
+            is_tsv=file.format == "tsv",
+            count=findings.count,
         )
-    if len(paths) > 1:
-        _refuse_packed(paths, field)
-        paths = [path for path in paths if _kind(path)] or paths
-    return [_text_file(path, field) for path in paths]
+
+        def choose() -> str:
+            check_header(file.shown, table, config)
+            wanted = config.text_column
+            return choose_text_column(wanted, table.strings, table.columns, file.shown)
+
+        def texts(column: str) -> Iterator[str]:
+            facts = Facts(
+                file.format, compression, delimiter=table.delimiter, header=table.has_header,
+                quoting=table.has_quotes, column=column,
+            )  # fmt: skip
+            self.report.add(file.shown, replace(facts, encoding=decoder.encoding), findings)
+            return table.values(column)
+
+        return _Table(table.columns, bool(table.sample), choose, texts)
+
+    def _parquet(self, file: TextFile, stream: IO[bytes], compression: str) -> _Table:
+        config = self._config
+        table = ParquetTexts(file.shown, stream, config.max_document_mb)
+        meter = Meter(file.shown, _size(file), config.max_unpack_ratio)
+
+        def choose() -> str:
+            wanted = config.text_column
+            return choose_text_column(
+                wanted, table.strings, table.columns, file.shown, table.within
+            )
+
+        def texts(column: str) -> Iterator[str]:
+            self.report.add(file.shown, Facts("parquet", compression, column=column))
+            for text in table.texts(column):
+                meter.add(len(text))
+                yield text
+
+        return _Table(table.columns, table.has_rows, choose, texts)
+
+    def _identity(self, file: TextFile, by_content: bool) -> list[Any]:
+        size = _size(file)
+        with _naming(file):
+            times = [] if by_content else [file.path.stat().st_mtime_ns]
+            hashes = self._hashes_of(file, size, by_content)
+            member = [file.member] if file.member else []
+            return [file.format, size, *times, *hashes, *member, *self._departures(file)]
+
+    def _hashes_of(self, file: TextFile, size: int, by_content: bool) -> list[str]:
+        if file.path not in self._hashes:
+            ends = [(0, _HASHED_END_BYTES), (size - _HASHED_END_BYTES, size)]
+            parts = [(0, size)] if by_content else ends
+            found = [_hash(file.path, start, stop) for start, stop in parts]
+            self._hashes[file.path] = [one.hex for one in found]
+            if any(one.has_lone_return for one in found):
+                self._with_lone_returns.add(file.path)
+        return self._hashes[file.path]
+
+    def _departures(self, file: TextFile) -> list[str]:
+        """Lists the ways in which a file is read otherwise than by the studio's first versions.
+
+        What they read as it is read now keeps its identity; what they read wrongly gets another.
+        """
+        if file.format == "text" and self._config.text_unit != "file":
+            return ["lone returns"] * self._has_lone_return(file)
+        if file.format == "csv" and self._config.delimiter == "auto":
+            with unpacked(file.packed, self._config.max_unpack_ratio) as (stream, _):
+                decoder = self._decoder(file)
+                lines = list(itertools.islice(decoder.lines(decoder.blocks(stream)), SAMPLED_LINES))
+            found = find_delimiter(file.shown, lines, self._config, is_tsv=False)
+            return [found] if found != _first_delimiter(lines) else []
+        return []
+
+    def _has_lone_return(self, file: TextFile) -> bool:
+        with unpacked(file.packed, self._config.max_unpack_ratio) as (stream, compression):
+            if not compression:
+                return file.path in self._with_lone_returns
+            return _has_lone_return(stream.read(_HASHED_END_BYTES))
 
 
-def _matches(path: Path) -> list[Path]:
-    """Returns the files that a path or pattern means, folders aside."""
-    paths = [path] if path.exists() else sorted(map(Path, glob.glob(str(path), recursive=True)))
-    return [path for path in paths if not path.is_dir()]
+@dataclass(frozen=True)
+class _Table:
+    """A table being read.
+
+    Attributes:
+        columns: Its columns; of JSON, those of the first rows.
+        has_rows: Whether there is more than the columns' names.
+        text_column: Chooses the column that holds the text.
+        texts: Gives a column's values, null as nothing.
+    """
+
+    columns: list[str]
+    has_rows: bool
+    text_column: Callable[[], str]
+    texts: Callable[[str], Iterator[str]]
 
 
 def _without(files: list[TextFile], held_out: list[TextFile]) -> list[TextFile]:
@@ -173,8 +277,8 @@ def _without(files: list[TextFile], held_out: list[TextFile]) -> list[TextFile]:
     Raises:
         ConfigError: None is left.
     """
-    taken = {os.path.realpath(file.path) for file in held_out}
-    left = [file for file in files if os.path.realpath(file.path) not in taken]
+    taken = {(os.path.realpath(file.path), file.member) for file in held_out}
+    left = [file for file in files if (os.path.realpath(file.path), file.member) not in taken]
     if not left:
         raise ConfigError(
             "No file is left to train on", expected="files in path that validation_path leaves out",
@@ -185,113 +289,38 @@ def _without(files: list[TextFile], held_out: list[TextFile]) -> list[TextFile]:
     return left
 
 
-def _check_pattern(pattern: str, field: str) -> None:
-    if not pattern.strip():
-        raise ConfigError(
-            "No text was named", expected="a file, a folder or a pattern like data/*.txt",
-            received="nothing", fix=f"set {field}, or choose another source", field=field,
-        )  # fmt: skip
-    if "://" in pattern:
-        raise ConfigError(
-            "Text is read from this machine's files", expected="a path on this machine",
-            received=pattern, field=field,
-            fix="download it first, or choose source=hub for a dataset on the Hub",
-        )  # fmt: skip
+def _paragraphs(lines: Iterator[str], decoder: Decoder) -> Iterator[str]:
+    for blank, group in itertools.groupby(lines, key=lambda line: not line.strip()):
+        if not blank:
+            yield _joined(group, decoder)
 
 
-def _folder_files(folder: Path, field: str) -> list[TextFile]:
-    visible = list(_visible_files(folder))
-    _refuse_packed(visible, field)
-    paths = sorted(path for path in visible if _kind(path))
-    files = [_text_file(path, field) for path in paths if _kind(path) not in _NOT_IN_FOLDERS]
-    if not files:
-        raise CorpusError(
-            f"The folder {folder} holds no text",
-            expected=f"files that end in {_KNOWN_IN_FOLDERS}",
-            received=f"{len(visible)} files, none of these",
-            fix="name another folder, rename the files, or name .md files by a pattern: "
-            f"{folder}/*.md", field=field,
-        )  # fmt: skip
-    return files
+def _joined(lines: Iterator[str], decoder: Decoder) -> str:
+    """Joins the lines of a document, as long as it isn't too large."""
+    kept: list[str] = []
+    size = 0
+    for line in lines:
+        size = decoder.counted(size, line) + 1
+        kept.append(line)
+    return "\n".join(kept)
 
 
-def _visible_files(folder: Path) -> Iterator[Path]:
-    """Yields the files below a folder, linked folders among them, each folder once.
-
-    Raises:
-        OSError: This account may not look into one of them.
-    """
-    seen = set()
-    for parent, children, names in os.walk(folder, onerror=_raise, followlinks=True):
-        place = os.path.realpath(parent)
-        if place in seen:
-            children.clear()
-            continue
-        seen.add(place)
-        children[:] = sorted(child for child in children if not _is_passed_over(child))
-        yield from (Path(parent, name) for name in sorted(names) if not name.startswith("."))
+@contextmanager
+def _seekable(stream: IO[bytes], compression: str) -> Iterator[IO[bytes]]:
+    """Gives a stream that can be read from its end; what was packed is unpacked to the disk."""
+    if not compression:
+        yield stream
+        return
+    with tempfile.TemporaryFile() as copy:
+        shutil.copyfileobj(stream, copy, _COPIED_BYTES)
+        copy.seek(0)
+        yield copy
 
 
-def _is_passed_over(folder: str) -> bool:
-    # The second is the file system's own, and root's.
-    return folder.startswith(".") or folder == "lost+found"
-
-
-def _raise(error: OSError) -> None:
-    raise error
-
-
-def _refuse_packed(paths: list[Path], field: str) -> None:
-    """Refuses to leave out text because it is packed in a way that isn't read.
-
-    Raises:
-        CorpusError: There is a file like text.jsonl.zst, without the text beside it.
-    """
-    there = set(paths)
-    packed = [path for path in paths if path.suffix.lower() in _PACKED]
-    texts = {path: path.with_suffix("") for path in packed}
-    missed = [
-        path
-        for path, text in texts.items()
-        if _kind(text) not in ("", *_NOT_IN_FOLDERS)
-        and not there & {text, text.with_name(f"{text.name}.gz")}
-    ]
-    if missed:
-        raise CorpusError(
-            f"Text is packed in a way that isn't read: {missed[0]}",
-            expected="files as they are, or with .gz",
-            received=", ".join(path.name for path in missed[:3])
-            + (f" and {len(missed) - 3} more" if len(missed) > 3 else ""),
-            fix="unpack them, or name only the others by a pattern like data/*.txt",
-            field=field,
-        )
-
-
-def _kind(path: Path) -> str:
-    """Returns a file's suffix where it is a known one, without .gz."""
-    suffix = Path(path.name.lower().removesuffix(".gz")).suffix
-    return suffix if suffix in _FORMATS else ""
-
-
-def _text_file(path: Path, field: str) -> TextFile:
-    kind = _kind(path)
-    if not kind:
-        raise CorpusError(
-            f"{path} is of a kind that isn't read", expected=f"a file that ends in {_KNOWN}",
-            received=path.suffix or path.name, field=field,
-            fix="rename it to .txt if it is plain text, to .jsonl if it is one JSON object a line",
-        )  # fmt: skip
-    return TextFile(path, _FORMATS[kind], gzipped=path.name.lower().endswith(".gz"))
-
-
-def _identity(file: TextFile, by_content: bool) -> list[Any]:
-    size = _size(file)
-    with _naming(file):
-        if by_content:
-            return [file.format, size, _hash(file.path, 0, size)]
-        ends = [(0, _HASHED_END_BYTES), (size - _HASHED_END_BYTES, size)]
-        hashes = [_hash(file.path, start, stop) for start, stop in ends]
-        return [file.format, size, file.path.stat().st_mtime_ns, *hashes]
+@dataclass(frozen=True)
+class _Hash:
+    hex: str
+    has_lone_return: bool
 
 
 def _size(file: TextFile) -> int:
@@ -299,13 +328,29 @@ def _size(file: TextFile) -> int:
         return file.path.stat().st_size
 
 
-def _hash(path: Path, start: int, stop: int) -> str:
+def _hash(path: Path, start: int, stop: int) -> _Hash:
     digest = blake2b(digest_size=8)
-    with _opened(path) as file:
+    has_lone_return = False
+    last = b""
+    with open_regular(path) as file:
         file.seek(max(0, start))
-        while block := file.read(min(1 << 20, max(0, stop - file.tell()))):
+        while block := file.read(min(_COPIED_BYTES, max(0, stop - file.tell()))):
             digest.update(block)
-    return digest.hexdigest()
+            has_lone_return = has_lone_return or _has_lone_return(last + block)
+            last = b"\r" if block.endswith(b"\r") else b""
+    return _Hash(digest.hexdigest(), has_lone_return)
+
+
+def _has_lone_return(data: bytes) -> bool:
+    returns = data.count(b"\r") if b"\r" in data else 0
+    return returns > data.count(b"\r\n") and bool(_LONE_RETURN.search(data))
+
+
+def _first_delimiter(lines: list[str]) -> str:
+    """Returns the delimiter that the studio's first versions took: by the header alone."""
+    header = lines[0] if lines else ""
+    others = (mark for mark in (";", "\t") if mark in header)
+    return "," if "," in header else next(others, ",")
 
 
 @contextmanager
@@ -314,284 +359,13 @@ def _naming(file: TextFile) -> Iterator[None]:
     try:
         yield
     except (OSError, EOFError, zlib.error, csv.Error) as error:
-        kind = "a whole gzip file" if file.gzipped else f"a {file.format} file"
+        is_packed = file.path.suffix.lower() in SUFFIXES
+        received = getattr(error, "strerror", None) or str(error) or type(error).__name__
         raise CorpusError(
-            f"{file.path} can't be read", expected=f"{kind} that this user may read",
-            received=getattr(error, "strerror", None) or str(error) or type(error).__name__,
-            fix="mend it or leave it out", field="path",
+            f"{file.shown} can't be read",
+            expected=f"a whole {file.path.suffix if is_packed else file.format} file that this "
+            "user may read",
+            received=received, field="path",
+            fix="mend it or leave it out; if it isn't compressed, take the suffix "
+            f"{file.path.suffix} off its name" if is_packed else "mend it or leave it out",
         ) from error  # fmt: skip
-
-
-def _opened(path: Path) -> IO[bytes]:
-    return path.open("rb")
-
-
-@contextmanager
-def _unpacked(file: TextFile) -> Iterator[IO[bytes]]:
-    with _opened(file.path) as packed:
-        if not file.gzipped:
-            yield packed
-            return
-        with gzip.open(packed) as stream, io.BufferedReader(stream) as buffered:
-            yield buffered
-
-
-def _text_documents(file: TextFile, unit: str) -> Iterator[str]:
-    with _unpacked(file) as stream:
-        lines = (line.rstrip("\r\n") for line in _lines(stream, file.path))
-        if unit == "line":
-            yield from lines
-        elif unit == "paragraph":
-            yield from _paragraphs(lines)
-        else:
-            yield "\n".join(lines)
-
-
-def _paragraphs(lines: Iterator[str]) -> Iterator[str]:
-    for blank, group in itertools.groupby(lines, key=lambda line: not line.strip()):
-        if not blank:
-            yield "\n".join(group)
-
-
-def _lines(stream: IO[bytes], path: Path) -> Iterator[str]:
-    """Decodes a stream line by line; they keep their ends.
-
-    Raises:
-        CorpusError: It isn't UTF-8; with the offset of the first wrong byte.
-    """
-    offset = 0
-    for line in stream:
-        start = len(_BOM) if offset == 0 and line.startswith(_BOM) else 0
-        try:
-            yield line[start:].decode("utf-8") if start else line.decode("utf-8")
-        except UnicodeDecodeError as error:
-            raise _not_utf8(path, line, offset, offset + start + error.start) from error
-        offset += len(line)
-
-
-def _not_utf8(path: Path, line: bytes, offset: int, wrong: int) -> CorpusError:
-    utf16 = offset == 0 and line[:2] in (b"\xff\xfe", b"\xfe\xff")
-    encoding = "UTF-16" if utf16 else "OLD-ENCODING"
-    return CorpusError(
-        f"{path} is not UTF-8" + (" but UTF-16" if utf16 else ""),
-        expected="text in UTF-8",
-        received=f"byte 0x{line[wrong - offset]:02x} at offset {wrong}",
-        fix=f"convert it: iconv -f {encoding} -t UTF-8 {path.name} > new.txt",
-        field="path",
-    )
-
-
-@dataclass(frozen=True)
-class _Table:
-    """A table being read.
-
-    Attributes:
-        columns: Its columns; of JSON lines, those of the first rows.
-        strings: Those that hold strings.
-        has_rows: Whether there is more than the columns' names.
-        texts: Gives a column's values, null as nothing.
-    """
-
-    columns: list[str]
-    strings: list[str]
-    has_rows: bool
-    texts: Callable[[str], Iterator[str]]
-
-    def text_column(self, wanted: str, file: TextFile) -> str:
-        if wanted and file.format == "jsonl":
-            return wanted  # rows that come later may have it
-        return choose_text_column(wanted, self.strings, self.columns, str(file.path))
-
-
-@contextmanager
-def _table(file: TextFile) -> Iterator[_Table]:
-    if file.format == "parquet":
-        with _parquet(file) as table:
-            yield table
-        return
-    with _unpacked(file) as stream:
-        lines = _lines(stream, file.path)
-        yield _jsonl(file, lines) if file.format == "jsonl" else _csv(file, lines)
-
-
-def _jsonl(file: TextFile, lines: Iterator[str]) -> _Table:
-    rows = _json_rows(file, lines)
-    sample = list(itertools.islice(rows, _SAMPLED_ROWS))
-    strings, columns = string_columns(row for _, row in sample)
-
-    def texts(column: str) -> Iterator[str]:
-        is_met = False
-        for number, row in itertools.chain(sample, rows):
-            is_met = is_met or column in row
-            if not is_met and number > _MOST_ROWS_WITHOUT:
-                break
-            value = row.get(column)
-            if value is not None and not isinstance(value, str):
-                raise _wrong_value(file, f"line {number}", column, value)
-            yield value or ""
-        if not is_met:
-            raise no_such_column(column, columns, str(file.path))
-
-    return _Table(columns, strings, bool(sample), texts)
-
-
-def _json_rows(file: TextFile, lines: Iterator[str]) -> Iterator[tuple[int, dict[str, Any]]]:
-    for number, line in enumerate(lines, start=1):
-        if not line.strip():
-            continue
-        try:
-            row = _parse_json(line)
-        except (ValueError, RecursionError) as error:
-            raise _not_json(file, number, str(error)) from error
-        if not isinstance(row, dict):
-            raise _not_json(file, number, f"a {type(row).__name__}")
-        yield number, row
-
-
-def _parse_json(line: str) -> Any:
-    """Returns what a line of JSON says.
-
-    orjson takes a third of the time. It refuses what Python writes beside the standard, such as NaN
-    and halves of a surrogate pair, and doesn't word errors as Python does.
-    """
-    try:
-        return orjson.loads(line)
-    except orjson.JSONDecodeError:
-        return json.loads(line)
-
-
-def _not_json(file: TextFile, number: int, received: str) -> CorpusError:
-    return CorpusError(
-        f"Line {number} of {file.path} is not a JSON object",
-        expected='one object a line, as in {"text": "..."}', received=received,
-        fix="mend that line, or write the file again as JSON lines", field="path",
-    )  # fmt: skip
-
-
-def _wrong_value(file: TextFile, where: str, column: str, value: Any) -> CorpusError:
-    return CorpusError(
-        f"The column {column!r} of {file.path} doesn't hold text ({where})",
-        expected="a string or null", received=f"{type(value).__name__} {str(value)[:80]}",
-        fix="set text_column to the column that holds the text", field="text_column",
-    )  # fmt: skip
-
-
-def _csv(file: TextFile, lines: Iterator[str]) -> _Table:
-    csv.field_size_limit(_CSV_FIELD_LIMIT)
-    first = next(lines, "")
-    delimiter = "\t" if file.format == "tsv" else _delimiter(first)
-    reader = csv.reader(itertools.chain([first], lines, [_END]), delimiter=delimiter)
-    columns = [name.strip() for name in next(reader, [])]
-    rows = _csv_rows(file, reader, len(columns))
-    sample = list(itertools.islice(rows, _SAMPLED_ROWS))
-
-    def texts(column: str) -> Iterator[str]:
-        place = columns.index(column)
-        for row in itertools.chain(sample, rows):
-            yield row[place].replace("\r\n", "\n") if place < len(row) else ""
-
-    strings = [name for place, name in enumerate(columns) if _holds_words(sample, place)]
-    return _Table(columns, strings, bool(sample), texts)
-
-
-def _csv_rows(file: TextFile, reader: Any, count: int) -> Iterator[list[str]]:
-    """Yields the rows that aren't empty.
-
-    Raises:
-        CorpusError: One has more cells than the header, or a quotation mark is never closed: text
-            would be lost, or rows be taken for one text.
-    """
-    line = reader.line_num
-    for row in reader:
-        began, line = line + 1, reader.line_num
-        if row and row[-1].endswith(_END):
-            if row == [_END]:
-                return
-            raise CorpusError(
-                f"A quotation mark in line {began} of {file.path} is never closed",
-                expected="an even number of quotation marks in each cell that begins with one",
-                received="the end of the file", fix='double those that are text (""), or write '
-                "the file as JSON lines", field="path",
-            )  # fmt: skip
-        if any(row[count:]):
-            raise CorpusError(
-                f"Line {began} of {file.path} has more cells than the header",
-                expected=f"{count} cells, as the header has", received=f"{len(row)}",
-                fix="put quotation marks around text that holds the delimiter, or write the file "
-                "as JSON lines", field="path",
-            )  # fmt: skip
-        if row:
-            yield row
-
-
-def _delimiter(header: str) -> str:
-    """Returns the comma, unless the header has none but another usual delimiter."""
-    others = (mark for mark in (";", "\t") if mark in header)
-    return "," if "," in header else next(others, ",")
-
-
-def _holds_words(rows: list[list[str]], place: int) -> bool:
-    """Tells whether a CSV column holds more than numbers, dates and truth values."""
-    values = (row[place] for row in rows if place < len(row))
-    return any(not _is_number(value) and not _NUMBER_OR_DATE.fullmatch(value) for value in values)
-
-
-def _is_number(value: str) -> bool:
-    try:
-        float(value)
-    except ValueError:
-        return False
-    return True
-
-
-@contextmanager
-def _parquet(file: TextFile) -> Iterator[_Table]:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    with _seekable(file) as stream:
-        try:
-            # With a buffer, a column is read bit by bit, however large its row groups are.
-            parquet = pq.ParquetFile(stream, pre_buffer=False, buffer_size=_PARQUET_BUFFER_BYTES)
-        except pa.ArrowException as error:
-            raise _not_parquet(file, error) from error
-        schema = parquet.schema_arrow
-
-        def texts(column: str) -> Iterator[str]:
-            if not _is_string(schema.field(column).type):
-                raise _wrong_value(file, "its type", column, schema.field(column).type)
-            try:
-                for batch in parquet.iter_batches(_ROWS_AT_ONCE, columns=[column]):
-                    yield from (value or "" for value in batch.column(0).to_pylist())
-            except (pa.ArrowException, UnicodeDecodeError) as error:
-                raise _not_parquet(file, error) from error
-
-        strings = [field.name for field in schema if _is_string(field.type)]
-        yield _Table(schema.names, strings, parquet.metadata.num_rows > 0, texts)
-
-
-def _is_string(kind: Any) -> bool:
-    import pyarrow.types as types
-
-    if types.is_dictionary(kind):
-        return _is_string(kind.value_type)
-    return types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind)
-
-
-@contextmanager
-def _seekable(file: TextFile) -> Iterator[IO[bytes]]:
-    """Opens a Parquet file, which is read from its end; a gzipped one is unpacked to the disk."""
-    with _unpacked(file) as stream:
-        if not file.gzipped:
-            yield stream
-            return
-        with tempfile.TemporaryFile() as unpacked:
-            shutil.copyfileobj(stream, unpacked, 1 << 20)
-            yield unpacked
-
-
-def _not_parquet(file: TextFile, error: Exception) -> CorpusError:
-    return CorpusError(
-        f"{file.path} can't be read as Parquet", expected="a whole Parquet file",
-        received=str(error)[:200], fix="write or download it again", field="path",
-    )  # fmt: skip

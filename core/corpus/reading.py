@@ -7,6 +7,7 @@ skipped and counted. This module knows nothing of tokens.
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
@@ -22,6 +23,8 @@ from core.corpus.docs import DocsSource
 from core.corpus.files import FilesSource
 from core.corpus.holdout import WindowSet, document_hash, held_out_below
 from core.corpus.hub import HubSource
+from core.corpus.lines import encoding_named
+from core.corpus.report import Facts, ReadingReport
 from core.errors import CorpusError
 from core.events import Reporter
 from core.places import make_folder
@@ -32,6 +35,8 @@ Split = Literal["train", "validation"]
 # Raise it when the same source and settings give other documents.
 _READING = 2
 _DOCUMENTS_BETWEEN_REPORTS = 1000
+# Options that decide what the documents of files are, besides those that always count.
+_READING_OPTIONS = ("encoding", "encoding_errors", "csv_header", "delimiter", "quoting")
 
 
 class Source(Protocol):
@@ -135,6 +140,29 @@ class Corpus:
         self._counts_path = cache / f"{self.fingerprint}.json"
         self._passes: dict[str, dict[str, int]] = _read_json(self._counts_path)
         self._threshold = self._find_threshold()
+        self._announce()
+
+    @property
+    def reading(self) -> dict[str, Any]:
+        """What was read, and how, and what was passed over, as JSON values."""
+        return _report_of(self._source, self.config).to_dict()
+
+    def _announce(self) -> None:
+        """Reports how the text is read, as far as the first documents show it."""
+        report = _report_of(self._source, self.config)
+        self._told = report.describe_files()
+        for line in self._told:
+            self._reporter.note(line, reading=True)
+        if skipped := report.describe_skipped():
+            self._reporter.warn(skipped)
+
+    def _announce_rest(self) -> None:
+        """Reports what a whole pass has shown besides."""
+        report = _report_of(self._source, self.config)
+        for line in [*report.describe_files(), *report.describe_findings()]:
+            if line not in self._told:
+                self._told.append(line)
+                self._reporter.note(line, reading=True)
 
     @property
     def counts(self) -> dict[str, int]:
@@ -206,6 +234,7 @@ class Corpus:
             split: Split = "validation" if held_out else "train"
             tallies[split].add(document)
             yield split, document
+        self._announce_rest()
         if part not in self._passes:
             self._keep_counts(part, tallies, reader.blank_skipped)
 
@@ -301,6 +330,7 @@ class CorpusPreview:
         complete: Whether that is all there is; otherwise reading stopped at the scan limit.
         columns: Of the table, if it is one.
         text_column: The column that holds the text.
+        reading: How the text is read, and what is passed over, a line each.
     """
 
     samples: list[str]
@@ -312,6 +342,7 @@ class CorpusPreview:
     complete: bool
     columns: list[str] = field(default_factory=list)
     text_column: str = ""
+    reading: list[str] = field(default_factory=list)
 
 
 def open_corpus(
@@ -336,7 +367,11 @@ def open_corpus(
 
 
 def preview(
-    config: CorpusConfig, workspace: Workspace, documents: int = 5, scan_limit: int | None = None
+    config: CorpusConfig,
+    workspace: Workspace,
+    documents: int = 5,
+    scan_limit: int | None = None,
+    scan_seconds: float | None = None,
 ) -> CorpusPreview:
     """Looks at the first documents and counts.
 
@@ -346,6 +381,7 @@ def preview(
         documents: How many documents to show.
         scan_limit: How many documents to count at most; none: what takes a few seconds, which is
             less where every document comes over the network.
+        scan_seconds: Counting ends after so long.
 
     Raises:
         ConfigError: A path or column is missing or ambiguous.
@@ -356,17 +392,22 @@ def preview(
     reader = PartReader(source, "train", most)
     samples: list[str] = []
     tally = Tally()
+    deadline = time.monotonic() + scan_seconds if scan_seconds else None
+    in_time = True
     for document in reader:
         tally.add(document)
         if len(samples) < documents:
             samples.append(document.text)
+        if deadline and time.monotonic() > deadline:
+            in_time = False
+            break
     if not tally.documents:
         raise _empty_error(config)
     columns, text_column = source.columns()
-    complete = tally.documents < most or most == config.limit
+    complete = in_time and (tally.documents < most or most == config.limit)
     return CorpusPreview(
         samples, **asdict(tally), blank_skipped=reader.blank_skipped, complete=complete,
-        columns=columns, text_column=text_column,
+        columns=columns, text_column=text_column, reading=_report_of(source, config).lines(),
     )  # fmt: skip
 
 
@@ -382,6 +423,18 @@ def _open_source(config: CorpusConfig, workspace: Workspace, reporter: Reporter)
     return HubSource(config)
 
 
+def _report_of(source: Source, config: CorpusConfig) -> ReadingReport:
+    if isinstance(source, FilesSource):
+        return source.report
+    report = ReadingReport(found=1)
+    if config.source == "hub":
+        _, column = source.columns()
+        report.add(config.dataset_name, Facts("dataset of the Hub", column=column))
+    else:
+        report.add("the documentation of the installed packages", Facts("docstrings"))
+    return report
+
+
 def _fingerprint(config: CorpusConfig, source: Source) -> str:
     """Covers what decides the documents and their splits, and not where the files lie."""
     settings: dict[str, Any] = {
@@ -389,12 +442,25 @@ def _fingerprint(config: CorpusConfig, source: Source) -> str:
         "drops_overlapping": _drops_overlapping(config),
     }  # fmt: skip
     if config.source == "files":
-        settings |= {"text_unit": config.text_unit}
+        settings |= {"text_unit": config.text_unit, **_set_options(config)}
     if config.source != "docs":
         settings |= {"text_column": config.text_column}
     if not source.has_validation:
         settings |= {"validation_percent": config.validation_percent}
     return fingerprint_of({**settings, "identity": source.identity})
+
+
+def _set_options(config: CorpusConfig) -> dict[str, Any]:
+    """Returns the options of reading that were set. Where none was, fingerprints stay valid."""
+    fields = CorpusConfig.model_fields
+    set_here = {
+        name: getattr(config, name)
+        for name in _READING_OPTIONS
+        if getattr(config, name) != fields[name].default
+    }
+    if "encoding" in set_here:
+        set_here["encoding"] = encoding_named(config.encoding)
+    return set_here
 
 
 def _drops_overlapping(config: CorpusConfig) -> bool:

@@ -88,7 +88,8 @@ def build(config: ShardConfig, workspace: Workspace, reporter: Reporter | None =
             folder = destination.folder(draft)
             draft.config = config.model_dump(mode="json")
             draft.inputs = {"corpus": corpus.fingerprint, "tokenizer": tokenizer.fingerprint}
-            draft.counts = _write_shards(config, layout, corpus, tokenizer, folder, reporter)
+            counts = _write_shards(config, layout, corpus, tokenizer, folder, reporter)
+            draft.counts = {**counts, "reading": corpus.reading}
             draft.location = destination.location
             draft.fingerprint = destination.publish(draft, reporter)
         reporter.metrics(0, {name: draft.counts[name] for name in _REPORTED_COUNTS})

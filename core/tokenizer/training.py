@@ -65,7 +65,7 @@ def train(
         draft.counts = {
             "vocab_size": tokenizer.vocab_size,
             **_scores(tokenizer, corpus, reporter),
-            "corpus": corpus.counts,
+            "corpus": {**corpus.counts, "reading": corpus.reading},
         }
         reporter.metrics(0, {score: draft.counts[score] for score in _REPORTED_SCORES})
     assert draft.artifact

@@ -13,8 +13,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from core.config import CorpusConfig
-from core.corpus import files
-from core.corpus.files import FilesSource, find_files
+from core.corpus import json_rows
+from core.corpus.files import FilesSource
+from core.corpus.finding import find_files
 from core.errors import ConfigError, CorpusError
 
 
@@ -189,12 +190,12 @@ def test_a_linked_folder_is_read_once_also_where_links_go_round(tmp_path: Path) 
 def test_text_that_is_packed_otherwise_is_not_left_out_in_silence(
     tmp_path: Path, pattern: str
 ) -> None:
-    for name in ("a.txt", "part.jsonl.zst", "notes.pdf.xz", "a.txt.bz2", "README.md.zst"):
+    for name in ("a.txt", "part.jsonl.lz4", "notes.pdf.xz", "a.txt.bz2", "README.md.zst"):
         (tmp_path / name).write_text("one")
-    with pytest.raises(CorpusError, match=r"isn't read: .*part\.jsonl\.zst") as caught:
+    with pytest.raises(CorpusError, match=r"isn't read: .*part\.jsonl\.lz4") as caught:
         read(tmp_path / pattern)
-    assert caught.value.received == "part.jsonl.zst"
-    (tmp_path / "part.jsonl.zst").unlink()
+    assert caught.value.received == "part.jsonl.lz4"
+    (tmp_path / "part.jsonl.lz4").unlink()
     assert read(tmp_path / pattern) == ["one"]
 
 
@@ -246,7 +247,7 @@ def test_json_lines_without_the_column_are_refused_beside_others_too(
         read(tmp_path, text_column="body")
     assert caught.value.field == "text_column"
     # A long file is not read to its end for it.
-    monkeypatch.setattr(files, "_MOST_ROWS_WITHOUT", 250)
+    monkeypatch.setattr(json_rows, "MOST_ROWS_WITHOUT", 250)
     path.write_text(path.read_text() + "no JSON\n")
     with pytest.raises(ConfigError, match="has no column 'body'"):
         read(path, text_column="body")
@@ -345,7 +346,7 @@ def test_the_identity_is_the_content_not_the_place(tmp_path: Path) -> None:
 
 def test_files_are_found_without_being_read(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_bytes(b"\xff")
-    assert [file.format for file in find_files(str(tmp_path), field="path")] == ["text"]
+    assert [file.format for file in find_files(str(tmp_path), field="path").files] == ["text"]
 
 
 @pytest.mark.parametrize("name", ["a.txt", "a.csv", "a.jsonl", "a.parquet"])

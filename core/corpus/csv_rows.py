@@ -1,0 +1,408 @@
+"""Rows of CSV and TSV files: which delimiter, whether quotation marks enclose cells, which header.
+
+Where the file doesn't show it, the file is refused, with the option that says it. Rows are never
+merged without a word.
+"""
+
+from __future__ import annotations
+
+import csv
+import itertools
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from core.config import CorpusConfig
+from core.corpus.lines import too_large
+from core.errors import ConfigError, CorpusError
+
+DELIMITERS = {"comma": ",", "semicolon": ";", "tab": "\t", "pipe": "|"}
+_NAMES = {mark: name for name, mark in DELIMITERS.items()}
+
+# Comes behind the last line: where it isn't a row of its own, a quotation mark is open.
+_END = "\x1e\x04 end of the file \x04\x1e"
+SAMPLED_LINES = 200
+_NUMBER_OR_DATE = re.compile(r"\s*(\d{4}-\d\d-\d\d.*|true|false)?\s*", re.IGNORECASE)
+# What columns are called. A first row with one of these is a header.
+_USUAL_NAMES = frozenset(
+    """
+    text texts content contents body sentence sentences document documents doc docs title id ids
+    label labels review reviews comment comments message messages description summary abstract
+    question answer prompt completion source target date time author name url lang language
+    category class score rating tweet post article headline paragraph line word words token tokens
+    translation index key value type split input output context response passage quote lyrics
+    utterance user subject topic number no nr count year month day country city speaker gender age
+    """.split()
+)
+_LONGEST_NAME = 40
+_MOST_NAME_WORDS = 3
+_LEAST_TEXT_WORDS = 4
+_LEAST_TEXT_CHARACTERS = 20
+_TIMES_AS_LONG = 4
+_SENTENCE_END = re.compile(r"[.!?…。！？]\W*$")
+_WORD_PART = re.compile(r"[A-Z]?[a-z]+|[A-Z]+")
+_SHARE_OF_COLUMN = 0.8
+
+
+@dataclass(frozen=True)
+class CsvTable:
+    """A CSV file being read.
+
+    Attributes:
+        columns: The columns' names; numbers from 1 where there is no header.
+        sample: The first rows.
+        rows: The rows behind them.
+        delimiter: Its name.
+        has_header: Whether the first row names the columns.
+        has_quotes: Whether quotation marks enclose cells.
+    """
+
+    columns: list[str]
+    sample: list[list[str]]
+    rows: Iterator[list[str]]
+    delimiter: str
+    has_header: bool
+    has_quotes: bool
+
+    @property
+    def strings(self) -> list[str]:
+        """The columns that hold more than numbers, dates and truth values."""
+        return [name for place, name in enumerate(self.columns) if _holds_words(self.sample, place)]
+
+    def values(self, column: str) -> Iterator[str]:
+        """Yields a column's values."""
+        place = self.columns.index(column)
+        for row in itertools.chain(self.sample, self.rows):
+            yield row[place] if place < len(row) else ""
+
+
+def read_csv(
+    shown: str,
+    lines: Iterator[str],
+    config: CorpusConfig,
+    *,
+    is_tsv: bool,
+    count: Callable[[str, str], None],
+) -> CsvTable:
+    """Opens a CSV file.
+
+    Args:
+        shown: What it is called in errors.
+        lines: Its lines, without their ends.
+        config: Says what isn't to be found out.
+        is_tsv: Whether tabs are expected.
+        count: Is told of rows that a person should know of: what they are, and where.
+
+    Raises:
+        CorpusError: It can't be read, or can be read in two ways.
+    """
+    csv.field_size_limit(min(config.max_document_mb * 1_000_000, 2**31 - 1))
+    sample = list(itertools.islice(lines, SAMPLED_LINES))
+    delimiter = find_delimiter(shown, sample, config, is_tsv=is_tsv)
+    reader = _Reader(shown, itertools.chain(sample, lines), sample, config, delimiter, count)
+    first = reader.first()
+    has_header = config.csv_header != "no"
+    names = [name.strip() for name in first]
+    columns = names if has_header else [str(place) for place in range(1, len(first) + 1)]
+    rows = reader.rows(len(columns), not has_header, first)
+    seen = list(itertools.islice(rows, SAMPLED_LINES))
+    return CsvTable(
+        columns, seen, rows, _NAMES[delimiter], has_header, config.quoting != "no"
+    )  # fmt: skip
+
+
+def find_delimiter(shown: str, lines: Sequence[str], config: CorpusConfig, *, is_tsv: bool) -> str:
+    """Returns what separates the cells.
+
+    That is a usual mark which divides the first line, and all rows of a sample into as many cells.
+
+    Args:
+        shown: What the file is called in an error.
+        lines: The first ones, without their ends.
+        config: May name it.
+        is_tsv: Whether tabs are expected.
+
+    Raises:
+        CorpusError: There are two such marks.
+    """
+    if config.delimiter != "auto":
+        return DELIMITERS[config.delimiter]
+    first = next((line for line in lines if line), "")
+    marks = [mark for mark in DELIMITERS.values() if len(_split(first, mark)) > 1]
+    if is_tsv and ("\t" in marks or not marks):
+        return "\t"
+    fitting = [mark for mark in marks if _is_even(lines, mark)]
+    if len(fitting) > 1 or (is_tsv and fitting):
+        names = [_NAMES[mark] for mark in fitting]
+        raise CorpusError(
+            f"The delimiter of {shown} isn't clear",
+            expected="tabs, as in a .tsv file" if is_tsv else "one mark between cells",
+            received=f"rows of as many cells each, divided by {' or by '.join(names)}",
+            fix=f"set delimiter to {' or '.join(dict.fromkeys([*names, *['tab'] * is_tsv]))}",
+            field="delimiter",
+        )
+    return next(iter([*fitting, *marks]), "\t" if is_tsv else ",")
+
+
+def _split(line: str, mark: str) -> list[str]:
+    return next(csv.reader([line], delimiter=mark), [])
+
+
+def _is_even(lines: Sequence[str], mark: str) -> bool:
+    """Tells whether a mark divides all rows into as many cells."""
+    rows = [row for row in csv.reader((f"{line}\n" for line in lines), delimiter=mark) if row]
+    if len(lines) >= SAMPLED_LINES:
+        rows.pop()  # it may go on behind the sample
+    return len({len(row) for row in rows}) == 1
+
+
+class _Reader:
+    """Reads the rows of one file."""
+
+    def __init__(
+        self,
+        shown: str,
+        lines: Iterable[str],
+        sample: Sequence[str],
+        config: CorpusConfig,
+        delimiter: str,
+        count: Callable[[str, str], None],
+    ) -> None:
+        self._shown = shown
+        self._sample = sample
+        self._delimiter = delimiter
+        self._quoting = config.quoting
+        self._max_bytes = config.max_document_mb * 1_000_000
+        self._count = count
+        self._recent: list[str] = []
+        self._facts: tuple[bool, list[int]] | None = None
+        self._reader = csv.reader(
+            self._recorded(lines),
+            delimiter=delimiter,
+            quoting=csv.QUOTE_NONE if config.quoting == "no" else csv.QUOTE_MINIMAL,
+            strict=config.quoting == "auto",
+        )
+
+    def _recorded(self, lines: Iterable[str]) -> Iterator[str]:
+        size = 0
+        for line in lines:
+            if self._recent:
+                size += len(line)
+                if size > self._max_bytes:
+                    raise too_large(self._shown, self._max_bytes)
+            else:
+                size = len(line)
+            self._recent.append(line)
+            yield line + "\n"
+        yield _END
+
+    def first(self) -> list[str]:
+        row = next(self._checked(), [])
+        if row == [_END]:
+            return []
+        if row and row[-1].endswith(_END):
+            raise self._never_closed(1)
+        if self._reader.line_num > 1:
+            self._check_merged(1, self._reader.line_num, len(row))
+        self._recent.clear()
+        return row
+
+    def rows(self, cells: int, has_first: bool, first: list[str]) -> Iterator[list[str]]:
+        """Yields the rows that aren't empty.
+
+        Raises:
+            CorpusError: One has more cells than the header, or quotation marks don't pair up: text
+                would be lost, or rows be taken for one text.
+        """
+        if has_first and first:
+            yield first
+        line = self._reader.line_num
+        for row in self._checked():
+            began, line = line + 1, self._reader.line_num
+            if row and row[-1].endswith(_END):
+                if row == [_END]:
+                    return
+                raise self._never_closed(began)
+            if line > began:
+                self._check_merged(began, line, cells)
+            self._recent.clear()
+            if len(row) != cells and row:
+                self._check_cells(row, cells, began)
+            if row:
+                yield row
+
+    def _checked(self) -> Iterator[list[str]]:
+        """Yields rows; the reader's errors get the line where the row begins."""
+        while True:
+            began = self._reader.line_num + 1
+            try:
+                row = next(self._reader, None)
+            except csv.Error as error:
+                raise self._explained(error, began) from error
+            if row is None:
+                return
+            yield row
+
+    def _explained(self, error: csv.Error, began: int) -> Exception:
+        text = str(error)
+        if "field larger than field limit" in text:
+            return too_large(self._shown, self._max_bytes)
+        if "unexpected end of data" in text:
+            return self._never_closed(began)
+        if "expected after" not in text:
+            return error
+        return CorpusError(
+            f"Quotation marks in line {began} of {self._shown} don't enclose a cell",
+            expected="cells that begin and end with a quotation mark, with marks in them doubled",
+            received=f"text behind a closing mark in line {self._reader.line_num}",
+            fix="set quoting to no if quotation marks are text; set it to yes to take them away "
+            "and read on, which may merge rows; or mend that line", field="quoting",
+        )  # fmt: skip
+
+    def _never_closed(self, line: int) -> CorpusError:
+        return CorpusError(
+            f"A quotation mark in line {line} of {self._shown} is never closed",
+            expected="an even number of quotation marks in each cell that begins with one",
+            received="the end of the file",
+            fix="set quoting to no if quotation marks are text; or double those that are text "
+            '("")', field="quoting",
+        )  # fmt: skip
+
+    def _check_merged(self, began: int, line: int, cells: int) -> None:
+        """Counts a row of several lines; refuses it if each line could be a row of its own.
+
+        Raises:
+            CorpusError: It can be read in two ways.
+        """
+        if self._quoting == "auto" and self._may_be_rows(cells):
+            raise CorpusError(
+                f"Lines {began} to {line} of {self._shown} may be one row or {line - began + 1}",
+                expected="quotation marks that can be understood in one way",
+                received=f"a mark that begins a cell in line {began} and ends one in line {line}, "
+                f"where each line has {cells} {'cell' if cells == 1 else 'cells'}",
+                fix="set quoting to no if quotation marks are text and each line is a row; set it "
+                "to yes if cells may have several lines", field="quoting",
+            )  # fmt: skip
+        where = f"line {began} of {self._shown}"
+        self._count("rows have cells of several lines", where)
+
+    def _may_be_rows(self, cells: int) -> bool:
+        """Tells whether each line of the present row could be a row of its own.
+
+        It has as many cells then, and figures where the file's other lines have them. In a file
+        without figures, the other lines could be rows without quotation marks as well.
+        """
+        lines = [line.split(self._delimiter) for line in self._recent if line]
+        if any(len(line) != cells for line in lines):
+            return False
+        plain, figures = self._sample_facts(cells)
+        if not figures:
+            return plain
+        return all(_is_figure(line[place]) for line in lines for place in figures)
+
+    def _sample_facts(self, cells: int) -> tuple[bool, list[int]]:
+        """Returns whether all sampled lines have as many cells, and which cells hold figures."""
+        if self._facts is None:
+            lines = [line for line in self._sample[1:] if line]
+            is_plain = all(line.count(self._delimiter) + 1 == cells for line in lines)
+            rows = csv.reader((f"{line}\n" for line in lines), delimiter=self._delimiter)
+            even = [row for row in rows if len(row) == cells]
+            figures = [
+                place
+                for place in range(cells)
+                if even and _share([row[place] for row in even], _is_figure) > _SHARE_OF_COLUMN
+            ]
+            self._facts = (is_plain, figures)
+        return self._facts
+
+    def _check_cells(self, row: list[str], cells: int, began: int) -> None:
+        if any(row[cells:]):
+            raise CorpusError(
+                f"Line {began} of {self._shown} has more cells than the header",
+                expected=f"{cells} cells, as the header has", received=f"{len(row)}",
+                fix="put quotation marks around text that holds the delimiter, or set delimiter "
+                "to the one that separates cells; if each line is a document, set file_format to "
+                "text", field="path",
+            )  # fmt: skip
+        if len(row) < cells:
+            self._count("rows have fewer cells than the header", f"line {began} of {self._shown}")
+
+
+def check_header(shown: str, table: CsvTable, config: CorpusConfig) -> None:
+    """Refuses a table whose first row may be no header, unless the config says what it is.
+
+    Raises:
+        ConfigError: It isn't clear.
+    """
+    if config.csv_header != "auto" or config.text_column in table.columns:
+        return
+    if doubt := _doubt(table.columns, table.sample, table.strings):
+        raise ConfigError(
+            f"The first row of {shown} may be a header or not",
+            expected="a first row that can only be names of columns, such as id, text",
+            received=f"{', '.join(name[:_LONGEST_NAME] for name in table.columns)[:200]} ({doubt})",
+            fix="set csv_header to yes if it names the columns; set it to no if it is text like "
+            "the other rows: columns are then called 1, 2, 3 in text_column", field="csv_header",
+        )  # fmt: skip
+
+
+def _doubt(names: list[str], rows: list[list[str]], strings: list[str]) -> str:
+    """Returns why a first row may not name columns; empty if it certainly does."""
+    if any(name.casefold() in _USUAL_NAMES for name in names):
+        return ""
+    columns = {
+        name: [row[place] for row in rows if place < len(row) and row[place].strip()]
+        for place, name in enumerate(names)
+    }
+    for name, values in columns.items():
+        if name and _is_figure(name) and values and _share(values, _is_figure) > _SHARE_OF_COLUMN:
+            return f"{name} is like the other rows' {values[0][:_LONGEST_NAME]}"
+    if any(_is_name(name) and _has_usual_part(name) for name in names):
+        return ""
+    for name, values in columns.items():
+        if _is_name(name) and values and all(map(_is_figure, values)):
+            return ""
+    only = strings[0] if len(strings) == 1 else ""
+    if _is_name(only) and " " not in only:
+        longer = [_is_text_below(only, value) for value in columns[only]]
+        if sum(longer) >= _SHARE_OF_COLUMN * len(longer):
+            return ""
+    return "the other rows look alike"
+
+
+def _is_figure(value: str) -> bool:
+    return _is_number(value) or bool(_NUMBER_OR_DATE.fullmatch(value))
+
+
+def _is_name(text: str) -> bool:
+    is_short = len(text) <= _LONGEST_NAME and len(text.split()) <= _MOST_NAME_WORDS
+    return bool(text) and is_short and not _is_figure(text) and not _SENTENCE_END.search(text)
+
+
+def _has_usual_part(name: str) -> bool:
+    is_joined = "_" in name or (name[:1].islower() and name != name.lower())
+    parts = [part.lower() for part in _WORD_PART.findall(name)]
+    return is_joined or any(part in _USUAL_NAMES for part in parts)
+
+
+def _is_text_below(name: str, value: str) -> bool:
+    """Tells whether a value is so long that it can't be of the same kind as a column's name."""
+    is_long = len(value) >= max(_LEAST_TEXT_CHARACTERS, _TIMES_AS_LONG * len(name))
+    return len(value.split()) >= _LEAST_TEXT_WORDS or is_long
+
+
+def _share(values: Sequence[str], holds: Callable[[str], bool]) -> float:
+    return sum(map(holds, values)) / max(1, len(values))
+
+
+def _holds_words(rows: list[list[str]], place: int) -> bool:
+    values = (row[place] for row in rows if place < len(row))
+    return any(not _is_figure(value) for value in values)
+
+
+def _is_number(value: str) -> bool:
+    try:
+        float(value)
+    except ValueError:
+        return False
+    return True

@@ -1,0 +1,435 @@
+"""Finds the files that a path means: a file, a folder with all below it, or a pattern.
+
+Nothing is passed over in silence: what isn't read is listed with the reason.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import glob
+import os
+import re
+import stat
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal, cast
+
+from core.corpus.report import Skipped
+from core.corpus.unpack import SUFFIXES, Packed, foreign_kind_of, head_of, zip_members
+from core.errors import ConfigError, CorpusError
+from core.workspace import expand_path
+
+Format = Literal["text", "jsonl", "json", "csv", "tsv", "parquet"]
+
+_FORMATS: dict[str, Format] = {
+    ".txt": "text",
+    ".text": "text",
+    ".md": "text",
+    ".jsonl": "jsonl",
+    ".ndjson": "jsonl",
+    ".json": "json",
+    ".csv": "csv",
+    ".tsv": "tsv",
+    ".parquet": "parquet",
+}
+_NOT_IN_FOLDERS = {".md"}  # a README among the data isn't data
+# Beside other files these often hold settings, or the same text again.
+_ONLY_ALONE = {".json", ".zip"}
+_PACKED_SUFFIXES = (*SUFFIXES, ".zip")
+# Among the packed, these were read from the beginning, also beside the same file unpacked.
+_READ_BESIDE = {".gz"}
+_COMPRESSED = ", also with .gz, .zst, .xz, .bz2 or .zip"
+_KNOWN = ", ".join(_FORMATS) + _COMPRESSED
+_KNOWN_IN_FOLDERS = ", ".join(sorted(_FORMATS.keys() - _NOT_IN_FOLDERS)) + _COMPRESSED
+# Packed in a way that isn't read; text in it shall not be passed over.
+_NOT_UNPACKED = (".lz4", ".7z", ".rar")
+_OFFICE_MEMBER = "[Content_Types].xml"
+
+
+@dataclass(frozen=True)
+class TextFile:
+    """A file of documents.
+
+    Attributes:
+        path: Where it is.
+        format: What it holds.
+        member: The name of the member where the file is a zip archive.
+    """
+
+    path: Path
+    format: Format
+    member: str = ""
+
+    @property
+    def packed(self) -> Packed:
+        return Packed(self.path, self.member)
+
+    @property
+    def shown(self) -> str:
+        """What errors and reports call it."""
+        return self.packed.shown
+
+
+@dataclass
+class Found:
+    """The files that a path means.
+
+    Attributes:
+        files: Those to read, in a fixed order.
+        skipped: Those that aren't read.
+    """
+
+    files: list[TextFile] = field(default_factory=list)
+    skipped: list[Skipped] = field(default_factory=list)
+
+
+def find_files(
+    pattern: str, *, field: str, file_format: str = "auto", skip_unreadable: bool = False
+) -> Found:
+    """Finds the files that a path means.
+
+    Args:
+        pattern: The path. `*`, `?`, `[...]` and `**` are understood unless such a file exists.
+        field: The config field that it comes from.
+        file_format: The format of all files; auto: by their suffixes.
+        skip_unreadable: Whether to pass over what this account may not read, or is no file.
+
+    Raises:
+        ConfigError: It is empty, or an address.
+        CorpusError: Nothing is there, nothing of a known kind, or this account may not look.
+    """
+    _check_pattern(pattern, field)
+    return _Finder(field, file_format, skip_unreadable).find(pattern)
+
+
+class _Finder:
+    """Finds the files of one path."""
+
+    def __init__(self, field: str, file_format: str, skip_unreadable: bool) -> None:
+        self._field = field
+        self._format = file_format
+        self._skip_unreadable = skip_unreadable
+        self._root = Path()
+        self._skipped: list[Skipped] = []
+
+    def find(self, pattern: str) -> Found:
+        path = expand_path(pattern, field=self._field)
+        try:
+            if path.is_dir():
+                self._root = path
+                return self._in_folder(path)
+            paths = _matches(path)
+        except OSError as error:
+            raise self._cannot_look(error, path) from error
+        if not paths:
+            raise CorpusError(
+                f"There is no file {pattern}",
+                expected="a file, a folder or a pattern like data/*.txt",
+                received=f"{path.absolute()}, which matches nothing",
+                fix="check the path; it is relative to the folder the program was started in. "
+                "A bracket that is part of a name is written [[] in a pattern",
+                field=self._field,
+            )
+        if len(paths) == 1:
+            return self._found(paths, is_named=True)
+        self._root = Path(os.path.commonpath(path.parent for path in paths))
+        self._refuse_packed(paths)
+        return self._found(self._chosen(paths, set()) or paths, is_named=False)
+
+    def _in_folder(self, folder: Path) -> Found:
+        visible = list(self._visible(folder))
+        self._refuse_packed(visible)
+        found = self._found(self._chosen(visible, _NOT_IN_FOLDERS), is_named=False)
+        if not found.files:
+            raise CorpusError(
+                f"The folder {folder} holds no text",
+                expected=f"files that end in {_KNOWN_IN_FOLDERS}",
+                received=f"{len(visible)} files, none of these",
+                fix="name another folder; or say what the files hold with file_format; or name "
+                f".md files by a pattern: {folder}/*.md", field=self._field,
+            )  # fmt: skip
+        return found
+
+    def _chosen(self, paths: list[Path], left_out: set[str]) -> list[Path]:
+        """Returns the files of several that are read, sorted, and notes the others."""
+        if self._format != "auto":
+            return sorted(paths)
+        there = set(paths)
+        kinds = {path: _kind(path) for path in paths}
+        main = [path for path in paths if _is_main(path, kinds[path], left_out)]
+        main = [path for path in main if not self._is_copy(path, there)]
+        if not main:
+            main = [path for path in paths if kinds[path] in _ONLY_ALONE]
+        read = set(main)
+        for path in paths:
+            if path not in read and not self._is_copy(path, there):
+                self._skip(path, _reason(path, kinds[path], left_out))
+        return sorted(main)
+
+    def _is_copy(self, path: Path, there: set[Path]) -> bool:
+        """Tells whether the same text lies unpacked beside a packed file, and notes it then."""
+        suffix = path.suffix.lower()
+        if suffix not in _PACKED_SUFFIXES or suffix in _READ_BESIDE:
+            return False
+        plain = path.with_suffix("")
+        beside = next((p for p in (plain, plain.with_name(f"{plain.name}.gz")) if p in there), None)
+        if beside is None or _kind(plain) in ("", ".zip"):
+            return False
+        self._skip(path, f"{beside.name} beside it is read")
+        return True
+
+    def _found(self, paths: list[Path], *, is_named: bool) -> Found:
+        files: list[TextFile] = []
+        for path in paths:
+            if not self._is_readable(path, is_named):
+                continue
+            if _kind(path) == ".zip" or (is_named and _is_zip(path)):
+                files += self._members(path)
+            else:
+                files.append(self._text_file(path))
+        return Found(files, list(dict.fromkeys(self._skipped)))
+
+    def _is_readable(self, path: Path, is_named: bool) -> bool:
+        """Tells whether a file can be opened.
+
+        Raises:
+            CorpusError: It can't, and such files aren't to be passed over.
+        """
+        try:
+            mode = path.stat().st_mode
+            problem = "" if stat.S_ISREG(mode) else "it is not a regular file"
+            if not problem and not os.access(path, os.R_OK):
+                problem = "Permission denied"
+        except OSError as error:
+            problem = error.strerror or str(error)
+        if not problem:
+            return True
+        if self._skip_unreadable and not is_named:
+            self._skip(path, problem)
+            return False
+        raise CorpusError(
+            f"{path} can't be read", expected="a regular file that this account may read",
+            received=problem, field=self._field,
+            fix="mend it or leave it out"
+            + ("" if is_named else "; or set skip_unreadable to pass over such files"),
+        )  # fmt: skip
+
+    def _text_file(self, path: Path) -> TextFile:
+        if self._format != "auto":
+            return TextFile(path, cast(Format, self._format))
+        kind = _kind(path)
+        if not kind:
+            raise CorpusError(
+                f"{path} is of a kind that isn't read", expected=f"a file that ends in {_KNOWN}",
+                received=_foreign_kind(path) or path.suffix or path.name, field=self._field,
+                fix=f"unpack it first and name {path.with_suffix('').name}"
+                if path.suffix.lower() in (*_NOT_UNPACKED, ".tar", ".tgz")
+                else "set file_format to text if it is plain text, or to the format that it has",
+            )  # fmt: skip
+        return TextFile(path, _FORMATS[kind])
+
+    def _members(self, path: Path) -> list[TextFile]:
+        """Returns the files in a zip archive that are read, and notes the others.
+
+        Raises:
+            CorpusError: There is none, or it can't be opened.
+        """
+        try:
+            names = zip_members(path)
+        except OSError as error:
+            raise CorpusError(
+                f"{path} can't be read", expected="a whole zip archive",
+                received=error.strerror or str(error), fix="mend it or leave it out",
+                field=self._field,
+            ) from error  # fmt: skip
+        files = []
+        for name in names:
+            kind = _kind(Path(name))
+            is_hidden = any(part.startswith((".", "__MACOSX")) for part in Path(name).parts)
+            if self._format != "auto" and not is_hidden:
+                files.append(TextFile(path, cast(Format, self._format), name))
+            elif kind and kind not in (".zip", *_NOT_IN_FOLDERS) and not is_hidden:
+                files.append(TextFile(path, _FORMATS[kind], name))
+            elif not is_hidden:
+                self._skip(path / name, _reason(Path(name), kind, _NOT_IN_FOLDERS))
+        if files:
+            return files
+        is_office = _OFFICE_MEMBER in names
+        raise CorpusError(
+            f"{path} is an Office document" if is_office else f"The archive {path} holds no text",
+            expected="a text or table file" if is_office
+            else f"members that end in {_KNOWN_IN_FOLDERS}",
+            received=f"{len(names)} members, none of these", field=self._field,
+            fix="save it as text or as CSV in UTF-8" if is_office
+            else "unpack it, or say what its members hold with file_format",
+        )  # fmt: skip
+
+    def _visible(self, folder: Path) -> Iterator[Path]:
+        """Yields the files below a folder, linked folders among them, each folder once.
+
+        Raises:
+            OSError: This account may not look into one of them.
+        """
+        seen = set()
+        for parent, children, names in os.walk(
+            folder, onerror=self._on_closed_folder, followlinks=True
+        ):
+            place = os.path.realpath(parent)
+            if place in seen:
+                children.clear()
+                continue
+            seen.add(place)
+            hidden = [child for child in children if _is_passed_over(child)]
+            for child in sorted(set(hidden) - {"lost+found"}):
+                self._skip(Path(parent, child), "a hidden folder")
+            children[:] = sorted(set(children) - set(hidden))
+            for name in sorted(names):
+                path = Path(parent, name)
+                if not name.startswith("."):
+                    yield path
+                elif _kind(path) and not name.startswith("._"):
+                    self._skip(path, "a hidden file; name it by itself to read it")
+
+    def _on_closed_folder(self, error: OSError) -> None:
+        if not self._skip_unreadable or error.filename == str(self._root):
+            raise error
+        self._skip(Path(str(error.filename)), error.strerror or str(error))
+
+    def _refuse_packed(self, paths: list[Path]) -> None:
+        """Refuses to leave out text because it is packed in a way that isn't read.
+
+        Raises:
+            CorpusError: There is a file like text.jsonl.lz4, without the text beside it.
+        """
+        there = set(paths)
+        texts = {path: path.with_suffix("") for path in paths if path.suffix in _NOT_UNPACKED}
+        missed = [
+            path
+            for path, text in texts.items()
+            if _kind(text) not in ("", *_NOT_IN_FOLDERS)
+            and not there & {text, text.with_name(f"{text.name}.gz")}
+        ]
+        if missed:
+            raise CorpusError(
+                f"Text is packed in a way that isn't read: {missed[0]}",
+                expected=f"files as they are{_COMPRESSED}",
+                received=", ".join(path.name for path in missed[:3])
+                + (f" and {len(missed) - 3} more" if len(missed) > 3 else ""),
+                fix="unpack them, or name only the others by a pattern like data/*.txt",
+                field=self._field,
+            )
+
+    def _skip(self, path: Path, reason: str) -> None:
+        is_below = path.is_relative_to(self._root)
+        self._skipped.append(
+            Skipped(str(path.relative_to(self._root) if is_below else path), reason)
+        )
+
+    def _cannot_look(self, error: OSError, path: Path) -> CorpusError:
+        return CorpusError(
+            f"{error.filename or path} can't be looked up",
+            expected="a path that this account may read",
+            received=error.strerror or str(error), field=self._field,
+            fix="name another one, or let this account read that folder; or set skip_unreadable "
+            "to pass over it within a folder",
+        )  # fmt: skip
+
+
+def _check_pattern(pattern: str, field: str) -> None:
+    if not pattern.strip():
+        raise ConfigError(
+            "No text was named", expected="a file, a folder or a pattern like data/*.txt",
+            received="nothing", fix=f"set {field}, or choose another source", field=field,
+        )  # fmt: skip
+    if "://" in pattern:
+        raise ConfigError(
+            "Text is read from this machine's files", expected="a path on this machine",
+            received=pattern, field=field,
+            fix="download it first, or choose source=hub for a dataset on the Hub",
+        )  # fmt: skip
+
+
+def _matches(path: Path) -> list[Path]:
+    """Returns the files that a path or pattern means, folders aside."""
+    if path.exists() or path.is_symlink():
+        return [path]
+    first, *rest = path.parts
+    found = set(_expanded(Path(first), rest)) if path.is_absolute() else set(
+        _expanded(Path(), list(path.parts))
+    )  # fmt: skip
+    return [one for one in sorted(found) if not one.is_dir()]
+
+
+def _expanded(base: Path, parts: list[str]) -> Iterator[Path]:
+    """Yields what a pattern matches below a folder.
+
+    A name that is there goes before a pattern, so brackets in the names of folders are no pattern.
+    """
+    if not parts:
+        yield base
+        return
+    part, *rest = parts
+    if os.path.lexists(base / part):
+        yield from _expanded(base / part, rest)
+    elif part == "**":
+        below = glob.glob(str(Path(glob.escape(str(base)), *parts)), recursive=True)
+        if not below:
+            quoted = [one.replace("[", "[[]") for one in parts]
+            below = glob.glob(str(Path(glob.escape(str(base)), *quoted)), recursive=True)
+        yield from map(Path, below)
+    elif glob.has_magic(part) and base.is_dir():
+        names = [name for name in os.listdir(base) if part.startswith(".") or name[:1] != "."]
+        matching = fnmatch.filter(names, part.replace("[", "[[]")) or fnmatch.filter(names, part)
+        for name in matching:
+            if not rest or (base / name).is_dir():
+                yield from _expanded(base / name, rest)
+
+
+def _is_main(path: Path, kind: str, left_out: set[str]) -> bool:
+    """Tells whether a file is read beside others; a zip archive is if its name says what it is."""
+    if kind == ".zip":
+        kind = _kind(path.with_suffix(""))
+    if path.suffix.lower() in _PACKED_SUFFIXES and path.suffix.lower() not in _READ_BESIDE:
+        left_out = _NOT_IN_FOLDERS
+    return kind not in ("", *_ONLY_ALONE, *left_out)
+
+
+def _is_passed_over(folder: str) -> bool:
+    # The second is the file system's own, and root's.
+    return folder.startswith(".") or folder == "lost+found"
+
+
+def _kind(path: Path) -> str:
+    """Returns a file's suffix where it is a known one, without that of a compression."""
+    name = path.name.lower()
+    for suffix in SUFFIXES:
+        if name.endswith(suffix):
+            name = name.removesuffix(suffix)
+            break
+    suffix = Path(name).suffix
+    return suffix if suffix in (*_FORMATS, ".zip") else ""
+
+
+def _is_zip(path: Path) -> bool:
+    try:
+        return head_of(Packed(path)).startswith((b"PK\x03\x04", b"PK\x05\x06"))
+    except OSError:
+        return False  # reading it says more
+
+
+def _foreign_kind(path: Path) -> str:
+    try:
+        return foreign_kind_of(head_of(Packed(path)))
+    except OSError:
+        return ""
+
+
+def _reason(path: Path, kind: str, left_out: set[str]) -> str:
+    if kind in left_out:
+        return f"{kind} files are read only by a pattern such as *{kind}"
+    if kind in _ONLY_ALONE:
+        return f"{kind} files beside others are read only by a pattern such as *{kind}"
+    if re.fullmatch(r"(\.[a-z0-9]{1,8})?", path.suffix.lower()) and path.suffix:
+        return f"{path.suffix} is no known suffix; file_format says how to read such files"
+    return "no known suffix; file_format says how to read such files"

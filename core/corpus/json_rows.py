@@ -1,0 +1,203 @@
+"""Rows of JSON files: an object a line, an array of objects, or objects one after the other.
+
+Which of these a file is shows in its content. Memory holds one row.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import reprlib
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+import orjson
+
+from core.corpus.columns import JOINED, no_such_column, texts_within, value_at
+from core.corpus.lines import Decoder, too_large
+from core.errors import CorpusError
+
+# A column may be missing from many rows, but not from so many at the beginning.
+MOST_ROWS_WITHOUT = 100_000
+_SUGGESTED = 5
+_SHOWN_CHARACTERS = 90
+
+# A row with the place where it stands: "line 3", "item 3".
+Row = tuple[int, dict[str, Any]]
+
+
+def read_json(shown: str, blocks: Iterator[str], decoder: Decoder) -> tuple[str, Iterator[Row]]:
+    """Reads the rows of a file, whichever kind of JSON it is.
+
+    Args:
+        shown: What the file is called in errors.
+        blocks: Its text.
+        decoder: Splits it into lines.
+
+    Returns:
+        What a row is, "line" or "item", and the rows with their numbers from 1.
+
+    Raises:
+        CorpusError: A row isn't a JSON object. Raised while rows are read.
+    """
+    head, blocks = _up_to_content(blocks)
+    start = head.lstrip()
+    if start.startswith("[") and not _is_line_of_array(start):
+        return "item", _items(shown, blocks, decoder, "item")
+    first_line = start.split("\n", 1)[0]
+    is_spread = "\n" in start and first_line.rstrip().endswith((",", "{", "[", ":"))
+    if start.startswith("{") and is_spread and not _is_json(first_line):
+        return "item", _items(shown, blocks, decoder, "")
+    lines = decoder.lines(blocks, ends_at_returns=None)
+    return "line", _lines(shown, lines)
+
+
+def texts_of(
+    shown: str, rows: Iterable[Row], unit: str, column: str, columns: list[str]
+) -> Iterator[str]:
+    """Yields a column's values, null and missing as nothing.
+
+    Args:
+        shown: What the file is called in errors.
+        rows: The rows.
+        unit: What a row is.
+        column: The column.
+        columns: Those of the first rows, for an error.
+
+    Raises:
+        ConfigError: No row has the column.
+        CorpusError: A value isn't text.
+    """
+    is_met = False
+    for number, row in rows:
+        if column in row:
+            is_there, value = True, row[column]
+        else:
+            is_there, value = value_at(row, column)
+        is_met = is_met or is_there
+        if not is_met and number > MOST_ROWS_WITHOUT:
+            break
+        if value is not None and not isinstance(value, str):
+            received = f"{type(value).__name__} {reprlib.repr(value)}"
+            within = texts_within(column, value)
+            raise wrong_value(shown, f"{unit} {number}", column, received, within)
+        yield value or ""
+    if not is_met:
+        raise no_such_column(column, columns, shown)
+
+
+def wrong_value(
+    shown: str, where: str, column: str, received: str, within: Sequence[str]
+) -> CorpusError:
+    """Returns the error for a value that isn't text.
+
+    Args:
+        shown: What the file is called.
+        where: The place of the value.
+        column: The column.
+        received: The value or its type.
+        within: Names of the texts within the column.
+    """
+    fix = "set text_column to the column that holds the text"
+    if within:
+        fix = f"set text_column to {' or '.join(within[:_SUGGESTED])}"
+        if any(name.endswith(JOINED) for name in within):
+            fix += f" ({JOINED} joins the strings of a list, a line each)"
+    return CorpusError(
+        f"The column {column!r} of {shown} doesn't hold text ({where})",
+        expected="a string or null", received=received[:_SHOWN_CHARACTERS],
+        fix=fix, field="text_column",
+    )  # fmt: skip
+
+
+def _up_to_content(blocks: Iterator[str]) -> tuple[str, Iterator[str]]:
+    """Returns the first block that isn't blank, and all blocks from it on."""
+    for block in blocks:
+        if not block.isspace():
+            return block, itertools.chain([block], blocks)
+    return "", iter(())
+
+
+def _is_line_of_array(start: str) -> bool:
+    """Tells whether a text begins with a whole array on a line, and another one below."""
+    first, _, rest = start.partition("\n")
+    return bool(rest.strip()) and _is_json(first)
+
+
+def _is_json(text: str) -> bool:
+    try:
+        parse_json(text)
+    except (ValueError, RecursionError):
+        return False
+    return True
+
+
+def _lines(shown: str, lines: Iterator[str]) -> Iterator[Row]:
+    for number, line in enumerate(lines, start=1):
+        if not line.strip():
+            continue
+        try:
+            row = parse_json(line)
+        except (ValueError, RecursionError) as error:
+            raise _not_json(shown, f"Line {number}", str(error)) from error
+        if not isinstance(row, dict):
+            raise _not_json(shown, f"Line {number}", f"a {type(row).__name__}")
+        yield number, row
+
+
+def parse_json(line: str) -> Any:
+    """Returns what a line of JSON says.
+
+    orjson takes a third of the time. It refuses what Python writes beside the standard, such as NaN
+    and halves of a surrogate pair, and doesn't word errors as Python does.
+    """
+    try:
+        return orjson.loads(line)
+    except orjson.JSONDecodeError:
+        return json.loads(line)
+
+
+def _items(shown: str, blocks: Iterator[str], decoder: Decoder, path: str) -> Iterator[Row]:
+    import ijson
+
+    stream = _Bytes(shown, blocks, decoder)
+    number = 0
+    try:
+        for item in ijson.items(stream, path, multiple_values=not path):
+            number += 1
+            stream.since_item = 0
+            row = {"text": item} if isinstance(item, str) else item
+            if not isinstance(row, dict):
+                raise _not_json(shown, f"Item {number}", f"a {type(row).__name__}")
+            yield number, row
+    except (ijson.JSONError, UnicodeError, ArithmeticError, RecursionError) as error:
+        raise _not_json(shown, f"What follows item {number}", str(error)[:200]) from error
+
+
+class _Bytes:
+    """Text as a stream of bytes in UTF-8; counts how many make up an item."""
+
+    def __init__(self, shown: str, blocks: Iterator[str], decoder: Decoder) -> None:
+        self._shown = shown
+        self._blocks = blocks
+        self._decoder = decoder
+        self._rest = b""
+        self.since_item = 0
+
+    def read(self, size: int = -1) -> bytes:
+        if not self._rest:
+            self._rest = next(self._blocks, "").encode("utf-8", "surrogatepass")
+        data, self._rest = (self._rest, b"") if size < 0 else (self._rest[:size], self._rest[size:])
+        self.since_item += len(data)
+        if self.since_item > self._decoder.max_bytes:
+            raise too_large(self._shown, self._decoder.max_bytes)
+        return data
+
+
+def _not_json(shown: str, where: str, received: str) -> CorpusError:
+    return CorpusError(
+        f"{where} of {shown} is not a JSON object",
+        expected='one object a line, as in {"text": "..."}, or an array of objects',
+        received=received,
+        fix="mend that place, or write the file again as JSON lines", field="path",
+    )  # fmt: skip

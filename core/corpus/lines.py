@@ -1,0 +1,324 @@
+"""Decodes byte streams into text and lines, and says which encoding a file seems to be in.
+
+A line ends at `\\n`, `\\r\\n` or a lone `\\r`, and nowhere else: U+2028 and the like are text. This
+module knows nothing of documents and tables.
+"""
+
+from __future__ import annotations
+
+import codecs
+import re
+from collections.abc import Iterable, Iterator
+from typing import IO
+
+from core.corpus.unpack import foreign_kind_of
+from core.errors import ConfigError, CorpusError
+
+_READ_BYTES = 1 << 18
+_UTF8_BOM = b"\xef\xbb\xbf"
+# UTF-32's begin with UTF-16's, so they come first.
+_BOMS: tuple[tuple[bytes, str], ...] = (
+    (b"\xff\xfe\x00\x00", "utf-32"),
+    (b"\x00\x00\xfe\xff", "utf-32"),
+    (b"\xff\xfe", "utf-16"),
+    (b"\xfe\xff", "utf-16"),
+)
+_SAMPLE_BYTES = 1 << 16
+# Found in any text, whatever its language.
+_USUAL_CHARACTERS = " \n\t.,etaoinsr0123456789\u3002\uff0c"
+# Codecs that Python counts as text encodings, though no text file is written in them.
+_NO_ENCODINGS = {"idna", "punycode", "unicode_escape", "raw_unicode_escape", "undefined"}
+# Encodings that a guess chooses from, the more usual ones first.
+_GUESSED = [
+    "cp1252", "cp949", "cp932", "euc_jp", "gb18030", "big5", "cp1251", "koi8_r", "cp1250",
+    "iso8859_2", "cp1253", "cp1254", "cp1255", "cp1256", "cp1257", "cp874",
+]  # fmt: skip
+# So much better than the others the first of them may be taken to fit.
+_USUAL_BONUS = 0.25
+_COHERENCE_WEIGHT = 0.3
+_GUESSES_NAMED = 3
+# A file of UTF-8 with a few wrong bytes is damaged; one with many is in another encoding.
+_INVALID_PER_VALID = 0.1
+_FEW_INVALID = 3
+# In a text in UTF-16, at least this share of the characters are usual ones.
+_LEAST_USUAL = 0.03
+# A run of \r before \n is one line end.
+_LINE_END = re.compile(r"\r+\n|\r")
+
+
+def encoding_named(name: str, *, field: str = "encoding") -> str:
+    """Returns an encoding's standard name; UTF-8's for no name.
+
+    Raises:
+        ConfigError: There is no such encoding of text.
+    """
+    if not name.strip():
+        return "utf-8"
+    try:
+        found = codecs.lookup(name.strip())
+    except (LookupError, ValueError, UnicodeError):
+        found = None
+    is_text = found is not None and getattr(found, "_is_text_encoding", True)
+    if found is None or not is_text or found.name.replace("-", "_") in _NO_ENCODINGS:
+        raise ConfigError(
+            "That is no character encoding", received=name,
+            expected="a name such as utf-16, cp1252, cp949, cp932 or gb18030",
+            fix=f"set {field} to one of these, or leave it empty for UTF-8", field=field,
+        )  # fmt: skip
+    return found.name
+
+
+class Decoder:
+    """Decodes one file, block by block.
+
+    Args:
+        shown: What the file is called in errors.
+        encoding: A standard name, as of `encoding_named`.
+        errors: What happens to bytes that aren't in the encoding: strict, replace or ignore.
+        max_bytes: A line, or a document, may have as many.
+
+    Attributes:
+        encoding: The one in use. A byte order mark of UTF-8 goes before the encoding asked for.
+    """
+
+    def __init__(self, shown: str, encoding: str, errors: str, max_bytes: int) -> None:
+        self.shown = shown
+        self.encoding = encoding
+        self._errors = errors
+        self.max_bytes = max_bytes
+
+    def lines(self, blocks: Iterable[str], *, ends_at_returns: bool | None = True) -> Iterator[str]:
+        """Yields the lines without their ends.
+
+        Args:
+            blocks: What `blocks` yields.
+            ends_at_returns: Whether a lone `\\r` ends a line. None: only where the first block has
+                no `\\n`, for formats that allow `\\r` within a line.
+
+        Raises:
+            CorpusError: The text isn't in the encoding, or a line is too long.
+        """
+        rest: list[str] = []
+        size = 0
+        for block in blocks:
+            if ends_at_returns is None:
+                ends_at_returns = "\r" in block and "\n" not in block
+            normal = _LINE_END.sub("\n", block) if ends_at_returns and "\r" in block else block
+            first, *lines = normal.split("\n")
+            if not lines:
+                rest.append(first)
+                size = self.counted(size, first)
+                continue
+            yield "".join([*rest, first]) if rest else first
+            last = lines.pop()
+            yield from lines
+            rest, size = ([last], len(last)) if last else ([], 0)
+        if rest:
+            yield "".join(rest)
+
+    def counted(self, size: int, text: str) -> int:
+        """Returns the size of a document that grows by a text.
+
+        Raises:
+            CorpusError: It is too large.
+        """
+        size += len(text)
+        if size > self.max_bytes:
+            raise too_large(self.shown, self.max_bytes)
+        return size
+
+    def blocks(self, stream: IO[bytes]) -> Iterator[str]:
+        """Yields the text; blocks may end within a line, but not between `\\r` and `\\n`.
+
+        Raises:
+            CorpusError: It isn't in the encoding, or has NUL characters.
+        """
+        held = ""
+        for block in self._decoded(stream):
+            text = held + block if held else block
+            whole = text.rstrip("\r") if text.endswith("\r") else text
+            held = text[len(whole) :]
+            self.counted(0, held)
+            if whole:
+                yield whole
+        if held:
+            yield held
+
+    def _decoded(self, stream: IO[bytes]) -> Iterator[str]:
+        data = stream.read(_READ_BYTES)
+        if data.startswith(_UTF8_BOM):
+            self.encoding = "utf-8"
+            offset, data = len(_UTF8_BOM), data[len(_UTF8_BOM) :]
+        else:
+            offset = 0
+            self.encoding = self._with_byte_order(data)
+        is_first, previous = not offset, b""
+        decoder = codecs.getincrementaldecoder(self.encoding)(self._errors)
+        while True:
+            pending = len(decoder.getstate()[0])
+            try:
+                text = decoder.decode(data, final=not data)
+            except UnicodeError as error:
+                place = offset - pending + getattr(error, "start", 0)
+                wrong = (previous[-pending:] if pending else b"") + data
+                raise self._not_decoded(wrong, place, offset - pending, data or previous) from error
+            if "\0" in text:
+                text = self._without_nul(text, data)
+            if is_first and text:
+                # What is left of the mark in UTF-16 or 32 of a byte order that was named.
+                is_first, text = False, text.removeprefix("\ufeff")
+            if text:
+                yield text
+            if not data:
+                return
+            offset += len(data)
+            previous = data
+            data = stream.read(_READ_BYTES)
+
+    def _with_byte_order(self, data: bytes) -> str:
+        """Returns the encoding; of UTF-16 or 32 without a mark, with the byte order seen.
+
+        Raises:
+            CorpusError: Either order would do.
+        """
+        if self.encoding not in ("utf-16", "utf-32") or not data or _bom_of(data):
+            return self.encoding
+        found = _byte_order(data[:_SAMPLE_BYTES], self.encoding)
+        if not found:
+            raise CorpusError(
+                f"{self.shown} has no byte order mark",
+                expected=f"{self.encoding.upper()} text that shows its byte order",
+                received="text that can be read either way",
+                fix=f"set encoding to {self.encoding}-le, or to {self.encoding}-be",
+                field="encoding",
+            )
+        return found
+
+    def _without_nul(self, text: str, data: bytes) -> str:
+        if self._errors != "strict":
+            return text.replace("\0", "\ufffd" if self._errors == "replace" else "")
+        name = _unmarked_wide(data[:_SAMPLE_BYTES])
+        kind = f"{name.upper()} without a byte order mark" if name else foreign_kind_of(data)
+        raise CorpusError(
+            f"{self.shown} is not text in {self.encoding.upper()}"
+            + (f" but {kind}" if kind else ": it has NUL characters"),
+            expected="text, which has no NUL characters",
+            received=f"{data.count(0):,} NUL bytes in the first {len(data):,}"
+            if data.count(0)
+            else "NUL characters",
+            fix=f"set encoding to {name}" if name
+            else "leave the file out if it is not text; or set encoding_errors to ignore, which "
+            "drops these characters, or to replace",
+            field="encoding" if name else "path",
+        )  # fmt: skip
+
+    def _not_decoded(self, wrong: bytes, place: int, start: int, sample: bytes) -> CorpusError:
+        byte = wrong[place - start : place - start + 1]
+        cause, fix, field = _advice(sample[:_SAMPLE_BYTES], self.encoding, place)
+        return CorpusError(
+            f"{self.shown} is not {self.encoding.upper()}{cause}",
+            expected=f"text in {self.encoding.upper()}",
+            received=f"byte 0x{byte.hex()} at offset {place}" if byte else f"an end at {place}",
+            fix=fix, field=field,
+        )  # fmt: skip
+
+
+def too_large(shown: str, max_bytes: int) -> CorpusError:
+    """Returns the error for a document or row that is larger than allowed."""
+    return CorpusError(
+        f"A line, row or document of {shown} is too large",
+        expected=f"at most {max_bytes // 1_000_000:,} MB each",
+        received="more",
+        fix="set text_unit to line or paragraph if a file is one document; raise max_document_mb "
+        "if the text is what you expect",
+        field="max_document_mb",
+    )
+
+
+def _advice(sample: bytes, encoding: str, place: int) -> tuple[str, str, str]:
+    """Returns the cause of a wrong byte, what to do about it, and with which field."""
+    if name := _bom_of(sample) if place < len(_UTF8_BOM) + 1 else "":
+        return f" but {name.upper()}", f"set encoding to {name}", "encoding"
+    if (kind := foreign_kind_of(sample)) == "Parquet":
+        return f" but {kind}", "set file_format to parquet", "file_format"
+    if kind:
+        return f" but {kind}", "leave it out, or name the text that was made from it", "path"
+    if name := _unmarked_wide(sample):
+        kind = f" but {name.upper()} without a byte order mark"
+        return kind, f"set encoding to {name}", "encoding"
+    if encoding != "utf-8" and _is_utf8(sample):
+        return " but UTF-8", "leave encoding empty", "encoding"
+    drop = "set encoding_errors to replace (or ignore) to read on over such bytes"
+    valid, invalid = _count_utf8(sample)
+    if encoding == "utf-8" and valid and invalid <= max(1, valid * _INVALID_PER_VALID):
+        return ", but for a few bytes", drop, "encoding_errors"
+    guesses = [name for name in guess_encodings(sample) if name != encoding]
+    if not guesses:
+        return "", f"set encoding to the one that it was written in; or {drop}", "encoding"
+    named = f"set encoding to {guesses[0]}"
+    if others := guesses[1:_GUESSES_NAMED]:
+        named += f" (or {' or '.join(others)})"
+    named += " and look whether the letters are right"
+    if encoding == "utf-8" and not valid and invalid <= _FEW_INVALID:
+        return ", but for a few bytes", f"{drop}; if they are letters, {named}", "encoding_errors"
+    return f", it seems to be {guesses[0]}", named, "encoding"
+
+
+def guess_encodings(sample: bytes) -> list[str]:
+    """Returns the encodings that a sample may be in, the likeliest first."""
+    from charset_normalizer import from_bytes
+
+    found = from_bytes(sample, cp_isolation=_GUESSED, enable_fallback=False)
+    scores: dict[str, float] = {}
+    for one in found:
+        # Those in which the sample reads the same aren't listed by themselves.
+        for name in {one.encoding, *one.could_be_from_charset} & set(_GUESSED):
+            bonus = _USUAL_BONUS if name == _GUESSED[0] else 0
+            scores[name] = one.chaos - _COHERENCE_WEIGHT * one.coherence - bonus
+    return sorted(scores, key=lambda name: (round(scores[name], 2), _GUESSED.index(name)))
+
+
+def _bom_of(data: bytes) -> str:
+    return next((name for mark, name in _BOMS if data.startswith(mark)), "")
+
+
+def _unmarked_wide(sample: bytes) -> str:
+    """Returns which of UTF-16 and UTF-32 a sample with NUL bytes seems to be in, if one."""
+    if b"\0" not in sample:
+        return ""
+    for encoding in ("utf-32", "utf-16"):
+        if found := _byte_order(sample, encoding):
+            return found
+    return ""
+
+
+def _byte_order(sample: bytes, encoding: str) -> str:
+    """Returns an encoding with the byte order in which a sample has more of ASCII's characters."""
+    width = 4 if encoding == "utf-32" else 2
+    whole = sample[: len(sample) // width * width]
+    counts: dict[str, int] = {}
+    for name in (f"{encoding}-le", f"{encoding}-be"):
+        try:
+            text = codecs.getincrementaldecoder(name)().decode(whole)
+        except UnicodeError:
+            continue
+        if "\0" not in text:
+            counts[name] = sum(text.count(mark) for mark in _USUAL_CHARACTERS)
+    best = max(counts, key=lambda name: counts[name], default="")
+    is_clear = best and counts[best] >= len(whole) / width * _LEAST_USUAL
+    return best if is_clear and list(counts.values()).count(counts[best]) == 1 else ""
+
+
+def _is_utf8(sample: bytes) -> bool:
+    try:
+        codecs.getincrementaldecoder("utf-8")().decode(sample)
+    except UnicodeError:
+        return False
+    return True
+
+
+def _count_utf8(sample: bytes) -> tuple[int, int]:
+    """Returns how many characters beyond ASCII a sample has in UTF-8, and how many wrong bytes."""
+    text = sample.decode("utf-8", "replace")
+    invalid = text.count("\ufffd") - sample.count(b"\xef\xbf\xbd")
+    return sum(character > "\x7f" for character in text) - text.count("\ufffd"), invalid

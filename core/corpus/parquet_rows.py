@@ -1,0 +1,158 @@
+"""Texts of a Parquet file, read bit by bit, with a limit on what a page unpacks to."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import IO, Any
+
+from core.corpus.columns import JOINED, value_at
+from core.corpus.json_rows import wrong_value
+from core.corpus.parquet_pages import PageSizes, page_sizes
+from core.errors import CorpusError
+
+_MOST_ROWS_AT_ONCE = 1024
+# Rows are read in such numbers that they come to no more than this.
+_BATCH_BYTES = 256_000_000
+# A page holds several documents.
+_DOCUMENTS_PER_PAGE = 4
+_BUFFER_BYTES = 1 << 20
+
+
+class ParquetTexts:
+    """An open Parquet file.
+
+    Args:
+        shown: What it is called in errors.
+        stream: Its bytes, seekable.
+        max_document_mb: How large a document may be.
+
+    Attributes:
+        columns: The names of its columns.
+        strings: Those that hold strings.
+        within: Names of texts within other columns.
+        has_rows: Whether it has rows.
+    """
+
+    def __init__(self, shown: str, stream: IO[bytes], max_document_mb: int) -> None:
+        import pyarrow.parquet as pq
+
+        self._shown = shown
+        self._stream = stream
+        self._max_document_mb = max_document_mb
+        with self._explaining():
+            # With a buffer, a column is read bit by bit, however large its row groups are.
+            self._file = pq.ParquetFile(stream, pre_buffer=False, buffer_size=_BUFFER_BYTES)
+            schema = self._file.schema_arrow
+        self.columns: list[str] = schema.names
+        self.strings = [field.name for field in schema if _is_string(field.type)]
+        self.within = [name for field in schema for name in _within(field.name, field.type)]
+        self.has_rows: bool = self._file.metadata.num_rows > 0
+        self._kinds = {field.name: field.type for field in schema}
+
+    def texts(self, column: str) -> Iterator[str]:
+        """Yields a column's values, null as nothing.
+
+        Raises:
+            CorpusError: It doesn't hold text, or a page is too large; or the file is damaged.
+        """
+        if column in self._kinds and column not in self.strings:
+            kind = self._kinds[column]
+            within = _within(column, kind)
+            raise wrong_value(self._shown, "its type", column, str(kind), within)
+        name = column if column in self._kinds else column.removesuffix(JOINED)
+        with self._explaining():
+            for group in range(self._file.metadata.num_row_groups):
+                rows = self._rows_at_once(group, name)
+                batches = self._file.iter_batches(rows, row_groups=[group], columns=[name])
+                for batch in batches:
+                    if column in self._kinds:
+                        yield from _values(batch.column(0))
+                    else:
+                        yield from (value_at(row, column)[1] or "" for row in batch.to_pylist())
+
+    def _rows_at_once(self, group: int, name: str) -> int:
+        """Returns how many rows of a row group are read at once.
+
+        Raises:
+            CorpusError: A page is too large.
+        """
+        most = self._max_document_mb * 1_000_000 * _DOCUMENTS_PER_PAGE
+        metadata = self._file.metadata.row_group(group)
+        chunks = [metadata.column(number) for number in range(metadata.num_columns)]
+        wanted = [
+            one for one in chunks if f"{one.path_in_schema}.".startswith(f"{name}.")
+        ]  # fmt: skip
+        rows = _MOST_ROWS_AT_ONCE
+        for chunk in wanted:
+            sizes = self._sizes(chunk)
+            if sizes.largest_bytes > most:
+                raise CorpusError(
+                    f"A page of {self._shown} unpacks to too much",
+                    expected=f"at most {most // 1_000_000:,} MB, {_DOCUMENTS_PER_PAGE} times "
+                    "max_document_mb",
+                    received=f"{sizes.largest_bytes // 1_000_000:,} MB",
+                    fix="raise max_document_mb if the file is what you expect",
+                    field="max_document_mb",
+                )
+            per_row = max(1.0, chunk.num_values / max(1, metadata.num_rows))
+            per_row *= max(sizes.dictionary_bytes, sizes.bytes_per_value, 1)
+            rows = min(rows, max(1, int(_BATCH_BYTES / per_row)))
+        return rows
+
+    def _sizes(self, chunk: Any) -> PageSizes:
+        start = chunk.data_page_offset
+        if chunk.has_dictionary_page and chunk.dictionary_page_offset:
+            start = min(start, chunk.dictionary_page_offset)
+        try:
+            return page_sizes(self._stream, start, start + chunk.total_compressed_size)
+        except ValueError as error:
+            raise self._damaged(error) from error
+
+    @contextmanager
+    def _explaining(self) -> Iterator[None]:
+        import pyarrow as pa
+
+        try:
+            yield
+        except MemoryError:  # pyarrow's own is an ArrowException as well
+            raise
+        except (pa.ArrowException, UnicodeDecodeError, OverflowError) as error:
+            raise self._damaged(error) from error
+
+    def _damaged(self, error: Exception) -> CorpusError:
+        return CorpusError(
+            f"{self._shown} can't be read as Parquet", expected="a whole Parquet file",
+            received=str(error)[:200], fix="write or download it again", field="path",
+        )  # fmt: skip
+
+
+def _values(column: Any) -> Iterator[str]:
+    return (value or "" for value in column.to_pylist())
+
+
+def _is_string(kind: Any) -> bool:
+    import pyarrow.types as types
+
+    if types.is_dictionary(kind):
+        return _is_string(kind.value_type)
+    return bool(types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind))
+
+
+def _is_list(kind: Any) -> bool:
+    import pyarrow.types as types
+
+    return bool(types.is_list(kind) or types.is_large_list(kind))
+
+
+def _within(name: str, kind: Any) -> list[str]:
+    """Lists the names by which texts within a column can be read."""
+    import pyarrow.types as types
+
+    if _is_list(kind):
+        return [name + JOINED] if _is_string(kind.value_type) else []
+    if not types.is_struct(kind):
+        return []
+    fields = [kind.field(number) for number in range(kind.num_fields)]
+    strings = [f"{name}.{field.name}" for field in fields if _is_string(field.type)]
+    return [*strings, *(one for f in fields for one in _within(f"{name}.{f.name}", f.type))]

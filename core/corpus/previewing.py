@@ -1,0 +1,200 @@
+"""Looks at files of text in a process of its own, with limits on memory and time.
+
+The page previews what somebody has just uploaded. Whatever a file does to its reader, the app
+lives on. Run as a module, this is that process: JSON on standard input and output.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from core.config import CorpusConfig
+from core.corpus.files import FilesSource
+from core.corpus.reading import CorpusPreview, preview
+from core.errors import ConfigError, CorpusError, StudioError
+from core.workspace import Workspace
+
+MEMORY_BYTES = 1_500_000_000
+TIMEOUT_SECONDS = 90.0
+# Counting ends here, and what was counted is "at least".
+_SCAN_SECONDS = 10.0
+_CHECK_SECONDS = 1.0
+_SAMPLE_CHARACTERS = 2000
+_ROOT = Path(__file__).parents[2]
+# Nothing else of the app's environment is any of a reader's business.
+_PASSED_ON = ("PATH", "HOME", "LANG", "LC_ALL", "TMPDIR", "PYTHONPATH", "SYSTEMROOT", "PYTHONUTF8")
+_FRUGAL = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MALLOC_ARENA_MAX": "2"}
+
+
+def preview_apart(
+    config: CorpusConfig,
+    workspace: Workspace,
+    documents: int = 5,
+    *,
+    memory_bytes: int = MEMORY_BYTES,
+    timeout_seconds: float = TIMEOUT_SECONDS,
+) -> CorpusPreview:
+    """Looks at a corpus as `preview` does; at files in a process of its own.
+
+    Args:
+        config: What to read.
+        workspace: In whose cache that is kept which can be found again.
+        documents: How many documents to show; of long ones the beginning.
+        memory_bytes: What the process may take, besides what it starts with.
+        timeout_seconds: After so long it is ended.
+
+    Raises:
+        ConfigError: A path or column is missing or ambiguous.
+        CorpusError: There is no text, it can't be read, or reading takes too much.
+    """
+    if config.source != "files":
+        return preview(config, workspace, documents)
+    question = {**_question(config, workspace, memory_bytes), "documents": documents}
+    answer = _ask(question, timeout_seconds)
+    if "error" in answer:
+        raise (ConfigError if answer["is_config"] else CorpusError)(**answer["error"])
+    return CorpusPreview(**answer["preview"])
+
+
+def check_files(
+    paths: Sequence[Path],
+    config: CorpusConfig,
+    workspace: Workspace,
+    *,
+    timeout_seconds: float = TIMEOUT_SECONDS,
+) -> dict[Path, str]:
+    """Reads the beginning of files, each by itself, in a process of their own.
+
+    Args:
+        paths: The files.
+        config: How to read them; its path doesn't count.
+        workspace: The workspace.
+        timeout_seconds: After so long the process is ended.
+
+    Returns:
+        For each file that can't be read why, and what to do.
+
+    Raises:
+        CorpusError: The process broke off, which is the fault of one of them.
+    """
+    question = _question(config, workspace, MEMORY_BYTES)
+    answer = _ask({**question, "files": list(map(str, paths))}, timeout_seconds)
+    return {
+        path: answer["problems"][str(path)] for path in paths if str(path) in answer["problems"]
+    }
+
+
+def _question(config: CorpusConfig, workspace: Workspace, memory_bytes: int) -> dict[str, Any]:
+    return {
+        "config": config.model_dump(mode="json"),
+        "root": str(workspace.root),
+        "memory_bytes": memory_bytes,
+    }
+
+
+def _ask(question: dict[str, Any], timeout_seconds: float) -> dict[str, Any]:
+    try:
+        process = subprocess.run(
+            [sys.executable, "-m", "core.corpus.previewing"],
+            input=json.dumps(question).encode(), capture_output=True, env=_environment(),
+            timeout=timeout_seconds, check=False,
+        )  # fmt: skip
+    except subprocess.TimeoutExpired as error:
+        raise CorpusError(
+            "The preview takes too long", expected=f"an answer within {timeout_seconds:.0f} s",
+            received="none", field="path",
+            fix="see whether the file is what you expect; a run has no such limit",
+        ) from error  # fmt: skip
+    return _answer(process)
+
+
+def _environment() -> dict[str, str]:
+    passed = {name: os.environ[name] for name in _PASSED_ON if name in os.environ}
+    paths = [str(_ROOT), *filter(None, [passed.get("PYTHONPATH")])]
+    return {**passed, **_FRUGAL, "PYTHONPATH": os.pathsep.join(paths)}
+
+
+def _answer(process: subprocess.CompletedProcess[bytes]) -> dict[str, Any]:
+    try:
+        return dict(json.loads(process.stdout))
+    except ValueError:
+        last = process.stderr.decode("utf-8", "replace").strip().splitlines()[-1:]
+        raise CorpusError(
+            "The preview broke off", expected="a file that can be read",
+            received=last[0][:200] if last else f"the process ended with {process.returncode}",
+            fix="see whether the file is what you expect, or leave it out", field="path",
+        ) from None  # fmt: skip
+
+
+def _main() -> None:
+    question = json.load(sys.stdin)
+    _limit_memory(question["memory_bytes"])
+    config = CorpusConfig.parse(question["config"])
+    if "files" in question:
+        problems = {path: _problem(path, config) for path in question["files"]}
+        print(json.dumps({"problems": {path: one for path, one in problems.items() if one}}))
+        return
+    try:
+        seen = preview(
+            config, Workspace(Path(question["root"])), question["documents"],
+            scan_seconds=_SCAN_SECONDS,
+        )  # fmt: skip
+        samples = [text[:_SAMPLE_CHARACTERS] for text in seen.samples]
+        answer: dict[str, Any] = {"preview": {**asdict(seen), "samples": samples}}
+    except (StudioError, MemoryError) as error:
+        answer = _described(_explained(error, question["memory_bytes"]))
+    print(json.dumps(answer))
+
+
+def _problem(path: str, config: CorpusConfig) -> str:
+    """Returns why a file can't be read, as far as its beginning shows it; empty if it can."""
+    deadline = time.monotonic() + _CHECK_SECONDS
+    alone = config.model_copy(update={"path": path, "validation_path": "", "source": "files"})
+    try:
+        for _ in FilesSource(alone).documents("train"):
+            if time.monotonic() > deadline:
+                break
+    except (StudioError, MemoryError) as error:
+        known = _explained(error, MEMORY_BYTES)
+        return f"{known.problem.replace(path, Path(path).name)}. What to do: {known.fix}."
+    return ""
+
+
+def _explained(error: StudioError | MemoryError, memory_bytes: int) -> StudioError:
+    if isinstance(error, StudioError):
+        return error
+    return CorpusError(
+        "The preview takes too much memory",
+        expected=f"at most {memory_bytes // 1_000_000:,} MB", received="more", field="path",
+        fix="see whether the file is what you expect; a smaller max_document_mb says which "
+        "document it is",
+    )  # fmt: skip
+
+
+def _described(error: StudioError) -> dict[str, Any]:
+    names = ("problem", "expected", "received", "fix", "field")
+    described = {name: getattr(error, name) for name in names}
+    return {"error": described, "is_config": isinstance(error, ConfigError)}
+
+
+def _limit_memory(memory_bytes: int) -> None:
+    """Limits this process's memory, where the system can."""
+    with suppress(ImportError, OSError, ValueError):
+        import resource
+
+        pages = int(Path("/proc/self/statm").read_text().split()[0])
+        most = pages * os.sysconf("SC_PAGE_SIZE") + memory_bytes
+        resource.setrlimit(resource.RLIMIT_AS, (most, most))
+
+
+if __name__ == "__main__":
+    _main()

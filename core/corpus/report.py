@@ -1,0 +1,153 @@
+"""Collects what was read of a corpus's files, what was passed over, and why."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+_LISTED = 20
+_NAMED = 5
+
+
+@dataclass(frozen=True)
+class Facts:
+    """How a file is read.
+
+    Attributes:
+        format: text, jsonl, json, csv, tsv or parquet.
+        compression: Empty if there is none.
+        encoding: Of the text; empty for Parquet.
+        delimiter: Of a CSV or TSV file, by name.
+        header: Of a CSV or TSV file: whether the first row names the columns.
+        quoting: Of a CSV or TSV file: whether quotation marks enclose cells.
+        column: The column that holds the text.
+    """
+
+    format: str
+    compression: str = ""
+    encoding: str = ""
+    delimiter: str = ""
+    header: bool | None = None
+    quoting: bool | None = None
+    column: str = ""
+
+    def describe(self) -> str:
+        """Returns the facts in a few words."""
+        words = [self.format, self.compression, self.encoding.upper()]
+        if self.delimiter:
+            words.append(f"cells separated by {self.delimiter}")
+            words.append("first row names the columns" if self.header else "no header")
+            words += [] if self.quoting else ["quotation marks are text"]
+        if self.column:
+            words.append(f"column {self.column}")
+        return ", ".join(word for word in words if word)
+
+
+@dataclass(frozen=True)
+class Skipped:
+    """A file that was passed over.
+
+    Attributes:
+        name: Its path below the folder that was named.
+        reason: Why, in a few words.
+    """
+
+    name: str
+    reason: str
+
+
+class Findings:
+    """Counts what a person should know of a file, such as rows with fewer cells."""
+
+    def __init__(self) -> None:
+        self.counts: Counter[str] = Counter()
+        self.first: dict[str, str] = {}
+
+    def count(self, text: str, where: str) -> None:
+        """Counts one more.
+
+        Args:
+            text: What it is, in the plural.
+            where: The place.
+        """
+        self.counts[text] += 1
+        self.first.setdefault(text, where)
+
+
+@dataclass
+class ReadingReport:
+    """What was read, and how; it grows as files are opened.
+
+    Attributes:
+        found: How many files there are to read.
+        skipped: Those passed over.
+    """
+
+    found: int = 0
+    skipped: list[Skipped] = field(default_factory=list)
+    _facts: dict[str, Facts] = field(default_factory=dict)
+    _findings: dict[str, Findings] = field(default_factory=dict)
+
+    def add(self, shown: str, facts: Facts, findings: Findings | None = None) -> None:
+        """Notes how a file is read, and what is being found in this pass over it."""
+        self._facts[shown] = facts
+        self._findings[shown] = findings or Findings()
+
+    def describe_files(self) -> list[str]:
+        """Returns a line for each way in which files were read so far."""
+        groups: dict[Facts, list[str]] = {}
+        for shown, facts in self._facts.items():
+            groups.setdefault(facts, []).append(shown)
+        opened = len(self._facts)
+        rest = f" (of {self.found:,} files)" if opened < self.found else ""
+        return [
+            f"Read {_named(names)}{rest}: {facts.describe()}" for facts, names in groups.items()
+        ]
+
+    def describe_skipped(self) -> str:
+        """Returns a sentence on what was passed over; empty if nothing was."""
+        if not self.skipped:
+            return ""
+        by_reason: dict[str, list[str]] = {}
+        for one in self.skipped:
+            by_reason.setdefault(one.reason, []).append(one.name)
+        parts = [f"{_named(names)}: {reason}" for reason, names in by_reason.items()]
+        total = len(self.skipped)
+        return f"Passed over {total:,} {'file' if total == 1 else 'files'}. {'; '.join(parts)}"
+
+    def describe_findings(self) -> list[str]:
+        """Returns a line for each finding, added up over the files."""
+        counts: Counter[str] = Counter()
+        first: dict[str, str] = {}
+        for found in self._findings.values():
+            counts += found.counts
+            first = {**found.first, **first}
+        return [f"{count:,} {text}, first in {first[text]}" for text, count in counts.items()]
+
+    def lines(self) -> list[str]:
+        """Returns all there is to say, a line each."""
+        skipped = self.describe_skipped()
+        return [
+            *self.describe_files(), *([skipped] if skipped else []), *self.describe_findings()
+        ]  # fmt: skip
+
+    def to_dict(self) -> dict[str, Any]:
+        """Returns the report as JSON values, with lists of a bounded length."""
+        facts = dict(list(self._facts.items())[:_LISTED])
+        return {
+            "found": self.found,
+            "read": {name: _set_values(asdict(one)) for name, one in facts.items()},
+            "skipped_count": len(self.skipped),
+            "skipped": [asdict(one) for one in self.skipped[:_LISTED]],
+            "findings": self.describe_findings(),
+        }
+
+
+def _set_values(values: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in values.items() if value not in ("", None)}
+
+
+def _named(names: list[str]) -> str:
+    rest = len(names) - _NAMED
+    return ", ".join(names[:_NAMED]) + (f" and {rest:,} more" if rest > 0 else "")

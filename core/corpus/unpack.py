@@ -1,0 +1,301 @@
+"""Opens files of text as byte streams, unpacked, with a limit on how far they unpack.
+
+The compression is told from a file's first bytes, not from its name. This module knows nothing of
+documents.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import stat
+import struct
+import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any, cast
+
+from core.errors import CorpusError
+
+# The first bytes of each compression that is read.
+_MAGIC: tuple[tuple[bytes, str], ...] = (
+    (b"\x1f\x8b", "gzip"),
+    (b"\x28\xb5\x2f\xfd", "zstd"),
+    (b"\xfd7zXZ\x00", "xz"),
+    (b"BZh", "bzip2"),
+    (b"PK\x03\x04", "zip"),
+    (b"PK\x05\x06", "zip"),
+)
+# What follows the first four bytes of a bzip2 file, empty or not.
+_BZIP2_BLOCKS = (b"1AY&SY", b"\x17rE8P\x90")
+# Other kinds of files, so that an error can name them.
+_FOREIGN: tuple[tuple[bytes, str], ...] = (
+    (b"\x04\x22\x4d\x18", "lz4 (unpack it first: lz4 -d)"),
+    (b"7z\xbc\xaf\x27\x1c", "7-Zip (unpack it first)"),
+    (b"Rar!", "RAR (unpack it first)"),
+    (b"PAR1", "Parquet"),
+    (b"%PDF", "PDF"),
+    (b"\x89PNG", "PNG"),
+    (b"\xff\xd8\xff", "JPEG"),
+    (b"SQLite format 3", "SQLite"),
+    (b"\x89HDF", "HDF5"),
+    (b"ARROW1", "Arrow"),
+    (b"\xd0\xcf\x11\xe0", "Office"),
+    (b"\x7fELF", "ELF"),
+)
+_TAR_MAGIC, _TAR_MAGIC_AT = b"ustar", 257
+
+SUFFIXES = {".gz": "gzip", ".zst": "zstd", ".xz": "xz", ".bz2": "bzip2"}
+_HEAD_BYTES = 512
+# Up to this much text any ratio is fine: it is soon read.
+RATIO_FREE_BYTES = 256_000_000
+# Python keeps about half a kilobyte for each entry of a directory.
+_MOST_ZIP_DIRECTORY_BYTES = 16 << 20
+_ZIP_END_BYTES = (1 << 16) + 22
+_READ_BYTES = 1 << 18
+
+
+@dataclass(frozen=True)
+class Packed:
+    """A file's bytes, perhaps within an archive.
+
+    Attributes:
+        path: The file.
+        member: The name of the member where the file is a zip archive.
+    """
+
+    path: Path
+    member: str = ""
+
+    @property
+    def shown(self) -> str:
+        """What errors and reports call it."""
+        return f"{self.path}/{self.member}" if self.member else str(self.path)
+
+
+class Meter:
+    """Counts the bytes that come out of a file, and refuses too many for its size.
+
+    Args:
+        shown: What the file is called in an error.
+        packed_bytes: Its size on the disk.
+        ratio: How many times that may come out.
+    """
+
+    def __init__(self, shown: str, packed_bytes: int, ratio: int) -> None:
+        self._shown = shown
+        self._most = max(RATIO_FREE_BYTES, packed_bytes * ratio)
+        self._packed_bytes = packed_bytes
+        self._ratio = ratio
+        self._bytes = 0
+
+    def add(self, count: int) -> None:
+        """Counts bytes.
+
+        Raises:
+            CorpusError: There are too many.
+        """
+        self._bytes += count
+        if self._bytes > self._most:
+            raise CorpusError(
+                f"{self._shown} unpacks to far more than its size",
+                expected=f"at most {self._ratio} times its {self._packed_bytes:,} bytes",
+                received=f"more than {self._most:,} bytes",
+                fix="raise max_unpack_ratio if the file is what you expect, or leave it out",
+                field="max_unpack_ratio",
+            )
+
+
+class _Counted(io.RawIOBase):
+    """A stream that passes a `Meter`."""
+
+    def __init__(self, stream: Any, meter: Meter) -> None:
+        self._stream = stream
+        self._meter = meter
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        data = self._stream.read(len(buffer))
+        buffer[: len(data)] = data
+        self._meter.add(len(data))
+        return len(data)
+
+
+def compression_of(head: bytes) -> str:
+    """Returns the compression that a file's first bytes show; empty if none."""
+    for magic, name in _MAGIC:
+        if head.startswith(magic):
+            is_other = name == "bzip2" and not head[4:].startswith(_BZIP2_BLOCKS)
+            return "" if is_other else name
+    return ""
+
+
+def foreign_kind_of(head: bytes) -> str:
+    """Returns the kind of file that its first bytes show, if it is a known one without text."""
+    if head[_TAR_MAGIC_AT:].startswith(_TAR_MAGIC):
+        return "tar (unpack it first: tar -xf)"
+    return next((name for magic, name in _FOREIGN if head.startswith(magic)), "")
+
+
+def open_regular(path: Path) -> IO[bytes]:
+    """Opens a regular file for reading.
+
+    Raises:
+        OSError: It is something else, such as a pipe or a device, or can't be opened.
+    """
+    # Without O_NONBLOCK, opening a pipe would wait for somebody to write into it.
+    descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise OSError(0, "it is not a regular file", str(path))
+    return os.fdopen(descriptor, "rb")
+
+
+def head_of(packed: Packed) -> bytes:
+    """Returns a file's first bytes, as they are on the disk or in the archive."""
+    with _raw(packed) as stream:
+        return stream.read(_HEAD_BYTES)
+
+
+@contextmanager
+def unpacked(packed: Packed, ratio: int) -> Iterator[tuple[IO[bytes], str]]:
+    """Opens a file and unpacks it, if it is packed.
+
+    Args:
+        packed: The file.
+        ratio: How many times its size may come out.
+
+    Yields:
+        The stream, and the name of the compression, empty if there is none. A plain file's stream
+        is seekable.
+
+    Raises:
+        CorpusError: More comes out than the ratio allows.
+    """
+    with _raw(packed) as raw:
+        stream = raw if isinstance(raw, io.BufferedReader) else io.BufferedReader(cast(Any, raw))
+        head = stream.peek(_HEAD_BYTES)[:_HEAD_BYTES]
+        name = compression_of(head)
+        suffix = Path(packed.member or packed.path).suffix.lower()
+        if head and not name and suffix in SUFFIXES:
+            raise OSError(0, f"its first bytes are not those of a {SUFFIXES[suffix]} file")
+        if not name and not packed.member:
+            yield stream, ""
+            return
+        meter = Meter(packed.shown, packed.path.stat().st_size, ratio)
+        with _decompressor(stream, name) as plain:
+            counted = _Counted(plain, meter)
+            yield io.BufferedReader(counted, _READ_BYTES), name or "zip"
+
+
+@contextmanager
+def _decompressor(stream: IO[bytes], name: str) -> Iterator[Any]:
+    if name == "gzip":
+        import gzip
+
+        with gzip.open(stream) as opened:
+            yield opened
+    elif name == "xz":
+        import lzma
+
+        with _Lzma(lzma.open(stream)) as opened:
+            yield opened
+    elif name == "bzip2":
+        import bz2
+
+        with bz2.open(stream) as opened:
+            yield opened
+    elif name == "zstd":
+        import pyarrow as pa
+
+        with pa.CompressedInputStream(stream, "zstd") as opened:
+            yield opened
+    elif name == "zip":
+        raise OSError(0, "it is a zip archive; give it a name that ends in .zip, or unpack it")
+    else:
+        yield stream
+
+
+class _Lzma:
+    """An xz stream whose errors are OSErrors, as other decompressors' are."""
+
+    def __init__(self, stream: Any) -> None:
+        self._stream = stream
+
+    def __enter__(self) -> _Lzma:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stream.close()
+
+    def read(self, count: int) -> bytes:
+        import lzma
+
+        try:
+            return bytes(self._stream.read(count))
+        except lzma.LZMAError as error:
+            raise OSError(0, str(error)) from error
+
+
+@contextmanager
+def _raw(packed: Packed) -> Iterator[IO[bytes]]:
+    with open_regular(packed.path) as file:
+        if not packed.member:
+            yield file
+            return
+        with _opened_member(file, packed.member) as member:
+            try:
+                yield member
+            except zipfile.BadZipFile as error:  # a wrong checksum, found while reading
+                raise OSError(0, str(error)) from error
+
+
+def _opened_member(file: IO[bytes], name: str) -> IO[bytes]:
+    with _explaining_zip():
+        _check_zip_directory(file)
+        return zipfile.ZipFile(file).open(name)
+
+
+def zip_members(path: Path) -> list[str]:
+    """Lists the files in a zip archive, in the order of their names.
+
+    Raises:
+        OSError: It is damaged, or its directory is too large to be read.
+    """
+    with open_regular(path) as file, _explaining_zip():
+        _check_zip_directory(file)
+        with zipfile.ZipFile(file) as archive:
+            return sorted({one.filename for one in archive.infolist() if not one.is_dir()})
+
+
+@contextmanager
+def _explaining_zip() -> Iterator[None]:
+    """Turns what opening an archive can raise into an OSError; a damaged one raises nearly all."""
+    try:
+        yield
+    except (zipfile.BadZipFile, RuntimeError, NotImplementedError, KeyError, ValueError, EOFError,
+            UnicodeError, struct.error) as error:  # fmt: skip
+        raise OSError(0, str(error) or type(error).__name__) from error
+
+
+def _check_zip_directory(file: IO[bytes]) -> None:
+    """Refuses an archive with so many entries that listing them would fill the memory."""
+    size = file.seek(0, os.SEEK_END)
+    file.seek(max(0, size - _ZIP_END_BYTES))
+    tail = file.read()
+    place = tail.rfind(b"PK\x05\x06")
+    directory = int.from_bytes(tail[place + 12 : place + 16], "little") if place >= 0 else 0
+    if directory == 0xFFFFFFFF:
+        large = tail.rfind(b"PK\x06\x06", 0, place)
+        directory = int.from_bytes(tail[large + 40 : large + 48], "little") if large >= 0 else size
+    if directory > _MOST_ZIP_DIRECTORY_BYTES:
+        raise OSError(
+            0,
+            f"its list of files has {directory:,} bytes, more than {_MOST_ZIP_DIRECTORY_BYTES:,}; "
+            "unpack it first",
+        )
+    file.seek(0)
