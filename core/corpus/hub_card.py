@@ -71,7 +71,7 @@ def flaw_of_data_file(text: object) -> str:
 
 def _read_card(name: str, revision: str, file: str) -> dict[str, Any]:
     """Returns the YAML values of a card, as datasets reads them; none where there is no card."""
-    import yaml  # type: ignore[import-untyped]
+    import yaml
     from huggingface_hub import DatasetCard, hf_hub_download
     from huggingface_hub.errors import EntryNotFoundError
 
