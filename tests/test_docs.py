@@ -369,7 +369,7 @@ def test_every_test_that_the_docs_name_exists(page: str) -> None:
         for file, name in re.findall(r"`(tests/[\w/]+\.py)(?:::(\w+))?`", row):
             found = (ROOT / file).read_text("utf-8")
             assert not name or f"def {name}(" in found, (file, name)
-    table = text.partition("| what is promised | held by |\n")[2].partition("\n\n")[0]
+    table = text.partition("| promise | verified by |\n")[2].partition("\n\n")[0]
     assert len(rows) == len(table.strip().splitlines()) - 1, "each promise names its test"
 
 
