@@ -23,6 +23,7 @@ from core.store import Store, explaining_refusals
 from core.workspace import ALLOWED_PATHS_VARIABLE, Workspace, only_one
 from ui.parts.access import AccessControl, AllowedRoutes, by_cookie, by_sign_in, is_local
 from ui.parts.access_body import (
+    LOGIN_PATHS,
     MOST_JSON_BYTES,
     MOST_UPLOAD_BYTES,
     BodyLimits,
@@ -43,8 +44,10 @@ _FRAMED_BY = ("https://huggingface.co",)
 # In which an anonymous user's question must be there.
 _BODY_SECONDS = 10.0
 # What anonymous users may reach: the login, and what Gradio asks itself when it starts.
-_LOGIN_ROUTES = ("/login", "/login/", "/gradio_api/startup-events")
-_SIGN_IN_ROUTES = ("/login/huggingface", "/login/callback", "/gradio_api/startup-events")
+_STARTUP_ROUTE = "GET /gradio_api/startup-events"
+_LOGIN_ROUTES = (*(f"POST {path}" for path in LOGIN_PATHS), _STARTUP_ROUTE)
+_SIGN_IN_PATHS = ("/login/huggingface", "/login/callback")
+_SIGN_IN_ROUTES = (*(f"GET {path}" for path in _SIGN_IN_PATHS), _STARTUP_ROUTE)
 
 
 @explaining_refusals()
@@ -189,17 +192,17 @@ def _studio_access(logins: list[tuple[str, str]], owners: list[str]) -> _Access:
     if owners:
         page = read("login.html").replace("%WAY-IN%", read("login_space.html"))
         who = by_sign_in(owners)
-        inner.append(Middleware(AccessControl, who=who, open_paths=_SIGN_IN_ROUTES, page=page))
+        inner.append(Middleware(AccessControl, who=who, open_routes=_SIGN_IN_ROUTES, page=page))
     elif logins:
         page = read("login.html").replace("%WAY-IN%", read("login_password.html"))
-        inner.append(Middleware(AccessControl, who=by_cookie, open_paths=_LOGIN_ROUTES, page=page))
+        inner.append(Middleware(AccessControl, who=by_cookie, open_routes=_LOGIN_ROUTES, page=page))
     limits = Middleware(
         BodyLimits,
         most_json_bytes=MOST_JSON_BYTES,
         most_upload_bytes=MOST_UPLOAD_BYTES,
         has_login=bool(logins and not owners),
     )
-    linked = _SIGN_IN_ROUTES if owners else ()
+    linked = _SIGN_IN_PATHS if owners else ()
     outer = _outer_access(local_names_only=not (logins or owners), linked_paths=linked)
     return _Access(outer, [*inner, limits, Middleware(LocalFilesOnly)])
 

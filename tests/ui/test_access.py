@@ -122,12 +122,13 @@ def test_a_full_queue_is_said_in_a_sentence() -> None:
 def test_who_is_known_gets_through_a_door() -> None:
     def door(who: str | None) -> AccessControl:
         return AccessControl(
-            answering(200), who=lambda scope: who, open_paths=["/login"], page="<form>"
+            answering(200), who=lambda scope: who, open_routes=["POST /login"], page="<form>"
         )
 
     assert ask(door(None), "/config")[0] == 401
     assert ask(door(None), "/") == (401, b"<form>")
     assert ask(door(None), "/login", b"name") == (200, b"name")
+    assert ask(door(None), "/login", method="PUT")[0] == 401
     assert ask(door("ann"), "/config", b"x") == (200, b"x")
 
 
@@ -264,7 +265,7 @@ def test_a_websocket_of_another_website_is_closed() -> None:
 def test_behind_a_proxy_with_a_prefix_the_paths_are_the_same() -> None:
     def page(path: str) -> int:
         control = AccessControl(
-            answering(200), who=lambda scope: None, open_paths=["/login"], page="<form>"
+            answering(200), who=lambda scope: None, open_routes=["POST /login"], page="<form>"
         )
 
         async def prefixed(scope: Any, receive: Any, send: Any) -> None:

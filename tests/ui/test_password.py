@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import http.client
 import json
+import re
 import socket
 import time
 from collections.abc import Iterator
@@ -120,11 +121,16 @@ def test_a_person_signs_in(url: str) -> None:
         visitor = visit(ready="form")
         give_password(visitor, "wrong")
         visitor.page.get_by_text("Wrong name or password.").wait_for()
+        sentence = {"detail": "Too many wrong passwords. What to do: wait 9 seconds."}
+        visitor.page.route("**/login", lambda route: route.fulfill(status=429, json=sentence))
+        give_password(visitor, "open sesame")
+        visitor.page.get_by_text("wait 9 seconds").wait_for()
+        visitor.page.unroute("**/login")
         give_password(visitor, "open sesame")
         visitor.page.wait_for_selector(".ps-strip b, .ps-strip-text")
         for tab in ("Tokenizer", "Shards", "Train", "Runs", "Playground", "Corpus"):
             visitor.open(tab)
-        refused = [text for text in visitor.errors if "401" in text or "400" in text]
+        refused = [text for text in visitor.errors if re.search("40[01]|429", text)]
         assert visitor.errors == refused, "but for the page and the password that were refused"
         assert visitor.outside == []
 

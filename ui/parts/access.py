@@ -43,16 +43,16 @@ class AccessControl:
     Args:
         app: The app to protect.
         who: Returns the user of a request, or None for an anonymous user.
-        open_paths: Paths that anonymous users may reach, in order to sign in.
+        open_routes: `METHOD /path` of what anonymous users may reach, in order to sign in.
         page: The HTML that anonymous users get at the root: the sign-in page.
     """
 
     def __init__(
-        self, app: App, *, who: Callable[[Scope], str | None], open_paths: Iterable[str], page: str
+        self, app: App, *, who: Callable[[Scope], str | None], open_routes: Iterable[str], page: str
     ) -> None:
         self._app = app
         self._who = who
-        self._open_paths = frozenset(open_paths)
+        self._open_routes = frozenset(open_routes)
         self._page = page.encode()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -60,7 +60,7 @@ class AccessControl:
             await self._app(scope, receive, send)
         elif scope["type"] != "http":
             await close_websocket(send)
-        elif route_path(scope) in self._open_paths or self._who(scope):
+        elif f"{scope['method']} {route_path(scope)}" in self._open_routes or self._who(scope):
             client_address.set((scope.get("client") or ("",))[0])
             await self._app(scope, receive, send)
         elif route_path(scope) == PAGE_PATH:

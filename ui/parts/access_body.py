@@ -85,7 +85,8 @@ class BodyLimits:
         self._has_login = has_login
         self._is_strict = is_strict
         self._seconds = seconds
-        self._num_reading = 0
+        # Of logins, which anonymous users send, and of other requests.
+        self._num_reading = {True: 0, False: 0}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -130,7 +131,7 @@ class BodyLimits:
             _check_kind(kind, expected)
         _check_length(length, most_bytes)
         seconds = _LOGIN_SECONDS if is_login else self._seconds
-        async with self._reading():
+        async with self._reading(is_login=is_login):
             body = await _read(receive, most_bytes, seconds)
         if body:
             _check_kind(kind, expected)
@@ -139,8 +140,8 @@ class BodyLimits:
         return _given(body, receive)
 
     @asynccontextmanager
-    async def _reading(self) -> AsyncIterator[None]:
-        if self._num_reading >= _MOST_BODIES_AT_ONCE:
+    async def _reading(self, *, is_login: bool) -> AsyncIterator[None]:
+        if self._num_reading[is_login] >= _MOST_BODIES_AT_ONCE:
             raise BadBody(
                 503,
                 "Too many requests are being read",
@@ -148,11 +149,11 @@ class BodyLimits:
                 "one more",
                 "try again in a few seconds",
             )
-        self._num_reading += 1
+        self._num_reading[is_login] += 1
         try:
             yield
         finally:
-            self._num_reading -= 1
+            self._num_reading[is_login] -= 1
 
 
 class LocalFilesOnly:
