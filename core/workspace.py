@@ -400,10 +400,11 @@ class Workspace:
     def _confine_location(self, folder: Path, field: str) -> None:
         """Refuses an artifact whose files lie where the page may not read."""
         try:
-            location = read_manifest(folder).location
+            manifest = read_manifest(folder)
         except StudioError:
             return  # Opening it says what is wrong.
-        if not location:
+        location = manifest.location
+        if not location or ("://" in location and self._has_copy(manifest)):
             return
         if "://" not in location and not os.path.isabs(location):
             raise ConfigError(
@@ -414,6 +415,11 @@ class Workspace:
                 field=field,
             )
         self.confine(location, field=field)
+
+    def _has_copy(self, manifest: Manifest) -> bool:
+        """Tells whether a verified copy, whose manifest is written last, is opened instead."""
+        copies = self.cache.glob(f"shards/*-{manifest.fingerprint}/{MANIFEST_FILE}")
+        return bool(manifest.fingerprint) and any(True for _ in copies)
 
     def _known_names(self, kind: str) -> str:
         names = [artifact.name for artifact in self.list(kind)]
