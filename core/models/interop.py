@@ -19,6 +19,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -340,7 +341,7 @@ def _checked_shape(shape: Any, size: int) -> tuple[int, ...]:
 
 def _flax_tensors(path: Path, tree: dict[str, Any]) -> Iterator[Tensor]:
     for parts, value in _leaves(tree, []):
-        yield _in_pytorch(path, parts, value.shape, value.dtype.name, lambda value=value: value)
+        yield _in_pytorch(path, parts, value.shape, value.dtype.name, partial(np.asarray, value))
 
 
 def _leaves(tree: dict[str, Any], parents: list[str]) -> Iterator[tuple[list[str], NDArray[Any]]]:
