@@ -341,11 +341,7 @@ def _checked_shape(shape: Any, size: int) -> tuple[int, ...]:
 
 def _flax_tensors(path: Path, tree: dict[str, Any]) -> Iterator[Tensor]:
     for parts, value in _leaves(tree, []):
-        yield _in_pytorch(path, parts, value.shape, value.dtype.name, partial(_same, value))
-
-
-def _same(value: NDArray[Any]) -> NDArray[Any]:
-    return value
+        yield _in_pytorch(path, parts, value.shape, value.dtype.name, partial(np.asarray, value))
 
 
 def _leaves(tree: dict[str, Any], parents: list[str]) -> Iterator[tuple[list[str], NDArray[Any]]]:

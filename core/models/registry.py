@@ -184,14 +184,13 @@ def count_parameters(architecture: Architecture) -> int:
     Layers beyond the second have equal sizes, so the time does not depend on their number.
     """
 
-    def counted(layers: dict[str, int]) -> int:
-        changed: Any = layers
-        return sum(math.prod(tie.shape) for tie in ties(replace(architecture, **changed)))
+    def counted(layers: dict[str, Any]) -> int:
+        return sum(math.prod(tie.shape) for tie in ties(replace(architecture, **layers)))
 
     names = [
         name for name in ("num_hidden_layers", "num_decoder_layers") if hasattr(architecture, name)
     ]
-    few = {name: min(getattr(architecture, name), 2) for name in names}
+    few: dict[str, Any] = {name: min(getattr(architecture, name), 2) for name in names}
     total = counted(few)
     for name in names:
         if further := getattr(architecture, name) - few[name]:

@@ -64,7 +64,8 @@ class Tensor:
         if values.shape != self.shape:
             raise unreadable(self.file, f"{self.name} of shape {values.shape}, not {self.shape}")
         with np.errstate(over="ignore"):  # Of float64: infinity is found where it matters.
-            return values.astype(dtype, copy=False)
+            # OpenVINO shares arrays, and takes none that may only be read.
+            return values.astype(dtype, copy=not values.flags.writeable)
 
 
 def open_safetensors(path: Path, stack: ExitStack) -> list[Tensor]:
