@@ -190,8 +190,8 @@ def _growth(part: Any) -> float:
     """Computes how many times as long a part can make a text, in bytes of UTF-8."""
     growth = 1.0
     for step, _ in _steps(part):
-        growth *= _GROWTHS.get(step["type"], lambda _: 1.0)(step)
-        growth = min(growth, 1e30)
+        if grow := _GROWTHS.get(step["type"]):
+            growth = min(growth * grow(step), 1e30)
     return growth
 
 
