@@ -58,7 +58,7 @@ def read_specification(path: Path) -> tuple[bytes, dict[str, Any]]:
     Raises:
         TokenizerError: It is no regular file, too large, damaged, or does what no tokenizer needs.
     """
-    trusted = bool(os.environ.get(TRUST_TOKENIZERS_VARIABLE))
+    trusted = os.environ.get(TRUST_TOKENIZERS_VARIABLE, "0") not in ("", "0")
     size = check_regular(path, error=TokenizerError)
     if size > MOST_BYTES and not trusted:
         raise _refused(path, f"at most {MOST_BYTES >> 20} MiB", f"{size >> 20} MiB")
@@ -191,9 +191,8 @@ def _growth(part: Any) -> float:
     """Computes how many times as long a part can make a text, in bytes of UTF-8."""
     growth = 1.0
     for step, _ in _steps(part):
-        if measure := _GROWTHS.get(step["type"]):
-            growth *= measure(step)
-        growth = min(growth, 1e30)
+        if grow := _GROWTHS.get(step["type"]):
+            growth = min(growth * grow(step), 1e30)
     return growth
 
 

@@ -32,6 +32,7 @@ from tests.ui.strangers import (
 from ui.demo import ROUTES, build_demo, build_instructions
 
 TOKEN = "hf_" + "Zz9yY8xX7wW6" * 3
+GUESSED = "a-secret-to-guess"
 CARD = """---
 license: apache-2.0
 widget:
@@ -80,7 +81,10 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def url(folder: Path, place: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     scratch = tmp_path_factory.mktemp("scratch")
-    environment = {"HF_TOKEN": TOKEN, "STUDIO_AUTH": "", "TMPDIR": str(scratch)}
+    environment = {
+        "HF_TOKEN": TOKEN, "HUGGING_FACE_HUB_TOKEN": GUESSED, "STUDIO_AUTH": "",
+        "TMPDIR": str(scratch),
+    }  # fmt: skip
     with running_app(place, STUDIO_MODEL=str(folder), **environment) as url:
         yield url
     assert not list(scratch.glob("studio-*")), "what was made for the demo is gone with it"
@@ -120,6 +124,18 @@ def test_programs_get_the_models_answers(url: str, folder: Path, place: Path) ->
         assert str(folder) not in str(error.value)
     # A demo has no use for the workspace.
     assert not {"app.lock", "cache", "playground.log"} & {path.name for path in place.iterdir()}
+
+
+def test_a_right_guess_of_a_secret_is_answered_as_a_wrong_one(url: str) -> None:
+    client = Client(url, verbose=False)
+    answers = []
+    for guess in (GUESSED, "b" * len(GUESSED)):
+        found = client.predict(f"The {guess} <mask> runs.", 1, api_name="/fill_mask")
+        with pytest.raises(AppError, match="no mask") as error:
+            client.predict(f"No hole in {guess}.", 1, api_name="/fill_mask")
+        assert guess in found[0]["sequence"]
+        answers.append(str(error.value).replace(guess, "…"))
+    assert answers[0] == answers[1]
 
 
 def ask_alone(folder: Path, text: str, top_k: int) -> list[Any]:
