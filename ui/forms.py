@@ -36,7 +36,7 @@ from core.workspace import Workspace
 from ui import present
 from ui.assets import script
 from ui.parts.artifacts import follow_newest, list_names
-from ui.parts.events import QUIET
+from ui.parts.events import QUIET, listen
 
 # More choices than these are a menu instead of a row of buttons.
 _MOST_BUTTONS = 4
@@ -444,7 +444,7 @@ class Form(Generic[ConfigT]):
             found = self._filled(preset, variant)
             return [found[name] if found else gr.skip() for name in names]
 
-        self.components["preset"].input(present.guarded(fill), deciding, outputs, **QUIET)
+        listen(self.components["preset"].input, fill, deciding, outputs)
         if self.model.variant:
             self._wire_variant(deciding)
 
@@ -457,12 +457,12 @@ class Form(Generic[ConfigT]):
         def follow(preset: str, variant: str, typed: Any, is_new: Any) -> list[Any]:
             return self.followed(preset, variant, typed) if is_new else self._as_they_are()
 
-        menu.input(
-            present.guarded(follow),
+        listen(
+            menu.input,
+            follow,
             [*deciding, self.typed, is_new],
             self.preset_outputs,
             js=_CHOSEN % (id, first),
-            **QUIET,
         )
         menu.change(None, menu, None, js=_NOTED % id, **QUIET)
 
@@ -536,12 +536,7 @@ def _wire_menu(
         names = list_them()
         return [follow(names, chosen, before), names]
 
-    line.artifacts(
-        present.guarded(refresh),
-        [menu, known],
-        [menu, known],
-        **QUIET,
-    )
+    listen(line.artifacts, refresh, [menu, known], [menu, known])
 
 
 def _render_view_switch(form_id: str) -> None:

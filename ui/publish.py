@@ -18,7 +18,7 @@ from ui import present
 from ui.assets import script
 from ui.forms import Form
 from ui.parts import markup
-from ui.parts.events import QUIET
+from ui.parts.events import QUIET, listen
 from ui.parts.stage import Forecast, Launcher
 from ui.present import escape
 
@@ -118,12 +118,7 @@ def _wire_choice(form: Form[PushConfig]) -> None:
     def choose(event: gr.EventData) -> list[Any]:
         return ["model", str(event._data["model"])]
 
-    listener.choose(
-        choose,
-        None,
-        [form.components["kind"], form.components["model"]],
-        **QUIET,
-    )
+    listen(listener.choose, choose, [], [form.components["kind"], form.components["model"]])
 
 
 def _check(config: PushConfig, workspace: Workspace) -> None:
