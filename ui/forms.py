@@ -36,7 +36,7 @@ from core.workspace import Workspace
 from ui import present
 from ui.assets import script
 from ui.parts.artifacts import follow_newest, list_names
-from ui.parts.events import QUIET
+from ui.parts.events import QUIET, listen
 
 # More choices than these are a menu instead of a row of buttons.
 _MOST_BUTTONS = 4
@@ -51,6 +51,7 @@ _numbers = itertools.count(1)
 
 ConfigT = TypeVar("ConfigT", bound=StageConfig)
 Problems = dict[str, str]
+Otherwise = Mapping[Any, Any] | Callable[[StudioError], Mapping[Any, Any]]
 
 # Run in the page, with JSON in the place of %s.
 _TYPED = "(value) => studio.typed(%s, %s, value)"
@@ -249,7 +250,7 @@ class Form(Generic[ConfigT]):
         handler: Callable[..., dict[Any, Any]],
         *,
         live: bool = False,
-        otherwise: Mapping[Any, Any] = MappingProxyType({}),
+        otherwise: Otherwise = MappingProxyType({}),
     ) -> Any:
         """Wraps a handler that returns updates by component.
 
@@ -259,7 +260,7 @@ class Form(Generic[ConfigT]):
         Args:
             handler: Takes the values of `inputs`, and perhaps more behind them.
             live: It runs at every keystroke: no notices, and no scrolling to the field.
-            otherwise: Updates to make where the handler fails.
+            otherwise: Updates to make where the handler fails, or a function of the error.
         """
 
         @functools.wraps(handler)
@@ -274,7 +275,10 @@ class Form(Generic[ConfigT]):
                 if not live and beside.keys() & self.nested.keys():
                     place = next(iter(beside)).capitalize()
                     gr.Warning(present.escape(f"In {place}: {error.problem}"))
-                return {**self._shown(beside, reveal=not live, live=live), **otherwise}
+                return {
+                    **self._shown(beside, reveal=not live, live=live),
+                    **_updates(otherwise, error),
+                }
             except gr.Error:
                 raise
             except Exception as error:
@@ -286,7 +290,7 @@ class Form(Generic[ConfigT]):
         self,
         handler: Callable[..., dict[Any, Any]],
         outputs: Sequence[Any],
-        otherwise: Mapping[Any, Any],
+        otherwise: Otherwise,
         also: Sequence[Any] = (),
         when: Sequence[Any] = (),
     ) -> None:
@@ -295,7 +299,7 @@ class Form(Generic[ConfigT]):
         Args:
             handler: Returns updates by component.
             outputs: The components it may update.
-            otherwise: The updates to make while a value is not right.
+            otherwise: The updates to make while a value is not right, or a function of the error.
             also: More components whose values the handler takes.
             when: More triggers.
         """
@@ -316,6 +320,19 @@ class Form(Generic[ConfigT]):
         """Returns the id of the form, this or a nested one, that an error concerns, if any."""
         forms = self._forms()
         return next((forms[name].id for name in self._beside(error)), "")
+
+    def describe_problem(self, error: StudioError) -> str:
+        """Returns an error in a few words, with the title of the field that it concerns."""
+        for name, problems in self._beside(error).items():
+            form = self._forms()[name]
+            place = f"{form.id.capitalize()}: " if name in self.nested else ""
+            for field in problems:
+                title = title_of(field, form.model.model_fields[field])
+                is_value = isinstance(error.__cause__, ValidationError)
+                return (
+                    f"{place}{title}: {_sentence(problems[field] if is_value else error.problem)}"
+                )
+        return _sentence(error.problem)
 
     def _forms(self) -> dict[str, Form[Any]]:
         """Returns all forms whose values make the config: "" is this one."""
@@ -445,7 +462,7 @@ class Form(Generic[ConfigT]):
             found = self._filled(preset, variant)
             return [found[name] if found else gr.skip() for name in names]
 
-        self.components["preset"].input(present.guarded(fill), deciding, outputs, **QUIET)
+        listen(self.components["preset"].input, fill, deciding, outputs)
         if self.model.variant:
             self._wire_variant(deciding)
 
@@ -458,12 +475,12 @@ class Form(Generic[ConfigT]):
         def follow(preset: str, variant: str, typed: Any, is_new: Any) -> list[Any]:
             return self.followed(preset, variant, typed) if is_new else self._as_they_are()
 
-        menu.input(
-            present.guarded(follow),
+        listen(
+            menu.input,
+            follow,
             [*deciding, self.typed, is_new],
             self.preset_outputs,
             js=_CHOSEN % (id, first),
-            **QUIET,
         )
         menu.change(None, menu, None, js=_NOTED % id, **QUIET)
 
@@ -537,12 +554,7 @@ def _wire_menu(
         names = list_them()
         return [follow(names, chosen, before), names]
 
-    line.artifacts(
-        present.guarded(refresh),
-        [menu, known],
-        [menu, known],
-        **QUIET,
-    )
+    listen(line.artifacts, refresh, [menu, known], [menu, known])
 
 
 def _render_view_switch(form_id: str) -> None:
@@ -639,6 +651,15 @@ def _explain(error: Mapping[str, Any]) -> str:
     if error["type"] == "string_pattern_mismatch":
         return f"Enter {expected_by(error)}."
     return str(error["msg"]).replace("Input should", "This should").rstrip(".") + "."
+
+
+def _updates(otherwise: Otherwise, error: StudioError) -> Mapping[Any, Any]:
+    return otherwise(error) if callable(otherwise) else otherwise
+
+
+def _sentence(text: str) -> str:
+    """Returns a sentence without its full stop."""
+    return text.removesuffix(".")
 
 
 def _is_config(field: FieldInfo) -> bool:

@@ -60,7 +60,7 @@ def render(workspace: Workspace, line: gr.HTML) -> None:
         line: The status line, whose `artifacts` event tells of new models.
     """
     client = PlaygroundClient(workspace)
-    nothing = gr.HTML(_NO_MODEL)
+    nothing = gr.HTML(_NO_MODEL, visible=not artifacts.list_names(workspace, "model"))
     with gr.Column():
         with gr.Column(elem_classes=["ps-card"]):
             model = gr.Dropdown(

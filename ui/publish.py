@@ -18,7 +18,7 @@ from ui import present
 from ui.assets import script
 from ui.forms import Form
 from ui.parts import markup
-from ui.parts.events import QUIET
+from ui.parts.events import QUIET, listen
 from ui.parts.stage import Forecast, Launcher
 from ui.present import escape
 
@@ -50,7 +50,7 @@ def render(workspace: Workspace, line: gr.HTML, tab: gr.Tab) -> Launcher:
         tab: The tab; the Hub is asked who is signed in when it is opened.
     """
     form = Form(PushConfig, "publish", workspace, check=lambda config: _check(config, workspace))
-    launcher = Launcher("push", form, workspace, _forecast, _summarize)
+    launcher = Launcher("push", form, workspace, _forecast, _summarize, ask=_sign_in)
     account = gr.HTML(_NOT_ASKED, elem_id="publish-account")
     with gr.Column(elem_classes=["ps-card"]):
         form.render()
@@ -118,17 +118,18 @@ def _wire_choice(form: Form[PushConfig]) -> None:
     def choose(event: gr.EventData) -> list[Any]:
         return ["model", str(event._data["model"])]
 
-    listener.choose(
-        choose,
-        None,
-        [form.components["kind"], form.components["model"]],
-        **QUIET,
-    )
+    listen(listener.choose, choose, [], [form.components["kind"], form.components["model"]])
 
 
 def _check(config: PushConfig, workspace: Workspace) -> None:
     """Refuses what would fail as soon as it is started."""
     push.check(config, workspace)
+    if not config.dry_run and not is_signed_in():
+        sign_in(attempts=1)  # Says so without asking the Hub.
+
+
+def _sign_in(config: PushConfig) -> None:
+    """Refuses a token that the Hub doesn't know."""
     if not config.dry_run:
         sign_in(attempts=1)
 

@@ -42,7 +42,13 @@ def render(workspace: Workspace, text: Form[CorpusConfig], line: gr.HTML) -> Lau
         text: The corpus form.
         line: The status line, whose `artifacts` event tells of new tokenizers.
     """
-    form = Form(TokenizerConfig, "tokenizer", workspace, nested={"corpus": text})
+    form = Form(
+        TokenizerConfig,
+        "tokenizer",
+        workspace,
+        nested={"corpus": text},
+        check=_check_vocabulary,
+    )
     launcher = Launcher("tokenizer", form, workspace, _forecast, _summarize)
     with gr.Column(elem_classes=["ps-card"]):
         form.render()
@@ -52,7 +58,15 @@ def render(workspace: Workspace, text: Form[CorpusConfig], line: gr.HTML) -> Lau
     return launcher
 
 
+def _check_vocabulary(config: TokenizerConfig) -> None:
+    """Refuses a vocabulary that the text can't support, as far as that is known in a moment."""
+    from core.tokenizer.capacity import check_vocabulary
+
+    check_vocabulary(config)
+
+
 def _forecast(config: TokenizerConfig) -> Forecast:
+    _check_vocabulary(config)
     return Forecast(_summarize(config))
 
 

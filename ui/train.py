@@ -5,6 +5,7 @@ Below it the preflight: the same settings on a TPU that need not be there.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, get_args
 
 import gradio as gr
@@ -22,10 +23,9 @@ from core.training.devices import choose, find_hardware, foresee_devices
 from core.training.fitting import check_layout, misfits
 from core.training.inputs import TrainingInputs, objective_name, open_inputs
 from core.workspace import Workspace
-from ui import present
 from ui.forms import Form
 from ui.parts import dial, markup
-from ui.parts.events import QUIET
+from ui.parts.events import QUIET, listen
 from ui.parts.preflight import render_report
 from ui.parts.stage import Earlier, Forecast, Launcher
 from ui.present import escape
@@ -119,12 +119,11 @@ def _offer_what_fits(
             ),
         ]
 
-    gr.on(
-        [shards.change, *(box.change for box in made_anew)],
-        present.guarded(offer),
+    listen(
+        partial(gr.on, [shards.change, *(box.change for box in made_anew)]),
+        offer,
         [*chosen, form.typed, *made_anew],
         [family, objective, fitting, *form.preset_outputs],
-        **QUIET,
     )
 
 

@@ -1,7 +1,8 @@
 """Forms: what is declared in a config model is what stands in the page."""
 
+import asyncio
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar, Literal
 
 import gradio as gr
 import pytest
@@ -18,6 +19,7 @@ from core.config import (
     title_of,
 )
 from core.errors import ConfigError, TokenizerError
+from core.presets import Preset
 from core.stages.registry import STAGES
 from core.workspace import Workspace
 from ui.forms import Form
@@ -295,3 +297,33 @@ def test_a_preset_fills_its_fields(workspace: Workspace) -> None:
     assert followed["learning_rate"] == "0.005"
     assert followed["optimizer"] == "adafactor"
     assert followed["per_replica_batch_size"] == gr.skip()
+
+
+@pytest.mark.parametrize("fields", [1, 2, 3])
+@pytest.mark.parametrize("event", ["preset", "variant"])
+def test_a_preset_fills_any_number_of_fields(workspace: Workspace, fields: int, event: str) -> None:
+    filled: dict[str, Any] = {f"size_{number}": number for number in range(fields)}
+
+    class Sized(StageConfig):
+        presets: ClassVar[dict[str, Preset]] = {name: Preset(filled) for name in ("large", "small")}
+        variant: ClassVar[str] = "kind"
+        preset: Literal["large", "small"] = knob("large", "")
+        kind: Literal["a", "b"] = knob("a", "")
+        size_0: int = knob(7, "")
+        size_1: int = knob(7, "")
+        size_2: int = knob(7, "")
+
+    with gr.Blocks() as page:
+        form = Form(Sized, "sized", workspace)
+        form.render()
+    fill, follow = [fn for fn in page.fns.values() if fn.targets[0][1] == "input"]
+    if event == "preset":
+        answer = asyncio.run(page.process_api(fill, ["small", "a"]))["data"]
+    else:
+        answer = asyncio.run(page.process_api(follow, ["small", "b", filled_in(filled), True]))
+        answer = answer["data"]
+    assert answer == [str(number) for number in range(fields)]
+
+
+def filled_in(values: dict[str, int]) -> dict[str, str]:
+    return {name: str(value) for name, value in values.items()}

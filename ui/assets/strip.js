@@ -108,19 +108,25 @@ const toast = (about, notice) => {
 
 const tabButton = (name) => document.getElementById(`tab-${name}-button`);
 
+// The address without a place is the first tab's.
+let led = false;
 const openPlace = () => {
   const { tab } = studio.place();
-  if (tabNames.includes(tab)) tabButton(tab)?.click();
+  led = true;
+  if (tabNames.includes(tab) || !tab) tabButton(tab || tabNames[0])?.click();
+  led = false;
   window.dispatchEvent(new CustomEvent("ps-place"));
 };
 
-// A click on a tab changes the address, without a new entry in the browser's history.
+// A click on a tab makes a new entry in the browser's history; going back leads to the tab before.
 const followTabs = () => {
   document.addEventListener("click", (event) => {
     const button = event.target.closest?.('button[role="tab"]');
     const name = tabNames.find((one) => button?.id === `tab-${one}-button`);
     if (!name) return;
-    if (studio.place().tab !== name) history.replaceState(null, "", `#${name}`);
+    const { tab } = studio.place();
+    if (!led && (tab || tabNames[0]) !== name) history.pushState(null, "", `#${name}`);
+    else if (!led && !tab) history.replaceState(null, "", `#${name}`);
     setTimeout(studio.repaint, 100);
   });
   window.addEventListener("hashchange", openPlace);

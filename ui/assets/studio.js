@@ -132,6 +132,10 @@ window.studio ??= (() => {
   // Shows problems beside the fields of a form: {field: sentence}.
   const painted = new Map();
   const paint = (form, problems, reveal) => {
+    // What is shown already isn't announced again.
+    const shown = document.querySelectorAll(`[data-problem-of="${form}"]`).length;
+    const same = JSON.stringify(painted.get(form) ?? {}) === JSON.stringify(problems);
+    if (same && !reveal && shown === Object.keys(problems).length) return;
     painted.set(form, problems);
     document.querySelectorAll(`[data-problem-of="${form}"]`).forEach((node) => node.remove());
     document.querySelectorAll(`#${form} .ps-wrong`).forEach((block) => {
@@ -234,6 +238,68 @@ window.studio ??= (() => {
   };
   document.addEventListener("click", onClick);
   document.addEventListener("focusin", onFocus);
+
+  // The keyboard, for the whole page. Gradio gives each radio button a group of its own, opens a
+  // menu again after Tab has closed it, and knows no arrow keys between tabs.
+  const mendRadios = () => {
+    for (const group of document.querySelectorAll("fieldset:has(> .wrap > label > input[type=radio])")) {
+      const buttons = [...group.querySelectorAll("input[type=radio]")];
+      // A browser makes one Tab stop of a group with a common name, with arrow keys inside. Gradio
+      // writes its own names anew with each choice.
+      group.dataset.radios ||= `${group.id || buttons[0].name}/group`;
+      for (const button of buttons) if (button.name !== group.dataset.radios) button.name = group.dataset.radios;
+      const title = group.querySelector("[data-testid=block-info]");
+      if (!title || group.role === "radiogroup") continue;
+      title.id ||= `${group.id || buttons[0].name}-title`;
+      group.role = "radiogroup";
+      group.setAttribute("aria-labelledby", title.id);
+    }
+  };
+  const mendTabs = () => {
+    for (const tab of document.querySelectorAll("[role=tab]")) {
+      const stop = tab.ariaSelected === "true" ? 0 : -1;
+      if (tab.tabIndex !== stop) tab.tabIndex = stop;
+    }
+  };
+  // Gradio takes help texts for Markdown, which has no escapes there: data/*.txt loses its asterisk.
+  // So the text of the page's settings is put in their place, before anything is painted.
+  let helps;
+  const showPlainHelp = () => {
+    for (const node of document.querySelectorAll(".info-text:not([data-plain])")) {
+      helps ??= new Map((window.gradio_config?.components ?? []).map(({ props }) => [props.elem_id, props.info]));
+      const help = helps.get(node.closest(".block[id]")?.id);
+      if (help) node.textContent = help;
+      node.dataset.plain = "";
+    }
+  };
+  const mend = () => {
+    showPlainHelp();
+    if (document.querySelector('fieldset input[type=radio]:not([name$="/group"])')) mendRadios();
+    mendTabs();
+  };
+  const onKey = (event) => {
+    // To Gradio's own listener these are text, and it would open the menu that Tab is about to leave.
+    const isText = !["Tab", "Shift", "Control", "Alt", "Meta"].includes(event.key);
+    if (!isText && event.target.matches?.("[role=combobox]")) event.stopPropagation();
+    const tab = event.target.closest?.("[role=tablist] [role=tab]");
+    if (tab && !event.altKey && !event.ctrlKey && !event.metaKey && !event.shiftKey) moveTab(tab, event);
+  };
+  const moveTab = (tab, event) => {
+    const tabs = [...tab.closest("[role=tablist]").querySelectorAll("[role=tab]:not(:disabled)")];
+    const at = tabs.indexOf(tab);
+    const next = { ArrowLeft: at - 1, ArrowRight: at + 1, Home: 0, End: tabs.length - 1 }[event.key];
+    if (next === undefined) return;
+    event.preventDefault();
+    const chosen = tabs[(next + tabs.length) % tabs.length];
+    chosen.click();
+    chosen.focus();
+  };
+  document.addEventListener("keydown", onKey, true);
+  // Before anything is painted, and before the next key.
+  new MutationObserver(mend).observe(document.body, {
+    childList: true, subtree: true, attributes: true, attributeFilter: ["aria-selected", "name"],
+  });
+  mend();
 
   return { h, ask, poll, isShown, number, compact, duration, ago, place, go, typed, rest, changed, noted, paint, repaint, problemCard, viewing: "" };
 })();

@@ -9,15 +9,19 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from textwrap import shorten
 from typing import Any, Literal
 
 import gradio as gr
 
 from core.config import StageConfig
 from core.errors import ConfigError, StudioError
+from core.redaction import redact
 from core.runs.chain import link_stages, submit_chain
+from core.runs.client import check_name_is_free
 from core.runs.commands import python_script, shell_line
 from core.workspace import Workspace
+from ui.assets import script
 from ui.forms import Form
 from ui.parts import markup
 from ui.parts.events import QUIET
@@ -27,6 +31,8 @@ _IN_ONE_GO = (
     '<p class="ps-note">Queued in one go, each waiting for the one before it, with the settings '
     "of its tab:</p>"
 )
+_IN_ITS_TAB = "In the "
+_LONGEST_REASON = 100
 _UNSETTLED = '<p class="ps-note">Fix the marked settings first.</p>'
 
 Stages = Sequence[tuple["Launcher", StageConfig]]
@@ -72,6 +78,8 @@ class Launcher:
         forecast: Tells what a config comes to; a StudioError is shown beside its field.
         summarize: Says what a config does, without looking at what it needs.
         earlier: The stage that makes what this one needs, if any does.
+        ask: Refuses, with a StudioError, what only a question over the network finds. It is called
+            when the stage is started.
     """
 
     def __init__(
@@ -82,6 +90,7 @@ class Launcher:
         forecast: Callable[[Any], Forecast],
         summarize: Callable[[Any], str],
         earlier: Earlier | None = None,
+        ask: Callable[[Any], object] = lambda config: None,
     ) -> None:
         self.stage = stage
         self.form = form
@@ -89,6 +98,7 @@ class Launcher:
         self._forecast = forecast
         self.summarize = summarize
         self._earlier = earlier
+        self._ask = ask
         self._choice: gr.Checkbox | None = None
 
     @property
@@ -116,14 +126,25 @@ class Launcher:
         self._answer = gr.HTML(elem_classes=["ps-answer"])
         with gr.Accordion("Show the command", open=False, elem_classes=["ps-command"]):
             self._command = gr.HTML()
-        unsettled = {self._facts: "", self._command: _UNSETTLED}
+        again = gr.HTML(
+            html_template="",
+            js_on_load=script("again.js"),
+            elem_classes=["ps-unseen"],
+            button=f"{self.stage}-start",
+        )
         shown = [self._facts, self._start, self._command, *self._choices]
         self.form.on_change(
             self._foresee,
             shown,
-            otherwise=unsettled,
+            otherwise=self._unsettled,
             also=self._earlier_inputs,
             when=self._changes,
+        )
+        again.again(
+            self.form.guarded(self._foresee, live=True, otherwise=self._unsettled),
+            self.inputs,
+            [*shown, *self.form.problem_outputs],
+            **QUIET,
         )
         self._start.click(
             self.form.guarded(self._submit),
@@ -169,6 +190,7 @@ class Launcher:
         """
         own, rest = raw[: len(self.form.inputs)], raw[len(self.form.inputs) :]
         config = self.form.parse(*own)
+        check_name_is_free(self._workspace, self.stage, config)
         if self._earlier is None or not self._is_asked_for(config, rest):
             if check:
                 self.form.check(config)
@@ -186,18 +208,38 @@ class Launcher:
 
     def _foresee(self, *raw: Any) -> dict[Any, Any]:
         config = self.form.parse(*raw[: len(self.form.inputs)])
+        check_name_is_free(self._workspace, self.stage, config)
         choices = self._choice_updates(config)
         try:
             stages = self._stages(raw)
         except StudioError as error:
-            return {**choices, self._facts: error_card(error), self._command: _UNSETTLED}
+            return {**choices, **self._unsettled(error), self._facts: error_card(error)}
         forecast = self._forecast(config) if len(stages) == 1 else _forecast_of_all(stages)
+        problem = self._problem(raw)
         return {
             **choices,
-            self._facts: forecast.facts,
-            self._start: gr.update(value=forecast.button),
+            self._facts: (_hint(problem) if problem else "") + forecast.facts,
+            self._start: self._disabled(problem) if problem else _enabled(forecast.button),
             self._command: self._commands(_configs(stages)),
         }
+
+    def _problem(self, raw: Sequence[Any]) -> StudioError | None:
+        """Returns what the start would be refused for, as far as that is known in a moment."""
+        try:
+            self._stages(raw, check=True)
+        except StudioError as error:
+            return error
+        return None
+
+    def _unsettled(self, error: StudioError) -> dict[Any, Any]:
+        return {self._facts: "", self._command: _UNSETTLED, self._start: self._disabled(error)}
+
+    def _disabled(self, error: StudioError) -> Any:
+        """Returns an update of the start button that says why it can't be pressed."""
+        words = redact(self.form.describe_problem(error))
+        if words.startswith(_IN_ITS_TAB):
+            words = f"Check the {words.removeprefix(_IN_ITS_TAB)}"
+        return gr.update(value=shorten(words, _LONGEST_REASON, placeholder="…"), interactive=False)
 
     def _choice_updates(self, config: StageConfig) -> dict[Any, Any]:
         """Returns updates that show the box only where there is something to choose."""
@@ -208,6 +250,7 @@ class Launcher:
 
     def _submit(self, *raw: Any) -> dict[Any, Any]:
         stages = self._stages(raw, check=True)
+        self._ask(stages[-1][1])
         runs = submit_chain(self._workspace, _configs(stages))
         gr.Info(
             "The run is queued. It goes on when this page is closed."
@@ -243,11 +286,25 @@ def _in_its_tab(form: Form[Any]) -> Iterator[None]:
         if not place:
             raise
         raise ConfigError(
-            f"In the {place.capitalize()} tab: {error.problem}",
+            f"{_IN_ITS_TAB}{place.capitalize()} tab: {error.problem}",
             expected=error.expected,
             received=error.received,
             fix=error.fix,
         ) from None
+
+
+def _enabled(button: str) -> Any:
+    return gr.update(value=button, interactive=True)
+
+
+def _hint(error: StudioError) -> str:
+    """Returns what keeps a stage from being started, in a sentence with what to do."""
+    words = f"{error.problem.removesuffix('.')}." + (f" {_upper(error.fix)}." if error.fix else "")
+    return f'<p class="ps-warning ps-hint" role="status">{escape(redact(words))}</p>'
+
+
+def _upper(words: str) -> str:
+    return words[:1].upper() + words[1:].removesuffix(".")
 
 
 def _configs(stages: Stages) -> list[tuple[str, StageConfig]]:

@@ -1,0 +1,130 @@
+"""Whether a text supports a vocabulary, as far as that is known within a second."""
+
+from __future__ import annotations
+
+import re
+import time
+import unicodedata
+from collections import Counter
+from collections.abc import Mapping
+from functools import lru_cache
+from itertools import islice
+from tempfile import TemporaryDirectory
+
+from core.config import CorpusConfig, TokenizerConfig
+from core.corpus.files import FilesSource, find_files
+from core.errors import StudioError, TokenizerError
+from core.tokenizer.training import train
+from core.workspace import Workspace
+
+_SECONDS = 0.7
+# Larger files are not read in that time, and packed ones may hold far more than their size.
+_MOST_BYTES = 1 << 26
+_PLAIN = {".txt", ".text", ".md", ".jsonl", ".ndjson", ".csv", ".tsv"}
+# Texts of this size train in a fraction of a second, so the answer is exact.
+_TRAINED_CHARACTERS = 200_000
+_LONGEST_WORD = 1_000
+_MERGING = ("byte_level_bpe", "wordpiece")
+# Special tokens and the 256 bytes; sentinels come on top.
+_OTHER_TOKENS = 300
+_WORDS = re.compile(r" ?[^ \n]+|\s+")
+
+
+def check_vocabulary(config: TokenizerConfig) -> None:
+    """Refuses a vocabulary that the text certainly cannot support.
+
+    A tokenizer is trained on a small text, so the answer is exact. Of a larger one the distinct
+    substrings of its words are counted, which gives an upper bound: only the run finds a vocabulary
+    that is a little too large. Nothing is said of a text that takes longer than a second, or that
+    is not in files.
+
+    Args:
+        config: The tokenizer's settings.
+
+    Raises:
+        TokenizerError: The text is too small, with `field="vocab_size"`.
+    """
+    state = _state_of_files(config.corpus)
+    if not state:
+        return
+    if error := _problem(config.model_copy(update={"name": ""}).model_dump_json(), state):
+        raise error
+
+
+def _state_of_files(config: CorpusConfig) -> str:
+    """Returns which files are read, with their sizes and times; nothing where that takes long."""
+    if config.source != "files":
+        return ""
+    try:
+        files = [file.path for file in find_files(config.path, field="path")]
+        found = [(str(path), path.stat().st_size, path.stat().st_mtime_ns) for path in files]
+    except (StudioError, OSError):
+        return ""  # The corpus has a check of its own.
+    plain = all(path.suffix.lower() in _PLAIN for path in files)
+    small = sum(size for _, size, _ in found) <= _MOST_BYTES
+    return repr(found) if plain and small else ""
+
+
+@lru_cache(maxsize=16)
+def _problem(config: str, state: str) -> TokenizerError | None:
+    """Returns what is wrong with a vocabulary; kept until the settings or the files change."""
+    try:
+        _check(TokenizerConfig.model_validate_json(config))
+    except TokenizerError as error:
+        return error
+    except StudioError:
+        return None
+    return None
+
+
+def _check(config: TokenizerConfig) -> None:
+    deadline = time.monotonic() + _SECONDS
+    words: Counter[str] = Counter()
+    characters = 0
+    documents = FilesSource(config.corpus).documents("train")
+    for text in islice(documents, config.corpus.limit):
+        characters += len(text)
+        for form in {text, unicodedata.normalize("NFKC", text)}:
+            words.update(_WORDS.findall(form))
+        if len(words) >= config.vocab_size or time.monotonic() > deadline:
+            return
+    longest = max(map(len, words), default=0)
+    if characters <= _TRAINED_CHARACTERS and longest <= _LONGEST_WORD:
+        with TemporaryDirectory(prefix="studio-") as folder:
+            train(config.model_copy(update={"name": ""}), Workspace(folder))
+        return
+    most = _most_tokens(config, words, deadline)
+    if most is not None and most < config.vocab_size:
+        raise TokenizerError(
+            f"The text is too small for a vocabulary of {config.vocab_size:,}",
+            expected=f"at most {most:,} tokens, and probably fewer",
+            received=f"vocab_size={config.vocab_size}",
+            fix=f"set vocab_size below {most}, or train on more text",
+            field="vocab_size",
+        )
+
+
+def _most_tokens(config: TokenizerConfig, words: Mapping[str, int], deadline: float) -> int | None:
+    """Upper bound on the size of a vocabulary; None if it is no less than the configured one.
+
+    Each token of more than one character is a substring of a word, at its beginning or not, that
+    occurs at least `min_frequency` times where tokens are made by merging.
+    """
+    sentinels = config.sentinels if config.algorithm == "sentencepiece_unigram" else 0
+    wanted = config.vocab_size - _OTHER_TOKENS - sentinels
+    least = config.min_frequency if config.algorithm in _MERGING else 1
+    counts: Counter[tuple[bool, str]] = Counter()
+    found = 0
+    for word, count in words.items():
+        if config.algorithm == "byte_level_bpe":
+            word = word.encode("utf-8", "replace").decode("latin-1")
+        if len(word) > _LONGEST_WORD:
+            return None
+        for start in range(len(word)):
+            for stop in range(start + 1, len(word) + 1):
+                part = (start == 0, word[start:stop])
+                found += counts[part] < least <= counts[part] + count
+                counts[part] += count
+        if found >= wanted or time.monotonic() > deadline:
+            return None
+    return found + _OTHER_TOKENS + sentinels

@@ -1,0 +1,102 @@
+"""The page for everybody: axe-core finds nothing serious, and nothing moves while a tab loads."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from core.config import TrainConfig
+from core.store import RunRow, Store
+from core.workspace import Workspace
+from tests.checkpoints import make_tokenizer, write_checkpoint
+from tests.ui.browser import ROOT, Visitor, find_chromium, running_app, visiting
+
+TABS = ("Corpus", "Tokenizer", "Shards", "Train", "Runs", "Playground", "Publish")
+MOST_SHIFT = 0.1
+SHIFTS = """
+() => new Promise((resolve) => new PerformanceObserver((list) =>
+  resolve(list.getEntries().filter((one) => !one.hadRecentInput).map((one) => one.value))
+).observe({ type: "layout-shift", buffered: true }) || setTimeout(() => resolve([]), 500))
+"""
+FINDINGS = """
+async () => (await axe.run(document, { resultTypes: ["violations"] })).violations
+  .filter((one) => ["serious", "critical"].includes(one.impact))
+  .map((one) => [one.id, one.nodes.map((node) => node.html.slice(0, 200))])
+"""
+
+
+def find_axe() -> str:
+    """Returns the text of axe-core, or skips the test saying how to get it."""
+    installed = ROOT / ".venv" / "axe" / "node_modules" / "axe-core" / "axe.min.js"
+    path = Path(os.environ.get("STUDIO_TEST_AXE") or installed)
+    if not path.is_file():
+        pytest.skip(
+            "needs axe-core: `npm install --prefix .venv/axe axe-core`, or the path of "
+            "axe.min.js in STUDIO_TEST_AXE"
+        )
+    return path.read_text("utf-8")
+
+
+@pytest.fixture(scope="module")
+def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """An app with a tokenizer, a model and a run."""
+    find_chromium()
+    workspace = Workspace(tmp_path_factory.mktemp("access") / "workspace")
+    tokenizer = make_tokenizer(workspace, "byte_level_bpe")
+    with workspace.new_artifact("model", "reader") as draft:
+        write_checkpoint(draft.folder, tokenizer)
+    store = Store.open(workspace)
+    config = TrainConfig(name="reader", shards="rows").model_dump(mode="json")
+    store.add_run(
+        RunRow(
+            id="train-reader", stage="train", name="reader", state="done", config=config,
+            after=[], created=1.0, warnings=[], results={},
+        )
+    )  # fmt: skip
+    store.close()
+    with running_app(workspace.root) as url:
+        yield url
+
+
+@pytest.mark.slow(60)
+@pytest.mark.long
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+@pytest.mark.parametrize(("width", "height"), [(1280, 900), (390, 844)], ids=["desktop", "phone"])
+def test_axe_finds_nothing_serious(address: str, width: int, height: int, dark: bool) -> None:
+    axe = find_axe()
+    with visiting(address, width=width, height=height, dark=dark) as visit:
+        visitor: Visitor = visit()
+        visitor.page.evaluate(axe)
+        for tab in TABS:
+            visitor.open(tab)
+            visitor.page.wait_for_timeout(1500)
+            assert visitor.page.evaluate(FINDINGS) == [], tab
+
+
+@pytest.mark.slow(30)
+@pytest.mark.parametrize("tab", TABS)
+def test_nothing_moves_while_a_tab_loads(address: str, tab: str) -> None:
+    with visiting(address) as visit:
+        visitor: Visitor = visit(f"/#{tab.lower()}")
+        visitor.page.locator(f"#tab-{tab.lower()}").wait_for()
+        visitor.page.wait_for_timeout(1500)
+        assert sum(visitor.page.evaluate(SHIFTS)) < MOST_SHIFT
+
+
+@pytest.mark.slow
+def test_the_offline_notice_is_seen_on_a_scrolled_page(address: str) -> None:
+    with visiting(address) as visit:
+        visitor: Visitor = visit("/#train")
+        page = visitor.page
+        page.locator("#train-start").wait_for()
+        page.evaluate("scrollTo(0, document.body.scrollHeight)")
+        page.context.set_offline(True)
+        offline = "document.body.classList.contains('ps-offline')"
+        visitor.wait_for(lambda: page.evaluate(offline), 60, "nobody answers")
+        page.evaluate("scrollTo(0, document.body.scrollHeight)")
+        box = page.locator(".ps-strip").bounding_box()
+        assert page.evaluate("scrollY") > 0
+        assert 0 <= box["y"] < page.viewport_size["height"] - box["height"]

@@ -1,0 +1,414 @@
+"""Every option of the page, chosen in a real browser: no form breaks on one of its own choices."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import gradio as gr
+import pytest
+
+from core.__main__ import _stage_values, build_parser
+from core.config import STAGE_CONFIGS, CorpusConfig, StageConfig
+from core.shards.build import build
+from core.workspace import Workspace
+from tests.checkpoints import make_tokenizer, write_checkpoint, write_writer
+from tests.ui.browser import Visitor, find_chromium, running_app, visiting
+from ui.forms import Form
+
+# What each tab's forms are called: those that start a run, by stage, and those that don't.
+FORMS = {
+    "Corpus": {},
+    "Tokenizer": {"tokenizer": "tokenizer"},
+    "Shards": {"shards": "shards"},
+    "Train": {"train": "train", "preflight": "preflight"},
+    "Runs": {},
+    "Playground": {},
+    "Publish": {"push": "publish"},
+}
+# A page may be slow where two cores run browser and app.
+SETTLED_WITHIN_SECONDS = 30
+# Longer than the page waits before it asks: 150 ms for a form to rest, 300 ms for a menu.
+QUIET_MILLISECONDS = 450
+# What a list, an object or an update looks like where its text is shown as a value.
+NO_VALUE = re.compile(r"""^\s*[\[{]|\[object |__type__|\bundefined\b|\bNaN\b""")
+
+# What somebody causes who chooses what the few artifacts of this workspace don't fit, or who is
+# not signed in. Everything else is the page's own doing.
+CAUSED = re.compile(
+    "too few sentinels|no sentinels|fewer training rows than one step|Nobody is signed in|"
+    "only evaluate|evaluate_only|[Nn]o path|a path|dataset_name|needs? a checkpoint|config.json|"
+    "doesn.t fit|can't learn from|isn't there|no GPU|no TPU|There is no"
+)
+
+# The controls that can be seen in a tab, each with its options in the order of the page.
+CONTROLS = """
+(tab) => {
+  const seen = (node) => node.checkVisibility({ visibilityProperty: true }) && node.offsetParent;
+  const panel = document.getElementById(tab);
+  const found = [];
+  const add = (kind, node, options) => {
+    const block = node.closest("[id]:not(input):not(label)");
+    const nth = [...block.querySelectorAll(node.tagName)].indexOf(node);
+    found.push({ kind, block: block.id, nth, options });
+  };
+  for (const group of panel.querySelectorAll("fieldset")) {
+    const radios = [...group.querySelectorAll("input[type=radio]")];
+    if (seen(group) && radios.length) add("radio", radios[0], radios.map((one) => one.value));
+  }
+  for (const box of panel.querySelectorAll("input[type=checkbox]"))
+    if (seen(box.closest("label"))) add("checkbox", box, ["on", "off"]);
+  for (const menu of panel.querySelectorAll("input[role=combobox]"))
+    if (seen(menu)) add("menu", menu, []);
+  for (const slider of panel.querySelectorAll("input[type=range]"))
+    if (seen(slider)) add("slider", slider, ["Home", "End"]);
+  for (const menu of panel.querySelectorAll("select"))
+    if (seen(menu)) add("select", menu, [...menu.options].map((one) => one.value));
+  return found;
+}
+"""
+# What a form's fields show, as texts and ticks by their names.
+VALUES = """
+([form, names]) => Object.fromEntries(names.map((name) => {
+  const block = document.getElementById(`${form}-${name}`);
+  if (!block) return [name, null];
+  const radio = block.querySelector("input[type=radio]");
+  if (radio) return [name, block.querySelector("input[type=radio]:checked")?.value ?? ""];
+  const box = block.querySelector("input[type=checkbox]");
+  if (box) return [name, box.checked];
+  return [name, block.querySelector("input, textarea").value];
+}))
+"""
+TEXTS = """
+(tab) => [...document.querySelectorAll(`#${tab} :is(input:not([type=file]), textarea, select)`)]
+  .map((one) => [one.closest("[id]:not(input):not(textarea)")?.id, one.value])
+"""
+PROBLEMS = """
+(tab) => [
+  ...document.querySelectorAll(`#${tab} .ps-problem`), ...document.querySelectorAll(".toast-body"),
+].map((one) => [one.closest("[id]:not(p)")?.id ?? "", one.textContent])
+"""
+COMMANDS = """
+(tab) => [...document.querySelectorAll(`#${tab} .ps-command .ps-code:first-of-type code`)]
+  .map((one) => one.textContent)
+"""
+REFUSED = """
+(tab) => [...document.querySelectorAll(`#${tab} .ps-facts .ps-error, #${tab} .ps-hint`)]
+  .map((one) => one.textContent)
+"""
+
+
+@dataclass(frozen=True)
+class Control:
+    """Something in the page that has options."""
+
+    kind: str
+    block: str
+    nth: int
+    options: tuple[str, ...] = field(compare=False)
+
+    def locate(self, page: Any) -> Any:
+        kinds = {
+            "radio": "input[type=radio]",
+            "checkbox": "input[type=checkbox]",
+            "menu": "input[role=combobox]",
+            "slider": "input[type=range]",
+            "select": "select",
+        }
+        found = page.locator(f"[id='{self.block}']").locator(kinds[self.kind])
+        return found if self.kind == "radio" else found.first
+
+
+class Chooser:
+    """Somebody who chooses options in a tab and looks whether the page is still in order.
+
+    Args:
+        visitor: The browser's tab.
+        forms: The forms by stage, as the page makes them.
+        workspace: The studio's.
+    """
+
+    def __init__(self, visitor: Visitor, forms: dict[str, Form[Any]], workspace: Workspace) -> None:
+        self.visitor, self.page, self.forms = visitor, visitor.page, forms
+        self.workspace = workspace
+        self.chosen: list[str] = []
+        self.problems: list[str] = []
+        self._under_way: set[Any] = set()
+        self.page.on("request", self._begin)
+        for event in ("requestfinished", "requestfailed"):
+            self.page.on(event, self._end)
+
+    def _begin(self, request: Any) -> None:
+        # Events are joined by one request; the answers to all of them come by another, which ends
+        # when there is none left.
+        if "/queue/" in request.url:
+            self._under_way.add(request)
+
+    def _end(self, request: Any) -> None:
+        self._under_way.discard(request)
+
+    def settle(self) -> None:
+        """Waits until the page has asked for nothing, and awaits nothing, for a while."""
+        quiet = 0
+        for _ in range(SETTLED_WITHIN_SECONDS * 20):
+            self.page.wait_for_timeout(50)
+            quiet = 0 if self._under_way else quiet + 50
+            if quiet >= QUIET_MILLISECONDS:
+                return
+        awaited = [(one.method, one.url, one.post_data) for one in self._under_way]
+        raise AssertionError(f"the page does not come to rest after {self.chosen[-1:]}: {awaited}")
+
+    def open(self, tab: str, view: str) -> None:
+        self.visitor.open(tab)
+        switches = self.page.locator(f"#tab-{tab.lower()} .ps-view")
+        for number in range(switches.count()):
+            switches.nth(number).get_by_text(view, exact=True).click()
+        commands = self.page.locator(f"#tab-{tab.lower()} .ps-command > button")
+        for number in range(commands.count()):
+            commands.nth(number).click()
+        self.settle()
+
+    def controls(self, tab: str) -> list[Control]:
+        found = self.page.evaluate(CONTROLS, f"tab-{tab.lower()}")
+        return [
+            Control(one["kind"], one["block"], one["nth"], tuple(one["options"])) for one in found
+        ]
+
+    def options_of(self, control: Control) -> tuple[str, ...]:
+        if control.kind != "menu":
+            return control.options
+        control.locate(self.page).click()
+        listed = self.page.locator(f"[id='{control.block}'] [role=option]")
+        texts = listed.evaluate_all("(all) => all.map((one) => one.getAttribute('aria-label'))")
+        self.page.keyboard.press("Escape")
+        control.locate(self.page).blur()
+        return tuple(text for text in texts if text)
+
+    def current(self, control: Control) -> str:
+        node = control.locate(self.page)
+        if control.kind == "radio":
+            return str(node.evaluate_all("(all) => all.find((one) => one.checked)?.value ?? ''"))
+        if control.kind == "slider":
+            return ""
+        if control.kind == "checkbox":
+            return "on" if node.is_checked() else "off"
+        return str(node.input_value())
+
+    def choose(self, control: Control, option: str, by: str) -> None:
+        self.chosen.append(f"{control.block}: {option} by {by}")
+        choose = getattr(self, f"_{control.kind}_by_{by}")
+        choose(control.locate(self.page), control, option)
+
+    def _radio_by_mouse(self, node: Any, control: Control, option: str) -> None:
+        self.page.locator(f"[id='{control.block}'] label:has(input[value='{option}'])").click()
+
+    def _radio_by_keyboard(self, node: Any, control: Control, option: str) -> None:
+        node.locator("visible=true").and_(self.page.locator(":checked")).focus()
+        for _ in control.options:
+            if self.current(control) == option:
+                return
+            self.page.keyboard.press("ArrowRight")
+
+    def _checkbox_by_mouse(self, node: Any, control: Control, option: str) -> None:
+        if self.current(control) != option:
+            node.click()
+
+    def _checkbox_by_keyboard(self, node: Any, control: Control, option: str) -> None:
+        if self.current(control) != option:
+            node.focus()
+            self.page.keyboard.press("Space")
+
+    def _menu_by_mouse(self, node: Any, control: Control, option: str) -> None:
+        node.click()
+        self.page.locator(f"[id='{control.block}'] [role=option][aria-label='{option}']").click()
+
+    def _menu_by_keyboard(self, node: Any, control: Control, option: str) -> None:
+        node.focus()
+        active = (
+            "(one) => document.getElementById(one.getAttribute('aria-activedescendant'))"
+            "?.getAttribute('aria-label')"
+        )
+        for _ in range(100):
+            if node.evaluate(active) == option:
+                break
+            self.page.keyboard.press("ArrowDown")
+            self.page.wait_for_timeout(10)
+        self.page.keyboard.press("Enter")
+
+    def _slider_by_mouse(self, node: Any, control: Control, option: str) -> None:
+        box = node.bounding_box()
+        x = 1 if option == "Home" else box["width"] - 1
+        node.click(position={"x": x, "y": box["height"] / 2})
+
+    def _slider_by_keyboard(self, node: Any, control: Control, option: str) -> None:
+        node.focus()
+        self.page.keyboard.press(option)
+
+    def _select_by_mouse(self, node: Any, control: Control, option: str) -> None:
+        node.select_option(option)
+
+    _select_by_keyboard = _select_by_mouse
+
+    def look(self, tab: str) -> None:
+        """Notes what is not in order after the last choice."""
+        print(self.chosen[-1])
+        panel = f"tab-{tab.lower()}"
+        for place, text in self.page.evaluate(TEXTS, panel):
+            if NO_VALUE.search(text):
+                self._note(f"{place} holds {text}")
+        problems = self.page.evaluate(PROBLEMS, panel)
+        for place, text in problems:
+            if not CAUSED.search(text):
+                self._note(f"{place} says {text}")
+        for text in self.page.evaluate(REFUSED, panel):
+            if not CAUSED.search(text):
+                self._note(f"refused: {text}")
+        commands = dict(map(parsed, self.page.evaluate(COMMANDS, panel)))
+        for stage in FORMS[tab]:
+            expected = self.expected(stage)
+            if stage not in commands:
+                if not problems:
+                    self._note(f"no command for {stage}")
+                continue
+            command, made_first = commands[stage]
+            if made_first:
+                expected = expected.model_copy(update={made_first: getattr(command, made_first)})
+            if command != expected:
+                self._note(f"{stage}: {differences(command, expected)}")
+
+    def expected(self, stage: str) -> StageConfig:
+        form = self.forms[stage]
+        typed = []
+        for one in form._all():
+            shown = self.page.evaluate(VALUES, [one.id, list(one.components)])
+            typed.append(
+                {n: to_typed(one.components[n], v) for n, v in shown.items() if v is not None}
+            )
+        return form.parse(*typed)
+
+    def _note(self, problem: str) -> None:
+        self.problems.append(f"after {self.chosen[-1]}: {problem}")
+        print(self.problems[-1])
+
+
+def to_typed(component: Any, shown: Any) -> Any:
+    """Returns what the page sends for what a component shows: menus may show names of values."""
+    choices = dict(getattr(component, "choices", None) or [])
+    return choices.get(shown, shown)
+
+
+def parsed(command: str) -> tuple[str, tuple[StageConfig, str]]:
+    """Returns the stage of a command, of several the last, and the config that it comes to.
+
+    With it goes the name of the field that names what an earlier command makes, if there is one.
+    """
+    *earlier, line = command.split(" &&\n")
+    words = shlex.split(line)
+    assert words[:3] == ["python", "-m", "core"], line
+    options = build_parser().parse_args(words[3:])
+    model = STAGE_CONFIGS[options.stage]
+    made_first = {"shards": "tokenizer", "train": "shards"}[options.stage] if earlier else ""
+    return options.stage, (model.parse(_stage_values(options, model)), made_first)
+
+
+def differences(shown: StageConfig, expected: StageConfig) -> str:
+    ours, theirs = shown.model_dump(), expected.model_dump()
+    return ", ".join(
+        f"{name}: the command has {ours[name]!r}, the form {theirs[name]!r}"
+        for name in theirs
+        if ours[name] != theirs[name]
+    )
+
+
+def page_forms(workspace: Workspace) -> dict[str, Form[Any]]:
+    """Returns the forms as the page makes them."""
+    with gr.Blocks():
+        text = Form(CorpusConfig, "corpus", workspace)
+        forms = {
+            "tokenizer": Form(
+                STAGE_CONFIGS["tokenizer"], "tokenizer", workspace, nested={"corpus": text}
+            ),
+            "shards": Form(STAGE_CONFIGS["shards"], "shards", workspace, nested={"corpus": text}),
+            "train": Form(STAGE_CONFIGS["train"], "train", workspace),
+            "push": Form(STAGE_CONFIGS["push"], "publish", workspace),
+        }
+        forms["preflight"] = Form(
+            STAGE_CONFIGS["preflight"], "preflight", workspace, base=forms["train"]
+        )
+        for form in (text, *forms.values()):
+            form.render()
+    return forms
+
+
+@pytest.fixture(scope="module")
+def workspace(tmp_path_factory: pytest.TempPathFactory) -> Workspace:
+    """A workspace with one of everything."""
+    find_chromium()
+    workspace = Workspace(tmp_path_factory.mktemp("options") / "workspace")
+    tokenizer = make_tokenizer(workspace, "byte_level_bpe")
+    corpus = CorpusConfig(source="files", path=str(workspace.root / "text.txt"))
+    shards = STAGE_CONFIGS["shards"](
+        name="rows", tokenizer="byte_level_bpe", corpus=corpus, max_seq_length=32
+    )
+    build(shards, workspace)
+    with workspace.new_artifact("model", "reader") as draft:
+        write_checkpoint(draft.folder, tokenizer)
+    with workspace.new_artifact("model", "writer") as draft:
+        write_writer(draft.folder, tokenizer, "gpt2", positions=1024, ends=False)
+    return workspace
+
+
+@pytest.fixture(scope="module")
+def address(workspace: Workspace) -> Iterator[str]:
+    with running_app(workspace.root) as url:
+        yield url
+
+
+def choose_all(chooser: Chooser, tab: str, view: str, by: str, kinds: tuple[str, ...]) -> None:
+    """Chooses each option of each control of these kinds, and what was chosen before in the end."""
+    chooser.open(tab, view)
+    tried: set[Control] = set()
+    # A choice may bring further controls.
+    while rest := [one for one in chooser.controls(tab) if one not in tried and one.kind in kinds]:
+        control = rest[0]
+        tried.add(control)
+        if control.block.endswith("-view"):
+            continue
+        before, options = chooser.current(control), chooser.options_of(control)
+        for option in options:
+            chooser.choose(control, option, by)
+            chooser.settle()
+            chooser.look(tab)
+        if before in options:
+            chooser.choose(control, before, by)
+            chooser.settle()
+
+
+@pytest.mark.slow(60)
+def test_no_radio_button_or_preset_breaks_a_form(workspace: Workspace, address: str) -> None:
+    with visiting(address) as visit:
+        chooser = Chooser(visit(), page_forms(workspace), workspace)
+        for tab in ("Tokenizer", "Shards"):
+            choose_all(chooser, tab, "Basic", "mouse", ("radio",))
+        assert len(chooser.chosen) > 10
+        assert chooser.visitor.errors == []
+        assert not chooser.problems, "\n".join(chooser.problems)
+
+
+@pytest.mark.parametrize("by", ["mouse", "keyboard"])
+@pytest.mark.parametrize("tab", FORMS)
+@pytest.mark.parametrize("view", ["Basic", "Advanced"])
+@pytest.mark.slow(300)
+@pytest.mark.long
+def test_no_option_breaks_a_form(
+    workspace: Workspace, address: str, tab: str, view: str, by: str
+) -> None:
+    kinds = ("radio", "checkbox", "menu", "slider", "select")
+    with visiting(address) as visit:
+        chooser = Chooser(visit(), page_forms(workspace), workspace)
+        choose_all(chooser, tab, view, by, kinds)
+        assert chooser.visitor.errors == []
+        assert not chooser.problems, "\n".join(chooser.problems)

@@ -1,0 +1,156 @@
+"""The keyboard, the browser's history, and texts that are shown as they are written."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from core.config import STAGE_CONFIGS, CorpusConfig
+from core.workspace import Workspace
+from tests.ui.browser import Visitor, find_chromium, running_app, visiting
+
+pytestmark = pytest.mark.slow(20)
+
+FOCUSED = "document.activeElement.id || document.activeElement.value"
+RING = """
+() => {
+  const style = getComputedStyle(document.activeElement);
+  return style.outlineStyle !== "none" && parseFloat(style.outlineWidth) >= 2;
+}
+"""
+HELPS = """
+(form) => Object.fromEntries([...document.querySelectorAll(`[id^="${form}-"].ps-field .info-text`)]
+  .map((node) => [node.closest("[id]").id, node.textContent + node.querySelectorAll("*").length]))
+"""
+
+
+@pytest.fixture(scope="module")
+def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    find_chromium()
+    workspace = Workspace(tmp_path_factory.mktemp("keyboard") / "workspace")
+    with running_app(workspace.root) as url:
+        yield url
+
+
+def press(page: Any, *keys: str) -> Any:
+    for key in keys:
+        page.keyboard.press(key)
+        page.wait_for_timeout(30)
+    return page.evaluate(FOCUSED)
+
+
+def test_a_menu_closes_when_focus_leaves_it(address: str) -> None:
+    with visiting(address) as visit:
+        visitor: Visitor = visit("/#train")
+        menu, listed = (
+            visitor.field("train-family"),
+            visitor.page.locator("#train-family [role=option]"),
+        )
+        for leave in ("Tab", "Shift+Tab"):
+            menu.focus()
+            listed.first.wait_for()
+            press(visitor.page, "ArrowDown", "ArrowDown", leave)
+            visitor.page.wait_for_timeout(400)
+            assert listed.count() == 0, leave
+            assert menu.get_attribute("aria-expanded") == "false"
+        menu.click()
+        listed.first.wait_for()
+        visitor.page.locator(".ps-top").click()
+        visitor.page.wait_for_timeout(400)
+        assert listed.count() == 0
+        assert visitor.errors == []
+
+
+def test_a_group_of_radio_buttons_is_one_stop_with_arrow_keys_inside(address: str) -> None:
+    with visiting(address) as visit:
+        visitor: Visitor = visit("/#shards")
+        page = visitor.page
+        page.locator("#shards-preset input[value=classic]").focus()
+        assert press(page, "ArrowRight") == "flax"
+        length = visitor.field("shards-max_seq_length")
+        visitor.wait_for(lambda: length.input_value() == "128", 20, "the preset is filled in")
+        assert press(page, "ArrowRight", "ArrowRight") == "classic", "from the last to the first"
+        assert press(page, "ArrowLeft") == "custom"
+        press(page, "Tab")
+        assert not page.evaluate("document.activeElement.closest('#shards-preset')")
+        # From behind, the group is entered at what is chosen.
+        assert press(page, "Shift+Tab") == "custom"
+        assert page.get_by_role("radiogroup", name="Preset").first.is_visible()
+        assert visitor.errors == []
+
+
+@pytest.mark.parametrize("kind", ["radio", "checkbox"])
+def test_what_has_the_focus_has_a_ring(address: str, kind: str) -> None:
+    with visiting(address) as visit:
+        visitor: Visitor = visit("/#publish")
+        for _ in range(60):
+            press(visitor.page, "Tab")
+            if visitor.page.evaluate("document.activeElement.type") == kind:
+                break
+        assert visitor.page.evaluate("document.activeElement.type") == kind
+        assert visitor.page.evaluate(RING)
+
+
+def test_arrow_keys_move_between_tabs(address: str) -> None:
+    with visiting(address) as visit:
+        visitor: Visitor = visit("/#corpus")
+        page = visitor.page
+        page.locator("#tab-corpus-button").focus()
+        assert press(page, "ArrowRight") == "tab-tokenizer-button"
+        page.locator("#tokenizer-start").wait_for()
+        assert press(page, "ArrowLeft", "ArrowLeft") == "tab-publish-button"
+        assert press(page, "Home") == "tab-corpus-button"
+        assert press(page, "End") == "tab-publish-button"
+        page.locator("#push-start").wait_for()
+        stops = page.evaluate(
+            "[...document.querySelectorAll('#tabs [role=tab]')].filter((tab) => tab.tabIndex === 0)"
+            ".map((tab) => tab.id)"
+        )
+        assert stops == ["tab-publish-button"]
+        assert visitor.errors == []
+
+
+def test_back_and_forward_lead_through_the_tabs_that_were_open(address: str) -> None:
+    with visiting(address) as visit:
+        visitor: Visitor = visit("/")
+        page = visitor.page
+        visitor.open("Tokenizer")
+        visitor.open("Train")
+        page.locator("[data-go=corpus]:visible").first.click()
+        page.locator("#tab-corpus").wait_for()
+        for go, tab in (
+            *((page.go_back, tab) for tab in ("train", "tokenizer", "corpus")),
+            *((page.go_forward, tab) for tab in ("tokenizer", "train", "corpus")),
+        ):
+            go()
+            page.locator(f"#tab-{tab}").wait_for()
+            assert page.locator("[role=tab][aria-selected=true]").get_attribute("id") == (
+                f"tab-{tab}-button"
+            )
+        assert visitor.errors == []
+
+
+def test_help_texts_are_shown_as_they_are_written(address: str) -> None:
+    with visiting(address) as visit:
+        visitor: Visitor = visit("/#corpus")
+        models = {"corpus": CorpusConfig, **STAGE_CONFIGS}
+        for tab, form, stage in (
+            ("Corpus", "corpus", "corpus"),
+            ("Tokenizer", "tokenizer", "tokenizer"),
+            ("Train", "train", "train"),
+            ("Publish", "publish", "push"),
+        ):
+            visitor.open(tab)
+            visitor.page.locator(f"#{form}-view").wait_for()
+            shown = visitor.page.evaluate(HELPS, form)
+            fields = models[stage].model_fields
+            expected = {
+                f"{form}-{name}": f"{field.description}0"
+                for name, field in fields.items()
+                if f"{form}-{name}" in shown
+            }
+            assert len(shown) > 5
+            assert shown == expected
+        assert "data/*.txt" in visitor.page.locator("#corpus-path").text_content()
