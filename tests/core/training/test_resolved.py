@@ -63,7 +63,9 @@ def test_a_run_tells_the_settings_that_it_used_and_how_long_it_took(
     assert settings["Learning rate"] == f"{rate:.6g} (auto)"
     assert settings["Precision"] == f"{used['dtype_policy']} (auto)"
     page = report_page(workspace, Store.open(workspace), row)
-    assert f"{rate:.6g} (auto)" in page and f"took {seconds:.0f} s" in page
+    minutes, rest = divmod(round(seconds), 60)
+    took = f"took {minutes} min {rest} s" if minutes else f"took {rest} s"
+    assert f"{rate:.6g} (auto)" in page and took in page
     assert "Accuracy on validation masks" in page
     facts = gather_facts(workspace.find("model", "model").path, workspace)
     assert facts.seconds == pytest.approx(seconds, abs=1.0)
