@@ -47,6 +47,8 @@ def _joined(
 ) -> str:
     """Returns a text and the token that follows it, apart or as one word."""
     token, word = int(prediction["token"]), str(prediction["token_str"])
+    if token in tokenizer.special_ids:
+        return left.rstrip(" ")
     if not left.strip() or before is None:
         return left + word.strip(" ")
     context = tokenizer.decode([before], skip_special=False)

@@ -27,7 +27,7 @@ _WORDS_OF_A_BEGINNING = 12
 # A script without spaces says in six characters what others say in four words.
 _FEWEST_CHARACTERS = 6
 _ENDS_WITH_A_MARK = re.compile(r"[.!?…。！？｡][\"'”’»›)\]}」』]*\Z")
-_AFTER_A_MARK = re.compile(r"(?<=[.!?…])\s+")
+_AFTER_A_MARK = re.compile(r"(?<=[.!?…]\s)\w")
 _PLAIN_SHARE = 0.9
 
 
@@ -85,11 +85,16 @@ def _sentences(pieces: list[_Piece]) -> Iterator[str]:
 
 
 def _split(text: str) -> list[str]:
-    """Splits a text into sentences; in one that is all lower case, each mark ends one."""
-    if text == text.lower() and text != text.upper():
-        return [one for line in text.splitlines() for one in _AFTER_A_MARK.split(line)]
-    ends = sentence_ends(text)
+    """Splits a text into sentences, whose rules want a capital behind a mark; uncased text too."""
+    is_uncased = text == text.lower() and text != text.upper()
+    cased = _AFTER_A_MARK.sub(_capital, text) if is_uncased else text
+    ends = sentence_ends(cased)
     return [text[start:end] for start, end in zip([0, *ends], ends, strict=False)]
+
+
+def _capital(found: re.Match[str]) -> str:
+    letter = found[0].upper()
+    return letter if len(letter) == 1 else found[0]
 
 
 def _is_plain(sentence: str) -> bool:

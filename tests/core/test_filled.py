@@ -62,3 +62,12 @@ def test_masks_that_were_not_written_as_such_leave_the_sequences(
 ) -> None:
     text = f"The {tokenizer.mask_token} walks."
     assert filled(tokenizer, text, [5]) == []
+
+
+def test_a_special_token_is_left_out(tokenizer: StudioTokenizer) -> None:
+    mask = str(tokenizer.mask_token)
+    special = [token for token in (tokenizer.sep_id, tokenizer.cls_id) if token is not None]
+    shown = filled(tokenizer, f"The old {mask} reads {mask}.", special)
+    assert set(shown[0]) == {f"The old reads {mask}."} and set(shown[1]) == {
+        f"The old {mask} reads."
+    }

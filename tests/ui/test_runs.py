@@ -137,7 +137,7 @@ def test_a_run_that_was_started_is_shown_unless_another_was_chosen_since(
         assert visitor.errors == []
 
 
-@pytest.mark.parametrize("width", [1280, 390])
+@pytest.mark.parametrize("width", [1280, pytest.param(390, marks=pytest.mark.long)])
 def test_nothing_takes_the_place_of_a_button_that_was_pressed(studio: Studio, width: int) -> None:
     run = f"train-stopped-{width}"
     folder, reporter = studio.begin(run, TrainConfig(shards="rows", name=run))

@@ -32,7 +32,7 @@ def shown(folder: Path, lines: list[str], objective: str, **settings: object) ->
     (folder / "text.txt").write_text("\n".join(lines) + "\n", "utf-8")
     workspace = Workspace(folder / "workspace")
     corpus = CorpusConfig(source="files", path=str(folder / "text.txt"))
-    values = {"vocab_size": 400, "corpus": corpus, **settings}
+    values = {"vocab_size": 290, "corpus": corpus, **settings}
     train(TokenizerConfig.parse({**values, "name": "words"}), workspace)
     build(
         ShardConfig.parse({
@@ -61,9 +61,10 @@ def test_examples_are_whole_sentences_of_documents(
 @pytest.mark.slow(4)
 def test_text_in_lower_case_has_sentences_too(tmp_path: Path) -> None:
     whole = {one.lower() for one in sentences(1500)}
+    whole |= {f"then {name.lower()} always opens the window." for name in NAMES}
     lines = [one.lower() for one in documents(300)]
     found = shown(tmp_path, lines, "mlm", algorithm="byte_level_bpe")
-    assert len(found) >= 4 and {one for one in found if "then" not in one} <= whole
+    assert len(found) >= 4 and set(found) <= whole
 
 
 @pytest.mark.slow(4)
@@ -82,7 +83,7 @@ def test_sentences_of_a_script_without_spaces_are_found(tmp_path: Path) -> None:
     ]
     lines = ["".join(whole[start : start + 3]) for start in range(0, 900, 3)]
     found = shown(tmp_path, lines, "mlm", algorithm="unigram", vocab_size=120)
-    assert len(found) >= 4 and set(found) <= set(whole)
+    assert len(found) >= 2 and set(found) <= set(whole)
     holes = [with_hole(one) for one in found]
     assert all(one.count("{mask}") == 1 and one.endswith("。") for one in holes)
 

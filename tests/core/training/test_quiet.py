@@ -59,14 +59,15 @@ print(float(keras.ops.sum(keras.ops.ones((2, 2)) @ keras.ops.ones((2, 2)))))
 
 
 @needs_no_gpu
-@pytest.mark.slow(12)
-@pytest.mark.parametrize("backend", ["tensorflow", "jax"])
+@pytest.mark.slow(6)
+@pytest.mark.parametrize("backend", ["tensorflow", pytest.param("jax", marks=pytest.mark.long)])
 def test_a_backend_starts_without_a_word(backend: str) -> None:
     done = run_python("-c", LOAD, backend, KERAS_BACKEND=backend)
     assert (done.stderr.decode(), done.stdout) == ("", b"8.0\n")
 
 
 @needs_no_gpu
+@pytest.mark.long
 @pytest.mark.slow(6)
 def test_a_user_who_wants_to_read_all_of_it_does() -> None:
     done = run_python(

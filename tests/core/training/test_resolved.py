@@ -1,0 +1,74 @@
+"""A run reports the values that it uses for settings left open; its whole time is told alike."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from core.__main__ import main
+from core.config import CorpusConfig, ShardConfig, TokenizerConfig
+from core.hub.cards import CardNotes, model_card
+from core.hub.facts import gather_facts
+from core.report import list_settings, report_page
+from core.runs.client import config_of
+from core.runs.duration import run_seconds
+from core.runs.folder import RunFolder
+from core.stages import build_shards, train_tokenizer
+from core.store import Store
+from core.workspace import Workspace
+from tests.core.runs.support import stop_worker
+from tests.engines import run_anew
+from tests.texts import write_sentences
+
+CODE = """
+import json, sys
+from core.config import TrainConfig
+from core.runs.local import run_here
+from core.workspace import Workspace
+config = TrainConfig(
+    shards="rows", name="model", num_hidden_layers=1, hidden_size=32, num_attention_heads=2,
+    per_replica_batch_size=8, num_train_steps=4, engine=sys.argv[2],
+)
+model = run_here("train", config, Workspace(sys.argv[1]), "train-open")
+print(json.dumps(model.manifest.config["learning_rate"]))
+"""
+
+
+@pytest.mark.slow(10)
+def test_a_run_tells_the_settings_that_it_used_and_how_long_it_took(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    workspace = Workspace(tmp_path / "workspace")
+    corpus = CorpusConfig(source="files", path=str(write_sentences(tmp_path / "text.txt")))
+    train_tokenizer(TokenizerConfig(corpus=corpus, vocab_size=150, name="words"), workspace)
+    rows = ShardConfig(corpus=corpus, tokenizer="words", name="rows", max_seq_length=16)
+    build_shards(rows, workspace)
+    rate = run_anew("tensorflow", CODE, str(workspace.root), "tensorflow")
+    folder = RunFolder.of(workspace, "train-open")
+    used = folder.resolved()
+    assert used["learning_rate"] == rate > 0
+    assert used["dtype_policy"] in ("float32", "mixed_bfloat16")
+    assert (used["device"], used["num_devices"], used["objective"]) == ("cpu", 1, "mlm")
+    assert (used["num_train_steps"], used["hidden_size"]) == (4, 32)
+
+    assert main(["runs", "show", "train-open", "--json", "--workspace", str(workspace.root)]) == 0
+    told = json.loads(capsys.readouterr().out.splitlines()[-1])
+    stop_worker(workspace)
+    row = Store.open(workspace).find_run("train-open")
+    seconds = run_seconds(workspace, row)
+    assert seconds and told["seconds"] == pytest.approx(seconds, abs=0.1)
+    settings = dict(list_settings(config_of(row), used))
+    assert settings["Learning rate"] == f"{rate:.6g} (auto)"
+    assert settings["Precision"] == f"{used['dtype_policy']} (auto)"
+    page = report_page(workspace, Store.open(workspace), row)
+    minutes, rest = divmod(round(seconds), 60)
+    took = f"took {minutes} min {rest} s" if minutes else f"took {rest} s"
+    assert f"{rate:.6g} (auto)" in page and took in page
+    assert "Accuracy on validation masks" in page
+    facts = gather_facts(workspace.find("model", "model").path, workspace)
+    assert facts.seconds == pytest.approx(seconds, abs=1.0)
+    assert facts.config["dtype_policy"] == used["dtype_policy"]
+    card = model_card(facts, CardNotes(repo_id="me/model"))
+    assert "| Accuracy on validation masks |" in card and "`auto`" not in card
