@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import errno
 import json
-import math
 import os
 import stat
 import threading
@@ -377,8 +376,7 @@ def _parse(line: bytes) -> dict[str, Any] | None:
         type(number) is int
         and 0 < number < _LARGEST_NUMBER
         and type(seconds) in (int, float)
-        and math.isfinite(seconds)
-        and abs(seconds) < _LARGEST_NUMBER
+        and abs(seconds) < _LARGEST_NUMBER  # Of NaN it isn't true either.
         and isinstance(kind, str)
     )
     if not is_event:

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from hashlib import sha256
 from pathlib import Path
+from tokenize import TokenError
 from typing import Any
 
 import numpy as np
@@ -225,7 +226,7 @@ class Shards:
             if not _are_counts(counts, self.vocab_size):
                 raise ValueError("another array, or none")
             return np.array(counts, np.int64)
-        except (OSError, ValueError, EOFError, MemoryError, RecursionError) as error:
+        except (OSError, ValueError, EOFError, MemoryError, RecursionError, TokenError) as error:
             raise ShardError(
                 f"The token counts {path} can't be read",
                 expected=f"a numpy array of {self.vocab_size} counts, as it was written",

@@ -156,6 +156,7 @@ NOT_EVENTS = [
     b'{"n":99999999999999999999,"t":0,"kind":"note"}',
     b'{"n":2,"t":"now","kind":"note"}',
     b'{"n":2,"t":NaN,"kind":"note"}',
+    b'{"n":2,"t":' + b"9" * 400 + b',"kind":"note"}',
     b'{"n":2,"t":0}',
     b'{"n":2,"t":0,"kind":["note"]}',
     b"[2]",

@@ -29,7 +29,7 @@ from tests.fuzz.sandbox import SECRET, Sandbox, Watch
 _ADDRESS_SPACE_BYTES = 2 << 30
 _FILE_BYTES = 1 << 30
 # An input's own peak of resident memory, above what the process had before it.
-PEAK_BYTES = 400 << 20
+PEAK_BYTES = 600 << 20
 CPU_SECONDS = 5.0
 # However busy the machine is; and of sleep, in which something is waited for, such as a pipe.
 WALL_SECONDS = 60.0
