@@ -371,13 +371,14 @@ def _parse(line: bytes) -> dict[str, Any] | None:
         return None
     if not isinstance(event, dict):
         return None
-    number, seconds, kind = (event.get(name) for name in ("n", "t", "kind"))
+    number: Any = event.get("n")
+    seconds: Any = event.get("t")
     is_event = (
         type(number) is int
         and 0 < number < _LARGEST_NUMBER
         and type(seconds) in (int, float)
         and abs(seconds) < _LARGEST_NUMBER  # Of NaN it isn't true either.
-        and isinstance(kind, str)
+        and isinstance(event.get("kind"), str)
     )
     if not is_event:
         return None
