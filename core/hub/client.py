@@ -99,10 +99,12 @@ def sign_in(attempts: int = _ATTEMPTS) -> Account:
             received="neither",
             fix=LOG_IN,
         )
-    answer = ask("The Hub doesn't say whose token it is", connect().whoami, attempts=attempts)
-    role = answer.get("auth", {}).get("accessToken", {}).get("role", "")
-    organizations = tuple(one["name"] for one in answer.get("orgs", []))
-    return Account(str(answer["name"]), role != "read", organizations)
+    problem = "The Hub doesn't say whose token it is"
+    answer = ask(problem, connect().whoami, attempts=attempts)
+    with explaining(problem):
+        role = answer.get("auth", {}).get("accessToken", {}).get("role", "")
+        organizations = tuple(one["name"] for one in answer.get("orgs", []))
+        return Account(str(answer["name"]), role != "read", organizations)
 
 
 def parse_hub_id(reference: str) -> tuple[str, str] | None:
@@ -164,7 +166,7 @@ def explaining(what: str, *, field: str = "") -> Iterator[None]:
         yield
     except (StudioError, RunStopped):
         raise
-    except (OSError, ValueError, RuntimeError, client_error) as error:
+    except (OSError, ValueError, RuntimeError, client_error, *_NO_ANSWER) as error:
         if is_disk_full(error):
             raise
         raise _explained(what, error, field) from error
@@ -194,6 +196,8 @@ def _advice(error: BaseException, status: int | None) -> tuple[str, str]:
         RevisionNotFoundError,
     )
 
+    if isinstance(error, _NO_ANSWER):
+        return "an answer as the Hub gives it", "check HF_ENDPOINT, or try again later"
     if isinstance(error, LocalTokenNotFoundError):
         return "somebody to be signed in", LOG_IN
     if isinstance(error, GatedRepoError):
@@ -222,6 +226,8 @@ def _advice(error: BaseException, status: int | None) -> tuple[str, str]:
     )
 
 
+# What the Hub's client raises where an answer isn't what it expects.
+_NO_ANSWER = (TypeError, KeyError, IndexError, AttributeError)
 _CHECK_TOKEN = f"see whether the token has expired (`hf auth whoami`); if so, {LOG_IN}"
 _CHECK_RIGHTS = (
     "choose a repository of your own (an id without an owner is yours), or a token with the right "
@@ -247,6 +253,8 @@ def _reason(error: BaseException, status: int | None) -> str:
     """Returns what was said, on one line: status, then the server's own words."""
     from huggingface_hub.errors import GatedRepoError, RepositoryNotFoundError
 
+    if isinstance(error, _NO_ANSWER):
+        return f"an answer that can't be read ({type(error).__name__}: {str(error)[:100]})"
     words = getattr(error, "server_message", None) or str(error) or type(error).__name__
     if isinstance(error, RepositoryNotFoundError) and not isinstance(error, GatedRepoError):
         words = "no such repository, or none that your token may see"

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from hashlib import sha256
 from pathlib import Path
+from tokenize import TokenError
 from typing import Any
 
 import numpy as np
@@ -224,14 +225,27 @@ class Shards:
         if not path.is_file():
             return count_tokens(self.train.chunks(), self.vocab_size)
         try:
-            return np.load(path, allow_pickle=False)
-        except (OSError, ValueError) as error:
+            # Mapped first: a header may claim any size.
+            counts = np.load(path, mmap_mode="r", allow_pickle=False)
+            if not _are_counts(counts, self.vocab_size):
+                raise ValueError("another array, or none")
+            return np.array(counts, np.int64)
+        except (OSError, ValueError, EOFError, MemoryError, RecursionError, TokenError) as error:
             raise ShardError(
                 f"The token counts {path} can't be read",
-                expected="a numpy array as it was written",
-                received=str(error),
+                expected=f"a numpy array of {self.vocab_size} counts, as it was written",
+                received=str(error) or type(error).__name__,
                 fix="restore the file from a copy, or build the shards again",
             ) from error
+
+
+def _are_counts(found: Any, vocab_size: int) -> bool:
+    return (
+        isinstance(found, np.ndarray)
+        and found.dtype == np.int64
+        and found.shape == (vocab_size,)
+        and bool((found >= 0).all())
+    )
 
 
 def open_shards(

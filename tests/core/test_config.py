@@ -2,7 +2,9 @@
 
 import json
 import math
+import os
 import re
+import threading
 from pathlib import Path
 
 import pytest
@@ -288,3 +290,30 @@ def test_a_name_that_is_not_utf_8_is_refused_before_any_work() -> None:
         TokenizerConfig.parse({"corpus": {"path": "caf\udce9.txt"}})
     assert caught.value.field == "path"
     str(caught.value).encode("utf-8")
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"[" * 100_000 + b"]" * 100_000, b'{"a": ' * 100_000, b"\xff\xfe{}", b'{"seed": NaN}', b"\0"],
+    ids=["nested", "torn", "UTF-16", "not a number", "zero"],
+)
+def test_a_config_file_of_anything_is_refused_in_words(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "config.json"
+    path.write_bytes(content)
+    with pytest.raises(ConfigError, match="isn't JSON"):
+        load_config_file(path)
+
+
+def test_a_config_file_without_end_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "config.json").symlink_to("/dev/zero")
+    with pytest.raises(ConfigError, match="is longer than"):
+        load_config_file(tmp_path / "config.json")
+
+
+def test_a_config_may_come_from_a_pipe(tmp_path: Path) -> None:
+    path = tmp_path / "pipe"
+    os.mkfifo(path)
+    writer = threading.Thread(target=path.write_bytes, args=(b'{"seed": 7}',))
+    writer.start()
+    assert load_config_file(path) == {"seed": 7}
+    writer.join()

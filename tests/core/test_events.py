@@ -1,6 +1,7 @@
 """Events: numbering, torn lines, stop requests."""
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,8 @@ from core.events import (
     read_attempts,
     read_events,
     read_last_events,
+    read_notes,
+    read_stop,
 )
 
 
@@ -144,3 +147,60 @@ def test_a_text_that_is_not_utf_8_does_not_break_the_log(tmp_path: Path) -> None
     log.close()
     (event,), _ = read_events(tmp_path / "events.jsonl")
     assert event["message"] == "caf?.txt is gone"
+
+
+NOT_EVENTS = [
+    b"[" * 100_000 + b"]" * 100_000,
+    b'{"n":"2","t":0,"kind":"note"}',
+    b'{"n":true,"t":0,"kind":"note"}',
+    b'{"n":99999999999999999999,"t":0,"kind":"note"}',
+    b'{"n":2,"t":"now","kind":"note"}',
+    b'{"n":2,"t":NaN,"kind":"note"}',
+    b'{"n":2,"t":' + b"9" * 400 + b',"kind":"note"}',
+    b'{"n":2,"t":0}',
+    b'{"n":2,"t":0,"kind":["note"]}',
+    b"[2]",
+    b"2",
+]
+
+
+@pytest.mark.parametrize("line", NOT_EVENTS, ids=range(len(NOT_EVENTS)))
+def test_a_line_that_is_no_event_is_passed_over(tmp_path: Path, line: bytes) -> None:
+    path = tmp_path / "events.jsonl"
+    first = b'{"n":1,"t":0,"kind":"started"}'
+    path.write_bytes(first + b"\n" + line + b"\n")
+    events, offset = read_events(path)
+    assert [event["n"] for event in events] == [1] and offset == path.stat().st_size
+    assert read_last_events(path) == events
+    assert read_attempts(path) in ([], [(0, 0)])
+    log = EventLog(path)
+    assert log.append("note", message="on it goes") == 2
+    log.close()
+
+
+def test_lone_surrogates_in_a_log_are_replaced(tmp_path: Path) -> None:
+    path = tmp_path / "events.jsonl"
+    path.write_bytes(b'{"n":1,"t":0,"kind":"note","message":"a\\ud800b \\u00e9"}\n')
+    [event], _ = read_events(path)
+    assert event["message"] == "a?b \u00e9"
+
+
+def test_a_log_that_is_no_file_is_refused_at_once(tmp_path: Path) -> None:
+    path = tmp_path / "events.jsonl"
+    os.mkfifo(path)
+    for read in (read_events, read_last_events, read_notes, read_attempts, EventLog):
+        with pytest.raises(RunError, match="is no log of events"):
+            read(path)
+    path.unlink()
+    path.symlink_to("/dev/zero")
+    with pytest.raises(RunError, match="is no log of events"):
+        read_events(path)
+
+
+@pytest.mark.parametrize(
+    "text", ["[]", "7", '{"mode": ["save"]}', "[" * 100_000, '{"mode": {"save": 1}}', "\udcff"]
+)
+def test_a_stop_request_of_something_else_counts_as_none(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "stop.json"
+    path.write_text(text, "utf-8", "surrogateescape")
+    assert read_stop(path) is None

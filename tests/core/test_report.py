@@ -199,3 +199,23 @@ def test_texts_of_several_lines_are_no_figures() -> None:
         ("Address", "https://hf.co/me/words", ""),
         ("Size", "1,200", "bytes"),
     ]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"stage": "train", "config": ' + "[" * 100_000 + "]" * 100_000 + "}",
+        '{"stage": "train", "config": {"learning_rate": 1e999}}',
+        '{"stage": "train", "config": {"learning_rate": NaN}}',
+        '{"stage": "train", "config": {"seed": ' + "1" * 5000 + "}}",
+        '{"stage": "train", "config": {"name": "\\ud800"}}',
+        '{"stage": "train", "config": {"seed": 1, "seed": 2}}',
+        '{"stage": ["train"], "config": {}}',
+    ],
+    ids=["nested", "infinite", "not a number", "huge", "lone surrogate", "twice", "list"],
+)
+def test_settings_of_any_text_are_refused_in_words(text: str) -> None:
+    with pytest.raises(ConfigError) as error:
+        read_settings(text)
+    assert len(str(error.value)) < 10_000
+    str(error.value).encode("utf-8")

@@ -26,7 +26,10 @@ def artifacts() -> Artifacts:
 
 
 @pytest.fixture(
-    params=[pytest.param(0.015, id="briefly"), pytest.param(1.0, id="long", marks=pytest.mark.long)]
+    params=[
+        pytest.param(0.015, id="briefly"),
+        pytest.param(1.0, id="long", marks=[pytest.mark.long, pytest.mark.slow(20)]),
+    ]
 )
 def share(request: pytest.FixtureRequest) -> float:
     """The part of a campaign's budget to spend."""

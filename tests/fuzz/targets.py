@@ -9,6 +9,8 @@ from __future__ import annotations
 import argparse
 import itertools
 import json
+import os
+import signal
 import socket
 import threading
 from collections.abc import Callable
@@ -342,6 +344,38 @@ def read_manifest_file(folder: Path, workspace: Path) -> Any:
     return asdict(read_manifest(folder))
 
 
+def misbehave(folder: Path, workspace: Path, how: str, trap: str = "") -> Any:
+    """Does what no reader may, so that the harness can be tried."""
+    canary = folder.parent / "canary" / "secret.txt"
+    if how == "crash":
+        os.kill(os.getpid(), signal.SIGSEGV)
+    elif how == "exit":
+        os._exit(3)
+    elif how == "memory":
+        return bytearray(3 << 30)
+    elif how == "peak":
+        return len(b"x" * (700 << 20))
+    elif how == "wait":
+        threading.Event().wait(30)
+    elif how == "compute":
+        return sum(range(1 << 29))
+    elif how == "open":
+        canary.open().close()
+    elif how == "tell":
+        return [{"a": os.environ["FUZZ_SECRET"]}]
+    elif how == "write":
+        (folder.parent / "left.txt").write_text("x")
+    elif how == "change":
+        canary.write_text("x")
+    elif how == "connect":
+        socket.create_connection(("127.0.0.1", int(trap.rsplit(":", 1)[1]))).close()
+    elif how == "raise":
+        raise ValueError("no StudioError")
+    elif how == "say nothing":
+        raise StudioError("Something failed")
+    return None
+
+
 TARGETS: dict[str, Callable[..., Any]] = {
     "artifacts": read_artifacts,
     "checkpoints": read_checkpoints,
@@ -350,6 +384,7 @@ TARGETS: dict[str, Callable[..., Any]] = {
     "corpus": read_corpus,
     "hub": read_hub,
     "manifest": read_manifest_file,
+    "misbehaviour": misbehave,
     "remote": read_remote_shards,
     "run": read_run,
     "sealed_checkpoint": read_sealed_checkpoint,

@@ -81,8 +81,8 @@ class Visitor:
         self._process = next(
             one for one in psutil.Process().children(recursive=True) if _listens(one, self._port)
         )
+        self._send(Request("GET", "/", b""))
         self._known = self._files()
-        self.ask(Request("GET", "/", b""))
         self._rss = self._process.memory_info().rss
 
     def ask(self, request: Request) -> Outcome:
@@ -113,7 +113,9 @@ class Visitor:
     def _send(self, request: Request) -> tuple[int, bytes]:
         connection = http.client.HTTPConnection(self._host, self._port, timeout=_MOST_SECONDS)
         try:
-            connection.putrequest(request.method, quote(request.path, safe="/?=&%:@+,.-_~\x01"))
+            path = quote(request.path, safe="/?=&%:@+,.-_~\x01")
+            connection.putrequest(request.method, path, skip_host=True)
+            connection.putheader("Host", f"{self._host}:{self._port}")
             for name, value in request.headers.items():
                 connection.putheader(name, value)
             connection.putheader("Content-Length", str(len(request.body)))
@@ -182,6 +184,8 @@ def bodies(paths: tuple[str, ...]) -> SearchStrategy[bytes]:
             whole |= {"fn_index": draw(st.integers(-2, 12)), "session_hash": "fuzz",
                       "event_data": None, "trigger_id": 1}  # fmt: skip
         form = draw(st.integers(0, 9))
+        if form == 0:
+            return json.dumps({"data": ["The small <mask> runs.", 5]}).encode()
         if form < 3:
             return json.dumps(whole).encode()
         if form < 9:
@@ -195,7 +199,7 @@ def bodies(paths: tuple[str, ...]) -> SearchStrategy[bytes]:
 def requests(trap: str, canary: str) -> SearchStrategy[Request]:
     """Draws requests."""
     paths = tuple(one for one in paths_of(canary, trap) if len(one) < 1000)
-    asking = st.sampled_from(_PATHS[:4])
+    asking = st.sampled_from((_PATHS[0], _PATHS[0], *_PATHS[:4]))
     origins = st.sampled_from(("", "", "null", "http://localhost:3000", "https://evil.example"))
 
     @st.composite
@@ -205,7 +209,7 @@ def requests(trap: str, canary: str) -> SearchStrategy[Request]:
         method = (
             "POST" if form < 8 else draw(st.sampled_from(("GET", "HEAD", "PUT", "OPTIONS", "X")))
         )
-        headers = {"Host": "127.0.0.1", "Content-Type": draw(st.sampled_from(_KINDS))}
+        headers = {"Content-Type": draw(st.sampled_from(_KINDS))}
         if origin := draw(origins):
             headers["Origin"] = origin
         if path.endswith("file="):
@@ -215,8 +219,10 @@ def requests(trap: str, canary: str) -> SearchStrategy[Request]:
     return drawn()
 
 
-def test_any_request_to_a_demo(visitor: tuple[Visitor, Trap, Path], share: float) -> None:
+@pytest.mark.slow(60)
+@pytest.mark.long
+def test_any_request_to_a_demo(visitor: tuple[Visitor, Trap, Path]) -> None:
     asks, trap, canary = visitor
-    campaign("demo", requests(trap.url, str(canary)), share, asks.ask)
-    answer = asks.ask(Request("GET", "/config", b"", {"Host": "127.0.0.1"}))
+    campaign("demo", requests(trap.url, str(canary)), 1.0, asks.ask)
+    answer = asks.ask(Request("GET", "/config", b""))
     assert answer.verdict == "read", "the demo still answers"

@@ -17,8 +17,11 @@ import sys
 import time
 import traceback
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, BinaryIO, NoReturn
+
+import psutil
 
 from tests.fuzz.sandbox import SECRET, Sandbox, Watch
 
@@ -26,7 +29,7 @@ from tests.fuzz.sandbox import SECRET, Sandbox, Watch
 _ADDRESS_SPACE_BYTES = 2 << 30
 _FILE_BYTES = 1 << 30
 # An input's own peak of resident memory, above what the process had before it.
-PEAK_BYTES = 400 << 20
+PEAK_BYTES = 600 << 20
 CPU_SECONDS = 5.0
 # However busy the machine is; and of sleep, in which something is waited for, such as a pipe.
 WALL_SECONDS = 60.0
@@ -99,11 +102,11 @@ class _Child:
     def _is_ready(self, sleep_seconds: float) -> bool:
         """Waits for an answer for as long as the child works, or sleeps for a short time."""
         started = awake = time.monotonic()
-        ticks = -1
+        known = ""
         while not select.select([self._socket], [], [], 0.25)[0]:
             now, used, sleeps = time.monotonic(), *_activity(self._pid)
-            if used != ticks or not sleeps:
-                ticks, awake = used, now
+            if used != known or not sleeps:
+                known, awake = used, now
             if now - awake > sleep_seconds or now - started > WALL_SECONDS:
                 return False
         return True
@@ -125,10 +128,16 @@ class _Child:
         return json.dumps({"verdict": "failed", "kind": kind, "detail": kind}).encode()
 
 
-def _activity(pid: int) -> tuple[int, bool]:
-    """Returns the processor time that a process has used, and whether it sleeps."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return int(fields[11]) + int(fields[12]), fields[0] in "SD"
+def _activity(pid: int) -> tuple[str, bool]:
+    """Returns what a process and its children have used, and whether all of them sleep."""
+    used: list[str] = []
+    states = set()
+    for one in [pid, *(child.pid for child in psutil.Process(pid).children(recursive=True))]:
+        with suppress(OSError):  # A child may have ended meanwhile.
+            fields = Path(f"/proc/{one}/stat").read_text().rpartition(")")[2].split()
+            used += [str(one), fields[11], fields[12]]
+            states.add(fields[0])
+    return " ".join(used), not states & {"R", "Z"}
 
 
 def _serve(requests: socket.socket, sandbox: Sandbox, trap: socket.socket) -> NoReturn:

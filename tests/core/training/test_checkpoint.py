@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import os
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
@@ -210,3 +212,54 @@ def test_a_state_of_a_later_version_is_refused(tmp_path: Path) -> None:
     file.write_text(file.read_text().replace('"format": 1', '"format": 2'))
     with pytest.raises(CheckpointError, match="format 2"):
         read_state(path)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"step": "5"}, {"step": -1}, {"evaluated": {"step": 1}}, {"best": 3}, {"skipped": [[1]]},
+        {"plan": []}, {"pending_losses": "12"}, {"config": None}, {"seed": 1.5}, {"format": [1]},
+    ],
+)  # fmt: skip
+def test_a_state_of_other_types_is_refused(tmp_path: Path, change: dict[str, Any]) -> None:
+    path = _write(Checkpoints(tmp_path), _state(500)) / "training_state.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), **change}))
+    with pytest.raises(CheckpointError, match="can't be read"):
+        read_state(path.parent)
+
+
+@pytest.mark.parametrize("content", [b"[" * 100_000, b"7", b"\xff", b"{}", None])
+def test_a_state_of_anything_is_refused(tmp_path: Path, content: bytes | None) -> None:
+    path = tmp_path / "training_state.json"
+    os.mkfifo(path) if content is None else path.write_bytes(content)
+    with pytest.raises(CheckpointError, match="can't be read"):
+        read_state(tmp_path)
+
+
+def test_folders_with_other_names_are_no_checkpoints(tmp_path: Path) -> None:
+    checkpoints = Checkpoints(tmp_path)
+    _write(checkpoints, _state(500))
+    for name in ("step-7", "step-٣", f"step-{'9' * 30}", "step-", "step-x"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "step-00000900").write_text("no folder")
+    assert checkpoints.steps() == [500]
+    assert checkpoints.newest_good(Listener()) == checkpoints.path(500)
+
+
+def test_files_in_the_place_of_drafts_are_removed(tmp_path: Path) -> None:
+    _write(Checkpoints(tmp_path), _state(500))
+    for name in (".step-1.draft", "step-00000500.replaced", "damaged-step-00000600"):
+        (tmp_path / name).write_text("no folder")
+    (tmp_path / "step-00000600").mkdir()
+    assert Checkpoints(tmp_path).newest_good(Listener()) == tmp_path / "step-00000500"
+
+
+@pytest.mark.parametrize("content", [b"[" * 100_000, b"[]", b'{"windows": 3, "seal": 3}', None])
+def test_any_list_of_skipped_windows_is_passed_over(tmp_path: Path, content: bytes | None) -> None:
+    checkpoints, listener = Checkpoints(tmp_path), Listener()
+    _write(checkpoints, _state(500))
+    path = tmp_path / "skipped.json"
+    os.mkfifo(path) if content is None else path.write_bytes(content)
+    assert checkpoints.skip_again(_state(500)) == _state(500)
+    checkpoints.newest_good(listener)
+    assert "is damaged" in listener.warnings[0]
