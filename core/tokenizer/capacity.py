@@ -12,7 +12,8 @@ from itertools import islice
 from tempfile import TemporaryDirectory
 
 from core.config import CorpusConfig, TokenizerConfig
-from core.corpus.files import FilesSource, find_files
+from core.corpus.files import FilesSource
+from core.corpus.finding import find_files
 from core.errors import StudioError, TokenizerError
 from core.tokenizer.training import train
 from core.workspace import Workspace
@@ -56,7 +57,11 @@ def _state_of_files(config: CorpusConfig) -> str:
     if config.source != "files":
         return ""
     try:
-        files = [file.path for file in find_files(config.path, field="path")]
+        listed = find_files(
+            config.path, field="path", file_format=config.file_format,
+            skip_unreadable=config.skip_unreadable,
+        )  # fmt: skip
+        files = [file.path for file in listed.files]
         found = [(str(path), path.stat().st_size, path.stat().st_mtime_ns) for path in files]
     except (StudioError, OSError):
         return ""  # The corpus has a check of its own.
