@@ -112,7 +112,7 @@ def find_datasets(file: h5py.File) -> Any:
 
     A layer is a group that lists its weights; in one of several files it is a weight itself.
     """
-    seen: set[str] = set()
+    listed = 0
     for layer in read_names(file, "layer_names"):
         place = follow(file, layer)
         if isinstance(place, h5py.Dataset):
@@ -122,11 +122,10 @@ def find_datasets(file: h5py.File) -> Any:
             names = read_names(place, "weight_names")
             found = [(name, follow(place, name)) for name in names]
         for name, dataset in found:
-            if name in seen:
-                raise RefusedError(f"the weight {name} is listed twice")
-            if len(seen) >= _MOST_TENSORS:
+            # Tied weights are listed by each layer that has them.
+            listed += 1
+            if listed > _MOST_TENSORS:
                 raise RefusedError(f"it lists more than {_MOST_TENSORS} weights")
-            seen.add(name)
             check_dataset(name, dataset)
             yield name, dataset
 

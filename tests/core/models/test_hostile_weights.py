@@ -235,12 +235,7 @@ def test_zeros_that_are_compressed_to_nothing_are_refused(bert: Path) -> None:
         hf.read_weights(bert)
 
 
-def test_names_that_lead_nowhere_or_come_twice_are_refused(bert: Path) -> None:
-    with h5py.File(bert / "tf_model.h5", "a") as file:
-        names = list(file["main"].attrs["weight_names"])
-        file["main"].attrs["weight_names"] = [*names, names[0]]
-    with pytest.raises(CheckpointError, match="listed twice"):
-        hf.read_weights(bert)
+def test_names_that_lead_nowhere_are_refused(bert: Path) -> None:
     for name in ("./main", "nowhere", "a" * 2000):
         with h5py.File(bert / "tf_model.h5", "a") as file:
             file.attrs["layer_names"] = [name.encode()]
