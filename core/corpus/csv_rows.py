@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import csv
 import itertools
+import operator
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -174,37 +175,25 @@ class _Reader:
         self._quoting = config.quoting
         self._max_bytes = config.max_document_mb * 1_000_000
         self._count = count
-        self._recent: list[str] = []
         self._facts: tuple[bool, list[int]] | None = None
         self._reader = csv.reader(
-            self._recorded(lines),
+            itertools.chain(map(operator.add, lines, itertools.repeat("\n")), [_END]),
             delimiter=delimiter,
             quoting=csv.QUOTE_NONE if config.quoting == "no" else csv.QUOTE_MINIMAL,
             strict=config.quoting == "auto",
         )
 
-    def _recorded(self, lines: Iterable[str]) -> Iterator[str]:
-        size = 0
-        for line in lines:
-            if self._recent:
-                size += len(line)
-                if size > self._max_bytes:
-                    raise too_large(self._shown, self._max_bytes)
-            else:
-                size = len(line)
-            self._recent.append(line)
-            yield line + "\n"
-        yield _END
-
     def first(self) -> list[str]:
-        row = next(self._checked(), [])
+        try:
+            row = next(self._reader, [])
+        except csv.Error as error:
+            raise self._explained(error, 1) from error
         if row == [_END]:
             return []
         if row and row[-1].endswith(_END):
             raise self._never_closed(1)
         if self._reader.line_num > 1:
-            self._check_merged(1, self._reader.line_num, len(row))
-        self._recent.clear()
+            self._check_merged(row, 1, self._reader.line_num, len(row))
         return row
 
     def rows(self, cells: int, has_first: bool, first: list[str]) -> Iterator[list[str]]:
@@ -217,31 +206,22 @@ class _Reader:
         if has_first and first:
             yield first
         line = self._reader.line_num
-        for row in self._checked():
-            began, line = line + 1, self._reader.line_num
-            if row and row[-1].endswith(_END):
-                if row == [_END]:
-                    return
-                raise self._never_closed(began)
-            if line > began:
-                self._check_merged(began, line, cells)
-            self._recent.clear()
-            if len(row) != cells and row:
-                self._check_cells(row, cells, began)
-            if row:
+        try:
+            for row in self._reader:
+                began, line = line + 1, self._reader.line_num
+                if not row:
+                    continue
+                if row[-1].endswith(_END):
+                    if row == [_END]:
+                        return
+                    raise self._never_closed(began)
+                if line > began:
+                    self._check_merged(row, began, line, cells)
+                if len(row) != cells:
+                    self._check_cells(row, cells, began)
                 yield row
-
-    def _checked(self) -> Iterator[list[str]]:
-        """Yields rows; the reader's errors get the line where the row begins."""
-        while True:
-            began = self._reader.line_num + 1
-            try:
-                row = next(self._reader, None)
-            except csv.Error as error:
-                raise self._explained(error, began) from error
-            if row is None:
-                return
-            yield row
+        except csv.Error as error:
+            raise self._explained(error, line + 1) from error
 
     def _explained(self, error: csv.Error, began: int) -> Exception:
         text = str(error)
@@ -268,13 +248,13 @@ class _Reader:
             '("")', field="quoting",
         )  # fmt: skip
 
-    def _check_merged(self, began: int, line: int, cells: int) -> None:
+    def _check_merged(self, row: list[str], began: int, line: int, cells: int) -> None:
         """Counts a row of several lines; refuses it if each line could be a row of its own.
 
         Raises:
             CorpusError: It can be read in two ways.
         """
-        if self._quoting == "auto" and self._may_be_rows(cells):
+        if self._quoting == "auto" and self._may_be_rows(row, cells):
             raise CorpusError(
                 f"Lines {began} to {line} of {self._shown} may be one row or {line - began + 1}",
                 expected="quotation marks that can be understood in one way",
@@ -286,13 +266,14 @@ class _Reader:
         where = f"line {began} of {self._shown}"
         self._count("rows have cells of several lines", where)
 
-    def _may_be_rows(self, cells: int) -> bool:
+    def _may_be_rows(self, row: list[str], cells: int) -> bool:
         """Tells whether each line of the present row could be a row of its own.
 
         It has as many cells then, and figures where the file's other lines have them. In a file
         without figures, the other lines could be rows without quotation marks as well.
         """
-        lines = [line.split(self._delimiter) for line in self._recent if line]
+        text = self._delimiter.join(row)
+        lines = [line.split(self._delimiter) for line in text.split("\n") if line]
         if any(len(line) != cells for line in lines):
             return False
         plain, figures = self._sample_facts(cells)

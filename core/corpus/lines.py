@@ -103,8 +103,10 @@ class Decoder:
         for block in blocks:
             if ends_at_returns is None:
                 ends_at_returns = "\r" in block and "\n" not in block
-            normal = _LINE_END.sub("\n", block) if ends_at_returns and "\r" in block else block
-            first, *lines = normal.split("\n")
+            if ends_at_returns and "\r" in block:
+                block = block.replace("\r\n", "\n")  # many times faster than the pattern
+                block = _LINE_END.sub("\n", block) if "\r" in block else block
+            first, *lines = block.split("\n")
             if not lines:
                 rest.append(first)
                 size = self.counted(size, first)
