@@ -253,8 +253,16 @@ class Chooser:
     _select_by_keyboard = _select_by_mouse
 
     def look(self, tab: str) -> None:
-        """Notes what is not in order after the last choice."""
-        print(self.chosen[-1])
+        """Notes what is not in order after the last choice, and stays so."""
+        noted = len(self.problems)
+        for _ in range(3):
+            del self.problems[noted:]
+            self._look(tab)
+            if len(self.problems) == noted:
+                return
+            self.settle()
+
+    def _look(self, tab: str) -> None:
         panel = f"tab-{tab.lower()}"
         for place, text in self.page.evaluate(TEXTS, panel):
             if NO_VALUE.search(text):
@@ -291,7 +299,6 @@ class Chooser:
 
     def _note(self, problem: str) -> None:
         self.problems.append(f"after {self.chosen[-1]}: {problem}")
-        print(self.problems[-1])
 
 
 def to_typed(component: Any, shown: Any) -> Any:
