@@ -469,8 +469,9 @@ def test_it_fits_a_phone(studio: tuple[str, Store], dark: bool) -> None:
 def test_the_keyboard_alone_is_enough(studio: tuple[str, Store]) -> None:
     with visiting(studio[0]) as visit:
         page = visit().page
-        focus_by_keyboard(page, "tab-tokenizer-button")
-        page.keyboard.press("Enter")
+        # The tabs are one stop; arrow keys move between them.
+        focus_by_keyboard(page, "tab-corpus-button")
+        page.keyboard.press("ArrowRight")
         page.locator("#tokenizer-start").wait_for()
         focus_by_keyboard(page, "tokenizer-start")
         outline = page.evaluate("getComputedStyle(document.activeElement).outlineStyle")

@@ -33,6 +33,7 @@ FORMS = {
 SETTLED_WITHIN_SECONDS = 30
 # Longer than the page waits before it asks: 150 ms for a form to rest, 300 ms for a menu.
 QUIET_MILLISECONDS = 450
+STREAM_QUIET_MILLISECONDS = 3000
 # What a list, an object or an update looks like where its text is shown as a value.
 NO_VALUE = re.compile(r"""^\s*[\[{]|\[object |__type__|\bundefined\b|\bNaN\b""")
 
@@ -137,6 +138,7 @@ class Chooser:
         self.chosen: list[str] = []
         self.problems: list[str] = []
         self._under_way: set[Any] = set()
+        self._begun = 0
         self.page.on("request", self._begin)
         for event in ("requestfinished", "requestfailed"):
             self.page.on(event, self._end)
@@ -146,17 +148,22 @@ class Chooser:
         # when there is none left.
         if "/queue/" in request.url:
             self._under_way.add(request)
+            self._begun += 1
 
     def _end(self, request: Any) -> None:
         self._under_way.discard(request)
 
     def settle(self) -> None:
         """Waits until the page has asked for nothing, and awaits nothing, for a while."""
-        quiet = 0
+        quiet, before = 0, self._begun
         for _ in range(SETTLED_WITHIN_SECONDS * 20):
             self.page.wait_for_timeout(50)
-            quiet = 0 if self._under_way else quiet + 50
-            if quiet >= QUIET_MILLISECONDS:
+            joining = any("/queue/join" in one.url for one in self._under_way)
+            quiet = 0 if joining or self._begun != before else quiet + 50
+            before = self._begun
+            # The end of an aborted stream is not always reported.
+            if quiet >= (STREAM_QUIET_MILLISECONDS if self._under_way else QUIET_MILLISECONDS):
+                self._under_way.clear()
                 return
         awaited = [(one.method, one.url, one.post_data) for one in self._under_way]
         raise AssertionError(f"the page does not come to rest after {self.chosen[-1:]}: {awaited}")
@@ -253,8 +260,16 @@ class Chooser:
     _select_by_keyboard = _select_by_mouse
 
     def look(self, tab: str) -> None:
-        """Notes what is not in order after the last choice."""
-        print(self.chosen[-1])
+        """Notes what is not in order after the last choice, and stays so."""
+        noted = len(self.problems)
+        for _ in range(3):
+            del self.problems[noted:]
+            self._look(tab)
+            if len(self.problems) == noted:
+                return
+            self.settle()
+
+    def _look(self, tab: str) -> None:
         panel = f"tab-{tab.lower()}"
         for place, text in self.page.evaluate(TEXTS, panel):
             if NO_VALUE.search(text):
@@ -291,7 +306,6 @@ class Chooser:
 
     def _note(self, problem: str) -> None:
         self.problems.append(f"after {self.chosen[-1]}: {problem}")
-        print(self.problems[-1])
 
 
 def to_typed(component: Any, shown: Any) -> Any:

@@ -96,3 +96,32 @@ def test_showing_a_config_makes_nothing_before_it(shards: Launcher) -> None:
     shown = {component.elem_id: update for component, update in updates.items()}
     assert shown["shards-anew"] is False
     assert shown["shards-max_seq_length"]["value"] == "64"
+
+
+def start_of(launcher: Launcher, **changed: Any) -> dict[str, Any]:
+    """Returns what becomes of the start button where fields hold these values."""
+    handler = launcher.form.guarded(launcher._foresee, live=True, otherwise=launcher._unsettled)
+    return dict(handler(*values(launcher, **changed))[launcher._start])
+
+
+def test_a_start_that_would_be_refused_is_disabled_and_says_why(shards: Launcher) -> None:
+    wrong = start_of(shards, shards_tokenizer="words", shards_max_seq_length="many")
+    assert not wrong["interactive"]
+    assert wrong["value"].endswith("length: Enter a whole number, such as 1000")
+    mended = start_of(shards, shards_tokenizer="words", shards_max_seq_length="64")
+    assert mended["interactive"] and mended["value"] == "Alone"
+    elsewhere = start_of(shards, tokenizer_vocab_size="3")
+    assert not elsewhere["interactive"]
+    assert elsewhere["value"].startswith("Check the Tokenizer tab: ")
+
+
+def test_a_name_that_is_taken_is_reported_before_the_start(shards: Launcher) -> None:
+    with shards._workspace.new_artifact("tokenizer", "words"):
+        pass
+    with shards._workspace.new_artifact("shards", "rows"):
+        pass
+    own = start_of(shards, shards_tokenizer="words", shards_name="rows")
+    assert not own["interactive"] and "taken" in own["value"]
+    made_first = start_of(shards, tokenizer_name="words", tokenizer_vocab_size="300")
+    assert not made_first["interactive"] and "Check the Tokenizer tab" in made_first["value"]
+    assert start_of(shards, shards_tokenizer="words", shards_name="others")["interactive"]
