@@ -193,7 +193,7 @@ def fill_a_mask(visitor: Visitor) -> None:
     visitor.wait_for(lambda: bars.count() == 10, 60, "five predictions for each mask")
     visitor.type("playground-text", "There is no mask.")
     visitor.page.locator("#playground-ask").click()
-    visitor.page.get_by_text("What to do:").first.wait_for()
+    visitor.page.get_by_text("What to do:").filter(visible=True).first.wait_for()
 
 
 @pytest.mark.long
