@@ -77,14 +77,10 @@ class Vocabulary:
     undecided: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     def require(self, name: str, objective: str) -> int:
-        """Returns the id of a token that an objective can't do without.
-
-        Args:
-            name: `pad_id`, `eos_id` or `mask_id`.
-            objective: Who needs it.
+        """Returns the id of a token that an objective needs (`pad_id`, `eos_id` or `mask_id`).
 
         Raises:
-            ConfigError: The tokenizer has none.
+            ConfigError: The tokenizer has no such token.
         """
         number: int | None = getattr(self, name)
         if number is None:

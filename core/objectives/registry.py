@@ -35,16 +35,10 @@ def stored_row_length(name: str, settings: ObjectiveSettings) -> int:
 
 
 def create_objective(name: str, settings: ObjectiveSettings, vocabulary: Vocabulary) -> Objective:
-    """Makes an objective.
-
-    Args:
-        name: A key of `OBJECTIVES`.
-        settings: How it is meant to be.
-        vocabulary: Of the tokenizer that the rows were made with.
+    """Creates an objective for the examples' tokenizer.
 
     Raises:
-        ConfigError: There is no such objective, a setting is out of range, or the tokenizer lacks
-            a token that the objective needs.
+        ConfigError: The name is unknown, a setting is out of range, or the tokenizer lacks a token.
     """
     return _find(name).create(settings, vocabulary)
 
