@@ -1,11 +1,14 @@
-"""Causal language modelling: predicts each token from the tokens before it.
+"""Causal language modelling: each token is predicted from those before it.
 
-Shards for masked language modelling work too. A sequence of L tokens gives L - 1 predictions; a
-last slot of weight 0 keeps the shape. The loss equals that of the Flax example. Padding comes last,
-so causal attention needs no attention mask for it.
+Rows are blocks of the stream of documents, as long as what the model sees, so shards for masked
+language modelling serve as well. A row of L tokens gives L - 1 predictions; the last slot is there
+for the shapes' sake and counts nothing. Nothing is drawn: seed and step don't matter.
 
-Source:
-    https://github.com/huggingface/transformers/blob/v4.57.0/examples/flax/language-modeling/run_clm_flax.py
+A loss over `logits[:, :-1]` against `labels = input_ids[:, 1:]`, as the Flax example computes it,
+is the loss over these arrays. Padding after the last token needs no attention mask: no token
+looks ahead.
+
+Source: https://github.com/huggingface/transformers/blob/v4.57.0/examples/flax/language-modeling/run_clm_flax.py
     (group_texts, loss_fn)
 """
 
@@ -41,7 +44,7 @@ class CausalLanguageModel:
 
     @classmethod
     def stored_row_length(cls, settings: ObjectiveSettings) -> int:
-        """Returns the tokens per stored sequence."""
+        """Returns the tokens in a stored row: as many as the model sees."""
         return settings.max_seq_length
 
     @classmethod
@@ -62,12 +65,21 @@ class CausalLanguageModel:
     def batch(
         self, rows: NDArray[np.int32], seed: int, step: int | range, *, first_row: int = 0
     ) -> Batch:
-        """Builds a batch of next-token predictions; nothing is random.
+        """Shifts the labels of a batch.
+
+        Args:
+            rows: Token ids, int32 (B, L).
+            seed: Not used, as nothing is drawn.
+            step: Not used.
+            first_row: Not used.
 
         Returns:
-            input_ids int32 (B, L): the sequences.
-            labels int32 (B, L): the next tokens; the last slot repeats the last token.
-            label_weights float32 (B, L): 1; 0 in the last slot and before padding.
+            input_ids int32 (B, L): the rows.
+            labels int32 (B, L): the token after each; the last repeats the row's last token.
+            label_weights float32 (B, L): 1, and 0 in the last slot and where padding comes next.
+
+        Raises:
+            ShardError: The rows have another length, or a token that isn't in the vocabulary.
         """
         check_rows(rows, self.row_length, self.vocab_size)
         labels = np.concatenate((rows[:, 1:], rows[:, -1:]), axis=1)

@@ -1,22 +1,26 @@
-"""Denoising (BART): permutes sentences, replaces spans by mask tokens; the target is the original.
+"""Denoising: sentences change places and spans become single mask tokens; the text is restored.
 
-A stored sequence is a block of the document stream with a padding token after each sentence, a
-document's last one included, so that no text is needed to find sentence ends:
+A stored row is a block of the stream of documents in which a padding token marks where a sentence
+ends, so no text is needed to find them:
 
     <s> The river runs. <pad> It is cold. <pad> </s> <s> A new document. <pad> ...
 
-`core.corpus.sentences` finds these places in text. The marks count towards the stored length but
-are removed from model inputs. Sentences, also those that a block's borders cut, are permuted within
-their document; its first and last token keep their places.
+The marks count towards the row's length. They are taken out of what the model sees: padding is
+found at a row's end only. Every sentence has its mark, a document's last one too;
+`core.corpus.sentences` finds the places in text. The first and the last sentence of a row may be
+parts that its borders cut off; they are moved like the others. The tokens that begin and end a
+text keep their places, and sentences are moved within their own document only.
 
-Then `mask_ratio` of the tokens, rounded up, is masked in spans with lengths from a zero-truncated
-Poisson distribution; the last span is cut to make the number exact. At least one token stays
-between two spans. Each span becomes one mask token; one that meets a special token continues behind
-it with a second mask token.
+Then `mask_ratio` of a row's tokens, rounded up, is hidden in spans whose lengths come from a
+Poisson distribution without its 0. The last span is cut so that the number is met exactly. At
+least one token is shown between two spans, and each span becomes one mask token. Special tokens are
+never hidden: a span that meets one goes on behind it, with a second mask token. The target is the
+whole original text.
 
-Unlike here, in the Flax example spans may overlap, so fewer tokens are masked than the ratio says;
-counts hold per batch; marks stay in the decoder's text, and the token after a sentence end is not
-learned; the last part of a block keeps its place.
+Where this differs from the Flax example: there spans may overlap, so fewer tokens are hidden than
+the ratio says, and the numbers hold for a batch and not for a row; the marks stay in the decoder's
+text, and nothing is learned about what follows a sentence's end; the last part of a row keeps its
+place. As there, spans of length 0 (a mask token where nothing is missing) are left out.
 
 Source: Lewis et al., https://arxiv.org/abs/1910.13461, section 2.2;
     https://github.com/huggingface/transformers/blob/v4.57.0/examples/flax/language-modeling/run_bart_dlm_flax.py
@@ -55,14 +59,19 @@ class Denoising:
     """The objective of BART.
 
     Attributes:
-        row_length: Tokens per stored sequence, L, marks included; also the model's input length.
-        special_ids: Tokens that are never masked.
-        pad_id: Marks sentence ends in stored sequences; pads model inputs.
-        decoder_start_id: First decoder input; BART's is the end-of-text token.
-        mask_ratio: Share of the tokens to mask, above 0 and at most 0.5.
-        poisson_lambda: Mean of the Poisson distribution before 0 is left out, above 0 and at most
-            50.
-        permute_sentence_ratio: Share of a document's sentences to permute, rounded up, 0 to 1.
+        row_length: Tokens in a stored row, L, marks included; also what the model sees.
+        vocab_size: Number of ids.
+        special_ids: Tokens that are never hidden.
+        mask_id: Stands for a hidden span.
+        pad_id: Marks sentence ends in stored rows; fills up what the model sees.
+        eos_id: Ends a text.
+        decoder_start_id: What the decoder sees first; BART's is the token that ends a text.
+        bos_id: Begins a text, if anything does.
+        mask_ratio: Share of the tokens to hide, above 0 and at most 0.5.
+        poisson_lambda: Mean of the span lengths' distribution before 0 is left out, above 0 and at
+            most 50.
+        permute_sentence_ratio: Share of a document's sentences in a row that change places among
+            themselves, rounded up, 0 to 1.
     """
 
     name: ClassVar[str] = "denoising"
@@ -101,7 +110,7 @@ class Denoising:
 
     @classmethod
     def stored_row_length(cls, settings: ObjectiveSettings) -> int:
-        """Returns the tokens per stored sequence, marks included."""
+        """Returns the tokens in a stored row, marks included: as many as the model sees."""
         return settings.max_seq_length
 
     @classmethod
@@ -141,20 +150,26 @@ class Denoising:
     def batch(
         self, rows: NDArray[np.int32], seed: int, step: int | range, *, first_row: int = 0
     ) -> Batch:
-        """Corrupts a batch, or a slice of one.
+        """Makes noise of a batch, or of a slice of one.
 
         Args:
             rows: Token ids, int32 (B, L), with a padding token after each sentence.
-            seed: Seed of the run.
-            step: See `Objective.batch`.
-            first_row: Position of `rows[0]` in the global batch.
+            seed: Of the run.
+            step: Of the training step; fixed for evaluation on noise that doesn't change. A range:
+                the rows are as many batches of equal size, one for each of these steps.
+            first_row: The place of `rows[0]` in the global batch.
 
         Returns:
-            input_ids int32 (B, L): permuted sentences, a mask token per masked span, then padding.
+            input_ids int32 (B, L): the sentences in their new order, a mask token for each hidden
+                span, then padding.
             attention_mask int32 (B, L): 1 for tokens and 0 for padding.
-            decoder_input_ids int32 (B, L): the labels shifted right.
-            labels int32 (B, L): the sequence without marks, then padding.
+            decoder_input_ids int32 (B, L): the labels one place later. Padding comes last, where no
+                token that counts looks at it.
+            labels int32 (B, L): the row without marks, then padding.
             label_weights float32 (B, L): 1, and 0 for padding.
+
+        Raises:
+            ShardError: The rows have another length, or a token that isn't in the vocabulary.
         """
         check_rows(rows, self.row_length, self.vocab_size)
         size, length = rows.shape
@@ -228,16 +243,16 @@ class Denoising:
         documents: NDArray[np.int64],
         words: NDArray[np.uint64],
     ) -> NDArray[np.int64]:
-        """Assigns a new place to each sentence.
+        """Returns which place each sentence gets.
 
         Args:
-            heads: First tokens of sentences, bool (B, L).
-            numbers: Sentence of each token, int64 (B, L).
-            documents: Document of each token, ascending, int64 (B, L).
+            heads: Which tokens begin a sentence, bool (B, L).
+            numbers: The sentence that each token is in, int64 (B, L).
+            documents: The document that each token is in, ascending, int64 (B, L).
             words: Random words, uint64 (B, L).
 
         Returns:
-            Places by sentence, int64 (B, largest number of sentences).
+            Places by sentence, int64 (B, most sentences in a row).
         """
         most = int(numbers.max(initial=0)) + 1
         at_head = np.nonzero(heads)

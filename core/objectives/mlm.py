@@ -1,13 +1,16 @@
-"""Masked language modelling: chooses the tokens to predict and their replacements.
+"""Masked language modelling: which tokens are hidden, and what stands in their place.
 
-Every sequence has exactly K predictions, so shapes are static and the language-model head runs on K
-positions only. Any slice of a global batch can be drawn alone (see `core.objectives.draws`).
+Every row has exactly K predictions, so shapes are static and the head runs on K positions only.
+Which ones is drawn by a counter-based generator keyed by (seed, step), row by row at a fixed
+offset: a batch is a pure function of its rows, the seed and the step, and any slice of a global
+batch can be drawn by itself. This module knows nothing of tokenizers, shards or engines.
 
-Whole-word masking takes words in random order until K tokens are masked. If the last word is too
-long, only its first tokens are masked: at most one word per sequence is masked in part.
+Whole words: words are taken in random order, each with all its tokens, until there are K. The last
+word is cut where that is one too many: its first tokens are hidden, the others stay. So K is met
+exactly, and one word in a row at most is hidden in part.
 
-In padded sequences `mlm_probability` is a share of the sequence's own tokens, padding is never
-masked, and spare slots have weight 0.
+Padding: where rows are filled up, `mlm_probability` is of a row's own tokens, and never is padding
+hidden; the slots that are left count nothing.
 """
 
 from __future__ import annotations
@@ -70,7 +73,7 @@ class MaskedLanguageModel:
 
     @classmethod
     def stored_row_length(cls, settings: ObjectiveSettings) -> int:
-        """Returns the tokens per stored sequence."""
+        """Returns the tokens in a stored row: as many as the model sees."""
         return settings.max_seq_length
 
     @classmethod
@@ -105,14 +108,27 @@ class MaskedLanguageModel:
     def batch(
         self, rows: NDArray[np.int32], seed: int, step: int | range, *, first_row: int = 0
     ) -> dict[str, NDArray]:
-        """Masks tokens of a batch, or of a slice of one.
+        """Hides tokens of a batch, or of a slice of one.
+
+        Args:
+            rows: Token ids, int32 (B, L).
+            seed: Of the run.
+            step: Of the training step; of the batch for evaluation on masks that don't change. A
+                range: the rows are as many batches of equal size, one for each of these steps.
+            first_row: The place of `rows[0]` in the global batch. A slice gets the same masks
+                as it has in the whole.
 
         Returns:
-            input_ids int32 (B, L): the sequences with masked tokens replaced.
-            masked_positions int32 (B, K): ascending; spare slots come last and are 0.
-            labels int32 (B, K): the original tokens at these positions.
-            label_weights float32 (B, K): 1; 0 in spare slots.
-            attention_mask int32 (B, L): 0 for padding, else 1; only with a `pad_id`.
+            input_ids int32 (B, L): the rows with tokens hidden.
+            masked_positions int32 (B, K): ascending; spare slots come last and say 0.
+            labels int32 (B, K): the tokens that stood there.
+            label_weights float32 (B, K): 1, and 0 for the spare slots of a row with fewer than K
+                tokens to hide.
+            attention_mask int32 (B, L): 1 for tokens and 0 for padding; only where there is a
+                `pad_id`.
+
+        Raises:
+            ShardError: The rows have another length, or a token that isn't in the vocabulary.
         """
         check_rows(rows, self.row_length, self.vocab_size)
         wanted: list[Wanted] = [
@@ -227,19 +243,24 @@ class MaskedLanguageModel:
 def frequency_baseline(
     token_counts: NDArray[np.int64], labels: NDArray[np.int32], weights: NDArray[np.float32]
 ) -> float:
-    """Computes the unigram baseline: the cross-entropy, in nats, of predicting by token counts.
+    """Returns the cross-entropy, in nats, of guessing by how often each token occurs.
 
-    A model with a lower loss uses context.
+    A model that learned nothing but the counts reaches this; below it, it uses the context.
 
     Args:
         token_counts: Occurrences of each id in the training shards, (vocab_size,).
-        labels: The masked tokens, of any shape.
-        weights: Label weights, of the same shape.
+        labels: The hidden tokens, of any shape.
+        weights: What each counts, of the same shape.
     """
     return float(-np.average(log_frequencies(token_counts)[labels], weights=weights))
 
 
 def log_frequencies(token_counts: NDArray[np.int64]) -> NDArray[np.float64]:
-    """Computes the log of each token's add-one-smoothed frequency, (vocab_size,)."""
+    """Returns the logarithm of each token's share, (vocab_size,).
+
+    Args:
+        token_counts: Occurrences of each id, (vocab_size,). One is added to each, so that no token
+            is impossible.
+    """
     counts = token_counts.astype(np.float64) + 1.0
     return np.log(counts) - np.log(counts.sum())

@@ -77,10 +77,14 @@ class Vocabulary:
     undecided: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     def require(self, name: str, objective: str) -> int:
-        """Returns the id of a token that an objective needs (`pad_id`, `eos_id` or `mask_id`).
+        """Returns the id of a token that an objective can't do without.
+
+        Args:
+            name: `pad_id`, `eos_id` or `mask_id`.
+            objective: Who needs it.
 
         Raises:
-            ConfigError: The tokenizer has no such token.
+            ConfigError: The tokenizer has none.
         """
         number: int | None = getattr(self, name)
         if number is None:

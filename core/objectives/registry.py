@@ -35,10 +35,16 @@ def stored_row_length(name: str, settings: ObjectiveSettings) -> int:
 
 
 def create_objective(name: str, settings: ObjectiveSettings, vocabulary: Vocabulary) -> Objective:
-    """Creates an objective for the examples' tokenizer.
+    """Makes an objective.
+
+    Args:
+        name: A key of `OBJECTIVES`.
+        settings: How it is meant to be.
+        vocabulary: Of the tokenizer that the rows were made with.
 
     Raises:
-        ConfigError: The name is unknown, a setting is out of range, or the tokenizer lacks a token.
+        ConfigError: There is no such objective, a setting is out of range, or the tokenizer lacks
+            a token that the objective needs.
     """
     return _find(name).create(settings, vocabulary)
 

@@ -1,10 +1,11 @@
-"""Span corruption (T5): replaces spans by sentinels; the target lists the masked spans.
+"""Span corruption: spans of text are replaced by sentinels, and the target says what stood there.
 
-From `A B C D E F G` with `C D` and `G` masked come the input `A B <0> E F <1> </s>` and the target
-`<0> C D <1> G </s>`. Counts of masked tokens and spans depend only on the sequence length, so
-shapes are static. Stored sequences are as long as makes the input exactly `max_seq_length`, without
-padding. Stored documents have an end token and no start token; this module adds the end token of
-input and target.
+From a row `A B C D E F G` with `C D` and `G` hidden come the input `A B <0> E F <1> </s>` and the
+target `<0> C D <1> G </s>`: the same sentinel stands for a hidden span in the one and for the kept
+part before it in the other. How many tokens are hidden, in how many spans, depends
+on the row's length alone. Lengths are therefore static, and a row is made so long that the input
+comes to exactly `max_seq_length`: nothing is padded. Documents run through the rows with the end
+token after each and nothing before; this module adds the end token of input and target.
 """
 
 from __future__ import annotations
@@ -95,15 +96,15 @@ class SpanCorruption:
     """The objective of T5.
 
     Attributes:
-        max_seq_length: Tokens that the encoder reads, the end token included.
+        max_seq_length: Tokens that the encoder sees, the end token included.
         vocab_size: Number of ids.
         sentinel_ids: `<extra_id_0>`, `<extra_id_1>` and so on, in this order; in T5's own
             vocabulary their ids descend.
         eos_id: Ends input and target.
-        pad_id: A sequence of only this token has weight 0.
-        decoder_start_id: First decoder input; T5's is the padding token.
-        noise_density: Share of the tokens to mask.
-        mean_noise_span_length: Mean tokens per span.
+        pad_id: A row of nothing else counts nothing.
+        decoder_start_id: What the decoder sees first; T5's is the padding token.
+        noise_density: Share of the tokens to hide.
+        mean_noise_span_length: Mean tokens in a span.
     """
 
     name: ClassVar[str] = "span_corruption"
@@ -130,7 +131,7 @@ class SpanCorruption:
 
     @classmethod
     def stored_row_length(cls, settings: ObjectiveSettings) -> int:
-        """Returns the tokens per stored sequence, which is longer than the encoder's input.
+        """Returns the tokens in a stored row, which is longer than what the encoder sees.
 
         Raises:
             ConfigError: A setting is out of range.
@@ -197,14 +198,24 @@ class SpanCorruption:
     def batch(
         self, rows: NDArray[np.int32], seed: int, step: int | range, *, first_row: int = 0
     ) -> Batch:
-        """Masks spans of a batch, or of a slice of one.
+        """Hides spans of a batch, or of a slice of one.
+
+        Args:
+            rows: Token ids, int32 (B, R).
+            seed: Of the run.
+            step: Of the training step; fixed for evaluation on masks that don't change. A range:
+                the rows are as many batches of equal size, one for each of these steps.
+            first_row: The place of `rows[0]` in the global batch.
 
         Returns:
-            input_ids int32 (B, max_seq_length): unmasked tokens, a sentinel per span, the end
-            token.
-            decoder_input_ids int32 (B, T): the labels shifted right.
-            labels int32 (B, T): a sentinel per unmasked part, masked tokens, the end token.
-            label_weights float32 (B, T): 1, and 0 in sequences of padding only.
+            input_ids int32 (B, max_seq_length): what is kept, a sentinel for each span, the end
+                token.
+            decoder_input_ids int32 (B, T): the labels one place later.
+            labels int32 (B, T): what is hidden, a sentinel for each kept part, the end token.
+            label_weights float32 (B, T): 1, and 0 in rows of padding only.
+
+        Raises:
+            ShardError: The rows have another length, or a token that isn't in the vocabulary.
         """
         check_rows(rows, self.row_length, self.vocab_size)
         noise = self._draw_noise(len(rows), seed, step, first_row)
@@ -243,12 +254,12 @@ class SpanCorruption:
     def _with_sentinels(
         self, rows: NDArray[np.int32], hidden: NDArray[np.bool_], length: int
     ) -> NDArray[np.int32]:
-        """Replaces each masked run by a sentinel and appends the end token, (B, length).
+        """Replaces each hidden run of each row by a sentinel and adds the end token, (B, length).
 
         Args:
             rows: Token ids, int32 (B, R).
-            hidden: Masked tokens, bool (B, R); equally many runs and tokens in each sequence.
-            length: Tokens per result.
+            hidden: Which tokens go, bool (B, R); in as many runs and tokens in each row.
+            length: Tokens that come out.
         """
         starts = hidden.copy()
         starts[:, 1:] &= ~hidden[:, :-1]
