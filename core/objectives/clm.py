@@ -1,10 +1,8 @@
 """Causal language modelling: predicts each token from the tokens before it.
 
-Examples are blocks of the document stream as long as the model's input, so shards for masked
-language modelling work too. A sequence of L tokens gives L - 1 predictions; a last slot of weight 0
-keeps the shape. The loss equals that of the Flax example over `logits[:, :-1]` and `labels =
-input_ids[:, 1:]`. Nothing is random. Padding comes last, so causal attention needs no attention
-mask for it.
+Shards for masked language modelling work too. A sequence of L tokens gives L - 1 predictions; a
+last slot of weight 0 keeps the shape. The loss equals that of the Flax example. Padding comes last,
+so causal attention needs no attention mask for it.
 
 Source:
     https://github.com/huggingface/transformers/blob/v4.57.0/examples/flax/language-modeling/run_clm_flax.py
@@ -43,7 +41,7 @@ class CausalLanguageModel:
 
     @classmethod
     def stored_row_length(cls, settings: ObjectiveSettings) -> int:
-        """Returns the tokens per stored sequence: the length of the model's input."""
+        """Returns the tokens per stored sequence."""
         return settings.max_seq_length
 
     @classmethod
@@ -64,21 +62,12 @@ class CausalLanguageModel:
     def batch(
         self, rows: NDArray[np.int32], seed: int, step: int | range, *, first_row: int = 0
     ) -> Batch:
-        """Builds a batch of next-token predictions; seed, step and first_row are unused.
-
-        Args:
-            rows: Token ids, int32 (B, L).
-            seed: Unused.
-            step: Unused.
-            first_row: Unused.
+        """Builds a batch of next-token predictions; nothing is random.
 
         Returns:
             input_ids int32 (B, L): the sequences.
-            labels int32 (B, L): the next token of each; the last slot repeats the last token.
+            labels int32 (B, L): the next tokens; the last slot repeats the last token.
             label_weights float32 (B, L): 1; 0 in the last slot and before padding.
-
-        Raises:
-            ShardError: The length differs, or an id is outside the vocabulary.
         """
         check_rows(rows, self.row_length, self.vocab_size)
         labels = np.concatenate((rows[:, 1:], rows[:, -1:]), axis=1)

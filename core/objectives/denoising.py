@@ -6,19 +6,17 @@ document's last one included, so that no text is needed to find sentence ends:
     <s> The river runs. <pad> It is cold. <pad> </s> <s> A new document. <pad> ...
 
 `core.corpus.sentences` finds these places in text. The marks count towards the stored length but
-are removed from model inputs, where padding is only at the end. The first and last sentence of a
-block may be cut; they are permuted like the others. Sentences stay within their document, and the
-tokens that begin and end a document keep their places.
+are removed from model inputs. Sentences, also those that a block's borders cut, are permuted within
+their document; its first and last token keep their places.
 
 Then `mask_ratio` of the tokens, rounded up, is masked in spans with lengths from a zero-truncated
-Poisson distribution. The last span is cut so that the number is exact. At least one token stays
-between two spans; each span becomes one mask token. A span that meets a special token continues
-behind it with a second mask token.
+Poisson distribution; the last span is cut to make the number exact. At least one token stays
+between two spans. Each span becomes one mask token; one that meets a special token continues behind
+it with a second mask token.
 
-Differences from the Flax example: there spans may overlap, so fewer tokens are masked than the
-ratio says, and counts hold per batch instead of per sequence; the marks stay in the decoder's text,
-and the token after a sentence end is not learned; the last part of a block keeps its place. Both
-leave out spans of length 0.
+Unlike here, in the Flax example spans may overlap, so fewer tokens are masked than the ratio says;
+counts hold per batch; marks stay in the decoder's text, and the token after a sentence end is not
+learned; the last part of a block keeps its place.
 
 Source: Lewis et al., https://arxiv.org/abs/1910.13461, section 2.2;
     https://github.com/huggingface/transformers/blob/v4.57.0/examples/flax/language-modeling/run_bart_dlm_flax.py
@@ -58,18 +56,13 @@ class Denoising:
 
     Attributes:
         row_length: Tokens per stored sequence, L, marks included; also the model's input length.
-        vocab_size: Number of ids.
         special_ids: Tokens that are never masked.
-        mask_id: Replaces a masked span.
         pad_id: Marks sentence ends in stored sequences; pads model inputs.
-        eos_id: Ends a document.
         decoder_start_id: First decoder input; BART's is the end-of-text token.
-        bos_id: Begins a document, if any.
         mask_ratio: Share of the tokens to mask, above 0 and at most 0.5.
         poisson_lambda: Mean of the Poisson distribution before 0 is left out, above 0 and at most
             50.
-        permute_sentence_ratio: Share of a document's sentences in a block to permute, rounded up, 0
-            to 1.
+        permute_sentence_ratio: Share of a document's sentences to permute, rounded up, 0 to 1.
     """
 
     name: ClassVar[str] = "denoising"
@@ -108,9 +101,7 @@ class Denoising:
 
     @classmethod
     def stored_row_length(cls, settings: ObjectiveSettings) -> int:
-        """Returns the tokens per stored sequence, marks included: the length of the model's
-        input.
-        """
+        """Returns the tokens per stored sequence, marks included."""
         return settings.max_seq_length
 
     @classmethod
@@ -155,19 +146,15 @@ class Denoising:
         Args:
             rows: Token ids, int32 (B, L), with a padding token after each sentence.
             seed: Seed of the run.
-            step: Training step; constant for evaluation. A range: see `Objective.batch`.
+            step: See `Objective.batch`.
             first_row: Position of `rows[0]` in the global batch.
 
         Returns:
             input_ids int32 (B, L): permuted sentences, a mask token per masked span, then padding.
             attention_mask int32 (B, L): 1 for tokens and 0 for padding.
-            decoder_input_ids int32 (B, L): the labels shifted right. Padding comes last, so causal
-            attention hides it from every token with a weight.
+            decoder_input_ids int32 (B, L): the labels shifted right.
             labels int32 (B, L): the sequence without marks, then padding.
             label_weights float32 (B, L): 1, and 0 for padding.
-
-        Raises:
-            ShardError: The length differs, or an id is outside the vocabulary.
         """
         check_rows(rows, self.row_length, self.vocab_size)
         size, length = rows.shape
@@ -245,8 +232,8 @@ class Denoising:
 
         Args:
             heads: First tokens of sentences, bool (B, L).
-            numbers: Sentence number of each token, int64 (B, L).
-            documents: Document number of each token, ascending, int64 (B, L).
+            numbers: Sentence of each token, int64 (B, L).
+            documents: Document of each token, ascending, int64 (B, L).
             words: Random words, uint64 (B, L).
 
         Returns:

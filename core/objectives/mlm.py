@@ -1,13 +1,10 @@
 """Masked language modelling: chooses the tokens to predict and their replacements.
 
 Every sequence has exactly K predictions, so shapes are static and the language-model head runs on K
-positions only. A batch is a pure function of its examples, the seed and the step, and any slice of
-a global batch can be drawn alone (see `core.objectives.draws`). This module knows nothing of
-tokenizers, shards or backends.
+positions only. Any slice of a global batch can be drawn alone (see `core.objectives.draws`).
 
-Whole-word masking takes words in random order, with all their tokens, until K tokens are masked. If
-the last word is too long, only its first tokens are masked: K is met exactly, and at most one word
-per sequence is masked in part.
+Whole-word masking takes words in random order until K tokens are masked. If the last word is too
+long, only its first tokens are masked: at most one word per sequence is masked in part.
 
 In padded sequences `mlm_probability` is a share of the sequence's own tokens, padding is never
 masked, and spare slots have weight 0.
@@ -72,7 +69,7 @@ class MaskedLanguageModel:
 
     @classmethod
     def stored_row_length(cls, settings: ObjectiveSettings) -> int:
-        """Returns the tokens per stored sequence: the length of the model's input."""
+        """Returns the tokens per stored sequence."""
         return settings.max_seq_length
 
     @classmethod
@@ -109,21 +106,12 @@ class MaskedLanguageModel:
     ) -> dict[str, NDArray]:
         """Masks tokens of a batch, or of a slice of one.
 
-        Args:
-            rows: Token ids, int32 (B, L).
-            seed: Seed of the run.
-            step: Training step, or number of the evaluation batch. A range: see `Objective.batch`.
-            first_row: Position of `rows[0]` in the global batch.
-
         Returns:
             input_ids int32 (B, L): the sequences with masked tokens replaced.
             masked_positions int32 (B, K): ascending; spare slots come last and are 0.
             labels int32 (B, K): the original tokens at these positions.
             label_weights float32 (B, K): 1; 0 in spare slots.
-            attention_mask int32 (B, L): 1 for tokens and 0 for padding; only with a `pad_id`.
-
-        Raises:
-            ShardError: The length differs, or an id is outside the vocabulary.
+            attention_mask int32 (B, L): 0 for padding, else 1; only with a `pad_id`.
         """
         check_rows(rows, self.row_length, self.vocab_size)
         wanted: list[Wanted] = [
@@ -248,14 +236,12 @@ def frequency_baseline(
     Args:
         token_counts: Occurrences of each id in the training shards, (vocab_size,).
         labels: The masked tokens, of any shape.
-        weights: Weight of each label, of the same shape.
+        weights: Label weights, of the same shape.
     """
     return float(-np.average(log_frequencies(token_counts)[labels], weights=weights))
 
 
 def log_frequencies(token_counts: NDArray[np.int64]) -> NDArray[np.float64]:
-    """Computes the log of each token's relative frequency, with add-one smoothing,
-    (vocab_size,).
-    """
+    """Computes the log of each token's add-one-smoothed frequency, (vocab_size,)."""
     counts = token_counts.astype(np.float64) + 1.0
     return np.log(counts) - np.log(counts.sum())

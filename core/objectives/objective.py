@@ -79,11 +79,7 @@ class Vocabulary:
     undecided: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     def require(self, name: str, objective: str) -> int:
-        """Returns the id of a token that an objective needs.
-
-        Args:
-            name: `pad_id`, `eos_id` or `mask_id`.
-            objective: Name of the objective, for the error.
+        """Returns the id of a token that an objective needs (`pad_id`, `eos_id` or `mask_id`).
 
         Raises:
             ConfigError: The tokenizer has no such token.

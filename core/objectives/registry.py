@@ -31,11 +31,10 @@ def stored_row_length(name: str, settings: ObjectiveSettings) -> int:
 
 
 def create_objective(name: str, settings: ObjectiveSettings, vocabulary: Vocabulary) -> Objective:
-    """Creates an objective for the tokenizer that the examples were built with.
+    """Creates an objective for the examples' tokenizer.
 
     Raises:
-        ConfigError: The name is unknown, a setting is out of range, or the tokenizer lacks a token
-            that the objective needs.
+        ConfigError: The name is unknown, a setting is out of range, or the tokenizer lacks a token.
     """
     return _find(name).create(settings, vocabulary)
 

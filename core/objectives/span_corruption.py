@@ -1,11 +1,10 @@
 """Span corruption (T5): replaces spans by sentinels; the target lists the masked spans.
 
 From `A B C D E F G` with `C D` and `G` masked come the input `A B <0> E F <1> </s>` and the target
-`<0> C D <1> G </s>`: a sentinel stands for the masked span in the input and for the unmasked part
-before it in the target. The numbers of masked tokens and spans depend only on the sequence length,
-so shapes are static. Stored sequences are as long as makes the input exactly `max_seq_length`:
-there is no padding. Stored documents end with the end token and begin with nothing; this module
-adds the end token of input and target.
+`<0> C D <1> G </s>`. Counts of masked tokens and spans depend only on the sequence length, so
+shapes are static. Stored sequences are as long as makes the input exactly `max_seq_length`, without
+padding. Stored documents have an end token and no start token; this module adds the end token of
+input and target.
 """
 
 from __future__ import annotations
@@ -200,21 +199,12 @@ class SpanCorruption:
     ) -> Batch:
         """Masks spans of a batch, or of a slice of one.
 
-        Args:
-            rows: Token ids, int32 (B, R).
-            seed: Seed of the run.
-            step: Training step; constant for evaluation. A range: see `Objective.batch`.
-            first_row: Position of `rows[0]` in the global batch.
-
         Returns:
             input_ids int32 (B, max_seq_length): unmasked tokens, a sentinel per span, the end
             token.
             decoder_input_ids int32 (B, T): the labels shifted right.
             labels int32 (B, T): a sentinel per unmasked part, masked tokens, the end token.
             label_weights float32 (B, T): 1, and 0 in sequences of padding only.
-
-        Raises:
-            ShardError: The length differs, or an id is outside the vocabulary.
         """
         check_rows(rows, self.row_length, self.vocab_size)
         noise = self._draw_noise(len(rows), seed, step, first_row)
