@@ -1,7 +1,7 @@
-"""What the processes of one run tell each other: the first one's word holds.
+"""Broadcasts from rank 0 to the other processes of a run.
 
-Only the first process keeps checkpoints; the others hear from it where the run stands. With one
-process nothing is sent. Every function here has to be called by all processes.
+Only rank 0 keeps checkpoints. All processes must call these functions; a single process sends
+nothing.
 """
 
 from __future__ import annotations
@@ -17,11 +17,8 @@ from core.training.devices import Devices
 
 
 def share(value: Any, devices: Devices) -> Any:
-    """Returns the first process's value, which has to be what JSON can hold.
-
-    Args:
-        value: Looked at in the first process only.
-        devices: What was selected.
+    """Broadcasts rank 0's value, which must be JSON-serialisable; other ranks' values are
+    ignored.
     """
     if devices.processes == 1:
         return value
@@ -36,12 +33,12 @@ def share(value: Any, devices: Devices) -> Any:
 def share_arrays(
     arrays: Mapping[str, NDArray], like: Mapping[str, Any], devices: Devices
 ) -> Mapping[str, NDArray]:
-    """Returns the first process's arrays.
+    """Broadcasts rank 0's arrays.
 
     Args:
-        arrays: Looked at in the first process only.
-        like: What has the arrays' shapes and dtypes, by the same names.
-        devices: What was selected.
+        arrays: Read on rank 0 only.
+        like: Objects with the arrays' shapes and dtypes, by the same names.
+        devices: The selected devices.
     """
     if devices.processes == 1:
         return arrays
