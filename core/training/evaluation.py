@@ -1,4 +1,6 @@
-"""Validation on fixed masks, with the unigram baseline on the same masks."""
+"""Validates on the whole validation split at 15 % masking with fixed masks, beside the unigram
+baseline.
+"""
 
 from __future__ import annotations
 

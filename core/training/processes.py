@@ -17,9 +17,7 @@ from core.training.devices import Devices
 
 
 def share(value: Any, devices: Devices) -> Any:
-    """Broadcasts rank 0's value, which must be JSON-serialisable; other ranks' values are
-    ignored.
-    """
+    """Broadcasts rank 0's JSON-serialisable value; other ranks' values are ignored."""
     if devices.processes == 1:
         return value
     text = json.dumps(value).encode("utf-8") if devices.is_first else b""

@@ -107,7 +107,7 @@ def count_word_vectors(
     generator = np.random.default_rng(0)
     dimensions = min(width, _MOST_DIMENSIONS, vocab_size)
     factors = _factorize(information, dimensions, generator, unwanted)
-    factors[np.diff(information.indptr) == 0] = 0  # rounding errors
+    factors[np.diff(information.indptr) == 0] = 0  # removes rounding errors
     # Rotate randomly, so that no direction dominates, as in random initialisation.
     turned, _ = np.linalg.qr(generator.standard_normal((width, factors.shape[1])))
     vectors = factors @ turned.T.astype(np.float32)
@@ -118,9 +118,7 @@ def count_word_vectors(
 
 
 def set_word_vectors(table: keras.Variable, vectors: NDArray[np.float32]) -> None:
-    """Assigns unit vectors, scaled, to the embedding matrix; zero vectors keep the initial
-    values.
-    """
+    """Assigns scaled unit vectors to the embedding matrix; zero vectors keep initial values."""
     drawn = np.asarray(table)
     length = max(_LENGTH, float(np.sqrt(np.square(drawn).sum(axis=1).mean())))
     is_known = np.any(vectors != 0, axis=1, keepdims=True)
