@@ -27,9 +27,7 @@ class CausalLanguageModel:
 
     Attributes:
         row_length: Tokens per sequence, L.
-        vocab_size: Number of ids.
-        pad_id: Padding token, if any. If it is also the end-of-text token, the end of a padded
-            sequence is not predicted.
+        pad_id: If it is also the end-of-text token, the end of a padded sequence is not predicted.
     """
 
     name: ClassVar[str] = "clm"
@@ -41,7 +39,6 @@ class CausalLanguageModel:
 
     @classmethod
     def stored_row_length(cls, settings: ObjectiveSettings) -> int:
-        """Returns the tokens per stored sequence."""
         return settings.max_seq_length
 
     @classmethod
@@ -56,7 +53,6 @@ class CausalLanguageModel:
 
     @property
     def input_names(self) -> tuple[str, ...]:
-        """Names of the batch arrays that the model reads."""
         return ("input_ids",)
 
     def batch(

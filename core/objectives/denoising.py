@@ -101,7 +101,6 @@ class Denoising:
 
     @classmethod
     def stored_row_length(cls, settings: ObjectiveSettings) -> int:
-        """Returns the tokens per stored sequence, marks included."""
         return settings.max_seq_length
 
     @classmethod
@@ -109,8 +108,7 @@ class Denoising:
         """Creates the objective for a tokenizer.
 
         Raises:
-            ConfigError: A setting is out of range, or the tokenizer lacks a mask, padding or
-                end-of-text token.
+            ConfigError: A setting is out of range, or the tokenizer lacks a token.
         """
         chosen = settings.mlm_probability
         eos_id = vocabulary.require("eos_id", cls.name)
@@ -130,12 +128,10 @@ class Denoising:
 
     @property
     def predictions_per_row(self) -> int:
-        """Prediction slots per sequence."""
         return self.row_length
 
     @property
     def input_names(self) -> tuple[str, ...]:
-        """Names of the batch arrays that the model reads."""
         return ("input_ids", "attention_mask", "decoder_input_ids")
 
     def batch(
@@ -145,16 +141,14 @@ class Denoising:
 
         Args:
             rows: Token ids, int32 (B, L), with a padding token after each sentence.
-            seed: Seed of the run.
-            step: See `Objective.batch`.
-            first_row: Position of `rows[0]` in the global batch.
+            seed, step, first_row: See `Objective.batch`.
 
         Returns:
             input_ids int32 (B, L): permuted sentences, a mask token per masked span, then padding.
-            attention_mask int32 (B, L): 1 for tokens and 0 for padding.
+            attention_mask int32 (B, L): 0 for padding, else 1.
             decoder_input_ids int32 (B, L): the labels shifted right.
             labels int32 (B, L): the sequence without marks, then padding.
-            label_weights float32 (B, L): 1, and 0 for padding.
+            label_weights float32 (B, L): 0 for padding, else 1.
         """
         check_rows(rows, self.row_length, self.vocab_size)
         size, length = rows.shape
@@ -228,16 +222,13 @@ class Denoising:
         documents: NDArray[np.int64],
         words: NDArray[np.uint64],
     ) -> NDArray[np.int64]:
-        """Assigns a new place to each sentence.
+        """Assigns a place to each sentence, int64 (B, largest number of sentences).
 
         Args:
             heads: First tokens of sentences, bool (B, L).
             numbers: Sentence of each token, int64 (B, L).
             documents: Document of each token, ascending, int64 (B, L).
             words: Random words, uint64 (B, L).
-
-        Returns:
-            Places by sentence, int64 (B, largest number of sentences).
         """
         most = int(numbers.max(initial=0)) + 1
         at_head = np.nonzero(heads)
@@ -328,7 +319,7 @@ def _choose_places(
     Args:
         words: Random words, uint64 (B, n).
         counts: Number of places, int64 (B,), at most n.
-        chosen: Number of places to choose, int64 (B,), at most `counts`.
+        chosen: Places to choose, int64 (B,), at most `counts`.
         most: The largest of `chosen`.
 
     Returns:

@@ -78,14 +78,9 @@ def draw_words(
 
 
 def split_words(drawn: NDArray[np.uint64], wanted: Sequence[Wanted]) -> list[NDArray[Any]]:
-    """Splits 64-bit words into shorter ones.
+    """Splits 64-bit words (B, W) into shorter ones, (B, count) for each entry of `wanted`.
 
-    Args:
-        drawn: uint64 (B, W), W at least `words_for(wanted)`.
-        wanted: dtype and number of words per example, for each result.
-
-    Returns:
-        One array (B, count) for each entry of `wanted`.
+    W must be at least `words_for(wanted)`.
     """
     pieces, first = [], 0
     for dtype, count in wanted:
@@ -96,19 +91,19 @@ def split_words(drawn: NDArray[np.uint64], wanted: Sequence[Wanted]) -> list[NDA
 
 
 def words_for(wanted: Sequence[Wanted]) -> int:
-    """Counts the 64-bit words that hold the requested shorter words."""
+    """Counts the 64-bit words that hold the shorter ones."""
     return sum(-(-count * np.dtype(dtype).itemsize // 8) for dtype, count in wanted)
 
 
 def place_keys(words: NDArray[Any]) -> NDArray[Any]:
     """Builds sort keys in random order, each with its column index in the low bits, (B, n).
 
-    The columns of the K lowest keys of an example are a uniform choice of K columns. Ties between
-    equal words go to the lower column. All keys are below `never`, whose column is out of range.
+    The columns of an example's K lowest keys are a uniform choice. Ties between equal words go to
+    the lower column. All keys are below `never`, whose column is out of range.
 
     Args:
-        words: Random words (B, n). uint16 and uint32 words give keys of twice as many bits; uint64
-            words lose their low bits to the column.
+        words: Random words (B, n). uint16 and uint32 give keys of twice as many bits; uint64 loses
+            its low bits to the column.
     """
     wide = key_type(words.dtype.type)
     bits = wide(words.shape[1].bit_length())
@@ -120,7 +115,7 @@ def place_keys(words: NDArray[Any]) -> NDArray[Any]:
 
 
 def key_type(word_type: Word) -> Word:
-    """Returns the dtype of the keys that `place_keys` builds from words of a dtype."""
+    """Returns the dtype of the keys for words of a dtype."""
     return np.uint32 if word_type is np.uint16 else np.uint64
 
 

@@ -33,7 +33,7 @@ from core.objectives.draws import (
 from core.objectives.objective import ObjectiveSettings, Vocabulary
 from core.objectives.rows import check_rows, trailing_padding
 
-# Of the masked positions 80 % become the mask token, 10 % a random token, 10 % stay.
+# 80 % become the mask token, 10 % a random token, 10 % stay.
 # Source: BERT, https://arxiv.org/abs/1810.04805, section 3.1.
 _MASKED_BELOW = np.uint32(round(0.8 * 2**32))
 _RANDOM_BELOW = np.uint32(round(0.9 * 2**32))
@@ -49,10 +49,8 @@ class MaskedLanguageModel:
     Attributes:
         row_length: Tokens per sequence, L.
         mlm_probability: Share of the tokens to predict, 0 to 1.
-        mask_id: The mask token.
-        vocab_size: Number of ids.
         special_ids: Tokens that are never masked and never a random replacement.
-        pad_id: Padding token. None: sequences are full, and batches have no attention mask.
+        pad_id: None: sequences are full, and batches have no attention mask.
         word_starts: Tokens that begin a word, bool (vocab_size,). None: mask single tokens.
     """
 
@@ -69,7 +67,6 @@ class MaskedLanguageModel:
 
     @classmethod
     def stored_row_length(cls, settings: ObjectiveSettings) -> int:
-        """Returns the tokens per stored sequence."""
         return settings.max_seq_length
 
     @classmethod
@@ -92,7 +89,6 @@ class MaskedLanguageModel:
 
     @property
     def input_names(self) -> tuple[str, ...]:
-        """Names of the batch arrays that the model reads."""
         padded = () if self.pad_id is None else ("attention_mask",)
         return ("input_ids", *padded, "masked_positions")
 
@@ -160,7 +156,7 @@ class MaskedLanguageModel:
 
     @cached_property
     def _special_runs(self) -> list[tuple[np.int32, np.uint32]]:
-        """Runs of consecutive ids that must not be masked: first id and length."""
+        """First id and length of each run of ids that must not be masked."""
         ids = np.flatnonzero(~self._maskable)
         runs = np.split(ids, np.flatnonzero(np.diff(ids) > 1) + 1)
         return [(np.int32(run[0]), np.uint32(len(run))) for run in runs if len(run)]
@@ -193,15 +189,14 @@ class MaskedLanguageModel:
 
     def _bar(self, keys: NDArray[Any], rows: NDArray[np.int32]) -> None:
         """Sets the keys of special tokens to `never`."""
-        # Special ids are mostly a run at the start or end of the vocabulary, and comparing is ten
-        # times as fast as a lookup per token. Below a run's first id the unsigned difference wraps
-        # to a large number.
+        # Special ids are mostly one or two runs, and comparing is ten times as fast as a lookup per
+        # token. Below a run's first id the unsigned difference wraps to a large number.
         for first, count in self._special_runs:
             barred = (rows - first).view(np.uint32) < count
             np.copyto(keys, never(keys.dtype.type), where=barred)
 
     def _by_word(self, rows: NDArray[np.int32], words: NDArray[Any]) -> NDArray[Any]:
-        """Gives each token the random word of the first token of its word, (B, L)."""
+        """Gives each token the random word of its word's first token, (B, L)."""
         places = np.arange(self.row_length)
         heads = np.where(self._word_borders[rows], places, 0)
         return np.take_along_axis(words, np.maximum.accumulate(heads, axis=1), axis=1)

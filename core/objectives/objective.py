@@ -122,7 +122,7 @@ class Objective(Protocol):
 
     @property
     def families(self) -> tuple[str, ...]:
-        """Model families that it fits, by their `model_type` in transformers."""
+        """The `model_type`s in transformers that it fits."""
 
     @property
     def row_length(self) -> int:

@@ -22,7 +22,7 @@ OBJECTIVES: dict[str, ObjectiveClass] = {
 
 
 def stored_row_length(name: str, settings: ObjectiveSettings) -> int:
-    """Returns the length of the stored sequences that an objective needs, in tokens.
+    """Returns the length of an objective's stored sequences, in tokens.
 
     Raises:
         ConfigError: The name is unknown, or a setting is out of range.

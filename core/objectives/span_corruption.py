@@ -27,7 +27,7 @@ _DEFAULT_NOISE_DENSITY = 0.15
 
 @dataclass(frozen=True)
 class SpanCounts:
-    """Token and span counts of a sequence, a function of its length.
+    """Token and span counts, a function of the sequence length.
 
     Attributes:
         tokens: Tokens in the sequence, R.
@@ -51,7 +51,7 @@ class SpanCounts:
 
 
 def count_spans(tokens: int, noise_density: float, mean_noise_span_length: float) -> SpanCounts:
-    """Computes the numbers of masked tokens and spans for a sequence length.
+    """Counts masked tokens and spans for a sequence length.
 
     Source: Raffel et al., https://arxiv.org/abs/1910.10683, section 3.1.4;
         https://github.com/google-research/text-to-text-transfer-transformer/blob/main/t5/data/preprocessors.py
@@ -96,10 +96,8 @@ class SpanCorruption:
 
     Attributes:
         max_seq_length: Tokens that the encoder reads, the end token included.
-        vocab_size: Number of ids.
-        sentinel_ids: `<extra_id_0>`, `<extra_id_1>` and so on, in this order; in T5's own
-            vocabulary their ids descend.
-        eos_id: Ends input and target.
+        sentinel_ids: `<extra_id_0>`, `<extra_id_1>` and so on; in T5's own vocabulary their ids
+            descend.
         pad_id: A sequence of only this token has weight 0.
         decoder_start_id: First decoder input; T5's is the padding token.
         noise_density: Share of the tokens to mask.
@@ -130,7 +128,7 @@ class SpanCorruption:
 
     @classmethod
     def stored_row_length(cls, settings: ObjectiveSettings) -> int:
-        """Returns the tokens per stored sequence, which is longer than the encoder's input.
+        """Returns the tokens per stored sequence, more than the encoder reads.
 
         Raises:
             ConfigError: A setting is out of range.
@@ -146,8 +144,7 @@ class SpanCorruption:
         """Creates the objective for a tokenizer.
 
         Raises:
-            ConfigError: A setting is out of range, or the tokenizer has no end token, no padding
-                token or too few sentinels.
+            ConfigError: A setting is out of range, or the tokenizer lacks tokens.
         """
         pad_id = vocabulary.require("pad_id", cls.name)
         return cls(
@@ -163,7 +160,6 @@ class SpanCorruption:
 
     @cached_property
     def counts(self) -> SpanCounts:
-        """Token and span counts of each sequence."""
         return _counts_for(self.max_seq_length, self.noise_density, self.mean_noise_span_length)
 
     @property
@@ -191,7 +187,6 @@ class SpanCorruption:
 
     @property
     def input_names(self) -> tuple[str, ...]:
-        """Names of the batch arrays that the model reads."""
         return ("input_ids", "decoder_input_ids")
 
     def batch(

@@ -53,13 +53,7 @@ class LossAlarm:
 
 
 class StallAlarm:
-    """Warns once if no step ends within 20 usual steps, and at least two minutes.
-
-    Args:
-        reporter: Receives the warning.
-        quiet_seconds: Time that never counts as a stall.
-        clock: Monotonic clock, in seconds.
-    """
+    """Warns once if no step ends within 20 usual steps, and at least `quiet_seconds`."""
 
     def __init__(
         self,

@@ -49,9 +49,7 @@ _REPLICA_SALT = 0x9E3779B1
 class EngineOptions:
     """Execution options of a step; results are the same but for rounding.
 
-    Attributes:
-        sharding: data: each device holds all weights; fsdp: each holds a shard.
-        gradient_accumulation_steps: Micro-batches per batch.
+    `sharding` is data (each device holds all weights) or fsdp (each holds a shard).
     """
 
     sharding: str = "data"
@@ -124,7 +122,7 @@ def create_engine(devices: Devices, build: Build, options: EngineOptions | None 
 def build_for_training(
     config: TrainConfig, architecture: Architecture, schedule: LearningRateSchedule
 ) -> tuple[LanguageModel, keras.optimizers.Optimizer]:
-    """Creates a model with random initial weights and its optimizer, as a `Build`."""
+    """Creates a randomly initialised model and its optimizer, as a `Build`."""
     from core.training.optimizers import build_optimizer, create_optimizer
 
     model = create_model(
@@ -138,12 +136,9 @@ def build_for_training(
 def set_output_bias(model: LanguageModel, token_counts: NDArray[np.int64]) -> None:
     """Initialises an encoder's output bias to log token frequencies; other models have none.
 
+    `token_counts` are occurrences by id in the training examples, int64, at most (vocab_size,).
     After the prior's bias in "Focal Loss for Dense Object Detection", section 3.3
     (https://arxiv.org/abs/1708.02002).
-
-    Args:
-        model: A freshly initialised model.
-        token_counts: Occurrences of each id in the training examples, int64, at most (vocab_size,).
     """
     if model.architecture.kind == "encoder":
         bias = model.lm_head.bias
@@ -162,10 +157,8 @@ def learned_from(
 def dropout_seeds(number: int, parts: int, replica: int = 0) -> NDArray[np.int32]:
     """Computes a batch's dropout seeds, int32 (parts, 2).
 
-    Args:
-        number: Number of the batch.
-        parts: Micro-batches per batch.
-        replica: Index of the device, if each device numbers its own elements from 0.
+    `parts` is the number of micro-batches; `replica` the device's index if each device numbers its
+    own elements from 0.
     """
     salt = (replica * _REPLICA_SALT) & 0x7FFFFFFF
     counts = (number * parts + np.arange(parts)) & 0x7FFFFFFF

@@ -219,11 +219,8 @@ def make_train_step(
 ) -> TrainStep:
     """Builds the training step, which maps a state and a batch to the next state and the loss.
 
-    Args:
-        model: Model to train.
-        optimizer: Built for the model.
-        parts: Above 1 the batch's arrays are (parts, B, …) and gradients are accumulated, so that
-            only one micro-batch's activations are in memory.
+    With `parts` above 1 the batch's arrays are (parts, B, …) and gradients are accumulated, so that
+    only one micro-batch's activations are in memory. `optimizer` must be built for the model.
     """
 
     def loss_of(

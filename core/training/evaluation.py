@@ -1,5 +1,6 @@
-"""Validates on the whole validation split at 15 % masking with fixed masks, beside the unigram
-baseline.
+"""Validates on the whole validation split, at 15 % masking with fixed masks.
+
+The unigram baseline is computed on the same masks.
 """
 
 from __future__ import annotations
@@ -25,11 +26,7 @@ _PROGRESS_SECONDS = 0.5
 class Evaluation:
     """Evaluates a model on the validation split.
 
-    Args:
-        engine: Backend that holds the model.
-        batches: Validation batches.
-        token_counts: Label counts by id in the training examples, (vocab_size,).
-        reporter: A stop request ends the evaluation early.
+    `token_counts` are label counts by id in the training examples, (vocab_size,).
     """
 
     def __init__(
@@ -51,14 +48,11 @@ class Evaluation:
         self._baseline = results.frequency_baseline_loss if results else None
 
     def run(self, step: int, report_progress: Callable[[int, int], None]) -> EvalResults | None:
-        """Evaluates the current weights.
+        """Evaluates the current weights; returns None after a stop request.
 
         Args:
             step: Updates so far.
             report_progress: Called with the numbers of finished and of all batches.
-
-        Returns:
-            The results, or None after a stop request.
         """
         self._label_counts[:] = 0
         sums, reported = [], 0.0

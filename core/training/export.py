@@ -69,14 +69,6 @@ def export_model(
 ) -> Artifact:
     """Exports a checkpoint as an artifact, without the optimizer state.
 
-    Args:
-        config: The run's settings.
-        workspace: Workspace of the model.
-        inputs: Inputs of the run.
-        checkpoint: Folder of the checkpoint.
-        counts: The run's metrics, for the manifest.
-        run: The run's id.
-
     Returns:
         The new model, or the one that this run has already exported.
 
@@ -156,7 +148,6 @@ def evaluated_artifact(checkpoint: Path, figures: Mapping[str, float]) -> Artifa
 
 
 def wanted_name(config: TrainConfig, inputs: TrainingInputs) -> str:
-    """Returns the configured model name, or one derived from the inputs."""
     return config.name or _derived_name(inputs)
 
 
@@ -253,7 +244,7 @@ def _commit_copy(draft: Path, output: Path) -> None:
 
 
 def _is_of_same_run(artifact: Artifact, output: Path) -> bool:
-    """Returns True if the folder holds an export of this run from before it was extended."""
+    """Returns True if the folder holds an earlier export of this run."""
     try:
         return bool(artifact.manifest.run) and read_manifest(output).run == artifact.manifest.run
     except StudioError:

@@ -33,13 +33,8 @@ def misfits(shards: Shards, tokenizer: StudioTokenizer) -> dict[str, str]:
 def check_layout(objective: str, laid_out_for: str, name: str = "to come") -> None:
     """Checks that shards suit an objective.
 
-    Args:
-        objective: The objective to train.
-        laid_out_for: The objective of the shards.
-        name: The shards' name, for the error.
-
     Raises:
-        ConfigError: The layout differs.
+        ConfigError: The shards' layout is for another objective.
     """
     if not reads(objective, laid_out_for):
         families = ", ".join(OBJECTIVES[laid_out_for].families)

@@ -38,14 +38,11 @@ _TPU_DRIVERS = ("dev/accel[0-9]*", "dev/vfio/[0-9]*")
 
 
 def import_for(engine: str, module: str) -> ModuleType:
-    """Imports a module of a backend, or Keras on it, without the unused packages.
+    """Imports a module of a backend (tensorflow, jax or openvino), or Keras on it.
 
-    These can be imported normally afterwards. Limits the backend's threads to the container's
-    cores. Variables already set in the environment keep their values, the log level included.
-
-    Args:
-        engine: tensorflow, jax or openvino.
-        module: Name of the module.
+    Skips the unused packages, which can be imported normally afterwards. Limits the backend's
+    threads to the container's cores. Variables already set in the environment, the log level
+    included, keep their values.
     """
     for name, value in {**thread_settings(), **_LOG_SETTINGS}.items():
         os.environ.setdefault(name, value)

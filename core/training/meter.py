@@ -42,8 +42,7 @@ class Meter:
     def read_window(self, waited_seconds: float) -> dict[str, float]:
         """Returns speed and waiting share since the last call; call when the device is idle.
 
-        Args:
-            waited_seconds: Total time so far that the loop waited for batches.
+        `waited_seconds` is the total time so far that the loop waited for batches.
         """
         self._collect(waited_seconds)
         if not self._window_steps or self._window_seconds <= 0:
@@ -70,11 +69,9 @@ class Meter:
             self._started = self._clock()
 
     def eta_seconds(self, steps_left: int, pauses_left: dict[str, int]) -> float | None:
-        """Estimates the time left, or None while the speed is unknown.
+        """Estimates the seconds left, or None while the speed is unknown.
 
-        Args:
-            steps_left: Remaining steps.
-            pauses_left: Remaining pauses by reason.
+        `pauses_left` counts the remaining pauses by reason.
         """
         steps = self._steps + self._window_steps
         if not steps or self._started is None:

@@ -42,14 +42,10 @@ _SMOOTHING = 0.1
 def neighbour_weights(
     model: keras.Model, heads: int, row_length: int
 ) -> dict[str, NDArray[np.float32]]:
-    """Computes initial weights by path; empty for a model without position embeddings.
+    """Computes initial weights by path; empty without position embeddings or if the head size is 1.
 
-    Also empty if the head size is 1. Zero vectors, such as that of padding, stay zero.
-
-    Args:
-        model: Model with its other initial weights.
-        heads: Number of attention heads.
-        row_length: Sequence length in training; the model may have more positions.
+    Zero vectors, such as that of padding, stay zero. `row_length` is the sequence length in
+    training; the model may have more positions.
     """
     weights = variables_by_path(model, None)
     word_length = float(np.sqrt(np.square(find_words(model)).sum(axis=1).mean()))
@@ -87,7 +83,7 @@ class Waves:
     Args:
         count: Number of positions.
         width: Hidden size, H.
-        head_size: Head size D, at least 2.
+        head_size: D, at least 2.
         reach: Largest distance to attend over. None: `count`.
     """
 
@@ -114,7 +110,7 @@ class Waves:
 
         Args:
             share: Length of the position's part of the hidden states.
-            side: Direction to attend to, -1 behind and 1 ahead.
+            side: -1 to attend behind, 1 ahead.
         """
         # A dot product of two positions' parts is the mean over the frequencies.
         unit = len(self._frequencies) * math.sqrt(self._head_size) / share**2

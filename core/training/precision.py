@@ -26,11 +26,8 @@ def choose_precision(
 ) -> tuple[DtypePolicy, str]:
     """Chooses a policy, with the reason, by timing matmuls in both precisions.
 
-    Takes some tenths of a second; skipped if the device decides.
-
-    Args:
-        devices: The selected devices.
-        quiet: Called before timing, to wait for other work on this machine.
+    Takes some tenths of a second; skipped if the device decides. `quiet` is called before timing,
+    to wait for other work on this machine.
     """
     if devices.kind == "tpu":
         return "mixed_bfloat16", "bfloat16, which a TPU's units multiply in"
@@ -73,7 +70,7 @@ def gain_of(
         calls: Blocking calls by dtype, `float32` and `bfloat16`.
         fewest_rounds: Minimum rounds, besides a first one for compilation.
         most_rounds: Maximum rounds, likewise.
-        enough_seconds: No round starts after this time once the minimum is done.
+        enough_seconds: After the minimum, no round starts later than this.
     """
     for call in calls.values():
         call()

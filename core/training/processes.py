@@ -31,13 +31,7 @@ def share(value: Any, devices: Devices) -> Any:
 def share_arrays(
     arrays: Mapping[str, NDArray], like: Mapping[str, Any], devices: Devices
 ) -> Mapping[str, NDArray]:
-    """Broadcasts rank 0's arrays.
-
-    Args:
-        arrays: Read on rank 0 only.
-        like: Objects with the arrays' shapes and dtypes, by the same names.
-        devices: The selected devices.
-    """
+    """Broadcasts rank 0's arrays; `like` has their shapes and dtypes by the same names."""
     if devices.processes == 1:
         return arrays
     shared = {}

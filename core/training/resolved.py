@@ -25,12 +25,8 @@ def resolved_settings(
 ) -> dict[str, Any]:
     """Returns the resolved values by the names of `TrainConfig` fields.
 
-    Args:
-        config: Settings with a resolved peak learning rate.
-        plan: Plan of the run.
-        inputs: Model, shards and objective.
-        devices: The selected devices.
-        micro_batches: Gradient accumulation steps, which follow the number of devices on a resume.
+    `config` must have a resolved peak learning rate; `micro_batches` follows the number of devices
+    on a resume.
     """
     per_device = plan.global_batch_size // (devices.count * micro_batches)
     found: dict[str, Any] = {

@@ -62,11 +62,6 @@ def check_same_run(state: TrainingState, config: TrainConfig, fingerprints: dict
 def resumed_plan(config: TrainConfig, plan: Plan, step: int) -> Plan:
     """Updates the plan of the first start with the settings that may change.
 
-    Args:
-        config: The settings of this start.
-        plan: The plan so far.
-        step: Finished steps.
-
     Raises:
         CheckpointError: The settings ask for fewer steps than planned.
     """

@@ -34,7 +34,7 @@ def is_hidden(line: bytes, level: int, *, cuda: bool) -> bool:
         line: A line of stderr.
         level: Severity below which messages are hidden: 0 none, 1 information, 2 warnings too, 3
             errors too. Fatal errors are always shown.
-        cuda: False if this machine has no CUDA: then errors about CUDA are hidden from level 1.
+        cuda: If False, errors about CUDA are hidden from level 1.
     """
     if level < 1:
         return False

@@ -22,9 +22,9 @@ class Chip:
 
     Attributes:
         flops_per_second: Peak in bfloat16.
-        memory_bytes_per_second: Peak memory bandwidth.
+        memory_bytes_per_second: Peak bandwidth.
         cores: JAX devices per chip.
-        memory_bytes_per_core: Memory of a device that a program can use.
+        memory_bytes_per_core: Memory that a program can use.
     """
 
     flops_per_second: float
@@ -41,9 +41,7 @@ class Topology:
         name: The common name, like v5e-8.
         accelerator_type: The name in `gcloud`.
         shape: The name in libtpu's compiler.
-        chips: Chips in the slice.
-        hosts: Virtual machines of the slice.
-        chip: Figures of its chips.
+        hosts: Number of virtual machines.
         options: Further options for libtpu.
     """
 

@@ -44,15 +44,7 @@ class _Listener(Reporter):
 
 
 class Uploads:
-    """Uploads a run's checkpoints one at a time, in a thread.
-
-    Args:
-        config: Hub settings of the run.
-        workspace: Workspace of shards and tokenizer, for the model card.
-        folder: The run's folder.
-        name: Name of the model.
-        reporter: Receives uploads and failures.
-    """
+    """Uploads a run's checkpoints one at a time, in a thread."""
 
     def __init__(
         self, config: TrainConfig, workspace: Workspace, folder: Path, name: str, reporter: Reporter

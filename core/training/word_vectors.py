@@ -83,8 +83,7 @@ def count_word_vectors(
     special_ids: NDArray[np.int32],
     unwanted: threading.Event | None = None,
 ) -> NDArray[np.float32]:
-    """Computes an embedding per token from co-occurrence counts, so that tokens with similar
-    contexts have similar vectors.
+    """Computes co-occurrence embeddings: tokens with similar contexts have similar vectors.
 
     Args:
         rows: Sequences in document order; evenly spaced ones are used if there are many.

@@ -56,15 +56,12 @@ class Costs(NamedTuple):
 
 @dataclass(frozen=True)
 class Compiled:
-    """Result of compiling a step.
+    """Result of compiling a step; costs are None if it doesn't fit.
 
     Attributes:
-        fits: True if the step fits into the device's memory.
         bytes_per_core: Memory needed per device.
         bytes_available_per_core: Memory of a device, as the compiler states it if it refuses.
-        flops_per_step_per_core: None if the step doesn't fit.
-        bytes_accessed_per_step_per_core: Memory traffic; None if the step doesn't fit.
-        compile_seconds: Time to compile.
+        bytes_accessed_per_step_per_core: Memory traffic.
         message: The compiler's error if the step doesn't fit.
     """
 
@@ -77,11 +74,9 @@ class Compiled:
     message: str = ""
 
     def repeat_parts(self, parts: int, update: Costs) -> Compiled:
-        """Multiplies the costs of the gradient accumulation loop by its iterations.
+        """Multiplies the costs of gradient accumulation by its micro-batches.
 
-        Args:
-            parts: Micro-batches per batch.
-            update: Costs of the optimizer, which runs once, after the loop.
+        `update` is the cost of the optimizer, which runs once, after the loop.
         """
         return self._each(update, lambda counted, once: _repeated(counted, once, parts))
 
@@ -105,12 +100,6 @@ class Compiled:
 
 class Lowered:
     """A training step, lowered for the compiler.
-
-    Args:
-        config: Batch, optimizer, precision, sharding.
-        subject: Model and objective.
-        topology: The TPU.
-        batch_size: Sequences per device and micro-batch.
 
     Attributes:
         parts: Micro-batches per batch.
@@ -247,14 +236,7 @@ def _repeated(counted: float, once: float, parts: int) -> float:
 def _lower_update(
     optimizer: keras.optimizers.Optimizer, mesh: DeviceMesh, state: TrainState, left: TrainState
 ) -> jax.stages.Lowered:
-    """Lowers the optimizer's update; gradients have the shapes of the weights.
-
-    Args:
-        optimizer: Built for the model.
-        mesh: The devices.
-        state: Shapes of the state.
-        left: Output shardings.
-    """
+    """Lowers the optimizer's update; gradients have the shapes of the weights."""
     update = jax.jit(
         mesh.within(optimizer.stateless_apply),
         donate_argnums=(0, 2),

@@ -28,14 +28,11 @@ class Report:
     """Needs and costs of a run. Ranges are [best, worst]; None means unknown.
 
     Attributes:
-        topology: Name of the TPU.
         cores: Devices that share a step.
         estimated: True if formulas replace the compiler, which isn't installed.
         advice: Advice for an estimate, or for a run that doesn't fit.
-        bytes_per_core: Memory that a device needs.
         bytes_available_per_core: Memory of a device that a program can use.
-        bytes_missing_per_core: Memory lacking; 0 if the run fits.
-        compiler_message: The compiler's error if it refused.
+        bytes_missing_per_core: 0 if the run fits.
         largest_per_replica_batch_size: Largest compiled batch that fits; None if none was sought,
             or not one sequence fits.
         tried_batch_sizes: Compiled batches, with bytes per core and whether they fit.
@@ -44,7 +41,7 @@ class Report:
         utilisation: Assumed shares of the chip's peak, [worst, best].
         tokens_per_second: Range, [worst, best].
         hours: Range, without validation and saving.
-        cost: Range, in the currency of the price; None without a price.
+        cost: Range, in the currency of the price.
         checkpoint_disk_bytes: Peak disk usage of checkpoints and model.
         cached: True if all results came from the cache.
     """
@@ -88,15 +85,10 @@ class Report:
 def step_seconds(
     topology: Topology, flops: float | None, bytes_accessed: float | None
 ) -> list[float] | None:
-    """Computes the range of a step's time, best first.
+    """Computes the range of a step's time, best first; `flops` and bytes are per device.
 
     Compute time at the assumed shares of peak; at least memory time at peak bandwidth (best) or at
     the better share of it (worst).
-
-    Args:
-        topology: The TPU.
-        flops: Operations per step and device.
-        bytes_accessed: Memory traffic per step and device, if known.
     """
     if not flops:
         return None
@@ -116,12 +108,6 @@ def estimate_flops_per_core(
     predicted tokens only.
 
     Source: Kaplan et al., https://arxiv.org/abs/2001.08361, section 2.1.
-
-    Args:
-        architecture: The model's dimensions.
-        config: Its batch.
-        row_length: Tokens per sequence.
-        predictions: Predictions per sequence.
     """
     rows = config.per_replica_batch_size * config.gradient_accumulation_steps
     width, table = architecture.hidden_size, architecture.vocab_size * architecture.hidden_size

@@ -51,11 +51,6 @@ def run(
 ) -> Artifact:
     """Estimates what a training run would need and cost on a TPU, and tries it on this machine.
 
-    Args:
-        config: Training config, topology and price.
-        workspace: Workspace of shards and report.
-        reporter: Receives progress; asked whether to stop.
-
     Returns:
         The report; its counts are those of `Report`, with `input` and `trial`.
 

@@ -29,12 +29,7 @@ _RANDOM_ROWS = 4096
 class Subject:
     """A model, and the examples that it would be trained on.
 
-    Attributes:
-        architecture: The model's dimensions.
-        objective: The objective.
-        rows: Training examples.
-        train_rows: Their number; None without shards.
-        validation_rows: Number of validation examples.
+    `train_rows` is the number of training examples; None without shards.
     """
 
     architecture: Architecture

@@ -44,7 +44,6 @@ class Trial:
         of_layers: Layers of the requested model.
         rows: Sequences per step.
         losses: Loss of each step, in nats.
-        parameters: Parameters of the model that was tried.
     """
 
     layers: int
