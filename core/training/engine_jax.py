@@ -116,7 +116,8 @@ class JaxEngine:
 
     def write_state(self, state: Mapping[str, NDArray]) -> None:
         check_state(variables_by_path(self.model, self.optimizer), state)
-        # Free first: a device may not hold both copies, and the model's own arrays are stale.
+        # Free first: a device may not hold both copies. The model's own arrays may be among them; a
+        # step leaves those stale anyway.
         for array in jax.tree.leaves(self._state):
             array.delete()
         self._state = TrainState(
@@ -146,7 +147,7 @@ class JaxEngine:
         self._largest = jax.jit(jnp.max, out_shardings=whole)
 
     def _shardings(self) -> tuple[TrainState, Any]:
-        """Returns the output shardings of a step, equal to those of its inputs."""
+        """Returns the output shardings: those of the current state, and replicated losses."""
         assert self._mesh is not None
         state = [[array.sharding for array in values] for values in self._state]
         return TrainState(*state), self._mesh.whole()
