@@ -61,9 +61,8 @@ def run(
     """
     reporter = reporter or Reporter()
     if config.dtype_policy == "auto":
-        config = config.model_copy(
-            update={"dtype_policy": "mixed_bfloat16"}
-        )  # `auto` resolves to this on a TPU.
+        # `auto` resolves to this on a TPU.
+        config = config.model_copy(update={"dtype_policy": "mixed_bfloat16"})
     topology, subject = check(config, workspace, reporter)
     devices = select_engine(_on_this_machine(config))
     report = _Preflight(config, workspace, reporter, topology, subject, devices).carry_out()
