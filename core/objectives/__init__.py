@@ -1,4 +1,4 @@
-"""What a model learns to predict: pure numpy, a batch a function of seed and step."""
+"""Pre-training objectives in pure NumPy: a batch is a function of (examples, seed, step)."""
 
 from core.objectives.objective import Objective, ObjectiveSettings, Vocabulary
 from core.objectives.registry import (

@@ -1,14 +1,11 @@
-"""Causal language modelling: each token is predicted from those before it.
+"""Causal language modelling: predicts each token from the tokens before it.
 
-Rows are blocks of the stream of documents, as long as what the model sees, so shards for masked
-language modelling serve as well. A row of L tokens gives L - 1 predictions; the last slot is there
-for the shapes' sake and counts nothing. Nothing is drawn: seed and step don't matter.
+Shards for masked language modelling work too. A sequence of L tokens gives L - 1 predictions; a
+last slot of weight 0 keeps the shape. The loss equals that of the Flax example. Padding comes last,
+so causal attention needs no attention mask for it.
 
-A loss over `logits[:, :-1]` against `labels = input_ids[:, 1:]`, as the Flax example computes it,
-is the loss over these arrays. Padding after the last token needs no attention mask: no token
-looks ahead.
-
-Source: https://github.com/huggingface/transformers/blob/v4.57.0/examples/flax/language-modeling/run_clm_flax.py
+Source:
+    https://github.com/huggingface/transformers/blob/v4.57.0/examples/flax/language-modeling/run_clm_flax.py
     (group_texts, loss_fn)
 """
 
@@ -29,10 +26,8 @@ class CausalLanguageModel:
     """The objective of GPT-2.
 
     Attributes:
-        row_length: Tokens in a row, L.
-        vocab_size: Number of ids.
-        pad_id: What fills rows up, if anything does. Where it is also what ends a text, the end of
-            a row that is filled up isn't predicted.
+        row_length: Tokens per sequence, L.
+        pad_id: If it is also the end-of-text token, the end of a padded sequence is not predicted.
     """
 
     name: ClassVar[str] = "clm"
@@ -44,42 +39,31 @@ class CausalLanguageModel:
 
     @classmethod
     def stored_row_length(cls, settings: ObjectiveSettings) -> int:
-        """Returns the tokens in a stored row: as many as the model sees."""
         return settings.max_seq_length
 
     @classmethod
     def create(cls, settings: ObjectiveSettings, vocabulary: Vocabulary) -> CausalLanguageModel:
-        """Makes the objective for a tokenizer; it needs no special token."""
+        """Creates the objective for a tokenizer; no special token is needed."""
         return cls(settings.max_seq_length, vocabulary.size, vocabulary.pad_id)
 
     @property
     def predictions_per_row(self) -> int:
-        """Slots for predictions in each row, of which the last counts nothing."""
+        """Prediction slots per sequence; the last has weight 0."""
         return self.row_length
 
     @property
     def input_names(self) -> tuple[str, ...]:
-        """The arrays of a batch that the model sees."""
         return ("input_ids",)
 
     def batch(
         self, rows: NDArray[np.int32], seed: int, step: int | range, *, first_row: int = 0
     ) -> Batch:
-        """Shifts the labels of a batch.
-
-        Args:
-            rows: Token ids, int32 (B, L).
-            seed: Not used, as nothing is drawn.
-            step: Not used.
-            first_row: Not used.
+        """Builds a batch of next-token predictions; nothing is random.
 
         Returns:
-            input_ids int32 (B, L): the rows.
-            labels int32 (B, L): the token after each; the last repeats the row's last token.
-            label_weights float32 (B, L): 1, and 0 in the last slot and where padding comes next.
-
-        Raises:
-            ShardError: The rows have another length, or a token that isn't in the vocabulary.
+            input_ids int32 (B, L): the sequences.
+            labels int32 (B, L): the next tokens; the last slot repeats the last token.
+            label_weights float32 (B, L): 1; 0 in the last slot and before padding.
         """
         check_rows(rows, self.row_length, self.vocab_size)
         labels = np.concatenate((rows[:, 1:], rows[:, -1:]), axis=1)

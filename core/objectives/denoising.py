@@ -1,26 +1,22 @@
-"""Denoising: sentences change places and spans become single mask tokens; the text is restored.
+"""Denoising (BART): permutes sentences, replaces spans by mask tokens; the target is the original.
 
-A stored row is a block of the stream of documents in which a padding token marks where a sentence
-ends, so no text is needed to find them:
+A stored sequence is a block of the document stream with a padding token after each sentence, a
+document's last one included, so that no text is needed to find sentence ends:
 
     <s> The river runs. <pad> It is cold. <pad> </s> <s> A new document. <pad> ...
 
-The marks count towards the row's length. They are taken out of what the model sees: padding is
-found at a row's end only. Every sentence has its mark, a document's last one too;
-`core.corpus.sentences` finds the places in text. The first and the last sentence of a row may be
-parts that its borders cut off; they are moved like the others. The tokens that begin and end a
-text keep their places, and sentences are moved within their own document only.
+`core.corpus.sentences` finds these places in text. The marks count towards the stored length but
+are removed from model inputs. Sentences, also those that a block's borders cut, are permuted within
+their document; its first and last token keep their places.
 
-Then `mask_ratio` of a row's tokens, rounded up, is hidden in spans whose lengths come from a
-Poisson distribution without its 0. The last span is cut so that the number is met exactly. At
-least one token is shown between two spans, and each span becomes one mask token. Special tokens are
-never hidden: a span that meets one goes on behind it, with a second mask token. The target is the
-whole original text.
+Then `mask_ratio` of the tokens, rounded up, is masked in spans with lengths from a zero-truncated
+Poisson distribution; the last span is cut to make the number exact. At least one token stays
+between two spans. Each span becomes one mask token; one that meets a special token continues behind
+it with a second mask token.
 
-Where this differs from the Flax example: there spans may overlap, so fewer tokens are hidden than
-the ratio says, and the numbers hold for a batch and not for a row; the marks stay in the decoder's
-text, and nothing is learned about what follows a sentence's end; the last part of a row keeps its
-place. As there, spans of length 0 (a mask token where nothing is missing) are left out.
+Unlike here, in the Flax example spans may overlap, so fewer tokens are masked than the ratio says;
+counts hold per batch; marks stay in the decoder's text, and the token after a sentence end is not
+learned; the last part of a block keeps its place.
 
 Source: Lewis et al., https://arxiv.org/abs/1910.13461, section 2.2;
     https://github.com/huggingface/transformers/blob/v4.57.0/examples/flax/language-modeling/run_bart_dlm_flax.py
@@ -47,10 +43,10 @@ _LENGTH_DRAWS = _SENTENCE_DRAWS + 1
 _PLACE_DRAWS = _SENTENCE_DRAWS + 2
 
 _DEFAULT_MASK_RATIO = 0.3
-# With more, there would not always be a shown token between two spans.
+# Above this ratio some sequences have no room for an unmasked token between spans.
 _LARGEST_MASK_RATIO = 0.5
 _LARGEST_POISSON_LAMBDA = 50.0
-# A sentence's key is the number of its document and, below it, this many random bits.
+# A sentence's key: its document number above this many random bits.
 _RANDOM_BITS = np.uint64(40)
 
 
@@ -59,19 +55,14 @@ class Denoising:
     """The objective of BART.
 
     Attributes:
-        row_length: Tokens in a stored row, L, marks included; also what the model sees.
-        vocab_size: Number of ids.
-        special_ids: Tokens that are never hidden.
-        mask_id: Stands for a hidden span.
-        pad_id: Marks sentence ends in stored rows; fills up what the model sees.
-        eos_id: Ends a text.
-        decoder_start_id: What the decoder sees first; BART's is the token that ends a text.
-        bos_id: Begins a text, if anything does.
-        mask_ratio: Share of the tokens to hide, above 0 and at most 0.5.
-        poisson_lambda: Mean of the span lengths' distribution before 0 is left out, above 0 and at
-            most 50.
-        permute_sentence_ratio: Share of a document's sentences in a row that change places among
-            themselves, rounded up, 0 to 1.
+        row_length: Tokens per stored sequence, L, marks included; also the model's input length.
+        special_ids: Tokens that are never masked.
+        pad_id: Marks sentence ends in stored sequences; pads model inputs.
+        decoder_start_id: First decoder input; BART's is the end-of-text token.
+        mask_ratio: Share of the tokens to mask, above 0 and at most 0.5.
+        poisson_lambda: Mean of the Poisson distribution before 0 is left out, above 0 and at most
+            50.
+        permute_sentence_ratio: Share of a document's sentences to permute, rounded up, 0 to 1.
     """
 
     name: ClassVar[str] = "denoising"
@@ -110,16 +101,14 @@ class Denoising:
 
     @classmethod
     def stored_row_length(cls, settings: ObjectiveSettings) -> int:
-        """Returns the tokens in a stored row, marks included: as many as the model sees."""
         return settings.max_seq_length
 
     @classmethod
     def create(cls, settings: ObjectiveSettings, vocabulary: Vocabulary) -> Denoising:
-        """Makes the objective for a tokenizer.
+        """Creates the objective for a tokenizer.
 
         Raises:
-            ConfigError: A setting is out of range, or the tokenizer has no mask token, no padding
-                token or no token that ends a text.
+            ConfigError: A setting is out of range, or the tokenizer lacks a token.
         """
         chosen = settings.mlm_probability
         eos_id = vocabulary.require("eos_id", cls.name)
@@ -139,37 +128,27 @@ class Denoising:
 
     @property
     def predictions_per_row(self) -> int:
-        """Slots for predictions in each row."""
         return self.row_length
 
     @property
     def input_names(self) -> tuple[str, ...]:
-        """The arrays of a batch that the model sees."""
         return ("input_ids", "attention_mask", "decoder_input_ids")
 
     def batch(
         self, rows: NDArray[np.int32], seed: int, step: int | range, *, first_row: int = 0
     ) -> Batch:
-        """Makes noise of a batch, or of a slice of one.
+        """Corrupts a batch, or a slice of one.
 
         Args:
             rows: Token ids, int32 (B, L), with a padding token after each sentence.
-            seed: Of the run.
-            step: Of the training step; fixed for evaluation on noise that doesn't change. A range:
-                the rows are as many batches of equal size, one for each of these steps.
-            first_row: The place of `rows[0]` in the global batch.
+            seed, step, first_row: See `Objective.batch`.
 
         Returns:
-            input_ids int32 (B, L): the sentences in their new order, a mask token for each hidden
-                span, then padding.
-            attention_mask int32 (B, L): 1 for tokens and 0 for padding.
-            decoder_input_ids int32 (B, L): the labels one place later. Padding comes last, where no
-                token that counts looks at it.
-            labels int32 (B, L): the row without marks, then padding.
-            label_weights float32 (B, L): 1, and 0 for padding.
-
-        Raises:
-            ShardError: The rows have another length, or a token that isn't in the vocabulary.
+            input_ids int32 (B, L): permuted sentences, a mask token per masked span, then padding.
+            attention_mask int32 (B, L): 0 for padding, else 1.
+            decoder_input_ids int32 (B, L): the labels shifted right.
+            labels int32 (B, L): the sequence without marks, then padding.
+            label_weights float32 (B, L): 0 for padding, else 1.
         """
         check_rows(rows, self.row_length, self.vocab_size)
         size, length = rows.shape
@@ -200,14 +179,14 @@ class Denoising:
 
     @cached_property
     def _borders(self) -> NDArray[np.bool_]:
-        """Which tokens begin or end a text, bool (vocab_size,)."""
+        """Tokens that begin or end a document, bool (vocab_size,)."""
         borders = np.zeros(self.vocab_size, np.bool_)
         borders[[number for number in (self.bos_id, self.eos_id) if number is not None]] = True
         return borders
 
     @cached_property
     def _length_probabilities(self) -> NDArray[np.float64]:
-        """The probabilities of a span of at most 1, 2, 3, ... tokens, given that it has one."""
+        """Cumulative probabilities of span lengths 1, 2, 3, ..., given a length of at least 1."""
         mean = self.poisson_lambda
         counts = np.arange(1, math.ceil(mean + 12 * math.sqrt(mean)) + 20)
         logarithms = counts * math.log(mean) - mean - np.cumsum(np.log(counts))
@@ -222,13 +201,13 @@ class Denoising:
     def _permute_sentences(
         self, rows: NDArray[np.int32], words: NDArray[np.uint64]
     ) -> NDArray[np.int32]:
-        """Returns the sentences in another order, then the marks: int32 (B, L)."""
+        """Permutes the sentences and moves the marks to the end, int32 (B, L)."""
         is_mark, is_border = rows == self.pad_id, self._borders[rows]
         heads = is_border | _after(is_mark | is_border)
         heads[:, 0] = True
         heads &= ~is_mark
         numbers = np.maximum(np.cumsum(heads, axis=1) - 1, 0)
-        # Each border is a document of its own, so that nothing moves across it.
+        # Each border token is its own document, so nothing moves across it.
         documents = 2 * np.cumsum(is_border, axis=1) - is_border
         places = self._new_places(heads, numbers, documents, words)
         new_places = np.take_along_axis(places, numbers, axis=1)
@@ -243,16 +222,13 @@ class Denoising:
         documents: NDArray[np.int64],
         words: NDArray[np.uint64],
     ) -> NDArray[np.int64]:
-        """Returns which place each sentence gets.
+        """Assigns a place to each sentence, int64 (B, largest number of sentences).
 
         Args:
-            heads: Which tokens begin a sentence, bool (B, L).
-            numbers: The sentence that each token is in, int64 (B, L).
-            documents: The document that each token is in, ascending, int64 (B, L).
+            heads: First tokens of sentences, bool (B, L).
+            numbers: Sentence of each token, int64 (B, L).
+            documents: Document of each token, ascending, int64 (B, L).
             words: Random words, uint64 (B, L).
-
-        Returns:
-            Places by sentence, int64 (B, most sentences in a row).
         """
         most = int(numbers.max(initial=0)) + 1
         at_head = np.nonzero(heads)
@@ -260,13 +236,13 @@ class Denoising:
         keys = np.full((len(heads), most), never(np.uint64))
         document_bits = documents[at_head].astype(np.uint64) << _RANDOM_BITS
         keys[row, sentence] = document_bits | words[at_head] >> (np.uint64(64) - _RANDOM_BITS)
-        order = np.argsort(keys, axis=1)  # the documents in order, each one's sentences shuffled
+        order = np.argsort(keys, axis=1)  # documents in order, sentences shuffled
         in_order = np.take_along_axis(keys, order, axis=1) >> _RANDOM_BITS
         moved = _first_of_each_run(in_order, self.permute_sentence_ratio)
         is_moved = np.zeros_like(moved)
         np.put_along_axis(is_moved, order, moved, axis=1)
         places = np.tile(np.arange(most), (len(heads), 1))
-        # In both, the moved ones are sorted by document: each gets a place in its own.
+        # Both sides are sorted by document, so each moved sentence stays in its own.
         its_row, place = np.nonzero(is_moved)
         places[its_row, order[moved]] = place
         return places
@@ -277,11 +253,11 @@ class Denoising:
         length_words: NDArray[np.uint64],
         place_words: NDArray[np.uint64],
     ) -> tuple[NDArray[np.int32], NDArray[np.bool_]]:
-        """Replaces spans by mask tokens; returns the rows and which of their places are real."""
+        """Replaces spans by mask tokens; returns the sequences and a mask of their tokens."""
         maskable = self._maskable[rows]
         counts = maskable.sum(axis=1)
         hidden = np.zeros_like(maskable)
-        # The spans are laid through the maskable tokens as if nothing else were there.
+        # Spans are chosen on the maskable tokens as if nothing else were in between.
         spans = self._draw_spans(counts, length_words, place_words)
         hidden[maskable] = spans[np.arange(self.row_length) < counts[:, None]]
         starts = hidden & ~_after(hidden)
@@ -294,9 +270,9 @@ class Denoising:
         length_words: NDArray[np.uint64],
         place_words: NDArray[np.uint64],
     ) -> NDArray[np.bool_]:
-        """Returns which of the first `counts` tokens of each row are hidden, bool (B, L).
+        """Draws the masked ones of the first `counts` tokens of each sequence, bool (B, L).
 
-        Where spans stand is uniform among all ways that leave a token between any two.
+        Positions are uniform among all that leave a token between any two spans.
         """
         wanted = np.ceil(counts * self.mask_ratio).astype(np.int64)
         ends = np.minimum(np.cumsum(self._lengths(length_words), axis=1), wanted[:, None])
@@ -311,20 +287,20 @@ class Denoising:
         return np.cumsum(edges, axis=1, dtype=np.int8)[:, :-1].astype(np.bool_)
 
     def _lengths(self, words: NDArray[np.uint64]) -> NDArray[np.int64]:
-        """Returns span lengths from random words, of the same shape, at least 1."""
+        """Maps random words to span lengths of at least 1, of the same shape."""
         uniform = (words >> np.uint64(11)).astype(np.float64) * 2.0**-53
         return np.searchsorted(self._length_probabilities, uniform, side="right") + 1
 
 
 def _after(flags: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """Returns the flags one place later, bool (B, L)."""
+    """Shifts flags right by one, bool (B, L)."""
     later = np.zeros_like(flags)
     later[:, 1:] = flags[:, :-1]
     return later
 
 
 def _first_of_each_run(values: NDArray[np.uint64], ratio: float) -> NDArray[np.bool_]:
-    """Tells which belong to the first part of each run of equal values, rounded up, bool (B, n)."""
+    """Marks the first `ratio` of each run of equal values, rounded up, bool (B, n)."""
     if ratio == 1.0:
         return np.ones(values.shape, np.bool_)
     begins = np.ones(values.shape, np.bool_)
@@ -338,16 +314,16 @@ def _first_of_each_run(values: NDArray[np.uint64], ratio: float) -> NDArray[np.b
 def _choose_places(
     words: NDArray[np.uint64], counts: NDArray[np.int64], chosen: NDArray[np.int64], most: int
 ) -> NDArray[np.int64]:
-    """Chooses some of the first places of each row, each choice equally likely.
+    """Chooses some of the first places of each sequence, uniformly.
 
     Args:
         words: Random words, uint64 (B, n).
-        counts: How many places there are, int64 (B,), at most n.
-        chosen: How many to choose, int64 (B,), at most `counts`.
+        counts: Number of places, int64 (B,), at most n.
+        chosen: Places to choose, int64 (B,), at most `counts`.
         most: The largest of `chosen`.
 
     Returns:
-        The places, ascending, int64 (B, most), of which the first `chosen` are real.
+        Places, ascending, int64 (B, most); the first `chosen` are valid.
     """
     keys = place_keys(words)
     keys[np.arange(words.shape[1]) >= counts[:, None]] = never(np.uint64)

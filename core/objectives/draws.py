@@ -1,7 +1,8 @@
-"""Random words that depend on seed, step, and a row's place in its batch, and on nothing else.
+"""Counter-based random numbers that depend only on seed, step and an example's position in its
+batch.
 
-A counter-based generator gives each row its words at a fixed offset, so any slice of a global batch
-can be drawn by itself and there is no state to save.
+Each example has a fixed offset in the generator's stream, so any slice of a global batch can be
+drawn alone and no generator state needs saving. A "word" is an integer of random bits.
 """
 
 from __future__ import annotations
@@ -13,16 +14,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-# Philox's counter is 256 bits, and one increment yields four words of 64 bits.
+# One increment of Philox's 256-bit counter yields four 64-bit words.
 _WORDS_PER_COUNT = 4
 
 Word = type[np.unsignedinteger]
-# A type of words, and how many a row needs.
+# dtype of the words, and their number per example.
 Wanted = tuple[Word, int]
 
 
 class _OfThread(threading.local):
-    """What each thread has for itself: to make a generator takes longer than to draw from it."""
+    """One reusable generator per thread: constructing one takes longer than drawing from it."""
 
     def __init__(self) -> None:
         self.generator = np.random.Philox(0)
@@ -38,7 +39,7 @@ class _OfThread(threading.local):
         }
 
     def begin_at(self, key: tuple[int, int], counter: tuple[int, int, int, int]) -> None:
-        """Puts the generator in the state in which it is made with a key and a counter."""
+        """Resets the generator as if newly constructed with a key and a counter."""
         self.key[0], self.key[1] = key
         self.counter[:] = counter
         self.generator.state = self.state
@@ -50,16 +51,15 @@ _of_thread = _OfThread()
 def draw_words(
     rows: int, words_per_row: int, *, seed: int, step: int | range, first_row: int, domain: int
 ) -> NDArray[np.uint64]:
-    """Draws random words, the same for a row in any slice of its batch.
+    """Draws random words that are the same for an example in any slice of its batch.
 
     Args:
-        rows: Number of rows, B.
-        words_per_row: Words that each needs, W.
-        seed: Of the run.
-        step: Of the training step. A range: the rows are as many batches of equal size, one for
-            each of these steps.
-        first_row: The place of the first of these rows, and of each batch, in the global batch.
-        domain: Keeps one purpose's draws apart from another's with the same seed and step.
+        rows: Number of examples, B.
+        words_per_row: Words per example, W.
+        seed: Seed of the run.
+        step: Training step. A range stacks equally large batches, one per step.
+        first_row: Position of the first example of each batch in the global batch.
+        domain: Separates the draws of different purposes at the same seed and step.
 
     Returns:
         uint64 (B, at least W).
@@ -78,14 +78,9 @@ def draw_words(
 
 
 def split_words(drawn: NDArray[np.uint64], wanted: Sequence[Wanted]) -> list[NDArray[Any]]:
-    """Cuts words of 64 bits into shorter ones.
+    """Splits 64-bit words (B, W) into shorter ones, (B, count) for each entry of `wanted`.
 
-    Args:
-        drawn: uint64 (B, W), W at least `words_for(wanted)`.
-        wanted: The types, and how many words of each a row needs.
-
-    Returns:
-        For each of them (B, its count).
+    W must be at least `words_for(wanted)`.
     """
     pieces, first = [], 0
     for dtype, count in wanted:
@@ -96,19 +91,19 @@ def split_words(drawn: NDArray[np.uint64], wanted: Sequence[Wanted]) -> list[NDA
 
 
 def words_for(wanted: Sequence[Wanted]) -> int:
-    """Returns how many words of 64 bits so many shorter ones take."""
+    """Counts the 64-bit words that hold the shorter ones."""
     return sum(-(-count * np.dtype(dtype).itemsize // 8) for dtype, count in wanted)
 
 
 def place_keys(words: NDArray[Any]) -> NDArray[Any]:
-    """Returns sort keys in random order that hold their own column in the low bits, (B, n).
+    """Builds sort keys in random order, each with its column index in the low bits, (B, n).
 
-    The K lowest of a row are K columns chosen uniformly; of equal words the first comes first. All
-    keys are below `never`, which as a column is beyond the last one.
+    The columns of an example's K lowest keys are a uniform choice. Ties between equal words go to
+    the lower column. All keys are below `never`, whose column is out of range.
 
     Args:
-        words: Random words (B, n): uint16 or uint32, of which keys have twice the bits, or uint64,
-            whose low bits make room.
+        words: Random words (B, n). uint16 and uint32 give keys of twice as many bits; uint64 loses
+            its low bits to the column.
     """
     wide = key_type(words.dtype.type)
     bits = wide(words.shape[1].bit_length())
@@ -120,15 +115,15 @@ def place_keys(words: NDArray[Any]) -> NDArray[Any]:
 
 
 def key_type(word_type: Word) -> Word:
-    """Returns the type of keys made of random words."""
+    """Returns the dtype of the keys for words of a dtype."""
     return np.uint32 if word_type is np.uint16 else np.uint64
 
 
 def places_of(keys: NDArray[Any], columns: int) -> NDArray[Any]:
-    """Returns the places that keys hold, of so many columns; of what is `never`, a later one."""
+    """Extracts the column indices from keys; `never` gives an index of at least `columns`."""
     return keys & keys.dtype.type((1 << columns.bit_length()) - 1)
 
 
 def never(keys: Word) -> Any:
-    """Returns what is above every key of a type, for what can't be chosen."""
+    """Returns a value above every key of a dtype, for columns that must not be chosen."""
     return keys(np.iinfo(keys).max)

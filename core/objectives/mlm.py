@@ -1,16 +1,13 @@
-"""Masked language modelling: which tokens are hidden, and what stands in their place.
+"""Masked language modelling: chooses the tokens to predict and their replacements.
 
-Every row has exactly K predictions, so shapes are static and the head runs on K positions only.
-Which ones is drawn by a counter-based generator keyed by (seed, step), row by row at a fixed
-offset: a batch is a pure function of its rows, the seed and the step, and any slice of a global
-batch can be drawn by itself. This module knows nothing of tokenizers, shards or engines.
+Every sequence has exactly K predictions, so shapes are static and the language-model head runs on K
+positions only. Any slice of a global batch can be drawn alone (see `core.objectives.draws`).
 
-Whole words: words are taken in random order, each with all its tokens, until there are K. The last
-word is cut where that is one too many: its first tokens are hidden, the others stay. So K is met
-exactly, and one word in a row at most is hidden in part.
+Whole-word masking takes words in random order until K tokens are masked. If the last word is too
+long, only its first tokens are masked: at most one word per sequence is masked in part.
 
-Padding: where rows are filled up, `mlm_probability` is of a row's own tokens, and never is padding
-hidden; the slots that are left count nothing.
+In padded sequences `mlm_probability` is a share of the sequence's own tokens, padding is never
+masked, and spare slots have weight 0.
 """
 
 from __future__ import annotations
@@ -36,7 +33,7 @@ from core.objectives.draws import (
 from core.objectives.objective import ObjectiveSettings, Vocabulary
 from core.objectives.rows import check_rows, trailing_padding
 
-# Of the chosen positions 80 % become the mask token, 10 % a random one, 10 % stay.
+# 80 % become the mask token, 10 % a random token, 10 % stay.
 # Source: BERT, https://arxiv.org/abs/1810.04805, section 3.1.
 _MASKED_BELOW = np.uint32(round(0.8 * 2**32))
 _RANDOM_BELOW = np.uint32(round(0.9 * 2**32))
@@ -50,14 +47,11 @@ class MaskedLanguageModel:
     """The objective of BERT and RoBERTa.
 
     Attributes:
-        row_length: Tokens in a row, L.
+        row_length: Tokens per sequence, L.
         mlm_probability: Share of the tokens to predict, 0 to 1.
-        mask_id: The mask token.
-        vocab_size: Number of ids; random replacements come from all but the special ones.
-        special_ids: Tokens that are never hidden and never stand in for another.
-        pad_id: What fills rows up. None: rows are full, and batches have no attention mask.
-        word_starts: Whether a token begins a word, bool (vocab_size,). None: tokens are hidden one
-            by one.
+        special_ids: Tokens that are never masked and never a random replacement.
+        pad_id: None: sequences are full, and batches have no attention mask.
+        word_starts: Tokens that begin a word, bool (vocab_size,). None: mask single tokens.
     """
 
     name: ClassVar[str] = "mlm"
@@ -73,15 +67,14 @@ class MaskedLanguageModel:
 
     @classmethod
     def stored_row_length(cls, settings: ObjectiveSettings) -> int:
-        """Returns the tokens in a stored row: as many as the model sees."""
         return settings.max_seq_length
 
     @classmethod
     def create(cls, settings: ObjectiveSettings, vocabulary: Vocabulary) -> MaskedLanguageModel:
-        """Makes the objective for a tokenizer.
+        """Creates the objective for a tokenizer.
 
         Raises:
-            ConfigError: The tokenizer has no mask token, or lines need a padding token.
+            ConfigError: The tokenizer has no mask token, or no padding token for `line_by_line`.
         """
         chosen = settings.mlm_probability
         return cls(
@@ -96,39 +89,25 @@ class MaskedLanguageModel:
 
     @property
     def input_names(self) -> tuple[str, ...]:
-        """The arrays of a batch that the model sees."""
         padded = () if self.pad_id is None else ("attention_mask",)
         return ("input_ids", *padded, "masked_positions")
 
     @property
     def predictions_per_row(self) -> int:
-        """Predictions in each row, K."""
+        """Predictions per sequence, K."""
         return max(1, round(self.mlm_probability * self.row_length))
 
     def batch(
         self, rows: NDArray[np.int32], seed: int, step: int | range, *, first_row: int = 0
     ) -> dict[str, NDArray]:
-        """Hides tokens of a batch, or of a slice of one.
-
-        Args:
-            rows: Token ids, int32 (B, L).
-            seed: Of the run.
-            step: Of the training step; of the batch for evaluation on masks that don't change. A
-                range: the rows are as many batches of equal size, one for each of these steps.
-            first_row: The place of `rows[0]` in the global batch. A slice gets the same masks
-                as it has in the whole.
+        """Masks tokens of a batch, or of a slice of one.
 
         Returns:
-            input_ids int32 (B, L): the rows with tokens hidden.
-            masked_positions int32 (B, K): ascending; spare slots come last and say 0.
-            labels int32 (B, K): the tokens that stood there.
-            label_weights float32 (B, K): 1, and 0 for the spare slots of a row with fewer than K
-                tokens to hide.
-            attention_mask int32 (B, L): 1 for tokens and 0 for padding; only where there is a
-                `pad_id`.
-
-        Raises:
-            ShardError: The rows have another length, or a token that isn't in the vocabulary.
+            input_ids int32 (B, L): the sequences with masked tokens replaced.
+            masked_positions int32 (B, K): ascending; spare slots come last and are 0.
+            labels int32 (B, K): the original tokens at these positions.
+            label_weights float32 (B, K): 1; 0 in spare slots.
+            attention_mask int32 (B, L): 0 for padding, else 1; only with a `pad_id`.
         """
         check_rows(rows, self.row_length, self.vocab_size)
         wanted: list[Wanted] = [
@@ -140,7 +119,7 @@ class MaskedLanguageModel:
         )
         words, choices = split_words(drawn, wanted)
         positions, valid = self._pick(rows, words)
-        # As if all rows were one, which numpy looks up faster.
+        # Flat indices: NumPy gathers faster from one dimension.
         places = positions + np.arange(0, rows.size, self.row_length)[:, None]
         labels = rows.reshape(-1).take(places)
         input_ids = rows.copy()
@@ -171,27 +150,29 @@ class MaskedLanguageModel:
 
     @property
     def _word_type(self) -> Word:
-        """What tokens are chosen by. Words of a text that have the same would be mixed up."""
+        """dtype of the random words. 16-bit words would tie too often between words of a text."""
         is_short = self.word_starts is None and self.row_length < 2**16
         return np.uint16 if is_short else np.uint32
 
     @cached_property
     def _special_runs(self) -> list[tuple[np.int32, np.uint32]]:
-        """The ids that may not be hidden, as runs: where each begins and how many it has."""
+        """First id and length of each run of ids that must not be masked."""
         ids = np.flatnonzero(~self._maskable)
         runs = np.split(ids, np.flatnonzero(np.diff(ids) > 1) + 1)
         return [(np.int32(run[0]), np.uint32(len(run))) for run in runs if len(run)]
 
     @cached_property
     def _word_borders(self) -> NDArray[np.bool_]:
-        """Which tokens are no continuation of a word, bool (vocab_size,)."""
+        """Tokens that do not continue a word, bool (vocab_size,)."""
         assert self.word_starts is not None
         return self.word_starts | ~self._maskable
 
     def _pick(
         self, rows: NDArray[np.int32], words: NDArray[Any]
     ) -> tuple[NDArray[np.int32], NDArray[np.bool_]]:
-        """Returns K positions a row, uniform among the maskable, and which of them are real."""
+        """Chooses K positions per sequence, uniform among maskable tokens, and marks the valid
+        ones.
+        """
         keys = place_keys(words if self.word_starts is None else self._by_word(rows, words))
         self._bar(keys, rows)
         count = min(self.predictions_per_row, self.row_length)
@@ -207,9 +188,9 @@ class MaskedLanguageModel:
         return positions, valid
 
     def _bar(self, keys: NDArray[Any], rows: NDArray[np.int32]) -> None:
-        """Makes the keys of tokens that may not be hidden ones that are never chosen."""
-        # Most tokenizers have them at the beginning, or at the end too, and to compare is ten times
-        # as fast as to look each token up. Below a run's first id the difference is a large number.
+        """Sets the keys of special tokens to `never`."""
+        # Special ids are mostly one or two runs, and comparing is ten times as fast as a lookup per
+        # token. Below a run's first id the unsigned difference wraps to a large number.
         for first, count in self._special_runs:
             barred = (rows - first).view(np.uint32) < count
             np.copyto(keys, never(keys.dtype.type), where=barred)
@@ -221,13 +202,13 @@ class MaskedLanguageModel:
         return np.take_along_axis(words, np.maximum.accumulate(heads, axis=1), axis=1)
 
     def _quotas(self, rows: NDArray[np.int32], pad_id: int) -> NDArray[np.int64]:
-        """Returns how many tokens of each row are to be hidden, int64 (B,), at most K."""
+        """Counts the tokens to mask in each padded sequence, int64 (B,), at most K."""
         tokens = self.row_length - trailing_padding(rows, pad_id).sum(axis=1)
         wanted = np.rint(self.mlm_probability * tokens).astype(np.int64)
         return np.clip(wanted, 1, self.predictions_per_row)
 
     def _replace(self, labels: NDArray[np.int32], words: NDArray[np.uint32]) -> NDArray[np.int32]:
-        """Returns what stands in for each label: the mask token, a random token, or itself."""
+        """Replaces each label by the mask token, a random token, or itself."""
         stand_ins = np.full(labels.shape, self.mask_id, np.int32)
         kept = np.flatnonzero(words >= _MASKED_BELOW)
         left = words.reshape(-1)[kept] - _MASKED_BELOW
@@ -243,24 +224,19 @@ class MaskedLanguageModel:
 def frequency_baseline(
     token_counts: NDArray[np.int64], labels: NDArray[np.int32], weights: NDArray[np.float32]
 ) -> float:
-    """Returns the cross-entropy, in nats, of guessing by how often each token occurs.
+    """Computes the unigram baseline: the cross-entropy, in nats, of predicting by token counts.
 
-    A model that learned nothing but the counts reaches this; below it, it uses the context.
+    A model with a lower loss uses context.
 
     Args:
         token_counts: Occurrences of each id in the training shards, (vocab_size,).
-        labels: The hidden tokens, of any shape.
-        weights: What each counts, of the same shape.
+        labels: The masked tokens, of any shape.
+        weights: Label weights, of the same shape.
     """
     return float(-np.average(log_frequencies(token_counts)[labels], weights=weights))
 
 
 def log_frequencies(token_counts: NDArray[np.int64]) -> NDArray[np.float64]:
-    """Returns the logarithm of each token's share, (vocab_size,).
-
-    Args:
-        token_counts: Occurrences of each id, (vocab_size,). One is added to each, so that no token
-            is impossible.
-    """
+    """Computes the log of each token's add-one-smoothed frequency, (vocab_size,)."""
     counts = token_counts.astype(np.float64) + 1.0
     return np.log(counts) - np.log(counts.sum())

@@ -1,6 +1,6 @@
-"""What all objectives have in common: settings and vocabulary in, batches of static shape out.
+"""Interface of the objectives: settings and vocabulary in, batches of static shape out.
 
-This module knows nothing of tokenizers, shards or engines.
+This module knows nothing of tokenizers, shards or backends.
 """
 
 from __future__ import annotations
@@ -27,17 +27,19 @@ _TOKEN_NAMES = {
 
 @dataclass(frozen=True)
 class ObjectiveSettings:
-    """What a person decides about an objective. Each objective reads what concerns it.
+    """The user's settings of an objective; each objective reads those it needs.
 
     Attributes:
-        max_seq_length: Tokens that the model (of two halves, the encoder) sees of a row.
-        mlm_probability: Share of the tokens to hide. None: as published, 0.15 for `mlm` and
+        max_seq_length: Tokens per sequence that the model (the encoder, if there are two stacks)
+            reads.
+        mlm_probability: Share of the tokens to mask. None: as published, 0.15 for `mlm` and
             `span_corruption`, 0.3 for `denoising`.
-        whole_word_mask: Hide words and not tokens (`mlm`).
-        line_by_line: Each line is a row of its own, filled up with padding (`mlm`).
-        mean_noise_span_length: Mean tokens in a hidden span (`span_corruption`), 3 as published.
-        poisson_lambda: Mean of the span lengths' distribution before 0 is left out (`denoising`).
-        permute_sentence_ratio: Share of a document's sentences that change places (`denoising`).
+        whole_word_mask: Mask whole words instead of tokens (`mlm`).
+        line_by_line: Each line is a padded sequence of its own (`mlm`).
+        mean_noise_span_length: Mean tokens per masked span (`span_corruption`), 3 as published.
+        poisson_lambda: Mean of the span lengths' Poisson distribution before 0 is left out
+            (`denoising`).
+        permute_sentence_ratio: Share of a document's sentences to permute (`denoising`).
     """
 
     max_seq_length: int
@@ -51,19 +53,19 @@ class ObjectiveSettings:
 
 @dataclass(frozen=True, eq=False)
 class Vocabulary:
-    """What an objective knows of a tokenizer.
+    """The facts about a tokenizer that objectives need.
 
     Attributes:
         size: Number of ids.
-        special_ids: Tokens that are never hidden, int32 (special,).
-        pad_id: Fills rows up, marks sentence ends, begins T5's decoder.
-        bos_id: Stands before a text.
-        eos_id: Stands after a text.
-        mask_id: Stands for what is to be predicted.
+        special_ids: Tokens that are never masked, int32 (special,).
+        pad_id: Padding; also marks sentence ends and starts T5's decoder.
+        bos_id: Precedes a document.
+        eos_id: Follows a document.
+        mask_id: Replaces masked tokens.
         sentinel_ids: `<extra_id_0>`, `<extra_id_1>` and so on, int32 (sentinels,).
-        word_starts: Whether a token begins a word, bool (size,).
-        undecided: Of ids that are None because several tokens have a usual name for them, these
-            names: `{"eos_id": ("<eos>", "<|endoftext|>")}`.
+        word_starts: Tokens that begin a word, bool (size,).
+        undecided: Candidate tokens of each id that is None because several tokens have a usual name
+            for it: `{"eos_id": ("<eos>", "<|endoftext|>")}`.
     """
 
     size: int
@@ -77,14 +79,10 @@ class Vocabulary:
     undecided: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     def require(self, name: str, objective: str) -> int:
-        """Returns the id of a token that an objective can't do without.
-
-        Args:
-            name: `pad_id`, `eos_id` or `mask_id`.
-            objective: Who needs it.
+        """Returns the id of a token that an objective needs (`pad_id`, `eos_id` or `mask_id`).
 
         Raises:
-            ConfigError: The tokenizer has none.
+            ConfigError: The tokenizer has no such token.
         """
         number: int | None = getattr(self, name)
         if number is None:
@@ -100,63 +98,62 @@ class Vocabulary:
 
 
 def describe_undecided(names: Sequence[str]) -> str:
-    """Says which tokens might play a part; none: that there is none."""
+    """Describes the candidates for a special token, for an error."""
     return f"{' and '.join(names)}, and no file that says which" if names else "none"
 
 
 def advice_for(entry: str) -> str:
-    """Says how a token is given its part, such as `eos_token`."""
+    """Explains how to declare a special token, such as `eos_token`, for an error."""
     example = f'{{"{entry}": "…"}}'
     return f"say which token it is in a tokenizer_config.json beside tokenizer.json: {example}"
 
 
 class Objective(Protocol):
-    """What makes rows of tokens into something to learn from.
+    """Turns token sequences into batches of model inputs, labels and label weights.
 
-    The model sees the arrays in `input_names`. The loss sees `labels` and `label_weights`, both
-    (B, K). The model's K predictions of a row are those at `masked_positions` where there are such,
-    else all that it makes: one per token of `decoder_input_ids`, or of `input_ids` where it has no
-    decoder.
+    The model reads the arrays in `input_names`. The loss reads `labels` and `label_weights`, both
+    (B, K). The K predictions per sequence are those at `masked_positions` if the batch has them,
+    else one per token of `decoder_input_ids`, or of `input_ids` if the model has no decoder.
     """
 
     @property
     def name(self) -> str:
-        """What it is called in configs."""
+        """Name in configs."""
 
     @property
     def families(self) -> tuple[str, ...]:
-        """The model families that it fits, as transformers calls their `model_type`."""
+        """The `model_type`s in transformers that it fits."""
 
     @property
     def row_length(self) -> int:
-        """Tokens in a stored row."""
+        """Tokens per stored sequence."""
 
     @property
     def predictions_per_row(self) -> int:
-        """Slots for predictions in each row, K."""
+        """Prediction slots per sequence, K."""
 
     @property
     def input_names(self) -> tuple[str, ...]:
-        """The arrays of a batch that the model sees."""
+        """Names of the batch arrays that the model reads."""
 
     def batch(
         self, rows: NDArray[np.int32], seed: int, step: int | range, *, first_row: int = 0
     ) -> Batch:
-        """Makes a batch, or a slice of one: a pure function of its arguments.
+        """Builds a batch, or a slice of one, as a pure function of the arguments.
 
         Args:
             rows: Token ids, int32 (B, row_length).
-            seed: Of the run.
-            step: Of the training step; fixed for evaluation on masks that don't change. A range:
-                `rows` are as many batches, or slices, of equal size, one for each of these steps.
-                Small batches are made faster so, and are the same.
-            first_row: The place of `rows[0]` in the global batch. A slice gets what it has in the
-                whole.
+            seed: Seed of the run.
+            step: Training step; constant for evaluation, so that its masks do not change. A range:
+                `rows` stacks equally large batches or slices, one per step. The result is the same,
+                and faster for small batches.
+            first_row: Position of `rows[0]` in the global batch, so that a slice equals the same
+                part of the full batch.
 
         Returns:
-            The arrays in `input_names`; labels int32 (B, K); label_weights float32 (B, K), 0 where
-            there is nothing to predict.
+            The arrays in `input_names`; labels int32 (B, K); label_weights float32 (B, K), 0 in
+            slots without a prediction.
 
         Raises:
-            ShardError: The rows have another length, or a token that isn't in the vocabulary.
+            ShardError: The length differs, or an id is outside the vocabulary.
         """

@@ -1,4 +1,4 @@
-"""The objectives by name."""
+"""Registry of the objectives by name."""
 
 from __future__ import annotations
 
@@ -22,35 +22,25 @@ OBJECTIVES: dict[str, ObjectiveClass] = {
 
 
 def stored_row_length(name: str, settings: ObjectiveSettings) -> int:
-    """Returns the tokens that a stored row has for an objective.
-
-    Args:
-        name: A key of `OBJECTIVES`.
-        settings: How it is meant to be.
+    """Returns the length of an objective's stored sequences, in tokens.
 
     Raises:
-        ConfigError: There is no such objective, or a setting is out of range.
+        ConfigError: The name is unknown, or a setting is out of range.
     """
     return _find(name).stored_row_length(settings)
 
 
 def create_objective(name: str, settings: ObjectiveSettings, vocabulary: Vocabulary) -> Objective:
-    """Makes an objective.
-
-    Args:
-        name: A key of `OBJECTIVES`.
-        settings: How it is meant to be.
-        vocabulary: Of the tokenizer that the rows were made with.
+    """Creates an objective for the examples' tokenizer.
 
     Raises:
-        ConfigError: There is no such objective, a setting is out of range, or the tokenizer lacks
-            a token that the objective needs.
+        ConfigError: The name is unknown, a setting is out of range, or the tokenizer lacks a token.
     """
     return _find(name).create(settings, vocabulary)
 
 
 def objectives_of_family(family: str) -> tuple[str, ...]:
-    """Returns the names of the objectives that fit a model family, the usual one first."""
+    """Lists the objectives that fit a model family, its default first."""
     return tuple(name for name, kind in OBJECTIVES.items() if family in kind.families)
 
 

@@ -1,4 +1,4 @@
-"""What is checked and known of rows of tokens before an objective works on them."""
+"""Checks and transformations of token sequences that the objectives share."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from core.errors import ShardError
 
 
 def check_rows(rows: NDArray[np.int32], row_length: int, vocab_size: int) -> None:
-    """Refuses rows that an objective wasn't made for.
+    """Checks the length and the token ids of sequences (B, L).
 
     Raises:
-        ShardError: They have another length, or a token that isn't in the vocabulary.
+        ShardError: The length differs, or an id is outside the vocabulary.
     """
     if rows.shape[1] != row_length:
         raise ShardError(
@@ -21,7 +21,7 @@ def check_rows(rows: NDArray[np.int32], row_length: int, vocab_size: int) -> Non
             received=f"{rows.shape[1]}",
             fix="build the shards again for this objective and max_seq_length",
         )
-    # A negative number read without its sign is larger than any vocabulary.
+    # A negative id viewed as unsigned exceeds any vocabulary size.
     if rows.size and int(rows.view(np.uint32).max()) >= vocab_size:
         raise ShardError(
             "A row holds a token that the vocabulary doesn't have",
@@ -32,7 +32,7 @@ def check_rows(rows: NDArray[np.int32], row_length: int, vocab_size: int) -> Non
 
 
 def trailing_padding(rows: NDArray[np.int32], pad_id: int) -> NDArray[np.bool_]:
-    """Tells which tokens fill a row up: the padding that nothing else follows, bool (B, L)."""
+    """Marks the padding at the end of each sequence, bool (B, L)."""
     backwards = np.logical_and.accumulate(rows[:, ::-1] == pad_id, axis=1)
     return backwards[:, ::-1]
 
@@ -40,15 +40,15 @@ def trailing_padding(rows: NDArray[np.int32], pad_id: int) -> NDArray[np.bool_]:
 def pack_left(
     rows: NDArray[np.int32], kept: NDArray[np.bool_], fill: int
 ) -> tuple[NDArray[np.int32], NDArray[np.bool_]]:
-    """Moves the kept tokens of each row to its left end, in order.
+    """Moves the kept tokens of each sequence to its left end, in order.
 
     Args:
         rows: Token ids, int32 (B, L).
-        kept: Which to keep, bool (B, L).
-        fill: What stands in the places that are left.
+        kept: Tokens to keep, bool (B, L).
+        fill: Id for the vacated positions.
 
     Returns:
-        The rows, int32 (B, L), and which of their places hold a token, bool (B, L).
+        The sequences, int32 (B, L), and a mask of their kept tokens, bool (B, L).
     """
     real = np.arange(rows.shape[1]) < kept.sum(axis=1)[:, None]
     packed = np.full_like(rows, fill)
@@ -57,7 +57,7 @@ def pack_left(
 
 
 def shift_right(labels: NDArray[np.int32], decoder_start_id: int) -> NDArray[np.int32]:
-    """Returns what the decoder sees: the labels one place later, int32 (B, T)."""
+    """Builds decoder inputs: the labels shifted right by one, int32 (B, T)."""
     shifted = np.empty_like(labels)
     shifted[:, :1] = decoder_start_id
     shifted[:, 1:] = labels[:, :-1]

@@ -1,11 +1,10 @@
-"""Span corruption: spans of text are replaced by sentinels, and the target says what stood there.
+"""Span corruption (T5): replaces spans by sentinels; the target lists the masked spans.
 
-From a row `A B C D E F G` with `C D` and `G` hidden come the input `A B <0> E F <1> </s>` and the
-target `<0> C D <1> G </s>`: the same sentinel stands for a hidden span in the one and for the kept
-part before it in the other. How many tokens are hidden, in how many spans, depends
-on the row's length alone. Lengths are therefore static, and a row is made so long that the input
-comes to exactly `max_seq_length`: nothing is padded. Documents run through the rows with the end
-token after each and nothing before; this module adds the end token of input and target.
+From `A B C D E F G` with `C D` and `G` masked come the input `A B <0> E F <1> </s>` and the target
+`<0> C D <1> G </s>`. Counts of masked tokens and spans depend only on the sequence length, so
+shapes are static. Stored sequences are as long as makes the input exactly `max_seq_length`, without
+padding. Stored documents have an end token and no start token; this module adds the end token of
+input and target.
 """
 
 from __future__ import annotations
@@ -28,12 +27,12 @@ _DEFAULT_NOISE_DENSITY = 0.15
 
 @dataclass(frozen=True)
 class SpanCounts:
-    """What is hidden in a row, which depends on its length alone.
+    """Token and span counts, a function of the sequence length.
 
     Attributes:
-        tokens: In the row, R.
-        noise_tokens: Hidden.
-        spans: That they are in, S.
+        tokens: Tokens in the sequence, R.
+        noise_tokens: Masked tokens.
+        spans: Masked spans, S.
     """
 
     tokens: int
@@ -42,17 +41,17 @@ class SpanCounts:
 
     @property
     def inputs_length(self) -> int:
-        """Tokens that are kept, a sentinel for each span, and the end token."""
+        """Unmasked tokens, one sentinel per span, and the end token."""
         return self.tokens - self.noise_tokens + self.spans + 1
 
     @property
     def targets_length(self) -> int:
-        """Tokens that are hidden, a sentinel for each kept part, and the end token."""
+        """Masked tokens, one sentinel per unmasked part, and the end token."""
         return self.noise_tokens + self.spans + 1
 
 
 def count_spans(tokens: int, noise_density: float, mean_noise_span_length: float) -> SpanCounts:
-    """Returns what is hidden in a row of some length.
+    """Counts masked tokens and spans for a sequence length.
 
     Source: Raffel et al., https://arxiv.org/abs/1910.10683, section 3.1.4;
         https://github.com/google-research/text-to-text-transfer-transformer/blob/main/t5/data/preprocessors.py
@@ -65,19 +64,19 @@ def count_spans(tokens: int, noise_density: float, mean_noise_span_length: float
 def compute_input_and_target_lengths(
     inputs_length: int, noise_density: float = 0.15, mean_noise_span_length: float = 3.0
 ) -> tuple[int, int]:
-    """Returns how long a row must be for its input to come to a length, and its target's length.
+    """Computes the sequence length that gives an input length, and the target length.
 
     Args:
-        inputs_length: Tokens that the encoder is to see, the end token included.
-        noise_density: Share of the row's tokens to hide, 0 to 1.
-        mean_noise_span_length: Mean tokens in a span, at least 1.
+        inputs_length: Tokens that the encoder reads, the end token included.
+        noise_density: Share of the tokens to mask, 0 to 1.
+        mean_noise_span_length: Mean tokens per span, at least 1.
 
     Returns:
-        The longest row whose input isn't longer, and the length of its target. 512 gives
-        (568, 114).
+        The longest sequence whose input is no longer than `inputs_length`, and the length of its
+        target. 512 gives (568, 114).
 
-    Source: as for `count_spans`. The published function also has a special case for a density of
-        exactly 0.5: there one token less makes the target as long as the input.
+    Source: as for `count_spans`. As published, a density of exactly 0.5 takes one token less, which
+        makes the target as long as the input.
     """
     tokens = inputs_length
     while (
@@ -96,15 +95,13 @@ class SpanCorruption:
     """The objective of T5.
 
     Attributes:
-        max_seq_length: Tokens that the encoder sees, the end token included.
-        vocab_size: Number of ids.
-        sentinel_ids: `<extra_id_0>`, `<extra_id_1>` and so on, in this order; in T5's own
-            vocabulary their ids descend.
-        eos_id: Ends input and target.
-        pad_id: A row of nothing else counts nothing.
-        decoder_start_id: What the decoder sees first; T5's is the padding token.
-        noise_density: Share of the tokens to hide.
-        mean_noise_span_length: Mean tokens in a span.
+        max_seq_length: Tokens that the encoder reads, the end token included.
+        sentinel_ids: `<extra_id_0>`, `<extra_id_1>` and so on; in T5's own vocabulary their ids
+            descend.
+        pad_id: A sequence of only this token has weight 0.
+        decoder_start_id: First decoder input; T5's is the padding token.
+        noise_density: Share of the tokens to mask.
+        mean_noise_span_length: Mean tokens per span.
     """
 
     name: ClassVar[str] = "span_corruption"
@@ -131,7 +128,7 @@ class SpanCorruption:
 
     @classmethod
     def stored_row_length(cls, settings: ObjectiveSettings) -> int:
-        """Returns the tokens in a stored row, which is longer than what the encoder sees.
+        """Returns the tokens per stored sequence, more than the encoder reads.
 
         Raises:
             ConfigError: A setting is out of range.
@@ -144,11 +141,10 @@ class SpanCorruption:
 
     @classmethod
     def create(cls, settings: ObjectiveSettings, vocabulary: Vocabulary) -> SpanCorruption:
-        """Makes the objective for a tokenizer.
+        """Creates the objective for a tokenizer.
 
         Raises:
-            ConfigError: A setting is out of range, or the tokenizer has no end token, no padding
-                token or too few sentinels.
+            ConfigError: A setting is out of range, or the tokenizer lacks tokens.
         """
         pad_id = vocabulary.require("pad_id", cls.name)
         return cls(
@@ -164,25 +160,24 @@ class SpanCorruption:
 
     @cached_property
     def counts(self) -> SpanCounts:
-        """What is hidden in each row."""
         return _counts_for(self.max_seq_length, self.noise_density, self.mean_noise_span_length)
 
     @property
     def row_length(self) -> int:
-        """Tokens in a stored row, R."""
+        """Tokens per stored sequence, R."""
         return self.counts.tokens
 
     @property
     def predictions_per_row(self) -> int:
-        """Tokens in each target, T."""
+        """Tokens per target, T."""
         return self.counts.targets_length
 
     def label_counts(self, token_counts: NDArray[np.int64], rows: int) -> NDArray[np.int64]:
-        """Returns about how often each id is to be predicted in some rows, int64 (vocab_size,).
+        """Estimates how often each id is a label, int64 (vocab_size,).
 
         Args:
-            token_counts: Occurrences of each id in the rows, (vocab_size,).
-            rows: Their number; each target has one of each sentinel, and the end token.
+            token_counts: Occurrences of each id in the examples, (vocab_size,).
+            rows: Number of examples; each target has one of each sentinel, and the end token.
         """
         found = self.counts
         labels = np.rint(token_counts * (found.noise_tokens / found.tokens)).astype(np.int64)
@@ -192,30 +187,19 @@ class SpanCorruption:
 
     @property
     def input_names(self) -> tuple[str, ...]:
-        """The arrays of a batch that the model sees."""
         return ("input_ids", "decoder_input_ids")
 
     def batch(
         self, rows: NDArray[np.int32], seed: int, step: int | range, *, first_row: int = 0
     ) -> Batch:
-        """Hides spans of a batch, or of a slice of one.
-
-        Args:
-            rows: Token ids, int32 (B, R).
-            seed: Of the run.
-            step: Of the training step; fixed for evaluation on masks that don't change. A range:
-                the rows are as many batches of equal size, one for each of these steps.
-            first_row: The place of `rows[0]` in the global batch.
+        """Masks spans of a batch, or of a slice of one.
 
         Returns:
-            input_ids int32 (B, max_seq_length): what is kept, a sentinel for each span, the end
-                token.
-            decoder_input_ids int32 (B, T): the labels one place later.
-            labels int32 (B, T): what is hidden, a sentinel for each kept part, the end token.
-            label_weights float32 (B, T): 1, and 0 in rows of padding only.
-
-        Raises:
-            ShardError: The rows have another length, or a token that isn't in the vocabulary.
+            input_ids int32 (B, max_seq_length): unmasked tokens, a sentinel per span, the end
+            token.
+            decoder_input_ids int32 (B, T): the labels shifted right.
+            labels int32 (B, T): a sentinel per unmasked part, masked tokens, the end token.
+            label_weights float32 (B, T): 1, and 0 in sequences of padding only.
         """
         check_rows(rows, self.row_length, self.vocab_size)
         noise = self._draw_noise(len(rows), seed, step, first_row)
@@ -231,9 +215,9 @@ class SpanCorruption:
     def _draw_noise(
         self, rows: int, seed: int, step: int | range, first_row: int
     ) -> NDArray[np.bool_]:
-        """Returns which tokens are hidden, bool (B, R); all ways to hide them are equally likely.
+        """Draws the masked tokens, bool (B, R), uniformly among all segmentations.
 
-        Kept parts and hidden spans take turns, a kept part first; none is empty.
+        Unmasked parts and masked spans alternate, an unmasked part first; none is empty.
 
         Source: as for `count_spans` (random_spans_noise_mask)
         """
@@ -254,12 +238,12 @@ class SpanCorruption:
     def _with_sentinels(
         self, rows: NDArray[np.int32], hidden: NDArray[np.bool_], length: int
     ) -> NDArray[np.int32]:
-        """Replaces each hidden run of each row by a sentinel and adds the end token, (B, length).
+        """Replaces each masked run by a sentinel and appends the end token, (B, length).
 
         Args:
             rows: Token ids, int32 (B, R).
-            hidden: Which tokens go, bool (B, R); in as many runs and tokens in each row.
-            length: Tokens that come out.
+            hidden: Masked tokens, bool (B, R); equally many runs and tokens in each sequence.
+            length: Tokens per result.
         """
         starts = hidden.copy()
         starts[:, 1:] &= ~hidden[:, :-1]
@@ -271,19 +255,18 @@ class SpanCorruption:
 
 
 def _segment_ends(words: NDArray[np.uint64], segments: int) -> NDArray[np.int64]:
-    """Cuts n items into non-empty segments, each way equally likely.
+    """Splits n items into non-empty segments, uniformly among all splits.
 
     Args:
         words: Random words, uint64 (B, n).
-        segments: How many, S, 1 to n.
+        segments: Number of segments, S, 1 to n.
 
     Returns:
-        Where each segment ends, ascending, the last at n: int64 (B, S).
+        End of each segment, ascending, the last at n: int64 (B, S).
     """
     rows, items = words.shape
     ends = np.full((rows, segments), items, np.int64)
     if segments > 1:
-        # A cut can come after any item but the last.
         keys = np.partition(place_keys(words[:, :-1]), segments - 2, axis=1)[:, : segments - 1]
         ends[:, :-1] = np.sort(places_of(keys, items - 1).astype(np.int64), axis=1) + 1
     return ends
@@ -297,10 +280,11 @@ def _noise_density_of(settings: ObjectiveSettings) -> float:
 def _counts_for(
     max_seq_length: int, noise_density: float, mean_noise_span_length: float
 ) -> SpanCounts:
-    """Returns what is hidden in a row whose input comes to a length.
+    """Computes the counts of the sequence whose input has a given length.
 
     Raises:
-        ConfigError: No row's does: too short, or spans that leave nothing out.
+        ConfigError: A setting is out of range, or no sequence gives exactly that length with at
+            least one span and no empty unmasked part.
     """
     if not 0 < noise_density < 1 or mean_noise_span_length < 1:
         raise ConfigError(

@@ -1,1 +1,1 @@
-"""Training: the plan, the batches, the step on either engine, the loop, the checkpoints."""
+"""Training: plan, batches, step, loop and checkpoints."""

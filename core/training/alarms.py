@@ -1,4 +1,4 @@
-"""What a person should hear of while a run goes on: a loss that jumps, a step that doesn't end."""
+"""Warnings during training: a loss spike, a stalled step."""
 
 from __future__ import annotations
 
@@ -21,13 +21,10 @@ _LOOK_SECONDS = 1.0
 
 
 class LossAlarm:
-    """Warns once when the training loss jumps far above what it has been.
+    """Warns once when the training loss spikes; re-arms when it has come back.
 
-    A jump is more than half a nat and six median deviations above the median of the last 20 log
-    lines. The alarm is ready again when the loss has come back.
-
-    Args:
-        reporter: What is warned.
+    A spike is more than 0.5 nats and six median absolute deviations above the median of the last 20
+    log lines.
     """
 
     def __init__(self, reporter: Reporter) -> None:
@@ -36,7 +33,7 @@ class LossAlarm:
         self._raised = False
 
     def hear(self, step: int, loss: float) -> None:
-        """Takes in the loss of a log line, in nats."""
+        """Records the loss of a log line, in nats."""
         if len(self._losses) >= _LOSSES_TO_JUDGE_BY:
             self._judge(step, loss)
         self._losses.append(loss)
@@ -56,13 +53,7 @@ class LossAlarm:
 
 
 class StallAlarm:
-    """Warns once when no step ends for long: 20 usual steps, and two minutes at least.
-
-    Args:
-        reporter: What is warned.
-        quiet_seconds: What is never too long.
-        clock: Seconds that only grow.
-    """
+    """Warns once if no step ends within 20 usual steps, and at least `quiet_seconds`."""
 
     def __init__(
         self,
@@ -88,20 +79,20 @@ class StallAlarm:
         self._thread.join()
 
     def beat(self) -> None:
-        """Says that something has come to its end: a step, a validation batch, a save."""
+        """Records the end of a step, a validation batch or a save."""
         now = self._clock()
-        # From one that hung nothing is learned; but steps that are always so long are no alarm.
+        # Ignore a stalled step, unless the step before stalled too: then such steps are usual.
         if self._last is not None and (not self._raised or self._raised_before):
             self._usual_seconds += 0.1 * (now - self._last - self._usual_seconds)
         self._last = now
         self._raised_before, self._raised = self._raised, False
 
     def rest(self) -> None:
-        """Says that what comes next may take any time, as compiling does."""
+        """Suspends the alarm for work of any length, such as compilation."""
         self._last = None
 
     def look(self) -> None:
-        """Warns if nothing has come to its end for too long."""
+        """Warns if the last beat is too long ago."""
         if self._last is None or self._raised:
             return
         quiet = self._clock() - self._last

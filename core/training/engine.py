@@ -1,7 +1,7 @@
-"""What the training loop asks of an engine, and the state that both engines share.
+"""Backend interface of the training loop, and the state handling that backends share.
 
-The loop sees neither TensorFlow nor JAX. What a step returns stays on the device until `fetch`, so
-that the host never waits between two log lines.
+The loop knows neither TensorFlow nor JAX. Results stay on the device until `fetch`, so that the
+host does not wait between two log lines.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ if TYPE_CHECKING:
 
 DeviceValue = Any
 
-# Returns a built model, and the optimizer built for it where something is to be trained.
+# The optimizer is None if the model is only evaluated.
 Build = Callable[[], "tuple[LanguageModel, keras.optimizers.Optimizer | None]"]
 
-# A model sees these arrays of a batch; the labels are for the loss.
+# Model inputs; the other arrays of a batch are labels and their weights.
 INPUT_NAMES = (
     "input_ids",
     "attention_mask",
@@ -41,17 +41,15 @@ INPUT_NAMES = (
     "dropout_seed",
 )
 
-# Spreads the numbers of replicas over the integers, so that each drops something else.
+# Spreads replica numbers over the integers, so that each replica's dropout differs.
 _REPLICA_SALT = 0x9E3779B1
 
 
 @dataclass(frozen=True)
 class EngineOptions:
-    """How a step is carried out; what it computes is the same but for rounding.
+    """Execution options of a step; results are the same but for rounding.
 
-    Attributes:
-        sharding: data: each device holds all weights; fsdp: each holds a part of them.
-        gradient_accumulation_steps: Parts that a batch is worked through in.
+    `sharding` is data (each device holds all weights) or fsdp (each holds a shard).
     """
 
     sharding: str = "data"
@@ -59,51 +57,50 @@ class EngineOptions:
 
     @classmethod
     def of(cls, config: TrainConfig) -> EngineOptions:
-        """Returns the options of a training config."""
         return cls(config.sharding, config.gradient_accumulation_steps)
 
 
 class Engine(Protocol):
-    """One training step and one validation step, compiled for the devices."""
+    """A training step and a validation step, compiled for the devices."""
 
     model: LanguageModel
     optimizer: keras.optimizers.Optimizer | None
 
     def part(self, batch_size: int) -> slice:
-        """Returns the rows of a global batch that this process has to `put`."""
+        """Returns the slice of a global batch that this process passes to `put`."""
 
     def put(self, batch: Batch, number: int | None = None) -> dict[str, DeviceValue]:
-        """Moves this process's part of a batch to its devices. May be called from a thread.
+        """Copies this process's slice of a batch to its devices; thread-safe.
 
         Args:
-            batch: Its arrays.
-            number: Of the training batch: decides what dropout drops. None: the batch is for
-                validation, or nothing is dropped.
+            batch: The slice's arrays.
+            number: Number of the training batch, which seeds dropout. None: validation, or no
+                dropout.
         """
 
     def train_step(self, batch: Mapping[str, DeviceValue]) -> DeviceValue:
         """Updates the weights and returns the batch's loss, a scalar on the device."""
 
     def train_steps(self, batches: Sequence[Mapping[str, DeviceValue]]) -> DeviceValue:
-        """Does several steps in one execution and returns their losses, (steps,)."""
+        """Runs several steps in one execution and returns their losses, (steps,)."""
 
     def evaluate_step(self, batch: Mapping[str, DeviceValue]) -> DeviceValue:
-        """Returns the sums of losses, of right predictions, and of weights, (3,) on the device."""
+        """Returns the sums of losses, correct predictions and weights, (3,) on the device."""
 
     def fetch(self, values: Sequence[DeviceValue]) -> NDArray[np.float32]:
-        """Waits for values of equal shape and returns them stacked."""
+        """Waits for values of equal shape and stacks them on the host."""
 
     def agree(self, flag: int) -> int:
-        """Returns the largest flag that any process gave some steps ago.
+        """Returns the largest flag that any process passed some steps ago.
 
-        To be called by all processes equally often. A process by itself gets its flag at once.
+        All processes must call it equally often. A single process gets its own flag at once.
         """
 
     def read_state(self) -> dict[str, NDArray]:
-        """Returns every weight and optimizer slot by path. All processes have to call it."""
+        """Returns all weights and optimizer slots by path; all processes must call it."""
 
     def write_state(self, state: Mapping[str, NDArray]) -> None:
-        """Sets every weight and optimizer slot.
+        """Sets all weights and optimizer slots.
 
         Raises:
             CheckpointError: A value is missing, unknown, or of another shape.
@@ -111,13 +108,7 @@ class Engine(Protocol):
 
 
 def create_engine(devices: Devices, build: Build, options: EngineOptions | None = None) -> Engine:
-    """Returns the engine that was selected, with the model that `build` makes.
-
-    Args:
-        devices: What `select_engine` found.
-        build: Makes the model and its optimizer where the engine wants them.
-        options: How a step is carried out.
-    """
+    """Creates the selected backend with the model that `build` makes."""
     options = options or EngineOptions()
     if devices.engine == "jax":
         from core.training.engine_jax import JaxEngine
@@ -131,7 +122,7 @@ def create_engine(devices: Devices, build: Build, options: EngineOptions | None 
 def build_for_training(
     config: TrainConfig, architecture: Architecture, schedule: LearningRateSchedule
 ) -> tuple[LanguageModel, keras.optimizers.Optimizer]:
-    """Returns a model with its first weights, and the optimizer built for it, as `Build` does."""
+    """Creates a randomly initialised model and its optimizer, as a `Build`."""
     from core.training.optimizers import build_optimizer, create_optimizer
 
     model = create_model(
@@ -143,14 +134,11 @@ def build_for_training(
 
 
 def set_output_bias(model: LanguageModel, token_counts: NDArray[np.int64]) -> None:
-    """Lets an encoder begin with how often each token occurs; other models have no output bias.
+    """Initialises an encoder's output bias to log token frequencies; other models have none.
 
-    After the bias for the prior in "Focal Loss for Dense Object Detection", section 3.3
+    `token_counts` are occurrences by id in the training examples, int64, at most (vocab_size,).
+    After the prior's bias in "Focal Loss for Dense Object Detection", section 3.3
     (https://arxiv.org/abs/1708.02002).
-
-    Args:
-        model: With its first weights.
-        token_counts: Occurrences of each id in the training rows, int64, at most (vocab_size,).
     """
     if model.architecture.kind == "encoder":
         bias = model.lm_head.bias
@@ -161,18 +149,16 @@ def set_output_bias(model: LanguageModel, token_counts: NDArray[np.int64]) -> No
 def learned_from(
     batch: Mapping[str, DeviceValue],
 ) -> tuple[dict[str, DeviceValue], DeviceValue, DeviceValue]:
-    """Returns what the model sees of a batch, the labels, and what each of them counts."""
+    """Splits a batch into model inputs, labels and label weights."""
     inputs = {name: batch[name] for name in INPUT_NAMES if name in batch}
     return inputs, batch["labels"], batch["label_weights"]
 
 
 def dropout_seeds(number: int, parts: int, replica: int = 0) -> NDArray[np.int32]:
-    """Returns the seeds of a batch's parts, int32 (parts, 2).
+    """Computes a batch's dropout seeds, int32 (parts, 2).
 
-    Args:
-        number: Of the batch.
-        parts: That it is worked through in.
-        replica: Of the device, where each numbers its own elements from 0.
+    `parts` is the number of micro-batches; `replica` the device's index if each device numbers its
+    own elements from 0.
     """
     salt = (replica * _REPLICA_SALT) & 0x7FFFFFFF
     counts = (number * parts + np.arange(parts)) & 0x7FFFFFFF
@@ -180,10 +166,10 @@ def dropout_seeds(number: int, parts: int, replica: int = 0) -> NDArray[np.int32
 
 
 def check_divisible(batch_size: int, devices: int, parts: int) -> None:
-    """Refuses a batch that can't be shared out evenly.
+    """Checks that a batch divides evenly among devices and micro-batches.
 
     Raises:
-        ConfigError: With the two numbers.
+        ConfigError: It doesn't.
     """
     if batch_size % (devices * parts):
         raise ConfigError(
@@ -198,7 +184,7 @@ def check_divisible(batch_size: int, devices: int, parts: int) -> None:
 def variables_by_path(
     model: LanguageModel, optimizer: keras.optimizers.Optimizer | None
 ) -> dict[str, keras.Variable]:
-    """Returns all variables by path: the same paths on every engine."""
+    """Returns all variables by path; backends share the paths."""
     variables = [*model.variables, *(optimizer.variables if optimizer else [])]
     by_path = {variable.path: variable for variable in variables}
     assert len(by_path) == len(variables), "two variables share a path"
@@ -206,7 +192,7 @@ def variables_by_path(
 
 
 def check_state(variables: Mapping[str, keras.Variable], state: Mapping[str, NDArray]) -> None:
-    """Refuses a state that isn't one of these variables.
+    """Checks that a state has exactly these variables, with their shapes.
 
     Raises:
         CheckpointError: Naming the first difference.

@@ -1,6 +1,6 @@
-"""The training step as a pure function that JAX compiles.
+"""JAX backend: the training step as a pure function that JAX compiles.
 
-`make_train_step` is what is compiled wherever this project trains or asks what training would cost.
+Training and preflight both compile `make_train_step`.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ from core.training.optimizers import KerasSchedule, schedule_of
 Array = Any
 TrainStep = Callable[["TrainState", Mapping[str, Array]], "tuple[TrainState, Array]"]
 
-# Steps that may be on their way to the device before the host waits for the oldest.
+# Steps dispatched to the device before the host waits for the oldest.
 _STEPS_IN_FLIGHT = 16
-# Steps after which the processes have heard of each other: as far as one may run ahead of another.
+# Steps until a flag has reached all processes: the most that one may run ahead of another.
 _STEPS_TO_AGREE = 2
 
 
 class TrainState(NamedTuple):
-    """All that a step changes, in the order of the Keras variables."""
+    """The arrays that a step updates, in the order of the Keras variables."""
 
     trainable: list[Array]
     non_trainable: list[Array]
@@ -49,19 +49,16 @@ class TrainState(NamedTuple):
 
 
 class JaxEngine:
-    """Trains a model on one device or on many, in one process or in several.
+    """Trains a model on one or several devices, in one or several processes.
 
-    Args:
-        build: Makes the model and its optimizer. From then on their own variables are out of date.
-        devices: What was selected.
-        options: How a step is carried out.
+    The Keras variables that `build` makes are stale after construction.
     """
 
     def __init__(self, build: Build, devices: Devices, options: EngineOptions) -> None:
         self._devices = devices
         self._parts = options.gradient_accumulation_steps
         self._mesh = _mesh_of(devices, options)
-        # Shared by many, the first weights are made on the host: one device may be too small.
+        # Initialise sharded weights on the host: they may not fit on one device.
         host = jax.local_devices(backend="cpu")[0] if self._mesh else None
         with jax.default_device(host) if host else nullcontext():
             self.model, self.optimizer = build()
@@ -71,12 +68,10 @@ class JaxEngine:
         self._compile()
 
     def part(self, batch_size: int) -> slice:
-        """Returns the rows of a global batch that this process has to `put`."""
         rows = batch_size // self._devices.processes
         return slice(rows * self._devices.process, rows * (self._devices.process + 1))
 
     def put(self, batch: Batch, number: int | None = None) -> dict[str, Array]:
-        """Moves this process's part of a batch to its devices."""
         parts = 1 if number is None else self._parts
         arrays = {name: self._put_rows(values, parts) for name, values in batch.items()}
         if number is not None:
@@ -85,27 +80,22 @@ class JaxEngine:
         return arrays
 
     def train_step(self, batch: Mapping[str, Array]) -> Array:
-        """Updates the weights and returns the batch's loss."""
         return self.train_steps([batch])[0]
 
     def train_steps(self, batches: Sequence[Mapping[str, Array]]) -> Array:
-        """Does several steps in one execution and returns their losses, (steps,)."""
         self._state, losses = self._train(self._state, list(batches), self._schedule)
         self._wait_for_room(losses)
         return losses
 
     def evaluate_step(self, batch: Mapping[str, Array]) -> Array:
-        """Returns the sums of losses, of right predictions, and of weights, (3,)."""
         sums = self._evaluate(self._state.trainable, self._state.non_trainable, batch)
         self._wait_for_room(sums)
         return sums
 
     def fetch(self, values: Sequence[Array]) -> NDArray[np.float32]:
-        """Waits for values of equal shape and returns them stacked."""
         return np.stack([to_host(value) for value in values])
 
     def agree(self, flag: int) -> int:
-        """Returns the largest flag that any process gave some steps ago."""
         if self._devices.processes == 1:
             return flag
         assert self._mesh is not None
@@ -117,8 +107,7 @@ class JaxEngine:
         return int(to_host(self._flags.popleft()))
 
     def read_state(self) -> dict[str, NDArray]:
-        """Returns every weight and optimizer slot by path."""
-        # Copies: the next step is given these very buffers to write to.
+        # Copies, since the next step overwrites these buffers.
         return {
             variable.path: to_host(value)
             for variables, values in zip(self._variables(), self._state, strict=True)
@@ -126,9 +115,9 @@ class JaxEngine:
         }
 
     def write_state(self, state: Mapping[str, NDArray]) -> None:
-        """Sets every weight and optimizer slot."""
         check_state(variables_by_path(self.model, self.optimizer), state)
-        # A device may have no room for both. A step leaves the model's own arrays behind, too.
+        # Free first: a device may not hold both copies. The model's own arrays may be among them; a
+        # step leaves those stale anyway.
         for array in jax.tree.leaves(self._state):
             array.delete()
         self._state = TrainState(
@@ -139,7 +128,7 @@ class JaxEngine:
         )
 
     def weight_bytes_per_device(self) -> int:
-        """Returns what weights and slots take of the first device's memory."""
+        """Returns the bytes of weights and slots in the first device's memory."""
         arrays = [array for values in self._state for array in values]
         return sum(array.addressable_shards[0].data.nbytes for array in arrays)
 
@@ -158,7 +147,7 @@ class JaxEngine:
         self._largest = jax.jit(jnp.max, out_shardings=whole)
 
     def _shardings(self) -> tuple[TrainState, Any]:
-        """Returns how a step leaves its state and its losses behind: as it found them."""
+        """Returns the output shardings: those of the current state, and replicated losses."""
         assert self._mesh is not None
         state = [[array.sharding for array in values] for values in self._state]
         return TrainState(*state), self._mesh.whole()
@@ -189,7 +178,7 @@ class JaxEngine:
         )
 
     def _put_rows(self, values: NDArray, parts: int) -> Array:
-        """Returns rows (B, …) on the devices; in parts they are (parts, B / parts, …)."""
+        """Copies sequences (B, …) to the devices, as (parts, B / parts, …) if parts > 1."""
         if self._mesh is None:
             check_divisible(len(values), 1, parts)
             return jax.device_put(_in_parts(values, 1, parts))
@@ -207,10 +196,10 @@ class JaxEngine:
 def make_train_steps(
     step: TrainStep, schedule: KerasSchedule
 ) -> Callable[..., tuple[TrainState, Array]]:
-    """Returns several steps as one.
+    """Combines several steps into one function.
 
-    A state, a list of batches, and the schedule's numbers make the next state and the losses. The
-    program is the same for other numbers, so that it needn't be compiled for them.
+    It maps a state, a list of batches and the schedule's numbers to the next state and the losses.
+    The numbers are arguments, so that other values need no recompilation.
     """
 
     def train_steps(
@@ -229,13 +218,10 @@ def make_train_steps(
 def make_train_step(
     model: LanguageModel, optimizer: keras.optimizers.Optimizer, parts: int = 1
 ) -> TrainStep:
-    """Returns the training step: state and batch to the next state and the loss.
+    """Builds the training step, which maps a state and a batch to the next state and the loss.
 
-    Args:
-        model: What learns.
-        optimizer: Built for the model.
-        parts: Above 1 the batch's arrays are (parts, B, …): the gradient is summed part by part,
-            so that only one part's activations are held at a time.
+    With `parts` above 1 the batch's arrays are (parts, B, …) and gradients are accumulated, so that
+    only one micro-batch's activations are in memory. `optimizer` must be built for the model.
     """
 
     def loss_of(
@@ -274,7 +260,7 @@ def make_train_step(
 def make_evaluate_step(
     model: LanguageModel,
 ) -> Callable[[list[Array], list[Array], Mapping[str, Array]], Array]:
-    """Returns the validation step: weights and batch to three sums."""
+    """Builds the validation step, which maps weights and a batch to sums, (3,)."""
 
     def evaluate_step(
         trainable: list[Array], non_trainable: list[Array], batch: Mapping[str, Array]
@@ -289,18 +275,18 @@ def make_evaluate_step(
 def weights_of(
     model: LanguageModel, trainable: list[Array], non_trainable: list[Array]
 ) -> keras.StatelessScope:
-    """Returns a scope in which the model has other weights."""
+    """Opens a scope in which the model uses the given weights."""
     variables = [*model.trainable_variables, *model.non_trainable_variables]
     return keras.StatelessScope(zip(variables, [*trainable, *non_trainable], strict=True))
 
 
 def _total_weight(batch: Mapping[str, Array]) -> Array:
-    """Returns the sum of the weights, at least 1: a batch without predictions has loss 0."""
+    """Sums the label weights, at least 1: a batch without predictions has loss 0."""
     return jnp.maximum(batch["label_weights"].sum(), 1.0)
 
 
 def _mesh_of(devices: Devices, options: EngineOptions) -> DeviceMesh | None:
-    """Returns the mesh of the selected devices; None where there is but one."""
+    """Builds the mesh of the selected devices; None for a single device."""
     if devices.count == 1:
         return None
     per_process = devices.count // devices.processes
@@ -313,7 +299,7 @@ def _mesh_of(devices: Devices, options: EngineOptions) -> DeviceMesh | None:
 
 
 def _in_parts(values: NDArray, devices: int, parts: int) -> NDArray:
-    """Returns rows (B, …) as (parts, B / parts, …), in which each device keeps its own rows."""
+    """Reshapes (B, …) to (parts, B / parts, …) so that each device keeps its own sequences."""
     if parts == 1:
         return values
     rows = values.reshape(devices, parts, -1, *values.shape[1:])

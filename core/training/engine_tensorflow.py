@@ -1,4 +1,4 @@
-"""The training step as a TensorFlow graph, on one device or under a distribution strategy."""
+"""TensorFlow backend: the training step as a graph, on one device or a distribution strategy."""
 
 from __future__ import annotations
 
@@ -25,13 +25,7 @@ Tensor = Any
 
 
 class TensorFlowEngine:
-    """Trains a model on one device, or on several that each hold all of it.
-
-    Args:
-        build: Makes the model and its optimizer.
-        devices: What was selected, with the strategy where there are several.
-        options: How a step is carried out.
-    """
+    """Trains a model on one device, or on several that each hold all weights."""
 
     def __init__(self, build: Build, devices: Devices, options: EngineOptions) -> None:
         self._parts = options.gradient_accumulation_steps
@@ -39,16 +33,15 @@ class TensorFlowEngine:
         self._strategy = devices.strategy or tf.distribute.get_strategy()
         with self._strategy.scope():
             self.model, self.optimizer = build()
-        # On CPU the graph is as fast as XLA at small sizes, and ready in half the time.
+        # At small sizes on CPU the graph is as fast as XLA and compiles in half the time.
         self._train = tf.function(self._train_all, autograph=False, jit_compile=False)
         self._evaluate = tf.function(self._evaluate_all, autograph=False, jit_compile=False)
 
     def part(self, batch_size: int) -> slice:
-        """Returns the rows of a global batch that this process has to `put`: all."""
+        """Returns the whole batch: there is one process."""
         return slice(batch_size)
 
     def put(self, batch: Batch, number: int | None = None) -> dict[str, Tensor]:
-        """Moves a batch to the devices."""
         parts = 1 if number is None else self._parts
         rows = len(next(iter(batch.values())))
         check_divisible(rows, self._replicas, parts)
@@ -71,19 +64,15 @@ class TensorFlowEngine:
         )
 
     def train_step(self, batch: Mapping[str, Tensor]) -> Tensor:
-        """Updates the weights and returns the batch's loss."""
         return self.train_steps([batch])[0]
 
     def train_steps(self, batches: Sequence[Mapping[str, Tensor]]) -> Tensor:
-        """Does several steps in one execution and returns their losses, (steps,)."""
         return self._train(list(batches))
 
     def evaluate_step(self, batch: Mapping[str, Tensor]) -> Tensor:
-        """Returns the sums of losses, of right predictions, and of weights, (3,)."""
         return self._evaluate(batch)
 
     def fetch(self, values: Sequence[Tensor]) -> NDArray[np.float32]:
-        """Waits for values of equal shape and returns them stacked."""
         return np.stack([value.numpy() for value in values])
 
     def agree(self, flag: int) -> int:
@@ -91,12 +80,10 @@ class TensorFlowEngine:
         return flag
 
     def read_state(self) -> dict[str, NDArray]:
-        """Returns every weight and optimizer slot by path."""
         variables = variables_by_path(self.model, self.optimizer)
         return {path: np.asarray(variable.numpy()) for path, variable in variables.items()}
 
     def write_state(self, state: Mapping[str, NDArray]) -> None:
-        """Sets every weight and optimizer slot."""
         variables = variables_by_path(self.model, self.optimizer)
         check_state(variables, state)
         for path, variable in variables.items():
@@ -109,13 +96,13 @@ class TensorFlowEngine:
         return self._on_all(self._evaluate_step, batch)
 
     def _on_all(self, step: Callable[..., Tensor], batch: Mapping[str, Tensor]) -> Tensor:
-        """Runs a step on each device, and returns what the first one says: they say the same."""
+        """Runs a step on each device and returns the first result; all are equal."""
         if self._replicas == 1:
             return step(batch)
         return self._strategy.experimental_local_results(self._strategy.run(step, (batch,)))[0]
 
     def _sum(self, value: Tensor) -> Tensor:
-        """Adds up what the devices have."""
+        """All-reduces a value over the devices."""
         if self._replicas == 1:
             return value
         return tf.distribute.get_replica_context().all_reduce("sum", value)
@@ -132,7 +119,7 @@ class TensorFlowEngine:
         return self._sum(loss)
 
     def _gradients(self, batch: Mapping[str, Tensor], weight: Tensor) -> tuple[Tensor, list[Any]]:
-        """Returns the loss of this device's rows and its gradients."""
+        """Computes the loss and the gradients of this device's sequences."""
         if self._parts == 1:
             return self._part_gradients(batch, weight)
 
@@ -169,5 +156,5 @@ class TensorFlowEngine:
 
 
 def _in_parts(values: NDArray, parts: int) -> NDArray:
-    """Returns rows (B, …) as (parts, B / parts, …)."""
+    """Reshapes (B, …) to (parts, B / parts, …) if parts > 1."""
     return values if parts == 1 else values.reshape(parts, -1, *values.shape[1:])

@@ -1,4 +1,7 @@
-"""Validation: all rows, at 15 %, on masks that never change, beside what counting comes to."""
+"""Validates on the whole validation split, at 15 % masking with fixed masks.
+
+The unigram baseline is computed on the same masks.
+"""
 
 from __future__ import annotations
 
@@ -21,13 +24,9 @@ _PROGRESS_SECONDS = 0.5
 
 
 class Evaluation:
-    """Measures a model on the validation rows.
+    """Evaluates a model on the validation split.
 
-    Args:
-        engine: Holds the model.
-        batches: The validation rows.
-        token_counts: How often each id is to be predicted in the training rows, (vocab_size,).
-        reporter: Asked whether to stop, which ends the measurement early.
+    `token_counts` are label counts by id in the training examples, (vocab_size,).
     """
 
     def __init__(
@@ -45,18 +44,15 @@ class Evaluation:
         self._label_counts = np.zeros(len(token_counts), np.int64)
 
     def resume(self, results: EvalResults | None) -> None:
-        """Takes the frequency baseline from an earlier validation of the same run."""
+        """Takes the unigram baseline from an earlier validation of the same run."""
         self._baseline = results.frequency_baseline_loss if results else None
 
     def run(self, step: int, report_progress: Callable[[int, int], None]) -> EvalResults | None:
-        """Measures the model as it is.
+        """Evaluates the current weights; returns None after a stop request.
 
         Args:
             step: Updates so far.
-            report_progress: Told the number of batches done, and of all.
-
-        Returns:
-            The results, or None where a stop came first.
+            report_progress: Called with the numbers of finished and of all batches.
         """
         self._label_counts[:] = 0
         sums, reported = [], 0.0
@@ -95,7 +91,7 @@ class Evaluation:
         self._label_counts += np.bincount(labels, minlength=len(self._label_counts))
 
     def _frequency_baseline(self) -> float:
-        """Returns the cross-entropy of the token counts, computed in the first measurement."""
+        """Returns the cross-entropy of the token counts, computed at the first validation."""
         if self._baseline is None:
             ids = np.arange(len(self._label_counts), dtype=np.int32)
             weights = self._label_counts.astype(np.float32)
@@ -104,7 +100,7 @@ class Evaluation:
 
 
 def eval_figures(results: EvalResults) -> dict[str, float]:
-    """Returns what validation said as metrics."""
+    """Returns the validation results as metrics."""
     return {
         "eval_loss": results.eval_loss,
         "eval_accuracy": results.eval_accuracy,

@@ -1,4 +1,4 @@
-"""The best checkpoint of a run becomes a model in the workspace, and a copy where one is wanted."""
+"""Exports a run's best checkpoint as a model artifact, and copies it to `output` if set."""
 
 from __future__ import annotations
 
@@ -43,15 +43,12 @@ _SLOTS = 2
 
 
 def check_destination(config: TrainConfig, workspace: Workspace, run: str) -> None:
-    """Refuses, before anything is spent, a name that is taken and a folder that holds something.
+    """Checks, before training starts, that `name` is free and `output` is empty.
 
-    Args:
-        config: Its `name` and `output`.
-        workspace: Where the model will go.
-        run: The run's id; what it has written itself before it was stopped is no obstacle.
+    Models that this run exported before it was stopped do not count.
 
     Raises:
-        ConfigError: With the field.
+        ConfigError: The name is taken, or the folder can't be used.
     """
     if _own_models(workspace, run):
         return
@@ -70,18 +67,10 @@ def export_model(
     counts: Mapping[str, float],
     run: str,
 ) -> Artifact:
-    """Makes a checkpoint an artifact, without the optimizer's state.
-
-    Args:
-        config: The run's settings.
-        workspace: Where the model goes.
-        inputs: What it was trained on.
-        checkpoint: The folder to take it from.
-        counts: The run's figures.
-        run: The run's id.
+    """Exports a checkpoint as an artifact, without the optimizer state.
 
     Returns:
-        The model; where this run had made it before, that one.
+        The new model, or the one that this run has already exported.
 
     Raises:
         CheckpointError: The checkpoint is damaged.
@@ -107,16 +96,10 @@ def export_model(
 
 
 def check_room(config: TrainConfig, architecture: Architecture, folder: Path) -> None:
-    """Refuses to start where the disk has no room for what will be saved.
+    """Checks that the disk has room for the run's checkpoints.
 
-    A checkpoint holds the weights and the optimizer's slots in float32. There are at once the
-    newest ones, the best one, one being written, and the model made of the best. Those that a run
-    wrote before it was stopped have their room.
-
-    Args:
-        config: Its `save_total_limit`.
-        architecture: The model's dimensions.
-        folder: The run's folder.
+    A checkpoint holds float32 weights and optimizer slots. The peak is the newest ones, the best
+    one, one being written, and the exported model, less what an earlier start of the run has saved.
 
     Raises:
         RunError: With the bytes needed and the bytes free.
@@ -140,7 +123,7 @@ def check_room(config: TrainConfig, architecture: Architecture, folder: Path) ->
 
 
 def checkpoint_disk_bytes(config: TrainConfig, parameters: int) -> int:
-    """Returns what a run's checkpoints and the model made of the best take at once."""
+    """Estimates the peak disk usage of a run's checkpoints and its exported model."""
     return _checkpoint_bytes(parameters) * (config.save_total_limit + 2) + parameters * 4
 
 
@@ -149,9 +132,9 @@ def _checkpoint_bytes(parameters: int) -> int:
 
 
 def evaluated_artifact(checkpoint: Path, figures: Mapping[str, float]) -> Artifact:
-    """Returns a checkpoint as an artifact whose counts are what validation said of it.
+    """Wraps a checkpoint as a model artifact whose counts are the validation metrics.
 
-    Nothing is written: what the checkpoint's own manifest says of its making stays.
+    Writes nothing, so the checkpoint's own manifest stays.
     """
     if (checkpoint / MANIFEST_FILE).is_file():
         manifest = replace(read_manifest(checkpoint), kind="model")
@@ -165,12 +148,11 @@ def evaluated_artifact(checkpoint: Path, figures: Mapping[str, float]) -> Artifa
 
 
 def wanted_name(config: TrainConfig, inputs: TrainingInputs) -> str:
-    """Returns the name that was asked for, or one from the settings."""
     return config.name or _derived_name(inputs)
 
 
 def _derived_name(inputs: TrainingInputs) -> str:
-    """Returns a name like roberta-mini-wikitext, or roberta-3x192-wikitext off the usual sizes."""
+    """Derives a name like roberta-mini-wikitext, or roberta-3x192-wikitext for other sizes."""
     layers, width = inputs.architecture.num_hidden_layers, inputs.architecture.hidden_size
     size = size_of(inputs.architecture) or f"{layers}x{width}"
     name = f"{inputs.architecture.model_type}-{size}-{inputs.shards.path.name}"
@@ -178,12 +160,12 @@ def _derived_name(inputs: TrainingInputs) -> str:
 
 
 def _own_models(workspace: Workspace, run: str) -> list[Artifact]:
-    """Returns the models that this very run made before it was stopped or extended."""
+    """Lists the models that this run exported before it was stopped or extended."""
     return [model for model in workspace.list("model") if model.manifest.run == run]
 
 
 def _find_own(workspace: Workspace, run: str, counts: Mapping[str, float]) -> Artifact | None:
-    """Returns the model that this very run made of these very steps before it was stopped."""
+    """Finds this run's model of the same number of steps, exported before the run was stopped."""
     for model in _own_models(workspace, run):
         if model.manifest.counts.get("num_train_steps") == counts["num_train_steps"]:
             return model
@@ -196,7 +178,7 @@ def _output_of(config: TrainConfig) -> Path:
 
 def _check_output(output: Path) -> None:
     inside = output.iterdir() if output.is_dir() else iter(())
-    # A disk that was only just formatted has a folder of its own.
+    # A freshly formatted disk has lost+found.
     kept = (_draft_for(output), output / "lost+found")
     held = [path for path in inside if path not in kept]
     if held or output.is_file():
@@ -225,7 +207,7 @@ def _copy_files(source: Path, target: Path) -> None:
 
 
 def _copy_to(artifact: Artifact, output: Path) -> None:
-    """Copies an artifact, manifest and all, so that it appears whole."""
+    """Copies an artifact, manifest included, atomically."""
     if (output / MANIFEST_FILE).is_file() and _same(artifact, output):
         return
     draft = _draft_for(output)
@@ -240,14 +222,14 @@ def _copy_to(artifact: Artifact, output: Path) -> None:
 
 
 def _draft_for(output: Path) -> Path:
-    """Returns where a copy is made: within the folder where there is one, else beside it."""
+    """Returns the draft's path: inside the folder if it exists, else beside it."""
     return (output if output.is_dir() else output.parent) / f".{output.name}.draft"
 
 
 def _commit_copy(draft: Path, output: Path) -> None:
-    """Renames a copy to its place, or its files into a folder that is there, the manifest last.
+    """Renames a copy to its place, or moves its files into an existing folder, manifest last.
 
-    Such a folder stays: a disk may be mounted there, or nothing may be written beside it.
+    An existing folder is kept: it may be a mount point, or its parent may not be writable.
     """
     if not output.is_dir():
         commit_folder(draft, output)
@@ -262,7 +244,7 @@ def _commit_copy(draft: Path, output: Path) -> None:
 
 
 def _is_of_same_run(artifact: Artifact, output: Path) -> bool:
-    """Whether the folder holds what this run had made before it was given more steps."""
+    """Returns True if the folder holds an earlier export of this run."""
     try:
         return bool(artifact.manifest.run) and read_manifest(output).run == artifact.manifest.run
     except StudioError:

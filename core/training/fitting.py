@@ -1,4 +1,4 @@
-"""Which families can learn from rows: the tokenizer suits them, and the rows are laid out so."""
+"""Finds the model families that can train on given shards, by tokenizer and layout."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ if TYPE_CHECKING:
     from core.shards.read import Shards
     from core.tokenizer import StudioTokenizer
 
-# Objectives that read the same rows.
+# Objectives that share a layout.
 LAID_OUT_ALIKE = ("mlm", "clm")
 
 
 def misfits(shards: Shards, tokenizer: StudioTokenizer) -> dict[str, str]:
-    """Returns, for each family, why it can't learn from rows; empty where it can."""
+    """Maps each family to its incompatibility with the shards, empty if compatible."""
     from core.tokenizer.vocabulary import missing_for
 
     found: dict[str, str] = {}
@@ -31,15 +31,10 @@ def misfits(shards: Shards, tokenizer: StudioTokenizer) -> dict[str, str]:
 
 
 def check_layout(objective: str, laid_out_for: str, name: str = "to come") -> None:
-    """Refuses rows that were laid out for another objective.
-
-    Args:
-        objective: What is to be learned.
-        laid_out_for: The objective that the rows were built with.
-        name: What the shards are called.
+    """Checks that shards suit an objective.
 
     Raises:
-        ConfigError: They don't fit.
+        ConfigError: The shards' layout is for another objective.
     """
     if not reads(objective, laid_out_for):
         families = ", ".join(OBJECTIVES[laid_out_for].families)
@@ -54,5 +49,5 @@ def check_layout(objective: str, laid_out_for: str, name: str = "to come") -> No
 
 
 def reads(objective: str, laid_out_for: str) -> bool:
-    """Returns whether an objective can work with rows that were built with another, or itself."""
+    """Returns True if an objective can train on shards that were built for another."""
     return objective == laid_out_for or {objective, laid_out_for} <= set(LAID_OUT_ALIKE)

@@ -1,8 +1,8 @@
-"""How JAX's devices share a step: rows of the batch on each, and weights whole or in parts.
+"""Sharding over JAX devices: the batch is split, the weights are replicated or sharded.
 
-Source: https://docs.jax.dev/en/latest/sharded-computation.html; for weights in parts Rajbhandari et
-al., "ZeRO: Memory Optimizations Toward Training Trillion Parameter Models",
-https://arxiv.org/abs/1910.02054, stage 3, called fully sharded data parallel (fsdp) elsewhere.
+Source: https://docs.jax.dev/en/latest/sharded-computation.html; for sharded weights Rajbhandari et
+    al., "ZeRO: Memory Optimizations Toward Training Trillion Parameter Models",
+    https://arxiv.org/abs/1910.02054, stage 3, also called fully sharded data parallel (fsdp).
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ _DATA_AXIS = "data"
 
 
 class DeviceMesh:
-    """A line of devices.
+    """A one-dimensional mesh of devices.
 
     Args:
-        devices: They; those of a process stand side by side.
+        devices: Grouped by process.
         sharding: data or fsdp.
     """
 
@@ -39,21 +39,21 @@ class DeviceMesh:
         self._mesh = Mesh(np.array(devices), (self._axis,))
 
     def rows(self, *, axis: int = 0) -> NamedSharding:
-        """Returns the sharding of an array whose rows are shared out along `axis`."""
+        """Returns the sharding of an array that is split over the devices along `axis`."""
         return NamedSharding(self._mesh, PartitionSpec(*[None] * axis, self._axis))
 
     def whole(self) -> NamedSharding:
-        """Returns the sharding of an array that each device has all of."""
+        """Returns the sharding of a replicated array."""
         return NamedSharding(self._mesh, PartitionSpec())
 
     def weight(self, shape: Sequence[int]) -> NamedSharding:
-        """Returns the sharding of a weight, or of an optimizer's slot."""
+        """Returns the sharding of a weight or an optimizer slot."""
         if self._axis == _DATA_AXIS:
             return self.whole()
         return NamedSharding(self._mesh, part_of(tuple(shape), self.size))
 
     def within(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """Returns a function that is traced with this mesh in force."""
+        """Wraps a function so that it is traced under this mesh."""
 
         @wraps(function)
         def call(*arguments: Any) -> Any:
@@ -64,12 +64,12 @@ class DeviceMesh:
 
 
 def to_devices(array: NDArray, sharding: NamedSharding) -> Array:
-    """Returns an array, which every process has all of, as the devices are to hold it."""
+    """Shards an array that every process holds entirely."""
     return jax.make_array_from_callback(array.shape, sharding, lambda index: array[index])
 
 
 def to_host(array: Array) -> NDArray:
-    """Returns a copy of all of an array, whichever devices and processes hold it."""
+    """Copies an array to the host, all-gathered from all devices and processes."""
     if array.is_fully_addressable:
         return np.array(array)
     if array.is_fully_replicated:

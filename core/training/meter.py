@@ -1,4 +1,4 @@
-"""How fast a run is, how long it waited for data, and when it will end. Compilation is left out."""
+"""Measures training speed, time spent waiting for data, and time left; excludes compilation."""
 
 from __future__ import annotations
 
@@ -8,12 +8,7 @@ from contextlib import contextmanager
 
 
 class Meter:
-    """Adds up the time that steps take, apart from validation and saving.
-
-    Args:
-        tokens_per_step: Tokens in a step.
-        clock: Seconds that only grow.
-    """
+    """Adds up step times, without validation and saving."""
 
     def __init__(
         self, tokens_per_step: int, clock: Callable[[], float] = time.perf_counter
@@ -31,25 +26,23 @@ class Meter:
         self._paused = False
 
     def start(self, waited_seconds: float = 0.0) -> None:
-        """Begins to measure; called when the first step is done and everything is compiled."""
+        """Starts measuring, after the first step has compiled everything."""
         self._started = self._clock()
         self._waited = waited_seconds
 
     @property
     def running(self) -> bool:
-        """Whether `start` was called."""
         return self._started is not None
 
     def count_steps(self, steps: int) -> None:
-        """Counts steps that were given to the device."""
+        """Counts dispatched steps."""
         if self.running:
             self._window_steps += steps
 
     def read_window(self, waited_seconds: float) -> dict[str, float]:
-        """Returns speed and waiting since the last call, to be called when the device is done.
+        """Returns speed and waiting share since the last call; call when the device is idle.
 
-        Args:
-            waited_seconds: All the time so far that the loop waited for a batch.
+        `waited_seconds` is the total time so far that the loop waited for batches.
         """
         self._collect(waited_seconds)
         if not self._window_steps or self._window_seconds <= 0:
@@ -65,7 +58,7 @@ class Meter:
 
     @contextmanager
     def pause(self, reason: str, waited_seconds: float) -> Iterator[None]:
-        """Leaves a validation or a save out of the speed, and remembers how long it took."""
+        """Excludes a validation or a save from the speed, and records its duration."""
         self._collect(waited_seconds)
         started = self._clock()
         self._paused = True
@@ -76,11 +69,9 @@ class Meter:
             self._started = self._clock()
 
     def eta_seconds(self, steps_left: int, pauses_left: dict[str, int]) -> float | None:
-        """Returns the time to the end, or None where no speed is known yet.
+        """Estimates the seconds left, or None while the speed is unknown.
 
-        Args:
-            steps_left: Steps to go.
-            pauses_left: How many pauses of each reason are to come.
+        `pauses_left` counts the remaining pauses by reason.
         """
         steps = self._steps + self._window_steps
         if not steps or self._started is None:

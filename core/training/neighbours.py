@@ -1,14 +1,12 @@
-"""First values with which a model's attention looks at the tokens beside each one.
+"""Local-attention initialisation: attention that starts on the tokens next to each one.
 
-With drawn ones a model begins as a bag of words: before it can look at a token's neighbours it has
-to learn what each row of its table of positions is, and it stays on a plateau until it has.
+With random initialisation a model starts as a bag of words, and stays on a plateau until it has
+learned its position embeddings. Here position embeddings start as sinusoids, which encode
+distances, and half of the heads start with queries and keys whose dot products are largest for the
+nearest tokens, behind and ahead in turn. All of it is trainable.
 
-Here positions begin as sinusoids, which say how far two tokens are from each other, and half of
-the heads with queries and keys whose products are largest for the nearest tokens: behind and ahead
-in turn. All of it is learned from there.
-
-Source: sinusoids, and that one some tokens away is a linear function of one, Vaswani et al.,
-    "Attention Is All You Need", https://arxiv.org/abs/1706.03762, section 3.5.
+Source: sinusoids, and their linear dependence at a fixed distance, Vaswani et al., "Attention Is
+    All You Need", https://arxiv.org/abs/1706.03762, section 3.5.
 """
 
 from __future__ import annotations
@@ -28,14 +26,14 @@ if TYPE_CHECKING:
 
 _TABLE = "/embeddings/positions/table"
 _KERNEL = re.compile(r"/layer_\d+/attention/qkv/kernel")
-# Of a position's vector: a little longer than words that begin with vectors from counts.
+# Length of a position embedding: a little longer than co-occurrence token embeddings.
 _LENGTH = 1.0
-# Radians a token. There are more of the low ones: with only a few, far tokens would be taken for
+# Radians per token. Low frequencies are denser: with only a few, distant tokens would look like
 # near ones.
 _HIGHEST_FREQUENCY = 1.5
-# A head is to look at the tokens so near.
+# Distance in tokens up to which a head attends.
 _NEAREST = 4
-# Up to there it matters more what the products are, beside the many that are far.
+# Distance up to which the fit is weighted more, against the many distant tokens.
 _NEAR = 8
 _MOST_DISTANCES = 1024
 _SMOOTHING = 0.1
@@ -44,15 +42,10 @@ _SMOOTHING = 0.1
 def neighbour_weights(
     model: keras.Model, heads: int, row_length: int
 ) -> dict[str, NDArray[np.float32]]:
-    """Returns first values by the paths of weights; none for a model without tables of positions.
+    """Computes initial weights by path; empty without position embeddings or if the head size is 1.
 
-    None either where heads are too narrow, of one number. A row of zeros in such a table, as that
-    of padding, stays as it is.
-
-    Args:
-        model: With its other first values.
-        heads: Number of its attention heads.
-        row_length: Tokens in a row that it trains on; its tables may have more positions.
+    Zero vectors, such as that of padding, stay zero. `row_length` is the sequence length in
+    training; the model may have more positions.
     """
     weights = variables_by_path(model, None)
     word_length = float(np.sqrt(np.square(find_words(model)).sum(axis=1).mean()))
@@ -63,7 +56,8 @@ def neighbour_weights(
             sides = (-1, -1) if "decoder" in stack else (-1, 1)
             waves = Waves(count, width, width // heads, reach=row_length)
             found[path] = np.where(np.any(positions, axis=1, keepdims=True), waves.table(), 0)
-            # What a norm leaves of positions beside words, as it is before the first layer.
+            # Length of the position's part of the hidden states after the norm before the first
+            # layer.
             share = _LENGTH / math.hypot(_LENGTH, word_length) * math.sqrt(width)
             for name, kernel in weights.items():
                 if name.startswith(stack) and _KERNEL.fullmatch(name.removeprefix(stack)):
@@ -75,7 +69,7 @@ def neighbour_weights(
 def _with_heads(
     kernel: NDArray[np.float32], waves: Waves, share: float, sides: tuple[int, int]
 ) -> NDArray[np.float32]:
-    """Returns kernels of queries, keys and values (H, 3, N, D), half of the heads with new ones."""
+    """Replaces the query and key kernels of half of the heads in a QKV kernel (H, 3, N, D)."""
     kernel = np.array(kernel, np.float32)
     heads = kernel.shape[2]
     for head in range(min(heads, max(2, heads // 2))):
@@ -84,13 +78,13 @@ def _with_heads(
 
 
 class Waves:
-    """Sinusoids in a few directions of a space, and what products of them can be made of.
+    """Sinusoids in a few directions of the hidden space, and dot products built from them.
 
     Args:
-        count: Of positions.
-        width: Of their vectors, H.
-        head_size: Numbers D in a head's query or key, at least 2.
-        reach: How far a token and one that it looks at may be from each other. None: `count`.
+        count: Number of positions.
+        width: Hidden size, H.
+        head_size: D, at least 2.
+        reach: Largest distance to attend over. None: `count`.
     """
 
     def __init__(self, count: int, width: int, head_size: int, *, reach: int | None = None) -> None:
@@ -100,32 +94,31 @@ class Waves:
         number = head_size // 2
         self._frequencies = _HIGHEST_FREQUENCY * ((np.arange(number) + 0.5) / number) ** 2
         self._generator = np.random.default_rng(0)
-        # (H, 2, number): where the sines go, and where the cosines.
+        # (H, 2, number): directions of the sines and of the cosines.
         self._directions = self._draw(width).reshape(width, 2, number)
         self._fit_ahead = self._fit()
 
     def table(self) -> NDArray[np.float32]:
-        """Returns the positions' vectors, float32 (count, H)."""
+        """Returns the position embeddings, float32 (count, H)."""
         angles = np.arange(self._count)[:, None] * self._frequencies
         waves = np.stack([np.sin(angles), np.cos(angles)], axis=1)
         vectors = _flat(waves) @ _flat(self._directions).T
         return (_LENGTH * vectors / math.sqrt(len(self._frequencies))).astype(np.float32)
 
     def query_and_key(self, share: float, side: int) -> NDArray[np.float32]:
-        """Returns kernels for a head's query and key, (H, 2, D), other ones with each call.
+        """Returns a head's query and key kernels, (H, 2, D), different at each call.
 
         Args:
-            share: Length of a position's part in the hidden states.
-            side: Where the head is to look, -1 behind and 1 ahead.
+            share: Length of the position's part of the hidden states.
+            side: -1 to attend behind, 1 ahead.
         """
-        # A product of two positions' parts is the mean over the frequencies.
+        # A dot product of two positions' parts is the mean over the frequencies.
         unit = len(self._frequencies) * math.sqrt(self._head_size) / share**2
         cosines, sines = self._fit_ahead * unit
-        # What is behind is the mirror image of what is ahead.
         sines = side * sines
         sizes = np.sqrt(np.hypot(cosines, sines)) + 1e-9
         inner = self._draw(self._head_size).reshape(self._head_size, 2, -1)
-        # a cos(f (k - q)) + b sin(f (k - q)), of a query's and a key's sine and cosine.
+        # a cos(f (k - q)) + b sin(f (k - q)), from the sines and cosines of query and key.
         turned = np.array([[cosines, sines], [-sines, cosines]]) / sizes
         asked = np.einsum("hwf,vwf->hvf", self._directions, turned)
         query = _flat(asked) @ _flat(inner).T
@@ -133,15 +126,15 @@ class Waves:
         return np.stack([query, key], axis=1).astype(np.float32)
 
     def _draw(self, width: int) -> NDArray[np.float64]:
-        """Returns orthogonal directions, (width, 2 · number)."""
+        """Returns random orthogonal directions, (width, 2 · number)."""
         found = self._generator.standard_normal((width, self._head_size // 2 * 2))
         return np.linalg.qr(found)[0]
 
     def _fit(self) -> NDArray[np.float64]:
-        """Returns cosines' and sines' shares in a product, (2, number).
+        """Fits the weights of cosines and sines in a dot product, (2, number), by least squares.
 
-        It is to be as much larger for the nearest tokens ahead as makes up for how many the others
-        are.
+        The target is log(reach) for the nearest tokens ahead, which offsets the number of the
+        others.
         """
         reach = self._reach
         distances = np.arange(-reach, reach + 1)
@@ -157,5 +150,5 @@ class Waves:
 
 
 def _flat(values: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Returns values (n, 2, number) as (n, 2 · number)."""
+    """Reshapes (n, 2, number) to (n, 2 · number)."""
     return values.reshape(len(values), -1)

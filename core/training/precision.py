@@ -1,4 +1,4 @@
-"""Which precision to compute in: bfloat16 where the device is faster with it."""
+"""Chooses the computation precision: bfloat16 if it is faster on the device."""
 
 from __future__ import annotations
 
@@ -12,26 +12,22 @@ from core.training.devices import Devices
 
 DtypePolicy = Literal["float32", "mixed_bfloat16"]
 
-# Rows, width and units of the product that is measured, a feed-forward layer's, and how many of
-# them are under way at once. A GPU does one sooner than it is told to: what takes longer than the
-# telling is to be measured.
+# Rows, input and output size of a feed-forward matmul, and the number of them in flight. A single
+# matmul on a GPU takes less time than its dispatch, so several are timed.
 _SHAPES = {"cpu": (2048, 256, 1024), "gpu": (8192, 4096, 8192)}
 _PRODUCTS = {"cpu": 1, "gpu": 4}
 _ROUNDS = 7
-# What else a step does gains nothing, and casts cost something.
+# The rest of a step gains nothing, and casts have a cost.
 _WORTH_IT = 1.25
 
 
 def choose_precision(
     devices: Devices, *, quiet: Callable[[], object] | None = None
 ) -> tuple[DtypePolicy, str]:
-    """Measures products in both precisions, in turn, and returns the better policy and why.
+    """Chooses a policy, with the reason, by timing matmuls in both precisions.
 
-    It takes some tenths of a second, and isn't done where the answer is known beforehand.
-
-    Args:
-        devices: Where.
-        quiet: Called before it is measured, to wait for what else computes here.
+    Takes some tenths of a second; skipped if the device decides. `quiet` is called before timing,
+    to wait for other work on this machine.
     """
     if devices.kind == "tpu":
         return "mixed_bfloat16", "bfloat16, which a TPU's units multiply in"
@@ -48,7 +44,7 @@ def choose_precision(
 
 
 def _has_tensor_cores(devices: Devices) -> bool:
-    """Tells whether JAX computes on a GPU that was made for bfloat16."""
+    """Returns True if JAX computes on a GPU with bfloat16 tensor cores."""
     if devices.engine != "jax" or devices.kind != "gpu":
         return False
     from core.models import kernels_jax
@@ -57,7 +53,7 @@ def _has_tensor_cores(devices: Devices) -> bool:
 
 
 def _gain(shape: tuple[int, int, int], products: int) -> float:
-    """Returns how many times as fast some products are in bfloat16."""
+    """Measures the speedup of matmuls in bfloat16."""
     names = ("float32", "bfloat16")
     return gain_of({name: partial(_multiply, *_factors(shape, name), products) for name in names})
 
@@ -68,13 +64,13 @@ def gain_of(
     most_rounds: int = _ROUNDS,
     enough_seconds: float = 0.0,
 ) -> float:
-    """Returns how many times as fast something is in bfloat16: medians of calls in turn.
+    """Measures the speedup of bfloat16 over float32: median times of alternating calls.
 
     Args:
-        calls: What does it in `float32` and in `bfloat16`, and waits until it is done.
-        fewest_rounds: Beside the first one, in which things are compiled.
-        most_rounds: The same.
-        enough_seconds: After so many no further round begins.
+        calls: Blocking calls by dtype, `float32` and `bfloat16`.
+        fewest_rounds: Minimum rounds, besides a first one for compilation.
+        most_rounds: Maximum rounds, likewise.
+        enough_seconds: After the minimum, no round starts later than this.
     """
     for call in calls.values():
         call()

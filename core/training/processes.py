@@ -1,7 +1,7 @@
-"""What the processes of one run tell each other: the first one's word holds.
+"""Broadcasts from rank 0 to the other processes of a run.
 
-Only the first process keeps checkpoints; the others hear from it where the run stands. With one
-process nothing is sent. Every function here has to be called by all processes.
+Only rank 0 keeps checkpoints. All processes must call these functions; a single process sends
+nothing.
 """
 
 from __future__ import annotations
@@ -17,12 +17,7 @@ from core.training.devices import Devices
 
 
 def share(value: Any, devices: Devices) -> Any:
-    """Returns the first process's value, which has to be what JSON can hold.
-
-    Args:
-        value: Looked at in the first process only.
-        devices: What was selected.
-    """
+    """Broadcasts rank 0's JSON-serialisable value; other ranks' values are ignored."""
     if devices.processes == 1:
         return value
     text = json.dumps(value).encode("utf-8") if devices.is_first else b""
@@ -36,13 +31,7 @@ def share(value: Any, devices: Devices) -> Any:
 def share_arrays(
     arrays: Mapping[str, NDArray], like: Mapping[str, Any], devices: Devices
 ) -> Mapping[str, NDArray]:
-    """Returns the first process's arrays.
-
-    Args:
-        arrays: Looked at in the first process only.
-        like: What has the arrays' shapes and dtypes, by the same names.
-        devices: What was selected.
-    """
+    """Broadcasts rank 0's arrays; `like` has their shapes and dtypes by the same names."""
     if devices.processes == 1:
         return arrays
     shared = {}

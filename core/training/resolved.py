@@ -1,4 +1,4 @@
-"""The values that a run uses for settings that were left open: `auto`, empty, or a share."""
+"""Resolves settings that were left open: `auto`, empty, or a share."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from core.training.devices import Devices
 from core.training.inputs import TrainingInputs
 from core.training.recipe import Plan, with_planned_precision
 
-# What the objectives call the share of tokens that they mask.
+# The objectives' names for the masked share.
 _MASKED_SHARE = ("mlm_probability", "noise_density", "mask_ratio")
 _DIMENSIONS = (
     "num_hidden_layers",
@@ -23,14 +23,10 @@ _DIMENSIONS = (
 def resolved_settings(
     config: TrainConfig, plan: Plan, inputs: TrainingInputs, devices: Devices, micro_batches: int
 ) -> dict[str, Any]:
-    """Returns the values in use, by the name of their field in `TrainConfig`.
+    """Returns the resolved values by the names of `TrainConfig` fields.
 
-    Args:
-        config: The settings, with the peak learning rate resolved.
-        plan: What they come to on these shards.
-        inputs: Model, shards and objective.
-        devices: What the run computes on.
-        micro_batches: Gradient accumulation steps, which follow the number of devices on a resume.
+    `config` must have a resolved peak learning rate; `micro_batches` follows the number of devices
+    on a resume.
     """
     per_device = plan.global_batch_size // (devices.count * micro_batches)
     found: dict[str, Any] = {

@@ -1,4 +1,4 @@
-"""What may differ between a run's first start and its resumption, and what is refused."""
+"""Checks what may change when a run resumes, and updates its plan."""
 
 from __future__ import annotations
 
@@ -12,21 +12,18 @@ from core.events import EVENTS_FILE, read_events
 from core.training.checkpoint import TrainingState
 from core.training.recipe import Plan, extend
 
-# These may be called by another name or path; what they hold is compared by fingerprint. The
-# weights a run began with are in its own checkpoints.
+# Compared by fingerprint, so names and paths may change. A resumed run reads its own checkpoints,
+# not the model that it started from.
 _REFERENCES = ("shards", "tokenizer", "checkpoint")
-# Checked by itself: a run may be given more steps.
+# Checked by `resumed_plan`: a run can be extended.
 _EXTENDABLE = ("num_train_steps",)
 
 
 def check_nothing_is_lost(folder: Path) -> None:
-    """Refuses to start a run over whose checkpoints are gone.
-
-    Args:
-        folder: The run's folder, in which there is no checkpoint.
+    """Checks that a run without a checkpoint has never saved one.
 
     Raises:
-        CheckpointError: The run has reported that it saved one.
+        CheckpointError: The run has reported a save.
     """
     events, _ = read_events(folder / EVENTS_FILE)
     saved = [event.get("step", "?") for event in events if event["kind"] == "checkpoint"]
@@ -40,9 +37,9 @@ def check_nothing_is_lost(folder: Path) -> None:
 
 
 def check_same_run(state: TrainingState, config: TrainConfig, fingerprints: dict[str, str]) -> None:
-    """Refuses to go on with other settings, shards or tokenizer than the run was started with.
+    """Checks that settings, shards and tokenizer equal those at the run's first start.
 
-    How often it saves, validates and logs may differ, and so may engine, device and the number of
+    The intervals of saving, validation and logging may differ, as may backend, device and number of
     steps (`resumed_plan`).
 
     Raises:
@@ -63,15 +60,10 @@ def check_same_run(state: TrainingState, config: TrainConfig, fingerprints: dict
 
 
 def resumed_plan(config: TrainConfig, plan: Plan, step: int) -> Plan:
-    """Returns the plan that was pinned at the first start, with what may be set anew.
-
-    Args:
-        config: The settings of this start.
-        plan: The plan so far.
-        step: Steps done.
+    """Updates the plan of the first start with the settings that may change.
 
     Raises:
-        CheckpointError: The settings ask for fewer steps than were planned.
+        CheckpointError: The settings ask for fewer steps than planned.
     """
     wanted = config.num_train_steps or plan.num_train_steps
     if wanted < plan.num_train_steps:
@@ -95,9 +87,9 @@ def resumed_plan(config: TrainConfig, plan: Plan, step: int) -> Plan:
 
 
 def _less_often(config: TrainConfig, plan: Plan, times: int) -> Plan:
-    """Returns a plan so many times as long with pauses as much further apart, unless they're set.
+    """Scales the intervals of an extended plan, unless they are set.
 
-    Between checkpoints that are set, validations stay where they were, and the other way round.
+    If either eval_steps or save_steps is set, both keep their values.
     """
     if not config.eval_steps and not config.save_steps:
         plan = replace(plan, eval_steps=plan.eval_steps * times, save_steps=plan.save_steps * times)
@@ -105,7 +97,7 @@ def _less_often(config: TrainConfig, plan: Plan, times: int) -> Plan:
 
 
 def _settings(values: dict[str, Any]) -> dict[str, Any]:
-    """Returns the settings that have to stay, those unknown at the time at their defaults."""
+    """Returns the settings that must not change; ones unknown at the first start get defaults."""
     defaults = {name: field.default for name, field in TrainConfig.model_fields.items()}
     return {
         name: value

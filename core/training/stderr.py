@@ -1,10 +1,8 @@
-"""Hides log lines of C++ libraries on stderr by severity, where the libraries ignore the log level.
+"""Filters the log lines of C++ libraries on stderr that ignore the configured log level.
 
-A process of its own filters: a library that aborts the process that loads it takes every thread
-with it, but its last words still arrive.
-
-`python core/training/stderr.py LEVEL CUDA` copies stdin to stdout without the hidden lines. That
-process loads this file by its path, so the file imports nothing of `core`.
+The filter is a separate process, so that the log tail still arrives if a library aborts this one.
+`python core/training/stderr.py LEVEL CUDA` copies stdin to stdout without the hidden lines; it
+loads this file by path, so the file imports nothing of `core`.
 """
 
 from __future__ import annotations
@@ -18,8 +16,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
 _SEVERITIES = b"IWE"
-# Of absl ("E0000 00:00:1795576362.004190    8592 port.cc:153] ") and of TensorFlow before 2.17
-# ("2024-05-01 10:00:00.123456: E external/local_xla/xla/stream.cc:92] ").
+# Prefixes of absl ("E0000 00:00:1795576362.004190    8592 port.cc:153] ") and of TensorFlow before
+# 2.17 ("2024-05-01 10:00:00.123456: E external/local_xla/xla/stream.cc:92] ").
 _LINE = re.compile(
     rb"(?:([IWE])\d{4} \d\d:\d\d:[\d.]+ +\d+ |\d{4}-\d\d-\d\d [\d:.]+: ([IWE]) )\S+:\d+\] "
 )
@@ -30,13 +28,13 @@ _DRAIN_SECONDS = 2.0
 
 
 def is_hidden(line: bytes, level: int, *, cuda: bool) -> bool:
-    """Tells whether a line is a library's log message that should not be shown.
+    """Returns True if a line is a library's log message to hide.
 
     Args:
         line: A line of stderr.
-        level: The severity below which messages are hidden: 0 none, 1 information, 2 warnings too,
-            3 errors too. Fatal errors are always shown.
-        cuda: Whether this machine may have CUDA. If not, errors about CUDA are hidden from level 1.
+        level: Severity below which messages are hidden: 0 none, 1 information, 2 warnings too, 3
+            errors too. Fatal errors are always shown.
+        cuda: If False, errors about CUDA are hidden from level 1.
     """
     if level < 1:
         return False
@@ -49,9 +47,9 @@ def is_hidden(line: bytes, level: int, *, cuda: bool) -> bool:
 
 @contextmanager
 def filtered_stderr(level: int, *, cuda: bool) -> Iterator[None]:
-    """Filters what this process writes to its stderr, with `is_hidden`, while the context is open.
+    """Filters this process's stderr with `is_hidden` while the context is open.
 
-    Where stderr is closed, or no process can be started, nothing is filtered.
+    Filters nothing if stderr is closed or no process can be started.
     """
     process = _start_filter(level, cuda) if level > 0 else None
     if process is None or process.stdin is None:
@@ -67,7 +65,7 @@ def filtered_stderr(level: int, *, cuda: bool) -> Iterator[None]:
             sys.stderr.flush()
         os.dup2(own, _STDERR)
         os.close(own)
-        # A process that was started meanwhile may hold the pipe open; the filter then goes on.
+        # A child process may hold the pipe open; the filter then keeps running.
         with suppress(subprocess.TimeoutExpired):
             process.wait(_DRAIN_SECONDS)
 
@@ -81,7 +79,7 @@ def _start_filter(level: int, cuda: bool) -> subprocess.Popen[bytes] | None:
             stdout=_STDERR,
             stderr=_STDERR,
             bufsize=0,
-            # Ctrl+C ends the process that is filtered, which ends this one.
+            # Ctrl+C must end only the filtered process; the filter ends with it.
             start_new_session=True,
         )
     except (OSError, ValueError):
@@ -89,7 +87,6 @@ def _start_filter(level: int, cuda: bool) -> subprocess.Popen[bytes] | None:
 
 
 def _filter(level: int, *, cuda: bool) -> None:
-    """Copies stdin to stdout, line by line, without the hidden lines."""
     for line in sys.stdin.buffer:
         if not is_hidden(line, level, cuda=cuda):
             sys.stdout.buffer.write(line)

@@ -1,4 +1,4 @@
-"""Scalars for TensorBoard, written without TensorFlow: the same file on every engine."""
+"""Writes TensorBoard scalars without TensorFlow; backends share the file format."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from core.shards.records import frame
 FOLDER = "tensorboard"
 _FILE_VERSION = "brain.Event:2"
 
-# Of float32, 2**128 - 2**104: what rounds to more is infinity there.
+# Largest float32, 2**128 - 2**104, before rounding to infinity.
 _LARGEST = 3.4028234663852886e38
 
 # Wire types of protocol buffers. Source: https://protobuf.dev/programming-guides/encoding/
@@ -24,11 +24,7 @@ _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 
 
 class ScalarWriter:
-    """Appends scalars to an event file of its own.
-
-    Args:
-        folder: The run's folder for TensorBoard; made if missing.
-    """
+    """Appends scalars to a new event file in a folder, which is created if missing."""
 
     def __init__(self, folder: Path) -> None:
         make_folder(folder)
@@ -37,12 +33,10 @@ class ScalarWriter:
         self._write(_event(time.time(), version=_FILE_VERSION))
 
     def write(self, step: int, values: Mapping[str, float]) -> None:
-        """Writes scalars measured at a step."""
         summary = b"".join(_bytes(1, _scalar(tag, value)) for tag, value in values.items())
         self._write(_event(time.time(), step=step, summary=summary))
 
     def close(self) -> None:
-        """Closes the file."""
         self._file.close()
 
     def _write(self, event: bytes) -> None:
@@ -76,7 +70,7 @@ def _key(number: int, wire_type: int) -> bytes:
 
 
 def _varint(value: int) -> bytes:
-    """Encodes a number that is not negative, seven bits a byte, the lowest first."""
+    """Encodes a non-negative number: seven bits per byte, lowest first."""
     out = bytearray()
     while value > 0x7F:
         out.append(value & 0x7F | 0x80)

@@ -1,9 +1,9 @@
-"""The TPUs that people rent, by the names they know, with what is published of their chips.
+"""TPU slices by their usual names, with the published figures of their chips.
 
 Sources: https://cloud.google.com/tpu/docs/v2, /v3, /v4, /v5e, /v5p and /v6e (peak bfloat16 FLOP/s,
-memory and its bandwidth a chip); https://cloud.google.com/tpu/docs/supported-tpu-configurations
-(topologies). The memory that a program may use is what the compiler of libtpu 0.0.51 names when a
-program is too large. No engine is imported here.
+memory and its bandwidth per chip); https://cloud.google.com/tpu/docs/supported-tpu-configurations
+(topologies). The memory available to a program is what the compiler of libtpu 0.0.51 reports for a
+program that is too large. This module imports no backend.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ _GIB = 2**30
 
 @dataclass(frozen=True)
 class Chip:
-    """What is published of a chip.
+    """Published figures of a chip.
 
     Attributes:
         flops_per_second: Peak in bfloat16.
-        memory_bytes_per_second: Peak of its memory.
-        cores: Devices that JAX sees a chip as.
-        memory_bytes_per_core: What a program may use of a device's memory.
+        memory_bytes_per_second: Peak bandwidth.
+        cores: JAX devices per chip.
+        memory_bytes_per_core: Memory that a program can use.
     """
 
     flops_per_second: float
@@ -38,13 +38,11 @@ class Topology:
     """A TPU slice.
 
     Attributes:
-        name: As people call it, like v5e-8.
-        accelerator_type: As `gcloud` calls it.
-        shape: As libtpu's compiler calls it.
-        chips: In the slice.
-        hosts: Virtual machines it is attached to.
-        chip: What is published of its chips.
-        options: What libtpu is told besides.
+        name: The common name, like v5e-8.
+        accelerator_type: The name in `gcloud`.
+        shape: The name in libtpu's compiler.
+        hosts: Number of virtual machines.
+        options: Further options for libtpu.
     """
 
     name: str
@@ -93,10 +91,10 @@ TOPOLOGIES = {one.name: one for one in _ALL}
 
 
 def find_topology(name: str) -> Topology:
-    """Returns the topology of a name, `gcloud`'s names among them.
+    """Finds a topology by its common name or its `gcloud` name.
 
     Raises:
-        ConfigError: There is none of that name.
+        ConfigError: The name is unknown.
     """
     found = TOPOLOGIES.get(name) or next((t for t in _ALL if t.accelerator_type == name), None)
     if found is None:

@@ -1,9 +1,8 @@
-"""Checkpoints go to the Hub while their run goes on.
+"""Uploads checkpoints to the Hub during training.
 
-The uploading is done by a thread beside the training. Whatever goes wrong there is a warning, and
-is tried again at the next save and at the end; the run never waits for it before its last step, and
-never fails because of it. A checkpoint that is being sent is held by links of its own, so that the
-run may delete it meanwhile.
+A thread uploads. Its failures are warnings, retried at the next save and at the end; they never
+fail the run, which waits for uploads only after its last step. Hard links keep a checkpoint that is
+being uploaded, so the run may delete it.
 """
 
 from __future__ import annotations
@@ -29,13 +28,13 @@ from core.training.checkpoint import ARRAYS_FILE
 from core.workspace import Artifact, Workspace
 
 _HELD_FOLDER = "uploading"
-# Says that the run has shown its repository to everybody.
+# Marks that the run has made its repository public.
 _SHOWN_FILE = "hub.shown"
 _POLL_SECONDS = 0.2
 
 
 class _Listener(Reporter):
-    """Hears of a stop; what the upload itself reports would stand where the run's steps do."""
+    """Forwards stop requests but no progress, which would replace the run's steps."""
 
     def __init__(self, reporter: Reporter) -> None:
         self._reporter = reporter
@@ -45,15 +44,7 @@ class _Listener(Reporter):
 
 
 class Uploads:
-    """Uploads a run's checkpoints, one after the other, beside the training.
-
-    Args:
-        config: The run's settings: where to, and how often.
-        workspace: Where the run's shards and tokenizer are, for the card.
-        folder: The run's folder.
-        name: What the model will be called.
-        reporter: Hears of what was sent and what wasn't.
-    """
+    """Uploads a run's checkpoints one at a time, in a thread."""
 
     def __init__(
         self, config: TrainConfig, workspace: Workspace, folder: Path, name: str, reporter: Reporter
@@ -87,7 +78,7 @@ class Uploads:
             )
 
     def offer(self, checkpoint: Path) -> None:
-        """Sends a checkpoint that was just saved, if one is due; returns at once."""
+        """Queues a new checkpoint for upload if one is due; returns at once."""
         self._saves += 1
         every = self._config.hub_every_saves
         if not every or (self._saves % every and not self._failed):
@@ -105,7 +96,7 @@ class Uploads:
             shutil.rmtree(older, ignore_errors=True)
 
     def finish(self, model: Artifact) -> None:
-        """Sends the run's model after its last step, and waits for that."""
+        """Uploads the final model after the last step, and waits."""
         self._end()
         steps = model.manifest.counts["num_train_steps"]
         self._reporter.progress(steps, steps, "steps", "uploading to the Hub")
@@ -118,7 +109,7 @@ class Uploads:
         self.close()
 
     def close(self) -> None:
-        """Gives up what is still to be sent."""
+        """Cancels pending uploads."""
         self._given_up = True
         self._end()
         shutil.rmtree(self._held, ignore_errors=True)
@@ -148,7 +139,7 @@ class Uploads:
             shutil.rmtree(held, ignore_errors=True)
 
     def _push(self, folder: Path, message: str, reporter: Reporter) -> bool:
-        """Sends a folder's model; whatever is wrong is a warning. Tells whether it is there."""
+        """Uploads a folder's model; turns any error into a warning. Returns True on success."""
         try:
             self._wanted = self._wanted if "/" in self._wanted else resolve_repo_id(self._wanted)
             repository = Repository(self._wanted, "model", self._config.hub_private_repo)
@@ -170,7 +161,7 @@ class Uploads:
         return False
 
     def _show(self, repository: Repository) -> None:
-        """Shows a public run's repository to everybody, once: who hides it later means it."""
+        """Makes a public run's repository public once; a later change by the user stays."""
         mark = self._folder / _SHOWN_FILE
         if repository.private or mark.exists():
             return
@@ -186,7 +177,7 @@ class Uploads:
             mark.touch()
 
     def _hold(self, checkpoint: Path) -> Path:
-        """Links a checkpoint's files, the optimizer's state apart, to a folder of their own."""
+        """Hard-links a checkpoint's files, without the optimizer state, into a separate folder."""
         held = self._held / f"{checkpoint.name}.{self._saves}"
         make_folder(held.parent)
         held.mkdir()

@@ -1,13 +1,12 @@
-"""Vectors that say which words stand near which: first values for a model's table of words.
+"""Co-occurrence token embeddings: initial values for a model's embedding matrix.
 
-A model learns them itself, but of what it learns they are the part that counting gives as well, in
-a second or two.
+A model would learn them too, but counting gives them in a second or two.
 
 Source: the matrix and its factors, Levy and Goldberg, "Neural Word Embedding as Implicit Matrix
-    Factorization", https://papers.nips.cc/paper/5477; smoothed contexts, counts that fall with the
-    distance, and weighting by the root of the eigenvalues, Levy, Goldberg and Dagan, "Improving
-    Distributional Similarity", https://aclanthology.org/Q15-1016, sections 3 and 5; the factors of
-    a large matrix by a few products, Halko, Martinsson and Tropp, "Finding Structure with
+    Factorization", https://papers.nips.cc/paper/5477; context-distribution smoothing, counts
+    weighted by distance, and weighting by the root of the eigenvalues, Levy, Goldberg and Dagan,
+    "Improving Distributional Similarity", https://aclanthology.org/Q15-1016, sections 3 and 5;
+    randomised factorisation by a few matmuls, Halko, Martinsson and Tropp, "Finding Structure with
     Randomness", https://arxiv.org/abs/0909.4061, algorithm 4.4.
 """
 
@@ -27,25 +26,22 @@ if TYPE_CHECKING:
     import keras
     from scipy.sparse import csr_array
 
-# Tokens that are enough to count.
+# Enough tokens to count.
 _MOST_TOKENS = 2_000_000
 _FARTHEST = 5
 _CONTEXT_POWER = 0.75
-# More dimensions than that say nothing that is worth its time.
+# More dimensions do not justify their time.
 _MOST_DIMENSIONS = 256
 _SPARE_DIMENSIONS = 16
 _ROUNDS = 2
-# Of a word's vector, at least. The optimizer's first steps would soon cover shorter ones; with
-# longer ones, where they decode as well, a model would begin too far above the baseline.
+# Minimum length of a token's embedding. The optimizer's first steps would soon overwrite shorter
+# ones; with longer ones, a model that ties them to its output projection starts too far above the
+# baseline.
 _LENGTH = 0.8
 
 
 class WordCount:
-    """The vectors of `count_word_vectors`, counted when they are asked for, or beside before.
-
-    Args:
-        rows, shape, special_ids: Those of `count_word_vectors`.
-    """
+    """Computes `count_word_vectors` on demand, or earlier in a thread."""
 
     def __init__(
         self, rows: RowSource, shape: tuple[int, int], special_ids: NDArray[np.int32]
@@ -55,18 +51,18 @@ class WordCount:
         self._unwanted = threading.Event()
 
     def begin(self) -> None:
-        """Counts in a thread from now on."""
+        """Starts counting in a thread."""
         with_one = ThreadPoolExecutor(1, thread_name_prefix="word-vectors")
         self._running = with_one.submit(self._count, self._unwanted)
         with_one.shutdown(wait=False)
 
     def forget(self) -> None:
-        """Ends the thread soon, where there is one, and lets go of what it has counted."""
+        """Cancels the thread, if any, and drops its result."""
         self._unwanted.set()
         self._running = None
 
     def wait(self) -> None:
-        """Returns when no thread counts, for what would be slower beside it."""
+        """Waits for the thread, before work that would be slower beside it."""
         if self._running:
             wait([self._running])
 
@@ -74,9 +70,9 @@ class WordCount:
         """Returns the vectors.
 
         Raises:
-            ShardError: A row can't be read.
+            ShardError: A shard can't be read.
         """
-        # They are as large as the model's table, and wanted once.
+        # Drop the reference: the vectors are as large as the embedding matrix and read once.
         running, self._running = self._running, None
         return running.result() if running else self._count()
 
@@ -87,19 +83,19 @@ def count_word_vectors(
     special_ids: NDArray[np.int32],
     unwanted: threading.Event | None = None,
 ) -> NDArray[np.float32]:
-    """Returns a vector for each word: words that stand among the same words have similar ones.
+    """Computes co-occurrence embeddings: tokens with similar contexts have similar vectors.
 
     Args:
-        rows: Of ids, in the order of the text; some from all over, if there are very many.
-        shape: Number of ids, and numbers in a vector, (V, H).
-        special_ids: Those that are no words, such as padding.
-        unwanted: Is set where nobody waits for them any more.
+        rows: Sequences in document order; evenly spaced ones are used if there are many.
+        shape: Vocabulary size and hidden size, (V, H).
+        special_ids: Tokens to ignore, such as padding.
+        unwanted: Set to cancel.
 
     Returns:
-        float32 (V, H), vectors of length 1; of zeros for what stands near nothing.
+        float32 (V, H), unit vectors; zeros for tokens without neighbours.
 
     Raises:
-        CancelledError: Nobody waits for them any more.
+        CancelledError: `unwanted` was set.
     """
     unwanted = unwanted or threading.Event()
     vocab_size, width = shape
@@ -110,8 +106,8 @@ def count_word_vectors(
     generator = np.random.default_rng(0)
     dimensions = min(width, _MOST_DIMENSIONS, vocab_size)
     factors = _factorize(information, dimensions, generator, unwanted)
-    factors[np.diff(information.indptr) == 0] = 0  # Where rounding has left something else.
-    # In no direction more than in another, as weights are that are drawn.
+    factors[np.diff(information.indptr) == 0] = 0  # removes rounding errors
+    # Rotate randomly, so that no direction dominates, as in random initialisation.
     turned, _ = np.linalg.qr(generator.standard_normal((width, factors.shape[1])))
     vectors = factors @ turned.T.astype(np.float32)
     lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
@@ -121,12 +117,7 @@ def count_word_vectors(
 
 
 def set_word_vectors(table: keras.Variable, vectors: NDArray[np.float32]) -> None:
-    """Puts vectors into a table of words; a vector of zeros leaves what is there.
-
-    Args:
-        table: What `find_words` returns, with its first values.
-        vectors: What `count_word_vectors` returns.
-    """
+    """Assigns scaled unit vectors to the embedding matrix; zero vectors keep initial values."""
     drawn = np.asarray(table)
     length = max(_LENGTH, float(np.sqrt(np.square(drawn).sum(axis=1).mean())))
     is_known = np.any(vectors != 0, axis=1, keepdims=True)
@@ -134,7 +125,7 @@ def set_word_vectors(table: keras.Variable, vectors: NDArray[np.float32]) -> Non
 
 
 def find_words(model: keras.Model) -> keras.Variable:
-    """Returns the table of words, (V, H)."""
+    """Returns the embedding matrix, (V, H)."""
     return next(one for one in model.trainable_variables if one.path.endswith("words/table"))
 
 
@@ -144,7 +135,7 @@ def _count_neighbours(
     special_ids: NDArray[np.int32],
     unwanted: threading.Event,
 ) -> csr_array:
-    """Returns how often two words stand near each other, each time by one over their distance."""
+    """Counts co-occurrences of tokens, each weighted by the inverse of their distance."""
     from scipy.sparse import coo_array, csr_array
 
     is_word = np.ones(vocab_size, bool)
@@ -161,7 +152,7 @@ def _count_neighbours(
 
 
 def _mutual_information(counts: csr_array) -> csr_array:
-    """Returns the logarithm of how much more often than by chance words meet, where positive."""
+    """Computes positive pointwise mutual information from counts."""
     found = counts.tocoo()
     first, second = found.coords
     of_word = np.asarray(counts.sum(axis=1)).ravel()
@@ -180,8 +171,8 @@ def _factorize(
     generator: np.random.Generator,
     unwanted: threading.Event,
 ) -> NDArray[np.float32]:
-    """Returns F (V, dimensions) where F D F.T is nearly the matrix, D a diagonal of 1 and -1."""
-    # NumPy's would compute in float64, and hold both.
+    """Returns F (V, dimensions) with F D F.T close to the matrix, D a diagonal of 1 and -1."""
+    # NumPy's qr would compute in float64 and hold both copies.
     from scipy.linalg import qr
 
     tried = min(dimensions + _SPARE_DIMENSIONS, matrix.shape[0])

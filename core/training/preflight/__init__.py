@@ -1,4 +1,4 @@
-"""What a run would need and cost, before anyone pays. `run` is the stage."""
+"""Preflight: estimates memory, time and cost of a run in advance. `run` is the stage."""
 
 from core.training.preflight.stage import check, run
 

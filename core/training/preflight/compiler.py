@@ -1,7 +1,7 @@
-"""Compiles the training step for a TPU that isn't there, and reads what the compiler says of it.
+"""Compiles the training step for a TPU that is not attached, and reads the compiler's figures.
 
-It is the step of `core.training.engine_jax`, with the same shardings. Imports JAX and Keras: to be
-imported only after the engine was chosen.
+The step and its shardings are those of `core.training.engine_jax`. Imports JAX and Keras: import
+this module only after the backend was chosen.
 
 Source: https://docs.jax.dev/en/latest/aot.html.
 """
@@ -34,7 +34,7 @@ from core.training.topologies import Topology
 
 _UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 _SIZE = r"([\d.]+)([KMGT]?)"
-# What the compiler says of a program that is too large, in either of its two ways.
+# The compiler's out-of-memory messages.
 _REFUSALS = (
     re.compile(rf"Used {_SIZE} of {_SIZE} hbm"),
     re.compile(rf"\({_SIZE}\) exceeds available HBM \({_SIZE}\)"),
@@ -43,30 +43,26 @@ _REFUSALS = (
 
 
 class Costs(NamedTuple):
-    """What the compiler counts in a program, on each device; what is in a loop it counts once."""
+    """The compiler's cost analysis per device; it counts the body of a loop once."""
 
     flops: float
     bytes_accessed: float
 
     @classmethod
     def of(cls, compiled: Any) -> Costs:
-        """Reads them of JAX's compiled program."""
         costs = compiled.cost_analysis() or {}
         return cls(float(costs.get("flops", 0.0)), float(costs.get("bytes accessed", 0.0)))
 
 
 @dataclass(frozen=True)
 class Compiled:
-    """What the compiler says of a step.
+    """Result of compiling a step; costs are None if it doesn't fit.
 
     Attributes:
-        fits: Whether it fits into the device's memory.
-        bytes_per_core: That a device needs for it.
-        bytes_available_per_core: That a device has, in the compiler's words where it refuses.
-        flops_per_step_per_core: Operations of a step; None where it doesn't fit.
-        bytes_accessed_per_step_per_core: Read and written in its memory; likewise.
-        compile_seconds: How long it took.
-        message: The compiler's own words where it doesn't fit.
+        bytes_per_core: Memory needed per device.
+        bytes_available_per_core: Memory of a device, as the compiler states it if it refuses.
+        bytes_accessed_per_step_per_core: Memory traffic.
+        message: The compiler's error if the step doesn't fit.
     """
 
     fits: bool
@@ -78,20 +74,18 @@ class Compiled:
     message: str = ""
 
     def repeat_parts(self, parts: int, update: Costs) -> Compiled:
-        """Returns it with the loop over a batch's parts counted as often as it is gone through.
+        """Multiplies the costs of gradient accumulation by its micro-batches.
 
-        Args:
-            parts: So many.
-            update: What the optimizer does once in a step, after the loop.
+        `update` is the cost of the optimizer, which runs once, after the loop.
         """
         return self._each(update, lambda counted, once: _repeated(counted, once, parts))
 
     def plus(self, costs: Costs) -> Compiled:
-        """Returns it with what the compiler hasn't counted."""
+        """Adds costs that the compiler has not counted."""
         return self._each(costs, operator.add)
 
     def _each(self, costs: Costs, change: Callable[[float, float], float]) -> Compiled:
-        """Returns it with each figure changed by the same one of other costs."""
+        """Combines both costs with others by the same function."""
         flops, accessed = self.flops_per_step_per_core, self.bytes_accessed_per_step_per_core
         assert flops is not None and accessed is not None, "it fits"
         return replace(
@@ -101,22 +95,15 @@ class Compiled:
         )
 
     def to_json(self) -> dict[str, Any]:
-        """Returns plain values."""
         return asdict(self)
 
 
 class Lowered:
-    """A training step as the compiler takes it.
-
-    Args:
-        config: Batch, optimizer, precision, sharding.
-        subject: Model and objective.
-        topology: The TPU.
-        batch_size: Rows a device takes at once.
+    """A training step, lowered for the compiler.
 
     Attributes:
-        parts: That a batch is worked through in.
-        uncounted: What the compiler doesn't count of a part.
+        parts: Micro-batches per batch.
+        uncounted: Costs of a micro-batch that the compiler doesn't count.
     """
 
     def __init__(
@@ -126,10 +113,10 @@ class Lowered:
         self.uncounted = _uncounted(subject, batch_size)
         self.parts = config.gradient_accumulation_steps
         mesh = DeviceMesh(describe_devices(topology), config.sharding)
-        # Any rate will do: it is a number in the program.
+        # The values don't matter: they are constants of the program.
         schedule = LearningRateSchedule("linear", 1e-3, 100, 10_000)
         optimizer = create_optimizer(config, schedule)
-        # Nothing is drawn or stored: the shapes are enough.
+        # Shapes are enough: skip the initialisation of weights.
         with keras.StatelessScope(initialize_variables=False):
             model = create_model(
                 subject.architecture, seed=0, dtype_policy=config.dtype_policy, remat=config.remat
@@ -148,27 +135,26 @@ class Lowered:
             out_shardings=(left, mesh.whole()),
         )
         batch = _batch_shapes(subject, mesh, batch_size, self.parts)
-        # Within a scope again, or the first one that the step opens would draw all weights.
+        # In a scope again, or the first scope that the step opens would initialise all weights.
         with keras.StatelessScope(initialize_variables=False):
             self._lowered = step.lower(state, batch)
             self._update = _lower_update(optimizer, mesh, state, left) if self.parts > 1 else None
 
     @property
     def fingerprint(self) -> str:
-        """Names the program, the TPU and the compiler: they give the same answer again."""
+        """Identifies program, TPU and compiler, and so the result."""
         programs = [one.as_text() for one in (self._lowered, self._update) if one]
         return fingerprint_of([*programs, self._topology.name, jax.__version__, libtpu_version()])
 
     def compile_update(self) -> Costs:
-        """Compiles what the optimizer does by itself: it is the same for any size of batch."""
+        """Compiles the optimizer's update alone, which is the same for any batch size."""
         assert self._update is not None, "the batch comes in parts"
         return Costs.of(self._update.compile())
 
     def compile(self) -> Compiled:
-        """Compiles it. Takes minutes for a model of base size.
+        """Compiles the step, which takes minutes for a model of base size.
 
-        Returns:
-            What the compiler says; the parts of a batch are counted once.
+        The costs count one micro-batch.
         """
         started = time.perf_counter()
         try:
@@ -208,19 +194,19 @@ class Lowered:
 
 
 def _uncounted(subject: Subject, batch_size: int) -> Costs:
-    """Returns what is done with all pieces of the logits but the first: they are a loop."""
+    """Computes the costs of all chunks of the logits but the first: they are a loop."""
     found = subject.architecture
     pieces = count_pieces(batch_size, subject.predictions, found.vocab_size)
     table = found.vocab_size * found.hidden_size
     tokens = batch_size * -(-subject.predictions // pieces)
-    # Three products. The table is read twice, in bfloat16, and its float32 gradient is added to;
-    # of the logits softmax and gradient are written and read.
+    # Three matmuls. The embedding matrix is read twice, in bfloat16, and its float32 gradient is
+    # accumulated; softmax and gradient of the logits are written and read.
     flops, accessed = 6.0 * tokens * table, 12.0 * table + 16.0 * tokens * found.vocab_size
     return Costs((pieces - 1) * flops, (pieces - 1) * accessed)
 
 
 def libtpu_version() -> str | None:
-    """Returns the version of the TPU's compiler, or None where it isn't installed."""
+    """Returns the version of libtpu, or None if it isn't installed."""
     try:
         return metadata.version("libtpu")
     except metadata.PackageNotFoundError:
@@ -228,7 +214,7 @@ def libtpu_version() -> str | None:
 
 
 def describe_devices(topology: Topology) -> list[Any]:
-    """Returns the devices of a TPU that isn't there, as the compiler takes them."""
+    """Describes the devices of a TPU that is not attached, for the compiler."""
     os.environ.update(
         ALLOW_MULTIPLE_LIBTPU_LOAD="1",
         TPU_SKIP_MDS_QUERY="1",
@@ -250,14 +236,7 @@ def _repeated(counted: float, once: float, parts: int) -> float:
 def _lower_update(
     optimizer: keras.optimizers.Optimizer, mesh: DeviceMesh, state: TrainState, left: TrainState
 ) -> jax.stages.Lowered:
-    """Lowers what the optimizer does with gradients, which have the shapes of the weights.
-
-    Args:
-        optimizer: Built for the model.
-        mesh: The devices.
-        state: The shapes.
-        left: The shardings that it leaves them with.
-    """
+    """Lowers the optimizer's update; gradients have the shapes of the weights."""
     update = jax.jit(
         mesh.within(optimizer.stateless_apply),
         donate_argnums=(0, 2),

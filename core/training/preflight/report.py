@@ -1,7 +1,7 @@
-"""From what the compiler says to what a person asks: does it fit, how long, how much.
+"""Turns the compiler's figures into the answers: whether a run fits, its time and its cost.
 
-Every time here is a range: the compiler counts operations, but only the chip says how long they
-take. No engine is imported here.
+Times are ranges: the compiler counts operations, but only the chip shows how long they take. This
+module imports no backend.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from core.models.registry import count_parameters
 from core.training import recipe
 from core.training.topologies import Topology
 
-# Shares of the peak that transformers of these sizes come to on TPUs. Source: PaLM
-# (https://arxiv.org/abs/2204.02311, table 3) has 46 % at best, GPT-3 21 %; small models and short
-# rows stay below, XLA's counting of operations is a little generous.
+# Shares of peak FLOP/s that transformers of these sizes reach on TPUs. Source: PaLM
+# (https://arxiv.org/abs/2204.02311, table 3): PaLM at best 46 %, GPT-3 21 %. Small models and short
+# sequences reach less; XLA's count of operations is a little high.
 UTILISATION = (0.2, 0.55)
 
 INSTALL_LIBTPU = "pip install -r requirements-preflight.txt"
@@ -25,43 +25,25 @@ INSTALL_LIBTPU = "pip install -r requirements-preflight.txt"
 
 @dataclass(frozen=True)
 class Report:
-    """What a run would need and cost.
-
-    Ranges are [best, worst]; what isn't known is None.
+    """Needs and costs of a run. Ranges are [best, worst]; None means unknown.
 
     Attributes:
-        topology: The TPU by name.
-        chips: In it.
         cores: Devices that share a step.
-        estimated: True where no compiler was there and formulas stand in for it.
-        advice: What to do about that, or about not fitting.
-        fits: Whether a device's memory is enough.
-        bytes_per_core: That a device needs.
-        bytes_available_per_core: That a device has for a program.
-        bytes_missing_per_core: By how much it doesn't fit; 0 where it does.
-        compiler_message: The compiler's own words where it refused.
-        largest_per_replica_batch_size: Largest batch that was compiled and fits; None where it
-            wasn't looked for, or not even one row fits.
-        tried_batch_sizes: Batches that were compiled, with bytes per core and whether they fit.
-        parameters: Trainable ones.
-        per_replica_batch_size: Rows a device sees at once.
-        global_batch_size: Rows in a step.
-        tokens_per_step: In all of them.
-        flops_per_step_per_core: Operations of a step on a device.
-        bytes_accessed_per_step_per_core: That a device reads and writes in its memory.
+        estimated: True if formulas replace the compiler, which isn't installed.
+        advice: Advice for an estimate, or for a run that doesn't fit.
+        bytes_available_per_core: Memory of a device that a program can use.
+        bytes_missing_per_core: 0 if the run fits.
+        largest_per_replica_batch_size: Largest compiled batch that fits; None if none was sought,
+            or not one sequence fits.
+        tried_batch_sizes: Compiled batches, with bytes per core and whether they fit.
+        per_replica_batch_size: Sequences per device and micro-batch.
+        global_batch_size: Sequences per step.
         utilisation: Assumed shares of the chip's peak, [worst, best].
-        step_seconds: Range.
         tokens_per_second: Range, [worst, best].
-        num_train_steps: Of the run.
-        num_train_epochs: Passes over the rows.
-        tokens_per_parameter: Read in the run.
-        hours: Range, validation and saving left out.
-        chip_hours: Range.
-        cost: Range, in the currency of the price; None without a price.
-        price_per_chip_hour: As it was given.
-        checkpoint_disk_bytes: That all checkpoints and the model take at once.
-        compile_seconds: That compilation took.
-        cached: Whether the compiler's answer was known from before.
+        hours: Range, without validation and saving.
+        cost: Range, in the currency of the price.
+        checkpoint_disk_bytes: Peak disk usage of checkpoints and model.
+        cached: True if all results came from the cache.
     """
 
     topology: str
@@ -97,22 +79,16 @@ class Report:
     cached: bool
 
     def to_json(self) -> dict[str, Any]:
-        """Returns plain values."""
         return asdict(self)
 
 
 def step_seconds(
     topology: Topology, flops: float | None, bytes_accessed: float | None
 ) -> list[float] | None:
-    """Returns the range of a step's time, best first.
+    """Computes the range of a step's time, best first; `flops` and bytes are per device.
 
-    It is what the operations take at the assumed shares of the chip's peak, but at best no less
-    than what the bytes take at the peak of its memory.
-
-    Args:
-        topology: The TPU.
-        flops: Operations of a step on a device.
-        bytes_accessed: Bytes that a device reads and writes in a step, where known.
+    Compute time at the assumed shares of peak; at least memory time at peak bandwidth (best) or at
+    the better share of it (worst).
     """
     if not flops:
         return None
@@ -126,18 +102,12 @@ def step_seconds(
 def estimate_flops_per_core(
     architecture: Architecture, config: TrainConfig, row_length: int, predictions: int
 ) -> float:
-    """Returns the operations of a step on a device by the usual formula.
+    """Estimates the operations per step and device, forward and backward.
 
-    Forward and backward are 6 operations a weight and token for the matrices, 12·L·H a layer and
-    token for attention, and the head on the predicted tokens only.
+    6 per weight and token for the matrices, 12·L·H per layer and token for attention; the head on
+    predicted tokens only.
 
     Source: Kaplan et al., https://arxiv.org/abs/2001.08361, section 2.1.
-
-    Args:
-        architecture: The model's dimensions.
-        config: Its batch.
-        row_length: Tokens in a row.
-        predictions: Of a row.
     """
     rows = config.per_replica_batch_size * config.gradient_accumulation_steps
     width, table = architecture.hidden_size, architecture.vocab_size * architecture.hidden_size
@@ -150,7 +120,7 @@ def estimate_flops_per_core(
 def estimate_bytes_per_core(
     architecture: Architecture, config: TrainConfig, row_length: int, cores: int
 ) -> float:
-    """Returns roughly the memory that a device needs: weights in parts where they are spread."""
+    """Estimates the memory per device; fsdp shards the weights over the cores."""
     parameters = count_parameters(architecture)
     whole = recipe.estimate_memory_bytes(architecture, parameters, config, row_length)
     fixed = recipe.estimate_memory_bytes(

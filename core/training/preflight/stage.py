@@ -1,4 +1,4 @@
-"""The preflight as a stage: compile, find the largest batch, time the input, take five steps."""
+"""The preflight stage: compile, find the largest batch, time the input, run five steps."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ _PARTS = ("compiling", "largest batch", "input", "trial")
 _POLL_SECONDS = 0.5
 _MOST_PROBES = 4
 _BATCHES_COME_IN = 8
-# Of the memory: what a guess leaves free, so that it is not refused for a trifle; and what may be
-# left free for a size to be called the largest.
+# Shares of memory: free in a guess, so that it isn't refused for a trifle; and free at most for a
+# size to count as the largest.
 _MARGIN = 0.01
 _WELL_FILLED = 0.95
 _INPUT_SECONDS = 2.0
@@ -49,24 +49,20 @@ _INPUT_SECONDS = 2.0
 def run(
     config: PreflightConfig, workspace: Workspace, reporter: Reporter | None = None
 ) -> Artifact:
-    """Works out what a training run would need and cost on a TPU, and tries it here.
-
-    Args:
-        config: The training config, the topology and the price.
-        workspace: Where the shards are and the report goes.
-        reporter: What hears of progress and says when to stop.
+    """Estimates what a training run would need and cost on a TPU, and tries it on this machine.
 
     Returns:
-        The report, its figures as counts: those of `Report`, with `input` and `trial`.
+        The report; its counts are those of `Report`, with `input` and `trial`.
 
     Raises:
-        ConfigError: Something is missing or contradicts something else.
-        LossNotFiniteError: The first steps' loss is not a finite number.
+        ConfigError: A setting is missing or contradicts another.
+        LossNotFiniteError: The first steps' loss is not finite.
         RunStopped: The reporter asked for it.
     """
     reporter = reporter or Reporter()
     if config.dtype_policy == "auto":
-        config = config.model_copy(update={"dtype_policy": "mixed_bfloat16"})  # As on a TPU.
+        # `auto` resolves to this on a TPU.
+        config = config.model_copy(update={"dtype_policy": "mixed_bfloat16"})
     topology, subject = check(config, workspace, reporter)
     devices = select_engine(_on_this_machine(config))
     report = _Preflight(config, workspace, reporter, topology, subject, devices).carry_out()
@@ -76,10 +72,10 @@ def run(
 def check(
     config: PreflightConfig, workspace: Workspace, reporter: Reporter | None = None
 ) -> tuple[Topology, Subject]:
-    """Refuses what can't be looked into, before an engine is imported.
+    """Validates the settings before a backend is imported.
 
     Raises:
-        ConfigError: Something is missing or contradicts something else.
+        ConfigError: A setting is missing or contradicts another.
     """
     topology = find_topology(config.topology)
     if config.engine == "tensorflow":
@@ -96,10 +92,10 @@ def check(
 
 
 def _plan(config: PreflightConfig, subject: Subject, topology: Topology) -> recipe.Plan | None:
-    """Returns the plan of the run; None where it isn't known how many rows there are.
+    """Returns the plan of the run; None if the number of examples is unknown.
 
     Raises:
-        ConfigError: There are fewer rows than a step takes.
+        ConfigError: There are fewer examples than a step takes.
     """
     if subject.train_rows is None:
         return None
@@ -113,7 +109,7 @@ def _plan(config: PreflightConfig, subject: Subject, topology: Topology) -> reci
 
 
 def _on_this_machine(config: PreflightConfig) -> PreflightConfig:
-    """Returns the settings for one CPU, in one process."""
+    """Returns the settings for one CPU in one process."""
     here = {
         "engine": "jax",
         "device": "cpu",
@@ -126,16 +122,7 @@ def _on_this_machine(config: PreflightConfig) -> PreflightConfig:
 
 
 class _Preflight:
-    """One preflight.
-
-    Args:
-        config: The settings.
-        workspace: Where answers are kept.
-        reporter: What hears of progress and says when to stop.
-        topology: The TPU.
-        subject: Model, objective and rows.
-        devices: This machine's, for the trial.
-    """
+    """Runs one preflight; `devices` are this machine's, for the trial."""
 
     def __init__(
         self,
@@ -157,7 +144,6 @@ class _Preflight:
         self._update: Costs | None = None
 
     def carry_out(self) -> dict[str, Any]:
-        """Does all parts and returns the report."""
         self._advance("reading the settings", 0)
         wanted, tried = self._compile_wanted()
         self._advance("looking for the largest batch", 1)
@@ -172,7 +158,7 @@ class _Preflight:
         return values
 
     def _compile_wanted(self) -> tuple[Compiled | None, dict[int, Compiled]]:
-        """Compiles the batch that is asked for; nothing where there is no compiler."""
+        """Compiles the configured batch; nothing if libtpu isn't installed."""
         from core.training.preflight.compiler import libtpu_version
 
         if libtpu_version() is None:
@@ -213,7 +199,7 @@ class _Preflight:
         return self._update
 
     def _find_largest(self, tried: dict[int, Compiled]) -> int | None:
-        """Returns the largest batch that fits, by straight lines through what was compiled."""
+        """Finds the largest batch that fits, by linear interpolation of compiled ones."""
         for _ in range(_MOST_PROBES):
             guess = next_guess(
                 {size: (one.bytes_per_core, one.fits) for size, one in tried.items()},
@@ -290,7 +276,7 @@ class _Preflight:
         )
 
     def _length(self, rows_per_step: int) -> tuple[int | None, float | None]:
-        """Returns steps and epochs of the run, as far as they are known."""
+        """Returns the numbers of steps and epochs, None if unknown."""
         plan = _plan(self._config, self._subject, self._topology)
         if plan is None:
             return self._config.num_train_steps, None
@@ -320,7 +306,7 @@ class _Preflight:
         )
 
     def _time_input(self, report: Report) -> dict[str, Any]:
-        """Returns the rows a second that the reader makes here, beside what the step needs."""
+        """Measures the reader's examples per second here, beside what the step needs."""
         rows_per_host = report.global_batch_size // self._topology.hosts
         batches = TrainBatches(self._subject.rows, self._subject.objective, rows_per_host, 0)
         batches(0)
@@ -356,10 +342,10 @@ class _Preflight:
         return trial.to_json()
 
     def _watch(self, work: Callable[[], Any], note: str) -> Any:
-        """Does what takes long in a thread, and says how long it has taken.
+        """Runs slow work in a thread and reports the elapsed time.
 
         Raises:
-            RunStopped: The reporter asked for it; the work is left to itself.
+            RunStopped: The reporter asked for it; the thread keeps running.
         """
         answers: list[Any] = []
         errors: list[BaseException] = []
@@ -393,18 +379,18 @@ class _Preflight:
 def next_guess(
     tried: dict[int, tuple[float, bool]], fixed_bytes: float, available_bytes: float
 ) -> int | None:
-    """Returns the batch size to compile next in search of the largest that fits.
+    """Chooses the batch size to compile next in the search for the largest that fits.
 
-    Memory is taken to be a fixed part and a part for each row. Above 8 rows only multiples of 8 are
-    looked at.
+    Assumes that memory is a constant plus an amount per sequence. Above 8, only multiples of 8 are
+    tried.
 
     Args:
         tried: Bytes and whether it fits, by batch size.
-        fixed_bytes: Of weights and slots, which is what a batch of nothing would take.
-        available_bytes: On a device.
+        fixed_bytes: Bytes of weights and slots, those of an empty batch.
+        available_bytes: Memory of a device.
 
     Returns:
-        The size, or None where the largest is known well enough.
+        The size, or None if the largest is known well enough.
     """
     fitting = max((size for size, (_, fits) in tried.items() if fits), default=0)
     too_large = min((size for size, (_, fits) in tried.items() if not fits), default=None)

@@ -1,4 +1,4 @@
-"""What a preflight looks at: a model, an objective and rows, with shards or from numbers alone."""
+"""Model, objective and examples of a preflight, from shards or from numbers alone."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from core.training.batches import Batch, Objective, RowSource
 from core.training.inputs import objective_name, objective_settings, open_inputs
 from core.workspace import Workspace
 
-# Where there is no tokenizer: as many special tokens as the studio's own begin with.
+# Without a tokenizer: as many special tokens as our own tokenizers begin with.
 _SPECIAL_IDS = 5
 _BOS_ID, _EOS_ID, _PAD_ID, _MASK_ID = 1, 2, 3, 4
 _SENTINELS = 100
@@ -27,14 +27,9 @@ _RANDOM_ROWS = 4096
 
 @dataclass(frozen=True)
 class Subject:
-    """A model and what it would be trained on.
+    """A model, and the examples that it would be trained on.
 
-    Attributes:
-        architecture: The model's dimensions.
-        objective: What is learned.
-        rows: Training rows.
-        train_rows: How many there are; None where no shards were named.
-        validation_rows: The same of the validation rows.
+    `train_rows` is the number of training examples; None without shards.
     """
 
     architecture: Architecture
@@ -45,16 +40,16 @@ class Subject:
 
     @cached_property
     def predictions(self) -> int:
-        """Predictions in a row."""
+        """Predictions per sequence."""
         return int(self.example(1)["labels"].shape[1])
 
     def example(self, rows: int) -> Batch:
-        """Returns a batch of so many rows, for its shapes and for a trial."""
+        """Returns a batch of the given size, for its shapes and for a trial."""
         return self.objective.batch(self.rows.take(np.zeros(rows, np.int64)), 0, 0)
 
 
 class RandomRows:
-    """Rows of random ids, for where there are no shards yet."""
+    """Sequences of random ids, for a preflight without shards."""
 
     def __init__(self, row_length: int, vocab_size: int) -> None:
         self.row_length = row_length
@@ -64,17 +59,17 @@ class RandomRows:
         return _RANDOM_ROWS
 
     def take(self, indices: NDArray[np.int64]) -> NDArray[np.int32]:
-        """Returns rows, int32 (n, row_length)."""
+        """Returns sequences, int32 (n, row_length)."""
         generator = np.random.Generator(np.random.Philox(key=int(indices[0])))
         shape = (len(indices), self.row_length)
         return generator.integers(_SPECIAL_IDS, self._vocab_size, shape, np.int32)
 
 
 def open_subject(config: PreflightConfig, workspace: Workspace, reporter: Reporter) -> Subject:
-    """Opens the shards that a config names, or makes do with its numbers.
+    """Opens the configured shards, or replaces them by random sequences.
 
     Raises:
-        ConfigError: There are neither shards nor a vocabulary size and a row length, or the model
+        ConfigError: Shards, or both vocabulary size and sequence length, are missing, or the model
             config is of another family.
     """
     if config.shards:

@@ -1,4 +1,4 @@
-"""Five real steps on this machine: the loss is finite, what is saved is read back bit for bit."""
+"""Runs five real steps on this machine: checks that the loss is finite and saving is bit-exact."""
 
 from __future__ import annotations
 
@@ -31,20 +31,19 @@ from core.training.recipe import (
 STEPS = 5
 _ROWS = 2
 _SHARE_OF_MEMORY = 0.3
-# Weights and slots three times more: as they are read, as they are read back, and for comparison.
+# Three more copies of weights and slots: read from the model, read back, and for comparison.
 _COPIES_BYTES_PER_PARAMETER = 3 * 12
 
 
 @dataclass(frozen=True)
 class Trial:
-    """What the five steps showed.
+    """Result of the five steps.
 
     Attributes:
         layers: Layers of the model that was tried.
-        of_layers: Layers of the model that was asked for.
-        rows: In a step.
-        losses: Of the steps, in nats.
-        parameters: Of the model that was tried.
+        of_layers: Layers of the requested model.
+        rows: Sequences per step.
+        losses: Loss of each step, in nats.
     """
 
     layers: int
@@ -54,20 +53,19 @@ class Trial:
     parameters: int
 
     def to_json(self) -> dict[str, Any]:
-        """Returns plain values."""
         return asdict(self)
 
 
 def try_steps(
     config: PreflightConfig, subject: Subject, devices: Devices, report: Callable[[str], None]
 ) -> Trial:
-    """Does five steps with few rows, saves, reads back, and exports.
+    """Runs five steps on small batches, saves, reads back, and exports.
 
-    Layers are left out until it takes less than a third of this machine's free memory.
+    Drops layers until the trial takes less than a third of this machine's free memory.
 
     Raises:
-        LossNotFiniteError: The loss isn't a finite number.
-        RunError: What was read back isn't what was saved.
+        LossNotFiniteError: The loss is not finite.
+        RunError: The restored state differs from the saved one.
     """
     architecture = _cut(config, subject)
     engine = _engine(config, architecture, devices)
@@ -97,7 +95,7 @@ def try_steps(
 
 
 def _parts_of(config: PreflightConfig) -> int:
-    """Returns the parts that a trial's batch is worked through in: the real ones, or two."""
+    """Returns the trial's micro-batches per batch: at most two."""
     return min(config.gradient_accumulation_steps, 2)
 
 
@@ -125,7 +123,7 @@ def _engine(config: PreflightConfig, architecture: Architecture, devices: Device
 
 
 def _check_saving(engine: Engine, architecture: Architecture, folder: Path) -> None:
-    """Writes a state as checkpoints do, sets the engine to what is read back, and compares."""
+    """Writes the state as checkpoints do, restores it, and compares."""
     state = engine.read_state()
     weights = {tie.path for tie in hf.ties(architecture)}
     rest = {path: array for path, array in state.items() if path not in weights}
