@@ -1,8 +1,8 @@
-"""Which rows make batch N, with no state: a batch is a pure function of (shards, seed, number).
+"""Batches as a stateless, pure function of (shards, seed, number).
 
-The rows of an epoch are visited in the order of a stateless permutation, epoch after epoch without
-a seam, and the objective draws its masks from a counter keyed by the same number. A run goes on at
-step N by asking for batch N. This module knows nothing of engines or of what the objective does.
+A stateless permutation orders each epoch; a batch may span two. Masks are drawn from a counter
+keyed by the batch number. Resuming at step N means asking for batch N. Knows no backend or
+objective.
 """
 
 from __future__ import annotations
@@ -24,73 +24,70 @@ from core.errors import MissingDataError, ShardError
 
 Batch = dict[str, NDArray]
 
-# The masks of validation are the same in every run.
+# Validation masks are the same in every run.
 EVAL_SEED = 0x5EED
 
 _FEISTEL_ROUNDS = 8
 _PREFETCHED_GROUPS = 4
-# To find out a row's number costs little beside a call of numpy.
+# Computing an index costs little beside a NumPy call.
 _ORDERED_AT_ONCE = 2**13
-# More at once gains little, and makes the first of them wait for the last.
+# More gains little and delays the first batch.
 _TOKENS_AT_ONCE = 2**19
 _BATCHES_AT_ONCE = 64
-# That a run's batches are made in: they hold Python's lock for a part of the time.
+# Threads that make batches; they hold the GIL part of the time.
 THREADS = 2
 
 
 class RowSource(Protocol):
-    """Rows of token ids, read by number."""
+    """Sequences of token ids, read by index."""
 
     @property
     def row_length(self) -> int:
-        """Tokens in a row."""
+        """Tokens per sequence."""
 
     def __len__(self) -> int:
-        """Returns the number of rows."""
+        """Returns the number of sequences."""
 
     def take(self, indices: NDArray[np.int64]) -> NDArray[np.int32]:
-        """Returns the rows with these numbers, int32 (n, row_length)."""
+        """Returns the sequences at these indices, int32 (n, row_length)."""
 
 
 class Objective(Protocol):
-    """What makes a batch of rows into something to learn from."""
+    """Makes model inputs and labels from a batch of sequences."""
 
     def batch(
         self, rows: NDArray[np.int32], seed: int, step: int | range, *, first_row: int = 0
     ) -> Batch:
-        """Returns the arrays of a batch, of which `label_weights` (B, K) says what counts.
+        """Returns a batch's arrays, with the weights of labels in `label_weights` (B, K).
 
-        With a range of steps `rows` are as many batches, one for each.
+        A range of steps needs as many batches of sequences.
         """
 
 
 @dataclass(frozen=True)
 class RowsSlice:
-    """The first `length` rows of others."""
+    """The first `length` sequences of a source."""
 
     rows: RowSource
     length: int
 
     @property
     def row_length(self) -> int:
-        """Tokens in a row."""
         return self.rows.row_length
 
     def __len__(self) -> int:
         return self.length
 
     def take(self, indices: NDArray[np.int64]) -> NDArray[np.int32]:
-        """Returns the rows with these numbers, int32 (n, row_length)."""
         return self.rows.take(indices)
 
 
 class TolerantRows:
-    """Rows of which a damaged one is replaced, and counted; in batches nothing of it is predicted.
+    """Replaces damaged sequences; batches give their labels weight 0.
 
     Args:
-        rows: The rows.
-        filler_id: Stands in each place of a damaged row.
-        report: Hears of each damaged row once: its number and what is wrong with it.
+        filler_id: Token id that fills a damaged sequence.
+        report: Called once per damaged sequence with the count so far and the problem.
     """
 
     def __init__(self, rows: RowSource, filler_id: int, report: Callable[[int, str], None]) -> None:
@@ -105,16 +102,15 @@ class TolerantRows:
         return len(self._rows)
 
     def take(self, indices: NDArray[np.int64]) -> NDArray[np.int32]:
-        """Returns the rows with these numbers, int32 (n, row_length)."""
         try:
             return self._rows.take(indices)
-        except MissingDataError:  # That is no damage, and nothing to go on with.
+        except MissingDataError:  # Not damage: the run can't go on.
             raise
         except ShardError:
             return np.stack([self._take_one(int(index)) for index in indices])
 
     def are_damaged(self, indices: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """Tells which of the rows that were taken are damaged, bool (n,)."""
+        """Returns True for each damaged sequence among those taken, bool (n,)."""
         return np.isin(indices, list(self._damaged))
 
     def _take_one(self, index: int) -> NDArray[np.int32]:
@@ -131,7 +127,7 @@ class TolerantRows:
 
 
 def limit_rows(rows: RowSource, most: int | None) -> RowSource:
-    """Returns the first `most` rows, or all where that is None or more than there are."""
+    """Returns the first `most` sequences, or all."""
     return rows if most is None or most >= len(rows) else RowsSlice(rows, most)
 
 
@@ -140,10 +136,8 @@ class TrainBatches:
     """The batches of a training run, by number.
 
     Attributes:
-        rows: The training rows; at least one batch of them.
-        objective: What is learned from them.
-        batch_size: Rows in a batch, over all devices.
-        seed: Decides order and masks.
+        batch_size: Sequences per batch, over all devices; the source has at least as many.
+        seed: Determines data order and masks.
     """
 
     rows: RowSource
@@ -152,18 +146,13 @@ class TrainBatches:
     seed: int
 
     def __call__(self, number: int, part: slice = slice(None)) -> Batch:
-        """Returns batch `number`, or the part of it that belongs to one of several processes."""
+        """Returns batch `number`, or one process's part of it."""
         return self.several(range(number, number + 1), part)[0]
 
     def several(self, numbers: range, part: slice = slice(None)) -> list[Batch]:
-        """Returns the batches with these numbers, or a part of each.
+        """Returns the batches with these numbers (step 1), or one process's part of each.
 
-        They are what they are one by one. With small batches most of the time is what a call of
-        numpy costs, however little there is to do, and here they share the calls.
-
-        Args:
-            numbers: In steps of 1; at least one.
-            part: The rows of each batch that belong to one of several processes.
+        They equal batches made one by one, but share NumPy calls, which dominate small batches.
         """
         start, stop, _ = part.indices(self.batch_size)
         indices = self.row_indices(numbers).reshape(len(numbers), -1)[:, start:stop].reshape(-1)
@@ -178,12 +167,12 @@ class TrainBatches:
 
     @property
     def at_once(self) -> int:
-        """How many batches are best made at once."""
+        """Best number of batches to make at once."""
         tokens = self.batch_size * self.rows.row_length
         return min(max(_TOKENS_AT_ONCE // tokens, 1), _BATCHES_AT_ONCE)
 
     def row_indices(self, numbers: range) -> NDArray[np.int64]:
-        """Returns the numbers of some batches' rows, one after the other, int64 (rows,)."""
+        """Returns the batches' sequence indices, int64 (n,)."""
         first, stop = numbers.start * self.batch_size, numbers.stop * self.batch_size
         pieces = []
         while first < stop:
@@ -195,21 +184,16 @@ class TrainBatches:
         return np.concatenate(pieces)
 
     def epochs_after(self, number: int) -> float:
-        """Returns the passes over the rows that `number` batches come to."""
+        """Returns the number of epochs in `number` batches."""
         return number * self.batch_size / len(self.rows)
 
 
 @dataclass(frozen=True)
 class EvalBatches:
-    """All validation rows in order, on masks that never change.
+    """All validation sequences in order, with fixed masks.
 
-    A row's masks depend on its number alone, not on the batch size, so losses can be compared
-    between runs. The last batch is filled up with rows that count nothing.
-
-    Attributes:
-        rows: The validation rows.
-        objective: With `mlm_probability` 0.15.
-        batch_size: Rows in a batch, over all devices.
+    A sequence's masks depend on its index, not on the batch size, so losses are comparable. Padding
+    sequences in the last batch have label weight 0. The objective has `mlm_probability` 0.15.
     """
 
     rows: RowSource
@@ -231,16 +215,7 @@ class EvalBatches:
 
 
 def permute(places: NDArray[np.int64], count: int, seed: int, epoch: int) -> NDArray[np.int64]:
-    """Maps places in an epoch to row numbers: a permutation of 0..count-1, with no table.
-
-    Args:
-        places: int64 (n,), each from 0 to count - 1.
-        count: Rows in the epoch.
-        seed: Of the run.
-        epoch: Each has an order of its own.
-
-    Returns:
-        Row numbers, int64 (n,).
+    """Maps positions in an epoch to sequence indices, int64 (n,): a permutation of 0..count-1.
 
     Source: a Feistel network on a domain of two digits a·b ≥ count, walked until the value is in
         range; Black and Rogaway, "Ciphers with Arbitrary Finite Domains",
@@ -256,30 +231,25 @@ def permute(places: NDArray[np.int64], count: int, seed: int, epoch: int) -> NDA
 
 
 def _leave_out_damaged(batch: Batch, rows: RowSource, indices: NDArray[np.int64]) -> None:
-    """Lets damaged rows count nothing, whatever an objective makes of what stands for them."""
     if isinstance(rows, TolerantRows):
         batch["label_weights"][rows.are_damaged(indices)] = 0.0
 
 
 @lru_cache(maxsize=8)
 def _order(count: int, seed: int, epoch: int, block: int) -> NDArray[np.int64]:
-    """Returns the numbers of the rows in some places of an epoch, int64 (places,)."""
     first = block * _ORDERED_AT_ONCE
     places = np.arange(first, min(first + _ORDERED_AT_ONCE, count))
     return permute(places, count, seed, epoch)
 
 
 class Feeder:
-    """Makes batches ahead of need in threads, in order, and measures how long they're waited for.
+    """Makes batches ahead in threads, in order, and measures the time spent waiting.
 
     Args:
-        make: Returns the batches of some numbers, one after the other. What it raises is raised by
-            `next`, where the batch that is to blame is asked for.
-        start: The first number.
-        stop: The number after the last one.
-        at_once: Numbers that `make` gets at most; the first is made by itself, so that nobody
-            waits for others, and then ever more.
-        threads: In how many `make` is called.
+        make: Returns the batches of a range. `next` raises its error when the failed batch is due.
+        stop: Exclusive.
+        at_once: Largest range for `make`. Ranges start at 1 and grow, so that the first batch is
+            ready early.
     """
 
     def __init__(
@@ -312,11 +282,7 @@ class Feeder:
             yield self.next()
 
     def next(self) -> Any:
-        """Returns the next batch; waits for it where it isn't ready.
-
-        Raises:
-            IndexError: That was the last one.
-        """
+        """Returns the next batch, waiting if necessary; raises IndexError after the last."""
         for batch in self._ready:
             return batch
         if self._failed is not None:
@@ -329,7 +295,7 @@ class Feeder:
         return self.next()
 
     def close(self) -> None:
-        """Ends the threads; batches made ahead are dropped."""
+        """Ends the threads and drops batches made ahead."""
         self._threads.shutdown(cancel_futures=True)
 
     def _order_some(self) -> None:
@@ -338,10 +304,10 @@ class Feeder:
             return
 
     def _make_some(self, numbers: range) -> tuple[Sequence[Any], Exception | None]:
-        """Returns the batches with these numbers; up to the one that can't be made, and why."""
+        """Returns the batches before the first that fails, and its error."""
         try:
             return self._make(numbers), None
-        except Exception as error:  # noqa: BLE001  it is raised where the batch is asked for
+        except Exception as error:  # noqa: BLE001  raised by `next`
             if len(numbers) == 1:
                 return [], error
         made: list[Any] = []
@@ -354,7 +320,7 @@ class Feeder:
 
 
 def _ever_larger(numbers: range, most: int) -> Iterator[range]:
-    """Cuts numbers into one, two, four, and so on, until there are `most` in each piece."""
+    """Splits numbers into ranges of 1, 2, 4 and so on, up to `most`."""
     first, count = numbers.start, 1
     while first < numbers.stop:
         yield range(first, min(first + count, numbers.stop))
@@ -375,7 +341,7 @@ def _feistel(
 
 
 def _mix(values: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """Hashes 64-bit words.
+    """Hashes 64-bit integers.
 
     Source: the finaliser of SplitMix64, https://prng.di.unimi.it/splitmix64.c
     """

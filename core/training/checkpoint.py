@@ -1,14 +1,14 @@
-"""Checkpoint folders: written whole or not at all, checked before they are trusted.
+"""Checkpoint folders: committed atomically and verified before use.
 
     checkpoints/step-00000500/
-        config.json, model.safetensors     the model, as Hugging Face stores it
-        tokenizer.json, ...                the tokenizer's files; of a decoder, to go on with text
-        eval_results.json                  where this step was validated
+        config.json, model.safetensors     the model in Hugging Face format
+        tokenizer.json, ...                the tokenizer; a decoder's adds no end token
+        eval_results.json                  if this step was validated
         training_state.safetensors         optimizer slots and seed states by variable path
         training_state.json                step, seed, fingerprints, plan (`TrainingState`)
         manifest.json                      size and SHA-256 of each file
 
-Nothing in a checkpoint depends on the engine that wrote it. No engine is imported here.
+Checkpoints do not depend on the backend, and this module imports none.
 """
 
 from __future__ import annotations
@@ -61,20 +61,17 @@ _DRAFT_SUFFIX = ".draft"
 _REPLACED_SUFFIX = ".replaced"
 _SKIPPED_FILE = "skipped.json"
 _MOST_DIGITS = 19
-# Thousands of skipped windows, and plans of thousands of lines.
+# For thousands of skipped windows and plans of thousands of lines.
 _MOST_JSON_BYTES = 64 << 20
 
 
 @dataclass(frozen=True)
 class EvalResults:
-    """What validation said at a step.
+    """Results of a validation.
 
     Attributes:
-        step: Updates of the weights before it.
-        eval_loss: Cross-entropy in nats, the mean over all predictions.
-        eval_accuracy: Share of the predictions that were right.
-        eval_perplexity: exp(eval_loss).
-        frequency_baseline_loss: What the token counts alone come to on the same predictions.
+        eval_loss: Mean cross-entropy of all predictions, in nats.
+        frequency_baseline_loss: Unigram baseline on the same predictions.
     """
 
     step: int
@@ -86,24 +83,18 @@ class EvalResults:
 
 @dataclass(frozen=True)
 class TrainingState:
-    """Where a run stands, beside its arrays.
+    """State of a run beside its arrays.
 
     Attributes:
-        step: Updates of the weights so far.
-        next_batch: The number of the batch that the next step takes. It runs ahead of `step` by
-            the batches that were skipped.
-        seconds: Spent on training and validation so far, in all sessions.
-        seed: Of order and masks.
-        config: The training config.
-        plan: The plan, with what was `auto` resolved.
-        fingerprints: Of shards and tokenizer.
-        engine: The engine that wrote it.
-        pending_losses: Losses since the last log line, so that the next line says the same as if
-            the run had never stopped.
-        evaluated: The last validation, if there was one.
+        step: Completed updates.
+        next_batch: The next step's batch: `step` plus the skipped batches.
+        seconds: Training and validation time, in all sessions.
+        plan: The plan, with `auto` values resolved.
+        pending_losses: Losses since the last log line, so that a resumed run logs the same.
+        evaluated: The last validation.
         best: The best validation whose weights were saved.
-        skipped: The windows of batches that are left out because the loss was not finite in them:
-            the step they follow, their first batch, and the batch behind their last.
+        skipped: Batches skipped for a non-finite loss: the step before, the first, and the one
+            after the last.
     """
 
     step: int
@@ -121,13 +112,9 @@ class TrainingState:
 
     @classmethod
     def from_json(cls, values: dict[str, Any]) -> TrainingState:
-        """Makes a state from the values of a `training_state.json`.
-
-        Raises:
-            ValueError: A value is missing, or of another type.
-        """
+        """Parses a `training_state.json`; raises ValueError for missing values and other types."""
         known = {name: values[name] for name in cls.__annotations__ if name in values}
-        # From JSON, for of Python's values a strict check would want EvalResults themselves.
+        # Strict validation of Python values would require EvalResults instances.
         adapter = TypeAdapter(cls)
         state: TrainingState = adapter.validate_json(json.dumps(known), strict=True)
         if min(state.step, state.next_batch) < 0 or any(len(one) != 3 for one in state.skipped):
@@ -139,17 +126,12 @@ class TrainingState:
         return {"format": _FORMAT, **asdict(self)}
 
     def skipping(self, window: list[int]) -> TrainingState:
-        """Returns the state that goes on behind a window of batches."""
+        """Returns the state after a skipped window of batches."""
         return replace(self, next_batch=window[2], skipped=[*self.skipped, window])
 
 
 class Checkpoints:
-    """The checkpoints of one run.
-
-    Args:
-        folder: Holds them; made when the first is written. What an interrupted save left there is
-            removed.
-    """
+    """The checkpoints of one run. Removes what an interrupted save left."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -159,15 +141,15 @@ class Checkpoints:
             _settle(replaced)
 
     def steps(self) -> list[int]:
-        """Returns the steps that there are checkpoints of, the newest first."""
+        """Lists the steps with a checkpoint, newest first."""
         names = {path.name for path in self.folder.glob(f"{_PREFIX}*") if path.is_dir()}
         digits = (name.removeprefix(_PREFIX) for name in names)
         steps = (int(part) for part in digits if part.isdecimal() and len(part) < _MOST_DIGITS)
-        # Others may have put step-7 there; ours are step-00000007.
+        # Ignores a foreign step-7; ours is step-00000007.
         return sorted((step for step in steps if self.path(step).name in names), reverse=True)
 
     def path(self, step: int) -> Path:
-        """Returns the folder of a step's checkpoint."""
+        """Returns the folder of a step."""
         return self.folder / f"{_PREFIX}{step:08d}"
 
     def write(
@@ -176,19 +158,15 @@ class Checkpoints:
         arrays: dict[str, NDArray],
         write_model: Callable[[Path], None],
     ) -> Path:
-        """Commits a checkpoint and reads it back.
+        """Commits a checkpoint, verifies it and returns its folder.
 
         Args:
-            state: Where the run stands.
             arrays: Optimizer slots and seed states, by path.
-            write_model: Writes model and tokenizer files into the folder it is given.
-
-        Returns:
-            The checkpoint's folder.
+            write_model: Writes model and tokenizer files into a folder.
 
         Raises:
-            CheckpointError: What was read back differs from what was written.
-            OSError: The disk is full, or can't be written to. What was there before stays whole.
+            CheckpointError: The files read back differ from those written.
+            OSError: The disk is full or not writable. Earlier files stay intact.
         """
         draft = self.folder / f".{_PREFIX}{state.step:08d}{_DRAFT_SUFFIX}"
         shutil.rmtree(draft, ignore_errors=True)
@@ -205,13 +183,12 @@ class Checkpoints:
         return self.path(state.step)
 
     def newest_good(self, reporter: Reporter) -> Path | None:
-        """Returns the newest checkpoint that is whole, with a warning for each that isn't.
+        """Finds the newest undamaged checkpoint; warns about damaged ones and sets them aside.
 
-        Returns:
-            Its folder, or None where no checkpoint was ever written.
+        Returns None if no checkpoint was ever written.
 
         Raises:
-            CheckpointError: There are checkpoints, and all of them are damaged.
+            CheckpointError: All checkpoints are damaged.
         """
         problems: dict[int, str] = {}
         self._check_skipped(reporter)
@@ -233,20 +210,20 @@ class Checkpoints:
         return None
 
     def remember_skipped(self, windows: list[list[int]]) -> None:
-        """Writes which windows of batches are left out, before the next checkpoint has it."""
+        """Saves skipped windows before the next checkpoint contains them."""
         make_folder(self.folder)
         values = {"windows": windows, "seal": fingerprint_of({"windows": windows})}
         write_atomically(self.folder / _SKIPPED_FILE, json.dumps(values) + "\n")
 
     def skip_again(self, state: TrainingState) -> TrainingState:
-        """Leaves out again what was found to break the run after this state was saved."""
+        """Skips the windows that broke the run after this state was saved."""
         for window in self._read_skipped() or []:
             if window[0] == state.step and window not in state.skipped:
                 state = state.skipping(window)
         return state
 
     def best(self) -> EvalResults | None:
-        """Returns the best validation whose weights are here and whole."""
+        """Returns the best validation of an undamaged checkpoint."""
         candidates = []
         for step in self.steps():
             try:
@@ -258,7 +235,7 @@ class Checkpoints:
         return min(candidates, key=lambda results: results.eval_loss, default=None)
 
     def prune(self, keep_newest: int, best_step: int | None) -> None:
-        """Deletes all but the newest checkpoints and the best one."""
+        """Deletes damaged checkpoints, and all others but the newest and the best."""
         for step in self.steps()[keep_newest:]:
             if step != best_step:
                 shutil.rmtree(self.path(step))
@@ -266,7 +243,7 @@ class Checkpoints:
             shutil.rmtree(damaged)
 
     def _commit(self, draft: Path, final: Path) -> None:
-        """Puts a checkpoint in its place; at no instant is there neither the old nor the new."""
+        """Moves a checkpoint into place; the old or the new one always exists."""
         replaced = final.with_name(final.name + _REPLACED_SUFFIX)
         if final.exists():
             final.rename(replaced)
@@ -277,7 +254,7 @@ class Checkpoints:
                 _settle(replaced)
 
     def _read_skipped(self) -> list[list[int]] | None:
-        """Returns the windows that were written down; None where the file is damaged."""
+        """Returns the saved windows; None if the file is damaged."""
         path = self.folder / _SKIPPED_FILE
         if not path.exists():
             return []
@@ -297,7 +274,7 @@ class Checkpoints:
             )
 
     def _set_aside(self, problems: dict[int, str], good: int, reporter: Reporter) -> None:
-        """Renames damaged checkpoints, so that they aren't counted among the newest."""
+        """Renames damaged checkpoints, so that they don't count as the newest."""
         for step, problem in problems.items():
             reporter.warn(
                 f"The checkpoint of step {step} is damaged ({problem}); going on from step {good}",
@@ -310,15 +287,15 @@ class Checkpoints:
 
 
 def saved_bytes(folder: Path) -> int:
-    """Returns what the checkpoints in a folder take, those that were set aside as damaged apart."""
+    """Returns the disk usage of a folder's checkpoints, without damaged ones."""
     return sum(path.stat().st_size for path in folder.glob(f"{_PREFIX}*/*"))
 
 
 def verify(folder: Path) -> None:
-    """Compares every file of a checkpoint with its manifest, and the manifest with itself.
+    """Verifies a checkpoint's manifest, and every file against it.
 
     Raises:
-        CheckpointError: Something is missing or differs; `received` names the file.
+        CheckpointError: A file is missing or differs; `received` names it.
     """
     problems = _manifest_problems(folder) or damaged_files(folder, read_manifest(folder))
     if problems:
@@ -331,14 +308,14 @@ def verify(folder: Path) -> None:
 
 
 def read_state(folder: Path) -> TrainingState:
-    """Reads where a run stood.
+    """Reads a checkpoint's training state.
 
     Raises:
-        CheckpointError: The file can't be read, or was written by a later version.
+        CheckpointError: The file is unreadable, or a later version wrote it.
     """
     path = folder / STATE_FILE
     try:
-        # A perplexity may be infinite, which strict JSON isn't.
+        # The perplexity may be infinite, which strict JSON excludes.
         values = json.loads(read_regular(path, _MOST_JSON_BYTES))
         if isinstance(values, dict) and values.get("format") == _FORMAT:
             return TrainingState.from_json(values)
@@ -359,11 +336,7 @@ def read_state(folder: Path) -> TrainingState:
 
 
 def read_arrays(folder: Path) -> dict[str, NDArray]:
-    """Reads optimizer slots and seed states, by path.
-
-    Raises:
-        CheckpointError: The file can't be read.
-    """
+    """Reads optimizer slots and seed states, by path."""
     path = folder / ARRAYS_FILE
     try:
         return read_safetensors(path)
@@ -383,7 +356,7 @@ def write_eval_results(folder: Path, results: EvalResults) -> None:
 
 
 def _settle(replaced: Path) -> None:
-    """Deletes a checkpoint that was replaced, or puts it back where the new one didn't arrive."""
+    """Deletes a replaced checkpoint, or restores it if the new one is missing."""
     final = replaced.with_name(replaced.name.removesuffix(_REPLACED_SUFFIX))
     if final.exists():
         _remove(replaced)
@@ -392,7 +365,6 @@ def _settle(replaced: Path) -> None:
 
 
 def _remove(path: Path) -> None:
-    """Removes a folder with all it holds, or whatever else somebody put there."""
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path)
     else:
@@ -420,7 +392,7 @@ def _write_state(folder: Path, state: TrainingState, arrays: dict[str, NDArray])
 
 @contextmanager
 def _os_errors() -> Iterator[None]:
-    """Raises what safetensors says of a full disk as the OSError that it is."""
+    """Converts safetensors' errors about the disk to OSError."""
     try:
         yield
     except SafetensorError as error:
@@ -431,7 +403,6 @@ def _os_errors() -> Iterator[None]:
 
 
 def _manifest_problems(folder: Path) -> list[str]:
-    """Returns what is wrong with a checkpoint's manifest, down to the last byte."""
     try:
         manifest = read_manifest(folder)
     except StudioError as error:

@@ -1,8 +1,8 @@
-"""Which engine runs on which device, found out before an engine is imported.
+"""Chooses the backend and device before a backend is imported.
 
-Importing an engine can't be undone in a process, and Keras keeps the backend it was first imported
-with. So the hardware is looked for in the file system first, then the engine is chosen, imported,
-and asked what it sees. What was asked for and isn't there is an error, never a quiet fall back.
+A process can't undo the import of a backend, and Keras keeps its first one. So the file system is
+searched for accelerators first. A missing device that was requested is an error, never a silent
+fallback.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from core.training.imports import import_for
 EngineName = Literal["tensorflow", "jax"]
 DeviceKind = Literal["cpu", "gpu", "tpu"]
 
-# M_ARENA_MAX, for one of a thread's own holds no more than 64 MB; M_MMAP_MAX; M_TRIM_THRESHOLD.
+# M_ARENA_MAX (a thread's own arena holds at most 64 MB), M_MMAP_MAX, M_TRIM_THRESHOLD.
 _MALLOC_SETTINGS = ((-8, 1), (-4, 0), (-1, -1))
 
-# Of programs that are kept; the ones longest out of use go first.
+# Limit of the compilation cache; the least recently used programs are evicted first.
 _COMPILED_BYTES = 1 << 30
 _JAX_GPU_PLUGINS = ("jax_cuda12_plugin", "jax_cuda13_plugin", "jax_rocm7_plugin")
 _AMD_GPUS = "/dev/kfd"
@@ -38,31 +38,25 @@ _GPU_GLOBS = ("/proc/driver/nvidia/gpus/*", "/dev/nvidia[0-9]*", _AMD_GPUS, _WSL
 _TPU_GLOBS = ("/dev/accel[0-9]*", "/dev/vfio/[0-9]*")
 _KERAS_BACKEND = "KERAS_BACKEND"
 
-# How `Devices.describe` begins.
 _DESCRIPTION = re.compile(r"(TensorFlow|JAX) on \d+ (CPU|GPU|TPU)\b")
 
-# The name that TensorFlow has for the TPU of the machine it runs on.
+# TensorFlow's name for the TPU of its own machine.
 LOCAL_TPU = "local"
 
-# How long the processes of a run wait for each other to begin, and for a sign of life later.
 _JOIN_SECONDS = 300
 _HEARTBEAT_SECONDS = 30
 
 
 @dataclass(frozen=True)
 class Devices:
-    """What a run computes on.
+    """The backend and devices of a run.
 
     Attributes:
-        engine: tensorflow or jax.
-        kind: cpu, gpu or tpu.
         count: Devices that share a step, over all processes.
-        name: What the device calls itself.
-        memory_bytes: Memory of one device; None where the engine doesn't say.
-        reason: Why these were chosen.
-        processes: Processes that share a step, one on each host.
-        process: The number of this one; the first writes what is to be kept.
-        strategy: TensorFlow's, where several devices share a step.
+        memory_bytes: Memory of one device, or of a CPU's host; None if unknown.
+        processes: Processes that share a step, one per host.
+        process: Rank of this process.
+        strategy: TensorFlow's, if several devices share a step.
     """
 
     engine: EngineName
@@ -77,11 +71,11 @@ class Devices:
 
     @property
     def is_first(self) -> bool:
-        """Whether this process is the one that writes."""
+        """True on rank 0, which writes the files."""
         return self.process == 0
 
     def describe(self) -> str:
-        """Returns one line for the log and the page."""
+        """Describes the devices in one line."""
         memory = f", {self.memory_bytes / 2**30:.1f} GiB each" if self.memory_bytes else ""
         label = {"tensorflow": "TensorFlow", "jax": "JAX"}[self.engine]
         hosts = f" of {self.processes} processes" if self.processes > 1 else ""
@@ -93,11 +87,9 @@ class Devices:
 
 @contextmanager
 def telling_a_lost_process(devices: Devices) -> Iterator[None]:
-    """Turns what an engine says when another process of the run is gone into that reason.
+    """Converts JAX's errors to ProcessLostError if several processes share the run.
 
-    Raises:
-        ProcessLostError: Where several processes share the run and JAX gave up for any reason but
-            memory, which runs out here, too.
+    Memory errors pass: they may be local.
     """
     try:
         yield
@@ -118,14 +110,14 @@ def telling_a_lost_process(devices: Devices) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class Hardware:
-    """What the file system and the installed packages say, with no engine imported.
+    """Accelerators found without importing a backend.
 
     Attributes:
-        gpus: Paths that a GPU's driver makes, as many as CUDA_VISIBLE_DEVICES leaves.
-        tpus: Paths that a TPU's driver makes.
-        jax_gpu: Whether JAX's package for GPUs is installed.
-        jax_tpu: Whether JAX's package for TPUs is installed.
-        jax_on_cpu: Whether JAX_PLATFORMS tells JAX to stay on the CPU.
+        gpus: Driver paths, as many as CUDA_VISIBLE_DEVICES leaves.
+        tpus: Driver paths.
+        jax_gpu: JAX's GPU plugin is installed.
+        jax_tpu: libtpu is installed.
+        jax_on_cpu: JAX_PLATFORMS keeps JAX on the CPU.
     """
 
     gpus: tuple[str, ...]
@@ -135,7 +127,7 @@ class Hardware:
     jax_on_cpu: bool = False
 
     def describe(self) -> str:
-        """Returns what there is in a few words: 16 CPU cores, 64.0 GiB of memory, 1 GPU, no TPU."""
+        """Returns for example: 16 CPU cores, 64.0 GiB of memory, 1 GPU, no TPU."""
         memory = _host_memory_bytes("cpu") or 0
         return (
             f"{os.cpu_count()} CPU cores, {memory / 2**30:.1f} GiB of memory, "
@@ -145,7 +137,7 @@ class Hardware:
 
 @dataclass(frozen=True)
 class Choice:
-    """An engine and the kind of device it is to use."""
+    """A backend and device kind."""
 
     engine: EngineName
     kind: DeviceKind
@@ -153,7 +145,7 @@ class Choice:
 
 
 def find_hardware() -> Hardware:
-    """Looks for accelerators without importing an engine."""
+    """Finds accelerators without importing a backend."""
     jax_gpu = any(find_spec(plugin) for plugin in _JAX_GPU_PLUGINS)
     return Hardware(
         gpus=_find_gpus(jax_gpu),
@@ -165,19 +157,18 @@ def find_hardware() -> Hardware:
 
 
 def _find_gpus(jax_gpu: bool) -> tuple[str, ...]:
-    """Returns the GPUs that there are, or as many of them as CUDA_VISIBLE_DEVICES names."""
     found, visible = _first_found(_GPU_GLOBS), os.environ.get("CUDA_VISIBLE_DEVICES")
-    # WSL 2 has it for GPUs of all makers, most of which JAX can't use.
+    # WSL 2 has this path for GPUs of all vendors, most of which JAX can't use.
     if visible in ("", "-1") or (found == (_WSL_GPU,) and not jax_gpu):
         return ()
     return found if visible is None else found[: len(visible.split(","))]
 
 
 def choose(config: TrainConfig, hardware: Hardware) -> Choice:
-    """Chooses engine and kind of device: TensorFlow on CPU, JAX on TPU and GPU.
+    """Chooses TensorFlow on CPU, JAX on GPU and TPU, unless set.
 
     Raises:
-        DeviceError: The accelerator that was asked for isn't there.
+        DeviceError: The requested accelerator is missing.
     """
     if config.device == "cpu":
         return Choice(_engine(config, "tensorflow"), "cpu", "asked for")
@@ -189,15 +180,15 @@ def choose(config: TrainConfig, hardware: Hardware) -> Choice:
 
 
 def is_description(note: str) -> bool:
-    """Tells whether a run's note is the one that `Devices.describe` makes."""
+    """Returns True if a note comes from `Devices.describe`."""
     return _DESCRIPTION.match(note) is not None
 
 
 def select_engine(config: TrainConfig) -> Devices:
-    """Chooses an engine and a device, imports Keras on that engine, and says what it found.
+    """Chooses backend and device, and imports Keras with that backend.
 
     Raises:
-        DeviceError: What was asked for isn't there, or this process already runs another engine.
+        DeviceError: A requested device is missing, or the process runs another backend.
     """
     hardware = find_hardware()
     choice = choose(config, hardware)
@@ -209,10 +200,10 @@ def select_engine(config: TrainConfig) -> Devices:
 
 
 def count_devices(config: TrainConfig) -> int:
-    """Returns how many devices would share a step, over all processes.
+    """Counts the devices that share a step, over all processes.
 
-    An engine is imported only where there is an accelerator, and the settings don't say how many.
-    Of one that isn't here, or of those of other hosts, one for each process is counted.
+    Imports a backend only if there is an accelerator and its number isn't set. Missing or remote
+    accelerators count one per process.
     """
     processes = config.num_processes or 1
     if config.num_devices or processes > 1:
@@ -226,12 +217,12 @@ def count_devices(config: TrainConfig) -> int:
 
 
 def foresee_devices(config: TrainConfig, hardware: Hardware) -> int:
-    """Returns how many devices would share a step, as far as can be told with no engine.
+    """Estimates the number of devices that share a step, without importing a backend.
 
-    Whether TensorFlow can use a GPU that it wasn't asked to can't: then it is one device.
+    Counts one if TensorFlow with device `auto` may be unable to use a GPU.
 
     Raises:
-        DeviceError: The accelerator that was asked for isn't there.
+        DeviceError: The requested accelerator is missing.
     """
     here = config.num_devices
     if here is None:
@@ -243,20 +234,17 @@ def foresee_devices(config: TrainConfig, hardware: Hardware) -> int:
 
 
 def memory_of_one(devices: Devices) -> int | None:
-    """Returns the memory of one device in bytes, or None; those of one CPU share its host's."""
+    """Returns the bytes of one device's memory, if known; CPU devices share their host's."""
     if devices.memory_bytes is None or devices.kind != "cpu":
         return devices.memory_bytes
     return devices.memory_bytes * devices.processes // devices.count
 
 
 def foresee_memory(config: TrainConfig, hardware: Hardware) -> int | None:
-    """Returns the bytes of memory that one device has, as far as can be told with no engine.
-
-    That is of CPUs alone: those of a host share its memory.
-    """
+    """Estimates the bytes of one CPU device's memory without a backend; None for accelerators."""
     try:
         memory = _host_memory_bytes(choose(config, hardware).kind)
-    except DeviceError:  # It isn't here, but may be where the run will be.
+    except DeviceError:  # The run may execute on another machine.
         return None
     return None if memory is None else memory // (config.num_devices or 1)
 
@@ -274,13 +262,9 @@ def _start(choice: Choice, config: TrainConfig, hardware: Hardware) -> Devices:
 
 
 def keep_compiled(devices: Devices, folder: Path) -> None:
-    """Lets JAX keep what it compiles for runs to come, unless the user has said where to.
+    """Enables JAX's compilation cache, unless the user has configured one.
 
-    TensorFlow has nothing like it for its graphs.
-
-    Args:
-        devices: What was selected.
-        folder: Where to; it is made when there is something to keep.
+    TensorFlow has none for its graphs.
 
     Source: https://docs.jax.dev/en/latest/persistent_compilation_cache.html
     """
@@ -295,11 +279,7 @@ def keep_compiled(devices: Devices, folder: Path) -> None:
 
 
 def refuse_other_backend(engine: EngineName) -> None:
-    """Refuses an engine where Keras already runs on another one in this process.
-
-    Raises:
-        DeviceError: It does.
-    """
+    """Raises DeviceError if Keras runs on another backend in this process."""
     keras: Any = sys.modules.get("keras")
     running = keras.config.backend() if keras else engine
     if running != engine:
@@ -324,7 +304,7 @@ def _needs_jax(config: TrainConfig) -> bool:
 
 
 def joins_processes(config: TrainConfig) -> bool:
-    """Tells whether a run is shared by several processes."""
+    """Returns True if several processes share the run."""
     return (config.num_processes or 1) > 1 or bool(config.coordinator_address)
 
 
@@ -381,16 +361,16 @@ def _package(kind: str, gpus: Sequence[str] = ()) -> str:
 
 
 def _keep_freed_memory() -> None:
-    """Has the C library keep memory that was freed: XLA takes a step's anew in each step.
+    """Makes malloc keep freed memory, since XLA allocates each step's memory anew.
 
-    To get it from the system and to have it zeroed takes a seventh of a step of `mini`. Whoever has
-    settings of their own in the environment keeps them.
+    Allocating and zeroing takes a seventh of a step of `mini`. The user's malloc settings take
+    precedence.
 
     Source: https://man7.org/linux/man-pages/man3/mallopt.3.html
     """
     if any(name.startswith(("MALLOC_", "GLIBC_TUNABLES")) for name in os.environ):
         return
-    # Other systems, and other C libraries on Linux, have nothing like it.
+    # Other systems, and other C libraries on Linux, lack it.
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None) if sys.platform == "linux" else None
     if mallopt is not None:
         for setting in _MALLOC_SETTINGS:
@@ -430,21 +410,17 @@ def _start_jax(choice: Choice, config: TrainConfig) -> Devices:
 
 
 def _with_cpu(platforms: str) -> str:
-    """Returns JAX's platforms and the CPU, on which weights are made that many devices share."""
+    """Adds the CPU, on which weights for many devices are initialised."""
     return platforms if "cpu" in platforms.split(",") else f"{platforms},cpu"
 
 
 def _join_processes(choice: Choice, config: TrainConfig) -> None:
-    """Joins the processes of all hosts, once; on a TPU pod their addresses are found out.
-
-    Raises:
-        DeviceError: They didn't come together.
-    """
+    """Joins the processes of all hosts, once; a TPU pod detects their addresses."""
     import jax
 
     if not joins_processes(config) or jax.distributed.is_initialized():
         return
-    # XLA's own notifier would take SIGTERM from Python, and the run would neither save nor end.
+    # XLA's preemption notifier would take SIGTERM from Python: the run would not save or end.
     jax.config.update("jax_enable_preemption_service", False)
     try:
         jax.distributed.initialize(
@@ -469,16 +445,16 @@ def _join_processes(choice: Choice, config: TrainConfig) -> None:
 
 
 def _says_all_of_processes(config: TrainConfig) -> bool:
-    """Whether nothing is left to be found out.
+    """Returns True if nothing is left to detect.
 
-    Where Slurm or Open MPI is asked all the same, JAX takes but one GPU of each host.
+    With Slurm or Open MPI, JAX would take one GPU per host.
     """
     numbers = (config.num_processes, config.process_id)
     return bool(config.coordinator_address) and None not in numbers
 
 
 def resolver_arguments(config: TrainConfig) -> dict[str, str | None]:
-    """Returns what TensorFlow's `TPUClusterResolver` is given."""
+    """Returns the arguments of `TPUClusterResolver`."""
     return {
         "tpu": config.tpu_name,
         "zone": config.tpu_zone or None,
@@ -536,7 +512,7 @@ def _start_tensorflow_on_gpu(choice: Choice, config: TrainConfig) -> Devices:
 
 
 def _gpus_of(tf: Any) -> list[Any]:
-    """Returns the GPUs that TensorFlow can use: none, unless it was built for them."""
+    """Lists the GPUs that TensorFlow can use: none, unless built for them."""
     return list(tf.config.list_physical_devices("GPU"))
 
 
@@ -565,18 +541,13 @@ def _start_tensorflow_on_cpu(choice: Choice, config: TrainConfig, *, hide_gpus: 
 
 
 def _mirrored(tf: Any, kind: str, count: int) -> Any:
-    """Returns the strategy of several devices that each hold all weights; None for one."""
+    """Returns the strategy that replicates weights on several devices."""
     if count == 1:
         return None
     return tf.distribute.MirroredStrategy([f"{kind}:{number}" for number in range(count)])
 
 
 def _number_to_use(choice: Choice, config: TrainConfig, found: int) -> int:
-    """Returns how many of this machine's devices are used.
-
-    Raises:
-        DeviceError: More were asked for than are there.
-    """
     wanted = config.num_devices or found
     if wanted > found:
         raise DeviceError(

@@ -1,7 +1,6 @@
-"""One dial: from the hours or the tokens that there are to size, batch, steps and learning rate.
+"""Planner: derives size, batch size, steps and learning rate from hours or tokens.
 
-What is derived are ordinary settings, each with its reason, to be taken or changed. The choice
-itself imports no engine; `measure_speed` does.
+The result is ordinary settings with reasons. Only `measure_speed` imports a backend.
 """
 
 from __future__ import annotations
@@ -29,41 +28,34 @@ from core.training.recipe import (
 from core.workspace import Workspace
 
 # Hoffmann et al., "Training Compute-Optimal Large Language Models",
-# https://arxiv.org/abs/2203.15556, table 3: about so many tokens for each parameter.
+# https://arxiv.org/abs/2203.15556, table 3.
 TOKENS_PER_PARAMETER = 20
-# Muennighoff et al., "Scaling Data-Constrained Language Models",
-# https://arxiv.org/abs/2305.16264, section 6: up to four epochs a text is worth as much as another
-# one, and from about 40 epochs on nothing more is learned from it.
+# Up to four epochs, repeated text is worth as much as new text; from about 40, it teaches nothing
+# more. Muennighoff et al., "Scaling Data-Constrained Language Models",
+# https://arxiv.org/abs/2305.16264, section 6.
 _FRESH_EPOCHS = 4
 _MOST_EPOCHS = 40
-# With more, a model without dropout may learn a small corpus by heart; with 11 it still learns more
-# without. See benchmarks/trials.md.
+# Beyond that, a small corpus may be memorised; at 11 epochs, more is learned without dropout. See
+# benchmarks/trials.md.
 _DROPOUT_FROM_EPOCHS = 20
 _DROPOUT = 0.1
 _FEWEST_STEPS = 2000
 _BATCHES = tuple(2**power for power in range(3, 9))
-# A warm-up that a preset counts in steps is for a run as long as the published one.
+# A preset's warm-up steps suit the published number of steps.
 _MOST_WARMUP = 0.1
 _WARMUP = 0.05
-# More than a century; a number that stays one in all that is made of it.
+# More than a century, without overflow in derived numbers.
 _MOST_HOURS = 1_000_000
-# Settings that suit one size and not another.
 _SIZE_FIELDS = ("size", "num_attention_heads")
-# Of the speed of a plain product of matrices, what a training step came to on two CPU cores; and of
-# the hours, what is left for validations, checkpoints and the start.
+# Fraction of a plain matmul's speed that training reached on two CPU cores; fraction of the hours
+# that remains after validation, checkpoints and start-up.
 _SHARE_OF_PRODUCTS = 0.4
 _SHARE_OF_HOURS = 0.9
 
 
 @dataclass(frozen=True)
 class Suggestion:
-    """Settings for a run, and why.
-
-    Attributes:
-        values: By field of `TrainConfig`.
-        reasons: A sentence for each.
-        remarks: What else there is to say.
-    """
+    """Settings by field of `TrainConfig`, with a reason for each."""
 
     values: dict[str, Any]
     reasons: dict[str, str]
@@ -81,27 +73,27 @@ def suggest(
     memory_bytes: int | None = None,
     given: Collection[str] = (),
 ) -> Suggestion:
-    """Derives size, batch, steps and learning rate.
+    """Derives size, batch size, steps and learning rate from a budget.
 
     Args:
-        config: What stays as it is: shards, family, objective, optimizer; and the dimensions, where
-            a checkpoint or a model config is named.
-        inputs: The same shards, opened for each size that may be taken.
-        hours: That there are; then `flops` is needed too.
-        tokens: That are to be read, repetitions counted; instead of hours.
-        flops: Floating-point operations that a training step does in a second, over all devices.
+        config: Fixed settings: shards, family, objective, optimizer; and the dimensions, if it
+            names a checkpoint or a model config.
+        inputs: The same shards, opened for each candidate size.
+        hours: Time budget; requires `flops`.
+        tokens: Tokens to read, repetitions included; instead of hours.
+        flops: FLOP/s of a training step, over all devices.
         replicas: Devices that share a step.
-        memory_bytes: Of one device; None where it isn't known, and the batch doesn't go by it.
-        given: Fields that somebody set, where the config has a preset's values as well.
+        memory_bytes: Memory of one device; None: unknown, no limit.
+        given: Fields set by the user rather than a preset.
 
     Raises:
-        ConfigError: Neither hours nor tokens are given, or both; they are less than a step takes;
-            or the rows are.
+        ConfigError: Not exactly one budget is given, or the budget or the training split is smaller
+            than a step.
     """
     _check_budget(hours, tokens)
     rows = next(iter(inputs.values()))
     train_rows, row_length = len(rows.train_rows), rows.shards.row_length
-    # A step of one row a part is the smallest: refused here as at the start of a run.
+    # The smallest step, refused here as at the start of a run.
     smallest = config.model_copy(update={"per_replica_batch_size": 1})
     fewest_tokens = plan(smallest, train_rows, row_length, replicas).tokens_per_step
     budgets = {
@@ -157,18 +149,15 @@ def suggest(
 
 
 def sizes_of(family: str) -> tuple[Size, ...]:
-    """Returns a family's sizes, the smallest first."""
+    """Lists a family's sizes, smallest first."""
     return tuple(FAMILY_SIZES[family])
 
 
 def open_sizes(config: TrainConfig, workspace: Workspace) -> dict[Size, TrainingInputs]:
-    """Opens the shards for each size that the settings allow.
-
-    That is one, the config's, where a checkpoint or a model config has the dimensions.
+    """Opens the shards for each size allowed: one, if a checkpoint or model config is named.
 
     Raises:
-        ConfigError: There is none, or something else contradicts something.
-        StudioError: As for `open_inputs`.
+        StudioError: See `open_inputs`; ConfigError if no size is possible.
     """
     if _has_dimensions(config):
         return {config.size: open_inputs(config, workspace)}
@@ -187,11 +176,10 @@ def open_sizes(config: TrainConfig, workspace: Workspace) -> dict[Size, Training
 
 
 def flops_per_token(config: TrainConfig, inputs: TrainingInputs) -> float:
-    """Returns the floating-point operations that training does for each token of a row.
+    """Returns the training FLOPs per token of a sequence.
 
-    Two for each weight on the way forward and four on the way back, those of attention besides, and
-    the head's at the tokens that are predicted. There alone is an encoder's last layer computed,
-    but for its keys and values.
+    A weight counts 2 forward and 4 backward; attention is added, and the head at predicted tokens.
+    Only there is an encoder's last layer computed, except for its keys and values.
 
     Source: Kaplan et al., "Scaling Laws for Neural Language Models",
         https://arxiv.org/abs/2001.08361, section 2.1.
@@ -210,9 +198,9 @@ def flops_per_token(config: TrainConfig, inputs: TrainingInputs) -> float:
 
 
 def _flops_of_halves(found: EncoderDecoderArchitecture, inputs: TrainingInputs) -> float:
-    """Returns the operations for each row: each half works on its own tokens of it.
+    """Returns the FLOPs per sequence.
 
-    The decoder's keys and values of what the encoder made are as many as the encoder's tokens.
+    Cross-attention computes keys and values for the encoder's tokens.
     """
     encoded, decoded = inputs.shards.max_seq_length, inputs.objective.predictions_per_row
     weights = sum(
@@ -230,12 +218,12 @@ def _is_for_decoded(tie: Tie) -> bool:
 
 
 def measure_speed(config: TrainConfig) -> tuple[float, Devices]:
-    """Returns the operations that a training step may do in a second here, and on what.
+    """Estimates a training step's FLOP/s on this machine's devices.
 
-    Imports an engine, and takes some seconds: a product of matrices is timed on one device.
+    Imports a backend and takes some seconds to time a matmul on one device.
 
     Raises:
-        DeviceError: The device that was asked for isn't there.
+        DeviceError: The requested device is missing.
     """
     from core.training.precision import choose_precision
 
@@ -260,11 +248,10 @@ def _time_product(side: int, dtype: str) -> float:
         began = time.perf_counter()
         keras.ops.convert_to_numpy(keras.ops.matmul(matrix, matrix)[:1, :1])
         seconds.append(time.perf_counter() - began)
-    return median(seconds[1:])  # The first one is compiled.
+    return median(seconds[1:])  # The first run compiles.
 
 
 def _has_dimensions(config: TrainConfig) -> bool:
-    """Whether the dimensions are those of a model that is named, whatever the size."""
     return bool(config.checkpoint or config.model_config_path)
 
 
@@ -302,7 +289,7 @@ def _tokens_in(hours: float, flops: float, config: TrainConfig, inputs: Training
 
 
 def _choose_size(budgets: Mapping[Size, int], inputs: Mapping[Size, TrainingInputs]) -> Size:
-    """Returns the size that comes nearest to the right number of tokens for a parameter."""
+    """Returns the size nearest to the best number of tokens per parameter."""
 
     def distance(size: Size) -> float:
         per_parameter = max(1, budgets[size]) / _body_parameters(inputs[size].architecture)
@@ -312,18 +299,13 @@ def _choose_size(budgets: Mapping[Size, int], inputs: Mapping[Size, TrainingInpu
 
 
 def _choose_batch(rows: int, train_rows: int) -> int:
-    """Returns the largest batch with enough steps, or the smallest; never more than there is.
-
-    Args:
-        rows: That are read in all.
-        train_rows: That there are.
-    """
+    """Returns the largest batch with enough steps, else the smallest; at most all sequences."""
     fitting = [one for one in _BATCHES if one <= train_rows and rows // one >= _FEWEST_STEPS]
     return max(fitting, default=min(_BATCHES[0], train_rows, rows))
 
 
 def _body_parameters(architecture: Architecture) -> int:
-    """Returns the weights beside the tables of words, positions, segments and distances."""
+    """Counts the weights except embeddings (token, position, segment, distance)."""
     return sum(math.prod(tie.shape) for tie in _ties_beside_tables(architecture))
 
 
@@ -338,7 +320,6 @@ def _rows_in_memory(
     row_length: int,
     memory_bytes: int | None,
 ) -> int:
-    """Returns the rows, halved until a device's memory holds them, as far as can be told."""
     while rows > 1 and not _is_held(config, architecture, rows, row_length, memory_bytes):
         rows //= 2
     return rows
@@ -351,7 +332,7 @@ def _is_held(
     row_length: int,
     memory_bytes: int | None,
 ) -> bool:
-    """Whether a device's memory holds training with so many rows, as far as can be told."""
+    """Returns True if a device's memory should fit this many sequences, or is unknown."""
     if memory_bytes is None:
         return True
     batch = config.model_copy(update={"per_replica_batch_size": rows})
@@ -369,7 +350,6 @@ def _too_large(size: Size, memory_bytes: int | None) -> str:
 def _more_accumulation(
     config: TrainConfig, accumulated: int, rows: int, memory_bytes: int | None
 ) -> dict[str, tuple[Any, str]]:
-    """Returns the accumulation steps, with the reason, where memory asks for more of them."""
     if accumulated == config.gradient_accumulation_steps:
         return {}
     why = (
@@ -382,7 +362,6 @@ def _more_accumulation(
 def _shorter_warmup(
     config: TrainConfig, steps: int, given: Collection[str]
 ) -> dict[str, tuple[Any, str]]:
-    """Returns another warm-up, with the reason, where a preset's is too long for the run."""
     published = config.warmup_steps or 0
     if "warmup_steps" in given or published <= _MOST_WARMUP * steps:
         return {}
@@ -391,7 +370,6 @@ def _shorter_warmup(
 
 
 def _more_dropout(config: TrainConfig, epochs: float) -> dict[str, tuple[Any, str]]:
-    """Returns the dropouts that a text read so often needs, with the reason, unless they're set."""
     if epochs <= _DROPOUT_FROM_EPOCHS:
         return {}
     why = "Each text is seen so often that it could be learned by heart."

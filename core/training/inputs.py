@@ -1,4 +1,4 @@
-"""What a training run reads, checked before an engine is imported or a minute is spent."""
+"""Opens and checks a training run's inputs before a backend is imported."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from core.shards.read import Shards
     from core.tokenizer import StudioTokenizer
 
-# Settings that would change nothing where a checkpoint is named.
+# Settings without effect if a checkpoint is named.
 _DIMENSIONS = (
     "model_config_path",
     "num_hidden_layers",
@@ -48,17 +48,11 @@ _DIMENSIONS = (
 
 @dataclass(frozen=True)
 class TrainingInputs:
-    """Shards, tokenizer and model dimensions that fit together.
+    """Compatible shards, tokenizer and architecture.
 
     Attributes:
-        shards: The shards.
-        tokenizer: The tokenizer they were made with.
-        architecture: The model's dimensions.
-        train_rows: Training rows, at most `max_train_examples`.
-        validation_rows: Validation rows, at most `max_eval_examples`.
-        objective: What is learned.
-        eval_objective: The same with what is published, so that runs can be compared.
-        checkpoint: The folder whose weights to start from, or None.
+        eval_objective: The objective with published settings, so that runs are comparable.
+        checkpoint: Folder of the initial weights, or None.
     """
 
     shards: Shards
@@ -72,17 +66,17 @@ class TrainingInputs:
 
     @property
     def token_counts(self) -> NDArray[np.int64]:
-        """How often each id stands in the training rows, int64 (vocab_size,)."""
+        """Counts of each id in the training split, int64 (vocab_size,)."""
         counts = self.shards.token_counts
         missing = self.tokenizer.vocab_size - len(counts)
         return np.pad(counts, (0, max(0, missing)))
 
     @property
     def label_counts(self) -> NDArray[np.int64]:
-        """About how often each id is to be predicted in the training rows, int64 (vocab_size,).
+        """Approximate counts of each id as a label in training, int64 (vocab_size,).
 
-        What is hidden is like the rows. But of spans, sentinels are predicted as well, one after
-        the other, which no row has.
+        Masked tokens are distributed like the sequences. Labels of span corruption add sentinels,
+        which no sequence has.
         """
         counts, objective = self.token_counts, self.eval_objective
         if isinstance(objective, SpanCorruption):
@@ -91,7 +85,7 @@ class TrainingInputs:
 
     @property
     def fingerprints(self) -> dict[str, str]:
-        """Of shards and tokenizer, as a manifest has them."""
+        """The fingerprints of a manifest's inputs."""
         return {"shards": self.shards.fingerprint, "tokenizer": self.tokenizer.fingerprint}
 
 
@@ -103,19 +97,15 @@ def open_inputs(
     resumed: bool = False,
     own: Path | None = None,
 ) -> TrainingInputs:
-    """Opens what a run needs and refuses what doesn't fit together.
+    """Opens a run's inputs and refuses incompatible ones.
 
     Args:
-        config: The settings.
-        workspace: Where names are looked up.
-        reporter: Hears how far a download of remote shards is.
-        resumed: Whether the run goes on with the numbers that it was started with, whichever
-            family's they are.
-        own: A checkpoint that the run has saved itself. It says what the model is, whatever has
-            become of the one that the run began with.
+        reporter: Receives the progress of downloading remote shards.
+        resumed: Keep the numbers of the first start: don't compare them with family and checkpoint.
+        own: A checkpoint of this run, which defines the model even if the initial one has changed.
 
     Raises:
-        ConfigError: Something is missing or contradicts something else; `field` names the setting.
+        ConfigError: An input is missing or contradicts another; `field` names the setting.
         TokenizerError: The tokenizer doesn't suit the family.
         ShardError, TokenizerError, CheckpointError: A file can't be read.
     """
@@ -159,10 +149,9 @@ def open_inputs(
 
 
 def settle_checkpoint(config: TrainConfig, workspace: Workspace) -> TrainConfig:
-    """Returns the config with the path of a checkpoint that is here and called like a Hub id.
+    """Makes the path of a local checkpoint absolute if it looks like a Hub id.
 
-    What is written down of a run is read elsewhere, where `exports/mini` could only be somebody's
-    repository.
+    Elsewhere, a recorded `exports/mini` could only mean a repository on the Hub.
     """
     folder = find_here(config.checkpoint, workspace)
     if folder is None or parse_hub_id(config.checkpoint) is None:
@@ -234,10 +223,10 @@ def _architecture(
 
 
 def objective_name(config: TrainConfig, family: str) -> str:
-    """Returns what a model of a family is to learn.
+    """Resolves the objective for a family.
 
     Raises:
-        ConfigError: The objective that is asked for is not for that family.
+        ConfigError: The family does not support the requested objective.
     """
     own = objectives_of_family(family)
     if config.objective == "auto":
@@ -255,7 +244,7 @@ def objective_name(config: TrainConfig, family: str) -> str:
 
 
 def objective_settings(config: TrainConfig, max_seq_length: int) -> ObjectiveSettings:
-    """Returns what a config says of its objective."""
+    """Returns a config's settings for its objective."""
     return ObjectiveSettings(
         max_seq_length=max_seq_length,
         mlm_probability=config.mlm_probability,
@@ -269,7 +258,7 @@ def objective_settings(config: TrainConfig, max_seq_length: int) -> ObjectiveSet
 def _objectives(
     config: TrainConfig, shards: Shards, tokenizer: StudioTokenizer, family: str
 ) -> tuple[Objective, Objective]:
-    """Returns what is learned, and what is measured in validation."""
+    """Returns the objectives of training and validation."""
     from core.tokenizer.vocabulary import vocabulary_of
 
     name = objective_name(config, family)
@@ -293,10 +282,10 @@ def _objectives(
 def _noise_that_fits(
     config: TrainConfig, shards: Shards, laid_out: ObjectiveSettings
 ) -> ObjectiveSettings:
-    """Returns what is hidden of rows: what they are laid out for, unless the config says more.
+    """Returns the config's corruption settings, by default the shards'.
 
     Raises:
-        ConfigError: Rows would have to be of another length for what the config says.
+        ConfigError: They need another sequence length.
     """
     density, length = config.mlm_probability, config.mean_noise_span_length
     asked = with_noise(
@@ -320,7 +309,7 @@ def _noise_that_fits(
 def _checkpoint_architecture(
     config: TrainConfig, shards: Shards, tokenizer: StudioTokenizer, checkpoint: Path
 ) -> Architecture:
-    """Returns a checkpoint's dimensions, with the config's dropout, if they fit the shards."""
+    """Returns the checkpoint's dimensions with the config's dropout."""
     found = read_architecture(checkpoint)
     pad_id = padding_id(found.model_type, tokenizer.pad_id, tokenizer.sep_id)
     for name, ours, theirs, fits in (
@@ -345,7 +334,7 @@ def _checkpoint_architecture(
 
 
 def _check_no_other_dimensions(config: TrainConfig, found: Architecture) -> None:
-    """Refuses dimensions that a checkpoint hasn't: they would change nothing."""
+    """Refuses other dimensions than the checkpoint's: they have no effect."""
     for name in _DIMENSIONS:
         wanted, own = getattr(config, name), getattr(found, name, None)
         if wanted and wanted != own:
@@ -359,7 +348,7 @@ def _check_no_other_dimensions(config: TrainConfig, found: Architecture) -> None
 
 
 def _check_tokens(shards: Shards, tokenizer: StudioTokenizer, checkpoint: Path) -> None:
-    """Refuses weights that were learned with other tokens, where the checkpoint says with which."""
+    """Refuses weights trained with other tokens, if the checkpoint names its tokenizer."""
     learned_with = _tokenizer_of(checkpoint)
     if learned_with in ("", tokenizer.fingerprint) or _keeps_same_tokens(checkpoint, tokenizer):
         return
@@ -375,19 +364,19 @@ def _check_tokens(shards: Shards, tokenizer: StudioTokenizer, checkpoint: Path) 
 
 
 def _tokenizer_of(checkpoint: Path) -> str:
-    """Returns the fingerprint of what a checkpoint was trained with; empty where nothing says."""
+    """Returns the fingerprint of a checkpoint's tokenizer; empty if unknown."""
     if not (checkpoint / MANIFEST_FILE).is_file():
         return ""
     try:
         return read_manifest(checkpoint).inputs.get("tokenizer", "")
     except StudioError:
-        return ""  # Other programs have files of that name as well.
+        return ""  # Other programs also have files of this name.
 
 
 def _keeps_same_tokens(checkpoint: Path, tokenizer: StudioTokenizer) -> bool:
-    """Whether the tokenizer beside the weights has the same tokens.
+    """Returns True if the tokenizer beside the weights has the same tokens.
 
-    Its file may differ: a decoder's copy of it ends no text, and shards may be built with that.
+    Its file may differ: a decoder's copy adds no end token, and shards may be built with it.
     """
     from core.tokenizer import StudioTokenizer
     from core.tokenizer.roles import TOKENIZER_FILE

@@ -1,7 +1,7 @@
-"""Optimizers, and the learning-rate schedule as the compiled step sees it.
+"""Optimizers, and the learning-rate schedule in the compiled step.
 
-Imports Keras: to be imported only after the engine was chosen. A further optimizer is another
-class here and another line in `create_optimizer`.
+Import it only after the backend is chosen: it imports Keras. A new optimizer needs a class and a
+line in `create_optimizer`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Tensor = Any
 
 
 class KerasSchedule(keras.optimizers.schedules.LearningRateSchedule):
-    """A learning-rate schedule that is computed within the compiled step."""
+    """Learning-rate schedule computed in the compiled step."""
 
     def __init__(self, schedule: LearningRateSchedule) -> None:
         super().__init__()
@@ -35,12 +35,9 @@ class KerasSchedule(keras.optimizers.schedules.LearningRateSchedule):
 
     @contextmanager
     def given(self, numbers: Tensor) -> Iterator[None]:
-        """Computes with the schedule's numbers as a program is given them.
+        """Uses the schedule's numbers, float32 (6,), as inputs of the compiled program.
 
-        A program that holds them would have to be compiled anew for each number of steps.
-
-        Args:
-            numbers: `LearningRateSchedule.numbers`, float32 (6,).
+        Constants would force a recompilation for each number of steps.
         """
         self._numbers = numbers
         try:
@@ -53,14 +50,14 @@ class KerasSchedule(keras.optimizers.schedules.LearningRateSchedule):
 
 
 class AdamW(keras.optimizers.AdamW):
-    """AdamW as Keras has it, with two repairs for TensorFlow.
+    """Keras's AdamW, with two changes for TensorFlow.
 
-    A dozen passes over every weight are done in one kernel, with the same formula. And gradients
-    are expected to be summed over the devices already, before they are clipped.
+    One fused kernel replaces a dozen passes over every weight. Gradients must be summed over the
+    devices already, before they are clipped.
 
-    Source: https://arxiv.org/abs/1711.05101, algorithm 2; epsilon is added before the bias of the
-    second momentum is corrected, as Keras does (https://arxiv.org/abs/1412.6980, end of section 2),
-    so that it counts for more in the first steps than in optax and PyTorch.
+    Source: https://arxiv.org/abs/1711.05101, algorithm 2. Like Keras, it adds epsilon before bias
+        correction of the second moment (https://arxiv.org/abs/1412.6980, end of section 2), so
+        epsilon counts for more in the first steps than in optax and PyTorch.
     """
 
     def _all_reduce_sum_gradients(self, grads_and_vars: Sequence[Any]) -> list[Any]:
@@ -70,11 +67,11 @@ class AdamW(keras.optimizers.AdamW):
         if not _on_one_tensorflow_device():
             super()._apply_weight_decay(variables)
             return
-        # Keras works out the learning rate anew for each weight: a graph of twice the size.
+        # Keras recomputes the learning rate for each weight, which doubles the graph.
         kept = 1.0 - self._get_current_learning_rate() * self.weight_decay
         for variable in variables:
             if self._use_weight_decay(variable):
-                # The product takes the variable's place: two passes over it, and not five.
+                # In place: two passes over the variable, not five.
                 variable.value.assign(variable.value * kept)
 
     def _backend_update_step(
@@ -88,7 +85,7 @@ class AdamW(keras.optimizers.AdamW):
     def _update_all(
         self, gradients: Sequence[Tensor], variables: Sequence[Any], learning_rate: Tensor
     ) -> None:
-        """Updates TensorFlow's variables on one device; what is common is computed once."""
+        """Updates TensorFlow variables, computing shared terms once."""
         powers = self._powers()
         for gradient, variable in zip(gradients, variables, strict=True):
             self._fused_update_step(gradient, variable, learning_rate, powers)
@@ -100,7 +97,6 @@ class AdamW(keras.optimizers.AdamW):
             super().update_step(gradient, variable, learning_rate)
 
     def _powers(self) -> tuple[Tensor, Tensor]:
-        """Returns both momentums to the power of the step."""
         step = ops.cast(self.iterations + 1, "float32")
         return ops.power(self.beta_1, step), ops.power(self.beta_2, step)
 
@@ -125,20 +121,17 @@ class AdamW(keras.optimizers.AdamW):
 
 
 class Muon(AdamW):
-    """Orthogonalised momentum for the kernels; AdamW for tables, norms and biases.
+    """Orthogonalised momentum for kernels; AdamW for embeddings, norms and biases.
 
-    A step moves a kernel by the nearest orthogonal matrix to its momentum, scaled to the size that
-    AdamW's steps have, so that both take one learning rate. The fused kernel of query, key and
-    value counts as three.
+    An update is the orthogonal matrix nearest to the momentum, scaled to the size of AdamW's steps,
+    so that both use one learning rate. A fused QKV kernel counts as three matrices.
 
     Source: Jordan et al., https://kellerjordan.github.io/posts/muon/; the scale is that of Liu et
-    al., "Muon is Scalable for LLM Training", https://arxiv.org/abs/2502.16982, section 2.2.
+        al., "Muon is Scalable for LLM Training", https://arxiv.org/abs/2502.16982, section 2.2.
 
     Args:
-        momentum: Of the kernels.
-        adam_ratio: AdamW's learning rate as a share of the learning rate.
-        product_dtype: What matrices are multiplied in while they are made orthogonal.
-        **kwargs: As AdamW's.
+        adam_ratio: AdamW's learning rate as a fraction of the learning rate.
+        product_dtype: Matmul dtype of the orthogonalisation.
     """
 
     def __init__(
@@ -195,7 +188,6 @@ class Muon(AdamW):
         learning_rate: Tensor,
         update_other: Callable[[Tensor, Any], None],
     ) -> None:
-        """Updates kernels of one shape, or its transpose, in the same products."""
         alike: dict[tuple[int, int], list[tuple[Any, Tensor]]] = {}
         for gradient, variable in zip(gradients, variables, strict=True):
             index = self._get_variable_index(variable)
@@ -209,7 +201,7 @@ class Muon(AdamW):
                 self._move_together(some, learning_rate)
 
     def _move_together(self, members: Sequence[tuple[Any, Tensor]], learning_rate: Tensor) -> None:
-        """Makes kernels of one shape, or its transpose, orthogonal in the same products."""
+        """Batches kernels of one shape, or its transpose."""
         wide = [_as_wide(parts) for _, parts in members]
         together = orthogonalise(ops.concatenate(wide, axis=0), self.product_dtype)
         start = 0
@@ -219,26 +211,25 @@ class Muon(AdamW):
             self._move(variable, _as_wide(update, parts.shape), learning_rate)
 
     def _look_ahead(self, gradient: Tensor, variable: Any) -> Tensor:
-        """Renews a kernel's momentum and returns Nesterov's, of the kernel's shape."""
+        """Updates a kernel's momentum and returns Nesterov's, in the kernel's shape."""
         momentum = self._momentums[self._get_variable_index(variable)]
         gradient = ops.cast(gradient, variable.dtype)
         self.assign_add(momentum, (gradient - momentum) * (1.0 - self.momentum))
         return gradient + (momentum - gradient) * self.momentum
 
     def _move(self, variable: Any, update: Tensor, learning_rate: Tensor) -> None:
-        """Moves a kernel by orthogonal matrices (p, m, n), scaled to the size of AdamW's steps."""
+        """Applies orthogonal matrices (p, m, n), scaled to the size of AdamW's steps."""
         scale = _ADAM_LIKE_SIZE * max(update.shape[1:]) ** 0.5
         rate = ops.cast(learning_rate, variable.dtype) * scale
         self.assign_sub(variable, _joined(ops.cast(update, variable.dtype)) * rate)
 
 
 class Adafactor(keras.optimizers.Optimizer):
-    """Adam's second moments as a row and a column for each matrix, and no momentum.
+    """Adafactor with factored second moments, no momentum and no weight decay.
 
-    A step is as large as the weight is: the learning rate is a share of its root mean square.
-    Matrices that stand side by side in a fused kernel count by themselves. The arithmetic is that
-    of `optax.adafactor(learning_rate)`, which the Flax example of T5 uses; there is no weight
-    decay.
+    The learning rate is relative to the weights' root mean square. Matrices in a fused kernel count
+    separately. The arithmetic is that of `optax.adafactor(learning_rate)`, which Flax's T5 example
+    uses.
 
     Source: Shazeer & Stern, https://arxiv.org/abs/1804.04235, algorithms 4 and 5.
     """
@@ -264,7 +255,7 @@ class Adafactor(keras.optimizers.Optimizer):
         self.assign_sub(variable, _join_parts(step, variable.shape))
 
     def _all_reduce_sum_gradients(self, grads_and_vars: Sequence[Any]) -> list[Any]:
-        return list(grads_and_vars)  # They are summed over the devices already.
+        return list(grads_and_vars)  # Already summed over the devices.
 
     def _make_moments(self, variable: keras.Variable, parts: int) -> list[keras.Variable]:
         shape = (parts, *variable.shape[:-1], variable.shape[-1] // parts)
@@ -278,7 +269,7 @@ class Adafactor(keras.optimizers.Optimizer):
         ]
 
     def _inverse_roots(self, squares: Tensor, moments: list[keras.Variable]) -> Tensor:
-        """Returns 1 / √(mean square of the gradients so far), for each element."""
+        """Returns 1 / √(running mean square of the gradients)."""
         squares = squares + _SMALLEST_SQUARE
         if len(moments) == 1:
             return ops.rsqrt(self._renew(moments[0], squares))
@@ -303,7 +294,7 @@ _SMALLEST_FACTORED = 128
 
 
 def _split_parts(values: Tensor, parts: int) -> Tensor:
-    """Returns what stands side by side, (…, parts·n), one after the other, (parts, …, n)."""
+    """Splits (…, parts·n) into (parts, …, n)."""
     values = ops.convert_to_tensor(values)
     shape = tuple(values.shape)
     apart = ops.reshape(values, (*shape[:-1], parts, shape[-1] // parts))
@@ -315,7 +306,7 @@ def _join_parts(values: Tensor, shape: Sequence[int]) -> Tensor:
 
 
 def _root_mean_square(parts: Tensor) -> Tensor:
-    """Returns each part's, broadcast to (parts, …, n)."""
+    """Returns each part's value, broadcastable to (parts, …, n)."""
     axes = tuple(range(1, len(parts.shape)))
     return ops.sqrt(ops.mean(ops.square(parts), axis=axes, keepdims=True))
 
@@ -325,18 +316,16 @@ def _is_kernel(variable: keras.Variable) -> bool:
 
 
 def _parts_of(variable: keras.Variable) -> int:
-    """Returns how many matrices, or biases, stand side by side in a weight."""
     return _FUSED_KERNELS.get(variable.path.split("/")[-2], 1)
 
 
-# Kernels that hold several matrices side by side, and how many.
+# Fused kernels and their numbers of matrices.
 _FUSED_KERNELS = {"qkv": 3, "kv": 2, "gated_up": 2}
 
-# Elements of matrices that are made orthogonal at a time: enough to fill a device, few enough for
-# the copies of them not to be what decides how large a model can be.
+# Elements orthogonalised at a time: enough to fill a device, and few enough that their copies don't
+# limit the model's size.
 _TOGETHER = 1 << 25
 
-# The quintic iteration's coefficients, and how often it is done.
 # Source: https://kellerjordan.github.io/posts/muon/
 _NEWTON_SCHULZ = (3.4445, -4.7750, 2.0315)
 _NEWTON_SCHULZ_STEPS = 5
@@ -344,13 +333,12 @@ _ADAM_LIKE_SIZE = 0.2
 
 
 def _side_by_side(matrix: Tensor, parts: int) -> Tensor:
-    """Returns the `parts` matrices that stand side by side in (m, parts·n), (parts, m, n)."""
+    """Splits (m, parts·n) into (parts, m, n)."""
     rows, columns = matrix.shape
     return ops.transpose(ops.reshape(matrix, (rows, parts, columns // parts)), (1, 0, 2))
 
 
 def _joined(parts: Tensor) -> Tensor:
-    """Undoes `_side_by_side`."""
     count, rows, width = parts.shape
     return ops.reshape(ops.transpose(parts, (1, 0, 2)), (rows, count * width))
 
@@ -358,7 +346,7 @@ def _joined(parts: Tensor) -> Tensor:
 def _bounded(
     members: Sequence[tuple[Any, Tensor]], most: int
 ) -> Iterator[list[tuple[Any, Tensor]]]:
-    """Yields weights with their parts (p, m, n) in groups of so many elements, or of one weight."""
+    """Groups weights up to `most` elements, or one larger weight."""
     group: list[tuple[Any, Tensor]] = []
     elements = 0
     for member in members:
@@ -372,17 +360,15 @@ def _bounded(
 
 
 def _as_wide(parts: Tensor, shape: Sequence[int] | None = None) -> Tensor:
-    """Returns matrices (p, m, n) so that m ≤ n; with a shape: back in that."""
+    """Transposes matrices (p, m, n) so that m ≤ n; with a shape, back to it."""
     rows, columns = (shape or parts.shape)[1:]
     return parts if rows <= columns else ops.transpose(parts, (0, 2, 1))
 
 
 def orthogonalise(matrices: Tensor, dtype: str = "float32") -> Tensor:
-    """Returns about the nearest orthogonal matrix to each of (p, m, n), by Newton and Schulz.
+    """Approximates the orthogonal matrix nearest to each of (p, m, n), by Newton-Schulz.
 
-    Args:
-        matrices: They are scaled first, so their size doesn't matter.
-        dtype: What they are multiplied in; bfloat16 will do, as at the source.
+    bfloat16 suffices for the matmuls, as in the source of `_NEWTON_SCHULZ`.
     """
     size = ops.sqrt(ops.sum(ops.square(matrices), axis=(1, 2), keepdims=True)) + 1e-7
     x = ops.cast(_as_wide(matrices / size), dtype)
@@ -394,7 +380,6 @@ def orthogonalise(matrices: Tensor, dtype: str = "float32") -> Tensor:
 
 
 def _on_one_tensorflow_device() -> bool:
-    """Whether TensorFlow's variables are all on one device, so that no strategy is to be asked."""
     if keras.backend.backend() != "tensorflow":
         return False
     import tensorflow as tf
@@ -403,8 +388,8 @@ def _on_one_tensorflow_device() -> bool:
 
 
 def schedule_of(optimizer: keras.optimizers.Optimizer) -> KerasSchedule:
-    """Returns the schedule that `create_optimizer` gave an optimizer."""
-    schedule = optimizer._learning_rate  # `learning_rate` is what it comes to at this step.
+    """Returns the schedule that `create_optimizer` set."""
+    schedule = optimizer._learning_rate  # `learning_rate` is its current value.
     assert isinstance(schedule, KerasSchedule)
     return schedule
 
@@ -412,7 +397,7 @@ def schedule_of(optimizer: keras.optimizers.Optimizer) -> KerasSchedule:
 def create_optimizer(
     config: TrainConfig, schedule: LearningRateSchedule
 ) -> keras.optimizers.Optimizer:
-    """Returns the optimizer of a config, not yet built for a model."""
+    """Creates a config's optimizer, not yet built for a model."""
     settings: dict[str, Any] = {
         "learning_rate": KerasSchedule(schedule),
         "weight_decay": config.weight_decay,
@@ -436,10 +421,7 @@ def create_optimizer(
 
 
 def build_optimizer(optimizer: keras.optimizers.Optimizer, model: keras.Model) -> None:
-    """Makes the optimizer's slots for a model's weights.
-
-    Norms and biases, which are the weights of rank 1, take no weight decay.
-    """
+    """Creates the optimizer's slots; weights of rank 1 (norms, biases) take no weight decay."""
     undecayed = [variable for variable in model.trainable_variables if len(variable.shape) < 2]
     optimizer.exclude_from_weight_decay(var_list=undecayed)
     optimizer.build(model.trainable_variables)

@@ -1,6 +1,6 @@
-"""The numbers of a training run, worked out before anything is spent: steps, schedule, memory.
+"""Plans a training run before it starts: steps, learning-rate schedule and memory.
 
-No engine is imported here: the page asks for a plan at every keystroke.
+Imports no backend: the web app requests a plan at every keystroke.
 """
 
 from __future__ import annotations
@@ -17,22 +17,22 @@ from core.errors import ConfigError
 from core.models.architecture import Architecture
 from core.models.constants import LOGITS_AT_ONCE
 
-# Validation is always measured at BERT's 15 %, so that runs can be compared.
+# BERT's 15 % in every validation, so that runs are comparable.
 EVAL_MLM_PROBABILITY = 0.15
 
 _EVALUATIONS_IN_A_RUN = 20
 _LOGS_IN_A_RUN = 200
 
-# Weights, gradients and AdamW's two slots, each in float32.
+# Weights, gradients and AdamW's two slots, in float32.
 _BYTES_PER_PARAMETER = 4 * 4
 
-# Peak learning rates up to a width, from which on they fall with it; None: they don't.
+# Peak learning rate, and the hidden size above which it scales as 1/hidden_size (None: constant).
 _RATES: dict[str, tuple[float, int | None]] = {
     "muon": (8e-3, 160),
     "adamw": (1e-3, 256),
     "adafactor": (5e-3, None),
 }
-# Factor on the peak learning rate of Muon by family; the trials are in benchmarks/trials.md.
+# Factors on Muon's peak learning rate; the trials are in benchmarks/trials.md.
 _FAMILY_FACTORS = {"roberta": 1.5, "bert": 1.5, "gpt2": 2.0, "bart": 2.0, "t5": 0.5}
 
 ScheduleKind = Literal["linear", "cosine", "constant", "warmup_stable_decay"]
@@ -40,17 +40,15 @@ ScheduleKind = Literal["linear", "cosine", "constant", "warmup_stable_decay"]
 
 @dataclass(frozen=True)
 class LearningRateSchedule:
-    """Linear warm-up from 0, then a straight line or a cosine down to 0, a constant, or both.
+    """Linear warm-up from 0, then a linear, cosine, constant or warmup_stable_decay phase.
 
     Attributes:
-        kind: What follows the warm-up.
-        peak: The rate that the warm-up ends at.
-        warmup_steps: Steps of the warm-up.
-        num_train_steps: The step at which linear and cosine reach 0.
-        extended_at: The step at which the run was given more steps; 0 where it wasn't.
-        extended_rate: The rate of that step, from which linear and cosine go on to 0.
-        decay_ratio: warmup_stable_decay's share of the steps after the warm-up, or after the step
-            of the extension, in which it falls to 0 in a straight line.
+        peak: Learning rate at the end of the warm-up.
+        num_train_steps: Step at which a decay reaches 0.
+        extended_at: Step at which the run was extended; 0 if never.
+        extended_rate: Learning rate at that step, from which the decay continues.
+        decay_ratio: warmup_stable_decay's fraction of the steps after warm-up or extension in which
+            it decays linearly.
     """
 
     kind: ScheduleKind
@@ -63,7 +61,7 @@ class LearningRateSchedule:
 
     @property
     def numbers(self) -> tuple[float, ...]:
-        """All in which schedules of one kind differ, as `at` takes it."""
+        """The numbers in which schedules of one kind differ, in the order of `at`."""
         start = max(self.warmup_steps, self.extended_at)
         return (
             self.peak,
@@ -75,13 +73,11 @@ class LearningRateSchedule:
         )
 
     def at(self, step: Any, ops: ModuleType = np, numbers: Any = None) -> Any:
-        """Returns the rate of the update that follows `step` finished ones.
+        """Returns the learning rate of the update after `step` completed ones.
 
         Args:
-            step: A number, or a tensor of `ops`.
             ops: numpy or `keras.ops`: one formula for the log and for the compiled step.
-            numbers: `numbers` as a tensor (6,), which a compiled step can be given and needn't
-                hold; None: this schedule's.
+            numbers: `numbers` as a tensor (6,), an input of a compiled step rather than constants.
 
         Source: transformers' `get_linear_schedule_with_warmup`, `get_cosine_schedule_with_warmup`
             and `get_constant_schedule_with_warmup`, which the presets' originals use;
@@ -107,21 +103,13 @@ class LearningRateSchedule:
 
 @dataclass(frozen=True)
 class Plan:
-    """What a training config comes to on these rows. Pinned in the first checkpoint.
+    """A run's resolved steps and batch size. Pinned in the first checkpoint.
 
     Attributes:
-        num_train_steps: Updates of the weights.
-        num_train_epochs: Passes over the training rows that they come to.
-        train_rows: Rows that are trained on.
-        row_length: Tokens in a row.
-        global_batch_size: Rows in a step, over all devices.
-        warmup_steps: Steps in which the learning rate rises.
-        eval_steps: Steps from one validation to the next.
-        save_steps: Steps from one checkpoint to the next.
-        logging_steps: Steps from one log line to the next.
-        extended_at: The step at which the run was given more steps; 0 where it wasn't.
-        extended_rate: The learning rate of that step, from which it goes on.
-        dtype_policy: What `auto` came to; empty where the settings name a precision.
+        global_batch_size: Sequences per step, over all devices.
+        extended_at: Step at which the run was extended; 0 if never.
+        extended_rate: Learning rate at that step.
+        dtype_policy: Resolved `auto` precision; empty if the settings name one.
     """
 
     num_train_steps: int
@@ -139,16 +127,16 @@ class Plan:
 
     @property
     def tokens_per_step(self) -> int:
-        """Tokens that a step reads, over all devices."""
+        """Tokens per step, over all devices."""
         return self.global_batch_size * self.row_length
 
     @property
     def total_tokens(self) -> int:
-        """Tokens that the run reads, repetitions counted."""
+        """Tokens read in the run, repetitions included."""
         return self.num_train_steps * self.tokens_per_step
 
     def tokens_per_parameter(self, parameters: int) -> float:
-        """Returns how many tokens the run reads for each parameter."""
+        """Returns the tokens read per parameter."""
         return self.total_tokens / max(1, parameters)
 
 
@@ -159,21 +147,13 @@ def plan(
     replicas: int = 1,
     validation_rows: int = 0,
 ) -> Plan:
-    """Works out a run's steps.
+    """Computes a run's plan.
 
-    The rows are read as one endless sequence of epochs: the rows that don't fill the last batch of
-    an epoch begin the first batch of the next, so that none is left out.
-
-    Args:
-        config: The training config.
-        train_rows: Training rows in the shards.
-        row_length: Tokens in a row.
-        replicas: Devices that share a step.
-        validation_rows: Validation rows in the shards. Where the settings don't say how often to
-            validate, it takes no more than about a tenth of the time.
+    Examples that don't fill an epoch's last batch begin the next epoch's first. If `eval_steps` is
+    unset, validation takes at most about a tenth of the time.
 
     Raises:
-        ConfigError: There are fewer rows than a step takes.
+        ConfigError: The training split has fewer sequences than a step takes.
     """
     rows = min(train_rows, config.max_train_examples or train_rows)
     batch = config.per_replica_batch_size * replicas * config.gradient_accumulation_steps
@@ -194,17 +174,10 @@ def plan(
 
 
 def extend(config: TrainConfig, plan: Plan, step: int, num_train_steps: int) -> Plan:
-    """Gives a run more steps; the learning rate goes on from where it is and falls over the rest.
+    """Extends a run; the learning rate decays over the rest of `num_train_steps`.
 
-    A run that had come to its end has a rate of 0 to go on from: there it takes the rate that the
-    longer plan would have had at this step. So does one of `warmup_stable_decay` whose rate had
-    begun to fall.
-
-    Args:
-        config: The training config.
-        plan: The plan so far.
-        step: Steps done.
-        num_train_steps: Steps in all.
+    It continues from its current value. A finished run, whose learning rate is 0, takes the longer
+    plan's value at this step; so does `warmup_stable_decay` once its decay has begun.
     """
     longer = replace(
         plan,
@@ -223,16 +196,14 @@ def extend(config: TrainConfig, plan: Plan, step: int, num_train_steps: int) -> 
 def accumulation_steps(
     config: TrainConfig, batch: int, devices: int, holds: Callable[[int], bool]
 ) -> int:
-    """Returns in how many parts each device works through its rows of a step.
+    """Returns the number of micro-batches in a device's share of a step.
 
-    As many as are set, unless a run that was planned for other devices goes on: then as few as
-    divide the rows, and hold no more of them than a device took before, or has room for.
+    If a run resumed on other devices can't keep the configured number, takes the fewest equal
+    micro-batches that are no larger than before, or fit.
 
     Args:
-        config: The training config.
-        batch: Rows of a step, over all devices, as planned.
-        devices: That share a step.
-        holds: Tells whether a device has room for so many rows at once.
+        batch: Planned sequences per step, over all devices.
+        holds: Returns True if a device fits this many sequences at once.
     """
     rows = batch // devices
 
@@ -247,23 +218,19 @@ def accumulation_steps(
 
 
 def with_planned_precision(config: TrainConfig, plan: Plan) -> TrainConfig:
-    """Returns the config with the precision that was settled at the first start."""
+    """Returns the config with the precision resolved at the first start."""
     if not plan.dtype_policy:
         return config
     return config.model_copy(update={"dtype_policy": plan.dtype_policy})
 
 
 def settle_learning_rate(config: TrainConfig, architecture: Architecture) -> TrainConfig:
-    """Returns the config with a peak learning rate: its own, or the one that suits the model.
+    """Returns the config with its own peak learning rate, or else the model's default.
 
-    Matrices of twice the width take half the rate; Adafactor's is relative to the weights anyway.
+    Adafactor's is independent of the hidden size: it is relative to the weights.
 
-    Args:
-        config: The settings.
-        architecture: The model's dimensions.
-
-    Source: Yang et al., "Tensor Programs V", https://arxiv.org/abs/2203.03466, table 3; the rates
-        are those of benchmarks/trials.md.
+    Source: Yang et al., "Tensor Programs V", https://arxiv.org/abs/2203.03466, table 3; the values
+        are from benchmarks/trials.md.
     """
     if config.learning_rate is not None:
         return config
@@ -276,7 +243,7 @@ def settle_learning_rate(config: TrainConfig, architecture: Architecture) -> Tra
 
 
 def learning_rate_schedule(config: TrainConfig, plan: Plan) -> LearningRateSchedule:
-    """Returns the schedule of a config's learning rate over a plan's steps."""
+    """Returns a config's learning-rate schedule for a plan."""
     assert config.learning_rate is not None, "it is settled at the start of a run"
     return LearningRateSchedule(
         kind=config.lr_scheduler_type,
@@ -290,11 +257,10 @@ def learning_rate_schedule(config: TrainConfig, plan: Plan) -> LearningRateSched
 
 
 def _pauses(config: TrainConfig, steps: int, batch: int, validation_rows: int) -> tuple[int, int]:
-    """Returns how many steps lie between validations, and how many between checkpoints.
+    """Returns the steps between validations and between checkpoints.
 
-    Where the settings don't say how often to validate, checkpoints come as often however long a
-    validation takes, and the two meet at every one of those that are rarer: only weights that are
-    saved can be the best.
+    If `eval_steps` is unset, checkpoints don't depend on the length of validation, and each of the
+    rarer coincides with one of the other: only saved weights can be the best.
     """
     if config.eval_steps:
         return config.eval_steps, config.save_steps or config.eval_steps
@@ -302,7 +268,7 @@ def _pauses(config: TrainConfig, steps: int, batch: int, validation_rows: int) -
     save_steps = config.save_steps or often
     wanted = max(often, _affordable_eval_steps(config, batch, validation_rows))
     if save_steps >= steps:
-        return min(wanted, steps), save_steps  # The only one is at the end, as is a validation.
+        return min(wanted, steps), save_steps  # At the end: a checkpoint and a validation.
     if wanted < save_steps:
         parts = (n for n in range(wanted, save_steps) if save_steps % n == 0)
         eval_steps = next((n for n in parts if n % config.steps_per_execution == 0), save_steps)
@@ -312,16 +278,16 @@ def _pauses(config: TrainConfig, steps: int, batch: int, validation_rows: int) -
 
 
 def _affordable_eval_steps(config: TrainConfig, batch: int, validation_rows: int) -> int:
-    """Returns how many steps have to lie between validations to keep these to a tenth of the time.
+    """Returns the steps between validations that keep these to a tenth of the time.
 
-    A validation goes forward only, which takes about a third of what as many rows take in training.
+    Forward only, a validation takes about a third of the training time per sequence.
     """
     rows = min(validation_rows, config.max_eval_examples or validation_rows)
     return -(-rows * 10 // (3 * batch))
 
 
 def predictions_per_row(mlm_probability: float | None, row_length: int) -> int:
-    """Returns how many tokens of a row an encoder predicts; None is as published."""
+    """Returns the tokens per sequence that an encoder predicts; None: the published 15 %."""
     chosen = EVAL_MLM_PROBABILITY if mlm_probability is None else mlm_probability
     return max(1, round(chosen * row_length))
 
@@ -329,23 +295,17 @@ def predictions_per_row(mlm_probability: float | None, row_length: int) -> int:
 def estimate_memory_bytes(
     architecture: Architecture, parameters: int, config: TrainConfig, row_length: int
 ) -> int:
-    """Returns roughly what a device needs for training, in bytes.
+    """Estimates the bytes of memory that a device needs for training.
 
-    Weights, gradients and optimizer slots are exact for float32 weights; activations are an
-    estimate, without what the compiler saves or wastes: take it as good to a factor of two.
-
-    Args:
-        architecture: The model's dimensions.
-        parameters: Its number of parameters.
-        config: Batch size, masking and precision.
-        row_length: Tokens in a row.
+    Float32 weights, gradients and slots are exact. Activations ignore the compiler: expect an error
+    up to a factor of two.
 
     Source: Korthikanti et al., "Reducing Activation Recomputation in Large Transformer Models",
-        https://arxiv.org/abs/2205.05198, section 4.1: a layer keeps s·b·h·(34 + 5·a·s/h) bytes
-        at 16 bits.
+        https://arxiv.org/abs/2205.05198, section 4.1: a layer keeps s·b·h·(34 + 5·a·s/h) bytes at
+        16 bits.
     """
     width, heads = architecture.hidden_size, architecture.num_attention_heads
-    # A layer that looks at an encoder as well has half as much again to keep.
+    # Cross-attention adds half to a layer's activations.
     depth = architecture.num_hidden_layers + getattr(architecture, "num_decoder_layers", 0) * 1.5
     tokens = config.per_replica_batch_size * row_length
     per_token = 34 * width + 5 * heads * row_length
@@ -357,15 +317,15 @@ def estimate_memory_bytes(
         predictions = config.per_replica_batch_size * predictions_per_row(
             config.mlm_probability, row_length
         )
-    # Logits, their gradient, and the softmax between them, in float32.
-    # Pieces hold a prediction of each row, at least.
+    # Logits, their gradient and the softmax, in float32, in chunks of at least one prediction per
+    # sequence.
     at_once = max(config.per_replica_batch_size * architecture.vocab_size, LOGITS_AT_ONCE)
     logits = min(predictions * architecture.vocab_size, at_once) * 4 * 3
     return parameters * _BYTES_PER_PARAMETER + layers + logits
 
 
 def _every(config: TrainConfig, steps: int, times: int) -> int:
-    """Returns how many steps lie between pauses; between two, executions are whole."""
+    """Rounds to a multiple of `steps_per_execution`."""
     in_one_go = config.steps_per_execution
     return max(1, round(steps / times / in_one_go)) * in_one_go
 

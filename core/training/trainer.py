@@ -1,8 +1,7 @@
-"""The training loop: steps, log lines, validation, checkpoints, and the artifact at the end.
+"""Training loop: steps, logging, validation, checkpoints and the exported model.
 
-It knows nothing of TensorFlow or JAX (`engine`), of how batches are made (`batches`) or of what a
-checkpoint looks like (`checkpoint`). A run that finds checkpoints in its folder goes on from the
-newest whole one, bit for bit as if it had never stopped.
+It does not know the backend, how batches are made or the checkpoint format. A run that finds
+checkpoints in its folder resumes from the newest undamaged one, bit-exactly.
 """
 
 from __future__ import annotations
@@ -86,29 +85,27 @@ from core.workspace import Artifact, Manifest, Workspace
 
 _BEFORE_THE_FIRST_STEP = -1
 _MOST_ROLLBACKS = 3
-# What a run can be asked, from the least to the most urgent.
+# In ascending urgency: processes agree on the largest index.
 _STOPS: tuple[StopMode | Literal["preempted"] | None, ...] = (None, "preempted", "save", "abort")
 
 
 def train(config: TrainConfig, workspace: Workspace, reporter: Reporter | None = None) -> Artifact:
-    """Trains a model and makes its best checkpoint an artifact of the workspace.
+    """Trains a model and stores its best checkpoint as an artifact of the workspace.
 
     Args:
-        config: The settings.
-        workspace: Where shards, tokenizer and model live.
-        reporter: What hears of progress and says when to stop. In its folder a run that was
-            stopped or killed finds the checkpoints to go on from.
+        reporter: Receives progress and carries stop requests. A run resumes from the checkpoints in
+            its folder.
 
     Returns:
-        The model; with `evaluate_only` the checkpoint that was measured, its results as counts.
+        The model; with `evaluate_only` the evaluated checkpoint, with its results as counts.
 
     Raises:
-        ConfigError: The settings are wrong, or inputs don't fit together.
-        DeviceError: The engine or device isn't there.
-        CheckpointError: There are checkpoints, but none to go on from.
-        RunError: There is no room for the checkpoints.
-        LossNotFiniteError: The loss is no longer a finite number, time and again.
-        RunStopped: The reporter asked for it.
+        ConfigError: Settings or inputs are invalid or incompatible.
+        DeviceError: The backend or device is unavailable.
+        CheckpointError: No saved checkpoint can be resumed.
+        RunError: The disk is too small for the checkpoints.
+        LossNotFiniteError: Rollbacks did not restore a finite loss.
+        RunStopped: The reporter requested it.
     """
     reporter = reporter or Reporter()
     resumed = _is_resumed(reporter)
@@ -135,7 +132,7 @@ def _train(
 ) -> Artifact:
     devices = select_engine(config)
     if words and not devices.is_first:
-        words.forget()  # The first process's are everybody's.
+        words.forget()  # Rank 0 broadcasts its own.
     keep_compiled(devices, workspace.cache / "compiled")
     reporter.note(devices.describe())
     plan = recipe.plan(
@@ -167,17 +164,11 @@ def _train(
 
 
 class TrainingRun:
-    """One run from its first step, or the one it stopped at, to its last.
+    """Trains from step 0, or from the resumed step, to the last step.
 
     Args:
-        config: The settings.
-        inputs: What they name.
-        plan: What they come to. Where the run was started before, its own plan holds.
-        devices: The engine and device, already started.
-        folder: The run's folder.
-        reporter: What hears of progress and says when to stop.
-        uploads: What sends checkpoints to the Hub, if that is wanted.
-        words: What the table of words begins with, if it isn't random.
+        plan: The plan of this start; a resumed run uses its checkpoint's.
+        words: Co-occurrence token embeddings; None: random.
     """
 
     def __init__(
@@ -211,7 +202,7 @@ class TrainingRun:
         self._go_on_from(found, state)
 
     def _find_state(self) -> tuple[Path | None, TrainingState]:
-        """Returns the newest whole checkpoint's folder and state, or None and the first state."""
+        """Returns the newest undamaged checkpoint and its state, or None and the initial state."""
         found, text = None, None
         if self._devices.is_first:
             found = self._checkpoints.newest_good(self._reporter)
@@ -226,7 +217,6 @@ class TrainingRun:
         return found or place, TrainingState.from_json(values)
 
     def _go_on_from(self, found: Path | None, state: TrainingState) -> None:
-        """Sets the run to a checkpoint and its state, or to the first state."""
         if found:
             self._keep_rate(state)
             check_same_run(state, self._config, self._inputs.fingerprints)
@@ -237,7 +227,7 @@ class TrainingRun:
         parts = recipe.accumulation_steps(
             self._config, self._plan.global_batch_size, self._devices.count, self._holds
         )
-        # The same for all hosts, whichever room each has.
+        # Rank 0 decides for all hosts, whose memory may differ.
         self._parts = share(parts, self._devices)
         check_divisible(self._plan.global_batch_size, self._devices.count, self._parts)
         if self._parts != self._config.gradient_accumulation_steps:
@@ -264,16 +254,16 @@ class TrainingRun:
         self._seconds_before = self._state.seconds
 
     def _keep_rate(self, state: TrainingState) -> None:
-        """Goes on with the learning rate that was settled at the first start, where it was open.
+        """Keeps the learning rate resolved at the first start, unless the settings give one.
 
-        What a width comes to may have changed since, with another version.
+        Another version may resolve another one.
         """
         if not self._has_own_rate:
             rate = state.config["learning_rate"]
             self._config = self._config.model_copy(update={"learning_rate": rate})
 
     def _holds(self, rows: int) -> bool:
-        """Whether a device has room for so many rows at once, as far as can be told."""
+        """Estimates whether a device fits this many sequences at once; True if unknown."""
         memory, found = memory_of_one(self._devices), self._inputs.architecture
         config = recipe.with_planned_precision(self._config, self._plan)
         config = config.model_copy(update={"per_replica_batch_size": rows})
@@ -284,18 +274,15 @@ class TrainingRun:
 
     @property
     def config(self) -> TrainConfig:
-        """The settings, with the learning rate settled."""
+        """The settings, with the learning rate resolved."""
         return self._config
 
     def finish(self) -> Path:
-        """Trains to the last step.
-
-        Returns:
-            The folder of the best checkpoint.
+        """Trains to the last step and returns the folder of the best checkpoint.
 
         Raises:
-            RunStopped: The reporter asked for it; with "save" the state is on the disk.
-            LossNotFiniteError: The loss is no longer a finite number, time and again.
+            RunStopped: The reporter requested it; with "save" the state is on disk.
+            LossNotFiniteError: Rollbacks did not restore a finite loss.
         """
         self._describe()
         try:
@@ -308,7 +295,7 @@ class TrainingRun:
         return self._checkpoints.path(self._state.best.step)
 
     def _trained_to_the_end(self) -> bool:
-        """Trains on; False where it had to go back to a checkpoint instead."""
+        """Trains to the last step; returns False after a rollback instead."""
         left = self._plan.num_train_steps - self._state.step
         first = self._state.next_batch
         try:
@@ -324,11 +311,7 @@ class TrainingRun:
             return False
 
     def _roll_back(self, error: LossNotFiniteError) -> None:
-        """Goes back to the last checkpoint, to go on behind the batches since then.
-
-        Raises:
-            LossNotFiniteError: It was done often enough.
-        """
+        """Returns to the last checkpoint and skips the batches since then."""
         broken = self._state
         if len(broken.skipped) >= _MOST_ROLLBACKS:
             raise LossNotFiniteError(
@@ -348,7 +331,7 @@ class TrainingRun:
             step=broken.step,
         )
         self._stall_alarm.rest()
-        # A device may have no room for a second one.
+        # A device may not fit two models.
         del self._engine, self._evaluation
         gc.collect()
         self._go_on_from(found, start.skipping(window))
@@ -356,7 +339,7 @@ class TrainingRun:
             self._reporter.event("resumed", step=_BEFORE_THE_FIRST_STEP)
 
     def summary(self) -> dict[str, float]:
-        """Returns the figures of a finished run."""
+        """Returns the metrics of a finished run."""
         best = self._state.best
         assert best is not None
         return {
@@ -370,7 +353,6 @@ class TrainingRun:
         }
 
     def _visit(self, feeder: Feeder) -> None:
-        """Does what is due between two steps."""
         if self._is_validation_due() and not self._is_evaluated():
             self._wait()
             with self._meter.pause("eval", feeder.waited_seconds):
@@ -387,7 +369,7 @@ class TrainingRun:
             raise RunStopped("save")
 
     def _wait(self) -> None:
-        """Waits for the steps that are under way: their time is no validation's, and no save's."""
+        """Waits for steps in flight, so that their time isn't counted as validation or saving."""
         if self._losses:
             self._engine.fetch(self._losses[-1:])
 
@@ -408,18 +390,17 @@ class TrainingRun:
         self._report_progress("training")
 
     def _agreed_stop(self) -> StopMode | None:
-        """Returns how to stop: what any of the processes was asked, heard by all at one step."""
+        """Returns the most urgent stop request; all processes see it at one step."""
         stop = self._reporter.stop_requested()
         asked = "preempted" if self._reporter.is_preempted() else stop
         agreed = _STOPS[self._engine.agree(_STOPS.index(asked))]
         if agreed == "preempted":
-            # Whichever host's machine is taken away, all of them go on again.
+            # If one host is preempted, all are requeued.
             self._reporter.preempt()
             return "save"
         return agreed
 
     def _steps_in_one_go(self) -> int:
-        """Returns how many steps to do at once: as many as set, where nothing is due before."""
         step, wanted = self._state.step, self._config.steps_per_execution
         every = (self._plan.eval_steps, self._plan.save_steps, self._plan.logging_steps)
         room = min(*(one - step % one for one in every), self._plan.num_train_steps - step)
@@ -467,7 +448,6 @@ class TrainingRun:
             write_eval_results(self._checkpoints.folder, results)
 
     def _save(self, *, must_succeed: bool) -> None:
-        """Saves; a full disk only costs this one checkpoint where training goes on."""
         self._report_progress("saving")
         losses = [*self._state.pending_losses, *self._fetch_losses()]
         if not all(map(math.isfinite, losses)):
@@ -485,7 +465,7 @@ class TrainingRun:
 
     @contextmanager
     def _tolerating_a_full_disk(self, what: str) -> Iterator[None]:
-        """Warns where a file can't be written: what was written before is whole, and it goes on."""
+        """Turns a failed write into a warning; files written before stay intact."""
         try:
             yield
         except OSError as error:
@@ -506,7 +486,7 @@ class TrainingRun:
         def write_model(folder: Path) -> None:
             hf.write_weights(folder, values, architecture)
             goes_on = architecture.kind == "decoder"
-            # T5's positions have no end.
+            # T5's positions are relative: no maximum.
             longest = None if architecture.model_type == "t5" else architecture.max_seq_length
             self._inputs.tokenizer.copy_to(folder, ends=not goes_on, longest=longest)
 
@@ -530,10 +510,9 @@ class TrainingRun:
         )
 
     def _with_precision(self, plan: recipe.Plan) -> recipe.Plan:
-        """Returns the plan with the precision that `auto` comes to on these devices."""
         if self._config.dtype_policy != "auto" or plan.dtype_policy:
             return plan
-        # Precisions are told apart by how long they take.
+        # Precisions are timed: the background count must not disturb that.
         quiet = self._words.wait if self._words else None
         policy, reason = choose_precision(self._devices, quiet=quiet)
         self._reporter.note(f"Computing in {reason}")
@@ -553,10 +532,9 @@ class TrainingRun:
         return engine
 
     def _build(self, found: Path | None) -> Any:
-        """Returns the model with its first weights, and the optimizer built for it."""
         weights = None
         if self._inputs.checkpoint and not found:
-            # Before the model is built: its config may claim any dimensions.
+            # Read before the model is built: a checkpoint's config may claim any dimensions.
             weights = _read_weights(self._inputs, self._inputs.checkpoint)
         schedule = recipe.learning_rate_schedule(self._config, self._plan)
         config = recipe.with_planned_precision(self._config, self._plan)
@@ -568,12 +546,11 @@ class TrainingRun:
         return model, optimizer
 
     def _set_first_weights(self, model: Any) -> None:
-        """Lets a model begin with more than what was drawn, as far as the settings say."""
         if self._config.output_bias == "log_frequency":
             set_output_bias(model, self._inputs.token_counts)
         if self._words:
             table = find_words(model)
-            # Processes whose numbers are rounded in another way must not begin apart.
+            # Rounding differs between hosts, and replicas must start equal.
             mine = self._devices.is_first
             vectors = {table.path: self._words.vectors()} if mine else {}
             shared = share_arrays(vectors, {table.path: table}, self._devices)
@@ -593,12 +570,11 @@ class TrainingRun:
         for some in self._losses:
             losses += map(float, self._engine.fetch([some])[0])
             if self._meter.running:
-                # An engine that runs ahead does only now what was counted as done.
+                # An asynchronous backend finishes only now the steps counted as done.
                 self._stall_alarm.beat()
         return losses
 
     def _learning_rate(self) -> float:
-        """Returns the rate of the step just done."""
         schedule = recipe.learning_rate_schedule(self._config, self._plan)
         return float(schedule.at(self._state.step - 1))
 
@@ -615,7 +591,7 @@ class TrainingRun:
         return self._state.step >= self._plan.num_train_steps
 
     def _is_saved(self) -> bool:
-        """Whether the newest checkpoint has this step, and its validation if there was one."""
+        """Returns True if the newest checkpoint has this step and its validation, if any."""
         saved = self._saved
         return (
             saved is not None
@@ -647,7 +623,6 @@ class TrainingRun:
         self._reporter.progress(step, total, "steps", note, eta)
 
     def _describe(self) -> None:
-        """Says what the settings come to."""
         plan, parameters = self._plan, count_parameters(self._inputs.architecture)
         self._reporter.note(
             f"{parameters:,} parameters; {plan.num_train_steps:,} steps of "
@@ -667,7 +642,6 @@ class TrainingRun:
 def _evaluate_only(
     config: TrainConfig, inputs: TrainingInputs, folder: Path, reporter: Reporter
 ) -> Artifact:
-    """Measures a checkpoint on the validation rows."""
     assert inputs.checkpoint is not None
     devices = select_engine(config)
     reporter.note(devices.describe())
@@ -704,7 +678,7 @@ def _evaluation(
     wanted = config.per_replica_eval_batch_size or config.per_replica_batch_size
     per_device = min(wanted, -(-len(rows) // devices.count))
     batches = EvalBatches(rows, inputs.eval_objective, per_device * devices.count)
-    # Processes that share a run could not all stop at the same batch.
+    # Several processes could not all stop at the same batch.
     listener = reporter if devices.processes == 1 else Reporter()
     return Evaluation(engine, batches, inputs.label_counts, listener)
 
@@ -713,13 +687,7 @@ def _evaluation(
 def _word_count(
     config: TrainConfig, inputs: TrainingInputs, *, ahead: bool
 ) -> Iterator[WordCount | None]:
-    """Gives what the table of words is to begin with, if counts are to say it.
-
-    Args:
-        config: The settings.
-        inputs: What they name.
-        ahead: Whether to count at once, beside what comes next.
-    """
+    """Yields the co-occurrence token embeddings; `ahead` starts counting in a thread at once."""
     if config.word_embeddings != "cooccurrence" or inputs.checkpoint:
         yield None
         return
@@ -727,7 +695,7 @@ def _word_count(
     rows = _tolerant(inputs.train_rows, config, inputs, Reporter())
     words = WordCount(rows, (found.vocab_size, found.hidden_size), inputs.tokenizer.special_ids)
     if ahead and not config.process_id:
-        words.begin()  # An engine takes longer to import.
+        words.begin()  # Importing the backend takes longer.
     try:
         yield words
     finally:
@@ -737,7 +705,6 @@ def _word_count(
 def _tolerant(
     rows: RowSource, config: TrainConfig, inputs: TrainingInputs, reporter: Reporter
 ) -> RowSource:
-    """Returns rows that do with damaged records what the settings say."""
     if config.damaged_records == "stop":
         return rows
 
@@ -748,7 +715,7 @@ def _tolerant(
 
 
 def _artifact_of_all(model: Artifact | None, devices: Devices) -> Artifact:
-    """Returns the model that the first process has made, in its workspace."""
+    """Broadcasts rank 0's model artifact."""
     mine = [str(model.path), asdict(model.manifest)] if model else None
     path, manifest = share(mine, devices)
     return model or Artifact(Path(path), Manifest(**manifest))
@@ -763,7 +730,7 @@ def _uploads(
     devices: Devices,
     reporter: Reporter,
 ) -> Iterator[Uploads | None]:
-    """Gives what sends checkpoints to the Hub; None where nobody wants that, or another does it."""
+    """Yields the checkpoint uploader; None if not requested or not on rank 0."""
     if not config.push_to_hub or not devices.is_first:
         yield None
         return
@@ -781,14 +748,14 @@ def _read_weights(inputs: TrainingInputs, folder: Path) -> dict[str, NDArray[np.
 def _better(
     best: EvalResults | None, evaluated: EvalResults | None, step: int
 ) -> EvalResults | None:
-    """Returns the best validation among those whose weights are saved, with this step's."""
+    """Returns the best validation whose weights are saved."""
     if evaluated is None or evaluated.step != step:
         return best
     return evaluated if best is None or evaluated.eval_loss < best.eval_loss else best
 
 
 def _check_finite(values: dict[str, NDArray], step: int) -> None:
-    """Refuses to save weights that are broken: going back to them would help nobody."""
+    """Refuses to save non-finite weights: rolling back to them would not help."""
     for path, array in values.items():
         if array.dtype.kind == "f" and not np.isfinite(array).all():
             raise _not_finite(f"The weight {path}", step, math.nan)
@@ -805,15 +772,13 @@ def _not_finite(what: str, step: int, value: float) -> LossNotFiniteError:
 
 
 def _is_resumed(reporter: Reporter) -> bool:
-    """Tells whether a run has saved something before."""
     return reporter.folder is not None and (reporter.folder / CHECKPOINTS_FOLDER).is_dir()
 
 
 def _own_checkpoint(config: TrainConfig, reporter: Reporter) -> Path | None:
-    """Returns the newest checkpoint of the run whose dimensions can be read.
+    """Returns the run's newest checkpoint with a readable architecture.
 
-    Where several processes share a run it is None: the first one alone has checkpoints, and all
-    must go on, or none.
+    None with several processes: only rank 0 has checkpoints, and all must resume or none.
     """
     if joins_processes(config) or not _is_resumed(reporter):
         return None
@@ -828,7 +793,7 @@ def _own_checkpoint(config: TrainConfig, reporter: Reporter) -> Path | None:
 
 @contextmanager
 def _run_folder(workspace: Workspace, reporter: Reporter) -> Iterator[Path]:
-    """Gives the run's folder, or a passing one where the reporter has none."""
+    """Yields the reporter's folder or a temporary one."""
     if reporter.folder is not None:
         yield reporter.folder
         return
