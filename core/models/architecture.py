@@ -17,21 +17,12 @@ class Architecture:
 
     Attributes:
         vocab_size: The tokenizer's highest id plus one.
-        hidden_size: H.
         num_hidden_layers: Number of layers; of encoder-decoders, the encoder's.
-        num_attention_heads: N.
         intermediate_size: Size of the feed-forward layer.
-        max_position_embeddings: Number of position embeddings. RoBERTa never uses the first
-            `pad_token_id + 1`.
-        pad_token_id: The padding token.
-        bos_token_id: The beginning-of-sequence token.
-        eos_token_id: The end-of-sequence token.
-        model_type: The family's name in transformers.
+        max_position_embeddings: RoBERTa never uses the first `pad_token_id + 1` of these.
         type_vocab_size: Number of segment embeddings, of which only the first is used.
-        hidden_act: Activation of the feed-forward layer.
-        hidden_dropout_prob: Dropout after embeddings and layers, 0 to 1.
-        attention_probs_dropout_prob: Dropout on attention weights, 0 to 1.
-        layer_norm_eps: Added to the variance.
+        hidden_dropout_prob: Dropout after embeddings and layers.
+        attention_probs_dropout_prob: Dropout on attention weights.
         initializer_range: Standard deviation of the initial weights.
         variant: The `model_type` in `config.json` if it isn't the family's, such as "xlm-roberta".
     """
@@ -89,12 +80,11 @@ class ModernBertArchitecture(BertArchitecture):
     """Dimensions of a ModernBERT, which has no position or segment embeddings.
 
     Attributes:
-        global_attn_every_n_layers: Every so many layers, beginning with the first, attention is
-            global.
-        local_attention: Window of local attention in tokens, half on either side.
+        global_attn_every_n_layers: Layer 0 and every n-th after it attend to all tokens.
+        local_attention: Window of the other layers in tokens, half on either side.
         global_rope_theta: Base of rotary positions in global layers.
         local_rope_theta: The same in local layers.
-        initializer_cutoff_factor: Truncation of the initialisation, in standard deviations.
+        initializer_cutoff_factor: Truncation in standard deviations.
     """
 
     model_type: str = "modernbert"
@@ -127,12 +117,7 @@ class Gpt2Architecture(BertArchitecture):
 
 @dataclass(frozen=True)
 class EncoderDecoderArchitecture(BertArchitecture):
-    """Dimensions of an encoder-decoder model.
-
-    Attributes:
-        num_decoder_layers: Number of decoder layers.
-        decoder_start_token_id: The decoder's first token.
-    """
+    """Dimensions of an encoder-decoder model."""
 
     kind: ClassVar[str] = "encoder-decoder"
 

@@ -62,7 +62,6 @@ class Variant:
 
     Attributes:
         family: The `model_type` of that architecture.
-        class_name: The model's class in transformers.
         defaults: Defaults of its config class that differ from the family's.
     """
 
@@ -80,10 +79,8 @@ class ConfigFormat:
         fields: Numbers by our names.
         required: Fields that choose the computation: supported values, and transformers' default.
         activation: The activation's field, supported values, and default.
-        bos: Default of `bos_token_id`.
-        eos: Default of `eos_token_id`.
         constants: Further values to write.
-        extra: Further values to write that depend on the architecture.
+        extra: The same, from the architecture.
         aliases: Accepted names, and the family's own: `attribute_map` in transformers.
         plain: Normalises other spellings; also takes the source, for errors.
     """
@@ -113,7 +110,6 @@ def family_class_name(architecture: Architecture) -> str:
 
 
 def config_values(architecture: Architecture) -> Values:
-    """Returns the values of a `config.json`."""
     form = _FORMATS[architecture.model_type]
     numbers = {
         name: getattr(architecture, ours)
@@ -139,9 +135,7 @@ def config_values(architecture: Architecture) -> Values:
 def parse_config(values: Any, source: str) -> Architecture:
     """Makes an architecture from the values of a `config.json`; defaults are transformers'.
 
-    Args:
-        values: The parsed JSON.
-        source: The file's name in errors.
+    `source` names the file in errors.
 
     Raises:
         ConfigError: The model isn't supported.
@@ -336,9 +330,9 @@ def _plain_bart(values: Values, source: str) -> Values:
 
 
 def _plain_gpt2(values: Values, source: str) -> Values:
-    """Adds a padding token: GPT-2 has none, so the end-of-sequence token is used.
+    """Uses the end-of-sequence token as GPT-2's padding token, which is never attended to.
 
-    Small configs often keep GPT-2's own special ids, beyond their vocabulary.
+    Small configs often keep GPT-2's own special ids, beyond their vocabulary: then 0 is used.
     """
     found = dict(values)
     if found.get("n_inner") is None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 # Mesh axis that shards batch and weights. A mesh without it shards the batch only.
 SPREAD_AXIS = "fsdp"
 
-# 256 MiB per device, and as much again for the softmax and for the gradient. Smaller chunks are
-# slower: each costs a pass over the embedding matrix's gradient.
+# Per chunk and device: 256 MiB, and as much again for the softmax and for the gradient. Smaller
+# chunks are slower: each costs a pass over the embedding matrix's gradient.
 LOGITS_AT_ONCE = 1 << 26
 
 # GELU: Φ(x) = (1 + erf(x √½)) / 2, and Φ'(x) = exp(-x²/2) / √(2π).

@@ -67,15 +67,12 @@ class EncoderForMaskedLM(LanguageModel):
         self.build()
 
     def first_weights(self, seed: int) -> FirstWeights:
-        """Returns the factory of initializers."""
         return FirstWeights(seed, self.architecture.initializer_range)
 
     def block_options(self) -> BlockOptions:
-        """Returns the family's block options."""
         raise NotImplementedError
 
     def embedding_options(self) -> EmbeddingOptions:
-        """Returns the family's embedding options."""
         raise NotImplementedError
 
     def places(self, ids: Tensor, text_starts: Tensor | None = None) -> Tensor | None:

@@ -52,11 +52,9 @@ class EncoderDecoder(Decoding, LanguageModel):
         self.build()
 
     def block_options(self) -> BlockOptions:
-        """Returns the family's block options."""
         raise NotImplementedError
 
     def embedding_options(self) -> EmbeddingOptions:
-        """Returns the family's embedding options."""
         raise NotImplementedError
 
     def final_dropout(self) -> float:
@@ -142,7 +140,7 @@ class EncoderDecoder(Decoding, LanguageModel):
         return cache if padding is None else {**cache, "memory_bias": padding}
 
     def predict_next(self, ids: Tensor, cache: Cache) -> tuple[Tensor, list[Cache]]:
-        """See `Decoding.predict_next`; the first decoder token is `decoder_start_token_id`."""
+        """Returns next-token logits; the first decoder token is `decoder_start_token_id`."""
         positions, layers = cache["positions"], cache["layers"]
         length, new_places = layers[0]["key"].shape[-1], ops.arange(ids.shape[1])
         distances = self.decoder_bias(positions[:, None] + new_places[None, :], ops.arange(length))

@@ -25,9 +25,7 @@ def find_model(
     Args:
         reference: A name in the workspace, a folder, or a Hub id: `owner/name` or
             `owner/name@revision`.
-        workspace: Resolves names.
         field: The config field that errors refer to.
-        reporter: Receives download progress.
 
     Raises:
         ConfigError: No such model exists.
@@ -75,8 +73,7 @@ def with_family(
     """Adds the referenced model's family to a training config's values, if they lack it.
 
     Args:
-        values: By field, before a preset adds the family's defaults.
-        workspace: Resolves names.
+        values: Values before a preset adds the family's defaults.
         fetch: Whether to download the `config.json` of a Hub model.
 
     Raises:

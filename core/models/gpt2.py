@@ -70,11 +70,9 @@ class Gpt2LMHeadModel(Decoding, LanguageModel):
         return self.decoder.embeddings.words.whole_table(), None
 
     def start_cache(self, inputs: Mapping[str, Tensor], length: int) -> Cache:
-        """Returns an empty cache.
+        """Returns an empty cache with `length` slots for prompt and generated tokens.
 
-        Args:
-            inputs: `input_ids` int32 (B, L), of which only B matters.
-            length: Slots for prompt and generated tokens.
+        Of `inputs` only the batch size of `input_ids` matters.
 
         Raises:
             ConfigError: The model has fewer positions.

@@ -42,13 +42,7 @@ class LanguageModel(keras.Model):
         return kernels.tied_logits(*self._head(states))
 
     def summed_loss(self, inputs: Mapping[str, Tensor], labels: Tensor, weights: Tensor) -> Tensor:
-        """Sums the weighted cross-entropies of `labels` in nats, a float32.
-
-        Args:
-            inputs: See `states`.
-            labels: int32 (B, K).
-            weights: float32 (B, K).
-        """
+        """Sums weighted cross-entropies in nats; labels int32 and weights float32 are (B, K)."""
         return kernels.summed_cross_entropy(*self._head(self.states(inputs)), labels, weights)
 
     def judge(self, inputs: Mapping[str, Tensor], labels: Tensor, weights: Tensor) -> Tensor:

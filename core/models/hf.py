@@ -65,13 +65,7 @@ _MOST_CONFIG_BYTES = 4 << 20
 
 
 def write_model(folder: Path, model: keras.Model, architecture: Architecture) -> None:
-    """Writes `config.json` and `model.safetensors` for transformers.
-
-    Args:
-        folder: An existing folder.
-        model: A built model.
-        architecture: The model's dimensions.
-    """
+    """Writes a built model to `config.json` and `model.safetensors` in an existing folder."""
     weights = {variable.path: np.asarray(variable.numpy()) for variable in model.weights}
     write_weights(folder, weights, architecture)
 
@@ -79,7 +73,7 @@ def write_model(folder: Path, model: keras.Model, architecture: Architecture) ->
 def write_weights(
     folder: Path, weights: dict[str, NDArray[np.float32]], architecture: Architecture
 ) -> None:
-    """Writes `config.json` and `model.safetensors` from weights by variable path."""
+    """Writes the same files from weights by variable path."""
     from safetensors.numpy import save_file
 
     write_config(folder, architecture)
@@ -134,8 +128,7 @@ def read_weights(
     """Reads a checkpoint's weights as float32 arrays by variable path.
 
     Args:
-        folder: Holds `config.json` and weights: safetensors, in one file or several with an index,
-            or Flax or TensorFlow files of transformers 4.
+        folder: Holds `config.json` and safetensors, or Flax or TensorFlow files of transformers 4.
         architecture: Expected dimensions; default: those in `config.json`.
 
     Raises:
@@ -149,15 +142,9 @@ def read_weights(
 
 
 def load_model(folder: str | Path, dtype: str = "float32") -> keras.Model:
-    """Builds a model from a checkpoint folder.
+    """Builds a model from a checkpoint folder; raises as `read_weights` and `read_architecture` do.
 
-    Args:
-        folder: See `read_weights`.
-        dtype: Precision policy: float32, mixed_bfloat16 or bfloat16.
-
-    Raises:
-        CheckpointError: See `read_weights`.
-        ConfigError: See `read_architecture`.
+    `dtype` is a precision policy: float32, mixed_bfloat16 or bfloat16.
     """
     from core.models.registry import create_model
 

@@ -1,8 +1,7 @@
 """Reads weights that transformers 4 saved from TensorFlow and Flax, by PyTorch's names.
 
-`tf_model.h5` is HDF5, `flax_model.msgpack` MessagePack, each in one file or several with an index.
-Neither framework is needed. `hdf5_reader.py` reads HDF5 in a process of its own, the msgpack
-library reads MessagePack with limits; no code in a file ever runs.
+Neither framework is needed. `hdf5_reader.py` reads `tf_model.h5` in a process of its own, the
+msgpack library reads `flax_model.msgpack` with limits; no code in a file ever runs.
 
 Source: transformers 4.57, modeling_tf_pytorch_utils.py (convert_tf_weight_name_to_pt_weight_name)
     and modeling_flax_pytorch_utils.py (load_flax_weights_in_pytorch_model); flax, serialization.py.

@@ -28,13 +28,9 @@ def dense(
     bias: Tensor | None = None,
     columns: tuple[int, int] | None = None,
 ) -> Tensor:
-    """Computes `inputs @ kernel + bias` over the last axis, (…, I) to (…, O).
+    """Computes `inputs @ kernel + bias`, (…, I) to (…, O).
 
-    Args:
-        inputs: (…, I).
-        kernel: (I, O).
-        bias: (O,), or None.
-        columns: Range (start, stop) of the O to compute; None: all.
+    `columns` is the range (start, stop) of the O to compute; None: all.
     """
     kernel = ops.convert_to_tensor(kernel)
     bias = None if bias is None else ops.convert_to_tensor(bias)
@@ -125,8 +121,7 @@ def gelu_tanh(inputs: Tensor) -> Tensor:
 def dropout(inputs: Tensor, rate: float, seed: Tensor) -> Tensor:
     """Applies dropout without saving a mask for the gradient.
 
-    The mask is a hash of seed and element index: independent of the backend and of how the batch is
-    sharded.
+    The mask hashes seed and element index: it is independent of backend and batch sharding.
 
     Args:
         inputs: Fewer than 2**31 elements.
@@ -162,17 +157,16 @@ def rotate(heads: Tensor, rotation: Tensor) -> Tensor:
 def for_cache(heads: Tensor) -> Tensor:
     """Converts keys or values to the cache layout: (B, M, N, D) to float32 (B, N, D, M).
 
-    Both attention matmuls then read contiguous memory, without copies for a single token. CPU
-    matmuls would convert a narrower dtype to float32 for each token.
+    Both matmuls of attention then read contiguous memory without copying. CPU matmuls would convert
+    narrower dtypes to float32 for each token.
     """
     return ops.cast(ops.transpose(heads, (0, 2, 3, 1)), "float32")
 
 
 def write_slots(cached: Tensor, new: Tensor, positions: Tensor) -> Tensor:
-    """Writes new keys or values (B, N, D, S) to a float32 cache (B, N, D, M) with room for them.
+    """Writes new keys or values (B, N, D, S) to a float32 cache (B, N, D, M).
 
-    Args:
-        positions: First slot in each sequence, int32 (B,).
+    `positions` int32 (B,) are the first slots to write; there must be room.
     """
     rows = [
         ops.slice_update(cached[row : row + 1], [0, 0, 0, positions[row]], new[row : row + 1])
@@ -199,7 +193,7 @@ def attention(
         value: (B, M, N, D).
         bias: Added to the logits, float32, broadcast to (B, N, L, M).
         rate: Dropout rate of the attention weights.
-        seed: See `dropout`; None disables dropout.
+        seed: None disables dropout.
         scaled: Whether to divide by √D.
 
     Source: https://arxiv.org/abs/1706.03762, section 3.2.1.
@@ -224,15 +218,13 @@ def attention(
 def cached_attention(
     query: Tensor, parts: Sequence[tuple[Tensor, Tensor, Tensor | None]], *, scaled: bool = True
 ) -> Tensor:
-    """Computes attention over several caches without concatenating them, (B, S, N·D).
-
-    Computes in float32, without dropout.
+    """Computes `attention` in float32 over caches without concatenating them, (B, S, N·D).
 
     Args:
         query: (B, S, N, D).
-        parts: Of each cache, keys and values (see `for_cache`), and a bias on the logits, float32,
-            broadcast to (B, N, S, M), or None.
-        scaled: Whether to divide by √D.
+        parts: Keys and values of each cache (see `for_cache`), and a bias, broadcast to (B, N, S,
+            M), or None.
+        scaled: See `attention`.
     """
     wide = ops.cast(query, "float32") * (query.shape[-1] ** -0.5 if scaled else 1.0)
     logits = []
@@ -293,10 +285,7 @@ def summed_cross_entropy(
 def judge(
     hidden: Tensor, table: Tensor, bias: Tensor | None, labels: Tensor, weights: Tensor
 ) -> Tensor:
-    """Computes `summed_cross_entropy` and the weight of correct predictions, (2,).
-
-    It has no gradient.
-    """
+    """Computes `summed_cross_entropy` and the weight of correct predictions, (2,); no gradient."""
 
     def sums(hidden: Tensor, table: Tensor, bias: Any, labels: Tensor, weights: Tensor) -> Tensor:
         logits = tied_logits(hidden, table, bias)

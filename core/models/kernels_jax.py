@@ -1,4 +1,8 @@
-"""JAX implementation of `core.models.kernels`."""
+"""JAX implementation of `core.models.kernels`.
+
+Dense layers and norms take inputs with flattened leading axes, (T, H). Chunks have a leading axis:
+hidden states (chunks, B, k, H), labels and weights (chunks, B, k).
+"""
 
 from __future__ import annotations
 
@@ -31,7 +35,6 @@ _HOPPER = 9.0
 
 
 def dense(inputs: Tensor, kernel: Tensor, bias: Tensor) -> Tensor:
-    """Computes `inputs @ kernel + bias` for (T, I), (I, O) and (O,)."""
     return product(inputs, kernel) + bias
 
 
@@ -140,7 +143,6 @@ def recomputed(function: Callable) -> Callable:
 
 
 def recomputed_layer(layer: Callable) -> Callable:
-    """Applies gradient checkpointing to a layer."""
     return jax.checkpoint(layer)
 
 
@@ -153,7 +155,6 @@ def whole(weight: Tensor) -> Tensor:
 
 
 def are_spread() -> bool:
-    """Checks whether the current mesh shards weights."""
     return SPREAD_AXIS in jax.sharding.get_abstract_mesh().axis_names
 
 
@@ -187,7 +188,6 @@ def count_devices() -> int:
 
 
 def cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
-    """Computes cross-entropies in nats from logits (…, V) and labels (…)."""
     chosen = jnp.take_along_axis(logits, labels[..., None], axis=-1)[..., 0]
     return jax.nn.logsumexp(logits, axis=-1) - chosen
 
@@ -195,15 +195,6 @@ def cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
 def _summed_cross_entropy(
     hidden: Tensor, table: Tensor, bias: Tensor | None, labels: Tensor, weights: Tensor
 ) -> Tensor:
-    """Sums over chunks; see `kernels.summed_cross_entropy`.
-
-    Args:
-        hidden: (chunks, B, k, H).
-        table: (V, H).
-        bias: float32 (V,), or None.
-        labels: int32 (chunks, B, k).
-        weights: float32 (chunks, B, k).
-    """
     return _summed_cross_entropy_forward(hidden, table, bias, labels, weights)[0]
 
 
@@ -247,7 +238,7 @@ def pair_over_pieces(
     labels: Tensor,
     weights: Tensor,
 ) -> Tensor:
-    """Sums a function's pair over chunks, (2,); see `summed_cross_entropy`."""
+    """Sums a function's pair over chunks, (2,)."""
 
     def of_device(hidden: Tensor, table: Tensor, bias: Any, labels: Tensor, weights: Tensor) -> Any:
         def of_piece(total: Tensor, piece: Any) -> Any:
@@ -262,9 +253,7 @@ def pair_over_pieces(
 def _on_each_device(function: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
     """Applies a function to each device's shard; all-reduces its first result.
 
-    Args:
-        function: Returns the values to sum, and an array sharded as the hidden states, or None.
-        arguments: See `_summed_cross_entropy`.
+    The second result is sharded as the hidden states, or None.
     """
     mesh = jax.sharding.get_abstract_mesh()
     if not mesh.axis_names:
@@ -293,7 +282,6 @@ def gather_positions(hidden: Tensor, positions: Tensor) -> Tensor:
 
 
 def _layer_norm(inputs: Tensor, scale: Tensor, bias: Tensor, epsilon: float) -> Tensor:
-    """Normalises the last axis of (T, H)."""
     return _layer_norm_forward(inputs, scale, bias, epsilon)[0]
 
 
@@ -317,7 +305,6 @@ def _layer_norm_backward(epsilon: float, saved: Any, upstream: Tensor) -> Any:
 
 
 def _rms_norm(inputs: Tensor, scale: Tensor, epsilon: float) -> Tensor:
-    """Scales the last axis of (T, H) to a mean square of 1."""
     return _rms_norm_forward(inputs, scale, epsilon)[0]
 
 

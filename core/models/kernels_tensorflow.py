@@ -1,8 +1,10 @@
-"""TensorFlow implementation of `core.models.kernels`.
+"""TensorFlow implementation of `core.models.kernels`; weights are replicated.
 
 In graph mode every elementwise operation is a pass over memory. XLA compiles the few that matter as
 small functions; matmuls stay in TensorFlow's libraries. On a CPU this beats either alone
 (`benchmarks/throughput.py`).
+
+For the shapes see `core.models.kernels_jax`.
 """
 
 from __future__ import annotations
@@ -42,8 +44,6 @@ def _is_there(kind: str) -> bool:
 
 
 def dense(inputs: Tensor, kernel: Tensor, bias: Tensor) -> Tensor:
-    """Computes `inputs @ kernel + bias` for (T, I), (I, O) and (O,)."""
-
     def add(inputs: Tensor, bias: Tensor) -> Any:
         # `bias_add` fuses with the matmul. Its own gradient is slower than ours.
         return tf.nn.bias_add(inputs, bias), lambda upstream: (upstream, _column_sum(upstream))
@@ -61,8 +61,6 @@ def product_with_rows(inputs: Tensor, table: Tensor) -> Tensor:
 
 
 def layer_norm(inputs: Tensor, scale: Tensor, bias: Tensor, epsilon: float) -> Tensor:
-    """Normalises the last axis of (T, H)."""
-
     def normalise(inputs: Tensor, scale: Tensor, bias: Tensor) -> Any:
         outputs, mean, inverse = _layer_norm_forward(inputs, scale, bias, epsilon)
 
@@ -77,8 +75,6 @@ def layer_norm(inputs: Tensor, scale: Tensor, bias: Tensor, epsilon: float) -> T
 
 
 def rms_norm(inputs: Tensor, scale: Tensor, epsilon: float) -> Tensor:
-    """Scales the last axis of (T, H) to a mean square of 1."""
-
     def normalise(inputs: Tensor, scale: Tensor) -> Any:
         outputs, inverse = _rms_norm_forward(inputs, scale, epsilon)
         return outputs, lambda upstream: _rms_norm_backward(inputs, scale, inverse, upstream)
@@ -113,8 +109,6 @@ def recomputed(function: Callable) -> Callable:
 
 
 def recomputed_layer(layer: Callable) -> Callable:
-    """Applies gradient checkpointing to a layer."""
-
     def call(*inputs: Tensor | None) -> Tensor:
         given = [one is not None for one in inputs]
 
@@ -128,17 +122,14 @@ def recomputed_layer(layer: Callable) -> Callable:
 
 
 def whole(weight: Tensor) -> Tensor:
-    """Returns the weight unchanged: it is replicated."""
     return weight
 
 
 def has_fused_attention(query: Tensor, key: Tensor) -> bool:
-    """Returns False: there is no fused attention kernel."""
     return False
 
 
 def are_spread() -> bool:
-    """Returns False: weights are replicated."""
     return False
 
 
@@ -148,7 +139,6 @@ def count_devices() -> int:
 
 
 def cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
-    """Computes cross-entropies in nats from logits (…, V) and labels (…)."""
     wide = tf.reshape(tf.cast(logits, tf.float32), (-1, logits.shape[-1]))
     losses = tf.custom_gradient(_cross_entropy)(wide, tf.reshape(labels, (-1,)))
     return tf.reshape(losses, tf.shape(labels))
@@ -174,15 +164,6 @@ def _cross_entropy(logits: Tensor, labels: Tensor) -> Any:
 def summed_cross_entropy(
     hidden: Tensor, table: Tensor, bias: Tensor | None, labels: Tensor, weights: Tensor
 ) -> Tensor:
-    """Sums over chunks; see `kernels.summed_cross_entropy`.
-
-    Args:
-        hidden: (chunks, B, k, H).
-        table: (V, H).
-        bias: float32 (V,), or None.
-        labels: int32 (chunks, B, k).
-        weights: float32 (chunks, B, k).
-    """
     width, given = hidden.shape[-1], [hidden, table] if bias is None else [hidden, table, bias]
 
     def total(hidden: Tensor, table: Tensor, *biases: Tensor) -> Any:
@@ -230,7 +211,7 @@ def pair_over_pieces(
     labels: Tensor,
     weights: Tensor,
 ) -> Tensor:
-    """Sums a function's pair over chunks, (2,); see `summed_cross_entropy`."""
+    """Sums a function's pair over chunks, (2,)."""
 
     def of_piece(number: Tensor, sums: Tensor) -> Any:
         found = function(hidden[number], table, bias, labels[number], weights[number])

@@ -24,7 +24,7 @@ class Tie:
     Attributes:
         path: Our variable's path.
         shape: Our variable's shape.
-        names: Tensors there; several are concatenated along our last axis (query, key, value).
+        names: Tensors concatenated along our last axis (query, key, value).
         transposed: Whether theirs are transposed, as kernels of `torch.nn.Linear` are.
         alias: Name of a copy that a file may hold instead.
     """
@@ -37,7 +37,7 @@ class Tie:
 
     @property
     def their_shape(self) -> tuple[int, ...]:
-        """The shape of each tensor there."""
+        """Shape of each tensor."""
         part = (*self.shape[:-1], self.shape[-1] // len(self.names))
         return part[::-1] if self.transposed else part
 

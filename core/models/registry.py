@@ -41,14 +41,7 @@ _HEAD_SIZE = 64
 
 @dataclass(frozen=True)
 class Dimensions:
-    """A published size, or a scaled one.
-
-    Attributes:
-        layers: Number of layers; of encoder-decoders, in each of the two.
-        width: Hidden size.
-        units: Size of the feed-forward layer.
-        heads: Number of attention heads.
-    """
+    """A published or scaled size; encoder-decoders have `layers` in each of the two."""
 
     layers: int
     width: int
@@ -121,9 +114,6 @@ def resolve_architecture(
         config: Size or `model_config_path`, and overrides.
         vocab_size: The tokenizer's highest id plus one.
         row_length: Sequence length in tokens.
-        pad_id: The padding token.
-        bos_id: The beginning-of-sequence token.
-        eos_id: The end-of-sequence token.
 
     Raises:
         ConfigError: The family has no such size, dimensions conflict, sequences exceed the
@@ -146,10 +136,6 @@ def resolve_architecture(
 
 def check_family(config: TrainConfig, architecture: Architecture) -> None:
     """Refuses a model of a family other than the one whose defaults the preset used.
-
-    Args:
-        config: Refers to a checkpoint or model config.
-        architecture: The dimensions found there.
 
     Raises:
         ConfigError: With `field="family"`.
@@ -210,10 +196,9 @@ def create_model(
     """Builds and initialises a model.
 
     Args:
-        architecture: Its dimensions.
         seed: Seed of the initialisation (equal on all backends) and the dropout.
         dtype_policy: float32, mixed_bfloat16 or bfloat16.
-        remat: Checkpoint each layer: keep its inputs only and recompute the rest for gradients.
+        remat: Checkpoint each layer: save only its inputs for gradients and recompute the rest.
     """
     family = import_module(f"core.models.{architecture.model_type}")
     kind = getattr(family, family_class_name(architecture).replace("GPT2", "Gpt2"))
@@ -253,7 +238,7 @@ def _from_file(config: TrainConfig) -> Architecture:
     """Reads a `config.json`.
 
     Its dropout applies unless the config differs from its preset, or the preset is `fast`, which
-    has no published dropout and uses none.
+    isn't a published one and uses no dropout.
     """
     try:
         architecture = read_architecture(config.model_config_path)

@@ -27,9 +27,6 @@ class Stack(keras.layers.Layer):
 
     Args:
         count: Number of blocks.
-        embedding_options: The family's embeddings.
-        options: The family's blocks.
-        weights: Makes initializers.
         words: Shared token embeddings; None: its own.
         cross: Whether blocks have cross-attention.
         final_dropout: Rate after the final norm.
@@ -78,15 +75,7 @@ class Stack(keras.layers.Layer):
         memory: Tensor | None = None,
         memory_bias: Tensor | None = None,
     ) -> Tensor:
-        """Computes hidden states (B, L, H).
-
-        Args:
-            ids: int32 (B, L).
-            bias: Added to attention logits, broadcast to (B, N, L, L).
-            dropout_seed: See `Attention.call`.
-            memory: The encoder's hidden states (B, M, H).
-            memory_bias: Added to cross-attention logits, broadcast to (B, N, L, M).
-        """
+        """Computes hidden states (B, L, H) of ids int32 (B, L); see `Block.call`."""
         hidden = self.embeddings(ids, dropout_seed)
         arguments = (bias, dropout_seed, None, memory, memory_bias)
         hidden = run_blocks(self.blocks, self.remat, hidden, *arguments)
@@ -107,15 +96,9 @@ class Stack(keras.layers.Layer):
         bias: Tensor,
         memory_bias: Tensor | None = None,
     ) -> tuple[Tensor, list[Cache]]:
-        """Returns new tokens' hidden states (B, S, H), keys and values.
+        """Returns new tokens' hidden states (B, S, H), keys and values; see `Block.step`.
 
-        Args:
-            ids: int32 (B, S).
-            caches: Keys and values of preceding tokens.
-            positions: Number of preceding tokens per sequence, int32 (B,).
-            past_bias: Masks unused cache slots, broadcast to (B, N, S, M).
-            bias: Masks later new tokens, broadcast to (B, N, S, S).
-            memory_bias: See `call`.
+        `positions` int32 (B,) is the number of preceding tokens per sequence.
         """
         first = self.embeddings.options.first_position
         places = positions[:, None] + keras.ops.arange(ids.shape[1])[None, :] + first

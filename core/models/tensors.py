@@ -25,11 +25,8 @@ class Tensor:
     """A tensor whose values are read on demand.
 
     Attributes:
-        name: Its name in the file.
         shape: Its shape in PyTorch.
         dtype: Its NumPy or ml_dtypes name; the file's own name if it isn't in `FLOAT_BYTES`.
-        file: The file that holds it.
-        load: Reads the values.
     """
 
     name: str
