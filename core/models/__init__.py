@@ -1,1 +1,1 @@
-"""The models: plain Keras 3, with the names and formats of Hugging Face."""
+"""Keras 3 models with Hugging Face names and file formats."""

@@ -1,6 +1,6 @@
-"""What a model is made of, in the names of Hugging Face's `config.json`.
+"""Model architectures, with the field names of Hugging Face's `config.json`.
 
-No engine is imported here: the page asks for the number of parameters as somebody types.
+Imports no backend: the web app counts parameters while a user types.
 """
 
 from __future__ import annotations
@@ -13,27 +13,18 @@ from core.errors import ConfigError
 
 @dataclass(frozen=True)
 class Architecture:
-    """The dimensions of a model: of a RoBERTa, and of the other families with a class for each.
+    """Dimensions of a RoBERTa; each other family has a subclass.
 
     Attributes:
-        vocab_size: Rows of the word embedding: the tokenizer's highest id plus one.
-        hidden_size: Width H.
-        num_hidden_layers: Number of layers; of two halves, the encoder's.
-        num_attention_heads: Heads N.
-        intermediate_size: Width of the feed-forward layer.
-        max_position_embeddings: Rows of the position table. RoBERTa's positions begin at
-            `pad_token_id + 1`, so that many rows are never used.
-        pad_token_id: The tokenizer's padding token.
-        bos_token_id: The token that begins a text, or None.
-        eos_token_id: The token that ends a text, or None.
-        model_type: The family, as transformers calls it.
-        type_vocab_size: Rows of the segment table, of which RoBERTa uses the first.
-        hidden_act: Activation of the feed-forward layer.
-        hidden_dropout_prob: Dropout after embeddings and layers, 0 to 1.
-        attention_probs_dropout_prob: Dropout on attention weights, 0 to 1.
-        layer_norm_eps: Added to the variance in layer norms.
-        initializer_range: Standard deviation of the first weights.
-        variant: The `model_type` in config.json where it is not the family's, as "xlm-roberta".
+        vocab_size: The tokenizer's highest id plus one.
+        num_hidden_layers: Number of layers; of encoder-decoders, the encoder's.
+        intermediate_size: Size of the feed-forward layer.
+        max_position_embeddings: RoBERTa never uses the first `pad_token_id + 1` of these.
+        type_vocab_size: Number of segment embeddings, of which only the first is used.
+        hidden_dropout_prob: Dropout after embeddings and layers.
+        attention_probs_dropout_prob: Dropout on attention weights.
+        initializer_range: Standard deviation of the initial weights.
+        variant: The `model_type` in `config.json` if it isn't the family's, such as "xlm-roberta".
     """
 
     kind: ClassVar[str] = "encoder"  # encoder, decoder, or encoder-decoder
@@ -63,18 +54,17 @@ class Architecture:
 
     @property
     def first_position(self) -> int:
-        """The row of the position table that belongs to a text's first token."""
+        """The position id of the first token."""
         return self.pad_token_id + 1
 
     @property
     def head_size(self) -> int:
-        """Width of one attention head."""
         return self.hidden_size // self.num_attention_heads
 
 
 @dataclass(frozen=True)
 class BertArchitecture(Architecture):
-    """The dimensions of a BERT, whose positions are counted from 0."""
+    """Dimensions of a BERT, with positions from 0."""
 
     model_type: str = "bert"
     type_vocab_size: int = 2
@@ -82,20 +72,19 @@ class BertArchitecture(Architecture):
 
     @property
     def first_position(self) -> int:
-        """The row of the position table that belongs to a text's first token."""
         return 0
 
 
 @dataclass(frozen=True)
 class ModernBertArchitecture(BertArchitecture):
-    """The dimensions of a ModernBERT, which has no tables for positions and segments.
+    """Dimensions of a ModernBERT, which has no position or segment embeddings.
 
     Attributes:
-        global_attn_every_n_layers: The first of so many layers looks at all tokens.
-        local_attention: Tokens that the others look at, half of them to either side.
-        global_rope_theta: Base of the rotary positions in layers that look at all tokens.
-        local_rope_theta: Base of the rotary positions in the others.
-        initializer_cutoff_factor: First weights lie within so many standard deviations.
+        global_attn_every_n_layers: Layer 0 and every n-th after it attend to all tokens.
+        local_attention: Window of the other layers in tokens, half on either side.
+        global_rope_theta: Base of rotary positions in global layers.
+        local_rope_theta: The same in local layers.
+        initializer_cutoff_factor: Truncation in standard deviations.
     """
 
     model_type: str = "modernbert"
@@ -110,13 +99,13 @@ class ModernBertArchitecture(BertArchitecture):
     initializer_cutoff_factor: float = 2.0
 
     def is_global(self, index: int) -> bool:
-        """Returns whether a layer looks at all tokens."""
+        """Checks whether a layer attends to all tokens."""
         return index % self.global_attn_every_n_layers == 0
 
 
 @dataclass(frozen=True)
 class Gpt2Architecture(BertArchitecture):
-    """The dimensions of a GPT-2, a decoder without an encoder."""
+    """Dimensions of a GPT-2."""
 
     kind: ClassVar[str] = "decoder"
 
@@ -128,12 +117,7 @@ class Gpt2Architecture(BertArchitecture):
 
 @dataclass(frozen=True)
 class EncoderDecoderArchitecture(BertArchitecture):
-    """The dimensions of a model of two halves.
-
-    Attributes:
-        num_decoder_layers: Layers of the decoder.
-        decoder_start_token_id: What the decoder sees first.
-    """
+    """Dimensions of an encoder-decoder model."""
 
     kind: ClassVar[str] = "encoder-decoder"
 
@@ -144,7 +128,7 @@ class EncoderDecoderArchitecture(BertArchitecture):
 
 @dataclass(frozen=True)
 class BartArchitecture(EncoderDecoderArchitecture):
-    """The dimensions of a BART; its position tables have two rows more than positions."""
+    """Dimensions of a BART, which has two more position embeddings than positions."""
 
     POSITION_OFFSET: ClassVar[int] = 2
 
@@ -154,15 +138,15 @@ class BartArchitecture(EncoderDecoderArchitecture):
 
 @dataclass(frozen=True)
 class T5Architecture(EncoderDecoderArchitecture):
-    """The dimensions of a T5 v1.1, which knows how far apart two tokens are and no positions.
+    """Dimensions of a T5 v1.1, which has relative positions only.
 
-    `max_position_embeddings` limits nothing. `initializer_range` is a factor: the standard
-    deviation of each matrix follows from its size.
+    `max_position_embeddings` limits nothing. `initializer_range` is a factor on standard deviations
+    that follow from matrix sizes.
 
     Attributes:
-        d_kv: Width of one attention head, whatever the model's width is.
-        relative_attention_num_buckets: Classes of distances, a multiple of 4.
-        relative_attention_max_distance: From here on all distances are one class.
+        d_kv: Head size, independent of the hidden size.
+        relative_attention_num_buckets: Number of distance buckets, a multiple of 4.
+        relative_attention_max_distance: Longer distances share one bucket.
     """
 
     model_type: str = "t5"
@@ -175,12 +159,11 @@ class T5Architecture(EncoderDecoderArchitecture):
 
     @property
     def max_seq_length(self) -> int:
-        """No input is too long; a number that is larger than any."""
+        """A number above any length: inputs have no limit."""
         return 1 << 30
 
     @property
     def head_size(self) -> int:
-        """Width of one attention head."""
         return self.d_kv
 
 
@@ -195,10 +178,10 @@ ARCHITECTURES: dict[str, type[Architecture]] = {
 
 
 def check_length(length: int, architecture: Architecture) -> None:
-    """Refuses rows that the model has no positions for.
+    """Refuses sequences longer than the model's positions.
 
     Raises:
-        ConfigError: With the two lengths.
+        ConfigError: With both lengths.
     """
     if length > architecture.max_seq_length:
         raise ConfigError(

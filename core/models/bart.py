@@ -1,9 +1,8 @@
-"""BART: BERT's post-norm blocks as encoder and decoder, its head tied to the words.
+"""BART: a post-norm encoder-decoder with a head tied to its token embeddings.
 
-Source: https://arxiv.org/abs/1910.13461. First weights are normal with a standard deviation of
-0.02, biases zero (section 2.1, and `init_std` in transformers). The arithmetic is that of
-`BartForConditionalGeneration` in transformers. Its `final_logits_bias`, which is always zero, isn't
-a weight here.
+Source: https://arxiv.org/abs/1910.13461. Initialisation: N(0, 0.02²), zero biases (section 2.1;
+    `init_std` in transformers). Computes as `BartForConditionalGeneration` in transformers, but
+    without `final_logits_bias`, which is always zero.
 """
 
 from __future__ import annotations
@@ -15,14 +14,12 @@ from core.models.layers import BlockOptions, EmbeddingOptions
 
 
 class BartForConditionalGeneration(EncoderDecoder):
-    """A BART with a language-model head."""
+    """BART with a language-model head."""
 
     def block_options(self) -> BlockOptions:
-        """Returns BART's blocks."""
         return blocks_of(self.architecture)
 
     def embedding_options(self) -> EmbeddingOptions:
-        """Returns words and positions, summed and normalised."""
         found = self.architecture
         return EmbeddingOptions(
             rows=found.vocab_size,
@@ -36,5 +33,4 @@ class BartForConditionalGeneration(EncoderDecoder):
         )
 
     def check_lengths(self, *lengths: int) -> None:
-        """Refuses rows that the model has no positions for."""
         check_length(max(lengths), self.architecture)

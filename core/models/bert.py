@@ -1,8 +1,8 @@
-"""BERT: a post-norm encoder with positions and segments.
+"""BERT: a post-norm encoder with position and segment embeddings.
 
-Source: https://arxiv.org/abs/1810.04805. First weights are normal with a standard deviation of
-0.02, biases zero (https://github.com/google-research/bert, modeling.py, `initializer_range`). The
-arithmetic is that of `BertForMaskedLM` in transformers.
+Source: https://arxiv.org/abs/1810.04805. Initialisation: N(0, 0.02²), zero biases
+    (https://github.com/google-research/bert, modeling.py, `initializer_range`). Computes as
+    `BertForMaskedLM` in transformers.
 """
 
 from __future__ import annotations
@@ -14,14 +14,12 @@ from core.models.layers import BlockOptions, EmbeddingOptions, Tensor
 
 
 class BertForMaskedLM(EncoderForMaskedLM):
-    """A BERT with a language-model head tied to its word embedding."""
+    """BERT with a language-model head tied to its token embeddings."""
 
     def block_options(self) -> BlockOptions:
-        """Returns BERT's blocks."""
         return blocks_of(self.architecture)
 
     def embedding_options(self) -> EmbeddingOptions:
-        """Returns words, positions and the one segment, summed and normalised."""
         found = self.architecture
         return EmbeddingOptions(
             rows=found.vocab_size,
@@ -36,7 +34,6 @@ class BertForMaskedLM(EncoderForMaskedLM):
         )
 
     def places(self, ids: Tensor, text_starts: Tensor | None = None) -> Tensor | None:
-        """Counts from each text's beginning on."""
         if text_starts is None:
             return None
         return ops.arange(ids.shape[1])[None] - text_starts + self.architecture.first_position

@@ -1,7 +1,4 @@
-"""How each family's `config.json` is written, for transformers 4 and 5, and read.
-
-No engine is needed, and no file is touched here.
-"""
+"""Reads and writes the values of each family's `config.json`, for transformers 4 and 5."""
 
 from __future__ import annotations
 
@@ -22,7 +19,7 @@ from core.models.architecture import (
 
 Values = dict[str, Any]
 
-# The largest numbers that are read, by our names; those that a training config takes, too.
+# Limits by our names; the largest values that a training config takes too.
 _MOST = {
     "vocab_size": 1 << 24,
     "hidden_size": 1 << 16,
@@ -40,7 +37,7 @@ _MOST = {
     "layer_norm_eps": 1,
 }
 _MOST_OF_A_KIND = {int: 1 << 24, float: 10**9}
-# A graph keeps a table of rotary positions, 64 MiB for each half; 262,144 positions of width 64.
+# A graph holds rotary cosines and sines of 64 MiB each; 262,144 positions at head size 64.
 _MOST_ROTARY_VALUES = 1 << 24
 
 
@@ -49,9 +46,9 @@ class Field:
     """A number in a `config.json`.
 
     Attributes:
-        default: What it is where it isn't said.
-        name: What transformers calls it; empty: as we do.
-        copies: Fields that say the same. Where they are sizes, files have to agree.
+        default: transformers' default.
+        name: transformers' name; empty: ours.
+        copies: Fields with the same value; integer copies must agree.
     """
 
     default: int | float
@@ -61,12 +58,11 @@ class Field:
 
 @dataclass(frozen=True)
 class Variant:
-    """A `model_type` that is another one's architecture under its own name.
+    """A `model_type` with another family's architecture.
 
     Attributes:
         family: The `model_type` of that architecture.
-        class_name: Of the model in transformers.
-        defaults: Values that its config class takes where the file has none, if they differ.
+        defaults: Defaults of its config class that differ from the family's.
     """
 
     family: str
@@ -76,20 +72,17 @@ class Variant:
 
 @dataclass(frozen=True)
 class ConfigFormat:
-    """What a family's `config.json` looks like.
+    """Format of a family's `config.json`.
 
     Attributes:
-        class_name: Of the model in transformers.
+        class_name: The model's class in transformers.
         fields: Numbers by our names.
-        required: Fields that choose arithmetic: what can be built here, and transformers' default.
-        activation: The field of the activation, what can be built here, and the default.
-        bos: Default of `bos_token_id`.
-        eos: Default of `eos_token_id`.
-        constants: What is written besides.
-        extra: What is written besides, by architecture.
-        aliases: What a file may say instead, and the family's own name for it: `attribute_map` in
-            transformers.
-        plain: Brings other spellings into this one; takes the source too, for error messages.
+        required: Fields that choose the computation: supported values, and transformers' default.
+        activation: The activation's field, supported values, and default.
+        constants: Further values to write.
+        extra: The same, from the architecture.
+        aliases: Accepted names, and the family's own: `attribute_map` in transformers.
+        plain: Normalises other spellings; also takes the source, for errors.
     """
 
     class_name: str
@@ -105,19 +98,18 @@ class ConfigFormat:
 
 
 def class_name(architecture: Architecture) -> str:
-    """Returns what transformers calls the model's class."""
+    """Returns the model's class in transformers."""
     if architecture.variant:
         return _VARIANTS[architecture.variant].class_name
     return family_class_name(architecture)
 
 
 def family_class_name(architecture: Architecture) -> str:
-    """Returns the class of a model's family, as it is called here and in transformers."""
+    """Returns the family's class, here and in transformers."""
     return _FORMATS[architecture.model_type].class_name
 
 
 def config_values(architecture: Architecture) -> Values:
-    """Returns the values of a `config.json`."""
     form = _FORMATS[architecture.model_type]
     numbers = {
         name: getattr(architecture, ours)
@@ -136,21 +128,17 @@ def config_values(architecture: Architecture) -> Values:
         **(form.constants or {}),
         **form.extra(architecture),
         "dtype": "float32",
-        "torch_dtype": "float32",  # What `dtype` was called before transformers 4.56.
+        "torch_dtype": "float32",  # `dtype` before transformers 4.56.
     }
 
 
 def parse_config(values: Any, source: str) -> Architecture:
-    """Makes an architecture from the values of a `config.json`.
+    """Makes an architecture from the values of a `config.json`; defaults are transformers'.
 
-    What isn't there has the default of the family's config class in transformers.
-
-    Args:
-        values: The parsed JSON.
-        source: Where it came from, for error messages.
+    `source` names the file in errors.
 
     Raises:
-        ConfigError: It describes a model that can't be built here.
+        ConfigError: The model isn't supported.
     """
     kind = _model_type(values, source)
     variant = _VARIANTS.get(kind)
@@ -176,7 +164,7 @@ def parse_config(values: Any, source: str) -> Architecture:
 
 
 def _model_type(values: Any, source: str) -> str:
-    """Returns the `model_type`; of a file from before there was one, by the model's class."""
+    """Finds the `model_type`; old files have only the model's class."""
     known = [*_FORMATS, *_VARIANTS]
     if not isinstance(values, dict):
         raise _unsupported(source, "model_type", " or ".join(known), values)
@@ -190,7 +178,7 @@ def _model_type(values: Any, source: str) -> str:
 
 
 def _check_together(found: Architecture, form: ConfigFormat, source: str) -> None:
-    """Refuses numbers that contradict each other, as transformers does."""
+    """Refuses contradictory numbers, as transformers does."""
 
     def called(ours: str) -> str:
         return form.fields[ours].name or ours
@@ -238,11 +226,11 @@ def _read_number(values: Values, ours: str, field: Field, source: str) -> Any:
 
 
 def _checked(value: Any, name: str, kind: type, source: str, ours: str) -> Any:
-    """Returns a number of the right kind: sizes at least 1, ids and shares at least 0."""
+    """Validates a number: sizes are at least 1, ids and probabilities at least 0."""
     number = isinstance(value, (int, float) if kind is float else int)
     least = 0 if (kind is float and "theta" not in ours) or name.endswith("_id") else 1
     most = _MOST.get(ours, _MOST_OF_A_KIND[kind])
-    # A comparison with NaN is false.
+    # NaN fails the comparison.
     if number and not isinstance(value, bool) and least <= value <= most and math.isfinite(value):
         return kind(value)
     wanted = f"a {'number' if kind is float else 'whole number'} of at least {least}"
@@ -257,7 +245,7 @@ def _optional_id(values: Values, name: str, default: int | None, source: str) ->
 
 
 def _first_id(value: Any) -> int | None:
-    """Returns a token's id; of several that do the same, the first. A negative one means none."""
+    """Returns a token id, or the first of several; negative means none."""
     first = value[0] if isinstance(value, list) and value else value
     is_id = isinstance(first, int) and not isinstance(first, bool) and first >= 0
     return first if is_id else None
@@ -274,7 +262,7 @@ def _unsupported(source: str, name: str, wanted: str, found: Any) -> ConfigError
 
 
 def _modernbert_extra(architecture: Architecture) -> Values:
-    """Says again what transformers 5 spells in another way than 4 does."""
+    """Adds transformers 5's spelling of values that transformers 4 spells differently."""
     modern = cast(ModernBertArchitecture, architecture)
     kinds = ("sliding_attention", "full_attention")
     thetas = (modern.local_rope_theta, modern.global_rope_theta)
@@ -292,10 +280,10 @@ def _modernbert_extra(architecture: Architecture) -> Values:
 
 
 def _plain_modernbert(values: Values, source: str) -> Values:
-    """Reads what transformers 5 wrote as if 4 had written it."""
+    """Converts values of transformers 5 to transformers 4's spelling."""
     found = dict(values)
     rope = _part(values, "rope_parameters", dict, source)
-    # As it was called before: for layers of both kinds.
+    # The older name, for layers of both kinds.
     scaling = _part(values, "rope_scaling", dict, source)
     for kind, name in (("full_attention", "global"), ("sliding_attention", "local")):
         own = {**_part(rope, kind, dict, source), **scaling}
@@ -311,7 +299,6 @@ def _plain_modernbert(values: Values, source: str) -> Values:
 
 
 def _part(values: Values, name: str, kind: type, source: str) -> Any:
-    """Returns an object or a list within a `config.json`; an empty one where there is none."""
     found = values.get(name) or kind()
     if not isinstance(found, kind):
         raise _unsupported(source, name, "an object" if kind is dict else "a list", found)
@@ -319,13 +306,13 @@ def _part(values: Values, name: str, kind: type, source: str) -> Any:
 
 
 def _rope_type(rope: Values) -> Any:
-    """Returns the type of rotary positions, which has an older name as well."""
+    """Returns the type of rotary positions, which has an older name too."""
     said = [rope[name] for name in ("rope_type", "type") if name in rope]
     return next((one for one in said if one != "default"), "default")
 
 
 def _plain_t5(values: Values, source: str) -> Values:
-    """Transformers 5 ties in any case, and says by `scale_decoder_outputs` what v1.1 is."""
+    """Reads v1.1 as transformers 5 writes it: tied, with a false `scale_decoder_outputs`."""
     found = dict(values)
     if "scale_decoder_outputs" in values:
         found["tie_word_embeddings"] = values["scale_decoder_outputs"]
@@ -343,13 +330,13 @@ def _plain_bart(values: Values, source: str) -> Values:
 
 
 def _plain_gpt2(values: Values, source: str) -> Values:
-    """GPT-2 has no padding token; what ends a text stands in for it, as nothing looks at it.
+    """Uses the end-of-sequence token as GPT-2's padding token, which is never attended to.
 
-    A config of fewer tokens than GPT-2's own often names ids beyond them, which it never had.
+    Small configs often keep GPT-2's own special ids, beyond their vocabulary: then 0 is used.
     """
     found = dict(values)
     if found.get("n_inner") is None:
-        width = values.get("n_embd", 768)  # Checked later, as all numbers are.
+        width = values.get("n_embd", 768)  # Checked later.
         found["n_inner"] = 4 * width if isinstance(width, int) else None
     if found.get("pad_token_id") is None:
         found["pad_token_id"] = _first_id(values.get("eos_token_id", 50_256)) or 0
@@ -360,11 +347,11 @@ def _plain_gpt2(values: Values, source: str) -> Values:
 
 
 def _bart_extra(architecture: Architecture) -> Values:
-    # What `generate` ends a text with that has become too long.
+    # `generate` ends a sequence that is too long with it.
     return {"forced_eos_token_id": cast(BartArchitecture, architecture).eos_token_id}
 
 
-# Fields of transformers' RobertaConfig and their defaults there.
+# Fields and defaults of transformers' RobertaConfig.
 _ROBERTA_FIELDS = {
     "vocab_size": Field(50_265),
     "hidden_size": Field(768),
@@ -489,7 +476,7 @@ _FORMATS = {
             "relative_attention_max_distance": Field(128),
             "pad_token_id": Field(0),
             "decoder_start_token_id": Field(0),
-            # One number there; what stands last is written.
+            # One field there; the last of these is written.
             "attention_probs_dropout_prob": Field(0.1, "dropout_rate"),
             "hidden_dropout_prob": Field(0.1, "dropout_rate"),
             "layer_norm_eps": Field(1e-6, "layer_norm_epsilon"),

@@ -1,7 +1,4 @@
-"""What models that write have in common, and their methods as functions of their weights.
-
-What to do with the logits, one token at a time, is not known here.
-"""
+"""Autoregressive decoding with a key-value cache (without sampling), and compiled methods."""
 
 from __future__ import annotations
 
@@ -15,27 +12,27 @@ from core.models.layers import Cache, Tensor
 
 
 class Decoding:
-    """Decoding with a cache, for models that have `predict_next`.
+    """Mixin for models that implement `predict_next`.
 
-    A cache holds `positions` int32 (B,), how many tokens of each row are in it, and for each layer
-    `key` and `value` (B, N, D, M). A step reads it, and writing to it is another: done at once,
-    each step would copy all of it.
+    A cache holds `positions` int32 (B,), the number of cached tokens per sequence, and for each
+    layer `key` and `value` (B, N, D, M). Predicting and writing are separate functions: in one,
+    each step would copy the whole cache.
     """
 
     def predict_next(self, ids: Tensor, cache: Cache) -> tuple[Tensor, list[Cache]]:
-        """Returns the logits of the token after each, float32 (B, S, V), and keys and values.
+        """Returns next-token logits, float32 (B, S, V), and new keys and values per layer.
 
         Args:
-            ids: The next tokens, int32 (B, S): a prompt, or one token of each row.
-            cache: Of what came before.
+            ids: int32 (B, S): a prompt, or one token per sequence.
+            cache: Holds the preceding tokens.
         """
         raise NotImplementedError
 
     def extend_cache(self, cache: Cache, new: list[Cache]) -> Cache:
-        """Returns the cache with what `predict_next` returned.
+        """Writes new keys and values to a cache.
 
         Args:
-            cache: With room for it.
+            cache: A cache with room for them.
             new: Each layer's `key` and `value` (B, N, D, S).
         """
         positions = cache["positions"]
@@ -47,32 +44,27 @@ class Decoding:
         return {**cache, "positions": positions + count, "layers": layers}
 
     def decode_step(self, ids: Tensor, cache: Cache) -> tuple[Tensor, Cache]:
-        """Returns the logits of the token after each, float32 (B, S, V), and the cache with them.
+        """Returns `predict_next`'s logits, and the extended cache.
 
-        For the arguments see `predict_next`. Set the cache's `positions` back behind a prompt that
-        was padded.
+        After a padded prompt, reset the cache's `positions` to the prompt's length.
         """
         logits, new = self.predict_next(ids, cache)
         return logits, self.extend_cache(cache, new)
 
     def fill_cache(self, ids: Tensor, cache: Cache) -> Cache:
-        """Returns the cache with new tokens, as `decode_step` does, without saying anything.
-
-        A prompt's logits are most of its cost where the vocabulary is large.
-        """
+        """Extends the cache; compiled, it skips the logits, which cost most if V is large."""
         return self.decode_step(ids, cache)[1]
 
 
 def compile_method(model: keras.Model, name: str) -> Callable[..., Any]:
-    """Returns a method that is compiled once for each set of shapes.
+    """Compiles a method, once per set of shapes.
 
-    Weights are arguments of what is compiled, and aren't copied into it. They are taken as they are
-    now.
+    The function takes the current weights as arguments, so they aren't copied into it.
 
     Args:
-        model: Built.
-        name: Of a method that takes and returns tensors, in dictionaries and lists if need be:
-            `start_cache`, `predict_next`, `encode`. Whole numbers stay what they are.
+        model: A built model.
+        name: A method of tensors, or dictionaries and lists of them: `start_cache`, `predict_next`,
+            `encode`. Integers stay Python integers.
     """
     if keras.config.backend() == "jax":
         return _compile_jax(model, name)
@@ -82,7 +74,7 @@ def compile_method(model: keras.Model, name: str) -> Callable[..., Any]:
 
 
 def compile_extend_cache(model: Decoding) -> Callable[[Cache, list[Cache]], Cache]:
-    """Returns `extend_cache`, compiled. The given cache is gone afterwards."""
+    """Compiles `extend_cache`, which consumes the given cache."""
     if keras.config.backend() == "jax":
         import jax
 
@@ -95,7 +87,7 @@ def compile_extend_cache(model: Decoding) -> Callable[[Cache, list[Cache]], Cach
 def _compile_jax(model: keras.Model, name: str) -> Callable[..., Any]:
     import jax
 
-    # Listed once: the walk through all layers takes as long as a small model's step.
+    # Listed once: walking all layers takes as long as a small model's step.
     variables = list(model.variables)
     weights = [variable.value for variable in variables]
 

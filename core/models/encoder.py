@@ -1,7 +1,4 @@
-"""What the encoders have in common: BERT, RoBERTa and ModernBERT are short files beside it.
-
-Not here: the pooler, which the language-model head has no use for, and segments but the first.
-"""
+"""Base class of BERT, RoBERTa and ModernBERT, without pooler and with the first segment only."""
 
 from __future__ import annotations
 
@@ -30,13 +27,9 @@ from core.models.layers import (
 
 
 class EncoderForMaskedLM(LanguageModel):
-    """An encoder with a language-model head tied to its word embedding.
+    """An encoder with a language-model head tied to its token embeddings.
 
-    Args:
-        architecture: Its dimensions.
-        seed: Decides the first weights and the dropout.
-        dtype: Precision policy: float32, mixed_bfloat16 or bfloat16.
-        remat: Keep only each layer's inputs for the gradient, and compute the rest twice.
+    For the arguments see `create_model`.
     """
 
     def __init__(
@@ -74,29 +67,26 @@ class EncoderForMaskedLM(LanguageModel):
         self.build()
 
     def first_weights(self, seed: int) -> FirstWeights:
-        """Returns where the first weights come from."""
         return FirstWeights(seed, self.architecture.initializer_range)
 
     def block_options(self) -> BlockOptions:
-        """Returns how the family builds its blocks."""
         raise NotImplementedError
 
     def embedding_options(self) -> EmbeddingOptions:
-        """Returns what the family adds to its words."""
         raise NotImplementedError
 
     def places(self, ids: Tensor, text_starts: Tensor | None = None) -> Tensor | None:
-        """Returns tokens' positions, int32 (B, L), where they aren't 0 to L - 1 and matter.
+        """Returns position ids, int32 (B, L), or None for consecutive ones.
 
         Args:
-            ids: Rows that may be padded, int32 (B, L).
-            text_starts: Where each token's text begins in its row, which positions are counted
-                from, int32 (B, L); None: where the row does.
+            ids: Sequences that may be padded, int32 (B, L).
+            text_starts: Start of each token's document in its sequence, int32 (B, L); positions are
+                counted from it.
         """
         return None
 
     def layer_inputs(self, length: int, bias: Tensor | None) -> list[tuple[Any, Any]]:
-        """Returns for each layer what is added to its attention logits, and its rotation."""
+        """Returns each layer's attention bias and rotary angles."""
         return [(bias, None)] * len(self.layer_stack)
 
     def build(self, input_shape: Any = None) -> None:
@@ -106,43 +96,30 @@ class EncoderForMaskedLM(LanguageModel):
         self.built = True
 
     def states(self, inputs: Mapping[str, Tensor]) -> Tensor:
-        """Returns what tokens are predicted from.
+        """Computes hidden states, (B, K, H) at masked positions, or (B, L, H) if none are given.
 
-        Args:
-            inputs: `input_ids` int32 (B, L). Optional: `attention_mask` (B, L), 1 for tokens and 0
-                for padding; without it nothing is padding. Optional: `masked_positions` int32
-                (B, K). Optional: `dropout_seed` int32 (2,), other ones for each step; without it
-                nothing is dropped. Optional, and not with `attention_mask`: `text_starts` int32 (B,
-                L), where the text of each token begins in its row, for rows that hold several
-                texts; padding is one more of them.
-
-        Returns:
-            (B, K, H) at the masked positions, or (B, L, H) where none are given.
-
-        Raises:
-            ConfigError: The rows are longer than the model's positions.
+        Packed sequences take `text_starts` int32 (B, L), the start of each token's document,
+        instead of `attention_mask`; padding is one more document.
         """
         ids, seed = inputs["input_ids"], inputs.get("dropout_seed")
         check_length(ids.shape[1], self.architecture)
         bias, places = self._bias_and_places(ids, inputs)
         hidden = self.embeddings(ids, seed, places)
-        # Of the last layer nothing is needed but what is predicted from.
+        # The last layer computes masked positions only.
         wanted = [None] * (len(self.layer_stack) - 1) + [inputs.get("masked_positions")]
         for layer, (own_bias, rotation), positions in zip(
             self.layer_stack, self.layer_inputs(ids.shape[1], bias), wanted, strict=True
         ):
             apply = kernels.recomputed_layer(layer) if self.remat else layer
-            # (B, L, H), and in the end (B, K, H) where positions are named.
+            # (B, L, H), or (B, K, H) after the last layer.
             hidden = apply(hidden, own_bias, seed, rotation, None, None, positions)
         hidden = hidden if self.final_norm is None else self.final_norm(hidden)
         return self.lm_head(hidden)
 
     def output_weights(self) -> tuple[Tensor, Tensor]:
-        """Returns the table of words, and the head's bias."""
         return self.embeddings.words.whole_table(), self.lm_head.bias
 
     def _bias_and_places(self, ids: Tensor, inputs: Mapping[str, Tensor]) -> tuple[Any, Any]:
-        """Returns what hides tokens from each other, and tokens' positions; None for the plain."""
         if "text_starts" in inputs:
             starts = inputs["text_starts"]
             return same_text_bias(starts), self.places(ids, starts)
@@ -152,7 +129,7 @@ class EncoderForMaskedLM(LanguageModel):
 
 
 class MaskedHead(keras.layers.Layer):
-    """The language-model head up to the tied decoder, whose bias it holds."""
+    """The head before its tied projection, and the projection's bias."""
 
     def __init__(
         self, vocab_size: int, options: BlockOptions, weights: FirstWeights, **kwargs: Any
@@ -182,11 +159,11 @@ class MaskedHead(keras.layers.Layer):
 
 
 def blocks_of(architecture: Architecture, **changes: Any) -> BlockOptions:
-    """Returns how blocks of these dimensions are built: as BERT's, but for the changes.
+    """Returns BERT's block options for an architecture.
 
     Args:
-        architecture: Dimensions, dropout, activation and the norms' epsilon.
-        **changes: What a family has otherwise, by the names of `BlockOptions`.
+        architecture: Dimensions, dropout, activation and epsilon.
+        **changes: Fields of `BlockOptions` in which a family differs.
     """
     bert = BlockOptions(
         width=architecture.hidden_size,

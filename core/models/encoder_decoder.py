@@ -1,4 +1,4 @@
-"""What the models of two halves have in common: T5 and BART are short files beside it."""
+"""Base class of encoder-decoder models: T5 and BART."""
 
 from __future__ import annotations
 
@@ -27,14 +27,7 @@ from core.models.stack import Stack
 
 
 class EncoderDecoder(Decoding, LanguageModel):
-    """An encoder, and a decoder that looks at it; both have the same words.
-
-    Args:
-        architecture: Its dimensions.
-        seed: Decides the first weights and the dropout.
-        dtype: Precision policy: float32, mixed_bfloat16 or bfloat16.
-        remat: Keep only each layer's inputs for the gradient, and compute the rest twice.
-    """
+    """Encoder and decoder with shared token embeddings; for the arguments see `create_model`."""
 
     def __init__(
         self, architecture: Any, *, seed: int, dtype: str = "float32", remat: bool = False
@@ -59,22 +52,20 @@ class EncoderDecoder(Decoding, LanguageModel):
         self.build()
 
     def block_options(self) -> BlockOptions:
-        """Returns how the family builds its blocks."""
         raise NotImplementedError
 
     def embedding_options(self) -> EmbeddingOptions:
-        """Returns what the family adds to its words."""
         raise NotImplementedError
 
     def final_dropout(self) -> float:
-        """Returns the dropout behind each half."""
+        """Returns the dropout rate after the encoder and after the decoder."""
         return 0.0
 
     def make_distances(self, weights: FirstWeights) -> None:
-        """Makes what knows the distances between tokens, where the family has such."""
+        """Makes relative position biases, if the family has them."""
 
     def make_head(self, weights: FirstWeights) -> Embedding | None:
-        """Makes the decoder's head; None: it is tied to the words."""
+        """Makes the decoder's head; None: tied to the token embeddings."""
         return None
 
     def own_layers(self) -> list[keras.layers.Layer]:
@@ -82,18 +73,18 @@ class EncoderDecoder(Decoding, LanguageModel):
         return []
 
     def check_lengths(self, *lengths: int) -> None:
-        """Refuses rows that the model has no positions for."""
+        """Refuses sequences longer than the model's positions."""
 
     def encoder_bias(self, length: int) -> Tensor | None:
-        """Returns what is added to the encoder's attention logits for distances."""
+        """Computes the encoder's relative position bias, float32 (1, N, L, L)."""
         return None
 
     def decoder_bias(self, queries: Tensor, keys: Tensor) -> Tensor | None:
-        """Returns what is added to the decoder's for distances, broadcast to (B, N, S, M).
+        """Computes the decoder's relative position bias, broadcast to (B, N, S, M).
 
         Args:
-            queries: Positions of those who look, int32 (B or 1, S).
-            keys: Positions of those that are looked at, int32 (M,).
+            queries: Position ids, int32 (B or 1, S).
+            keys: Position ids, int32 (M,).
         """
         return None
 
@@ -103,17 +94,10 @@ class EncoderDecoder(Decoding, LanguageModel):
         self.built = True
 
     def states(self, inputs: Mapping[str, Tensor]) -> Tensor:
-        """Returns what is predicted from, (B, T, H), or (B, K, H) at positions that are named.
+        """Returns the decoder's hidden states, (B, T, H), or (B, K, H) at masked positions.
 
-        Args:
-            inputs: `input_ids` int32 (B, L) for the encoder. `decoder_input_ids` int32 (B, T).
-                Optional: `attention_mask` (B, L), 1 for tokens and 0 for padding; without it
-                nothing is padding. Padding behind the decoder's tokens needs no mask. Optional:
-                `masked_positions` int32 (B, K), of the decoder. Optional: `dropout_seed` int32
-                (2,), other ones for each step; without it nothing is dropped.
-
-        Raises:
-            ConfigError: Rows are longer than the model's positions.
+        Takes `decoder_input_ids` int32 (B, T) too. The encoder uses `attention_mask`, the decoder
+        `masked_positions`; right padding of the decoder needs no mask.
         """
         ids, seed = inputs["decoder_input_ids"], inputs.get("dropout_seed")
         length = ids.shape[1]
@@ -127,11 +111,10 @@ class EncoderDecoder(Decoding, LanguageModel):
         return hidden
 
     def output_weights(self) -> tuple[Tensor, None]:
-        """Returns the head's table, or that of the words; there is no bias."""
         return (self.lm_head or self.words).whole_table(), None
 
     def encode(self, inputs: Mapping[str, Tensor]) -> Tensor:
-        """Returns the encoder's hidden states (B, L, H); for the inputs see `call`."""
+        """Computes the encoder's hidden states (B, L, H)."""
         ids = inputs["input_ids"]
         self.check_lengths(ids.shape[1])
         bias = _sum(self.encoder_bias(ids.shape[1]), _padding(inputs))
@@ -141,8 +124,8 @@ class EncoderDecoder(Decoding, LanguageModel):
         """Runs the encoder and returns a cache for the decoder.
 
         Args:
-            inputs: `input_ids` and perhaps `attention_mask`; see `call`.
-            length: Slots: tokens that the decoder is to see, its first one included.
+            inputs: `input_ids`, optionally `attention_mask`.
+            length: Slots for decoder tokens, including the start token.
 
         Raises:
             ConfigError: The model has fewer positions.
@@ -157,10 +140,7 @@ class EncoderDecoder(Decoding, LanguageModel):
         return cache if padding is None else {**cache, "memory_bias": padding}
 
     def predict_next(self, ids: Tensor, cache: Cache) -> tuple[Tensor, list[Cache]]:
-        """Returns the logits of the token after each; see `Decoding.predict_next`.
-
-        The decoder's first token is `decoder_start_token_id`.
-        """
+        """Returns next-token logits; the first decoder token is `decoder_start_token_id`."""
         positions, layers = cache["positions"], cache["layers"]
         length, new_places = layers[0]["key"].shape[-1], ops.arange(ids.shape[1])
         distances = self.decoder_bias(positions[:, None] + new_places[None, :], ops.arange(length))
@@ -187,7 +167,7 @@ class EncoderDecoder(Decoding, LanguageModel):
 
 
 def _sum(distances: Tensor | None, hidden: Tensor | None) -> Tensor | None:
-    """Adds what distances are worth to what hides: so large a number is no other for it."""
+    """Adds a position bias to a mask, whose values are too large for the bias to change them."""
     if distances is None or hidden is None:
         return hidden if distances is None else distances
     return distances + hidden

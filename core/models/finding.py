@@ -1,4 +1,4 @@
-"""Where a model is: named as in the workspace, by its folder, or by its id on the Hub."""
+"""Finds a model by its name in the workspace, its folder or its Hub id."""
 
 from __future__ import annotations
 
@@ -20,17 +20,15 @@ def find_model(
     field: str = "model",
     reporter: Reporter | None = None,
 ) -> Path:
-    """Finds a checkpoint's folder.
+    """Finds a checkpoint's folder; downloads a Hub model that isn't cached.
 
     Args:
-        reference: A model's name in the workspace, a folder, or an id on the Hub like `owner/name`
-            or `owner/name@revision`, whose files are fetched where they aren't cached.
-        workspace: Where names are looked up.
-        field: The config field that an error concerns.
-        reporter: Hears how far a download is.
+        reference: A name in the workspace, a folder, or a Hub id: `owner/name` or
+            `owner/name@revision`.
+        field: The config field that errors refer to.
 
     Raises:
-        ConfigError: There is none.
+        ConfigError: No such model exists.
         HubError: The Hub has no such model, or can't be reached.
     """
     if folder := find_here(reference, workspace):
@@ -50,17 +48,17 @@ def find_model(
 
 
 def must_be_fetched(reference: str, workspace: Workspace) -> bool:
-    """Tells whether a model is on the Hub alone, so that opening it takes a download."""
+    """Checks whether opening a model takes a download."""
     return is_on_hub(reference, workspace) and not is_fetched(reference)
 
 
 def is_on_hub(reference: str, workspace: Workspace) -> bool:
-    """Tells whether a reference means a model on the Hub, as nothing here is called so."""
+    """Checks for a Hub id that no local model has as its name."""
     return bool(parse_hub_id(reference)) and not find_here(reference, workspace)
 
 
 def find_here(reference: str | Path, workspace: Workspace) -> Path | None:
-    """Returns the folder of that name, one with a model in it before one without."""
+    """Finds the local folder of that name, preferably one that holds a model."""
     if not str(reference):
         return None
     folders = (workspace.folder("model") / str(reference), expand_path(reference))
@@ -72,14 +70,11 @@ def find_here(reference: str | Path, workspace: Workspace) -> Path | None:
 def with_family(
     values: dict[str, Any], workspace: Workspace, *, fetch: bool = True
 ) -> dict[str, Any]:
-    """Returns a training config's values with the family of the model that they name.
-
-    Values that give a family stay as they are.
+    """Adds the referenced model's family to a training config's values, if they lack it.
 
     Args:
-        values: By field, before a preset fills in what goes by the family.
-        workspace: Where names are looked up.
-        fetch: Whether to fetch the dimensions, and nothing else, of a model on the Hub.
+        values: Values before a preset adds the family's defaults.
+        fetch: Whether to download the `config.json` of a Hub model.
 
     Raises:
         HubError: The Hub has no such model, or can't be reached.
@@ -92,11 +87,10 @@ def with_family(
     try:
         return {**values, "family": read_architecture(source).model_type}
     except StudioError:
-        return values  # What is wrong with it is said by who opens it.
+        return values  # Opening the model reports the error.
 
 
 def _find_config(values: dict[str, Any], workspace: Workspace, *, fetch: bool) -> Path | None:
-    """Returns the checkpoint's `config.json`, or the one that is named, or a folder that has it."""
     checkpoint = str(values.get("checkpoint") or "")
     if not checkpoint:
         return Path(str(path)) if (path := values.get("model_config_path")) else None

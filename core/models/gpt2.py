@@ -1,8 +1,8 @@
-"""GPT-2: a decoder that normalises first, with positions, its head tied to the words.
+"""GPT-2: a pre-norm decoder with position embeddings and a head tied to the token embeddings.
 
-Source: Radford et al., "Language Models are Unsupervised Multitask Learners", section 2.3. First
-weights are normal with a standard deviation of 0.02, and in kernels whose outputs are added to the
-hidden states smaller by √(2 · layers). The arithmetic is that of `GPT2LMHeadModel` in transformers.
+Source: Radford et al., "Language Models are Unsupervised Multitask Learners", section 2.3.
+    Initialisation: N(0, 0.02²), residual outputs smaller by √(2 · layers). Computes as
+    `GPT2LMHeadModel` in transformers.
 """
 
 from __future__ import annotations
@@ -32,14 +32,7 @@ from core.models.stack import Stack
 
 
 class Gpt2LMHeadModel(Decoding, LanguageModel):
-    """A GPT-2 with a language-model head.
-
-    Args:
-        architecture: Its dimensions.
-        seed: Decides the first weights and the dropout.
-        dtype: Precision policy: float32, mixed_bfloat16 or bfloat16.
-        remat: Keep only each layer's inputs for the gradient, and compute the rest twice.
-    """
+    """GPT-2 with a language-model head; for the arguments see `create_model`."""
 
     def __init__(
         self,
@@ -67,31 +60,19 @@ class Gpt2LMHeadModel(Decoding, LanguageModel):
         self.built = True
 
     def states(self, inputs: Mapping[str, Tensor]) -> Tensor:
-        """Returns what the token after each is predicted from, (B, L, H).
-
-        Args:
-            inputs: `input_ids` int32 (B, L). Optional: `attention_mask` (B, L), 1 for tokens and 0
-                for padding; padding behind a text needs none. Optional: `dropout_seed` int32 (2,),
-                other ones for each step; without it nothing is dropped.
-
-        Raises:
-            ConfigError: The rows are longer than the model's positions.
-        """
+        """Returns hidden states for all positions, (B, L, H); right padding needs no mask."""
         ids, mask = inputs["input_ids"], inputs.get("attention_mask")
         check_length(ids.shape[1], self.architecture)
         bias = both_biases(causal_bias(ids.shape[1]), None if mask is None else padding_bias(mask))
         return self.decoder(ids, bias, inputs.get("dropout_seed"))
 
     def output_weights(self) -> tuple[Tensor, None]:
-        """Returns the table of words; there is no bias."""
         return self.decoder.embeddings.words.whole_table(), None
 
     def start_cache(self, inputs: Mapping[str, Tensor], length: int) -> Cache:
-        """Returns an empty cache.
+        """Returns an empty cache with `length` slots for prompt and generated tokens.
 
-        Args:
-            inputs: `input_ids` int32 (B, L), of which only B matters.
-            length: Slots: tokens of the prompt and of what is to be generated.
+        Of `inputs` only the batch size of `input_ids` matters.
 
         Raises:
             ConfigError: The model has fewer positions.
@@ -104,7 +85,6 @@ class Gpt2LMHeadModel(Decoding, LanguageModel):
         }
 
     def predict_next(self, ids: Tensor, cache: Cache) -> tuple[Tensor, list[Cache]]:
-        """Returns the logits of the token after each; see `Decoding.predict_next`."""
         positions, layers = cache["positions"], cache["layers"]
         past = past_bias(positions, layers[0]["key"].shape[-1])
         hidden, new = self.decoder.step(ids, layers, positions, past, causal_bias(ids.shape[1]))

@@ -1,14 +1,14 @@
-"""Reads the weights of one HDF5 file in a process of its own; a program, imported by nobody.
+"""Reads the weights in an HDF5 file; runs as a process of its own and is never imported.
 
-The HDF5 library is written in C and has crashed on malformed files, and a file may refer to other
-files on the machine. So this process inherits no environment and no secrets, its memory and its
-CPU time are limited, and after the one file is open it cannot open another.
+The HDF5 C library has crashed on malformed files, and a file may refer to other files. So this
+process inherits no environment and no secrets, its memory and CPU time are limited, and after it
+opens the file it can't open another.
 
     python hdf5_reader.py DESCRIPTOR MEMORY_BYTES CPU_SECONDS
 
-It writes one JSON line, `{"tensors": [[name, shape, dtype], ...]}` or `{"refused": text}` or
-`{"damaged": text}`. For each line with a number on its input it then writes a line with that
-tensor's size in bytes and its values, little-endian, or a line with an error like the ones above.
+It prints one JSON line, `{"tensors": [[name, shape, dtype], ...]}`, `{"refused": text}` or
+`{"damaged": text}`. For each line on stdin, a tensor's number, it prints a line with the size in
+bytes and then the values, little-endian, or an error line as above.
 """
 
 from __future__ import annotations
@@ -38,11 +38,10 @@ _ROOM_FOR_A_CHUNK = 1 << 20
 
 
 class RefusedError(Exception):
-    """The file holds something that a file of weights has no use for."""
+    """The file holds something that no weights file needs."""
 
 
 def main() -> None:
-    """Answers until the input ends."""
     descriptor, memory, seconds = map(int, sys.argv[1:])
     warm_up()
     limit(resource.RLIMIT_AS, memory)
@@ -51,11 +50,11 @@ def main() -> None:
     limit(resource.RLIMIT_FSIZE, 0)
     try:
         file = h5py.File(f"/dev/fd/{descriptor}", "r")
-        # From here on nothing else can be opened, whatever the file says.
+        # From here on nothing else can be opened.
         limit(resource.RLIMIT_NOFILE, 0)
         datasets = dict(find_datasets(file))
         say({"tensors": [[name, *described(found)] for name, found in datasets.items()]})
-    except Exception as error:  # noqa: BLE001 -- whatever a malformed file raises is its answer
+    except Exception as error:  # noqa: BLE001 -- malformed files raise anything
         say(explained(error))
         return
     found = list(datasets.values())
@@ -72,7 +71,7 @@ def main() -> None:
 
 
 def warm_up() -> None:
-    """Reads a file in memory, so that whatever is imported late is imported now."""
+    """Reads a file in memory, so that all lazy imports happen now."""
     with h5py.File("warm-up", "w", driver="core", backing_store=False) as file:
         file.attrs["fixed"] = [b"a"]
         file.attrs["variable"] = ["ä"]
@@ -87,7 +86,7 @@ def warm_up() -> None:
 
 
 def limit(kind: int, most: int) -> None:
-    """Lowers a limit of this process for good."""
+    """Lowers a resource limit of this process for good."""
     hard = resource.getrlimit(kind)[1]
     most = most if hard == resource.RLIM_INFINITY else min(most, hard)
     with suppress(OSError, ValueError):  # macOS does not limit memory.
@@ -95,13 +94,11 @@ def limit(kind: int, most: int) -> None:
 
 
 def say(values: dict[str, Any]) -> None:
-    """Writes a line of JSON."""
     sys.stdout.buffer.write(json.dumps(values).encode() + b"\n")
     sys.stdout.buffer.flush()
 
 
 def explained(error: Exception) -> dict[str, Any]:
-    """Returns an error as an answer."""
     if isinstance(error, RefusedError):
         return {"refused": str(error)[:500]}
     return {"damaged": (str(error) or type(error).__name__)[:500]}
@@ -110,7 +107,7 @@ def explained(error: Exception) -> dict[str, Any]:
 def find_datasets(file: h5py.File) -> Any:
     """Yields the weights by name, as Keras 2 saved them for transformers 4.
 
-    A layer is a group that lists its weights; in one of several files it is a weight itself.
+    A layer is a group that lists its weights; in a file of a sharded checkpoint, a weight.
     """
     listed = 0
     for layer in read_names(file, "layer_names"):
@@ -122,7 +119,7 @@ def find_datasets(file: h5py.File) -> Any:
             names = read_names(place, "weight_names")
             found = [(name, follow(place, name)) for name in names]
         for name, dataset in found:
-            # Tied weights are listed by each layer that has them.
+            # Each layer lists the tied weights that it uses.
             listed += 1
             if listed > _MOST_TENSORS:
                 raise RefusedError(f"it lists more than {_MOST_TENSORS} weights")
@@ -131,7 +128,7 @@ def find_datasets(file: h5py.File) -> Any:
 
 
 def read_names(place: Any, key: str) -> list[str]:
-    """Reads a list of names, which Keras splits into `key0`, `key1`, ... where it is long."""
+    """Reads a list of names, which Keras splits into `key0`, `key1`, ... if it is long."""
     if h5py.h5a.exists(place.id, key.encode()):
         return read_attribute(place, key)
     found: list[str] = []
@@ -145,7 +142,6 @@ def read_names(place: Any, key: str) -> list[str]:
 
 
 def read_attribute(place: Any, key: str) -> list[str]:
-    """Reads one list of names."""
     attribute = h5py.h5a.open(place.id, key.encode())
     if not isinstance(attribute.get_type(), h5py.h5t.TypeStringID):
         if attribute.get_space().get_simple_extent_npoints() == 0:
@@ -163,7 +159,7 @@ def read_attribute(place: Any, key: str) -> list[str]:
 
 
 def follow(place: Any, path: str) -> Any:
-    """Returns what lies at a path, reached by hard links alone."""
+    """Opens the object at a path, through hard links alone."""
     here = place.id
     for part in filter(None, path.split("/")):
         if not isinstance(here, h5py.h5g.GroupID) or part == ".":
@@ -205,7 +201,6 @@ def check_dataset(name: str, dataset: Any) -> None:
 
 
 def described(dataset: Any) -> tuple[list[int], str]:
-    """Returns a dataset's shape and the name of its dtype, without the byte order."""
     return list(dataset.shape), dataset.dtype.name
 
 

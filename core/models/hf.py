@@ -1,7 +1,7 @@
-"""Files of Hugging Face: `config.json` and `model.safetensors`.
+"""Reads and writes Hugging Face's `config.json` and `model.safetensors`, without a backend.
 
-What stands in them is said by `core.models.configs` and `core.models.names`. Files are read and
-written without an engine; only `load_model` builds a model. Pickles are never loaded.
+`core.models.configs` and `core.models.names` define their contents. Only `load_model` builds a
+model. Pickles are never loaded.
 """
 
 from __future__ import annotations
@@ -55,23 +55,17 @@ __all__ = [
 ]
 
 GENERATION_CONFIG_FILE = "generation_config.json"
-# What `generate` of transformers goes by.
+# Settings of `generate` in transformers.
 _GENERATION = (
     *("bos_token_id", "eos_token_id", "pad_token_id"),
     *("decoder_start_token_id", "forced_eos_token_id"),
 )
-# The largest published ones take some 100 kB, for a classifier's labels.
+# The largest published ones take some 100 kB, for classifier labels.
 _MOST_CONFIG_BYTES = 4 << 20
 
 
 def write_model(folder: Path, model: keras.Model, architecture: Architecture) -> None:
-    """Writes `config.json` and `model.safetensors` so that transformers' class loads them.
-
-    Args:
-        folder: An existing folder.
-        model: A built model of this architecture.
-        architecture: Its dimensions.
-    """
+    """Writes a built model to `config.json` and `model.safetensors` in an existing folder."""
     weights = {variable.path: np.asarray(variable.numpy()) for variable in model.weights}
     write_weights(folder, weights, architecture)
 
@@ -79,7 +73,7 @@ def write_model(folder: Path, model: keras.Model, architecture: Architecture) ->
 def write_weights(
     folder: Path, weights: dict[str, NDArray[np.float32]], architecture: Architecture
 ) -> None:
-    """Writes `config.json` and `model.safetensors` from weights by our path."""
+    """Writes the same files from weights by variable path."""
     from safetensors.numpy import save_file
 
     write_config(folder, architecture)
@@ -94,10 +88,7 @@ def write_weights(
 
 
 def write_config(folder: Path, architecture: Architecture) -> None:
-    """Writes `config.json`, readable by transformers 4 and 5.
-
-    Beside it, for models that write, `generation_config.json` with the tokens that begin and end.
-    """
+    """Writes `config.json` for transformers 4 and 5; of decoders, `generation_config.json` too."""
     values = config_values(architecture)
     _write_json(folder / CONFIG_FILE, values)
     if architecture.kind != "encoder":
@@ -110,11 +101,11 @@ def _write_json(path: Path, values: dict[str, Any]) -> None:
 
 
 def read_architecture(path: str | Path) -> Architecture:
-    """Reads a model's dimensions from a `config.json` or the folder that holds one.
+    """Reads a model's dimensions from a `config.json` or its folder.
 
     Raises:
-        CheckpointError: There is none, or it isn't JSON.
-        ConfigError: It describes a model that can't be built here.
+        CheckpointError: The file is missing or isn't JSON.
+        ConfigError: The model isn't supported.
     """
     file = expand_path(path)
     if file.is_dir():
@@ -134,19 +125,15 @@ def read_architecture(path: str | Path) -> Architecture:
 def read_weights(
     folder: str | Path, architecture: Architecture | None = None
 ) -> dict[str, NDArray[np.float32]]:
-    """Reads a checkpoint's weights.
+    """Reads a checkpoint's weights as float32 arrays by variable path.
 
     Args:
-        folder: Holds `config.json` and `model.safetensors`, in one file or in several with an
-            index; or what transformers 4 wrote from Flax or TensorFlow.
-        architecture: What the weights have to fit; by default what `config.json` says.
-
-    Returns:
-        float32 arrays by our variables' paths.
+        folder: Holds `config.json` and safetensors, or Flax or TensorFlow files of transformers 4.
+        architecture: Expected dimensions; default: those in `config.json`.
 
     Raises:
-        CheckpointError: A file or tensor is missing, damaged, or of another shape, or the head is
-            not the words that it is tied to.
+        CheckpointError: A file or tensor is missing, damaged or misshapen, or a tied head differs
+            from the token embeddings.
     """
     folder = expand_path(folder)
     architecture = architecture or read_architecture(folder)
@@ -155,31 +142,25 @@ def read_weights(
 
 
 def load_model(folder: str | Path, dtype: str = "float32") -> keras.Model:
-    """Builds the model of a checkpoint folder.
+    """Builds a model from a checkpoint folder; raises as `read_weights` and `read_architecture` do.
 
-    Args:
-        folder: Holds `config.json` and `model.safetensors`.
-        dtype: Precision policy: float32, mixed_bfloat16 or bfloat16.
-
-    Raises:
-        CheckpointError: See `read_weights`.
-        ConfigError: See `read_architecture`.
+    `dtype` is a precision policy: float32, mixed_bfloat16 or bfloat16.
     """
     from core.models.registry import create_model
 
     architecture = read_architecture(folder)
     weights = read_weights(folder, architecture)
-    # A range of zero spares the drawing of first weights that are replaced at once.
+    # A zero range skips random initialisation, which would be overwritten.
     model = create_model(replace(architecture, initializer_range=0.0), seed=0, dtype_policy=dtype)
     assign_weights(model, weights)
     return model
 
 
 def assign_weights(model: keras.Model, weights: dict[str, NDArray[np.float32]]) -> None:
-    """Gives a built model its weights, by path.
+    """Assigns weights to a built model by path.
 
     Raises:
-        CheckpointError: A weight is missing or of another shape.
+        CheckpointError: A weight is missing or misshapen.
     """
     for variable in model.weights:
         value = weights.get(variable.path)

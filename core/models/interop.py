@@ -1,8 +1,7 @@
-"""Weights as TensorFlow's and Flax's classes of transformers 4 saved them, by PyTorch's names.
+"""Reads weights that transformers 4 saved from TensorFlow and Flax, by PyTorch's names.
 
-`tf_model.h5` is HDF5, `flax_model.msgpack` is MessagePack, each in one file or in several with an
-index. Neither framework is needed. HDF5 is read by `hdf5_reader.py` in a process of its own,
-MessagePack by the msgpack library with limits; nothing in a file is ever run.
+Neither framework is needed. `hdf5_reader.py` reads `tf_model.h5` in a process of its own, the
+msgpack library reads `flax_model.msgpack` with limits; no code in a file ever runs.
 
 Source: transformers 4.57, modeling_tf_pytorch_utils.py (convert_tf_weight_name_to_pt_weight_name)
     and modeling_flax_pytorch_utils.py (load_flax_weights_in_pytorch_model); flax, serialization.py.
@@ -32,16 +31,16 @@ from core.models.tensors import Tensor, unreadable
 
 TENSORFLOW_FILE = "tf_model.h5"
 FLAX_FILE = "flax_model.msgpack"
-# Names the files of a large checkpoint, such as tf_model-00001-of-00003.h5.
+# Lists a sharded checkpoint's files, such as tf_model-00001-of-00003.h5.
 _INDEX = ".index.json"
 _MOST_INDEX_BYTES = 64 << 20
 _WHOLE_FILE = "a whole file as transformers 4 wrote it"
 
-# Last parts of names that PyTorch calls weight: of kernels, embeddings and norms.
+# Last parts of names that are "weight" in PyTorch.
 _WEIGHTS = ("kernel", "embeddings", "embedding", "gamma", "scale")
 
 _READER = Path(__file__).with_name("hdf5_reader.py")
-# Python, NumPy and the HDF5 library take a tenth of it.
+# Python, NumPy and HDF5 take a tenth of it.
 _READER_BYTES = 1 << 30
 _READER_SECONDS = 60
 _SLOWEST_BYTES_PER_SECOND = 10 << 20
@@ -49,7 +48,7 @@ _LONGEST_LISTING_BYTES = 64 << 20
 
 _FLAX_ARRAY, _FLAX_SCALAR = 1, 3
 _CHUNKED = "__msgpack_chunked_array__"
-# Of a tree: entries of one map, entries of all, levels.
+# Limits of a tree: entries per map, total entries, depth.
 _WIDEST_MAP = 10_000
 _MOST_ENTRIES = 1_000_000
 _DEEPEST_TREE = 64
@@ -58,33 +57,24 @@ _LONGEST_TEXT = 4096
 
 
 def find_foreign(folder: Path) -> Path | None:
-    """Returns the file of a folder that Flax or TensorFlow wrote, or its index, or None."""
+    """Finds the Flax or TensorFlow file of a folder, or its index."""
     names = [name + end for name in (FLAX_FILE, TENSORFLOW_FILE) for end in ("", _INDEX)]
     return next((folder / name for name in names if os.path.lexists(folder / name)), None)
 
 
 def read_foreign(path: Path) -> dict[str, NDArray[Any]]:
-    """Reads a `tf_model.h5` or a `flax_model.msgpack`, or all files of such an index.
-
-    Returns:
-        Arrays by PyTorch's names, transposed as PyTorch has them, in float32.
-
-    Raises:
-        CheckpointError: A file is missing, damaged or something else.
-    """
+    """Reads a Flax or TensorFlow file, or an index's files, as float32; see `open_foreign`."""
     with ExitStack() as stack:
         return {tensor.name: tensor.read() for tensor in open_foreign(path, stack)}
 
 
 def open_foreign(path: Path, stack: ExitStack) -> list[Tensor]:
-    """Lists the tensors of a `tf_model.h5` or a `flax_model.msgpack`, or of such an index's files.
+    """Lists the tensors of a Flax or TensorFlow file, or of an index's files, in PyTorch's layout.
 
-    Args:
-        path: The file or the index.
-        stack: Closes the files; values can be read until then.
+    Values can be read until `stack` is closed.
 
     Raises:
-        CheckpointError: A file is missing, damaged or something else.
+        CheckpointError: A file is missing, damaged or of another format.
     """
     is_index = path.name.endswith(_INDEX)
     open_one = open_flax if FLAX_FILE.split(".")[1] in path.name else open_tensorflow
@@ -93,11 +83,11 @@ def open_foreign(path: Path, stack: ExitStack) -> list[Tensor]:
 
 
 def indexed_files(index: Path) -> list[Path]:
-    """Returns the files of a checkpoint that is in several, as its index names them.
+    """Returns the files that the index of a sharded checkpoint lists.
 
     Raises:
-        CheckpointError: The index is damaged, names something else than files beside it, or one of
-            them is missing.
+        CheckpointError: The index is damaged, lists anything but files beside it, or a file is
+            missing.
     """
     values = read_json(index, _MOST_INDEX_BYTES)
     places = values.get("weight_map") if isinstance(values, dict) else None
@@ -130,7 +120,7 @@ def open_tensorflow(path: Path, stack: ExitStack) -> list[Tensor]:
     """Lists the tensors of an HDF5 file.
 
     Raises:
-        CheckpointError: It is damaged, refers to other files, or something else is wrong with it.
+        CheckpointError: It is damaged, refused or refers to other files.
     """
     reader = stack.enter_context(_Hdf5Reader(path))
     return [
@@ -142,7 +132,7 @@ def open_tensorflow(path: Path, stack: ExitStack) -> list[Tensor]:
 
 
 class _Hdf5Reader:
-    """A process that reads one HDF5 file; see `hdf5_reader.py`."""
+    """A process that runs `hdf5_reader.py` on one file."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -181,7 +171,6 @@ class _Hdf5Reader:
                 continue
 
     def loader(self, number: int, shape: tuple[int, ...], dtype: str) -> Callable[[], NDArray[Any]]:
-        """Returns the function that reads one tensor."""
         return lambda: self._read(number, shape, dtype)
 
     def _list(self) -> list[tuple[str, tuple[int, ...], str]]:
@@ -235,14 +224,14 @@ class _Hdf5Reader:
 
 
 def _reader_environment() -> dict[str, str]:
-    """Returns an environment in which h5py can be imported, and that holds nothing else."""
+    """Returns the minimal environment that can import h5py."""
     paths = [path for path in sys.path if path and os.path.isdir(path)]
     found = {
         "PYTHONPATH": os.pathsep.join(paths),
         "PYTHONDONTWRITEBYTECODE": "1",
         "OPENBLAS_NUM_THREADS": "1",
         "OMP_NUM_THREADS": "1",
-        # Filters are code; none is loaded.
+        # Filter plugins are code: load none.
         "HDF5_PLUGIN_PRELOAD": "::",
         "HDF5_USE_FILE_LOCKING": "BEST_EFFORT",
     }
@@ -252,17 +241,17 @@ def _reader_environment() -> dict[str, str]:
 
 
 def _tensorflow_parts(name: str) -> list[str]:
-    """Returns the parts of a name such as `tf_bert/bert/layer_._0/mlm___cls/query/kernel:0`."""
+    """Splits names such as `tf_bert/bert/layer_._0/mlm___cls/query/kernel:0` into parts."""
     name = re.sub(r"/[^/]*___([^/]*)/", r"/\1/", name.split(":")[0])
     root, *parts = name.replace("_._", "/").split("/")
     return [part for part in parts if part] or [root]
 
 
 def open_flax(path: Path, stack: ExitStack) -> list[Tensor]:
-    """Lists the tensors of a MessagePack file, which is kept in memory until `stack` is closed.
+    """Lists the tensors of a MessagePack file, kept in memory.
 
     Raises:
-        CheckpointError: It is damaged, or something else.
+        CheckpointError: It is damaged or of another format.
     """
     import msgpack
 
@@ -312,7 +301,7 @@ def _unpack_tree(data: Any, size: int) -> dict[str, Any]:
 
 
 def _unpack_extension(kind: int, content: bytes) -> NDArray[Any]:
-    """Returns an array, which Flax packs as its shape, dtype and bytes."""
+    """Unpacks an array, which Flax packs as shape, dtype and bytes."""
     import msgpack
 
     if kind not in (_FLAX_ARRAY, _FLAX_SCALAR):
@@ -331,7 +320,7 @@ def _unpack_extension(kind: int, content: bytes) -> NDArray[Any]:
 
 
 def _checked_shape(shape: Any, size: int) -> tuple[int, ...]:
-    """Returns a shape of whole numbers that holds so many values."""
+    """Checks that a shape is valid and holds `size` values."""
     if not all(isinstance(length, int) and 0 <= length < 1 << 48 for length in shape):
         raise ValueError(f"it holds an array of shape {shown(shape)}")
     if math.prod(shape) != size:
@@ -360,7 +349,6 @@ def _leaves(tree: dict[str, Any], parents: list[str]) -> Iterator[tuple[list[str
 
 
 def _join_chunks(value: dict[str, Any]) -> NDArray[Any]:
-    """Puts an array together that was too large for one piece."""
     pieces = [value["chunks"][str(index)] for index in range(len(value["chunks"]))]
     shape = [value["shape"][str(index)] for index in range(len(value["shape"]))]
     joined = np.concatenate(pieces)
@@ -374,7 +362,7 @@ def _in_pytorch(
     dtype: str,
     load: Callable[[], NDArray[Any]],
 ) -> Tensor:
-    """Returns a tensor by PyTorch's name and in PyTorch's orientation."""
+    """Makes a tensor with PyTorch's name and orientation."""
     last = parts[-1]
     name = ".".join([*parts[:-1], _last_name(last)])
     if last == "kernel" and len(shape) == 2:

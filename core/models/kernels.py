@@ -1,8 +1,7 @@
-"""The arithmetic of the layers, as fast as each engine can do it.
+"""The layers' maths, implemented for speed on each backend.
 
-What costs time beside the matrix products are passes over memory. Here they are written so that
-each engine fuses them: with gradients by hand where the derived ones take more passes. The results
-are the same on both engines up to rounding. This module knows nothing of weights or layers.
+Beside matmuls, the time goes into passes over memory. Here they fuse, with hand-written gradients
+if autodiff takes more passes. Backends agree up to rounding.
 """
 
 from __future__ import annotations
@@ -29,18 +28,14 @@ def dense(
     bias: Tensor | None = None,
     columns: tuple[int, int] | None = None,
 ) -> Tensor:
-    """Returns `inputs @ kernel + bias` over the last axis: (…, I) and (I, O) to (…, O).
+    """Computes `inputs @ kernel + bias`, (…, I) to (…, O).
 
-    Args:
-        inputs: (…, I).
-        kernel: (I, O).
-        bias: (O,), or None.
-        columns: Only those of the O from one number to before another; None: all.
+    `columns` is the range (start, stop) of the O to compute; None: all.
     """
     kernel = ops.convert_to_tensor(kernel)
     bias = None if bias is None else ops.convert_to_tensor(bias)
     compute = partial(_dense, columns=columns)
-    # What is kept for the gradient is the part of the kernel, which is put together once more then.
+    # Saves the sharded kernel for the gradient, which all-gathers it again.
     return (engine.recomputed(compute) if are_spread() else compute)(inputs, kernel, bias)
 
 
@@ -51,7 +46,7 @@ def _dense(
     if columns is not None:
         kernel = kernel[:, slice(*columns)]
         bias = None if bias is None else bias[slice(*columns)]
-    # Two axes, or TensorFlow sums one kernel gradient per row of the batch.
+    # Two axes, or TensorFlow sums one kernel gradient per example.
     if bias is None:
         outputs = engine.product(_flat(inputs), kernel)
     else:
@@ -60,10 +55,10 @@ def _dense(
 
 
 def whole(weight: Tensor) -> Tensor:
-    """Returns a weight for use: where devices hold a part each, the parts are put together.
+    """All-gathers a sharded weight for use; its gradient comes back sharded.
 
-    The gradient is given back in parts. What has been put together must not be kept for it, or each
-    device would hold all weights in the end; `dense` sees to that.
+    The gathered weight must not be saved for the gradient, or each device would end up with all
+    weights; `dense` prevents that.
 
     Source: Rajbhandari et al., "ZeRO", https://arxiv.org/abs/1910.02054, section 5.
     """
@@ -71,15 +66,15 @@ def whole(weight: Tensor) -> Tensor:
 
 
 def are_spread() -> bool:
-    """Tells whether devices hold a part of each weight, where this is being computed."""
+    """Checks whether weights are sharded in the current context."""
     return bool(engine.are_spread())
 
 
 def recomputed_layer(layer: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    """Returns a layer that keeps only its inputs for the gradient, and computes the rest twice.
+    """Applies gradient checkpointing to a layer: only its inputs are saved.
 
     Args:
-        layer: Takes tensors or None, by position. It must change no state.
+        layer: Takes tensors or None, by position, and changes no state.
 
     Source: Chen et al., "Training Deep Nets with Sublinear Memory Cost",
         https://arxiv.org/abs/1604.06174.
@@ -88,7 +83,7 @@ def recomputed_layer(layer: Callable[..., Tensor]) -> Callable[..., Tensor]:
 
 
 def layer_norm(inputs: Tensor, scale: Tensor, bias: Tensor | None, epsilon: float) -> Tensor:
-    """Normalises the last axis, in float32, and returns the dtype of the inputs.
+    """Normalises the last axis in float32; keeps the inputs' dtype.
 
     Source: https://arxiv.org/abs/1607.06450.
     """
@@ -99,7 +94,7 @@ def layer_norm(inputs: Tensor, scale: Tensor, bias: Tensor | None, epsilon: floa
 
 
 def rms_norm(inputs: Tensor, scale: Tensor, epsilon: float) -> Tensor:
-    """Scales the last axis to a mean square of 1, in float32, and returns the inputs' dtype.
+    """Scales the last axis to a mean square of 1 in float32; keeps the inputs' dtype.
 
     Source: https://arxiv.org/abs/1910.07467.
     """
@@ -108,7 +103,7 @@ def rms_norm(inputs: Tensor, scale: Tensor, epsilon: float) -> Tensor:
 
 
 def gelu(inputs: Tensor) -> Tensor:
-    """The exact GELU, x·Φ(x), with the error function.
+    """Exact GELU, x·Φ(x).
 
     Source: https://arxiv.org/abs/1606.08415.
     """
@@ -116,7 +111,7 @@ def gelu(inputs: Tensor) -> Tensor:
 
 
 def gelu_tanh(inputs: Tensor) -> Tensor:
-    """The GELU by its approximation with tanh, as GPT-2 and T5 have it.
+    """GELU with the tanh approximation of GPT-2 and T5.
 
     Source: https://arxiv.org/abs/1606.08415, section 2.
     """
@@ -124,34 +119,33 @@ def gelu_tanh(inputs: Tensor) -> Tensor:
 
 
 def dropout(inputs: Tensor, rate: float, seed: Tensor) -> Tensor:
-    """Sets a share of the inputs to zero and scales the others up.
+    """Applies dropout without saving a mask for the gradient.
 
-    What is dropped follows from the seed and the element's place by a hash: the same on both
-    engines and however a batch is spread over devices. Nothing is kept for the gradient.
+    The mask hashes seed and element index: it is independent of backend and batch sharding.
 
     Args:
-        inputs: Of any shape, fewer than 2**31 elements.
-        rate: The share, 0 to 1 exclusive.
-        seed: Two whole numbers, (2,), other ones for each use.
+        inputs: Fewer than 2**31 elements.
+        rate: 0 to 1, exclusive.
+        seed: Two integers, (2,), new ones for each use.
     """
     return engine.dropout(inputs, rate, seed)
 
 
 def split_heads(fused: Tensor, heads: int, parts: int = 3) -> list[Tensor]:
-    """Splits (B, L, parts·N·D), as of query, key and value, into parts of (B, L, N, D)."""
+    """Splits (B, L, parts·N·D), such as fused QKV, into parts of (B, L, N, D)."""
     batch, length = ops.shape(fused)[:2]
     shape = (batch, length, heads, fused.shape[-1] // (parts * heads))
     return [ops.reshape(part, shape) for part in ops.split(fused, parts, axis=-1)]
 
 
 def rotate(heads: Tensor, rotation: Tensor) -> Tensor:
-    """Turns queries or keys by their positions, in float32.
-
-    Source: https://arxiv.org/abs/2104.09864, section 3.4.2.
+    """Applies rotary position embeddings in float32.
 
     Args:
-        heads: (B, L, N, D).
-        rotation: The cosines and sines of the angles, float32 (2, L, D) or (2, B, L, D).
+        heads: Queries or keys, (B, L, N, D).
+        rotation: Cosines and sines, float32 (2, L, D) or (2, B, L, D).
+
+    Source: https://arxiv.org/abs/2104.09864, section 3.4.2.
     """
     wide = ops.cast(heads, "float32")
     first, second = ops.split(wide, 2, axis=-1)
@@ -161,24 +155,18 @@ def rotate(heads: Tensor, rotation: Tensor) -> Tensor:
 
 
 def for_cache(heads: Tensor) -> Tensor:
-    """Returns keys or values as a cache holds them: (B, M, N, D) to float32 (B, N, D, M).
+    """Converts keys or values to the cache layout: (B, M, N, D) to float32 (B, N, D, M).
 
-    So both products of attention find them in order, and nothing is copied for a single token. In
-    float32, since a CPU's products widen what is narrow, all of it for each token.
+    Both matmuls of attention then read contiguous memory without copying. CPU matmuls would convert
+    narrower dtypes to float32 for each token.
     """
     return ops.cast(ops.transpose(heads, (0, 2, 3, 1)), "float32")
 
 
 def write_slots(cached: Tensor, new: Tensor, positions: Tensor) -> Tensor:
-    """Puts new keys or values into a cache, each row's from a place of its own on.
+    """Writes new keys or values (B, N, D, S) to a float32 cache (B, N, D, M).
 
-    Args:
-        cached: float32 (B, N, D, M).
-        new: float32 (B, N, D, S); there is room for it.
-        positions: The slot of each row's first, int32 (B,).
-
-    Returns:
-        The cache (B, N, D, M).
+    `positions` int32 (B,) are the first slots to write; there must be room.
     """
     rows = [
         ops.slice_update(cached[row : row + 1], [0, 0, 0, positions[row]], new[row : row + 1])
@@ -197,18 +185,18 @@ def attention(
     *,
     scaled: bool = True,
 ) -> Tensor:
-    """Returns softmax(q·k / √D + bias) · v, (B, L, N·D).
-
-    Source: https://arxiv.org/abs/1706.03762, section 3.2.1.
+    """Computes softmax(q·k / √D + bias) · v, (B, L, N·D).
 
     Args:
         query: (B, L, N, D).
         key: (B, M, N, D).
         value: (B, M, N, D).
-        bias: Added to the logits, float32, broadcast to (B, N, L, M); None adds nothing.
-        rate: Share of the weights to drop.
-        seed: See `dropout`; None drops nothing.
-        scaled: Whether products are divided by √D.
+        bias: Added to the logits, float32, broadcast to (B, N, L, M).
+        rate: Dropout rate of the attention weights.
+        seed: None disables dropout.
+        scaled: Whether to divide by √D.
+
+    Source: https://arxiv.org/abs/1706.03762, section 3.2.1.
     """
 
     def attend(query: Tensor, key: Tensor, value: Tensor, bias: Any, seed: Any) -> Tensor:
@@ -230,15 +218,13 @@ def attention(
 def cached_attention(
     query: Tensor, parts: Sequence[tuple[Tensor, Tensor, Tensor | None]], *, scaled: bool = True
 ) -> Tensor:
-    """Returns the same, without dropout, of keys and values in several places, (B, S, N·D).
-
-    They needn't be put together for it: a cache is only read. Computed in float32.
+    """Computes `attention` in float32 over caches without concatenating them, (B, S, N·D).
 
     Args:
         query: (B, S, N, D).
-        parts: Of each place keys and values, see `for_cache`, and what is added to the logits,
-            float32, broadcast to (B, N, S, M), or None.
-        scaled: Whether products are divided by √D.
+        parts: Keys and values of each cache (see `for_cache`), and a bias, broadcast to (B, N, S,
+            M), or None.
+        scaled: See `attention`.
     """
     wide = ops.cast(query, "float32") * (query.shape[-1] ** -0.5 if scaled else 1.0)
     logits = []
@@ -255,18 +241,17 @@ def cached_attention(
 
 
 def _joined(heads: Tensor) -> Tensor:
-    """Puts the heads side by side: (B, L, N, D) to (B, L, N·D)."""
     batch, length, count, size = ops.shape(heads)
     return ops.reshape(heads, (batch, length, count * size))
 
 
 def gather_positions(hidden: Tensor, positions: Tensor) -> Tensor:
-    """Returns what stands at some positions: (B, L, …) and (B, K) to (B, K, …)."""
+    """Gathers positions (B, K) from (B, L, …): (B, K, …)."""
     return engine.gather_positions(hidden, positions)
 
 
 def tied_logits(hidden: Tensor, table: Tensor, bias: Tensor | None = None) -> Tensor:
-    """Returns `hidden @ table.T + bias`, float32 (…, rows of the table)."""
+    """Computes `hidden @ table.T + bias`, float32 (…, V)."""
     logits = ops.cast(engine.product_with_rows(_flat(hidden), table), "float32")
     logits = logits if bias is None else logits + ops.cast(bias, "float32")
     return ops.reshape(logits, (*ops.shape(hidden)[:-1], table.shape[0]))
@@ -275,17 +260,16 @@ def tied_logits(hidden: Tensor, table: Tensor, bias: Tensor | None = None) -> Te
 def summed_cross_entropy(
     hidden: Tensor, table: Tensor, bias: Tensor | None, labels: Tensor, weights: Tensor
 ) -> Tensor:
-    """Returns the weighted sum of the cross-entropies of `tied_logits`, in nats, a float32.
+    """Computes the weighted sum of the cross-entropies of `tied_logits` in nats, a float32.
 
-    Where the logits would be many, they are computed in pieces, each with its part of the
-    gradient, and are gone before the next ones are.
+    Many logits are computed in chunks, each with its part of the gradient, one at a time.
 
     Args:
         hidden: (B, K, H).
-        table: (V, H), whole.
+        table: (V, H), all-gathered.
         bias: (V,), or None.
-        labels: The right rows of the table, int32 (B, K).
-        weights: What each counts, float32 (B, K). No gradient comes back to them.
+        labels: int32 (B, K).
+        weights: float32 (B, K), without gradient.
 
     Source: Hsu et al., "Liger Kernel", https://arxiv.org/abs/2410.10989, section 3.2, "Fused Linear
         Cross Entropy".
@@ -301,10 +285,7 @@ def summed_cross_entropy(
 def judge(
     hidden: Tensor, table: Tensor, bias: Tensor | None, labels: Tensor, weights: Tensor
 ) -> Tensor:
-    """Returns what `summed_cross_entropy` does, and the weights of right predictions, (2,).
-
-    It has no gradient. For the arguments see there.
-    """
+    """Computes `summed_cross_entropy` and the weight of correct predictions, (2,); no gradient."""
 
     def sums(hidden: Tensor, table: Tensor, bias: Any, labels: Tensor, weights: Tensor) -> Tensor:
         logits = tied_logits(hidden, table, bias)
@@ -320,28 +301,22 @@ def judge(
 
 
 def count_pieces(rows: int, predictions: int, words: int) -> int:
-    """Returns in how many pieces logits are computed, which are cut along the predictions of a row.
-
-    Args:
-        rows: Of all devices that share the batch, B.
-        predictions: Of each row, K.
-        words: Rows of the table, V.
-    """
+    """Returns the number of chunks, along K, in which logits (B, K, V) are computed."""
     logits = rows * predictions * words / engine.count_devices()
     return min(predictions, math.ceil(logits / LOGITS_AT_ONCE))
 
 
 def _in_pieces(table: Tensor, *arrays: Tensor) -> list[Tensor] | None:
-    """Returns hidden states (B, K, H) and what goes with them in pieces, None where one will do."""
+    """Cuts hidden states (B, K, H) and other arrays into chunks; None if one chunk suffices."""
     rows, predictions = arrays[0].shape[:2]
     count = count_pieces(rows, predictions, table.shape[0])
     return None if count == 1 else [_cut(one, count) for one in arrays]
 
 
 def _cut(values: Tensor, count: int) -> Tensor:
-    """Cuts (B, K, …) along K, (count, B, k, …): so that devices which share B have all of them.
+    """Cuts (B, K, …) along K into (count, B, k, …), so that the sharding of B stays.
 
-    The last one is filled up with zeros, which are the weights of what is filled up.
+    Zeros pad the last chunk; padded weights are zero.
     """
     rows, length = values.shape[:2]
     size = -(-length // count)
@@ -354,7 +329,7 @@ def _wide(bias: Tensor | None) -> Tensor | None:
     return None if bias is None else ops.cast(bias, "float32")
 
 
-# By their names in Hugging Face's configs.
+# By name in Hugging Face's configs.
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"gelu": gelu, "gelu_new": gelu_tanh}
 
 

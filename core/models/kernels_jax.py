@@ -1,4 +1,8 @@
-"""JAX's side of `core.models.kernels`."""
+"""JAX implementation of `core.models.kernels`.
+
+Dense layers and norms take inputs with flattened leading axes, (T, H). Chunks have a leading axis:
+hidden states (chunks, B, k, H), labels and weights (chunks, B, k).
+"""
 
 from __future__ import annotations
 
@@ -25,29 +29,27 @@ Tensor = Any
 
 FUSED_ATTENTION = "cudnn"
 
-# The compute capability of the first generation that does.
+# First compute capabilities: bfloat16 tensor cores; larger heads in cuDNN's attention.
 _AMPERE = 8.0
 _HOPPER = 9.0
 
 
 def dense(inputs: Tensor, kernel: Tensor, bias: Tensor) -> Tensor:
-    """Returns `inputs @ kernel + bias` for (T, I), (I, O) and (O,)."""
     return product(inputs, kernel) + bias
 
 
 def product(inputs: Tensor, kernel: Tensor) -> Tensor:
-    """Returns `inputs @ kernel` for (T, I) and (I, O)."""
     return _product(inputs, kernel, 0)
 
 
 def product_with_rows(inputs: Tensor, table: Tensor) -> Tensor:
-    """Returns `inputs @ table.T` for (T, H) and (V, H)."""
-    # Not `table.T`: on a CPU XLA would write all of the table anew, turned round.
+    """Computes `inputs @ table.T` for (T, H) and (V, H)."""
+    # Not `table.T`: on a CPU XLA would copy the table to transpose it.
     return _product(inputs, table, 1)
 
 
 def _product(inputs: Tensor, kernel: Tensor, axis: int) -> Tensor:
-    """Returns the sums of products over the last axis of (T, I) and one axis of a kernel."""
+    """Contracts the last axis of (T, I) with one axis of a kernel."""
     if inputs.dtype == kernel.dtype == jnp.bfloat16:
         return _narrow_product(inputs, kernel, axis)
     return _dot(inputs, kernel, 1, axis)
@@ -58,10 +60,10 @@ def _dot(left: Tensor, right: Tensor, left_axis: int, right_axis: int, **options
 
 
 def _narrow(inputs: Tensor, kernel: Tensor, axis: int) -> Tensor:
-    """Returns `_product` of bfloat16.
+    """Computes `_product` in bfloat16.
 
-    A CPU has products of bfloat16 that give float32. For others, and for a single row, XLA first
-    writes all of the kernel anew in float32, at each call.
+    CPUs have bfloat16 matmuls with float32 results. For other results, and for a single row, XLA
+    converts the whole kernel to float32 at each call.
     """
 
     def on_cpu(inputs: Tensor, kernel: Tensor) -> Tensor:
@@ -87,7 +89,7 @@ def _narrow_backward(axis: int, saved: Any, upstream: Tensor) -> Any:
 
 
 def _places(shape: tuple[int, ...]) -> Tensor:
-    """Numbers the elements, written so that each device can number its own part."""
+    """Returns element indices, computed so that each device can number its own shard."""
     places = jnp.zeros((), jnp.uint32)
     for axis, size in enumerate(shape):
         places = places * np.uint32(size) + jax.lax.broadcasted_iota(jnp.uint32, shape, axis)
@@ -101,13 +103,9 @@ def _mix(bits: Tensor) -> Tensor:
 
 
 def has_fused_attention(query: Tensor, key: Tensor) -> bool:
-    """Tells whether cuDNN's attention can be had, which writes no weights to memory.
+    """Checks whether cuDNN's attention applies, which writes no weights to memory.
 
-    Only for one device: how a mesh shares it was never tried.
-
-    Args:
-        query: (B, L, N, D).
-        key: (B, M, N, D).
+    One device only: sharding it over a mesh is untested.
     """
     size = query.shape[-1]
     fits = query.shape[1] % 2 == key.shape[1] % 2 == 0 and size % 8 == 0
@@ -117,19 +115,19 @@ def has_fused_attention(query: Tensor, key: Tensor) -> bool:
 
 
 def fused_attention(query: Tensor, key: Tensor, value: Tensor, scale: float) -> Tensor:
-    """Returns softmax(scale · q·k) · v in one kernel, (B, L, N, D); see `kernels.attention`."""
+    """Computes softmax(scale · q·k) · v in one kernel, (B, L, N, D)."""
     return jax.nn.dot_product_attention(
         query, key, value, scale=scale, implementation=FUSED_ATTENTION
     )
 
 
 def widest_fused_head() -> int:
-    """Returns the size of the largest heads that cuDNN's attention takes."""
+    """Returns the largest head size of cuDNN's attention."""
     return 256 if float(jax.devices()[0].compute_capability) >= _HOPPER else 128
 
 
 def has_tensor_cores() -> bool:
-    """Tells whether what computes is a GPU of NVIDIA's that multiplies bfloat16 in tensor cores."""
+    """Checks for an NVIDIA GPU with bfloat16 tensor cores."""
     device = jax.devices()[0]
     if device.platform != "gpu" or "cuda" not in device.client.platform_version:
         return False
@@ -137,20 +135,19 @@ def has_tensor_cores() -> bool:
 
 
 def recomputed(function: Callable) -> Callable:
-    """Returns a function that keeps only its arguments for the gradient, and computes twice.
+    """Applies rematerialisation to a function: only its arguments are saved.
 
-    Attention weights are the largest arrays of a training step, and cheap to compute again.
+    Attention weights are the largest arrays of a training step, and cheap to recompute.
     """
     return jax.checkpoint(function)
 
 
 def recomputed_layer(layer: Callable) -> Callable:
-    """Returns a layer that keeps only its inputs for the gradient."""
     return jax.checkpoint(layer)
 
 
 def whole(weight: Tensor) -> Tensor:
-    """Puts the parts of a weight together, where the mesh in force spreads weights."""
+    """All-gathers a weight if the current mesh shards weights."""
     if not are_spread():
         return weight
     devices = jax.sharding.get_abstract_mesh().shape[SPREAD_AXIS]
@@ -158,20 +155,13 @@ def whole(weight: Tensor) -> Tensor:
 
 
 def are_spread() -> bool:
-    """Tells whether the mesh in force spreads weights."""
     return SPREAD_AXIS in jax.sharding.get_abstract_mesh().axis_names
 
 
 def part_of(shape: tuple[int, ...], devices: int) -> PartitionSpec:
-    """Returns how a weight is spread: along the longest axis that the devices divide.
+    """Returns a weight's sharding: along its longest axis that the number of devices divides.
 
-    Args:
-        shape: The weight's.
-        devices: How many share it.
-
-    Returns:
-        The specification, empty where each device holds all of it: weights of one axis, and those
-        of which no axis can be divided.
+    Weights of one axis, or without such an axis, are replicated.
     """
     fitting = [(size, -axis) for axis, size in enumerate(shape) if size % devices == 0]
     if len(shape) < 2 or not fitting:
@@ -193,12 +183,11 @@ def _gather_backward(part: PartitionSpec, _: Any, upstream: Tensor) -> Any:
 
 
 def count_devices() -> int:
-    """Returns how many devices share the rows of a batch."""
+    """Returns the number of devices that share a batch."""
     return max(1, jax.sharding.get_abstract_mesh().size)
 
 
 def cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
-    """Returns the cross-entropy of each row in nats, (…, V) and (…) to (…)."""
     chosen = jnp.take_along_axis(logits, labels[..., None], axis=-1)[..., 0]
     return jax.nn.logsumexp(logits, axis=-1) - chosen
 
@@ -206,15 +195,6 @@ def cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
 def _summed_cross_entropy(
     hidden: Tensor, table: Tensor, bias: Tensor | None, labels: Tensor, weights: Tensor
 ) -> Tensor:
-    """Returns the sum over pieces; see `kernels.summed_cross_entropy`.
-
-    Args:
-        hidden: (pieces, B, k, H).
-        table: (V, H).
-        bias: float32 (V,), or None.
-        labels: int32 (pieces, B, k).
-        weights: float32 (pieces, B, k).
-    """
     return _summed_cross_entropy_forward(hidden, table, bias, labels, weights)[0]
 
 
@@ -258,7 +238,7 @@ def pair_over_pieces(
     labels: Tensor,
     weights: Tensor,
 ) -> Tensor:
-    """Returns the sum of what a function makes of each piece, (2,); see `summed_cross_entropy`."""
+    """Sums a function's pair over chunks, (2,)."""
 
     def of_device(hidden: Tensor, table: Tensor, bias: Any, labels: Tensor, weights: Tensor) -> Any:
         def of_piece(total: Tensor, piece: Any) -> Any:
@@ -271,12 +251,9 @@ def pair_over_pieces(
 
 
 def _on_each_device(function: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
-    """Returns the sums over devices of what a function makes of the rows of each, and more.
+    """Applies a function to each device's shard; all-reduces its first result.
 
-    Args:
-        function: Returns what is to be added up, and something with rows as the hidden states
-            have them, or None.
-        arguments: hidden, table, bias, labels, weights in pieces; see `_summed_cross_entropy`.
+    The second result is sharded as the hidden states, or None.
     """
     mesh = jax.sharding.get_abstract_mesh()
     if not mesh.axis_names:
@@ -297,17 +274,14 @@ def _on_each_device(function: Callable[..., Any], arguments: tuple[Any, ...]) ->
 
 
 def gather_positions(hidden: Tensor, positions: Tensor) -> Tensor:
-    """Returns what stands at some positions: (B, L, …) and (B, K) to (B, K, …)."""
-
     def gather(row: Tensor, places: Tensor) -> Tensor:
         return row.at[places].get(mode="clip")
 
-    # Row by row, so that devices which share a batch gather from their own rows only.
+    # By example, so that each device gathers from its own shard only.
     return jax.vmap(gather)(hidden, positions)
 
 
 def _layer_norm(inputs: Tensor, scale: Tensor, bias: Tensor, epsilon: float) -> Tensor:
-    """Normalises the last axis of (T, H)."""
     return _layer_norm_forward(inputs, scale, bias, epsilon)[0]
 
 
@@ -331,7 +305,6 @@ def _layer_norm_backward(epsilon: float, saved: Any, upstream: Tensor) -> Any:
 
 
 def _rms_norm(inputs: Tensor, scale: Tensor, epsilon: float) -> Tensor:
-    """Scales the last axis of (T, H) to a mean square of 1."""
     return _rms_norm_forward(inputs, scale, epsilon)[0]
 
 
@@ -352,7 +325,6 @@ def _rms_norm_backward(epsilon: float, saved: Any, upstream: Tensor) -> Any:
 
 
 def _gelu(inputs: Tensor) -> Tensor:
-    """The exact GELU."""
     wide = inputs.astype(jnp.float32)
     return (wide * _normal_cdf(wide)).astype(inputs.dtype)
 
@@ -369,7 +341,6 @@ def _gelu_backward(inputs: Tensor, upstream: Tensor) -> Any:
 
 
 def _gelu_tanh(inputs: Tensor) -> Tensor:
-    """The GELU by its approximation with tanh."""
     wide = inputs.astype(jnp.float32)
     return (0.5 * wide * (1.0 + _tanh_argument(wide)[0])).astype(inputs.dtype)
 
@@ -386,14 +357,13 @@ def _gelu_tanh_backward(inputs: Tensor, upstream: Tensor) -> Any:
 
 
 def _tanh_argument(values: Tensor) -> tuple[Tensor, Tensor]:
-    """Returns tanh(u) for u = √(2/π) (x + a·x³), and the slope of u."""
+    """Computes tanh(u) and the slope of u for u = √(2/π) (x + a·x³)."""
     squares = jnp.square(values)
     argument = SQRT_2_BY_PI * values * (1.0 + GELU_CUBE * squares)
     return jnp.tanh(argument), SQRT_2_BY_PI * (1.0 + 3.0 * GELU_CUBE * squares)
 
 
 def _dropout(inputs: Tensor, rate: float, seed: Tensor) -> Tensor:
-    """Drops a share of the inputs; `seed` is two whole numbers."""
     keys = _mix(seed.astype(jnp.uint32))
     bits = _mix(_mix(_places(inputs.shape) ^ keys[0]) + keys[1])
     kept = (bits >= np.uint32(drop_below(rate))).astype(inputs.dtype)
@@ -409,10 +379,8 @@ def _dropout_backward(rate: float, seed: Tensor, upstream: Tensor) -> Any:
 
 
 def _row_mean(values: Tensor) -> Tensor:
-    """Returns the means of rows, (T, 1)."""
-
     def by_product(values: Tensor) -> Tensor:
-        # XLA's own reductions over rows are slow on a CPU.
+        # XLA's row reductions are slow on a CPU.
         return values @ jnp.full((values.shape[-1], 1), 1.0 / values.shape[-1], values.dtype)
 
     def by_reduction(values: Tensor) -> Tensor:
@@ -422,8 +390,6 @@ def _row_mean(values: Tensor) -> Tensor:
 
 
 def _column_sum(values: Tensor) -> Tensor:
-    """Returns the sums of columns, (H,)."""
-
     def by_product(values: Tensor) -> Tensor:
         return (jnp.ones((1, values.shape[0]), values.dtype) @ values)[0]
 

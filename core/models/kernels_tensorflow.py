@@ -1,8 +1,10 @@
-"""TensorFlow's side of `core.models.kernels`.
+"""TensorFlow implementation of `core.models.kernels`; weights are replicated.
 
-In graph mode every elementwise operation is a pass over memory. The few that matter are compiled
-by XLA, each as one small function, while the matrix products stay with the libraries that
-TensorFlow calls: on a CPU that is faster than either whole (`benchmarks/throughput.py`).
+In graph mode every elementwise operation is a pass over memory. XLA compiles the few that matter as
+small functions; matmuls stay in TensorFlow's libraries. On a CPU this beats either alone
+(`benchmarks/throughput.py`).
+
+For the shapes see `core.models.kernels_jax`.
 """
 
 from __future__ import annotations
@@ -27,7 +29,7 @@ Tensor = Any
 
 
 def _compiled(function: Callable) -> Callable:
-    """Compiles a function by XLA, except on a TPU, where everything is compiled anyway."""
+    """Compiles a function with XLA, except on a TPU, which compiles everything anyway."""
     fused = tf.function(function, jit_compile=True, autograph=False)
 
     @wraps(function)
@@ -42,28 +44,23 @@ def _is_there(kind: str) -> bool:
 
 
 def dense(inputs: Tensor, kernel: Tensor, bias: Tensor) -> Tensor:
-    """Returns `inputs @ kernel + bias` for (T, I), (I, O) and (O,)."""
-
     def add(inputs: Tensor, bias: Tensor) -> Any:
-        # `bias_add` is fused with the product before it. Its own gradient is slower than ours.
+        # `bias_add` fuses with the matmul. Its own gradient is slower than ours.
         return tf.nn.bias_add(inputs, bias), lambda upstream: (upstream, _column_sum(upstream))
 
     return tf.custom_gradient(add)(tf.matmul(inputs, kernel), tf.convert_to_tensor(bias))
 
 
 def product(inputs: Tensor, kernel: Tensor) -> Tensor:
-    """Returns `inputs @ kernel` for (T, I) and (I, O)."""
     return tf.matmul(inputs, kernel)
 
 
 def product_with_rows(inputs: Tensor, table: Tensor) -> Tensor:
-    """Returns `inputs @ table.T` for (T, H) and (V, H)."""
+    """Computes `inputs @ table.T` for (T, H) and (V, H)."""
     return tf.matmul(inputs, table, transpose_b=True)
 
 
 def layer_norm(inputs: Tensor, scale: Tensor, bias: Tensor, epsilon: float) -> Tensor:
-    """Normalises the last axis of (T, H)."""
-
     def normalise(inputs: Tensor, scale: Tensor, bias: Tensor) -> Any:
         outputs, mean, inverse = _layer_norm_forward(inputs, scale, bias, epsilon)
 
@@ -72,14 +69,12 @@ def layer_norm(inputs: Tensor, scale: Tensor, bias: Tensor, epsilon: float) -> T
 
         return outputs, gradient
 
-    # Tensors and not variables, which can't be given a gradient by hand.
+    # Variables can't have a custom gradient.
     scale, bias = tf.convert_to_tensor(scale), tf.convert_to_tensor(bias)
     return tf.custom_gradient(normalise)(inputs, scale, bias)
 
 
 def rms_norm(inputs: Tensor, scale: Tensor, epsilon: float) -> Tensor:
-    """Scales the last axis of (T, H) to a mean square of 1."""
-
     def normalise(inputs: Tensor, scale: Tensor) -> Any:
         outputs, inverse = _rms_norm_forward(inputs, scale, epsilon)
         return outputs, lambda upstream: _rms_norm_backward(inputs, scale, inverse, upstream)
@@ -88,8 +83,6 @@ def rms_norm(inputs: Tensor, scale: Tensor, epsilon: float) -> Tensor:
 
 
 def gelu(inputs: Tensor) -> Tensor:
-    """The exact GELU."""
-
     def activate(inputs: Tensor) -> Any:
         return _gelu_forward(inputs), lambda upstream: _gelu_backward(inputs, upstream)
 
@@ -97,8 +90,6 @@ def gelu(inputs: Tensor) -> Tensor:
 
 
 def gelu_tanh(inputs: Tensor) -> Tensor:
-    """The GELU by its approximation with tanh."""
-
     def activate(inputs: Tensor) -> Any:
         return _gelu_tanh_forward(inputs), lambda upstream: _gelu_tanh_backward(inputs, upstream)
 
@@ -106,8 +97,6 @@ def gelu_tanh(inputs: Tensor) -> Tensor:
 
 
 def dropout(inputs: Tensor, rate: float, seed: Tensor) -> Tensor:
-    """Drops a share of the inputs; `seed` is two whole numbers."""
-
     def drop(inputs: Tensor) -> Any:
         return _drop(inputs, rate, seed), lambda upstream: _drop(upstream, rate, seed)
 
@@ -115,13 +104,11 @@ def dropout(inputs: Tensor, rate: float, seed: Tensor) -> Tensor:
 
 
 def recomputed(function: Callable) -> Callable:
-    """Returns the function as it is: what the gradient needs is kept, where memory is plenty."""
+    """Returns the function unchanged: memory suffices to save what the gradient needs."""
     return function
 
 
 def recomputed_layer(layer: Callable) -> Callable:
-    """Returns a layer that keeps only its inputs for the gradient."""
-
     def call(*inputs: Tensor | None) -> Tensor:
         given = [one is not None for one in inputs]
 
@@ -135,39 +122,35 @@ def recomputed_layer(layer: Callable) -> Callable:
 
 
 def whole(weight: Tensor) -> Tensor:
-    """Returns the weight as it is: here every device holds all of it."""
     return weight
 
 
 def has_fused_attention(query: Tensor, key: Tensor) -> bool:
-    """Tells whether there is one kernel for all of attention: not here."""
     return False
 
 
 def are_spread() -> bool:
-    """Tells whether devices hold a part of each weight: never here."""
     return False
 
 
 def count_devices() -> int:
-    """Returns how many devices share the rows that are seen here: each sees its own."""
+    """Returns 1: each device sees its own examples only."""
     return 1
 
 
 def cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
-    """Returns the cross-entropy of each row in nats, (…, V) and (…) to (…)."""
     wide = tf.reshape(tf.cast(logits, tf.float32), (-1, logits.shape[-1]))
     losses = tf.custom_gradient(_cross_entropy)(wide, tf.reshape(labels, (-1,)))
     return tf.reshape(losses, tf.shape(labels))
 
 
 def _cross_entropy(logits: Tensor, labels: Tensor) -> Any:
-    """Returns the cross-entropy of each row, (T, V) and (T,) to (T,), and its gradient.
+    """Computes cross-entropies of (T, V) and (T,), and their gradient function.
 
-    On a CPU in less than half the time of TensorFlow's own kernel, since softmax is oneDNN's.
+    On a CPU it takes less than half the time of TensorFlow's own kernel, as softmax uses oneDNN.
     """
     shares = tf.nn.softmax(logits)
-    # By way of the largest share, which can't be rounded to zero.
+    # Uses the largest probability, which can't round to zero.
     sums = tf.reduce_max(logits, axis=-1) - tf.math.log(tf.reduce_max(shares, axis=-1))
 
     def gradient(upstream: Tensor) -> tuple[Tensor, None]:
@@ -181,15 +164,6 @@ def _cross_entropy(logits: Tensor, labels: Tensor) -> Any:
 def summed_cross_entropy(
     hidden: Tensor, table: Tensor, bias: Tensor | None, labels: Tensor, weights: Tensor
 ) -> Tensor:
-    """Returns the sum over pieces; see `kernels.summed_cross_entropy`.
-
-    Args:
-        hidden: (pieces, B, k, H).
-        table: (V, H).
-        bias: float32 (V,), or None.
-        labels: int32 (pieces, B, k).
-        weights: float32 (pieces, B, k).
-    """
     width, given = hidden.shape[-1], [hidden, table] if bias is None else [hidden, table, bias]
 
     def total(hidden: Tensor, table: Tensor, *biases: Tensor) -> Any:
@@ -237,7 +211,7 @@ def pair_over_pieces(
     labels: Tensor,
     weights: Tensor,
 ) -> Tensor:
-    """Returns the sum of what a function makes of each piece, (2,); see `summed_cross_entropy`."""
+    """Sums a function's pair over chunks, (2,)."""
 
     def of_piece(number: Tensor, sums: Tensor) -> Any:
         found = function(hidden[number], table, bias, labels[number], weights[number])
@@ -252,7 +226,6 @@ def pair_over_pieces(
 
 
 def gather_positions(hidden: Tensor, positions: Tensor) -> Tensor:
-    """Returns what stands at some positions: (B, L, …) and (B, K) to (B, K, …)."""
     return tf.gather(hidden, positions, batch_dims=1)
 
 
@@ -316,15 +289,13 @@ def _rms_norm_backward(inputs: Tensor, scale: Tensor, inverse: Tensor, upstream:
 
 
 def _row_mean(values: Tensor) -> Tensor:
-    """Returns the means of rows, (T, 1)."""
     if _is_there("GPU") or _is_there("TPU"):
         return tf.reduce_mean(values, axis=-1, keepdims=True)
-    # XLA's own reductions over rows are slow on a CPU. Elsewhere a product would be less exact.
+    # XLA's row reductions are slow on a CPU. Elsewhere a matmul is less exact.
     return tf.matmul(values, tf.fill((values.shape[-1], 1), 1.0 / values.shape[-1]))
 
 
 def _column_sum(values: Tensor) -> Tensor:
-    """Returns the sums of columns, (H,)."""
     if _is_there("GPU") or _is_there("TPU"):
         return tf.reduce_sum(values, axis=0)
     return tf.matmul(tf.ones((1, tf.shape(values)[0]), values.dtype), values)[0]
@@ -359,7 +330,7 @@ def _gelu_tanh_backward(inputs: Tensor, upstream: Tensor) -> Tensor:
 
 
 def _tanh_argument(values: Tensor) -> tuple[Tensor, Tensor]:
-    """Returns tanh(u) for u = √(2/π) (x + a·x³), and the slope of u."""
+    """Computes tanh(u) and the slope of u for u = √(2/π) (x + a·x³)."""
     squares = tf.square(values)
     argument = SQRT_2_BY_PI * values * (1.0 + GELU_CUBE * squares)
     return tf.tanh(argument), SQRT_2_BY_PI * (1.0 + 3.0 * GELU_CUBE * squares)

@@ -1,11 +1,7 @@
-"""The parts that all families share: one embedding, one attention, one feed-forward.
+"""Layers that all families share, in plain Keras 3; `core.models.kernels` has their maths.
 
-Everything is plain Keras 3 and runs on TensorFlow and JAX alike. Where one engine wants another
-formulation than the other, `core.models.kernels` has both. Layers know nothing of checkpoints or
-of Hugging Face's names.
-
-Softmax and layer norms are computed in float32 whatever the policy says. Weights are called
-`kernel`, `table`, `scale` and `bias`: the last two take no weight decay.
+Softmax and norms compute in float32 under any policy. Weights are called `kernel`, `table`, `scale`
+and `bias`; the last two have no weight decay.
 """
 
 from __future__ import annotations
@@ -25,21 +21,15 @@ from core.models.rotary import rotary_tables
 Tensor = Any
 Cache = dict[str, Any]
 
-# Fewer are computed sooner than a kernel is cut in two: measured on a CPU.
+# With fewer tokens, slicing a kernel costs more than it saves (measured on a CPU).
 _MANY_TOKENS = 256
 
 
 @dataclass(frozen=True)
 class FirstScales:
-    """Standard deviations of first weights, as multiples of the family's.
+    """Factors on the standard deviation of the initialisation, per kernel.
 
-    Attributes:
-        query: Of queries' kernels.
-        key: Of keys' kernels.
-        value: Of values' kernels.
-        mixed: Of what attention's heads are brought together by.
-        up: Of the feed-forward layer's first kernel.
-        down: Of its last.
+    `mixed` is the output projection's; `up` and `down` are the feed-forward layer's.
     """
 
     query: float = 1.0
@@ -55,21 +45,15 @@ class BlockOptions:
     """How a family builds its blocks.
 
     Attributes:
-        width: Of the hidden states, H.
-        heads: Number of heads, N.
-        head_size: Width of a head, D.
-        units: Width within the feed-forward layer, I.
+        width: Hidden size H.
+        units: Size of the feed-forward layer.
         activation: Its name in Hugging Face's configs.
-        dropout: Of what is added to the hidden states.
-        attention_dropout: Of attention weights.
-        epsilon: Of the norms.
-        inner_dropout: Within the feed-forward layer; None: there is none.
-        norm: layer; plain: a layer norm without a bias; rms: without a mean either.
-        norm_first: Normalise what goes into attention and feed-forward, and not the sum.
-        use_bias: Whether dense layers have biases.
-        gated: Multiply the activation by a second projection.
-        scaled: Whether products of queries and keys are divided by √D.
-        scales: Of the first weights.
+        dropout: Rate on residual branches.
+        inner_dropout: Rate within the feed-forward layer.
+        norm: layer; plain: layer norm without bias; rms: without mean either.
+        norm_first: Pre-norm instead of post-norm.
+        gated: Whether the feed-forward layer is gated.
+        scaled: Whether attention logits are divided by √D.
     """
 
     width: int
@@ -91,19 +75,15 @@ class BlockOptions:
 
 @dataclass(frozen=True)
 class EmbeddingOptions:
-    """What a family adds to its words.
+    """How a family embeds token ids as vectors of size `width`.
 
     Attributes:
-        rows: Number of ids.
-        width: Of the hidden states, H.
-        dropout: Of the sum.
-        zero_row: The word that begins as zero.
-        positions: Rows of the position table; 0: there is none.
-        first_position: Where a row's first token is found there.
-        zero_position: The position that begins as zero.
-        segments: Rows of the segment table, of which the first is used; 0: there is none.
-        norm: Of the sum, as in `BlockOptions`; None: it isn't normalised.
-        epsilon: Of the norm.
+        zero_row: The token initialised with zeros.
+        positions: Number of position embeddings.
+        first_position: The first token's position id.
+        zero_position: The position initialised with zeros.
+        segments: Number of segment embeddings, of which the first is used.
+        norm: Norm of the sum, named as in `BlockOptions`.
     """
 
     rows: int
@@ -119,12 +99,12 @@ class EmbeddingOptions:
 
 
 class FirstWeights:
-    """Gives each weight an initialiser of its own, drawn by numpy: equal on all engines.
+    """Factory of initializers, which draw with NumPy: weights are equal on all backends.
 
     Args:
-        seed: Decides all of them, together with the order in which layers are made.
+        seed: Decides all weights, together with the order of construction.
         stddev: Standard deviation of the normal distribution.
-        cutoff: Where the distribution is cut off, in standard deviations; None: nowhere.
+        cutoff: Truncation in standard deviations; None: not truncated.
     """
 
     def __init__(self, seed: int, stddev: float, cutoff: float | None = None) -> None:
@@ -136,11 +116,11 @@ class FirstWeights:
     def normal(
         self, scale: float | tuple[float, ...] = 1.0, *, zero_row: int | None = None
     ) -> NormalWeights:
-        """Returns the next weight's initialiser.
+        """Returns the next weight's initializer.
 
         Args:
-            scale: Multiplies the standard deviation; several for kernels that stand side by side.
-            zero_row: This row of a table is zero, as padding is in Hugging Face's models.
+            scale: Factor on the standard deviation; one per part of a fused kernel.
+            zero_row: A token whose embedding is zero, like padding's in Hugging Face's models.
         """
         scales = scale if isinstance(scale, tuple) else (scale,)
         stddevs = tuple(self._stddev * one for one in scales)
@@ -153,7 +133,7 @@ class FirstWeights:
 
 
 class NormalWeights(keras.initializers.Initializer):
-    """Draws one weight from a normal distribution. Calling it again gives the same numbers."""
+    """Draws one weight from a normal distribution, the same values at each call."""
 
     def __init__(
         self,
@@ -198,14 +178,7 @@ class NormalWeights(keras.initializers.Initializer):
 
 
 class Dense(keras.layers.Layer):
-    """`x @ kernel + bias` over the last axis.
-
-    Args:
-        units: Width of what comes out.
-        weights: Where the first values come from.
-        scale: Multiplies their standard deviation; several for kernels that stand side by side.
-        use_bias: Whether a bias is added.
-    """
+    """Computes `x @ kernel + bias` over the last axis; see `FirstWeights.normal` for `scale`."""
 
     def __init__(
         self,
@@ -229,17 +202,12 @@ class Dense(keras.layers.Layer):
             self.bias = self.add_weight(shape=(self.units,), initializer="zeros", name="bias")
 
     def call(self, inputs: Tensor, columns: tuple[int, int] | None = None) -> Tensor:
-        """Returns (…, units), or of them only those from one number to before another."""
+        """Returns (…, units), or the range `columns` (start, stop) of the units."""
         return kernels.dense(inputs, self.kernel, self.bias, columns)
 
 
 class Norm(keras.layers.Layer):
-    """Normalisation over the last axis, computed in float32.
-
-    Args:
-        kind: layer; plain: without a bias; rms: without a mean either.
-        epsilon: Added to the variance.
-    """
+    """Normalises the last axis in float32; see `BlockOptions.norm` for `kind`."""
 
     def __init__(self, kind: str, epsilon: float, **kwargs: Any) -> None:
         super().__init__(**kwargs)
@@ -262,14 +230,7 @@ class Norm(keras.layers.Layer):
 
 
 class Dropout(keras.layers.Layer):
-    """Sets a share of the inputs to zero in training and scales the others up.
-
-    It keeps no state: what it drops follows from the step's seed and from a number of its own.
-
-    Args:
-        rate: That share, 0 to 1.
-        weights: Where its own number comes from.
-    """
+    """Stateless dropout: the step's seed and the layer's own decide the mask."""
 
     def __init__(self, rate: float, weights: FirstWeights, **kwargs: Any) -> None:
         super().__init__(**kwargs)
@@ -284,25 +245,16 @@ class Dropout(keras.layers.Layer):
         return inputs if seed is None else kernels.dropout(inputs, self.rate, seed)
 
     def seed_of(self, dropout_seed: Tensor | None) -> Tensor | None:
-        """Returns this layer's seed in a step, int32 (2,); None where nothing is to be dropped.
-
-        Args:
-            dropout_seed: The step's, int32 (2,); None drops nothing.
-        """
+        """Combines the step's seed and the layer's, int32 (2,); None disables dropout."""
         if dropout_seed is None or not self.rate:
             return None
         return ops.bitwise_xor(dropout_seed, np.array([self._number, 0], np.int32))
 
 
 class Embedding(keras.layers.Layer):
-    """A table of vectors by id, which may also serve as the decoder (tied weights).
+    """An embedding matrix (V, H), which may also serve as the output projection (weight tying).
 
-    Args:
-        rows: Number of ids.
-        width: Length of a vector, H.
-        weights: Where the first values come from.
-        scale: Multiplies their standard deviation.
-        zero_row: The row that begins as zero.
+    See `FirstWeights.normal` for `scale` and `zero_row`.
     """
 
     def __init__(
@@ -321,7 +273,7 @@ class Embedding(keras.layers.Layer):
         self._initial_table = weights.normal(scale, zero_row=zero_row)
 
     def build(self, input_shape: Any = None) -> None:
-        # Not cast by itself: a lookup needs some rows in the compute dtype, not the whole table.
+        # No autocast: it would cast the whole matrix for a lookup.
         self.table = self.add_weight(
             shape=(self.rows, self.width),
             initializer=self._initial_table,
@@ -333,26 +285,22 @@ class Embedding(keras.layers.Layer):
         return ops.cast(self.look_up(ids), self.compute_dtype)
 
     def look_up(self, ids: Tensor) -> Tensor:
-        """Returns vectors as they are stored, (…, H)."""
+        """Returns embeddings in the variable's dtype, (…, H)."""
         return ops.take(kernels.whole(self.table), ids, axis=0)
 
     def first(self, count: int, *, start: int = 0) -> Tensor:
-        """Returns `count` rows from `start` on, (count, H)."""
         table = kernels.whole(self.table)
         return ops.cast(table[start : start + count], self.compute_dtype)
 
     def whole_table(self) -> Tensor:
-        """Returns all vectors, in the compute dtype, (rows, H)."""
+        """Returns the all-gathered matrix in the compute dtype, (V, H)."""
         return kernels.whole(ops.cast(self.table, self.compute_dtype))
 
 
 class Embeddings(keras.layers.Layer):
-    """Words with what a family adds to them, normalised where it does that.
+    """Sums token, position and segment embeddings and normalises them, as the family does.
 
-    Args:
-        options: Of the family.
-        weights: Where the first values come from.
-        words: A table that is used elsewhere too; None: one of its own.
+    `words` are token embeddings shared with another layer.
     """
 
     def __init__(
@@ -391,13 +339,12 @@ class Embeddings(keras.layers.Layer):
     def call(
         self, ids: Tensor, dropout_seed: Tensor | None = None, places: Tensor | None = None
     ) -> Tensor:
-        """Returns hidden states (B, L, H).
+        """Computes hidden states (B, L, H).
 
         Args:
             ids: int32 (B, L).
-            dropout_seed: The step's, int32 (2,); None drops nothing.
-            places: Each token's row of the position table, int32 (B, L). None: one after the
-                other from the first on.
+            dropout_seed: See `Attention.call`.
+            places: Position ids, int32 (B, L); None: consecutive ones.
         """
         hidden = self.words(ids)
         if self.positions is not None:
@@ -414,20 +361,12 @@ class Embeddings(keras.layers.Layer):
 
 
 class Attention(keras.layers.Layer):
-    """Multi-head attention, of the hidden states to themselves or to those of an encoder.
-
-    Query, key and value have one fused kernel; to an encoder, key and value have.
-
-    Args:
-        options: Of the family.
-        weights: Where the first values come from.
-        cross: Whether keys and values come from an encoder.
-    """
+    """Multi-head self-attention with fused QKV kernel, or cross-attention with fused KV kernel."""
 
     def __init__(
         self, options: BlockOptions, weights: FirstWeights, *, cross: bool = False, **kwargs: Any
     ) -> None:
-        # Left alone, so that the bias on the logits stays in float32.
+        # No autocast: the bias on the logits stays in float32.
         super().__init__(autocast=False, **kwargs)
         self.options = options
         self.cross = cross
@@ -462,16 +401,16 @@ class Attention(keras.layers.Layer):
         memory: Tensor | None = None,
         positions: Tensor | None = None,
     ) -> Tensor:
-        """Attends; returns (B, L, H), or (B, K, H) at the positions that are named.
+        """Attends; returns (B, L, H), or (B, K, H) for `positions`.
 
         Args:
-            inputs: Hidden states (B, L, H).
-            bias: Added to the attention logits, float32, broadcast to (B, N, L, M): a large
-                negative number hides a key. None adds nothing.
-            dropout_seed: The step's, int32 (2,); None drops nothing.
-            rotation: Rotary positions, see `kernels.rotate`; None: there are none.
-            memory: The encoder's hidden states (B, M, H), where keys and values come from those.
-            positions: The only ones that are to look at the others, int32 (B, K); None: all.
+            inputs: (B, L, H).
+            bias: Added to the attention logits, float32, broadcast to (B, N, L, M); a large
+                negative number masks a key.
+            dropout_seed: The step's seed, int32 (2,); None disables dropout.
+            rotation: See `kernels.rotate`; None: no rotary positions.
+            memory: The encoder's hidden states (B, M, H), for cross-attention.
+            positions: Query positions, int32 (B, K); None: all.
         """
         if self.cross:
             query, (key, value) = self.queries(inputs), self.keys_and_values(memory)
@@ -484,12 +423,7 @@ class Attention(keras.layers.Layer):
         return self.attend(query, key, value, bias, dropout_seed)
 
     def project(self, inputs: Tensor, positions: Tensor | None = None) -> list[Tensor]:
-        """Returns query, key and value of hidden states, each (B, L, N, D).
-
-        Args:
-            inputs: (B, L, H).
-            positions: Where queries are wanted, int32 (B, K), for a query (B, K, N, D); None: all.
-        """
+        """Returns query, key and value (B, L, N, D); query (B, K, N, D) at K positions."""
         heads, inner = self.options.heads, self.options.heads * self.options.head_size
         if positions is None:
             return kernels.split_heads(self.qkv(inputs), heads)
@@ -501,17 +435,15 @@ class Attention(keras.layers.Layer):
         return query + kernels.split_heads(self.qkv(inputs, columns=(inner, 3 * inner)), heads, 2)
 
     def queries(self, inputs: Tensor) -> Tensor:
-        """Returns what hidden states ask an encoder, (B, L, N, D)."""
         return kernels.split_heads(self.query(inputs), self.options.heads, 1)[0]
 
     def keys_and_values(self, memory: Tensor) -> list[Tensor]:
-        """Returns key and value of an encoder's hidden states, each (B, M, N, D)."""
+        """Returns key and value of the encoder's states, each (B, M, N, D)."""
         return kernels.split_heads(self.kv(memory), self.options.heads, 2)
 
     def attend(
         self, query: Tensor, key: Tensor, value: Tensor, bias: Tensor | None, seed: Tensor | None
     ) -> Tensor:
-        """Returns what the queries find, (B, L, H)."""
         rate, own_seed = self.dropout.rate, self.dropout.seed_of(seed)
         scaled = self.options.scaled
         mixed = kernels.attention(query, key, value, bias, rate, own_seed, scaled=scaled)
@@ -520,19 +452,15 @@ class Attention(keras.layers.Layer):
     def attend_to_cache(
         self, query: Tensor, *parts: tuple[Tensor, Tensor, Tensor | None]
     ) -> Tensor:
-        """Returns what queries (B, S, N, D) find in caches, (B, S, H); see `cached_attention`."""
+        """Attends from queries (B, S, N, D) to caches, (B, S, H)."""
         mixed = kernels.cached_attention(query, parts, scaled=self.options.scaled)
         return self.output_dense(mixed)
 
 
 class FeedForward(keras.layers.Layer):
-    """Two dense layers with an activation between them, which may be gated.
+    """Two dense layers around an activation, optionally gated.
 
-    Source: of the gate, https://arxiv.org/abs/2002.05202.
-
-    Args:
-        options: Of the family.
-        weights: Where the first values come from.
+    Source: https://arxiv.org/abs/2002.05202 for the gate.
     """
 
     def __init__(self, options: BlockOptions, weights: FirstWeights, **kwargs: Any) -> None:
@@ -570,15 +498,9 @@ class FeedForward(keras.layers.Layer):
 
 
 class Block(keras.layers.Layer):
-    """Attention, in some decoders attention to an encoder, and feed-forward.
+    """Self-attention, optional cross-attention and feed-forward, with residuals, pre- or post-norm.
 
-    Each is added to its input. The sum is normalised, or, where the norm comes first, what goes in.
-
-    Args:
-        options: Of the family.
-        weights: Where the first values come from.
-        cross: Whether there is attention to an encoder.
-        attention_norm: Whether attention has a norm.
+    Without `attention_norm`, self-attention has no norm of its own.
     """
 
     def __init__(
@@ -590,7 +512,7 @@ class Block(keras.layers.Layer):
         attention_norm: bool = True,
         **kwargs: Any,
     ) -> None:
-        super().__init__(autocast=False, **kwargs)  # As the attention within.
+        super().__init__(autocast=False, **kwargs)  # See Attention.
         self.norm_first = options.norm_first
         self.cross_attention: Any = None
         policy = self.dtype_policy
@@ -636,9 +558,9 @@ class Block(keras.layers.Layer):
         memory_bias: Tensor | None = None,
         positions: Tensor | None = None,
     ) -> Tensor:
-        """Returns hidden states (B, L, H), or (B, K, H) at the positions that are named.
+        """Returns hidden states (B, L, H), or (B, K, H) for `positions`; see `Attention.call`.
 
-        For the arguments see `Attention.call`.
+        `memory_bias` is added to the logits of cross-attention.
         """
 
         def attend(hidden: Tensor) -> Tensor:
@@ -652,18 +574,17 @@ class Block(keras.layers.Layer):
     def step(
         self, inputs: Tensor, cache: Cache, past_bias: Tensor, bias: Tensor, memory_bias: Any
     ) -> tuple[Tensor, Cache]:
-        """Does the same for tokens whose predecessors are in a cache.
+        """Runs the block on new tokens with a cache of the preceding ones.
 
         Args:
-            inputs: Hidden states of the tokens (B, S, H).
-            cache: `key` and `value` (B, N, D, M), and of the encoder `memory_key` and
-                `memory_value`.
-            past_bias: Hides what is no predecessor, float32, broadcast to (B, N, S, M).
-            bias: Hides later ones of these tokens, float32, broadcast to (B, N, S, S).
-            memory_bias: Hides the encoder's padding, or None.
+            inputs: (B, S, H).
+            cache: `key` and `value` (B, N, D, M); of the encoder, `memory_key` and `memory_value`.
+            past_bias: Masks unused slots, float32, broadcast to (B, N, S, M).
+            bias: Masks later new tokens, float32, broadcast to (B, N, S, S).
+            memory_bias: Masks the encoder's padding, or None.
 
         Returns:
-            Hidden states (B, S, H), and these tokens' `key` and `value`, (B, N, D, S).
+            Hidden states (B, S, H), and the new `key` and `value`, (B, N, D, S).
         """
         new: Cache = {}
 
@@ -684,7 +605,7 @@ class Block(keras.layers.Layer):
         return self._run(inputs, attend, look_at_memory, None), new
 
     def start_cache(self, batch_size: int, length: int, memory: Tensor | None) -> Cache:
-        """Returns an empty cache for `length` tokens, with what the encoder says in it."""
+        """Returns a cache of `length` empty slots, with the encoder's keys and values."""
         options = self.attention.options
         shape = (batch_size, options.heads, options.head_size, length)
         names = ["key", "value"]
@@ -730,14 +651,7 @@ class Block(keras.layers.Layer):
 
 
 def run_blocks(blocks: Sequence[Block], remat: bool, hidden: Tensor, *arguments: Any) -> Tensor:
-    """Runs blocks one after the other, (B, L, H).
-
-    Args:
-        blocks: Of a model.
-        remat: Keep only each block's inputs for the gradient, and compute the rest twice.
-        hidden: What goes into the first, (B, L, H).
-        *arguments: For all of them alike; see `Block.call`.
-    """
+    """Runs blocks in sequence, with gradient checkpointing if `remat`, (B, L, H)."""
     for block in blocks:
         apply = kernels.recomputed_layer(block) if remat else block
         hidden = apply(hidden, *arguments)
@@ -745,73 +659,58 @@ def run_blocks(blocks: Sequence[Block], remat: bool, hidden: Tensor, *arguments:
 
 
 def build_all(layers: Sequence[keras.layers.Layer], input_shape: Any) -> None:
-    """Builds layers that are not built yet."""
     for layer in layers:
         if not layer.built:
             layer.build(input_shape)
 
 
 def padding_bias(attention_mask: Tensor) -> Tensor:
-    """Returns what hides padding from attention, float32 (B, 1, 1, L).
-
-    Args:
-        attention_mask: 1 for tokens and 0 for padding, (B, L).
-    """
+    """Returns the additive mask of padding, float32 (B, 1, 1, L), from ones and zeros (B, L)."""
     hidden = 1.0 - ops.cast(attention_mask, "float32")
     return (hidden * _HIDE)[:, None, None, :]
 
 
 def same_text_bias(text_starts: Tensor) -> Tensor:
-    """Returns what hides other texts of the same row from attention, float32 (B, 1, L, L).
-
-    Args:
-        text_starts: Where the text of each token begins in its row, int32 (B, L).
-    """
+    """Returns the mask of other documents, float32 (B, 1, L, L), from starts int32 (B, L)."""
     return _hide(text_starts[:, None, :, None] != text_starts[:, None, None, :])
 
 
 def causal_bias(length: int) -> Tensor:
-    """Returns what hides later tokens from attention, float32 (1, 1, L, L)."""
+    """Returns the mask of later tokens, float32 (1, 1, L, L)."""
     places = ops.arange(length)
     return _hide(places[None, :] > places[:, None])[None, None]
 
 
 def local_bias(length: int, reach: int) -> Tensor:
-    """Returns what hides tokens further away than `reach`, float32 (1, 1, L, L)."""
+    """Returns the mask of tokens farther away than `reach`, float32 (1, 1, L, L)."""
     places = ops.arange(length)
     return _hide(ops.abs(places[None, :] - places[:, None]) > reach)[None, None]
 
 
 def past_bias(positions: Tensor, length: int) -> Tensor:
-    """Returns what hides the rest of a cache, float32 (B, 1, 1, M).
-
-    Args:
-        positions: How many tokens of each row are in it, int32 (B,).
-        length: Slots of the cache, M.
-    """
+    """Returns the mask of unused cache slots, float32 (B, 1, 1, M), from used ones int32 (B,)."""
     return _hide(ops.arange(length)[None, :] >= positions[:, None])[:, None, None]
 
 
 def both_biases(one: Tensor | None, other: Tensor | None) -> Tensor | None:
-    """Returns what hides all that either hides."""
+    """Combines two additive masks; None masks nothing."""
     if one is None or other is None:
         return other if one is None else one
     return ops.minimum(one, other)
 
 
 def rotation(length: int, size: int, theta: float) -> Tensor:
-    """Returns the angles of rotary positions 0 to L - 1 for `kernels.rotate`, float32 (2, L, D)."""
+    """Returns the rotary angles for `kernels.rotate`, float32 (2, L, D)."""
     return ops.convert_to_tensor(rotary_tables(length, size, theta), "float32")
 
 
 def _are_few(inputs: Tensor) -> bool:
-    """Tells whether hidden states (B, L, H) are so few that to cut a kernel would cost more."""
     batch, length = inputs.shape[:2]
     return batch is not None and length is not None and batch * length < _MANY_TOKENS
 
 
 def _bias_at(bias: Tensor, positions: Tensor) -> Tensor:
-    """Returns what of a bias (B or 1, N or 1, L or 1, M) is for some positions (B, K)."""
+    """Selects query positions (B, K) from a bias (B or 1, N or 1, L or 1, M)."""
     if bias.shape[2] == 1:
         return bias
     batch = ops.shape(positions)[0]

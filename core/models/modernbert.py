@@ -1,12 +1,12 @@
-"""ModernBERT: a pre-norm encoder with rotary positions, gated units and no biases.
+"""ModernBERT: a pre-norm encoder with rotary positions, gated feed-forward layers and no biases.
 
-One layer in three looks at all tokens, the others at 64 to either side.
+One layer in three attends to all tokens, the others to 64 on either side.
 
-Source: https://arxiv.org/abs/2412.13663. First weights are normal with a standard deviation of
-0.02, those that are added to the hidden states and the head's smaller by √(2 · layers), none beyond
-two standard deviations (https://github.com/AnswerDotAI/ModernBERT,
-src/bert_layers/initialization.py, "full_megatron"). The arithmetic is that of
-`ModernBertForMaskedLM` in transformers, but for attention's dropout, which is of its weights alone.
+Source: https://arxiv.org/abs/2412.13663. Initialisation: N(0, 0.02²), truncated at two standard
+    deviations; residual outputs and head smaller by √(2 · layers)
+    (https://github.com/AnswerDotAI/ModernBERT, src/bert_layers/initialization.py, "full_megatron").
+    Computes as `ModernBertForMaskedLM` in transformers, except that attention dropout applies to
+    the weights alone.
 """
 
 from __future__ import annotations
@@ -27,15 +27,13 @@ from core.models.layers import (
 
 
 class ModernBertForMaskedLM(EncoderForMaskedLM):
-    """A ModernBERT with a language-model head tied to its word embedding."""
+    """ModernBERT with a language-model head tied to its token embeddings."""
 
     def first_weights(self, seed: int) -> FirstWeights:
-        """Returns a normal distribution that is cut off."""
         found = self.architecture
         return FirstWeights(seed, found.initializer_range, found.initializer_cutoff_factor)
 
     def block_options(self) -> BlockOptions:
-        """Returns ModernBERT's blocks."""
         found = self.architecture
         added = (2 * found.num_hidden_layers) ** -0.5
         return blocks_of(
@@ -50,7 +48,6 @@ class ModernBertForMaskedLM(EncoderForMaskedLM):
         )
 
     def embedding_options(self) -> EmbeddingOptions:
-        """Returns words, normalised."""
         found = self.architecture
         return EmbeddingOptions(
             rows=found.vocab_size,
@@ -62,7 +59,6 @@ class ModernBertForMaskedLM(EncoderForMaskedLM):
         )
 
     def layer_inputs(self, length: int, bias: Tensor | None) -> list[tuple[Any, Any]]:
-        """Returns for each layer what it may look at and how its heads turn."""
         found = self.architecture
         near = both_biases(local_bias(length, found.local_attention // 2), bias)
         local = (near, rotation(length, found.head_size, found.local_rope_theta))

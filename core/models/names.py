@@ -1,6 +1,6 @@
-"""Where each of our weights is found in a Hugging Face file, for each family.
+"""Weight mapping between our variables and Hugging Face's tensors, for each family.
 
-The shapes are here as well, so the number of parameters follows without building a model.
+It includes shapes, so parameters are counted without building a model.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from core.models.architecture import (
 
 @dataclass(frozen=True)
 class Tie:
-    """Where one of our weights is found in a Hugging Face file.
+    """Mapping of one variable to the tensors of a Hugging Face file.
 
     Attributes:
         path: Our variable's path.
         shape: Our variable's shape.
-        names: The tensors there; several are parts along our last axis (query, key, value).
-        transposed: Whether theirs are transposed, as the kernels of `torch.nn.Linear` are.
-        alias: The name of a copy that a file may hold instead.
+        names: Tensors concatenated along our last axis (query, key, value).
+        transposed: Whether theirs are transposed, as kernels of `torch.nn.Linear` are.
+        alias: Name of a copy that a file may hold instead.
     """
 
     path: str
@@ -37,13 +37,13 @@ class Tie:
 
     @property
     def their_shape(self) -> tuple[int, ...]:
-        """The shape of each tensor there."""
+        """Shape of each tensor."""
         part = (*self.shape[:-1], self.shape[-1] // len(self.names))
         return part[::-1] if self.transposed else part
 
 
 def ties(architecture: Architecture) -> Iterator[Tie]:
-    """Yields the tensors of a model, ours and Hugging Face's."""
+    """Yields the weight mapping of a model."""
     return _FAMILIES[architecture.model_type](architecture)
 
 
@@ -73,7 +73,6 @@ def _bert(architecture: Architecture) -> Iterator[Tie]:
 
 
 def _bert_body(architecture: Architecture) -> Iterator[Tie]:
-    """Yields what BERT and RoBERTa have in common."""
     name, width = architecture.model_type, architecture.hidden_size
     theirs = f"{name}.embeddings"
     decoder = {"roberta": "lm_head.decoder.weight", "bert": "cls.predictions.decoder.weight"}[name]
@@ -129,7 +128,7 @@ def _modernbert(architecture: Architecture) -> Iterator[Tie]:
     yield _scale("modernbert/embeddings/norm", "model.embeddings.norm", width)
     for index in range(modern.num_hidden_layers):
         ours, theirs = f"modernbert/layer_{index}", f"model.layers.{index}"
-        if index:  # The embeddings' norm serves the first layer.
+        if index:  # The first layer uses the embeddings' norm.
             yield _scale(f"{ours}/attention_norm", f"{theirs}.attn_norm", width)
         yield _kernel(f"{ours}/attention/qkv", (f"{theirs}.attn.Wqkv",), width, 3 * width)
         yield _kernel(f"{ours}/attention/output", (f"{theirs}.attn.Wo",), width, width)
@@ -158,7 +157,7 @@ def _gpt2(architecture: Architecture) -> Iterator[Tie]:
     for index in range(architecture.num_hidden_layers):
         ours, theirs = f"gpt2/decoder/layer_{index}", f"transformer.h.{index}"
         yield from _norm(f"{ours}/attention_norm", f"{theirs}.ln_1", width)
-        # Conv1D, whose kernels are as ours: query, key and value in one, nothing transposed.
+        # Conv1D kernels have our layout: fused QKV, not transposed.
         yield from _conv(f"{ours}/attention/qkv", f"{theirs}.attn.c_attn", width, 3 * width)
         yield from _conv(f"{ours}/attention/output", f"{theirs}.attn.c_proj", width, width)
         yield from _norm(f"{ours}/output_norm", f"{theirs}.ln_2", width)

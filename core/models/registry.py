@@ -1,6 +1,6 @@
-"""From a training config to a model: sizes, checks, parameter counts, and the families' classes.
+"""Model sizes, architectures from training configs, parameter counts and model classes.
 
-No engine is imported before `create_model` is called.
+Imports no backend before `create_model` is called.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from core.models.names import ties
 if TYPE_CHECKING:
     from core.models.head import LanguageModel
 
-# (layers, width) of BERT's miniatures, with heads of 64 and a feed-forward layer of four times the
-# width. Source: https://github.com/google-research/bert#smaller-bert-models, and BERT itself
-# (https://arxiv.org/abs/1810.04805, section 3) for base and large.
+# (layers, hidden size) of BERT, with heads of 64 and a feed-forward layer of four times the hidden
+# size. Source: https://github.com/google-research/bert#smaller-bert-models; for base and large
+# https://arxiv.org/abs/1810.04805, section 3.
 SIZES: dict[Size, tuple[int, int]] = {
     "tiny": (2, 128),
     "mini": (4, 256),
@@ -41,14 +41,7 @@ _HEAD_SIZE = 64
 
 @dataclass(frozen=True)
 class Dimensions:
-    """A published size, or one in proportion to such.
-
-    Attributes:
-        layers: Number of layers; of two halves, of each.
-        width: Of the hidden states.
-        units: Width of the feed-forward layer.
-        heads: Number of heads.
-    """
+    """A published or scaled size; encoder-decoders have `layers` in each of the two."""
 
     layers: int
     width: int
@@ -61,13 +54,12 @@ def _like_bert(layers: int, width: int, units_per_width: float = 4) -> Dimension
 
 
 _BERT_SIZES = {size: _like_bert(*dimensions) for size, dimensions in SIZES.items()}
-# Of each family the published sizes are:
-# gpt2: gpt2, gpt2-medium and gpt2-large (Radford et al., table 2). A published medium is larger
-#   than base.
-# t5: google/t5-v1_1-small, -base and -large. There is none between small and base.
+# Published sizes:
+# gpt2: gpt2, -medium and -large (Radford et al., table 2); medium is larger than base.
+# t5: google/t5-v1_1-small, -base and -large; none lies between small and base.
 # bart: facebook/bart-base and -large (https://arxiv.org/abs/1910.13461, section 2).
 # modernbert: base and large (https://arxiv.org/abs/2412.13663, table 4).
-# All others are BERT's miniatures in these proportions.
+# The others scale BERT's miniatures.
 FAMILY_SIZES: dict[str, dict[Size, Dimensions]] = {
     "roberta": _BERT_SIZES,
     "bert": _BERT_SIZES,
@@ -114,22 +106,19 @@ def resolve_architecture(
     bos_id: int | None = None,
     eos_id: int | None = None,
 ) -> Architecture:
-    """Derives a model's dimensions from a config, a tokenizer and the length of the rows.
+    """Derives an architecture from a training config, a tokenizer and the sequence length.
 
-    The vocabulary and the special ids are always the tokenizer's, whatever a `config.json` says.
+    Vocabulary size and special ids come from the tokenizer, never from a `config.json`.
 
     Args:
-        config: Size or `model_config_path`, and what is overridden.
+        config: Size or `model_config_path`, and overrides.
         vocab_size: The tokenizer's highest id plus one.
-        row_length: Tokens in a row.
-        pad_id: The tokenizer's padding token; RoBERTa's positions are counted from it.
-        bos_id: The token that begins a text.
-        eos_id: The token that ends a text.
+        row_length: Sequence length in tokens.
 
     Raises:
-        ConfigError: The family has no such size, the dimensions contradict each other, the rows are
-            longer than the model's positions, the tokenizer lacks a token, or the `config.json` is
-            of no use. `field` names the setting.
+        ConfigError: The family has no such size, dimensions conflict, sequences exceed the
+            positions, the tokenizer lacks a token, or the `config.json` is unusable. `field` names
+            the setting.
     """
     start = _from_file(config) if config.model_config_path else _from_size(config)
     special = _special_ids(start.model_type, pad_id, bos_id, eos_id)
@@ -146,11 +135,7 @@ def resolve_architecture(
 
 
 def check_family(config: TrainConfig, architecture: Architecture) -> None:
-    """Refuses a model of another family than the one whose numbers the preset has filled in.
-
-    Args:
-        config: Names a checkpoint or a model config.
-        architecture: The dimensions that stand there.
+    """Refuses a model of a family other than the one whose defaults the preset used.
 
     Raises:
         ConfigError: With `field="family"`.
@@ -168,7 +153,7 @@ def check_family(config: TrainConfig, architecture: Architecture) -> None:
 
 
 def size_of(architecture: Architecture) -> Size | None:
-    """Returns the size that an architecture has the layers and the width of, or None."""
+    """Finds the size with an architecture's number of layers and hidden size."""
     for size, found in FAMILY_SIZES[architecture.model_type].items():
         if (found.layers, found.width) == (
             architecture.num_hidden_layers,
@@ -179,9 +164,9 @@ def size_of(architecture: Architecture) -> Size | None:
 
 
 def count_parameters(architecture: Architecture) -> int:
-    """Returns the number of trainable parameters, without building the model.
+    """Counts the trainable parameters without building the model.
 
-    Layers beyond the second have equal sizes, so the time does not depend on their number.
+    Layers from the third on have equal sizes, so the time is independent of their number.
     """
 
     def counted(layers: dict[str, Any]) -> int:
@@ -199,10 +184,7 @@ def count_parameters(architecture: Architecture) -> int:
 
 
 def padding_id(family: str, pad_id: int | None, eos_id: int | None) -> int | None:
-    """Returns a model's padding token: the tokenizer's, if it has one.
-
-    GPT-2 does without: nothing ever looks at padding.
-    """
+    """Returns the tokenizer's padding token; GPT-2 needs none, as padding is never attended to."""
     if pad_id is None and family == "gpt2":
         return eos_id or 0
     return pad_id
@@ -211,16 +193,12 @@ def padding_id(family: str, pad_id: int | None, eos_id: int | None) -> int | Non
 def create_model(
     architecture: Architecture, *, seed: int, dtype_policy: str = "float32", remat: bool = False
 ) -> LanguageModel:
-    """Builds a model with its first weights.
+    """Builds and initialises a model.
 
     Args:
-        architecture: Its dimensions.
-        seed: Decides the first weights (equal on all engines) and the dropout.
+        seed: Seed of the initialisation (equal on all backends) and the dropout.
         dtype_policy: float32, mixed_bfloat16 or bfloat16.
-        remat: Keep only each layer's inputs for the gradient, and compute the rest twice.
-
-    Returns:
-        A built `LanguageModel`; the family's own file says what it takes and returns.
+        remat: Checkpoint each layer: save only its inputs for gradients and recompute the rest.
     """
     family = import_module(f"core.models.{architecture.model_type}")
     kind = getattr(family, family_class_name(architecture).replace("GPT2", "Gpt2"))
@@ -259,8 +237,8 @@ def _from_size(config: TrainConfig) -> Architecture:
 def _from_file(config: TrainConfig) -> Architecture:
     """Reads a `config.json`.
 
-    Its dropout holds unless the config sets another than its preset, or the preset is `fast`, which
-    is not a published one and does without.
+    Its dropout applies unless the config differs from its preset, or the preset is `fast`, which
+    isn't a published one and uses no dropout.
     """
     try:
         architecture = read_architecture(config.model_config_path)
@@ -308,7 +286,6 @@ _PADDING_USES = {
 def _special_ids(
     family: str, pad_id: int | None, bos_id: int | None, eos_id: int | None
 ) -> dict[str, Any]:
-    """Returns the special tokens of an architecture, all of them the tokenizer's."""
     pad_id = padding_id(family, pad_id, eos_id)
     if pad_id is None:
         use = _PADDING_USES.get(family, "because rows are filled up with it")
@@ -345,14 +322,14 @@ def _check_ids(special: dict[str, Any], vocab_size: int) -> None:
 
 
 def _derive_heads(width: int, family: str) -> int:
-    """Returns as many heads of about 64 as divide the width; of no use where none can."""
+    """Returns the number of heads of about 64 that divides the hidden size, or 1."""
     most = max(1, width // _HEAD_SIZE)
     multiple = _head_multiple(family)
     return next((heads for heads in range(most, 0, -1) if width % (heads * multiple) == 0), 1)
 
 
 def _head_multiple(family: str) -> int:
-    """Returns what a head's width is a multiple of: rotary positions turn its numbers in pairs."""
+    """Returns the divisor of head sizes: rotary positions rotate pairs of values."""
     return 2 if family == "modernbert" else 1
 
 

@@ -1,7 +1,7 @@
-"""RoBERTa: BERT's post-norm encoder with its own way of counting positions.
+"""RoBERTa: BERT with positions counted from the padding token's id.
 
-Source: https://arxiv.org/abs/1907.11692; the arithmetic is that of `RobertaForMaskedLM` in
-transformers, which gives the same logits for the same weights. First weights are BERT's.
+Source: https://arxiv.org/abs/1907.11692. Logits equal those of `RobertaForMaskedLM` in
+    transformers.
 """
 
 from __future__ import annotations
@@ -15,14 +15,13 @@ from core.models.layers import EmbeddingOptions, Tensor
 
 
 class RobertaForMaskedLM(BertForMaskedLM):
-    """A RoBERTa with a language-model head tied to its word embedding."""
+    """RoBERTa with a language-model head tied to its token embeddings."""
 
     def embedding_options(self) -> EmbeddingOptions:
-        """Returns BERT's, with a position for padding."""
         return replace(super().embedding_options(), zero_position=self.architecture.pad_token_id)
 
     def places(self, ids: Tensor, text_starts: Tensor | None = None) -> Tensor:
-        """Counts tokens from `pad_token_id + 1` on and skips padding, as transformers does."""
+        """Counts tokens from `pad_token_id + 1`; padding has `pad_token_id`, as in transformers."""
         pad = self.architecture.pad_token_id
         tokens = ops.cast(ops.not_equal(ids, pad), "int32")
         counts = ops.cumsum(tokens, axis=1)

@@ -1,4 +1,4 @@
-"""Rotary positions: by which angles heads are turned. Pure numpy."""
+"""Rotary position embeddings in NumPy."""
 
 from __future__ import annotations
 
@@ -7,11 +7,10 @@ from numpy.typing import NDArray
 
 
 def rotary_tables(length: int, size: int, theta: float) -> NDArray[np.float32]:
-    """Returns the cosines and sines for positions 0 to L - 1, float32 (2, L, D).
+    """Computes cosines and sines for positions 0 to L - 1, float32 (2, L, D).
 
     Args:
-        length: Positions, L.
-        size: Width of a head, D, an even number.
+        size: Head size D, an even number.
         theta: Base of the angles.
 
     Source: https://arxiv.org/abs/2104.09864, section 3.2.2.

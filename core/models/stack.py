@@ -1,4 +1,4 @@
-"""Embeddings, blocks and a last norm: a GPT-2, or one half of a T5 or BART."""
+"""Embeddings, blocks and a final norm: GPT-2, or the encoder or decoder of T5 and BART."""
 
 from __future__ import annotations
 
@@ -23,17 +23,14 @@ from core.models.layers import (
 
 
 class Stack(keras.layers.Layer):
-    """Embeddings and blocks, normalised at the end where the norms come first.
+    """Embeddings and blocks, with a final norm if blocks are pre-norm.
 
     Args:
         count: Number of blocks.
-        embedding_options: What is added to the words.
-        options: How blocks are built.
-        weights: Where the first values come from.
-        words: A table that is used elsewhere too; None: one of its own.
-        cross: Whether blocks look at an encoder.
-        final_dropout: After the last norm.
-        remat: Keep only each block's inputs for the gradient, and compute the rest twice.
+        words: Shared token embeddings; None: its own.
+        cross: Whether blocks have cross-attention.
+        final_dropout: Rate after the final norm.
+        remat: Checkpoint each block.
     """
 
     def __init__(
@@ -78,15 +75,7 @@ class Stack(keras.layers.Layer):
         memory: Tensor | None = None,
         memory_bias: Tensor | None = None,
     ) -> Tensor:
-        """Returns hidden states (B, L, H).
-
-        Args:
-            ids: int32 (B, L).
-            bias: Added to attention logits, float32, broadcast to (B, N, L, L).
-            dropout_seed: The step's, int32 (2,); None drops nothing.
-            memory: The encoder's hidden states (B, M, H).
-            memory_bias: Added to the logits of attention to it, broadcast to (B, N, L, M).
-        """
+        """Computes hidden states (B, L, H) of ids int32 (B, L); see `Block.call`."""
         hidden = self.embeddings(ids, dropout_seed)
         arguments = (bias, dropout_seed, None, memory, memory_bias)
         hidden = run_blocks(self.blocks, self.remat, hidden, *arguments)
@@ -107,15 +96,9 @@ class Stack(keras.layers.Layer):
         bias: Tensor,
         memory_bias: Tensor | None = None,
     ) -> tuple[Tensor, list[Cache]]:
-        """Returns the hidden states of new tokens (B, S, H), and their keys and values.
+        """Returns new tokens' hidden states (B, S, H), keys and values; see `Block.step`.
 
-        Args:
-            ids: The new tokens, int32 (B, S).
-            caches: Of what came before.
-            positions: How many tokens of each row that is, int32 (B,).
-            past_bias: Hides the rest of the cache, float32, broadcast to (B, N, S, M).
-            bias: Hides later ones of the new tokens, float32, broadcast to (B, N, S, S).
-            memory_bias: See `call`.
+        `positions` int32 (B,) is the number of preceding tokens per sequence.
         """
         first = self.embeddings.options.first_position
         places = positions[:, None] + keras.ops.arange(ids.shape[1])[None, :] + first

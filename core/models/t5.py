@@ -1,14 +1,14 @@
-"""T5 v1.1: an encoder and a decoder that know distances and no positions, with gated units.
+"""T5 v1.1: an encoder-decoder with relative position biases and gated feed-forward layers.
 
 Source: https://arxiv.org/abs/1910.10683, section 2.1, and
 https://github.com/google-research/text-to-text-transfer-transformer/blob/main/released_checkpoints.md
-for what v1.1 changed: gated GELU, a head of its own, no dropout in pre-training. The arithmetic is
-that of `T5ForConditionalGeneration` in transformers.
+for v1.1: gated GELU, an untied head, no dropout in pre-training. Computes as
+`T5ForConditionalGeneration` in transformers.
 
-First weights are normal. Attention's products aren't scaled, so queries begin smaller by √D; every
-other kernel has a standard deviation of 1/√(its inputs), words have 1 (Mesh TensorFlow,
-mesh_tensorflow/transformer/attention.py and layers.py). So has the head: transformers draws it with
-1 (`T5PreTrainedModel._init_weights`), from which the loss begins far above that of a guess.
+Initialisation: normal, standard deviation 1 for token embeddings, 1/√(inputs) for kernels, smaller
+by √D for query kernels as attention logits aren't scaled (Mesh TensorFlow,
+mesh_tensorflow/transformer/attention.py and layers.py). The head has 1/√(inputs) too: with
+transformers' 1 (`T5PreTrainedModel._init_weights`) the initial loss is far above a guess.
 """
 
 from __future__ import annotations
@@ -33,10 +33,9 @@ from core.models.layers import (
 
 
 class T5ForConditionalGeneration(EncoderDecoder):
-    """A T5 v1.1 with its language-model head."""
+    """T5 v1.1 with its language-model head."""
 
     def block_options(self) -> BlockOptions:
-        """Returns T5's blocks."""
         found = self.architecture
         wide = found.hidden_size**-0.5
         scales = FirstScales(
@@ -60,16 +59,14 @@ class T5ForConditionalGeneration(EncoderDecoder):
         )
 
     def embedding_options(self) -> EmbeddingOptions:
-        """Returns words and nothing else."""
         found = self.architecture
         return EmbeddingOptions(found.vocab_size, found.hidden_size, found.hidden_dropout_prob)
 
     def final_dropout(self) -> float:
-        """Returns the dropout behind each half."""
         return float(self.architecture.hidden_dropout_prob)
 
     def make_distances(self, weights: FirstWeights) -> None:
-        """Makes a table for each half, which all its layers use."""
+        """Makes one relative position bias each for encoder and decoder, shared by all layers."""
         found = self.architecture
         for half in ("encoder", "decoder"):
             table = Embedding(
@@ -83,7 +80,6 @@ class T5ForConditionalGeneration(EncoderDecoder):
             setattr(self, f"{half}_distances", table)
 
     def make_head(self, weights: FirstWeights) -> Embedding:
-        """Makes a table of its own to decode with."""
         found = self.architecture
         return Embedding(
             found.vocab_size,
@@ -95,11 +91,9 @@ class T5ForConditionalGeneration(EncoderDecoder):
         )
 
     def own_layers(self) -> list[keras.layers.Layer]:
-        """Returns the tables of distances."""
         return [self.encoder_distances, self.decoder_distances]
 
     def encoder_bias(self, length: int) -> Tensor:
-        """Returns what distances add to the encoder's attention logits, float32 (1, N, L, L)."""
         places = ops.arange(length)
         away = places[None, None, :] - places[None, :, None]
         buckets = self._bucket(ops.abs(away), both_ways=True)
@@ -107,7 +101,6 @@ class T5ForConditionalGeneration(EncoderDecoder):
         return _heads_first(self.encoder_distances, ops.where(away > 0, buckets + half, buckets))
 
     def decoder_bias(self, queries: Tensor, keys: Tensor) -> Tensor:
-        """Returns what distances add to the decoder's, float32 (B or 1, N, S, M)."""
         back = queries[:, :, None] - keys[None, None, :]
         return _heads_first(self.decoder_distances, self._bucket(back, both_ways=False))
 
@@ -119,9 +112,9 @@ class T5ForConditionalGeneration(EncoderDecoder):
 
 
 def distance_buckets(buckets: int, max_distance: int) -> NDArray[np.int32]:
-    """Returns the class of each distance up to the largest that counts, int32 (max_distance + 1,).
+    """Returns the bucket of each distance, int32 (max_distance + 1,).
 
-    Half of the classes are single distances, the others widen as their logarithm does.
+    The first half of the buckets hold one distance each, the others logarithmic ranges.
 
     Source: mesh_tensorflow/transformer/transformer_layers.py, `_relative_position_bucket`; in
         float32, as transformers has it.

@@ -1,7 +1,4 @@
-"""The tensors of one file: their names, shapes and dtypes first, values one at a time.
-
-Safetensors are read here, by the safetensors library; the other formats in `core.models.interop`.
-"""
+"""Lazy tensors of a weights file; safetensors here, other formats in `core.models.interop`."""
 
 from __future__ import annotations
 
@@ -18,22 +15,18 @@ from numpy.typing import NDArray
 from core.errors import CheckpointError
 from core.foreign_files import check_regular
 
-# Dtypes that weights may have, by their names in NumPy and ml_dtypes, with the bytes of a value.
+# Supported dtypes by NumPy or ml_dtypes name, with bytes per value.
 FLOAT_BYTES = {"float16": 2, "bfloat16": 2, "float32": 4, "float64": 8}
 _SAFETENSORS_DTYPES = {"F16": "float16", "BF16": "bfloat16", "F32": "float32", "F64": "float64"}
 
 
 @dataclass(frozen=True)
 class Tensor:
-    """A tensor that is not read yet.
+    """A tensor whose values are read on demand.
 
     Attributes:
-        name: Its name in the file.
-        shape: Its shape as PyTorch has it.
-        dtype: Its name in NumPy or ml_dtypes; of a dtype that is no floating-point number of 16
-            bits or more, the file's own name for it.
-        file: Where it is.
-        load: Reads its values.
+        shape: Its shape in PyTorch.
+        dtype: Its NumPy or ml_dtypes name; the file's own name if it isn't in `FLOAT_BYTES`.
     """
 
     name: str
@@ -44,14 +37,14 @@ class Tensor:
 
     @property
     def nbytes(self) -> int:
-        """The bytes that the values take in memory, as declared."""
+        """Declared size of the values in memory."""
         return math.prod(self.shape) * FLOAT_BYTES.get(self.dtype, 8)
 
     def read(self, dtype: Any = np.float32) -> NDArray[Any]:
         """Reads the values.
 
         Raises:
-            CheckpointError: They are no floating-point numbers, or the file is damaged.
+            CheckpointError: The dtype is not supported, or the file is damaged.
         """
         if self.dtype not in FLOAT_BYTES:
             raise CheckpointError(
@@ -63,8 +56,8 @@ class Tensor:
         values = self.load()
         if values.shape != self.shape:
             raise unreadable(self.file, f"{self.name} of shape {values.shape}, not {self.shape}")
-        with np.errstate(over="ignore"):  # Of float64: infinity is found where it matters.
-            # OpenVINO shares arrays, and takes none that may only be read.
+        with np.errstate(over="ignore"):  # float64 may overflow: callers check for infinity.
+            # OpenVINO shares memory with arrays and rejects read-only ones.
             return values.astype(dtype, copy=not values.flags.writeable)
 
 
@@ -72,7 +65,7 @@ def open_safetensors(path: Path, stack: ExitStack) -> list[Tensor]:
     """Lists the tensors of a safetensors file, which stays open until `stack` is closed.
 
     Raises:
-        CheckpointError: The file is damaged, or no regular file.
+        CheckpointError: The file is damaged or not a regular file.
     """
     from safetensors import SafetensorError, safe_open
 
@@ -102,17 +95,13 @@ def open_safetensors(path: Path, stack: ExitStack) -> list[Tensor]:
 
 
 def read_safetensors(path: Path) -> dict[str, NDArray[Any]]:
-    """Reads all tensors of a safetensors file in their own dtypes.
-
-    Raises:
-        CheckpointError: The file is damaged, or no regular file.
-    """
+    """Reads all tensors in their own dtypes; raises as `open_safetensors` does."""
     with ExitStack() as stack:
         return {tensor.name: tensor.load() for tensor in open_safetensors(path, stack)}
 
 
 def unreadable(path: Path, received: str, expected: str = "a whole file") -> CheckpointError:
-    """Returns the error of a damaged file."""
+    """Makes the error for a damaged file."""
     return CheckpointError(
         f"The weights {path} can't be read",
         expected=expected,

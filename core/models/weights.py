@@ -1,7 +1,6 @@
-"""The weights of a checkpoint folder, opened in the one way that all callers use.
+"""Opens the weights of a checkpoint folder and checks them against an architecture.
 
-Files are found and opened first, and every tensor that the architecture needs is checked for its
-shape, its dtype and the size of the files, before any of them is read.
+Every needed tensor's shape, dtype and declared size are checked before any is read.
 """
 
 from __future__ import annotations
@@ -29,31 +28,27 @@ WEIGHTS_FILE = "model.safetensors"
 INDEX_FILE = "model.safetensors.index.json"
 PICKLE_FILE = "pytorch_model.bin"
 
-# What transformers calls the part of a model that is beside its head: files of that part alone
-# don't name it, as in "wte.weight".
+# Prefixes of the model without its head: files of that part alone omit them, as in "wte.weight".
 _BODIES = ("bert.", "roberta.", "transformer.", "model.")
-# Modules that wrap a model, or a part of it, in PyTorch: DataParallel, compile, FSDP, checkpoints.
+# PyTorch wrapper modules: DataParallel, compile, FSDP, gradient checkpointing.
 _WRAPPERS = {"module", "_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module"}
-# A buffer of BART's that transformers wants to find; nothing was ever learned there.
+# BART's buffer, required by transformers, never trained.
 LOGITS_BIAS = "final_logits_bias"
-# Names of the language-model head that is tied to the embeddings, in files that hold it as well.
+# Copies of the tied language-model head.
 _HEADS = (
     *("lm_head.weight", "lm_head.decoder.weight"),
     *("cls.predictions.decoder.weight", "decoder.weight"),
 )
-# HDF5 can declare arrays that take no room in the file. Compressed weights take nearly all of it.
+# HDF5 can declare arrays without storing them. Weights hardly compress.
 _MOST_BYTES_PER_FILE_BYTE = 16
 _ROOM_FOR_SMALL_FILES = 1 << 20
 
 
 class Weights:
-    """The tensors of a checkpoint folder, by name; a context manager.
+    """The tensors of a checkpoint folder by name; a context manager.
 
-    Looks for safetensors, then for files of Flax, then for those of TensorFlow; each in one file or
-    in several with an index. Names lose the prefixes of modules that wrapped the model.
-
-    Args:
-        folder: The checkpoint.
+    Looks for safetensors, then Flax, then TensorFlow files, each in one file or several with an
+    index. Names lose the prefixes of wrapper modules.
 
     Raises:
         CheckpointError: On entering: a file is missing, damaged, a pickle or a git-LFS pointer.
@@ -80,14 +75,13 @@ class Weights:
 
     @property
     def tensors(self) -> dict[str, Tensor]:
-        """The tensors by name, without the prefixes of wrappers."""
         return self._tensors
 
     def check(self, architecture: Architecture) -> None:
-        """Checks that the files hold a model of an architecture; reads no values.
+        """Checks that the files hold this model, without reading values.
 
         Raises:
-            CheckpointError: A tensor is missing, of another shape or dtype, or declares more bytes
+            CheckpointError: A tensor is missing, has another shape or dtype, or declares more bytes
                 than the files can hold.
         """
         needed = [
@@ -106,18 +100,18 @@ class Weights:
     def read(
         self, architecture: Architecture, dtype: Any = np.float32
     ) -> Iterator[tuple[Tie, list[NDArray[Any]]]]:
-        """Checks all tensors of an architecture, then reads them one after the other.
+        """Checks all tensors of an architecture, then reads them one by one.
 
         Args:
-            architecture: The weights' dimensions.
-            dtype: Of the arrays.
+            architecture: Expected dimensions.
+            dtype: Dtype of the arrays.
 
         Yields:
-            Each weight's mapping, and its tensors as they are in the file.
+            Each weight's mapping, and its tensors in the file's layout.
 
         Raises:
-            CheckpointError: See `check`; or the head is not tied to the embeddings, or a value is
-                where the model has no place for one.
+            CheckpointError: See `check`; or a tied head differs from the embeddings, or a tensor
+                without a counterpart in the model isn't zero.
         """
         self.check(architecture)
         self._check_zeros(architecture)
@@ -142,7 +136,7 @@ class Weights:
         self._tensors[name] = tensor
 
     def _find(self, name: str, tie: Tie, architecture: Architecture) -> Tensor:
-        """Returns a tensor of the shape and dtype that the model needs."""
+        """Finds a tensor and checks its shape and dtype."""
         spellings = _spellings(name, tie.alias)
         found = next((one for one in spellings if one in self._tensors), None)
         if found is None:
@@ -179,7 +173,7 @@ class Weights:
         return tensor
 
     def _check_zeros(self, architecture: Architecture) -> None:
-        """Refuses a bias of the logits, which the model has no place for."""
+        """Refuses a non-zero bias of the logits: BART models here have none."""
         tensor = self._tensors.get(LOGITS_BIAS)
         if tensor is None:
             return
@@ -192,7 +186,7 @@ class Weights:
             )
 
     def _check_heads(self, architecture: Architecture) -> None:
-        """Refuses a head that was learned apart from the embeddings that it is tied to."""
+        """Refuses an untied head in a family with a tied one."""
         words = next(ties(architecture))
         for head in _HEADS:
             if head not in self._tensors:
@@ -211,13 +205,13 @@ class Weights:
 
 
 def find_weight_files(folder: Path) -> tuple[list[Path], bool]:
-    """Finds the files that hold the weights of a folder; opens none but an index.
+    """Finds the weights files of a folder; opens at most an index.
 
     Returns:
-        The files, and whether they are foreign ones, of Flax or TensorFlow.
+        The files, and whether Flax or TensorFlow wrote them.
 
     Raises:
-        CheckpointError: There are none, or none that are read here.
+        CheckpointError: No file has a supported format.
     """
     if os.path.lexists(folder / WEIGHTS_FILE):
         return [folder / WEIGHTS_FILE], False
@@ -237,17 +231,17 @@ def find_weight_files(folder: Path) -> tuple[list[Path], bool]:
 
 
 def check_weight_files(folder: Path) -> None:
-    """Refuses a folder whose weights are missing, or of a kind that isn't read; reads no values.
+    """Refuses a folder whose weights are missing or in an unsupported format; reads no values.
 
     Raises:
-        CheckpointError: With what is missing.
+        CheckpointError: With the missing file.
     """
     for path in find_weight_files(folder)[0]:
         check_regular(path)
 
 
 def no_checkpoint(folder: Path) -> CheckpointError:
-    """Returns the error of a folder without a model."""
+    """Makes the error for a folder without a model."""
     return CheckpointError(
         f"There is no checkpoint in {folder}",
         expected=f"{CONFIG_FILE} and {WEIGHTS_FILE}",
@@ -268,13 +262,13 @@ def _shaped(values: NDArray[Any], tie: Tie) -> NDArray[Any]:
 
 
 def _spellings(name: str, alias: str) -> Iterator[str]:
-    """Yields what a tensor may be called, as published files differ."""
+    """Yields the names that published files use for a tensor."""
     for one in (name, alias) if alias else (name,):
         yield one
         for body in _BODIES:
             if one.startswith(body):
                 yield one.removeprefix(body)
-    for norm in ("LayerNorm.", "layer_norm."):  # As TensorFlow's first BERTs have it.
+    for norm in ("LayerNorm.", "layer_norm."):  # TensorFlow's first BERTs.
         if norm in name:
             yield name.replace(f"{norm}weight", f"{norm}gamma").replace(
                 f"{norm}bias", f"{norm}beta"
