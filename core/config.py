@@ -1,10 +1,9 @@
-"""One pydantic model per stage: the one place where a knob is declared.
+"""One pydantic model per stage, the only place where an option is declared.
 
-A field's type, bounds, default and help are read from here by the form, the shell flags, the
-stored JSON and the table in the documentation. Adding a knob means adding a field.
+The form, the command-line flags, the stored JSON and the documentation are generated from a field's
+type, bounds, default and help. To add an option, add a field.
 
-A *preset* fills the fields that nobody set; what is set explicitly wins. The numbers, with where
-they come from, stand in `core.presets`.
+A *preset* fills unset fields; explicit values win. `core.presets` has the values and their sources.
 """
 
 from __future__ import annotations
@@ -37,35 +36,34 @@ from core.training.topologies import TOPOLOGIES
 PresetName = Literal["classic", "flax", "custom"]
 TrainPresetName = Literal["fast", "classic", "flax", "custom"]
 Size = Literal["tiny", "mini", "small", "medium", "base", "large"]
-# What a trained model computes in when it is asked.
+# Precision of inference.
 Dtype = Literal["auto", "float32", "mixed_bfloat16", "bfloat16"]
 DTYPES: tuple[Dtype, ...] = get_args(Dtype)
 Family = Literal["roberta", "bert", "modernbert", "gpt2", "t5", "bart"]
 
-# The dataset that is offered. It has several configurations, and none of them by default.
+# The default dataset. It has several configurations, none of them the default.
 _OFFERED_DATASET, _OFFERED_CONFIG = "Salesforce/wikitext", "wikitext-103-raw-v1"
 
-# Of a repository on the Hub, with or without its owner; or nothing.
+# A Hub repository with or without its owner, or "".
 HUB_ID_PATTERN = r"^$|^([A-Za-z0-9][\w.-]*/)?[A-Za-z0-9][\w.-]*$"
-# Branches may have a / on the Hub; but not in owner/name@branch, as they are read here.
+# Branch names on the Hub may contain /, but not in the owner/name@branch notation used here.
 _BRANCH_PATTERN = r"^$|^[A-Za-z0-9][\w-]*(\.[\w-]+)*$"
 _LANGUAGE_PATTERN = r"^[A-Za-z, -]*$"
-# What each pattern allows, for people.
+# Descriptions of the patterns for error messages.
 _WORDS_OF_PATTERNS = {
     HUB_ID_PATTERN: "a name like my-model or owner/my-model, of letters, digits, and . _ - within",
     _BRANCH_PATTERN: "a name like trial-2, of letters, digits, and . _ - within; no /",
     _LANGUAGE_PATTERN: "codes of languages with commas between them, such as en, or de, fr",
 }
-# The usual ones; the Hub knows more: https://huggingface.co/docs/hub/repositories-licenses.
+# Common ones; the Hub accepts more: https://huggingface.co/docs/hub/repositories-licenses.
 LICENSES = ("apache-2.0", "mit", "cc-by-4.0", "cc-by-sa-4.0", "cc0-1.0", "gpl-3.0", "other")
 
-# Vocabulary that fits in one unsigned 32-bit id; far above any tokenizer in use.
+# Far above any tokenizer in use; ids fit in an unsigned 32-bit integer.
 _MAX_VOCAB_SIZE = 1 << 24
 
-# Of a config file.
 _MOST_CONFIG_BYTES = 16 << 20
 
-# Fields that name text, and the source that each is of.
+# Fields that name text, and the source that each implies.
 _SOURCES = {"validation_path": "files", "path": "files", "dataset_name": "hub"}
 
 
@@ -82,18 +80,18 @@ def knob(
     path: bool = False,
     **bounds: Any,
 ) -> Any:
-    """Declares a config field.
+    """Declares an option as a config field.
 
     Args:
-        default: Its default value.
+        default: Default value.
         help: One or two sentences for the form, `--help` and the docs.
-        title: What the form calls it; derived from the name when empty.
-        group: The heading it stands under in the advanced form.
+        title: Label in the form; derived from the name if empty.
+        group: Heading in the advanced form.
         basic: Whether the basic form shows it.
-        flag: Its shell flag, where that differs from the field's name.
-        choices: Values to suggest where others are allowed too.
-        artifact: The kind of artifact it names; those in the workspace are suggested.
-        path: Whether it is a place on this machine; the page confines it to what it may touch.
+        flag: Command-line flag, if it differs from the field's name.
+        choices: Suggested values of a field that also allows others.
+        artifact: The kind of artifact that it names; the form suggests those in the workspace.
+        path: Whether it is a local path, which the web app confines to the allowed folders.
         **bounds: pydantic's `ge`, `gt`, `le`, `lt`, `min_length`, `max_length`, `pattern`.
     """
     extra: dict[str, Any] = {
@@ -108,16 +106,16 @@ def knob(
 
 
 class StageConfig(BaseModel):
-    """What all stages' configs share: strict fields, presets, fingerprints."""
+    """Base of all stage configs: strict fields, presets, fingerprints."""
 
     model_config = ConfigDict(
         extra="forbid", frozen=True, allow_inf_nan=False, protected_namespaces=()
     )
 
-    # Fields that say where a thing goes or how it is run, not what it is.
+    # Fields that affect only naming, location or execution, not the result.
     unfingerprinted: ClassVar[frozenset[str]] = frozenset({"name"})
     presets: ClassVar[dict[str, Preset]] = {}
-    # The field that presets go by, such as the family.
+    # The field that selects a preset's variant, such as the family.
     variant: ClassVar[str] = ""
 
     @model_validator(mode="before")
@@ -130,9 +128,9 @@ class StageConfig(BaseModel):
     @field_validator("*", mode="before")
     @classmethod
     def _refuse_mistyped(cls, value: Any, info: ValidationInfo) -> Any:
-        """Refuses a whole number typed with a dot: 10.000 is 10 to some, 10,000 to others.
+        """Rejects integers with a dot (10.000 may mean 10 or 10,000) and text that isn't UTF-8.
 
-        And what isn't UTF-8, as the name of a file may be, for it couldn't be written down.
+        File names may hold undecodable bytes, which can't be stored.
         """
         field = cls.model_fields[info.field_name or ""]
         if isinstance(value, str) and any("\ud800" <= one <= "\udfff" for one in value):
@@ -145,20 +143,20 @@ class StageConfig(BaseModel):
     def inferred(
         cls, values: dict[str, Any], before: Mapping[str, Any] | None = None
     ) -> dict[str, Any]:
-        """Returns values, by field, with those that follow from them where they aren't given.
+        """Returns `values` completed by values that follow from them.
 
         Args:
             values: By field.
-            before: Those that they will be added to.
+            before: The values to which the result will be added.
         """
         return values
 
     @classmethod
     def preset_values(cls, values: dict[str, Any]) -> dict[str, Any]:
-        """Returns what a preset fills in.
+        """Returns the values that a preset fills in.
 
         Args:
-            values: By field; of these the preset and the field that presets go by are read.
+            values: By field; only the preset and the variant field are read.
         """
         preset, variant = (
             values.get(name, cls.model_fields[name].default) if name else None
@@ -178,7 +176,7 @@ class StageConfig(BaseModel):
         return sorted({name for values in filled for name in values})
 
     def __init__(self, **values: Any) -> None:
-        """Makes a config from plain values, with errors a person can read.
+        """Validates plain values and makes a config of them.
 
         Raises:
             ConfigError: A value is unknown, missing, of the wrong type or out of bounds. `field`
@@ -191,16 +189,16 @@ class StageConfig(BaseModel):
 
     @classmethod
     def parse(cls, values: dict[str, Any]) -> typing.Self:
-        """Makes a config from a dict, as from JSON. Raises ConfigError as the constructor does."""
+        """Makes a config from a dict, as from JSON. Raises ConfigError like the constructor."""
         return cls(**values)
 
     def fingerprint(self) -> str:
-        """Returns 16 hex digits that change when a field that matters does."""
+        """Returns 16 hex digits that identify the fields that affect the result."""
         return fingerprint_of(self.model_dump(mode="json", exclude=set(self.unfingerprinted)))
 
 
 class CorpusConfig(StageConfig):
-    """Where the text comes from and how some of it is held out for validation."""
+    """The source of the text, and how some of it is held out for validation."""
 
     source: Literal["docs", "files", "hub"] = knob(
         "docs",
@@ -334,7 +332,7 @@ class CorpusConfig(StageConfig):
 
     @classmethod
     def _configured(cls, values: dict[str, Any]) -> dict[str, Any]:
-        """Returns values with the configuration of the offered dataset, where that is read."""
+        """Sets the configuration of the default dataset if that is read without one."""
         fields = cls.model_fields
         source, name, chosen = (
             values.get(one, fields[one].default)
@@ -345,9 +343,9 @@ class CorpusConfig(StageConfig):
 
     @property
     def has_leftover_configuration(self) -> bool:
-        """Whether the configuration is the offered dataset's, and the dataset another.
+        """True if the default dataset's configuration is combined with another dataset.
 
-        So it is where a form, or a run's settings, had the one and then another name was given.
+        This happens if the dataset's name is changed in a form or in a run's settings.
         """
         is_offered = self.dataset_name == _OFFERED_DATASET
         return self.dataset_config == _OFFERED_CONFIG and not is_offered
@@ -356,16 +354,16 @@ class CorpusConfig(StageConfig):
     def inferred(
         cls, values: dict[str, Any], before: Mapping[str, Any] | None = None
     ) -> dict[str, Any]:
-        """Returns values with the source that they name, where none is chosen.
+        """Infers the source from the fields that name text, unless one is chosen.
 
-        A dataset that is named alone doesn't take over another one's configuration.
+        A newly named dataset doesn't inherit the previous one's configuration.
 
         Args:
             values: By field.
-            before: Those that they will be added to.
+            before: The values to which the result will be added.
 
         Raises:
-            ConfigError: They name two.
+            ConfigError: The values name two sources.
         """
         name = values.get("dataset_name")
         if name and name != (before or {}).get("dataset_name"):
@@ -385,9 +383,9 @@ class CorpusConfig(StageConfig):
 
 
 class TokenizerConfig(StageConfig):
-    """How a tokenizer is trained."""
+    """Options for training a tokenizer."""
 
-    # The family only says what the preset fills in.
+    # The family only selects the preset's variant.
     unfingerprinted = frozenset({"name", "family"})
     presets = TOKENIZER_PRESETS
     variant = "family"
@@ -446,7 +444,7 @@ class TokenizerConfig(StageConfig):
 
 
 class ShardConfig(StageConfig):
-    """How text becomes TFRecord shards of fixed-length rows."""
+    """Options for packing text into TFRecord shards of fixed-length sequences."""
 
     unfingerprinted = frozenset({"name", "output_dir"})
     presets = SHARD_PRESETS
@@ -517,7 +515,7 @@ class ShardConfig(StageConfig):
 
 
 class TrainConfig(StageConfig):
-    """How a model is trained."""
+    """Options for training a model."""
 
     unfingerprinted = frozenset(
         {
@@ -1006,7 +1004,7 @@ class TrainConfig(StageConfig):
 
     @classmethod
     def preset_values(cls, values: dict[str, Any]) -> dict[str, Any]:
-        """Returns what a preset fills in: no steps of a warm-up whose ratio is given.
+        """Returns the preset's values, without warm-up steps if a warm-up ratio is given.
 
         Args:
             values: By field.
@@ -1016,7 +1014,9 @@ class TrainConfig(StageConfig):
 
 
 class PreflightConfig(TrainConfig):
-    """What a training run would need and cost on a TPU that need not be there."""
+    """Options for estimating what a training run needs and costs on a TPU that need not be
+    attached.
+    """
 
     topology: str = knob(
         "v5e-8",
@@ -1063,9 +1063,9 @@ class PreflightConfig(TrainConfig):
 
 
 class PushConfig(StageConfig):
-    """What is published on the Hugging Face Hub, and where.
+    """Options for publishing on the Hugging Face Hub.
 
-    Tokens are no setting: they come from HF_TOKEN or the Hub's own login.
+    Access tokens are not options: they come from HF_TOKEN or the Hub's own login.
     """
 
     kind: Literal["model", "tokenizer", "shards"] = knob(
@@ -1159,7 +1159,7 @@ class PushConfig(StageConfig):
     @model_validator(mode="before")
     @classmethod
     def _infer_kind(cls, values: Any) -> Any:
-        """Takes what is named for what is to be published; leaves out what isn't of that kind."""
+        """Infers the kind from the artifact that is named, and drops names of other kinds."""
         if not isinstance(values, dict):
             return values
         kinds = ("model", "tokenizer", "shards")
@@ -1171,7 +1171,7 @@ class PushConfig(StageConfig):
 
 
 class QuickstartConfig(StageConfig):
-    """The whole way once on the built-in corpus, within minutes on two CPU cores."""
+    """Options for running all stages on the built-in corpus, in minutes on two CPU cores."""
 
     size: Literal["tiny", "mini"] = knob("tiny", "Size of the RoBERTa to train.", basic=True)
     num_train_steps: int | None = knob(
@@ -1183,12 +1183,12 @@ class QuickstartConfig(StageConfig):
 
 
 def flag_of(name: str, field: FieldInfo) -> str:
-    """Returns a field's shell flag without the dashes, as in `max-seq-length`."""
+    """Returns a field's command-line flag without the dashes, as in `max-seq-length`."""
     return str(field_extra(field)["flag"] or name.replace("_", "-"))
 
 
 def field_extra(field: FieldInfo) -> dict[str, Any]:
-    """Returns what `knob` was told beyond what pydantic knows itself."""
+    """Returns the properties of a field that `knob` adds to pydantic's."""
     defaults = {
         "group": "General",
         "basic": False,
@@ -1202,7 +1202,7 @@ def field_extra(field: FieldInfo) -> dict[str, Any]:
 
 
 def title_of(name: str, field: FieldInfo) -> str:
-    """Returns what people call the field."""
+    """Returns a field's label."""
     return field.title or name.replace("_", " ").capitalize()
 
 
@@ -1222,7 +1222,7 @@ def choices_of(field: FieldInfo) -> list[str]:
 
 
 def changed_values(config: StageConfig) -> dict[str, Any]:
-    """Returns the fields whose values differ from what they'd be if nobody had set them."""
+    """Returns the fields whose values differ from their defaults under the same preset."""
     model = type(config)
     values: dict[str, Any] = {
         name: getattr(config, name)
@@ -1238,9 +1238,9 @@ def changed_values(config: StageConfig) -> dict[str, Any]:
         elif value != getattr(plain, name):
             values[name] = value
     if isinstance(config, CorpusConfig) and not _SOURCES.keys().isdisjoint(values):
-        values = {"source": config.source, **values}  # else it would be inferred from these
+        values = {"source": config.source, **values}  # else inferred from these
     if isinstance(config, TrainConfig) and "warmup_ratio" in values and config.warmup_steps:
-        values["warmup_steps"] = config.warmup_steps  # else the ratio would hold
+        values["warmup_steps"] = config.warmup_steps  # else the ratio would win
     return {
         name: value
         for name, value in values.items()
@@ -1252,10 +1252,10 @@ def load_config_file(path: str | Path) -> dict[str, Any]:
     """Reads a JSON file of config values.
 
     Raises:
-        ConfigError: It isn't there, or isn't a JSON object.
+        ConfigError: It is missing or isn't a JSON object.
     """
     try:
-        # Not only files: a shell makes a pipe of --config <(command).
+        # Pipes too: a shell makes one of --config <(command).
         with Path(path).open("rb") as file:
             data = file.read(_MOST_CONFIG_BYTES + 1)
         if len(data) > _MOST_CONFIG_BYTES:
@@ -1285,13 +1285,13 @@ def load_config_file(path: str | Path) -> dict[str, Any]:
 
 
 def fingerprint_of(value: Any) -> str:
-    """Returns 16 hex digits of the SHA-256 of a JSON value, key order aside."""
+    """Returns 16 hex digits of the SHA-256 of a JSON value, independent of key order."""
     text = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
     return sha256(text.encode("utf-8")).hexdigest()[:16]
 
 
 def expected_by(problem: Mapping[str, Any]) -> str:
-    """Says what one of pydantic's complaints expected, in words where it was a pattern.
+    """Describes the expected value of a pydantic error; for patterns, in words.
 
     Args:
         problem: One of `ValidationError.errors()`.
@@ -1302,7 +1302,7 @@ def expected_by(problem: Mapping[str, Any]) -> str:
 
 
 def config_error(model: type[StageConfig], error: ValidationError) -> ConfigError:
-    """Turns pydantic's first complaint into a ConfigError; the others are counted."""
+    """Converts pydantic's first error into a ConfigError that counts the others."""
     first = error.errors()[0]
     where = ".".join(str(part) for part in first["loc"])
     name = str(first["loc"][-1]) if first["loc"] else ""

@@ -18,11 +18,11 @@ class StudioError(Exception):
     """A problem that a user can act on.
 
     Args:
-        problem: What failed, in one sentence.
+        problem: The failure, in one sentence.
         expected: The valid value or state.
         received: The value or state that was found.
-        fix: What to do about it.
-        field: The config field it concerns; the web app shows the error beside that field.
+        fix: The action to take.
+        field: The config field it concerns; the web app shows the error beside it.
     """
 
     exit_code = 1

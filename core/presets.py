@@ -227,7 +227,7 @@ _MASKED = WriteUp(
     "--num_train_epochs=18",
     "loss 1.78, accuracy 0.64 after 18 epochs, in less than 18 hours",
 )
-# By preset and family; a family without an entry has no write-up of its own.
+# By preset and family. A family without an entry uses another family's preset.
 WRITE_UPS: dict[tuple[str, str], WriteUp] = {
     ("classic", "roberta"): WriteUp(
         TPU_EXAMPLE,

@@ -48,7 +48,7 @@ _PARAMETER = re.compile(r"[?&;]([^=&;?]+)=([^&;]*)")
 _SHORTEST_SECRET = 4
 # A shorter value of an unknown variable may be an ordinary word, such as "none" or "default".
 _SHORTEST_UNKNOWN_SECRET = 8
-# Of database passwords, such as "studio". Shorter ones are hidden only inside URLs.
+# Database passwords may be as short as "studio"; shorter ones than this are hidden only in URLs.
 _SHORTEST_PASSWORD = 8
 
 

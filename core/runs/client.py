@@ -1,4 +1,4 @@
-"""What the page and the shell may do with runs: ask, and look."""
+"""Requests and queries about runs, for the web app and the command line."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ def submit(workspace: Workspace, stage: str, config: StageConfig, after: Sequenc
     """Queues a run and returns its id.
 
     Args:
-        workspace: Where it runs.
+        workspace: The workspace.
         stage: tokenizer, shards, train, ...
         config: The stage's config.
         after: Ids of runs that must be done before it starts.
 
     Raises:
-        ConfigError: The name it asks for is taken.
+        ConfigError: The requested name is taken.
         RunError: The worker couldn't queue it.
     """
     check_name_is_free(workspace, stage, config)
@@ -65,7 +65,7 @@ def request_stop(workspace: Workspace, run_id: str, mode: StopMode = "save") -> 
     """Asks a run to stop: `save` finishes the step and saves, `abort` does not. Returns its id.
 
     Raises:
-        RunError: There is no such run, or it has ended already.
+        RunError: The run doesn't exist or has ended.
     """
     row = _open_and_find(workspace, run_id)
     if row.ended_for_good:
@@ -80,15 +80,15 @@ def request_stop(workspace: Workspace, run_id: str, mode: StopMode = "save") -> 
 
 
 def resume_run(workspace: Workspace, run_id: str, *, num_train_steps: int | None = None) -> str:
-    """Queues an ended run again; it goes on from its last good checkpoint. Returns its id.
+    """Requeues an ended run, which resumes from its last good checkpoint. Returns its id.
 
     Args:
-        workspace: Where it ran.
-        run_id: The run's id, or the beginning of it.
-        num_train_steps: Extends the run to so many steps in all.
+        workspace: The workspace.
+        run_id: The run's id or a prefix of it.
+        num_train_steps: New total number of steps, to extend the run.
 
     Raises:
-        RunError: There is no such run, it runs still, or there is nothing left to do.
+        RunError: The run doesn't exist, is still active, or has no steps left.
     """
     row = _open_and_find(workspace, run_id)
     if row.state == "done" and num_train_steps is None:
@@ -107,10 +107,10 @@ def resume_run(workspace: Workspace, run_id: str, *, num_train_steps: int | None
 
 
 def delete_run(workspace: Workspace, run_id: str) -> str:
-    """Deletes an ended run with its folder; what it made stays. Returns its id.
+    """Deletes an ended run with its folder but not its artifact. Returns its id.
 
     Raises:
-        RunError: There is no such run, or it hasn't ended.
+        RunError: The run doesn't exist or hasn't ended.
     """
     row = _open_and_find(workspace, run_id)
     _ask(workspace, "delete", {"run": row.id})
@@ -121,7 +121,7 @@ def delete_artifact(workspace: Workspace, kind: str, name: str) -> None:
     """Deletes an artifact.
 
     Raises:
-        ConfigError: There is no such artifact.
+        ConfigError: The artifact doesn't exist.
         RunError: A run needs it.
     """
     workspace.find_own(kind, name)
@@ -129,18 +129,18 @@ def delete_artifact(workspace: Workspace, kind: str, name: str) -> None:
 
 
 def choose_slots(workspace: Workspace, slots: int) -> None:
-    """Sets how many runs of a workspace may run at once. What runs already runs on.
+    """Sets how many runs of a workspace may run at once. Active runs continue.
 
     Raises:
-        RunError: It isn't from 1 to 64.
+        RunError: The number isn't from 1 to 64.
     """
     _ask(workspace, "set_slots", {"slots": slots})
 
 
 def rebuild_database(workspace: Workspace) -> int:
-    """Takes in every run folder that the database doesn't know; returns how many there were.
+    """Registers every run folder that the database lacks; returns their number.
 
-    A folder whose record is damaged is left out and logged.
+    A folder with a damaged record is skipped and logged.
     """
     store = Store.open(workspace)
     folders = [RunFolder(path.parent) for path in workspace.runs.glob("*/run.json")]
@@ -155,20 +155,20 @@ def rebuild_database(workspace: Workspace) -> int:
 
 
 def ensure_worker(workspace: Workspace) -> subprocess.Popen[bytes] | None:
-    """Starts the workspace's worker if none runs; returns its process, if it was started here.
+    """Starts the workspace's worker if none runs; returns the process if it was started here.
 
     Raises:
-        ConfigError: The environment's number of runs at once is none.
+        ConfigError: STUDIO_SLOTS is invalid.
     """
     return None if is_worker_running(workspace) else start_worker(workspace)
 
 
 class WorkerKeeper:
-    """Sees to it that a workspace's worker runs while somebody waits for what it does.
+    """Restarts a workspace's worker as needed while a caller waits for its work.
 
     Args:
         workspace: The workspace.
-        every_seconds: How often to look.
+        every_seconds: Interval between checks.
     """
 
     def __init__(self, workspace: Workspace, every_seconds: float) -> None:
@@ -178,11 +178,11 @@ class WorkerKeeper:
         self._next_look = time.monotonic() + every_seconds
 
     def look(self, *, at_once: bool = False) -> None:
-        """Starts the worker where none runs, if it is time to look again.
+        """Starts the worker if none runs and a check is due.
 
         Raises:
-            ConfigError: The environment's number of runs at once is none.
-            RunError: It can't be started.
+            ConfigError: STUDIO_SLOTS is invalid.
+            RunError: The worker can't be started.
         """
         code = self._started.poll() if self._started else 0
         if code and code > 0:
@@ -194,7 +194,7 @@ class WorkerKeeper:
 
 
 def refresh(workspace: Workspace) -> None:
-    """Brings the database up to date, where there is a worker or one can be started."""
+    """Brings the database up to date; logs a warning if that fails."""
     try:
         catch_up(workspace)
     except StudioError as error:
@@ -202,10 +202,10 @@ def refresh(workspace: Workspace) -> None:
 
 
 def catch_up(workspace: Workspace) -> None:
-    """Brings the database up to date where no worker has been running, or something is asked of it.
+    """Brings the database up to date if requests are pending, or runs are active without a worker.
 
     Raises:
-        RunError: The worker doesn't start, or doesn't answer.
+        RunError: The worker doesn't start or doesn't answer.
     """
     store = Store.open(workspace)
     is_asked = bool(store.pending_requests())
@@ -216,12 +216,11 @@ def catch_up(workspace: Workspace) -> None:
 
 
 def read_log_tail(workspace: Workspace, run_id: str, lines: int = 200) -> str:
-    """Returns the last lines of what a run has printed."""
     return RunFolder.of(workspace, run_id).log_tail(lines)
 
 
 def config_of(row: RunRow) -> StageConfig | None:
-    """Returns a run's config, or None where it was written by another version of the studio."""
+    """Returns a run's config, or None if this version can't parse it."""
     try:
         return parse_stage_config(row.stage, row.config)
     except StudioError:
@@ -250,7 +249,7 @@ def _open_and_find(workspace: Workspace, run_id: str) -> RunRow:
 
 
 def _ask(workspace: Workspace, kind: str, payload: dict[str, Any]) -> None:
-    """Makes a request and waits for it to be handled.
+    """Makes a request and waits until it is handled.
 
     Raises:
         RunError: The worker refused it, doesn't start, or doesn't answer.
@@ -279,7 +278,7 @@ def _wait_until_handled(
         try:
             keeper.look()
         except StudioError as error:
-            # Nobody is to find it done tomorrow.
+            # Cancel the request, so that a later worker doesn't execute it.
             store.finish_request(number, json.dumps(describe_error(error)))
             raise
 
@@ -322,7 +321,7 @@ def _check_more_steps(row: RunRow, num_train_steps: int) -> None:
 
 
 def check_name_is_free(workspace: Workspace, stage: str, config: StageConfig) -> None:
-    """Refuses a name that an artifact has, or that a run which hasn't ended will give to one.
+    """Refuses a name that an artifact has or a run which hasn't ended has reserved.
 
     Raises:
         ConfigError: With `field="name"`.

@@ -1,4 +1,4 @@
-"""Runs a stage in the calling process, with a run folder so that it shows in the page."""
+"""Runs a stage in the calling process, with a run folder so that the web app shows it."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ def run_here(
     Args:
         stage: tokenizer, shards, train, ...
         config: The stage's config.
-        workspace: Where it runs.
-        run_id: What to call the run. Empty: a new id.
-        echo: Where to print what it reports.
+        workspace: The workspace.
+        run_id: The run's id; "" creates one.
+        echo: Stream to which reports are also printed.
 
     Raises:
-        Whatever the stage raises.
+        Exception: Any error of the stage.
     """
     record = RunRecord(
         id=run_id or new_run_id(stage),

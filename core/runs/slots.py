@@ -1,4 +1,4 @@
-"""How many runs may run at once: a setting of the workspace, else STUDIO_SLOTS, else one."""
+"""Number of concurrent runs: a setting of the workspace, else STUDIO_SLOTS, else one."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ _SETTING = "slots"
 
 
 def default_slots() -> int:
-    """Returns the number that holds where nobody has set one for the workspace.
+    """Returns the number of concurrent runs of workspaces without a setting of their own.
 
     Raises:
-        ConfigError: The environment names something that isn't such a number.
+        ConfigError: STUDIO_SLOTS is not a number from 1 to 64.
     """
     text = os.environ.get(SLOTS_VARIABLE) or "1"
     return _checked(int(text) if text.isdecimal() else text, SLOTS_VARIABLE)
@@ -30,10 +30,10 @@ def get_slots(store: Store, default: int | None = None) -> int:
 
 
 def set_slots(store: Store, slots: int) -> None:
-    """Sets how many runs may run at once. Only the worker may; others ask it.
+    """Sets how many runs may run at once. Only the worker calls this, on request.
 
     Raises:
-        ConfigError: It isn't from 1 to 64.
+        ConfigError: The number isn't from 1 to 64.
     """
     store.set_setting(_SETTING, str(_checked(slots, "slots")))
 
