@@ -136,11 +136,7 @@ def _push_here(workspace: Workspace, config: StageConfig) -> str:
 
 
 def _wait_for(workspace: Workspace, runs: Sequence[str]) -> None:
-    """Follows runs until all are done.
-
-    Raises:
-        RunError: A run ended in another state.
-    """
+    """Follows runs until all are done; raises RunError if one ends in another state."""
     store = Store.open(workspace)
     for run_id in runs:
         try:
@@ -284,7 +280,7 @@ def _run_perplexity(options: argparse.Namespace) -> int:
 
 
 def _print_as_it_comes(stream: Generator[str, None, dict[str, Any]], *, silent: bool) -> Any:
-    """Prints a stream of text and a final newline, and returns the generator's return value."""
+    """Prints a stream of text and a final newline; returns the generator's return value."""
     while True:
         try:
             piece = next(stream)
@@ -420,11 +416,7 @@ def _delete_artifact(options: argparse.Namespace) -> int:
 
 
 def _follow(workspace: Workspace, *runs: str, as_json: bool) -> int:
-    """Follows runs one after the other and prints their progress.
-
-    Returns:
-        The first non-zero exit code, else 0.
-    """
+    """Follows runs one after the other; returns the first non-zero exit code, else 0."""
     store = Store.open(workspace)
     codes = []
     for run_id in runs:
@@ -439,7 +431,6 @@ def _follow(workspace: Workspace, *runs: str, as_json: bool) -> int:
 
 
 def _stop_line(workspace: Workspace, run_id: str) -> str:
-    """Returns the command that stops a run; it names the workspace unless that is the default."""
     place = _named_place(workspace)
     named = ["--workspace", place] if place else []
     return shlex.join(["python", "-m", "core", "runs", "stop", run_id, *named])
@@ -461,7 +452,6 @@ def _print_end(row: RunRow, *, as_json: bool, is_last: bool) -> None:
 
 
 def _receipt(results: dict[str, Any]) -> str:
-    """Lists the URLs of a push; for a dry run, the files and the model card."""
     if not results["dry_run"]:
         links = [results["url"] if results["commit"] else "", results["space_url"]]
         return "\n".join(filter(None, links))
@@ -473,8 +463,6 @@ def _receipt(results: dict[str, Any]) -> str:
 
 
 class _Follower:
-    """Prints a run's progress and metrics to standard error as they come."""
-
     def __init__(self, workspace: Workspace, store: Store, run_id: str) -> None:
         self._workspace = workspace
         self._store = store
@@ -487,8 +475,7 @@ class _Follower:
     def until_the_end(self) -> RunRow:
         """Waits until the run ends and returns its row; restarts a worker that is gone.
 
-        Raises:
-            RunError: The run was deleted meanwhile, or the worker can't be started.
+        Raises RunError if the run was deleted meanwhile, or the worker can't be started.
         """
         from core.runs.client import WorkerKeeper
 
@@ -522,7 +509,6 @@ class _Follower:
             _say(line)
 
     def _reading_lines(self) -> list[str]:
-        """Returns new notes about the files that the run reads."""
         events = RunFolder.of(self._workspace, self._run_id).events
         new, self._events_read = read_events(events, self._events_read)
         return [str(one["message"]) for one in new if one["kind"] == "note" and one.get("reading")]
@@ -618,7 +604,6 @@ def _add_suggest(commands: Any, common: argparse.ArgumentParser) -> None:
 
 
 def _hours(text: str) -> float:
-    """Parses a positive, finite number of hours."""
     number = _number(text)
     if not 0 < number < math.inf:
         wanted = "a number above 0, such as 0.5"
@@ -636,7 +621,6 @@ def _count(text: str) -> int:
 
 
 def _number(text: str) -> float:
-    """Parses a float; NaN if it is none."""
     try:
         return float(text)
     except ValueError:
@@ -644,7 +628,6 @@ def _number(text: str) -> float:
 
 
 def _lines(text: str) -> int:
-    """Parses a number of lines to print."""
     number = _count(text)
     if number > _MOST_LINES:
         raise argparse.ArgumentTypeError(f"at most {_MOST_LINES:,} are printed, not {text}")
@@ -718,7 +701,6 @@ class _Parser(argparse.ArgumentParser):
         del options.words
 
     def _refuse_expanded(self, flags: list[str], rest: list[str]) -> None:
-        """Reports a pattern that the shell has expanded because it wasn't quoted."""
         shown = shlex.join(rest[:3]) + (" ..." if len(rest) > 3 else "")
         self.error(
             f"unrecognized arguments: {shown}; {' and '.join(flags)} take one name each: "
@@ -884,7 +866,6 @@ def _config_values(options: argparse.Namespace, model: type[StageConfig]) -> dic
 
 
 def _file_values(path: str, stage: str) -> dict[str, Any]:
-    """Loads a config file, written by hand or exported from a run."""
     from core.report.settings import is_settings
 
     values = load_config_file(path)

@@ -44,7 +44,6 @@ Family = Literal["roberta", "bert", "modernbert", "gpt2", "t5", "bart"]
 # The default dataset. It has several configurations, none of them the default.
 _OFFERED_DATASET, _OFFERED_CONFIG = "Salesforce/wikitext", "wikitext-103-raw-v1"
 
-# A Hub repository with or without its owner, or "".
 HUB_ID_PATTERN = r"^$|^([A-Za-z0-9][\w.-]*/)?[A-Za-z0-9][\w.-]*$"
 # Branch names on the Hub may contain /, but not in the owner/name@branch notation used here.
 _BRANCH_PATTERN = r"^$|^[A-Za-z0-9][\w-]*(\.[\w-]+)*$"
@@ -55,7 +54,7 @@ _WORDS_OF_PATTERNS = {
     _BRANCH_PATTERN: "a name like trial-2, of letters, digits, and . _ - within; no /",
     _LANGUAGE_PATTERN: "codes of languages with commas between them, such as en, or de, fr",
 }
-# Common ones; the Hub accepts more: https://huggingface.co/docs/hub/repositories-licenses.
+# The Hub accepts more: https://huggingface.co/docs/hub/repositories-licenses.
 LICENSES = ("apache-2.0", "mit", "cc-by-4.0", "cc-by-sa-4.0", "cc0-1.0", "gpl-3.0", "other")
 
 # Far above any tokenizer in use; ids fit in an unsigned 32-bit integer.
@@ -90,9 +89,9 @@ def knob(
         basic: Whether the basic form shows it.
         flag: Command-line flag, if it differs from the field's name.
         choices: Suggested values of a field that also allows others.
-        artifact: The kind of artifact that it names; the form suggests those in the workspace.
+        artifact: Kind of artifact that it names; the form suggests those in the workspace.
         path: Whether it is a local path, which the web app confines to the allowed folders.
-        **bounds: pydantic's `ge`, `gt`, `le`, `lt`, `min_length`, `max_length`, `pattern`.
+        **bounds: Bounds for pydantic's `Field`, such as `ge`, `max_length` or `pattern`.
     """
     extra: dict[str, Any] = {
         "group": group,
@@ -143,21 +142,12 @@ class StageConfig(BaseModel):
     def inferred(
         cls, values: dict[str, Any], before: Mapping[str, Any] | None = None
     ) -> dict[str, Any]:
-        """Returns `values` completed by values that follow from them.
-
-        Args:
-            values: By field.
-            before: The values to which the result will be added.
-        """
+        """Returns `values` completed by inferred ones; `before` are those they will be added to."""
         return values
 
     @classmethod
     def preset_values(cls, values: dict[str, Any]) -> dict[str, Any]:
-        """Returns the values that a preset fills in.
-
-        Args:
-            values: By field; only the preset and the variant field are read.
-        """
+        """Returns a preset's values; reads only the preset and the variant field of `values`."""
         preset, variant = (
             values.get(name, cls.model_fields[name].default) if name else None
             for name in ("preset", cls.variant)
@@ -167,7 +157,6 @@ class StageConfig(BaseModel):
 
     @classmethod
     def preset_fields(cls) -> list[str]:
-        """Returns the fields that some preset fills in."""
         filled = [
             values
             for preset in cls.presets.values()
@@ -189,7 +178,7 @@ class StageConfig(BaseModel):
 
     @classmethod
     def parse(cls, values: dict[str, Any]) -> typing.Self:
-        """Makes a config from a dict, as from JSON. Raises ConfigError like the constructor."""
+        """Makes a config from a dict; raises ConfigError like the constructor."""
         return cls(**values)
 
     def fingerprint(self) -> str:
@@ -332,7 +321,6 @@ class CorpusConfig(StageConfig):
 
     @classmethod
     def _configured(cls, values: dict[str, Any]) -> dict[str, Any]:
-        """Sets the configuration of the default dataset if that is read without one."""
         fields = cls.model_fields
         source, name, chosen = (
             values.get(one, fields[one].default)
@@ -343,10 +331,7 @@ class CorpusConfig(StageConfig):
 
     @property
     def has_leftover_configuration(self) -> bool:
-        """True if the default dataset's configuration is combined with another dataset.
-
-        This happens if the dataset's name is changed in a form or in a run's settings.
-        """
+        """True if a changed dataset name still has the default dataset's configuration."""
         is_offered = self.dataset_name == _OFFERED_DATASET
         return self.dataset_config == _OFFERED_CONFIG and not is_offered
 
@@ -356,14 +341,8 @@ class CorpusConfig(StageConfig):
     ) -> dict[str, Any]:
         """Infers the source from the fields that name text, unless one is chosen.
 
-        A newly named dataset doesn't inherit the previous one's configuration.
-
-        Args:
-            values: By field.
-            before: The values to which the result will be added.
-
-        Raises:
-            ConfigError: The values name two sources.
+        A newly named dataset doesn't inherit the previous one's configuration. Raises ConfigError
+        if the values name two sources.
         """
         name = values.get("dataset_name")
         if name and name != (before or {}).get("dataset_name"):
@@ -1004,11 +983,7 @@ class TrainConfig(StageConfig):
 
     @classmethod
     def preset_values(cls, values: dict[str, Any]) -> dict[str, Any]:
-        """Returns the preset's values, without warm-up steps if a warm-up ratio is given.
-
-        Args:
-            values: By field.
-        """
+        """Returns the preset's values, without warm-up steps if a warm-up ratio is given."""
         found = super().preset_values(values)
         return {**found, "warmup_steps": None} if "warmup_ratio" in values else found
 
@@ -1202,7 +1177,6 @@ def field_extra(field: FieldInfo) -> dict[str, Any]:
 
 
 def title_of(name: str, field: FieldInfo) -> str:
-    """Returns a field's label."""
     return field.title or name.replace("_", " ").capitalize()
 
 
@@ -1249,11 +1223,7 @@ def changed_values(config: StageConfig) -> dict[str, Any]:
 
 
 def load_config_file(path: str | Path) -> dict[str, Any]:
-    """Reads a JSON file of config values.
-
-    Raises:
-        ConfigError: It is missing or isn't a JSON object.
-    """
+    """Reads a JSON object of config values; raises ConfigError if that fails."""
     try:
         # Pipes too: a shell makes one of --config <(command).
         with Path(path).open("rb") as file:
@@ -1291,11 +1261,7 @@ def fingerprint_of(value: Any) -> str:
 
 
 def expected_by(problem: Mapping[str, Any]) -> str:
-    """Describes the expected value of a pydantic error; for patterns, in words.
-
-    Args:
-        problem: One of `ValidationError.errors()`.
-    """
+    """Describes the expected value of one of `ValidationError.errors()`; patterns in words."""
     if problem["type"] == "string_pattern_mismatch":
         return _WORDS_OF_PATTERNS[problem["ctx"]["pattern"]]
     return str(problem["msg"]).removeprefix("Input should be ")

@@ -19,9 +19,6 @@ _VARIABLES = ("OMP_NUM_THREADS", "RAYON_NUM_THREADS", "TF_NUM_INTRAOP_THREADS", 
 def usable_cores(root: Path = _ROOT) -> int:
     """Returns the number of cores that this process may use at once, at least 1.
 
-    Args:
-        root: The folder that contains /proc and /sys.
-
     Source: https://docs.kernel.org/admin-guide/cgroup-v2.html, `cpu.max`, and
         https://docs.kernel.org/scheduler/sched-bwc.html for version 1.
     """

@@ -22,14 +22,7 @@ _GRID_COLOR = "#e2e8f0"
 
 @dataclass(frozen=True)
 class Curve:
-    """One line of the plot.
-
-    Attributes:
-        name: Legend label.
-        steps: x values, ascending.
-        values: y values, as many as steps.
-        faint: Draws it thin and behind the others, for a noisy training loss.
-    """
+    """One line of the plot; `steps` ascend. `faint` draws it thin and behind the others."""
 
     name: str
     steps: Sequence[float]
@@ -45,17 +38,12 @@ def draw_curves(
     x_label: str = "step",
     y_label: str = "loss (nats)",
 ) -> bytes:
-    """Plots curves over one pair of axes.
+    """Plots curves over one pair of axes; returns the image file's bytes.
 
     Args:
         curves: The lines; non-finite points and empty lines are left out.
         baseline: The unigram baseline in nats, drawn as a dashed line.
         form: png, 1,152 x 518 pixels on white, or svg, with a transparent background.
-        x_label: Label of the x axis.
-        y_label: Label of the y axis.
-
-    Returns:
-        The image file's bytes.
     """
     from matplotlib import rc_context
     from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -91,7 +79,6 @@ def draw_curves(
 
 
 def _dress(axes: object, x_label: str, y_label: str) -> None:
-    """Styles the axes: labels, a light grid and, if there are labelled lines, a legend."""
     from matplotlib.axes import Axes
     from matplotlib.ticker import EngFormatter, MaxNLocator
 
@@ -114,7 +101,6 @@ def _has_points(curve: Curve) -> bool:
 
 
 def _finite(curve: Curve) -> tuple[list[float], list[float]]:
-    """Returns a curve's steps and values without non-finite points."""
     points = [
         (float(step), float(value))
         for step, value in zip(curve.steps, curve.values, strict=True)

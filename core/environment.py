@@ -95,12 +95,10 @@ def for_anonymous_users(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def for_models(environment: Mapping[str, str]) -> dict[str, str]:
-    """Selects the variables of the process that serves the owner's models."""
     return _selected(environment, _ANONYMOUS | _MODELS, _MODEL_PREFIXES)
 
 
 def for_runs(environment: Mapping[str, str]) -> dict[str, str]:
-    """Selects the variables of the worker, supervisors and runs."""
     names = _ANONYMOUS | _MODELS | _RUNS
     return _selected(environment, names, (*_MODEL_PREFIXES, *_RUN_PREFIXES))
 

@@ -47,10 +47,8 @@ class RunStopped(Exception):
 class EventLog:
     """Appends events to a file and syncs them to disk within a second.
 
-    While the disk is full, events wait in memory and are written in order once there is room.
-
-    Args:
-        path: The file; created with its folder if missing. A torn last line is removed first.
+    A torn last line is removed first. While the disk is full, events wait in memory and are written
+    in order once there is room.
     """
 
     def __init__(self, path: Path) -> None:
@@ -77,11 +75,9 @@ class EventLog:
             return self._number
 
     def close(self) -> None:
-        """Writes and syncs all remaining events, then closes the file; waits while the disk is
-        full.
+        """Writes and syncs all remaining events, then closes the file.
 
-        Raises:
-            OSError: The disk was full for ten minutes.
+        Raises OSError if the disk stays full for ten minutes.
         """
         deadline = time.monotonic() + _CLOSING_PATIENCE_SECONDS
         while not self._close(give_up=time.monotonic() > deadline):
@@ -89,7 +85,7 @@ class EventLog:
         self._dirty.set()
 
     def _close(self, *, give_up: bool) -> bool:
-        """Closes the file if all events could be written; returns True if it is closed."""
+        """Returns True if all events could be written and the file is closed."""
         with self._lock:
             if self._closed:
                 return True
@@ -104,7 +100,6 @@ class EventLog:
             return True
 
     def _write(self) -> None:
-        """Writes as much of the remaining data as there is room for."""
         with suppressed_if_full():
             while self._unwritten:
                 written = self._file.write(self._unwritten)
@@ -145,7 +140,6 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 @contextmanager
 def suppressed_if_full() -> Iterator[None]:
-    """Suppresses full-disk errors."""
     try:
         yield
     except OSError as error:
@@ -154,11 +148,7 @@ def suppressed_if_full() -> Iterator[None]:
 
 
 def read_events(path: Path, offset: int = 0) -> tuple[list[dict[str, Any]], int]:
-    """Reads the complete lines after `offset`.
-
-    Args:
-        path: An `events.jsonl`; a missing file has no events.
-        offset: A byte offset that an earlier call returned.
+    """Reads the complete lines after a byte offset; a missing file has none.
 
     Returns:
         The events, and the offset to continue from. A torn last line is left for the next call.
@@ -277,8 +267,8 @@ class FolderReporter(Reporter):
         folder: The run's folder.
         echo: Stream that also gets one line per note, warning, metrics and progress event. True
             means standard output, the log of a run's own process, without progress.
-        min_progress_seconds: Minimum interval between progress events. A suppressed one is written
-            before the next event of another kind, such as `finished`.
+        min_progress_seconds: Minimum interval between progress events. The last suppressed one is
+            written before an event such as `finished`.
     """
 
     def __init__(
@@ -333,7 +323,6 @@ class FolderReporter(Reporter):
         self._log.append(kind, **fields)
 
     def _write_held(self) -> None:
-        """Writes the last suppressed progress event."""
         with self._holding:
             held, self._held = self._held, None
             if held is not None:
@@ -356,7 +345,6 @@ class FolderReporter(Reporter):
         self._stop = self._stop or "save"
 
     def close(self) -> None:
-        """Syncs and closes the log."""
         self._log.close()
 
     def _print(self, line: str) -> None:
@@ -407,11 +395,7 @@ def _without_surrogates(event: dict[str, Any]) -> dict[str, Any]:
 
 
 def _opened(path: Path, mode: Literal["rb", "rb+"] = "rb") -> BinaryIO:
-    """Opens a log without waiting for a pipe or reading from a device.
-
-    Raises:
-        RunError: It is not a regular file.
-    """
+    """Opens a log without waiting for a pipe; raises RunError if it isn't a regular file."""
     flags = os.O_RDWR if mode == "rb+" else os.O_RDONLY
     if not path.is_file():
         raise _not_a_log(path, "something that is no file")

@@ -26,15 +26,13 @@ _SHOWN_CHARACTERS = 80
 def open_regular(path: Path, *, error: type[StudioError] = CheckpointError) -> tuple[int, int]:
     """Opens a regular file for reading without blocking; refuses a git-LFS pointer.
 
-    Args:
-        path: The file; symbolic links are followed, as in the Hub's cache.
-        error: The error class to raise.
+    Follows symbolic links, as in the Hub's cache.
 
     Returns:
         The file descriptor, which the caller closes, and the size in bytes.
 
     Raises:
-        StudioError: The file is missing, unreadable, a pointer, or not a regular file.
+        StudioError: As `error`. The file is missing, unreadable, a pointer, or not a regular file.
     """
     try:
         # Without O_NONBLOCK, opening a named pipe waits until something is written to it.
@@ -72,11 +70,7 @@ def check_regular(path: Path, *, error: type[StudioError] = CheckpointError) -> 
 def read_regular(
     path: Path, most_bytes: int, *, error: type[StudioError] = CheckpointError
 ) -> bytes:
-    """Reads a regular file of limited size.
-
-    Raises:
-        StudioError: See `open_regular`; or the file is larger than `most_bytes`.
-    """
+    """Reads a regular file of at most `most_bytes`; raises like `open_regular`."""
     descriptor, size = open_regular(path, error=error)
     with os.fdopen(descriptor, "rb") as file:
         if size > most_bytes:
@@ -90,11 +84,7 @@ def read_regular(
 
 
 def read_json(path: Path, most_bytes: int, *, error: type[StudioError] = CheckpointError) -> Any:
-    """Reads a JSON file of limited size and depth, with finite numbers and unique keys.
-
-    Raises:
-        StudioError: See `read_regular`; or the content is not such JSON.
-    """
+    """Reads JSON of limited size; raises `error` if `read_regular` or `parse_json` refuses it."""
     data = read_regular(path, most_bytes, error=error)
     try:
         return parse_json(data)

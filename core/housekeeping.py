@@ -26,14 +26,9 @@ _MOST_RUNS = 100_000
 
 @dataclass(frozen=True)
 class ArtifactUse:
-    """An artifact, its disk usage and its relations.
+    """An artifact, its disk usage and its relations within the workspace.
 
-    Attributes:
-        artifact: The artifact.
-        bytes: Disk usage of its folder.
-        made_from: Its input artifacts in this workspace.
-        turned_into: The artifacts in this workspace that were made from it.
-        needed_by: Runs that its loss would break; they block its deletion.
+    The runs in `needed_by` would break without it and block its deletion.
     """
 
     artifact: Artifact
@@ -102,11 +97,7 @@ def runs_that_need(workspace: Workspace, store: Store, artifact: Artifact) -> li
 
 
 def delete_artifact(workspace: Workspace, store: Store, artifact: Artifact) -> None:
-    """Deletes an artifact's folder and its database row.
-
-    Raises:
-        RunError: A run needs it.
-    """
+    """Deletes an artifact's folder and database row; raises RunError if a run needs it."""
     needed_by = runs_that_need(workspace, store, artifact)
     if needed_by:
         raise RunError(
@@ -140,17 +131,14 @@ def _is_made_from(made: Artifact, source: Artifact) -> bool:
 class _Claim:
     """A run that has yet to open the artifacts that its config names.
 
-    Attributes:
-        row: The run.
-        named: By artifact kind, the names in its config, and the absolute form of those that are
-            paths, relative to the folder in which the run was started.
+    `named` holds, by artifact kind, the names in its config; for paths also their absolute form,
+    relative to the folder in which the run was started.
     """
 
     row: RunRow
     named: dict[str, set[str | Path]]
 
     def names(self, artifact: Artifact) -> bool:
-        """Returns True if the run names an artifact by name or path."""
         return not self.named[artifact.kind].isdisjoint((artifact.name, artifact.path.resolve()))
 
 

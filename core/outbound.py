@@ -49,7 +49,6 @@ class OutboundError(StudioError):
 
 
 def configured_hosts(environment: Mapping[str, str] | None = None) -> frozenset[Host]:
-    """Returns the hosts that the user's configuration names."""
     environment = os.environ if environment is None else environment
     named = [environment.get(name, "") for name in _CONFIGURED]
     for variable in (ALLOWED_HOSTS_VARIABLE, TYPED_HOSTS_VARIABLE):
@@ -73,8 +72,7 @@ def distrust_callers() -> None:
 def allow_typed_hosts(texts: Iterable[object]) -> None:
     """Lets this process, and the runs that it submits, reach hosts that the user typed.
 
-    Args:
-        texts: Command-line values; only `http://` and `https://` URLs matter.
+    Only `http://` and `https://` URLs among `texts` matter.
     """
     hosts = [host for text in texts if _is_web(text) and (host := _parse_host(str(text)))]
     if not hosts or not _trusts_callers:
@@ -114,11 +112,7 @@ def resolve(host: str, port: int, environment: Mapping[str, str] | None = None) 
 def check_addresses(
     host: str, port: int, addresses: Iterable[str], environment: Mapping[str, str] | None = None
 ) -> None:
-    """Refuses a host with a non-public address unless it is configured.
-
-    Raises:
-        OutboundError: The host is refused.
-    """
+    """Raises OutboundError for a host with a non-public address unless it is configured."""
     if is_configured(host, port, environment):
         return
     if inner := [address for address in addresses if not is_public(address)]:
@@ -126,7 +120,6 @@ def check_addresses(
 
 
 def is_configured(host: str, port: int, environment: Mapping[str, str] | None = None) -> bool:
-    """Returns True if the user's configuration names a host."""
     known = configured_hosts(environment)
     return not known.isdisjoint({(_normal(host), port), (_normal(host), None)})
 
@@ -134,10 +127,7 @@ def is_configured(host: str, port: int, environment: Mapping[str, str] | None = 
 def check_url(url: str, *, schemes: Iterable[str] = ("https",)) -> None:
     """Checks a URL's scheme, and its host if that is a literal IP address.
 
-    A configured host may also be reached without encryption.
-
-    Raises:
-        OutboundError: The URL is refused.
+    A configured host may also be reached without encryption. Raises OutboundError.
     """
     scheme, host, port = _split(url)
     if scheme not in _PORTS or (scheme not in schemes and not is_configured(host, port)):
@@ -152,12 +142,9 @@ def check_url(url: str, *, schemes: Iterable[str] = ("https",)) -> None:
 
 
 def check_reachable(url: str) -> None:
-    """Checks an `https://` URL and the addresses of its host.
+    """Checks an `https://` URL and the addresses of its host; raises OutboundError.
 
     A name that can't be resolved passes; connecting to it fails later.
-
-    Raises:
-        OutboundError: The URL is refused.
     """
     check_url(url)
     _, host, port = _split(url)
@@ -193,12 +180,10 @@ def check_redirect(url: str, location: str, peer: str) -> None:
 
 
 def most_seconds(size_bytes: int) -> float:
-    """Returns the timeout of a download in seconds."""
     return BASE_SECONDS + size_bytes / SLOWEST_BYTES_PER_SECOND
 
 
 def http_filesystem() -> Any:
-    """Returns fsspec's HTTP file system under this policy."""
     import fsspec
 
     guard_fsspec()
@@ -272,11 +257,6 @@ def _is_web(text: object) -> bool:
 
 
 def _split(url: str) -> tuple[str, str, int]:
-    """Splits a URL into scheme, host and port.
-
-    Raises:
-        ConfigError: It is not a valid URL.
-    """
     try:
         parts = urlsplit(url)
         host, port = parts.hostname or "", parts.port

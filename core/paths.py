@@ -90,15 +90,10 @@ def is_run_id(text: object) -> bool:
 
 
 def relative_name(name: object, source: str) -> str:
-    """Validates an untrusted name as a path below a folder.
+    """Returns an untrusted name if it can be a path below a folder, else raises UnsafePathError.
 
-    Args:
-        name: The name.
-        source: The origin of the name, as the beginning of an error: "The manifest
-            x/manifest.json".
-
-    Raises:
-        UnsafePathError: It is absolute, hidden, invalid as a file name, or leads out of the folder.
+    `source` is the origin of the name, as the beginning of an error: "The manifest
+    x/manifest.json".
     """
     if flaw := flaw_of_name(name):
         raise UnsafePathError(

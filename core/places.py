@@ -71,22 +71,14 @@ def remember_place(root: Path) -> None:
 
 
 def check_in_place(path: Path) -> None:
-    """Checks that the workspace containing a path wasn't moved or deleted.
-
-    Raises:
-        WorkspaceMovedError: It is gone, or another folder is in its place.
-    """
+    """Raises WorkspaceMovedError if the workspace that contains a path was moved or replaced."""
     for root, descriptor in _remembered.items():
         if _is_below(path, root) and not _is_same(root, descriptor):
             raise _moved(root, descriptor)
 
 
 def make_folder(path: Path) -> None:
-    """Makes a folder with its parents, but never re-creates a workspace that is gone.
-
-    Raises:
-        WorkspaceMovedError: The workspace that this process uses was moved or deleted.
-    """
+    """Makes a folder and its parents, but never re-creates a workspace that was moved or deleted."""
     check_in_place(path)
     missing = []
     for folder in (path, *path.parents):
@@ -113,7 +105,6 @@ def know_root(root: Path) -> None:
 
 
 def is_shared(root: Path) -> bool:
-    """Returns True if several accounts share the workspace."""
     if os.environ.get(SHARED_VARIABLE, "").strip().lower() in ("1", "true", "yes", "on"):
         return True
     try:
@@ -156,7 +147,7 @@ def give_ordinary_mode(path: Path) -> None:
 
 
 def give_ordinary_modes(folder: Path) -> None:
-    """Applies the user's umask to a folder outside of all workspaces, and to its content."""
+    """Applies `give_ordinary_mode` to a folder and its content."""
     if _ordinary_umask is None or _root_of(folder) is not None:
         return
     for place, folders, files in os.walk(folder):
@@ -193,7 +184,6 @@ def _close(path: Path) -> None:
 
 
 def _root_of(path: Path) -> Path | None:
-    """Returns the workspace that contains a path, or None."""
     if path in _roots:
         return path
     return next((parent for parent in path.parents if parent in _roots), None)

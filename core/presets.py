@@ -29,18 +29,12 @@ OSCAR_REPLACEMENT = ("HuggingFaceFW/fineweb-2", "nob_Latn")
 
 @dataclass(frozen=True)
 class Preset:
-    """Values that a preset fills in.
-
-    Attributes:
-        values: Default values by field.
-        variants: Values that override them, by family or, for shards, by objective.
-    """
+    """Values that a preset fills in, and overrides by family or, for shards, by objective."""
 
     values: Values
     variants: Mapping[str, Values] = field(default_factory=dict)
 
     def values_for(self, variant: object) -> dict[str, Any]:
-        """Returns the values for a family or an objective."""
         own = self.variants.get(variant, {}) if isinstance(variant, str) else {}
         return {**self.values, **own}
 
@@ -49,11 +43,7 @@ class Preset:
 class WriteUp:
     """The source of a preset's training hyperparameters, and its published result.
 
-    Attributes:
-        source: URL.
-        setting: Model, sequence length, vocabulary, text and hardware.
-        command: The script with its training arguments.
-        result: The published result.
+    `setting` names model, sequence length, vocabulary, text and hardware.
     """
 
     source: str
@@ -271,7 +261,6 @@ WRITE_UPS: dict[tuple[str, str], WriteUp] = {
 
 
 def write_up_of(preset: str, family: str) -> WriteUp | None:
-    """Returns the source of a preset's hyperparameters for a family, or None."""
     if (preset, family) == ("flax", "bert"):
         return _MASKED
     return WRITE_UPS.get((preset, family))

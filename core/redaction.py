@@ -48,16 +48,14 @@ _PARAMETER = re.compile(r"[?&;]([^=&;?]+)=([^&;]*)")
 _SHORTEST_SECRET = 4
 # A shorter value of an unknown variable may be an ordinary word, such as "none" or "default".
 _SHORTEST_UNKNOWN_SECRET = 8
-# Database passwords may be as short as "studio"; shorter ones than this are hidden only in URLs.
+# Shorter database passwords are hidden only inside URLs: they may be words, such as "studio".
 _SHORTEST_PASSWORD = 8
 
 
 def redact(text: str, sent: Iterable[str] = ()) -> str:
     """Hides the secrets of this environment, and text with the form of a secret.
 
-    Args:
-        text: Text for the owner, or for a signed-in user.
-        sent: Text that the reader has sent. Secrets that it contains are not hidden.
+    For the owner, or for a signed-in user who has sent the texts in `sent`.
     """
     return _redactor()(text, tuple(sent))
 
@@ -104,11 +102,7 @@ def parse_logins(text: str) -> list[tuple[str, str]]:
 
 
 class RedactingStream:
-    """A text stream that redacts secrets.
-
-    Args:
-        stream: The underlying stream.
-    """
+    """A text stream that redacts secrets."""
 
     def __init__(self, stream: Any) -> None:
         self._stream = stream
@@ -137,11 +131,7 @@ def _redacted(value: Any, redactor: _Redactor) -> Any:
 
 
 class _Redactor:
-    """Hides the secrets of an environment.
-
-    Args:
-        hidden: Maps each secret to its replacement.
-    """
+    """Replaces the keys of `hidden` by its values, then redacts by form."""
 
     def __init__(self, hidden: Mapping[str, str]) -> None:
         # Longest first: a short secret may be part of a long one.
@@ -214,7 +204,6 @@ def _passwords_in(address: str, *, is_database: bool) -> set[str]:
 
 
 def _hosts_in(address: str) -> set[str]:
-    """Returns the possible hosts of a URL: the text after each `@`."""
     return set(re.findall(r"@([^@:/?#]+)", address))
 
 

@@ -261,7 +261,6 @@ class Store:
                 )
 
     def close(self) -> None:
-        """Closes the connections."""
         self.engine.dispose()
 
     # For every process.
@@ -281,13 +280,7 @@ class Store:
     def list_runs(
         self, *, limit: int = 200, states: Sequence[str] = (), before: int | None = None
     ) -> list[RunRow]:
-        """Returns runs, newest first.
-
-        Args:
-            limit: Maximum number.
-            states: Only runs in these states; empty: all.
-            before: Only runs queued before this position.
-        """
+        """Returns runs, newest first; with `before`, only those queued before that position."""
         query = select(RunRow).order_by(RunRow.position.desc()).limit(limit)
         if states:
             query = query.where(RunRow.state.in_(states))
@@ -313,11 +306,7 @@ class Store:
             return session.get(RunRow, run_id)
 
     def find_run(self, run_id: str) -> RunRow:
-        """Returns a run by its id or an unambiguous prefix of it.
-
-        Raises:
-            RunError: No run matches, or several do.
-        """
+        """Returns a run by its id or an unambiguous prefix of it; raises RunError otherwise."""
         if row := self.get_run(run_id):
             return row
         with self.session() as session:
@@ -351,12 +340,8 @@ class Store:
     ) -> list[MetricRow]:
         """Returns a run's metric rows of events with a number above `after`, oldest first.
 
-        Args:
-            run_id: The run's id.
-            after: The last known event number. Unlike it, row ids aren't monotonic: SQLite reuses
-                those of deleted rows.
-            names: The metrics; empty: all.
-            limit: Maximum number of rows, exceeded to complete the last event.
+        The last event is always complete, even beyond `limit` rows. Row ids can't mark the
+        position: SQLite reuses those of deleted rows.
         """
         wanted = [MetricRow.run_id == run_id, MetricRow.number > after]
         if names:
@@ -372,12 +357,9 @@ class Store:
     def sample_metrics(
         self, run_id: str, names: Sequence[str], most_per_name: int
     ) -> tuple[dict[str, list[tuple[int, float]]], int]:
-        """Returns a run's curves, evenly downsampled in the database.
+        """Returns a run's curves, evenly downsampled in the database to `most_per_name` points.
 
-        Args:
-            run_id: The run's id.
-            names: The metrics.
-            most_per_name: Maximum number of points per metric, including the newest.
+        The newest point is always included.
 
         Returns:
             `{name: [(step, value), ...]}`, and the event number from which to continue with
@@ -396,7 +378,6 @@ class Store:
         return curves, newest or 0
 
     def latest_metrics(self, run_id: str) -> dict[str, float]:
-        """Returns the newest value of each of a run's metrics."""
         with self.session() as session:
             counts = session.scalar(select(RunRow.metric_counts).where(RunRow.id == run_id)) or {}
             return {
@@ -405,7 +386,6 @@ class Store:
             }
 
     def list_artifacts(self, kind: str = "") -> list[ArtifactRow]:
-        """Returns the artifacts that runs have made, newest first."""
         query = select(ArtifactRow).order_by(ArtifactRow.created.desc())
         if kind:
             query = query.where(ArtifactRow.kind == kind)
@@ -475,7 +455,6 @@ class Store:
             )
 
     def queue_again(self, run_id: str, **values: Any) -> None:
-        """Requeues an ended run at the end of the queue."""
         with self.session.begin() as session:
             last = session.scalar(select(func.max(RunRow.position))) or 0
             row = session.get_one(RunRow, run_id)
@@ -492,7 +471,6 @@ class Store:
                 setattr(row, name, value)
 
     def finish_request(self, number: int, error: str = "") -> None:
-        """Marks a request as handled."""
         with self.session.begin() as session:
             session.execute(
                 update(RequestRow)
@@ -501,12 +479,10 @@ class Store:
             )
 
     def remove_artifact(self, path: str) -> None:
-        """Deletes an artifact's row."""
         with self.session.begin() as session:
             session.execute(delete(ArtifactRow).where(ArtifactRow.path == path))
 
     def remove_run(self, run_id: str) -> None:
-        """Deletes a run's rows."""
         with self.session.begin() as session:
             session.execute(delete(MetricRow).where(MetricRow.run_id == run_id))
             session.execute(delete(RunRow).where(RunRow.id == run_id))
@@ -528,7 +504,6 @@ def _sample(
 
 
 def _metric_counts(session: Session, run_id: str, *, recount: bool) -> dict[str, int]:
-    """Returns the number of values of each of a run's metrics."""
     if not recount:
         counts = session.scalar(select(RunRow.metric_counts).where(RunRow.id == run_id))
         return dict(counts or {})
@@ -563,8 +538,7 @@ def _make_database(path: Path) -> None:
 def create_database_engine(url: str | URL) -> Engine:
     """Creates the engine; the only place that sets SQLite pragmas.
 
-    Raises:
-        ConfigError: The URL is invalid, or its driver isn't installed.
+    Raises ConfigError if the URL is invalid or its driver isn't installed.
     """
     is_sqlite = str(url).startswith("sqlite")
     options: dict[str, Any] = {"pool_pre_ping": True}

@@ -92,14 +92,11 @@ class Manifest:
     """Metadata of an artifact.
 
     Attributes:
-        kind: tokenizer, shards or model.
         name: Its original name; in a workspace the folder's name counts.
         fingerprint: Identifies the content.
-        config: The config it was made with.
         inputs: Fingerprints of its input artifacts, by kind.
         counts: Statistics, such as documents, tokens, sequences and losses.
         files: Size and SHA-256 of each file, by path within the folder.
-        versions: Versions of Python and the libraries.
         created: Unix seconds.
         run: The id of the run that made it.
         location: Folder or URL of its files, such as gs://bucket/folder, if they aren't beside the
@@ -140,8 +137,6 @@ class Artifact:
 
 
 class _FileEntry(BaseModel):
-    """Schema of a file's entry in a manifest."""
-
     model_config = ConfigDict(strict=True, extra="ignore")
 
     bytes: int = Field(ge=0, le=_MOST_TOTAL_BYTES)
@@ -237,7 +232,6 @@ class Workspace:
         return self.root / "uploads"
 
     def folder(self, kind: str) -> Path:
-        """Returns the folder that holds all artifacts of a kind."""
         return self.root / _FOLDERS[kind]
 
     def list(self, kind: str) -> Sequence[Artifact]:
@@ -281,7 +275,6 @@ class Workspace:
         return _of_kind(kind, read_artifact(folder))
 
     def find_made(self, kind: str, fingerprint: str) -> Artifact | None:
-        """Returns the newest artifact with a fingerprint, or None."""
         found = (one for one in self.list(kind) if one.fingerprint == fingerprint)
         return next(found, None)
 
@@ -292,11 +285,7 @@ class Workspace:
         return next(name for name in candidates if name not in taken)
 
     def check_new_name(self, kind: str, name: str) -> None:
-        """Refuses a name that is taken or can't be a folder's.
-
-        Raises:
-            ConfigError: With `field="name"`.
-        """
+        """Refuses a name that is taken or can't be a folder's; ConfigError has `field="name"`."""
         check_name(name)
         if (self.folder(kind) / name).exists():
             raise ConfigError(
@@ -311,8 +300,8 @@ class Workspace:
     def new_artifact(self, kind: ArtifactKind, name: str, *, exact: bool = True) -> Iterator[Draft]:
         """Yields a draft folder, which becomes the artifact if the block succeeds.
 
-        An exception in the block leaves no files. Drafts of killed processes are removed when the
-        next artifact of the kind is begun.
+        Drafts of failed blocks are removed at once, those of killed processes when the next
+        artifact of the kind is begun.
 
         Args:
             kind: The artifact's kind.
@@ -397,7 +386,6 @@ class Workspace:
             self._confine_location(folder, field)
 
     def _confine_location(self, folder: Path, field: str) -> None:
-        """Refuses an artifact whose files are where the web app may not read."""
         try:
             manifest = read_manifest(folder)
         except StudioError:
@@ -441,7 +429,6 @@ class Draft:
     artifact: Artifact | None = None
 
     def commit(self, final: Path) -> Artifact:
-        """Writes the manifest, syncs all files and renames the folder."""
         manifest = replace(self.describe(self.folder), location=self.location)
         write_manifest(self.folder, manifest)
         commit_folder(self.folder, final)
@@ -449,7 +436,6 @@ class Draft:
         return self.artifact
 
     def describe(self, folder: Path) -> Manifest:
-        """Returns the manifest of the files in a folder, with the draft's fields."""
         files = describe_files(folder)
         return Manifest(
             kind=self.kind,
@@ -493,12 +479,9 @@ class DraftFolder:
     """A hidden folder, locked by this process, for content that is to appear atomically.
 
     Args:
-        parent: Its parent folder, made if missing. Drafts of killed processes there are removed.
+        parent: Its parent folder, made if missing.
         name: The name of the content.
-        sweep: Removes only drafts of this name. Empty: all.
-
-    Attributes:
-        path: The draft's folder.
+        sweep: Removes only abandoned drafts of this name in `parent`. Empty: all.
     """
 
     def __init__(self, parent: Path, name: str, *, sweep: str = "") -> None:
@@ -539,7 +522,6 @@ def _real_places(path: Path) -> Iterator[Path]:
 
 
 def _check_address(address: str, field: str) -> None:
-    """Refuses a URL that isn't remote storage, or whose host isn't public."""
     if "::" in address or address.partition("://")[0] not in _STORES:
         raise ConfigError(
             f"The page may not read {address}",
@@ -563,10 +545,8 @@ def _check_address(address: str, field: str) -> None:
 
 
 def check_name(name: str) -> None:
-    """Refuses a name that isn't a valid folder name on every system.
-
-    Raises:
-        ConfigError: With `field="name"`.
+    """Refuses a name that isn't a valid folder name on every system; ConfigError has
+    `field="name"`.
     """
     if not _NAME.fullmatch(name):
         raise ConfigError(
@@ -579,11 +559,7 @@ def check_name(name: str) -> None:
 
 
 def read_manifest(folder: Path) -> Manifest:
-    """Reads a folder's manifest.
-
-    Raises:
-        StudioError: It is missing or damaged.
-    """
+    """Reads a folder's manifest; raises StudioError if it is missing or damaged."""
     path = folder / MANIFEST_FILE
     try:
         return parse_manifest(_read_regular_file(path, MOST_MANIFEST_BYTES + 1))
@@ -606,12 +582,9 @@ def _read_regular_file(path: Path, most_bytes: int) -> bytes:
 
 
 def read_artifact(folder: Path) -> Artifact:
-    """Reads an artifact in a folder of the workspace.
+    """Reads an artifact in a folder of the workspace; raises StudioError if that fails.
 
     Its name is the folder's, not the manifest's, since the folder may have been renamed or copied.
-
-    Raises:
-        StudioError: Its manifest is missing or damaged.
     """
     return Artifact(folder, replace(read_manifest(folder), name=folder.name))
 
@@ -650,7 +623,6 @@ def parse_manifest(data: bytes) -> Manifest:
 
 
 def _complaint(error: ValidationError) -> str:
-    """Describes the first invalid field of a manifest."""
     first = error.errors(include_url=False, include_context=False)[0]
     place = ".".join(ascii(part).strip("'")[:60] for part in first["loc"])
     message = str(first["msg"]).removeprefix("Value error, ")
@@ -672,7 +644,7 @@ def manifest_text(manifest: Manifest) -> str:
 
 
 def describe_files(folder: Path) -> dict[str, dict[str, Any]]:
-    """Returns size and SHA-256 of each file below a folder, except the manifest, by relative path."""
+    """Returns each file's size and SHA-256 by path below a folder, without the manifest."""
     paths = sorted(path for path in folder.rglob("*") if path.is_file())
     return {
         str(path.relative_to(folder)): {"bytes": path.stat().st_size, "sha256": hash_file(path)}
@@ -682,13 +654,11 @@ def describe_files(folder: Path) -> dict[str, dict[str, Any]]:
 
 
 def fingerprint_of_files(files: dict[str, dict[str, Any]]) -> str:
-    """Returns 16 hex digits over the files' names and contents."""
     lines = "".join(f"{name}\0{entry['sha256']}\n" for name, entry in sorted(files.items()))
     return sha256(lines.encode("utf-8")).hexdigest()[:16]
 
 
 def hash_file(path: Path) -> str:
-    """Returns a file's SHA-256 in hex."""
     digest = sha256()
     with path.open("rb") as file:
         while block := file.read(1 << 20):
@@ -718,7 +688,6 @@ def commit_folder(draft: Path, final: Path) -> None:
 
 
 def sync(path: Path) -> None:
-    """Forces a file or folder to disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -757,7 +726,7 @@ def _remove_left_drafts(shelf: Path, pattern: str) -> None:
 
 
 def _lock_folder(folder: Path) -> int | None:
-    """Takes a folder's lock; returns its descriptor, or None if the lock is held elsewhere."""
+    """Takes a folder's lock; returns its descriptor, or None if another process holds it."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -769,15 +738,7 @@ def _lock_folder(folder: Path) -> int | None:
 
 @contextmanager
 def file_lock(path: Path, *, wait: bool = True) -> Iterator[bool]:
-    """Takes a lock that excludes other processes.
-
-    Args:
-        path: The lock file; made with its folder if missing.
-        wait: Whether to wait while another process holds it.
-
-    Yields:
-        True if the lock is held; always so with `wait`.
-    """
+    """Takes a lock between processes; yields whether it is held, which is always so with `wait`."""
     make_folder(path.parent)
     with path.open("a") as file:
         try:
@@ -790,14 +751,11 @@ def file_lock(path: Path, *, wait: bool = True) -> Iterator[bool]:
 
 @contextmanager
 def only_one(path: Path, what: str) -> Iterator[None]:
-    """Holds a lock while the block runs; refuses a second process.
+    """Holds a lock while the block runs; raises StudioError if another process holds it.
 
     Args:
         path: The lock file.
-        what: The kind of process that must be alone, as in "app".
-
-    Raises:
-        StudioError: Another process holds it.
+        what: The kind of process for the error message, as in "app".
     """
     with file_lock(path, wait=False) as held:
         if not held:
@@ -842,7 +800,6 @@ def write_atomically(path: Path, text: str) -> None:
 
 
 def library_versions() -> dict[str, str]:
-    """Returns the versions of Python and the libraries without importing them."""
     versions = {"python": platform.python_version()}
     for name in _VERSIONED:
         try:

@@ -63,15 +63,9 @@ _FIGURES = {
 
 
 def write_report(workspace: Workspace, run_id: str, path: str | Path) -> Path:
-    """Writes a run's report to a file and returns its path.
+    """Writes a run's report to a file, replacing an existing one, and returns its path.
 
-    Args:
-        workspace: The run's workspace.
-        run_id: The run's id or a prefix of it.
-        path: The file; an existing one is replaced.
-
-    Raises:
-        RunError: No run has this id.
+    Raises RunError if no run has this id or prefix of an id.
     """
     store = Store.open(workspace)
     try:
@@ -89,7 +83,7 @@ def _unnamed(config: StageConfig) -> StageConfig:
 
 
 def report_page(workspace: Workspace, store: Store, row: RunRow) -> str:
-    """Renders a run's report: curves, metrics, settings, inputs, and the command to repeat it."""
+    """Renders a run's report as HTML."""
     environment = Environment(
         loader=PackageLoader("core.report", "."), autoescape=True, undefined=StrictUndefined
     )
@@ -115,7 +109,6 @@ def report_page(workspace: Workspace, store: Store, row: RunRow) -> str:
 
 
 def _artifact_of(row: RunRow) -> Artifact | None:
-    """Returns the run's artifact if it still exists."""
     try:
         return Artifact(Path(row.artifact), read_manifest(Path(row.artifact)))
     except (StudioError, OSError):

@@ -30,9 +30,7 @@ def list_settings(
 ) -> list[tuple[str, str]]:
     """Lists a config's settings by title, without the groups of a corpus that don't apply.
 
-    Args:
-        config: The settings.
-        resolved: By field, the values that the run used for `auto` settings.
+    `resolved` has, by field, the values that the run used for `auto` settings.
     """
     resolved = resolved or {}
     settings: list[tuple[str, str]] = []
@@ -59,13 +57,9 @@ def settings_file(row: RunRow) -> str:
 
 
 def read_settings(text: str) -> tuple[str, StageConfig]:
-    """Parses the JSON that `settings_file` writes.
+    """Parses the JSON that `settings_file` writes into the stage and its config.
 
-    Returns:
-        The stage and its config.
-
-    Raises:
-        ConfigError: The JSON has another form, or a setting is invalid.
+    Raises ConfigError if the JSON has another form, or a setting is invalid.
     """
     try:
         values = parse_json(text)
@@ -77,7 +71,6 @@ def read_settings(text: str) -> tuple[str, StageConfig]:
 
 
 def is_settings(values: Any) -> bool:
-    """Returns True if a JSON value has the form that `settings_file` writes."""
     return (
         isinstance(values, Mapping)
         and set(values) == {"stage", "config"}

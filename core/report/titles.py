@@ -19,8 +19,7 @@ _ACCURACY_OF_ANY = "Accuracy on validation text"
 def accuracy_title(config: Mapping[str, Any]) -> str:
     """Returns the title of `eval_accuracy` for a training config's objective.
 
-    Args:
-        config: The values of a `TrainConfig`, perhaps of another version, which may lack some.
+    The config may be of another version and lack fields.
     """
     objective = str(config.get("objective", "auto"))
     if objective == "auto":

@@ -16,11 +16,7 @@ Stages = Sequence[tuple[str, StageConfig]]
 
 
 def submit_chain(workspace: Workspace, stages: Stages) -> list[str]:
-    """Queues stages, each waiting for the one before it, and returns their runs' ids.
-
-    Args:
-        workspace: The workspace.
-        stages: Names and configs in pipeline order, as in `link_stages`.
+    """Queues stages in pipeline order, each waiting for the one before; returns their runs' ids.
 
     Raises:
         ConfigError: A name is taken; nothing is queued then.
@@ -36,7 +32,6 @@ def submit_chain(workspace: Workspace, stages: Stages) -> list[str]:
 
 
 def submit_quickstart(workspace: Workspace, config: QuickstartConfig | None = None) -> list[str]:
-    """Queues the quickstart's stages and returns their runs' ids."""
     promised = promised_names(workspace)
     stages = quickstart_stages(config or QuickstartConfig(), workspace, promised)
     return submit_chain(workspace, stages)
@@ -62,9 +57,7 @@ def promised_names(workspace: Workspace) -> dict[str, set[str]]:
 def link_stages(workspace: Workspace, stages: Stages) -> list[tuple[str, StageConfig]]:
     """Names the artifact of every stage but the last, and sets it as the next stage's input.
 
-    Args:
-        workspace: The workspace in which names must be free.
-        stages: Names and configs in pipeline order, such as tokenizer, shards, train.
+    `stages` are in pipeline order, such as tokenizer, shards, train.
     """
     linked: list[tuple[str, StageConfig]] = []
     promised = promised_names(workspace)
@@ -82,7 +75,6 @@ def link_stages(workspace: Workspace, stages: Stages) -> list[tuple[str, StageCo
 def _named(
     workspace: Workspace, promised: set[str], stage: str, config: StageConfig
 ) -> StageConfig:
-    """Derives a free name for a config without one."""
     if config.model_dump()["name"]:
         return config
     name = workspace.free_name(artifact_kind_of(stage), STAGES[stage].derive_name(config), promised)

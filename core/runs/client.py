@@ -35,13 +35,7 @@ _LOOK_SECONDS = 1.0
 
 
 def submit(workspace: Workspace, stage: str, config: StageConfig, after: Sequence[str] = ()) -> str:
-    """Queues a run and returns its id.
-
-    Args:
-        workspace: The workspace.
-        stage: tokenizer, shards, train, ...
-        config: The stage's config.
-        after: Ids of runs that must be done before it starts.
+    """Queues a run and returns its id; `after` lists runs that must be done first.
 
     Raises:
         ConfigError: The requested name is taken.
@@ -118,22 +112,13 @@ def delete_run(workspace: Workspace, run_id: str) -> str:
 
 
 def delete_artifact(workspace: Workspace, kind: str, name: str) -> None:
-    """Deletes an artifact.
-
-    Raises:
-        ConfigError: The artifact doesn't exist.
-        RunError: A run needs it.
-    """
+    """Deletes an artifact; raises ConfigError if it doesn't exist, RunError if a run needs it."""
     workspace.find_own(kind, name)
     _ask(workspace, "delete_artifact", {"kind": kind, "name": name})
 
 
 def choose_slots(workspace: Workspace, slots: int) -> None:
-    """Sets how many runs of a workspace may run at once. Active runs continue.
-
-    Raises:
-        RunError: The number isn't from 1 to 64.
-    """
+    """Sets how many runs may run at once, from 1 to 64. Active runs continue."""
     _ask(workspace, "set_slots", {"slots": slots})
 
 
@@ -155,21 +140,12 @@ def rebuild_database(workspace: Workspace) -> int:
 
 
 def ensure_worker(workspace: Workspace) -> subprocess.Popen[bytes] | None:
-    """Starts the workspace's worker if none runs; returns the process if it was started here.
-
-    Raises:
-        ConfigError: STUDIO_SLOTS is invalid.
-    """
+    """Starts the worker if none runs, and returns its process; ConfigError for bad STUDIO_SLOTS."""
     return None if is_worker_running(workspace) else start_worker(workspace)
 
 
 class WorkerKeeper:
-    """Restarts a workspace's worker as needed while a caller waits for its work.
-
-    Args:
-        workspace: The workspace.
-        every_seconds: Interval between checks.
-    """
+    """Restarts a workspace's worker as needed while a caller waits for its work."""
 
     def __init__(self, workspace: Workspace, every_seconds: float) -> None:
         self._workspace = workspace
@@ -204,8 +180,7 @@ def refresh(workspace: Workspace) -> None:
 def catch_up(workspace: Workspace) -> None:
     """Brings the database up to date if requests are pending, or runs are active without a worker.
 
-    Raises:
-        RunError: The worker doesn't start or doesn't answer.
+    Raises RunError if the worker doesn't start or answer.
     """
     store = Store.open(workspace)
     is_asked = bool(store.pending_requests())
@@ -249,11 +224,7 @@ def _open_and_find(workspace: Workspace, run_id: str) -> RunRow:
 
 
 def _ask(workspace: Workspace, kind: str, payload: dict[str, Any]) -> None:
-    """Makes a request and waits until it is handled.
-
-    Raises:
-        RunError: The worker refused it, doesn't start, or doesn't answer.
-    """
+    """Makes a request and waits until it is handled; raises RunError if that fails."""
     keeper = WorkerKeeper(workspace, _LOOK_SECONDS)
     keeper.look(at_once=True)
     store = Store.open(workspace)
@@ -321,11 +292,7 @@ def _check_more_steps(row: RunRow, num_train_steps: int) -> None:
 
 
 def check_name_is_free(workspace: Workspace, stage: str, config: StageConfig) -> None:
-    """Refuses a name that an artifact has or a run which hasn't ended has reserved.
-
-    Raises:
-        ConfigError: With `field="name"`.
-    """
+    """Refuses a taken or reserved artifact name; ConfigError has `field="name"`."""
     name = getattr(config, "name", "")
     if not name:
         return

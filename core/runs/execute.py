@@ -37,11 +37,7 @@ EXIT_FAILED = 1
 def execute_stage(
     stage: str, config: StageConfig, workspace: Workspace, reporter: FolderReporter
 ) -> Artifact:
-    """Runs a stage; reports its start, end and failure as events.
-
-    Raises:
-        Exception: Any error of the stage, after reporting it.
-    """
+    """Runs a stage; reports its start, end and failure as events, and raises its errors."""
     reporter.event("started", stage=stage, process=ProcessIdentity.of_this().to_json())
     try:
         artifact = stage_function(stage)(config, workspace, reporter)
@@ -77,7 +73,6 @@ def _stop_reason(stopped: RunStopped, reporter: FolderReporter) -> str:
 
 
 def describe_artifact(artifact: Artifact) -> dict[str, Any]:
-    """Returns the payload of an `artifact` event."""
     manifest = artifact.manifest
     return {
         "artifact": {
@@ -108,7 +103,6 @@ def describe_failure(error: BaseException) -> dict[str, Any]:
 
 
 def describe_error(error: StudioError) -> dict[str, str]:
-    """Returns an error as plain values."""
     return {
         "problem": error.problem,
         "expected": error.expected,
@@ -147,7 +141,6 @@ def _short(error: BaseException) -> str:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Runs the stage that a run folder describes; returns the exit code."""
     folder = RunFolder(Path((arguments or sys.argv[1:])[0]).absolute())
     distrust_callers()
     with guarding_places():

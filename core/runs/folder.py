@@ -44,7 +44,6 @@ class RunRecord:
 
     Attributes:
         id: The run's id, which also names its folder.
-        stage: tokenizer, shards, train, ...
         config: The stage's config as plain values.
         after: Ids of runs that must be done first.
         created: Unix seconds.
@@ -71,9 +70,7 @@ class RunFolder:
     def of(cls, workspace: Workspace, run_id: str) -> RunFolder:
         """Returns the folder of a run, which need not exist.
 
-        Raises:
-            RunError: The id, which may come from a database or a manifest, can't be a folder's
-                name.
+        Raises RunError if the id, perhaps from a database or a manifest, can't be a folder's name.
         """
         if not is_run_id(run_id):
             raise RunError(
@@ -97,20 +94,14 @@ class RunFolder:
         return self.path / STOP_FILE
 
     def write_record(self, record: RunRecord) -> None:
-        """Makes the folder and writes `run.json`."""
         make_folder(self.path)
         _write_json(self.path / "run.json", asdict(record))
 
     def is_there(self) -> bool:
-        """Returns True if `run.json` exists."""
         return (self.path / "run.json").is_file()
 
     def read_record(self) -> RunRecord:
-        """Reads `run.json`.
-
-        Raises:
-            RunError: It is missing or damaged.
-        """
+        """Reads `run.json`; raises RunError if it is missing or damaged."""
         path = self.path / "run.json"
         if not path.exists():
             raise RunError(
@@ -132,12 +123,11 @@ class RunFolder:
             ) from error
 
     def write_processes(self, **identities: ProcessIdentity | None) -> None:
-        """Writes the identities of the `run` process and, if there is one, the `supervisor`."""
+        """Writes the identities of the run's process and, if there is one, its supervisor."""
         known = {name: one.to_json() for name, one in identities.items() if one}
         _write_json(self.path / "process.json", known)
 
     def read_process(self, name: str = "run") -> ProcessIdentity | None:
-        """Returns the identity of the run's process or supervisor, or None."""
         values = _read_json(self.path / "process.json") or {}
         return ProcessIdentity.from_json(values.get(name))
 
@@ -158,7 +148,6 @@ class RunFolder:
         return read_resolved(self.events)
 
     def request_stop(self, mode: StopMode) -> None:
-        """Asks the run to stop: `save` its state first, or `abort`."""
         _write_json(self.stop_file, {"mode": mode, "time": time.time()})
 
     def write_exit(self, code: int | None, signal: int | None) -> None:
@@ -187,11 +176,7 @@ class RunFolder:
 
     @contextmanager
     def lock(self) -> Iterator[None]:
-        """Holds the run's lock.
-
-        Raises:
-            RunError: Another process holds it.
-        """
+        """Holds the run's lock; raises RunError if another process holds it."""
         with file_lock(self.path / "run.lock", wait=False) as held:
             if not held:
                 raise RunError(

@@ -24,17 +24,9 @@ def run_here(
     *,
     echo: TextIO | None = None,
 ) -> Artifact:
-    """Runs a stage in this process and returns its artifact.
+    """Runs a stage in this process and returns its artifact; raises any error of the stage.
 
-    Args:
-        stage: tokenizer, shards, train, ...
-        config: The stage's config.
-        workspace: The workspace.
-        run_id: The run's id; "" creates one.
-        echo: Stream to which reports are also printed.
-
-    Raises:
-        Exception: Any error of the stage.
+    `run_id` may be "" for a new id; reports are also printed to `echo`.
     """
     record = RunRecord(
         id=run_id or new_run_id(stage),

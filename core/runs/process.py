@@ -26,7 +26,6 @@ class ProcessIdentity:
 
     @classmethod
     def of(cls, pid: int) -> ProcessIdentity | None:
-        """Returns the identity of a living process, or None."""
         started = _start_time(pid)
         return None if started is None else cls(pid, started, _boot_id())
 
@@ -38,7 +37,6 @@ class ProcessIdentity:
 
     @classmethod
     def from_json(cls, values: Any) -> ProcessIdentity | None:
-        """Parses the result of `to_json`; None for anything else."""
         try:
             return cls(int(values["pid"]), float(values["started"]), str(values["boot_id"]))
         except (TypeError, KeyError, ValueError):
@@ -48,7 +46,6 @@ class ProcessIdentity:
         return asdict(self)
 
     def is_alive(self) -> bool:
-        """Returns True if this same process still runs."""
         return ProcessIdentity.of(self.pid) == self
 
 

@@ -62,9 +62,7 @@ _SIGN_LINES = 40
 class Worker:
     """Handles requests, ingests events, and starts and ends runs.
 
-    Args:
-        workspace: The workspace.
-        slots: Number of concurrent runs, unless the workspace has a setting of its own.
+    `slots` is the number of concurrent runs, unless the workspace has a setting of its own.
     """
 
     def __init__(self, workspace: Workspace, slots: int = 1) -> None:
@@ -294,7 +292,6 @@ class Worker:
         self.store.update_run(row.id, state="failed", reason=reason, ended=time.time(), error=error)
 
     def _start(self, row: RunRow) -> bool:
-        """Starts a run; returns False if it can't be started."""
         folder = RunFolder.of(self.workspace, row.id)
         if not folder.is_there():
             self._fail(row, "data_missing", _FOLDER_GONE)
@@ -314,8 +311,6 @@ class Worker:
 
 
 class _Intake:
-    """Converts a batch of events into database rows and column values."""
-
     def __init__(self, row: RunRow) -> None:
         self.metrics: list[dict[str, Any]] = []
         self.artifacts: list[dict[str, Any]] = []
@@ -403,22 +398,16 @@ def worker_lock(workspace: Workspace) -> AbstractContextManager[bool]:
 
 
 def is_worker_running(workspace: Workspace) -> bool:
-    """Returns True if a worker holds the lock."""
     with worker_lock(workspace) as free:
         return not free
 
 
 def worker_log(workspace: Workspace) -> Path:
-    """Returns the log file of the workspace's workers."""
     return workspace.root / _LOG_FILE
 
 
 def start_worker(workspace: Workspace) -> subprocess.Popen[bytes]:
-    """Starts a worker in a session of its own, so that it outlives its parent.
-
-    Raises:
-        ConfigError: STUDIO_SLOTS is invalid.
-    """
+    """Starts a worker in a session of its own; raises ConfigError if STUDIO_SLOTS is invalid."""
     slots = default_slots()
     workspace.make_root()
     arguments = ["core.runs.worker", "--workspace", str(workspace.root), "--slots", str(slots)]
@@ -494,7 +483,6 @@ def _last_heard(row: RunRow, folder: RunFolder) -> float:
 def _ending(
     finished: dict[str, Any] | None, exited: dict[str, Any] | None, folder: RunFolder
 ) -> dict[str, Any]:
-    """Returns the columns that describe a run's end."""
     code = exited["code"] if exited else None
     number = exited["signal"] if exited else None
     process = {"exit_code": code, "signal": number}
@@ -636,7 +624,6 @@ def _finished_event(folder: RunFolder, after: int) -> dict[str, Any] | None:
 
 
 def _attempt_number(folder: RunFolder) -> int:
-    """Returns the number of the last event before the latest attempt."""
     events, _ = read_events(folder.events)
     starts = [int(one["n"]) for one in events if one["kind"] == "started"]
     return starts[-1] - 1 if starts else 0

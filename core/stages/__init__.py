@@ -29,13 +29,10 @@ def makes_artifact(config: StageConfig) -> bool:
 
 
 def parse_stage_config(stage: str, values: dict[str, Any]) -> StageConfig:
-    """Parses the stored values of a stage's config.
+    """Parses the stored values of a stage's config; raises ConfigError if they are invalid.
 
     Fields that did not exist when the config was stored get their own default, not today's preset
     value: the stored config is what was run.
-
-    Raises:
-        ConfigError: The stage is unknown or a value is invalid.
     """
     model = find_stage(stage).config
     defaults = {name: model.model_fields[name].default for name in model.preset_fields()}
@@ -63,8 +60,7 @@ def train(config: TrainConfig, workspace: Workspace | None = None) -> Artifact:
 def preflight(config: PreflightConfig, workspace: Workspace | None = None) -> Artifact:
     """Estimates in this process what a training run would need and cost on a TPU.
 
-    Returns:
-        The report; its values are in `manifest.counts` (`core.training.preflight.report.Report`).
+    The report's values are in `manifest.counts` (`core.training.preflight.report.Report`).
     """
     return _run_here("preflight", config, workspace)
 
@@ -72,8 +68,7 @@ def preflight(config: PreflightConfig, workspace: Workspace | None = None) -> Ar
 def push(config: PushConfig, workspace: Workspace | None = None) -> Artifact:
     """Publishes a model, a tokenizer or shards on the Hugging Face Hub, from this process.
 
-    Returns:
-        The published artifact, with URL and files in `manifest.counts` (`core.hub.push.Receipt`).
+    URL and files are in `manifest.counts` of the result (`core.hub.push.Receipt`).
     """
     return _run_here("push", config, workspace)
 
@@ -95,12 +90,8 @@ def quickstart_stages(
     """Returns the quickstart's stages with their configs, each named as the next one's input.
 
     Takes a few minutes on two CPU cores: short sequences and the preset `fast` reach 3.4 nats below
-    the unigram baseline (benchmarks/trials.md).
-
-    Args:
-        config: The quickstart's options.
-        workspace: The workspace in which names must be free.
-        promised: Names, by kind, that other runs have reserved.
+    the unigram baseline (benchmarks/trials.md). `promised` has the names, by kind, that other runs
+    have reserved.
     """
     corpus = CorpusConfig(source="docs", limit=config.limit)
     tokenizer_name, shards_name, model_name = [

@@ -56,7 +56,6 @@ class Stage:
     reports_top_level: bool = False
 
     def derive_name(self, config: StageConfig) -> str:
-        """Derives an artifact's name from a config; "" without a name deriver."""
         return str(_load(self.name_deriver)(config)) if self.name_deriver else ""
 
 
@@ -70,11 +69,6 @@ def register(stage: Stage) -> Stage:
 
 
 def find_stage(name: str) -> Stage:
-    """Returns a stage by its name.
-
-    Raises:
-        ConfigError: The stage is unknown.
-    """
     if name not in STAGES:
         raise ConfigError(
             f"There is no stage {name!r}", expected="one of " + ", ".join(STAGES), received=name
@@ -83,7 +77,6 @@ def find_stage(name: str) -> Stage:
 
 
 def stage_function(name: str) -> StageFunction:
-    """Imports and returns the function that does a stage's work."""
     function: StageFunction = _load(find_stage(name).function)
     return function
 
@@ -99,7 +92,6 @@ def artifact_kind_of(stage: str) -> str:
 
 
 def is_resumable(stage: str) -> bool:
-    """Returns True if a stopped run of the stage can continue from its saved state."""
     return stage in STAGES and STAGES[stage].is_resumable
 
 
