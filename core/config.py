@@ -48,7 +48,7 @@ HUB_ID_PATTERN = r"^$|^([A-Za-z0-9][\w.-]*/)?[A-Za-z0-9][\w.-]*$"
 # Branch names on the Hub may contain /, but not in the owner/name@branch notation used here.
 _BRANCH_PATTERN = r"^$|^[A-Za-z0-9][\w-]*(\.[\w-]+)*$"
 _LANGUAGE_PATTERN = r"^[A-Za-z, -]*$"
-# Descriptions of the patterns for error messages.
+# For error messages.
 _WORDS_OF_PATTERNS = {
     HUB_ID_PATTERN: "a name like my-model or owner/my-model, of letters, digits, and . _ - within",
     _BRANCH_PATTERN: "a name like trial-2, of letters, digits, and . _ - within; no /",
@@ -89,9 +89,9 @@ def knob(
         basic: Whether the basic form shows it.
         flag: Command-line flag, if it differs from the field's name.
         choices: Suggested values of a field that also allows others.
-        artifact: Kind of artifact that it names; the form suggests those in the workspace.
+        artifact: Kind of artifact that it names.
         path: Whether it is a local path, which the web app confines to the allowed folders.
-        **bounds: Bounds for pydantic's `Field`, such as `ge`, `max_length` or `pattern`.
+        **bounds: For pydantic's `Field`, such as `ge`, `max_length` or `pattern`.
     """
     extra: dict[str, Any] = {
         "group": group,
@@ -165,11 +165,10 @@ class StageConfig(BaseModel):
         return sorted({name for values in filled for name in values})
 
     def __init__(self, **values: Any) -> None:
-        """Validates plain values and makes a config of them.
+        """Validates plain values.
 
-        Raises:
-            ConfigError: A value is unknown, missing, of the wrong type or out of bounds. `field`
-                names the first such field.
+        Raises ConfigError if a value is unknown, missing, of the wrong type or out of bounds. Its
+        `field` names the first such field.
         """
         try:
             super().__init__(**values)
@@ -989,9 +988,7 @@ class TrainConfig(StageConfig):
 
 
 class PreflightConfig(TrainConfig):
-    """Options for estimating what a training run needs and costs on a TPU that need not be
-    attached.
-    """
+    """Options for estimating what a training run needs and costs on a TPU, attached or not."""
 
     topology: str = knob(
         "v5e-8",
@@ -1190,7 +1187,6 @@ def plain_type(field: FieldInfo) -> tuple[Any, bool]:
 
 
 def choices_of(field: FieldInfo) -> list[str]:
-    """Returns the allowed values of a Literal field, else an empty list."""
     annotation, _ = plain_type(field)
     return list(typing.get_args(annotation)) if typing.get_origin(annotation) is Literal else []
 

@@ -26,7 +26,7 @@ def usable_cores(root: Path = _ROOT) -> int:
 
 
 def thread_settings(root: Path = _ROOT) -> dict[str, str]:
-    """Returns thread-count variables for a child process; empty without a cgroup quota."""
+    """Returns thread-count variables for a child process; empty if no quota limits the cores."""
     usable = usable_cores(root)
     return {} if usable == allowed_cores() else dict.fromkeys(_VARIABLES, str(usable))
 

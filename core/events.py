@@ -174,7 +174,6 @@ def read_last_events(path: Path) -> list[dict[str, Any]]:
 
 
 def read_notes(path: Path) -> list[str]:
-    """Returns the messages of a log's notes, oldest first."""
     if not path.exists():
         return []
     with _opened(path) as file:
@@ -248,11 +247,11 @@ class Reporter:
         return None
 
     def is_preempted(self) -> bool:
-        """Returns True if the run stops because of preemption and will be requeued."""
+        """Returns True if the run was preempted and will be requeued."""
         return False
 
     def preempt(self) -> None:
-        """Asks the run to save and stop in order to be requeued, as SIGTERM does."""
+        """Asks the run to save and stop, to be requeued, as SIGTERM does."""
 
     def raise_if_stopped(self) -> None:
         """Raises RunStopped after a request to stop. For stages with nothing to save."""
@@ -266,7 +265,7 @@ class FolderReporter(Reporter):
     Args:
         folder: The run's folder.
         echo: Stream that also gets one line per note, warning, metrics and progress event. True
-            means standard output, the log of a run's own process, without progress.
+            means standard output, a run's own log, without progress.
         min_progress_seconds: Minimum interval between progress events. The last suppressed one is
             written before an event such as `finished`.
     """

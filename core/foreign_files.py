@@ -24,15 +24,12 @@ _SHOWN_CHARACTERS = 80
 
 
 def open_regular(path: Path, *, error: type[StudioError] = CheckpointError) -> tuple[int, int]:
-    """Opens a regular file for reading without blocking; refuses a git-LFS pointer.
+    """Opens a regular file for reading without blocking, following symbolic links.
 
-    Follows symbolic links, as in the Hub's cache.
+    Raises `error` if the file is missing, unreadable, a git-LFS pointer, or not a regular file.
 
     Returns:
         The file descriptor, which the caller closes, and the size in bytes.
-
-    Raises:
-        StudioError: As `error`. The file is missing, unreadable, a pointer, or not a regular file.
     """
     try:
         # Without O_NONBLOCK, opening a named pipe waits until something is written to it.
@@ -101,9 +98,8 @@ def read_json(path: Path, most_bytes: int, *, error: type[StudioError] = Checkpo
 def parse_json(data: bytes | str) -> Any:
     """Parses JSON strictly.
 
-    Raises:
-        ValueError: It is not JSON or UTF-8, is too deep, holds a non-finite number, or an object
-            gives a key two different values.
+    Raises ValueError for invalid JSON or UTF-8, deep nesting, non-finite numbers, and keys with two
+    different values.
     """
     text = data if isinstance(data, str) else data.decode("utf-8-sig")
     try:

@@ -42,10 +42,8 @@ class ArtifactUse:
 class DiskUse:
     """Disk usage of a workspace.
 
-    Attributes:
-        parts: Bytes by part: tokenizer, shards, model, preflight, runs, other. A hard-linked file
-            counts only in the first part that holds it.
-        free_bytes: Free space on that disk.
+    `parts` has bytes by tokenizer, shards, model, preflight, runs and other. A hard-linked file
+    counts only in the first part that holds it. `free_bytes` is the free space on that disk.
     """
 
     parts: dict[str, int]

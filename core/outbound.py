@@ -4,10 +4,7 @@ A manifest, dataset card, redirect or form can name any address, including servi
 firewall and on this machine. The policy checks the scheme, and the IP address at connection time.
 It refuses non-public addresses unless the user's configuration names the host: `HF_ENDPOINT`,
 `STORAGE_EMULATOR_HOST`, `AWS_ENDPOINT_URL`, a proxy, or `STUDIO_ALLOWED_HOSTS`. Redirects are
-checked in the same way, and none may lead from a public to a non-public address.
-
-`http_filesystem` returns fsspec's HTTP file system under this policy; `guard_hub` applies it to the
-Hub's client.
+checked too, and none may lead from a public to a non-public address.
 """
 
 from __future__ import annotations
@@ -97,11 +94,8 @@ def resolve(host: str, port: int, environment: Mapping[str, str] | None = None) 
     """Resolves a host and returns the IP addresses that may be connected to.
 
     Connect to one of them without a second lookup: the name's owner could change the answer in
-    between (DNS rebinding).
-
-    Raises:
-        OutboundError: One of them isn't public, and no configuration names the host.
-        OSError: The name can't be resolved.
+    between (DNS rebinding). Raises OutboundError if the host is refused, OSError if it can't be
+    resolved.
     """
     found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     addresses = list(dict.fromkeys(str(entry[4][0]) for entry in found))
@@ -155,15 +149,12 @@ def check_reachable(url: str) -> None:
 
 
 def check_redirect(url: str, location: str, peer: str) -> None:
-    """Checks the target of a redirect.
+    """Refuses a redirect from a public to a non-public address, or to a refused one.
 
     Args:
         url: The URL that responded.
         location: The redirect's target.
         peer: The IP address that responded; empty if unknown.
-
-    Raises:
-        OutboundError: It leads from a public to a non-public address, or to a refused one.
     """
     target = urljoin(url, location)
     _, host, port = _split(target)

@@ -92,8 +92,7 @@ def is_run_id(text: object) -> bool:
 def relative_name(name: object, source: str) -> str:
     """Returns an untrusted name if it can be a path below a folder, else raises UnsafePathError.
 
-    `source` is the origin of the name, as the beginning of an error: "The manifest
-    x/manifest.json".
+    `source` begins the error with the name's origin: "The manifest x/manifest.json".
     """
     if flaw := flaw_of_name(name):
         raise UnsafePathError(
@@ -108,15 +107,8 @@ def relative_name(name: object, source: str) -> str:
 def path_inside(folder: Path, name: object, source: str, *, roots: Iterable[Path] = ()) -> Path:
     """Joins an untrusted name to a folder; the path need not exist.
 
-    Args:
-        folder: The folder.
-        name: The name.
-        source: The origin of the name, as the beginning of an error.
-        roots: Other folders that a link on the way may lead to, such as the blobs of the Hub's
-            cache.
-
-    Raises:
-        UnsafePathError: The name is invalid, or a link on the way leads out of the folder.
+    Links on the way may lead only into the folder and `roots`, such as the blobs of the Hub's
+    cache; else UnsafePathError, as for invalid names. `source` is as in `relative_name`.
     """
     path = folder / relative_name(name, source)
     real = Path(os.path.realpath(path))

@@ -1,13 +1,13 @@
 """Keeps workspaces private and detects that one was moved or deleted.
 
-**Moved.** A process holds an open descriptor of the workspace folder and compares it with the
-folder at its path before it makes a folder, writes a file or queries the database. So it never
+**Moved.** A process holds an open descriptor of the workspace folder. Before it makes a folder,
+writes a file or queries the database, it compares the folder with the one at its path. So it never
 writes to, or re-creates, a path that the workspace has left.
 
-**Private.** Only the owner can read a workspace: folders have mode 0700, and the program's
-processes create files with mode 0600 in it. Files elsewhere, such as reports or exported shards,
-follow the user's umask. A workspace is shared with a group if `STUDIO_SHARED_WORKSPACE=1` is set or
-its folder has the setgid bit; then the user's umask applies to it.
+**Private.** Folders of a workspace have mode 0700, and the program's processes create its files
+with mode 0600. Files elsewhere, such as reports or exported shards, follow the user's umask. So do
+the files of a shared workspace: `STUDIO_SHARED_WORKSPACE=1` is set, or its folder has the setgid
+bit.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def check_in_place(path: Path) -> None:
 
 
 def make_folder(path: Path) -> None:
-    """Makes a folder and its parents, but never re-creates a workspace that was moved or deleted."""
+    """Makes a folder and its parents; never re-creates a workspace that was moved or deleted."""
     check_in_place(path)
     missing = []
     for folder in (path, *path.parents):
@@ -159,8 +159,8 @@ def give_ordinary_modes(folder: Path) -> None:
 def tighten(root: Path) -> None:
     """Removes other accounts' access to a workspace made by an earlier version.
 
-    Changes only files that this account owns and that are known to belong to a workspace; the
-    folder itself only if it holds nothing else.
+    Changes only this account's files that belong to a workspace; the folder itself only if it holds
+    nothing else.
     """
     with suppress(OSError):
         status = os.stat(root)
@@ -213,7 +213,7 @@ def new_place(root: Path) -> Path | None:
 def ending_when_moved(root: Path) -> Iterator[None]:
     """Interrupts the block within a second after a remembered workspace is moved, and raises.
 
-    For a main thread that waits, in a process that ends after the block.
+    For a waiting main thread, in a process that ends after the block.
     """
     errors: list[WorkspaceMovedError] = []
     ended = threading.Event()

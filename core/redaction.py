@@ -84,9 +84,7 @@ def has_password(value: str) -> bool:
 def parse_logins(text: str) -> list[tuple[str, str]]:
     """Parses `name:password` entries, separated by commas or lines.
 
-    Raises:
-        ValueError: One lacks a name, password or colon (the error gives its position), or a name is
-            repeated.
+    Raises ValueError if one lacks a name, password or colon, or if a name is repeated.
     """
     entries = [entry.strip() for entry in re.split(r"[,\n]", text)]
     logins = []

@@ -203,8 +203,7 @@ class Store:
 
         Raises:
             ConfigError: The URL in STUDIO_DATABASE_URL is invalid.
-            StudioError: The database can't be reached, is from a newer version, or belongs to
-                another workspace.
+            StudioError: The database can't be reached, is newer, or belongs to another workspace.
         """
         store = cls(create_database_engine(database_url(workspace)), workspace.root)
         try:
@@ -290,7 +289,6 @@ class Store:
             return list(session.scalars(query))
 
     def list_ended(self, limit: int) -> list[RunRow]:
-        """Returns ended runs, the last ended first."""
         ended = func.coalesce(RunRow.ended, RunRow.created)
         query = select(RunRow).where(RunRow.state.in_(ENDED_STATES)).order_by(ended.desc())
         with self.session() as session:
@@ -393,7 +391,6 @@ class Store:
             return list(session.scalars(query))
 
     def pending_requests(self) -> list[RequestRow]:
-        """Returns the requests that the worker hasn't handled, oldest first."""
         query = select(RequestRow).where(RequestRow.handled.is_(None)).order_by(RequestRow.id)
         with self.session() as session:
             return list(session.scalars(query))
@@ -432,8 +429,7 @@ class Store:
         *,
         rewound_to: int | None = None,
     ) -> None:
-        """Writes a batch of events, and the position up to which they were read, in one
-        transaction.
+        """Writes a batch of events and their end position in one transaction.
 
         `rewound_to` is the step of the checkpoint from which a run resumed. Later steps are
         measured again, so their earlier metrics are deleted.
@@ -525,7 +521,7 @@ def database_url(workspace: Workspace) -> str | URL:
 
 
 def _make_database(path: Path) -> None:
-    """Creates an empty database, private to its owner, or by the umask if the workspace is shared.
+    """Creates an empty database, private or, if the workspace is shared, by the umask.
 
     SQLite gives its other files the same mode. Its own default is readable by all and writable by
     no group.

@@ -118,7 +118,7 @@ class Manifest:
 
 @dataclass(frozen=True)
 class Artifact:
-    """A committed artifact: its folder and its manifest."""
+    """A committed artifact."""
 
     path: Path
     manifest: Manifest
@@ -210,10 +210,8 @@ class Workspace:
         return f"Workspace({str(self.root)!r})"
 
     def make_root(self) -> None:
-        """Makes the workspace's folder if it is missing.
-
-        Raises:
-            WorkspaceMovedError: It was moved or deleted while this process used it.
+        """Makes the workspace's folder if it is missing; raises WorkspaceMovedError if it was
+        moved.
         """
         make_folder(self.root)
         know_root(self.root)
@@ -248,11 +246,7 @@ class Workspace:
         return sorted(found, key=lambda artifact: -artifact.manifest.created)
 
     def find(self, kind: str, reference: str) -> Artifact:
-        """Finds an artifact by its name or folder.
-
-        Raises:
-            ConfigError: None matches, or it is of another kind.
-        """
+        """Finds an artifact by name or folder; raises ConfigError if none of this kind matches."""
         shelf = self.folder(kind)
         for folder in (shelf / reference, expand_path(reference, field=kind)):
             if reference and (folder / MANIFEST_FILE).is_file():
@@ -263,11 +257,7 @@ class Workspace:
         raise _unknown(kind, reference, known)
 
     def find_own(self, kind: str, name: str) -> Artifact:
-        """Finds an artifact of this workspace by its name; never a folder elsewhere.
-
-        Raises:
-            ConfigError: None matches, or it is of another kind.
-        """
+        """Finds an artifact by name, never a folder elsewhere; raises ConfigError if there is none."""
         folder = self.folder(kind) / expand_path(name, field=kind)
         is_name = folder.parent == self.folder(kind) and not name.startswith(".")
         if not is_name or not (folder / MANIFEST_FILE).is_file():
@@ -285,7 +275,7 @@ class Workspace:
         return next(name for name in candidates if name not in taken)
 
     def check_new_name(self, kind: str, name: str) -> None:
-        """Refuses a name that is taken or can't be a folder's; ConfigError has `field="name"`."""
+        """Raises ConfigError with `field="name"` if a name is taken or can't be a folder's."""
         check_name(name)
         if (self.folder(kind) / name).exists():
             raise ConfigError(
@@ -301,15 +291,8 @@ class Workspace:
         """Yields a draft folder, which becomes the artifact if the block succeeds.
 
         Drafts of failed blocks are removed at once, those of killed processes when the next
-        artifact of the kind is begun.
-
-        Args:
-            kind: The artifact's kind.
-            name: The artifact's name.
-            exact: Fails if another run has taken the name meanwhile; else a number is appended.
-
-        Raises:
-            ConfigError: The name can't be a folder's, or is taken.
+        artifact of the kind is begun. If another run takes the name meanwhile, `exact` fails; else
+        a number is appended. Raises ConfigError if the name is taken or can't be a folder's.
         """
         check_name(name)
         if exact:
@@ -330,9 +313,7 @@ class Workspace:
             place.remove()
 
     def allowed_roots(self) -> Sequence[Path]:
-        """Returns the folders that the web app may read: the workspace and those allowed by its
-        owner.
-        """
+        """Returns the folders that the web app may read: the workspace and STUDIO_ALLOWED_PATHS."""
         listed = os.environ.get(ALLOWED_PATHS_VARIABLE, "").split(os.pathsep)
         return [
             self.root.resolve(),
@@ -340,13 +321,10 @@ class Workspace:
         ]
 
     def confine(self, path: str, *, field: str) -> None:
-        """Refuses a path outside the folders that the web app may read.
+        """Raises ConfigError for a path outside the folders that the web app may read.
 
         Remote URLs such as gs://bucket/folder are allowed, but not fsspec URLs that lead back to
         this machine: file://, or several joined with ::.
-
-        Raises:
-            ConfigError: With the field's name.
         """
         if not path:
             return
@@ -366,11 +344,7 @@ class Workspace:
                 )
 
     def confine_artifact(self, kind: str, reference: str, *, field: str) -> None:
-        """Refuses an artifact reference that leads to a forbidden folder, perhaps through ../.
-
-        Raises:
-            ConfigError: With the field's name.
-        """
+        """Raises ConfigError for a reference to a forbidden folder, perhaps through ../."""
         if "://" in reference or "::" in reference:
             self.confine(reference, field=field)
             return
@@ -452,11 +426,7 @@ class Draft:
 
 
 def expand_path(text: str | Path, *, field: str = "") -> Path:
-    """Expands ~ and ~name in a path that a user typed.
-
-    Raises:
-        ConfigError: With the field's name, if no file system accepts such a path.
-    """
+    """Expands ~ and ~name in a typed path; raises ConfigError if no file system accepts it."""
     try:
         path = Path(os.path.expanduser(text))
         lengths = [len(os.fsencode(part)) for part in (str(path), *path.parts)]
@@ -478,10 +448,7 @@ def expand_path(text: str | Path, *, field: str = "") -> Path:
 class DraftFolder:
     """A hidden folder, locked by this process, for content that is to appear atomically.
 
-    Args:
-        parent: Its parent folder, made if missing.
-        name: The name of the content.
-        sweep: Removes only abandoned drafts of this name in `parent`. Empty: all.
+    Also removes abandoned drafts in `parent`, all or only those of the name `sweep`.
     """
 
     def __init__(self, parent: Path, name: str, *, sweep: str = "") -> None:
@@ -545,9 +512,7 @@ def _check_address(address: str, field: str) -> None:
 
 
 def check_name(name: str) -> None:
-    """Refuses a name that isn't a valid folder name on every system; ConfigError has
-    `field="name"`.
-    """
+    """Raises ConfigError with `field="name"` if a name can't be a folder's on every system."""
     if not _NAME.fullmatch(name):
         raise ConfigError(
             "That can't be a name",
@@ -698,8 +663,7 @@ def sync(path: Path) -> None:
 def remove_folder(folder: Path) -> None:
     """Removes a folder atomically, as seen by other processes.
 
-    Remains, also of killed processes, are removed when the next artifact beside it is begun or
-    removed.
+    Remains are removed when the next artifact beside it is begun or removed.
     """
     check_in_place(folder)
     _remove_left_doomed(folder.parent)
@@ -753,9 +717,7 @@ def file_lock(path: Path, *, wait: bool = True) -> Iterator[bool]:
 def only_one(path: Path, what: str) -> Iterator[None]:
     """Holds a lock while the block runs; raises StudioError if another process holds it.
 
-    Args:
-        path: The lock file.
-        what: The kind of process for the error message, as in "app".
+    `what` names the kind of process in the error, as in "app".
     """
     with file_lock(path, wait=False) as held:
         if not held:

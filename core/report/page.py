@@ -83,7 +83,6 @@ def _unnamed(config: StageConfig) -> StageConfig:
 
 
 def report_page(workspace: Workspace, store: Store, row: RunRow) -> str:
-    """Renders a run's report as HTML."""
     environment = Environment(
         loader=PackageLoader("core.report", "."), autoescape=True, undefined=StrictUndefined
     )
@@ -116,7 +115,6 @@ def _artifact_of(row: RunRow) -> Artifact | None:
 
 
 def _figures(results: dict[str, Any], accuracy: str = "Accuracy") -> Iterator[tuple[str, str, str]]:
-    """Yields name, value and unit of each result that is a number or a single-line text."""
     known = {**_FIGURES, "eval_accuracy": (accuracy, "")}
     names = [*known, *(name for name in sorted(results) if name not in known)]
     for name in names:

@@ -49,8 +49,8 @@ def list_settings(
 def settings_file(row: RunRow) -> str:
     """Returns a run's settings as JSON text.
 
-    Includes defaults, which may differ in another version. Leaves out the artifact name, which
-    can't be used twice.
+    Includes defaults, which other versions may change, but not the artifact name, which can't be
+    used twice.
     """
     config = {name: value for name, value in row.config.items() if name not in _LEFT_OUT}
     return json.dumps({"stage": row.stage, "config": config}, indent=2, ensure_ascii=False) + "\n"
@@ -84,7 +84,6 @@ def _applies(config: StageConfig, group: str) -> bool:
 
 
 def _used(value: Any, used: Any) -> str:
-    """Shows the used value, and the set one if it differs."""
     if used is None or used == value:
         return _plain(value)
     return f"{_plain(used)} (auto)" if value in _OPEN else f"{_plain(used)} (set: {_plain(value)})"

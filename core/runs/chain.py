@@ -18,9 +18,7 @@ Stages = Sequence[tuple[str, StageConfig]]
 def submit_chain(workspace: Workspace, stages: Stages) -> list[str]:
     """Queues stages in pipeline order, each waiting for the one before; returns their runs' ids.
 
-    Raises:
-        ConfigError: A name is taken; nothing is queued then.
-        RunError: The worker couldn't queue one.
+    Raises ConfigError if a name is taken, before queuing any, and RunError if the worker fails.
     """
     linked = link_stages(workspace, stages)
     for stage, config in linked:

@@ -37,9 +37,7 @@ _LOOK_SECONDS = 1.0
 def submit(workspace: Workspace, stage: str, config: StageConfig, after: Sequence[str] = ()) -> str:
     """Queues a run and returns its id; `after` lists runs that must be done first.
 
-    Raises:
-        ConfigError: The requested name is taken.
-        RunError: The worker couldn't queue it.
+    Raises ConfigError if the requested name is taken, RunError if the worker fails to queue it.
     """
     check_name_is_free(workspace, stage, config)
     record = RunRecord(
@@ -58,8 +56,7 @@ def submit(workspace: Workspace, stage: str, config: StageConfig, after: Sequenc
 def request_stop(workspace: Workspace, run_id: str, mode: StopMode = "save") -> str:
     """Asks a run to stop: `save` finishes the step and saves, `abort` does not. Returns its id.
 
-    Raises:
-        RunError: The run doesn't exist or has ended.
+    Raises RunError if the run doesn't exist or has ended.
     """
     row = _open_and_find(workspace, run_id)
     if row.ended_for_good:
@@ -76,13 +73,8 @@ def request_stop(workspace: Workspace, run_id: str, mode: StopMode = "save") -> 
 def resume_run(workspace: Workspace, run_id: str, *, num_train_steps: int | None = None) -> str:
     """Requeues an ended run, which resumes from its last good checkpoint. Returns its id.
 
-    Args:
-        workspace: The workspace.
-        run_id: The run's id or a prefix of it.
-        num_train_steps: New total number of steps, to extend the run.
-
-    Raises:
-        RunError: The run doesn't exist, is still active, or has no steps left.
+    `run_id` may be a prefix; `num_train_steps` is the new total. Raises RunError if the run doesn't
+    exist, is still active, or has no steps left.
     """
     row = _open_and_find(workspace, run_id)
     if row.state == "done" and num_train_steps is None:
@@ -103,8 +95,7 @@ def resume_run(workspace: Workspace, run_id: str, *, num_train_steps: int | None
 def delete_run(workspace: Workspace, run_id: str) -> str:
     """Deletes an ended run with its folder but not its artifact. Returns its id.
 
-    Raises:
-        RunError: The run doesn't exist or hasn't ended.
+    Raises RunError if the run doesn't exist or hasn't ended.
     """
     row = _open_and_find(workspace, run_id)
     _ask(workspace, "delete", {"run": row.id})
@@ -154,12 +145,7 @@ class WorkerKeeper:
         self._next_look = time.monotonic() + every_seconds
 
     def look(self, *, at_once: bool = False) -> None:
-        """Starts the worker if none runs and a check is due.
-
-        Raises:
-            ConfigError: STUDIO_SLOTS is invalid.
-            RunError: The worker can't be started.
-        """
+        """Starts the worker if none runs and a check is due; raises RunError if that fails."""
         code = self._started.poll() if self._started else 0
         if code and code > 0:
             raise _no_worker(self._workspace)

@@ -61,8 +61,6 @@ class RunRecord:
 
 
 class RunFolder:
-    """Paths and small records of one run's folder."""
-
     def __init__(self, path: Path) -> None:
         self.path = path
 
@@ -158,7 +156,6 @@ class RunFolder:
         return _read_json(self.path / "exit.json")
 
     def was_started(self) -> bool:
-        """Returns True if any process has ever run it."""
         return self.events.exists() or (self.path / "process.json").exists()
 
     def count_attempts(self) -> int:

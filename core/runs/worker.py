@@ -55,14 +55,14 @@ _KEPT_WARNINGS = 20
 _LOCK_PATIENCE_SECONDS = 0.5
 _LOCK_POLL_SECONDS = 0.02
 _RETRY_SECONDS = 1.0
-# A library may print a long stack trace after its error message.
+# A library may print a stack trace of many lines after its error message.
 _SIGN_LINES = 40
 
 
 class Worker:
     """Handles requests, ingests events, and starts and ends runs.
 
-    `slots` is the number of concurrent runs, unless the workspace has a setting of its own.
+    A workspace's own number of concurrent runs takes precedence over `slots`.
     """
 
     def __init__(self, workspace: Workspace, slots: int = 1) -> None:
@@ -472,10 +472,7 @@ def _was_preempted(finished: dict[str, Any] | None, exited: dict[str, Any] | Non
 
 
 def _last_heard(row: RunRow, folder: RunFolder) -> float:
-    """Returns the time of a lost run's last event, or the current time without one.
-
-    Hours may pass before the loss is noticed.
-    """
+    """Returns a lost run's last event time: the loss may be noticed hours later. Default: now."""
     _, last = next(reversed(read_attempts(folder.events)), (0.0, 0.0))
     return last if last >= (row.started or 0.0) and last else time.time()
 

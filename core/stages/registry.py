@@ -33,7 +33,6 @@ class Stage:
         name: The command, and the stage of stored runs.
         title: The label in the web app and in reports.
         help: The command's help, one sentence.
-        config: Model of its options.
         function: Takes the config, the workspace and a reporter.
         api: The function in `core` that runs it from a script.
         artifact_kind: The kind of artifact it makes; "" if none.
