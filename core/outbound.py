@@ -57,7 +57,7 @@ _trusts_callers = True
 
 
 def distrust_callers() -> None:
-    """Restricts this process to configured hosts and public addresses, whoever passes an address.
+    """Restricts this process to configured and public hosts, whichever caller passes an address.
 
     A script or the command line passes its own user's addresses. The web app, and runs that anybody
     may have submitted, don't.

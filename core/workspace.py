@@ -257,7 +257,7 @@ class Workspace:
         raise _unknown(kind, reference, known)
 
     def find_own(self, kind: str, name: str) -> Artifact:
-        """Finds an artifact by name, never a folder elsewhere; raises ConfigError if there is none."""
+        """Finds an artifact by name, never a folder elsewhere; raises ConfigError otherwise."""
         folder = self.folder(kind) / expand_path(name, field=kind)
         is_name = folder.parent == self.folder(kind) and not name.startswith(".")
         if not is_name or not (folder / MANIFEST_FILE).is_file():

@@ -26,7 +26,7 @@ def run_here(
 ) -> Artifact:
     """Runs a stage in this process and returns its artifact; raises any error of the stage.
 
-    `run_id` may be "" for a new id; reports are also printed to `echo`.
+    Without `run_id`, the run gets a new id. Reports are also printed to `echo`.
     """
     record = RunRecord(
         id=run_id or new_run_id(stage),
