@@ -1,6 +1,6 @@
 """Pretrain Studio: train a language model from scratch, from text to a published checkpoint.
 
-What scripts import. Importing this package imports no engine; each name is loaded on first use.
+The public Python interface. Names load on first use, so that `import core` imports no backend.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The shell: `python -m core tokenizer|shards|train|push|fill-mask|generate|perplexity|runs|...`.
+"""The command line: `python -m core tokenizer|shards|train|push|fill-mask|generate|runs|...`.
 
-Flags are made from the config models, with dashes or underscores. A stage is submitted to the
-workspace's worker, followed, and its own exit code returned: 0 done, 1 failed, 2 wrong usage. With
+Flags are generated from the config models and accept dashes or underscores. A stage is submitted to
+the workspace's worker and followed. Exit codes: 0 done, 1 failed, 2 usage, 130 interrupted. With
 `--json` the last line of standard output is one JSON value; everything else goes to standard error.
 """
 
@@ -51,18 +51,18 @@ _LOOK_SECONDS = 5.0
 _MOST_LINES = 1_000_000
 _NO_VALUE = ("none", "null", "")
 _TOKEN_VARIABLE = "HF_TOKEN"
-# Where a flag says the first, a config file's second, which would go before it, doesn't hold.
+# If a flag sets the key, the config file's value of its rival, which would take precedence, is
+# dropped.
 _RIVALS = {"warmup_ratio": "warmup_steps", "num_train_epochs": "num_train_steps"}
-# 500.000 is five hundred to some, and 500,000 to others.
+# Ambiguous: 500.000 may mean five hundred or 500,000.
 _DOTTED = re.compile(r"\d+(\.\d+)+")
-# Fields that take patterns, which shells expand unless they are in quotes, and their flags.
+# Fields that take glob patterns, which a shell expands unless they are quoted, and their flags.
 _PATTERNS = {"path": "--path", "validation_path": "--validation-path"}
 
 
 def main(
     arguments: Sequence[str] | None = None, *, prog: str = "python -m core", epilog: str = ""
 ) -> int:
-    """Runs one command and returns its exit code."""
     parser = build_parser(prog, epilog)
     options = parser.parse_args(arguments)
     try:
@@ -80,7 +80,6 @@ def main(
 
 
 def build_parser(prog: str = "python -m core", epilog: str = "") -> argparse.ArgumentParser:
-    """Builds the whole command line."""
     common = _common_options()
     parser = _Parser(
         prog=prog,
@@ -121,13 +120,13 @@ def _run_stage(options: argparse.Namespace) -> int:
 
 
 def _push_here(workspace: Workspace, config: StageConfig) -> str:
-    """Publishes from this process: a token in its environment is handed to no other one."""
+    """Publishes from this process, so that a token in its environment reaches no other process."""
     from core.runs.client import catch_up
     from core.runs.folder import new_run_id
     from core.runs.local import run_here
 
     run_id = new_run_id("push")
-    # What was wrong, or that it was stopped, is said by who follows the run.
+    # `_follow` reports errors and stops.
     try:
         with suppress(StudioError, RunStopped):
             run_here("push", config, workspace, run_id, echo=sys.stderr)
@@ -137,11 +136,7 @@ def _push_here(workspace: Workspace, config: StageConfig) -> str:
 
 
 def _wait_for(workspace: Workspace, runs: Sequence[str]) -> None:
-    """Follows runs until all are done.
-
-    Raises:
-        RunError: One ends in another way.
-    """
+    """Follows runs until all are done; raises RunError if one ends in another state."""
     store = Store.open(workspace)
     for run_id in runs:
         try:
@@ -160,7 +155,7 @@ def _wait_for(workspace: Workspace, runs: Sequence[str]) -> None:
 
 
 def _awaited(options: argparse.Namespace) -> list[str]:
-    """Returns the ids of the runs to wait for, which may be given by their beginnings."""
+    """Resolves the `--after` runs, which may be given as id prefixes, to ids."""
     if not options.after:
         return []
     store = _fresh_store(options)
@@ -285,7 +280,7 @@ def _run_perplexity(options: argparse.Namespace) -> int:
 
 
 def _print_as_it_comes(stream: Generator[str, None, dict[str, Any]], *, silent: bool) -> Any:
-    """Prints pieces of text, in the end a line end, and returns the stream's own value."""
+    """Prints a stream of text and a final newline; returns the generator's return value."""
     while True:
         try:
             piece = next(stream)
@@ -421,11 +416,7 @@ def _delete_artifact(options: argparse.Namespace) -> int:
 
 
 def _follow(workspace: Workspace, *runs: str, as_json: bool) -> int:
-    """Prints what runs report, one after the other, until the last ends.
-
-    Returns:
-        The exit code of the first that wasn't done, else 0.
-    """
+    """Follows runs one after the other; returns the first non-zero exit code, else 0."""
     store = Store.open(workspace)
     codes = []
     for run_id in runs:
@@ -440,14 +431,13 @@ def _follow(workspace: Workspace, *runs: str, as_json: bool) -> int:
 
 
 def _stop_line(workspace: Workspace, run_id: str) -> str:
-    """Returns the command that stops a run; the workspace is in it where it isn't the default."""
     place = _named_place(workspace)
     named = ["--workspace", place] if place else []
     return shlex.join(["python", "-m", "core", "runs", "stop", run_id, *named])
 
 
 def _named_place(workspace: Workspace) -> str:
-    """Returns where a workspace is; nothing where it is the default one."""
+    """Returns the workspace's path, or "" for the default workspace."""
     return "" if workspace.root == Workspace().root else str(workspace.root)
 
 
@@ -462,7 +452,6 @@ def _print_end(row: RunRow, *, as_json: bool, is_last: bool) -> None:
 
 
 def _receipt(results: dict[str, Any]) -> str:
-    """Says what was published; of a dry run, every file and the card."""
     if not results["dry_run"]:
         links = [results["url"] if results["commit"] else "", results["space_url"]]
         return "\n".join(filter(None, links))
@@ -474,8 +463,6 @@ def _receipt(results: dict[str, Any]) -> str:
 
 
 class _Follower:
-    """Prints a run's progress and figures to standard error as they come."""
-
     def __init__(self, workspace: Workspace, store: Store, run_id: str) -> None:
         self._workspace = workspace
         self._store = store
@@ -486,10 +473,9 @@ class _Follower:
         self._events_read = 0
 
     def until_the_end(self) -> RunRow:
-        """Returns the run as it ended. A worker that has gone meanwhile is started again.
+        """Waits until the run ends and returns its row; restarts a worker that is gone.
 
-        Raises:
-            RunError: The run is deleted while it is followed, or the worker can't be started.
+        Raises RunError if the run was deleted meanwhile, or the worker can't be started.
         """
         from core.runs.client import WorkerKeeper
 
@@ -523,7 +509,6 @@ class _Follower:
             _say(line)
 
     def _reading_lines(self) -> list[str]:
-        """Returns what the run has newly said of the files that it reads."""
         events = RunFolder.of(self._workspace, self._run_id).events
         new, self._events_read = read_events(events, self._events_read)
         return [str(one["message"]) for one in new if one["kind"] == "note" and one.get("reading")]
@@ -538,7 +523,7 @@ class _Follower:
 
 
 def run_summary(row: RunRow, workspace: Workspace) -> dict[str, Any]:
-    """Returns what `runs show --json` says of a run."""
+    """Builds the JSON of `runs show --json`."""
     from core.runs.duration import run_seconds
 
     counts_steps = row.unit == "steps"
@@ -619,7 +604,6 @@ def _add_suggest(commands: Any, common: argparse.ArgumentParser) -> None:
 
 
 def _hours(text: str) -> float:
-    """Returns a number of hours, which may be written like 0.5."""
     number = _number(text)
     if not 0 < number < math.inf:
         wanted = "a number above 0, such as 0.5"
@@ -628,7 +612,7 @@ def _hours(text: str) -> float:
 
 
 def _count(text: str) -> int:
-    """Returns a whole number that may be written like 5e8."""
+    """Parses a positive integer; scientific notation such as 5e8 is accepted."""
     number = math.nan if _DOTTED.fullmatch(text) else _number(text)
     if not 1 <= number < math.inf or number != int(number):
         wanted = "a whole number from 1 on, such as 500000 or 5e5"
@@ -637,7 +621,6 @@ def _count(text: str) -> int:
 
 
 def _number(text: str) -> float:
-    """Returns the number that a text is, or NaN."""
     try:
         return float(text)
     except ValueError:
@@ -645,7 +628,6 @@ def _number(text: str) -> float:
 
 
 def _lines(text: str) -> int:
-    """Returns how many lines to print."""
     number = _count(text)
     if number > _MOST_LINES:
         raise argparse.ArgumentTypeError(f"at most {_MOST_LINES:,} are printed, not {text}")
@@ -696,7 +678,7 @@ def _add_dtype(parser: argparse.ArgumentParser) -> None:
 
 
 class _Parser(argparse.ArgumentParser):
-    """A parser that takes in, or explains, the words that argparse leaves over behind flags."""
+    """A parser that also accepts, or explains, positional arguments after flags."""
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         options, rest = super().parse_known_args(args, namespace)
@@ -710,7 +692,7 @@ class _Parser(argparse.ArgumentParser):
         return options, rest
 
     def _name_words(self, options: argparse.Namespace, words: list[str]) -> None:
-        """Lets `fill-mask MODEL TEXT` stand for `--model MODEL --text TEXT`, or for one of them."""
+        """Sets model and text from positional arguments: `fill-mask MODEL TEXT`."""
         names = [name for name in ("model", "text") if not getattr(options, name)]
         if len(words) > len(names):
             self.error("give one model and one text (put the text in quotes)")
@@ -719,7 +701,6 @@ class _Parser(argparse.ArgumentParser):
         del options.words
 
     def _refuse_expanded(self, flags: list[str], rest: list[str]) -> None:
-        """Says what the shell has made of a pattern that wasn't in quotes."""
         shown = shlex.join(rest[:3]) + (" ..." if len(rest) > 3 else "")
         self.error(
             f"unrecognized arguments: {shown}; {' and '.join(flags)} take one name each: "
@@ -834,7 +815,7 @@ def _add_field(group: Any, model: type[StageConfig], name: str) -> None:
 
 
 def _shown_default(model: type[StageConfig], name: str) -> str:
-    """Returns what a field is where nobody sets it, and which preset fills it in, if one does."""
+    """Describes a field's default, the preset that sets it and the flag it depends on."""
     own = model.model_fields[name].default
     filled = model.preset_values({}) if model.presets else {}
     value = filled.get(name, own)
@@ -849,20 +830,20 @@ def _shown_default(model: type[StageConfig], name: str) -> str:
 
 
 def _stage_values(options: argparse.Namespace, model: type[StageConfig]) -> dict[str, Any]:
-    """Returns the values for a stage's config, of a training with the family of its model."""
+    """Returns a stage config's values; for training stages with the family of the given model."""
     values = _config_values(options, model)
     if not issubclass(model, TrainConfig):
         return values
     from core.models.finding import with_family
 
-    # A run that waits may name a folder that isn't there yet; without shards no model is opened.
+    # With --after, the folder may not exist yet. Without shards, preflight opens no model.
     opened = model is not PreflightConfig or bool(values.get("shards"))
     fetch = opened and not getattr(options, "after", [])
     return with_family(values, _workspace(options), fetch=fetch)
 
 
 def _config_values(options: argparse.Namespace, model: type[StageConfig]) -> dict[str, Any]:
-    """Returns the values for a config: from the file, then from the flags, which win."""
+    """Merges the config file's values with the flags; flags win."""
     given = vars(options)
     values = _file_values(options.config, given.get("stage", "")) if options.config else {}
     for flag, rival in _RIVALS.items():
@@ -885,7 +866,6 @@ def _config_values(options: argparse.Namespace, model: type[StageConfig]) -> dic
 
 
 def _file_values(path: str, stage: str) -> dict[str, Any]:
-    """Returns a config file's values, whether it was written by hand or exported from a run."""
     from core.report.settings import is_settings
 
     values = load_config_file(path)
@@ -902,7 +882,7 @@ def _file_values(path: str, stage: str) -> dict[str, Any]:
 
 
 def _taken(values: dict[str, Any], nested: type[StageConfig]) -> dict[str, Any]:
-    """Takes a nested model's fields that a config file names without their model."""
+    """Moves a nested model's fields from the top level of `values` into a dict of their own."""
     return {key: values.pop(key) for key in list(values) if key in nested.model_fields}
 
 

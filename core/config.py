@@ -1,10 +1,9 @@
-"""One pydantic model per stage: the one place where a knob is declared.
+"""One pydantic model per stage, the only place where an option is declared.
 
-A field's type, bounds, default and help are read from here by the form, the shell flags, the
-stored JSON and the table in the documentation. Adding a knob means adding a field.
+The form, the command-line flags, the stored JSON and the documentation are generated from a field's
+type, bounds, default and help. To add an option, add a field.
 
-A *preset* fills the fields that nobody set; what is set explicitly wins. The numbers, with where
-they come from, stand in `core.presets`.
+A *preset* fills unset fields; explicit values win. `core.presets` has the values and their sources.
 """
 
 from __future__ import annotations
@@ -37,35 +36,33 @@ from core.training.topologies import TOPOLOGIES
 PresetName = Literal["classic", "flax", "custom"]
 TrainPresetName = Literal["fast", "classic", "flax", "custom"]
 Size = Literal["tiny", "mini", "small", "medium", "base", "large"]
-# What a trained model computes in when it is asked.
+# Precision of inference.
 Dtype = Literal["auto", "float32", "mixed_bfloat16", "bfloat16"]
 DTYPES: tuple[Dtype, ...] = get_args(Dtype)
 Family = Literal["roberta", "bert", "modernbert", "gpt2", "t5", "bart"]
 
-# The dataset that is offered. It has several configurations, and none of them by default.
+# The default dataset. It has several configurations, none of them the default.
 _OFFERED_DATASET, _OFFERED_CONFIG = "Salesforce/wikitext", "wikitext-103-raw-v1"
 
-# Of a repository on the Hub, with or without its owner; or nothing.
 HUB_ID_PATTERN = r"^$|^([A-Za-z0-9][\w.-]*/)?[A-Za-z0-9][\w.-]*$"
-# Branches may have a / on the Hub; but not in owner/name@branch, as they are read here.
+# Branch names on the Hub may contain /, but not in the owner/name@branch notation used here.
 _BRANCH_PATTERN = r"^$|^[A-Za-z0-9][\w-]*(\.[\w-]+)*$"
 _LANGUAGE_PATTERN = r"^[A-Za-z, -]*$"
-# What each pattern allows, for people.
+# For error messages.
 _WORDS_OF_PATTERNS = {
     HUB_ID_PATTERN: "a name like my-model or owner/my-model, of letters, digits, and . _ - within",
     _BRANCH_PATTERN: "a name like trial-2, of letters, digits, and . _ - within; no /",
     _LANGUAGE_PATTERN: "codes of languages with commas between them, such as en, or de, fr",
 }
-# The usual ones; the Hub knows more: https://huggingface.co/docs/hub/repositories-licenses.
+# The Hub accepts more: https://huggingface.co/docs/hub/repositories-licenses.
 LICENSES = ("apache-2.0", "mit", "cc-by-4.0", "cc-by-sa-4.0", "cc0-1.0", "gpl-3.0", "other")
 
-# Vocabulary that fits in one unsigned 32-bit id; far above any tokenizer in use.
+# Far above any tokenizer in use; ids fit in an unsigned 32-bit integer.
 _MAX_VOCAB_SIZE = 1 << 24
 
-# Of a config file.
 _MOST_CONFIG_BYTES = 16 << 20
 
-# Fields that name text, and the source that each is of.
+# Fields that name text, and the source that each implies.
 _SOURCES = {"validation_path": "files", "path": "files", "dataset_name": "hub"}
 
 
@@ -82,19 +79,19 @@ def knob(
     path: bool = False,
     **bounds: Any,
 ) -> Any:
-    """Declares a config field.
+    """Declares an option as a config field.
 
     Args:
-        default: Its default value.
+        default: Default value.
         help: One or two sentences for the form, `--help` and the docs.
-        title: What the form calls it; derived from the name when empty.
-        group: The heading it stands under in the advanced form.
+        title: Label in the form; derived from the name if empty.
+        group: Heading in the advanced form.
         basic: Whether the basic form shows it.
-        flag: Its shell flag, where that differs from the field's name.
-        choices: Values to suggest where others are allowed too.
-        artifact: The kind of artifact it names; those in the workspace are suggested.
-        path: Whether it is a place on this machine; the page confines it to what it may touch.
-        **bounds: pydantic's `ge`, `gt`, `le`, `lt`, `min_length`, `max_length`, `pattern`.
+        flag: Command-line flag, if it differs from the field's name.
+        choices: Suggested values of a field that also allows others.
+        artifact: Kind of artifact that it names.
+        path: Whether it is a local path, which the web app confines to the allowed folders.
+        **bounds: For pydantic's `Field`, such as `ge`, `max_length` or `pattern`.
     """
     extra: dict[str, Any] = {
         "group": group,
@@ -108,16 +105,16 @@ def knob(
 
 
 class StageConfig(BaseModel):
-    """What all stages' configs share: strict fields, presets, fingerprints."""
+    """Base of all stage configs: strict fields, presets, fingerprints."""
 
     model_config = ConfigDict(
         extra="forbid", frozen=True, allow_inf_nan=False, protected_namespaces=()
     )
 
-    # Fields that say where a thing goes or how it is run, not what it is.
+    # Fields that affect only naming, location or execution, not the result.
     unfingerprinted: ClassVar[frozenset[str]] = frozenset({"name"})
     presets: ClassVar[dict[str, Preset]] = {}
-    # The field that presets go by, such as the family.
+    # The field that selects a preset's variant, such as the family.
     variant: ClassVar[str] = ""
 
     @model_validator(mode="before")
@@ -130,9 +127,9 @@ class StageConfig(BaseModel):
     @field_validator("*", mode="before")
     @classmethod
     def _refuse_mistyped(cls, value: Any, info: ValidationInfo) -> Any:
-        """Refuses a whole number typed with a dot: 10.000 is 10 to some, 10,000 to others.
+        """Rejects integers with a dot (10.000 may mean 10 or 10,000) and text that isn't UTF-8.
 
-        And what isn't UTF-8, as the name of a file may be, for it couldn't be written down.
+        File names may hold undecodable bytes, which can't be stored.
         """
         field = cls.model_fields[info.field_name or ""]
         if isinstance(value, str) and any("\ud800" <= one <= "\udfff" for one in value):
@@ -145,21 +142,12 @@ class StageConfig(BaseModel):
     def inferred(
         cls, values: dict[str, Any], before: Mapping[str, Any] | None = None
     ) -> dict[str, Any]:
-        """Returns values, by field, with those that follow from them where they aren't given.
-
-        Args:
-            values: By field.
-            before: Those that they will be added to.
-        """
+        """Returns `values` completed by inferred ones; `before` are those they will be added to."""
         return values
 
     @classmethod
     def preset_values(cls, values: dict[str, Any]) -> dict[str, Any]:
-        """Returns what a preset fills in.
-
-        Args:
-            values: By field; of these the preset and the field that presets go by are read.
-        """
+        """Returns a preset's values; reads only the preset and the variant field of `values`."""
         preset, variant = (
             values.get(name, cls.model_fields[name].default) if name else None
             for name in ("preset", cls.variant)
@@ -169,7 +157,6 @@ class StageConfig(BaseModel):
 
     @classmethod
     def preset_fields(cls) -> list[str]:
-        """Returns the fields that some preset fills in."""
         filled = [
             values
             for preset in cls.presets.values()
@@ -178,11 +165,10 @@ class StageConfig(BaseModel):
         return sorted({name for values in filled for name in values})
 
     def __init__(self, **values: Any) -> None:
-        """Makes a config from plain values, with errors a person can read.
+        """Validates plain values.
 
-        Raises:
-            ConfigError: A value is unknown, missing, of the wrong type or out of bounds. `field`
-                names the first such field.
+        Raises ConfigError if a value is unknown, missing, of the wrong type or out of bounds. Its
+        `field` names the first such field.
         """
         try:
             super().__init__(**values)
@@ -191,16 +177,16 @@ class StageConfig(BaseModel):
 
     @classmethod
     def parse(cls, values: dict[str, Any]) -> typing.Self:
-        """Makes a config from a dict, as from JSON. Raises ConfigError as the constructor does."""
+        """Makes a config from a dict; raises ConfigError like the constructor."""
         return cls(**values)
 
     def fingerprint(self) -> str:
-        """Returns 16 hex digits that change when a field that matters does."""
+        """Returns 16 hex digits that identify the fields that affect the result."""
         return fingerprint_of(self.model_dump(mode="json", exclude=set(self.unfingerprinted)))
 
 
 class CorpusConfig(StageConfig):
-    """Where the text comes from and how some of it is held out for validation."""
+    """The source of the text, and how some of it is held out for validation."""
 
     source: Literal["docs", "files", "hub"] = knob(
         "docs",
@@ -334,7 +320,6 @@ class CorpusConfig(StageConfig):
 
     @classmethod
     def _configured(cls, values: dict[str, Any]) -> dict[str, Any]:
-        """Returns values with the configuration of the offered dataset, where that is read."""
         fields = cls.model_fields
         source, name, chosen = (
             values.get(one, fields[one].default)
@@ -345,10 +330,7 @@ class CorpusConfig(StageConfig):
 
     @property
     def has_leftover_configuration(self) -> bool:
-        """Whether the configuration is the offered dataset's, and the dataset another.
-
-        So it is where a form, or a run's settings, had the one and then another name was given.
-        """
+        """True if a changed dataset name still has the default dataset's configuration."""
         is_offered = self.dataset_name == _OFFERED_DATASET
         return self.dataset_config == _OFFERED_CONFIG and not is_offered
 
@@ -356,16 +338,10 @@ class CorpusConfig(StageConfig):
     def inferred(
         cls, values: dict[str, Any], before: Mapping[str, Any] | None = None
     ) -> dict[str, Any]:
-        """Returns values with the source that they name, where none is chosen.
+        """Infers the source from the fields that name text, unless one is chosen.
 
-        A dataset that is named alone doesn't take over another one's configuration.
-
-        Args:
-            values: By field.
-            before: Those that they will be added to.
-
-        Raises:
-            ConfigError: They name two.
+        A newly named dataset doesn't inherit the previous one's configuration. Raises ConfigError
+        if the values name two sources.
         """
         name = values.get("dataset_name")
         if name and name != (before or {}).get("dataset_name"):
@@ -385,9 +361,9 @@ class CorpusConfig(StageConfig):
 
 
 class TokenizerConfig(StageConfig):
-    """How a tokenizer is trained."""
+    """Options for training a tokenizer."""
 
-    # The family only says what the preset fills in.
+    # The family only selects the preset's variant.
     unfingerprinted = frozenset({"name", "family"})
     presets = TOKENIZER_PRESETS
     variant = "family"
@@ -446,7 +422,7 @@ class TokenizerConfig(StageConfig):
 
 
 class ShardConfig(StageConfig):
-    """How text becomes TFRecord shards of fixed-length rows."""
+    """Options for packing text into TFRecord shards of fixed-length sequences."""
 
     unfingerprinted = frozenset({"name", "output_dir"})
     presets = SHARD_PRESETS
@@ -517,7 +493,7 @@ class ShardConfig(StageConfig):
 
 
 class TrainConfig(StageConfig):
-    """How a model is trained."""
+    """Options for training a model."""
 
     unfingerprinted = frozenset(
         {
@@ -1006,17 +982,13 @@ class TrainConfig(StageConfig):
 
     @classmethod
     def preset_values(cls, values: dict[str, Any]) -> dict[str, Any]:
-        """Returns what a preset fills in: no steps of a warm-up whose ratio is given.
-
-        Args:
-            values: By field.
-        """
+        """Returns the preset's values, without warm-up steps if a warm-up ratio is given."""
         found = super().preset_values(values)
         return {**found, "warmup_steps": None} if "warmup_ratio" in values else found
 
 
 class PreflightConfig(TrainConfig):
-    """What a training run would need and cost on a TPU that need not be there."""
+    """Options for estimating what a training run needs and costs on a TPU, attached or not."""
 
     topology: str = knob(
         "v5e-8",
@@ -1063,9 +1035,9 @@ class PreflightConfig(TrainConfig):
 
 
 class PushConfig(StageConfig):
-    """What is published on the Hugging Face Hub, and where.
+    """Options for publishing on the Hugging Face Hub.
 
-    Tokens are no setting: they come from HF_TOKEN or the Hub's own login.
+    Access tokens are not options: they come from HF_TOKEN or the Hub's own login.
     """
 
     kind: Literal["model", "tokenizer", "shards"] = knob(
@@ -1159,7 +1131,7 @@ class PushConfig(StageConfig):
     @model_validator(mode="before")
     @classmethod
     def _infer_kind(cls, values: Any) -> Any:
-        """Takes what is named for what is to be published; leaves out what isn't of that kind."""
+        """Infers the kind from the artifact that is named, and drops names of other kinds."""
         if not isinstance(values, dict):
             return values
         kinds = ("model", "tokenizer", "shards")
@@ -1171,7 +1143,7 @@ class PushConfig(StageConfig):
 
 
 class QuickstartConfig(StageConfig):
-    """The whole way once on the built-in corpus, within minutes on two CPU cores."""
+    """Options for running all stages on the built-in corpus, in minutes on two CPU cores."""
 
     size: Literal["tiny", "mini"] = knob("tiny", "Size of the RoBERTa to train.", basic=True)
     num_train_steps: int | None = knob(
@@ -1183,12 +1155,12 @@ class QuickstartConfig(StageConfig):
 
 
 def flag_of(name: str, field: FieldInfo) -> str:
-    """Returns a field's shell flag without the dashes, as in `max-seq-length`."""
+    """Returns a field's command-line flag without the dashes, as in `max-seq-length`."""
     return str(field_extra(field)["flag"] or name.replace("_", "-"))
 
 
 def field_extra(field: FieldInfo) -> dict[str, Any]:
-    """Returns what `knob` was told beyond what pydantic knows itself."""
+    """Returns the properties of a field that `knob` adds to pydantic's."""
     defaults = {
         "group": "General",
         "basic": False,
@@ -1202,7 +1174,6 @@ def field_extra(field: FieldInfo) -> dict[str, Any]:
 
 
 def title_of(name: str, field: FieldInfo) -> str:
-    """Returns what people call the field."""
     return field.title or name.replace("_", " ").capitalize()
 
 
@@ -1216,13 +1187,12 @@ def plain_type(field: FieldInfo) -> tuple[Any, bool]:
 
 
 def choices_of(field: FieldInfo) -> list[str]:
-    """Returns the allowed values of a Literal field, else an empty list."""
     annotation, _ = plain_type(field)
     return list(typing.get_args(annotation)) if typing.get_origin(annotation) is Literal else []
 
 
 def changed_values(config: StageConfig) -> dict[str, Any]:
-    """Returns the fields whose values differ from what they'd be if nobody had set them."""
+    """Returns the fields whose values differ from their defaults under the same preset."""
     model = type(config)
     values: dict[str, Any] = {
         name: getattr(config, name)
@@ -1238,9 +1208,9 @@ def changed_values(config: StageConfig) -> dict[str, Any]:
         elif value != getattr(plain, name):
             values[name] = value
     if isinstance(config, CorpusConfig) and not _SOURCES.keys().isdisjoint(values):
-        values = {"source": config.source, **values}  # else it would be inferred from these
+        values = {"source": config.source, **values}  # else inferred from these
     if isinstance(config, TrainConfig) and "warmup_ratio" in values and config.warmup_steps:
-        values["warmup_steps"] = config.warmup_steps  # else the ratio would hold
+        values["warmup_steps"] = config.warmup_steps  # else the ratio would win
     return {
         name: value
         for name, value in values.items()
@@ -1249,13 +1219,9 @@ def changed_values(config: StageConfig) -> dict[str, Any]:
 
 
 def load_config_file(path: str | Path) -> dict[str, Any]:
-    """Reads a JSON file of config values.
-
-    Raises:
-        ConfigError: It isn't there, or isn't a JSON object.
-    """
+    """Reads a JSON object of config values; raises ConfigError if that fails."""
     try:
-        # Not only files: a shell makes a pipe of --config <(command).
+        # Pipes too: a shell makes one of --config <(command).
         with Path(path).open("rb") as file:
             data = file.read(_MOST_CONFIG_BYTES + 1)
         if len(data) > _MOST_CONFIG_BYTES:
@@ -1285,24 +1251,20 @@ def load_config_file(path: str | Path) -> dict[str, Any]:
 
 
 def fingerprint_of(value: Any) -> str:
-    """Returns 16 hex digits of the SHA-256 of a JSON value, key order aside."""
+    """Returns 16 hex digits of the SHA-256 of a JSON value, independent of key order."""
     text = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
     return sha256(text.encode("utf-8")).hexdigest()[:16]
 
 
 def expected_by(problem: Mapping[str, Any]) -> str:
-    """Says what one of pydantic's complaints expected, in words where it was a pattern.
-
-    Args:
-        problem: One of `ValidationError.errors()`.
-    """
+    """Describes the expected value of one of `ValidationError.errors()`; patterns in words."""
     if problem["type"] == "string_pattern_mismatch":
         return _WORDS_OF_PATTERNS[problem["ctx"]["pattern"]]
     return str(problem["msg"]).removeprefix("Input should be ")
 
 
 def config_error(model: type[StageConfig], error: ValidationError) -> ConfigError:
-    """Turns pydantic's first complaint into a ConfigError; the others are counted."""
+    """Converts pydantic's first error into a ConfigError that counts the others."""
     first = error.errors()[0]
     where = ".".join(str(part) for part in first["loc"])
     name = str(first["loc"][-1]) if first["loc"] else ""

@@ -1,7 +1,7 @@
-"""How many cores there are to use: a container may have fewer than its machine.
+"""Counts the usable CPU cores, respecting affinity and cgroup quotas.
 
-Libraries count the machine's. With sixteen threads on what two cores may do, each waits until all
-others have been stopped for the rest of a period.
+Libraries count the machine's cores, and in a container start too many threads: with 16 threads on a
+quota of two cores, each is throttled for the rest of a scheduling period.
 """
 
 from __future__ import annotations
@@ -12,15 +12,12 @@ from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 
 _ROOT = Path("/")
-# What tells numpy, tokenizers, TensorFlow and JAX how many threads to have.
+# Read by numpy, tokenizers, TensorFlow and JAX.
 _VARIABLES = ("OMP_NUM_THREADS", "RAYON_NUM_THREADS", "TF_NUM_INTRAOP_THREADS", "NPROC")
 
 
 def usable_cores(root: Path = _ROOT) -> int:
-    """Returns the cores that this process may use at once, at least 1.
-
-    Args:
-        root: Where /proc and /sys lie.
+    """Returns the number of cores that this process may use at once, at least 1.
 
     Source: https://docs.kernel.org/admin-guide/cgroup-v2.html, `cpu.max`, and
         https://docs.kernel.org/scheduler/sched-bwc.html for version 1.
@@ -29,27 +26,23 @@ def usable_cores(root: Path = _ROOT) -> int:
 
 
 def thread_settings(root: Path = _ROOT) -> dict[str, str]:
-    """Returns environment variables for a process with threads, empty where libraries count right.
-
-    Args:
-        root: Where /proc and /sys lie.
-    """
+    """Returns thread-count variables for a child process; empty if no quota limits the cores."""
     usable = usable_cores(root)
     return {} if usable == allowed_cores() else dict.fromkeys(_VARIABLES, str(usable))
 
 
 def allowed_cores() -> int:
-    """Returns the cores of the machine that this process may run on."""
+    """Returns the number of cores in this process's CPU affinity mask."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
 
 
 def _quotas(root: Path) -> Iterator[float]:
-    """Yields how many cores' time each of the groups may take that this process is in."""
+    """Yields the CPU quotas, in cores, of the cgroups that contain this process."""
     try:
         lines = (root / "proc/self/cgroup").read_text().splitlines()
-    except OSError:  # No Linux.
+    except OSError:  # Not Linux.
         return
     for line in lines:
         _, controllers, name = line.split(":", 2)
@@ -62,13 +55,13 @@ def _quotas(root: Path) -> Iterator[float]:
 
 
 def _limits_of(mount: Path, name: str, *files: str) -> Iterator[float]:
-    """Yields the limits of a group and of those that it lies in; within a container some are."""
+    """Yields the quotas of a cgroup and its ancestors; a container sees only some of them."""
     inside = PurePosixPath(name.lstrip("/"))
     for group in (inside, *inside.parents):
         try:
             said = " ".join((mount / group / file).read_text() for file in files).split()
             quota, period = float(said[0]), float(said[1])
-        except (OSError, ValueError, IndexError):  # Not here, or "max".
+        except (OSError, ValueError, IndexError):  # Not mounted, or "max".
             continue
         if quota > 0 and period > 0:
             yield quota / period

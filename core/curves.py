@@ -1,6 +1,6 @@
-"""Draws a run's curves as a picture, for model cards and reports.
+"""Plots training curves for model cards and reports.
 
-It knows figures by step and nothing of runs. Matplotlib is imported on first use.
+Takes values by step and knows nothing of runs. Matplotlib is imported on first use.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Literal
 
 _INCHES = (8.0, 3.6)
 _DOTS_PER_INCH = 144
-# The page's own colours, on white: the measured loss stands out, the training loss lies behind it.
+# The web app's colours on white: the measured loss in front, the training loss behind.
 _COLORS = ("#4f46e5", "#8b95a7", "#15803d", "#7c3aed", "#b91c1c", "#0e7490")
 _BASELINE_COLOR = "#b45309"
 _TEXT_COLOR = "#334155"
@@ -22,14 +22,7 @@ _GRID_COLOR = "#e2e8f0"
 
 @dataclass(frozen=True)
 class Curve:
-    """One line of the picture.
-
-    Attributes:
-        name: What the legend calls it.
-        steps: Where, ascending.
-        values: How much, as many as steps.
-        faint: Whether it stays behind the others, as a noisy training loss should.
-    """
+    """One line of the plot; `steps` ascend. `faint` draws it thin and behind the others."""
 
     name: str
     steps: Sequence[float]
@@ -45,17 +38,12 @@ def draw_curves(
     x_label: str = "step",
     y_label: str = "loss (nats)",
 ) -> bytes:
-    """Draws curves over one axis.
+    """Plots curves over one pair of axes; returns the image file's bytes.
 
     Args:
-        curves: The lines; points that aren't finite are left out, lines without points too.
-        baseline: Where to draw the dashed line of the frequency baseline, in nats.
+        curves: The lines; non-finite points and empty lines are left out.
+        baseline: The unigram baseline in nats, drawn as a dashed line.
         form: png, 1,152 x 518 pixels on white, or svg, with a transparent background.
-        x_label: What is counted from left to right.
-        y_label: What the lines show.
-
-    Returns:
-        The picture's file.
     """
     from matplotlib import rc_context
     from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -83,7 +71,7 @@ def draw_curves(
         axes.axhline(baseline, color=_BASELINE_COLOR, linestyle="--", label="frequency baseline")
     _dress(axes, x_label, y_label)
     picture = io.BytesIO()
-    # Without a date and random ids the same figures give the same bytes.
+    # Without a date and random ids, the same values give the same bytes.
     metadata = {"Date": None} if form == "svg" else {"Software": None}
     with rc_context({"svg.hashsalt": "curves"}):
         figure.savefig(picture, format=form, transparent=form == "svg", metadata=metadata)
@@ -91,7 +79,6 @@ def draw_curves(
 
 
 def _dress(axes: object, x_label: str, y_label: str) -> None:
-    """Gives the axes names, a quiet grid and, where there is something to tell apart, a legend."""
     from matplotlib.axes import Axes
     from matplotlib.ticker import EngFormatter, MaxNLocator
 
@@ -114,7 +101,6 @@ def _has_points(curve: Curve) -> bool:
 
 
 def _finite(curve: Curve) -> tuple[list[float], list[float]]:
-    """Returns a curve's points without those that can't be drawn."""
     points = [
         (float(step), float(value))
         for step, value in zip(curve.steps, curve.values, strict=True)

@@ -1,32 +1,32 @@
-"""The errors that a person can act on.
+"""Defines the errors that a user can act on.
 
 Every message says what failed, what was expected, what was received and what to do. The library
-raises; the edges (the shell in `core.__main__`, the page in `ui.present`) translate.
+raises them; `core.__main__` and `ui.present` show them.
 """
 
 from __future__ import annotations
 
 import re
 
-# A text from somebody's file, such as a column's name, may be megabytes long.
+# Text from a user's file, such as a column name, may be megabytes long.
 _LONGEST_PART = 2_000
-# Escape sequences that a terminal would obey, and halves of surrogate pairs, which aren't UTF-8.
+# Terminal escape sequences, and lone surrogates, which UTF-8 can't encode.
 _UNPRINTABLE = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
 
 
 class StudioError(Exception):
-    """A problem that a person can act on.
+    """A problem that a user can act on.
 
     Args:
-        problem: What failed, in one sentence.
-        expected: What would have been right.
-        received: What came instead.
-        fix: What to do about it.
-        field: The config field it concerns, so that the page can show it beside that field.
+        problem: The failure, in one sentence.
+        expected: The valid value or state.
+        received: The value or state that was found.
+        fix: The action to take.
+        field: The config field it concerns; the web app shows the error beside it.
     """
 
     exit_code = 1
-    # A word for the reason of a failed run, where the error has a name that people know.
+    # The reason of a failed run, for errors that have an established name.
     reason = ""
 
     def __init__(
@@ -64,11 +64,11 @@ class ConfigError(StudioError):
 
 
 class CorpusError(StudioError):
-    """The text can't be read, or there is none."""
+    """The corpus is empty or can't be read."""
 
 
 class TokenizerError(StudioError):
-    """A tokenizer can't be trained, loaded, or used for this purpose."""
+    """A tokenizer can't be trained or loaded, or doesn't suit the task."""
 
 
 class ShardError(StudioError):
@@ -76,13 +76,13 @@ class ShardError(StudioError):
 
 
 class MissingDataError(ShardError):
-    """A file of the shards is gone."""
+    """A shard file is missing."""
 
     reason = "data_missing"
 
 
 class DeviceError(StudioError):
-    """The accelerator or engine that was asked for isn't there."""
+    """The requested accelerator or backend isn't available."""
 
 
 class RunError(StudioError):
@@ -90,27 +90,27 @@ class RunError(StudioError):
 
 
 class LossNotFiniteError(RunError):
-    """The loss or a weight is no longer a finite number."""
+    """The loss or a weight is NaN or infinite."""
 
     reason = "loss_not_finite"
 
 
 class ProcessLostError(RunError):
-    """Another process of the same run is gone, or can't be reached."""
+    """Another process of the same run has ended or can't be reached."""
 
     reason = "process_lost"
 
 
 class CheckpointError(StudioError):
-    """A checkpoint is missing, damaged, or doesn't fit."""
+    """A checkpoint is missing, damaged or incompatible."""
 
 
 class HubError(StudioError):
-    """The Hugging Face Hub refused, or can't be reached."""
+    """The Hugging Face Hub refused a request or can't be reached."""
 
 
 def of_system(error: OSError) -> StudioError:
-    """Returns what the operating system refused, with the path and the system's own words."""
+    """Converts an OSError, with its path and the system's message."""
     return StudioError(
         f"{error.filename or 'Something'} could not be read or written",
         expected="a path that is there, rights to it, and room on its disk",
@@ -120,7 +120,7 @@ def of_system(error: OSError) -> StudioError:
 
 
 def _printable(text: str) -> str:
-    """Returns a text that can be printed, stored and shown, cut in its middle if it is long."""
+    """Shortens a long text in the middle and escapes unprintable characters."""
     if len(text) > _LONGEST_PART:
         half = _LONGEST_PART // 2
         text = f"{text[:half]} … {text[-half:]}"

@@ -1,12 +1,11 @@
-"""What a run reports: numbered lines in `events.jsonl`, and the requests it listens to.
+"""Writes and reads a run's event log, `events.jsonl`, and reads its stop requests.
 
-A run appends; nobody else writes to this file. One line is one JSON object
-`{"n": number, "t": unix seconds, "kind": ..., ...}`. Numbers start at 1 and have no gaps, so that a
-reader can take them in twice without harm. This module knows nothing of the database.
+Only the run appends to the log. A line is one JSON object `{"n": number, "t": unix seconds, "kind":
+..., ...}`. Numbers start at 1 without gaps, so reading events twice is harmless. This module knows
+nothing of the database.
 
-Kinds: `started`, `resumed` (with the `step` it goes on from), `progress`, `metrics`, `note`,
-`warning`, `checkpoint`, `artifact`, `resolved` (the values used for settings that were left open),
-`finished`.
+Kinds: `started`, `resumed` (with the `step` it resumes from), `progress`, `metrics`, `note`,
+`warning`, `checkpoint`, `artifact`, `resolved` (the values used for `auto` settings), `finished`.
 """
 
 from __future__ import annotations
@@ -31,14 +30,14 @@ STOP_FILE = "stop.json"
 SYNC_INTERVAL_SECONDS = 0.5
 _CLOSING_PATIENCE_SECONDS = 600.0
 _TAIL_BYTES = 1 << 16
-# What the database can store, and a float can tell apart.
+# Limit of what the database stores and a float represents exactly.
 _LARGEST_NUMBER = 1 << 53
 
 StopMode = Literal["save", "abort"]
 
 
 class RunStopped(Exception):
-    """Raised inside a stage when somebody asked for it to stop."""
+    """Raised inside a stage after a request to stop."""
 
     def __init__(self, mode: StopMode) -> None:
         self.mode = mode
@@ -46,12 +45,10 @@ class RunStopped(Exception):
 
 
 class EventLog:
-    """Appends events to a file; they are on the disk within a second.
+    """Appends events to a file and syncs them to disk within a second.
 
-    While the disk is full they wait in memory, and go on in order once there is room.
-
-    Args:
-        path: The file; created with its folder if missing. A torn last line is cut off first.
+    A torn last line is removed first. While the disk is full, events wait in memory and are written
+    in order once there is room.
     """
 
     def __init__(self, path: Path) -> None:
@@ -78,10 +75,9 @@ class EventLog:
             return self._number
 
     def close(self) -> None:
-        """Syncs what is left and closes the file; on a full disk it waits for room first.
+        """Writes and syncs all remaining events, then closes the file.
 
-        Raises:
-            OSError: There was no room for ten minutes.
+        Raises OSError if the disk stays full for ten minutes.
         """
         deadline = time.monotonic() + _CLOSING_PATIENCE_SECONDS
         while not self._close(give_up=time.monotonic() > deadline):
@@ -89,7 +85,7 @@ class EventLog:
         self._dirty.set()
 
     def _close(self, *, give_up: bool) -> bool:
-        """Closes the file if everything could be written; tells whether it is closed."""
+        """Returns True if all events could be written and the file is closed."""
         with self._lock:
             if self._closed:
                 return True
@@ -104,7 +100,6 @@ class EventLog:
             return True
 
     def _write(self) -> None:
-        """Writes what is left to be written, or as much of it as there is room for."""
         with suppressed_if_full():
             while self._unwritten:
                 written = self._file.write(self._unwritten)
@@ -130,13 +125,13 @@ class EventLog:
 
 
 def is_disk_full(error: BaseException) -> bool:
-    """Tells whether an error says that there is no room left, or not for this account or file."""
+    """Returns True if an error means a full disk, an exceeded quota or a file size limit."""
     return isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Tells whether an error says that memory ran out, the host's or a device's."""
-    # JAX says it in the message, TensorFlow in the error's name.
+    """Returns True if an error means that host or device memory ran out."""
+    # JAX reports it in the message, TensorFlow in the exception's name.
     said = f"{type(error).__name__} {error}"
     return isinstance(error, MemoryError) or any(
         word in said for word in ("RESOURCE_EXHAUSTED", "ResourceExhaustedError")
@@ -145,7 +140,6 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 @contextmanager
 def suppressed_if_full() -> Iterator[None]:
-    """Passes over errors that say that there is no room left on the disk."""
     try:
         yield
     except OSError as error:
@@ -154,14 +148,10 @@ def suppressed_if_full() -> Iterator[None]:
 
 
 def read_events(path: Path, offset: int = 0) -> tuple[list[dict[str, Any]], int]:
-    """Reads the whole lines after `offset`.
-
-    Args:
-        path: An `events.jsonl`; a missing file has no events.
-        offset: A byte offset that an earlier call returned.
+    """Reads the complete lines after a byte offset; a missing file has none.
 
     Returns:
-        The events and the offset to go on from. A torn last line is left for the next call.
+        The events, and the offset to continue from. A torn last line is left for the next call.
     """
     if not path.exists():
         return [], offset
@@ -174,7 +164,7 @@ def read_events(path: Path, offset: int = 0) -> tuple[list[dict[str, Any]], int]
 
 
 def read_last_events(path: Path) -> list[dict[str, Any]]:
-    """Returns the events of a log's last 64 KiB, or its last one where that is longer."""
+    """Returns the events of a log's last 64 KiB, or the last event if it is longer."""
     if not path.exists():
         return []
     with _opened(path) as file:
@@ -184,7 +174,6 @@ def read_last_events(path: Path) -> list[dict[str, Any]]:
 
 
 def read_notes(path: Path) -> list[str]:
-    """Returns the messages of a log's notes, the oldest first; other events are passed over."""
     if not path.exists():
         return []
     with _opened(path) as file:
@@ -193,7 +182,7 @@ def read_notes(path: Path) -> list[str]:
 
 
 def read_resolved(path: Path) -> dict[str, Any]:
-    """Returns the values that a log's newest attempt used for settings that were left open."""
+    """Returns the values that the newest attempt used for `auto` settings."""
     if not path.exists():
         return {}
     line = b""
@@ -206,7 +195,7 @@ def read_resolved(path: Path) -> dict[str, Any]:
 
 
 def read_attempts(path: Path) -> list[tuple[float, float]]:
-    """Returns when each attempt at a run began and was last heard of, in unix seconds, by a log."""
+    """Returns the start and last-event times of each attempt at a run, in unix seconds."""
     if not path.exists():
         return []
     heard: list[tuple[bytes, bytes]] = []
@@ -221,9 +210,9 @@ def read_attempts(path: Path) -> list[tuple[float, float]]:
 
 
 class Reporter:
-    """What a stage is given to report with and to hear of a stop.
+    """Interface through which a stage reports and learns of stop requests.
 
-    The base class is silent: for library calls that want no run folder, and for tests.
+    The base class does nothing; it serves library calls without a run folder, and tests.
     """
 
     folder: Path | None = None
@@ -236,37 +225,36 @@ class Reporter:
         note: str = "",
         eta_seconds: float | None = None,
     ) -> None:
-        """Reports how far the stage is: `done` of `total` in `unit`, with a word on what it does.
+        """Reports `done` of `total` in `unit`, with a note on the current activity.
 
-        A stage that knows better than "elapsed times what is left over what is done" when it will
-        end says so with `eta_seconds`.
+        Set `eta_seconds` if the stage knows better than extrapolating from the elapsed time.
         """
 
     def metrics(self, step: int, values: Mapping[str, float]) -> None:
-        """Reports figures measured at `step`."""
+        """Reports metrics measured at `step`."""
 
     def note(self, message: str, **fields: Any) -> None:
-        """Reports something worth a line in the log."""
+        """Writes a message to the log."""
 
     def warn(self, message: str, **fields: Any) -> None:
-        """Reports something that a person should look at."""
+        """Reports a problem that a person should look at."""
 
     def event(self, kind: str, **fields: Any) -> None:
         """Reports an event of another kind."""
 
     def stop_requested(self) -> StopMode | None:
-        """Returns how the run was asked to stop, or None."""
+        """Returns the requested stop mode, or None."""
         return None
 
     def is_preempted(self) -> bool:
-        """Tells whether the run stops only to be queued again: its machine is taken away."""
+        """Returns True if the run was preempted and will be requeued."""
         return False
 
     def preempt(self) -> None:
-        """Makes the run save and stop, to be queued again: what a SIGTERM means."""
+        """Asks the run to save and stop, to be requeued, as SIGTERM does."""
 
     def raise_if_stopped(self) -> None:
-        """Raises RunStopped if the run was asked to stop. For stages with nothing to save."""
+        """Raises RunStopped after a request to stop. For stages with nothing to save."""
         if mode := self.stop_requested():
             raise RunStopped(mode)
 
@@ -276,9 +264,9 @@ class FolderReporter(Reporter):
 
     Args:
         folder: The run's folder.
-        echo: Where to print one line per note, warning and metrics event too. True: standard
-            output, which is the log of a run's own process. Anywhere else, progress as well.
-        min_progress_seconds: Progress events come no closer together than this; the last one is
+        echo: Stream that also gets one line per note, warning, metrics and progress event. True
+            means standard output, a run's own log, without progress.
+        min_progress_seconds: Minimum interval between progress events. The last suppressed one is
             written before an event such as `finished`.
     """
 
@@ -334,7 +322,6 @@ class FolderReporter(Reporter):
         self._log.append(kind, **fields)
 
     def _write_held(self) -> None:
-        """Writes how far the stage is, where that was last said too soon after the time before."""
         with self._holding:
             held, self._held = self._held, None
             if held is not None:
@@ -349,7 +336,7 @@ class FolderReporter(Reporter):
         return self._stop
 
     def is_preempted(self) -> bool:
-        # Whom somebody asked to stop isn't to go on by itself.
+        # A user's stop overrides preemption: don't requeue.
         return self.preempted and read_stop(self._stop_file) is None
 
     def preempt(self) -> None:
@@ -357,7 +344,6 @@ class FolderReporter(Reporter):
         self._stop = self._stop or "save"
 
     def close(self) -> None:
-        """Syncs and closes the log."""
         self._log.close()
 
     def _print(self, line: str) -> None:
@@ -368,7 +354,7 @@ class FolderReporter(Reporter):
 
 
 def read_stop(path: Path) -> StopMode | None:
-    """Reads a stop request; an unreadable one counts as none (it may be half-written)."""
+    """Reads a stop request; an unreadable, perhaps half-written, one counts as none."""
     if not path.is_file():
         return None
     try:
@@ -380,7 +366,7 @@ def read_stop(path: Path) -> StopMode | None:
 
 
 def _parse(line: bytes) -> dict[str, Any] | None:
-    """Returns a line's event; None if it is not one: it has a number, a time and a kind."""
+    """Parses a line; None unless it is an event with a valid number, time and kind."""
     try:
         event = json.loads(line)
     except (ValueError, RecursionError):
@@ -393,7 +379,7 @@ def _parse(line: bytes) -> dict[str, Any] | None:
         type(number) is int
         and 0 < number < _LARGEST_NUMBER
         and type(seconds) in (int, float)
-        and abs(seconds) < _LARGEST_NUMBER  # Of NaN it isn't true either.
+        and abs(seconds) < _LARGEST_NUMBER  # Also rejects NaN.
         and isinstance(event.get("kind"), str)
     )
     if not is_event:
@@ -402,17 +388,13 @@ def _parse(line: bytes) -> dict[str, Any] | None:
 
 
 def _without_surrogates(event: dict[str, Any]) -> dict[str, Any]:
-    """Replaces lone surrogates, which JSON can carry and no database or page can."""
+    """Replaces lone surrogates, which JSON can carry but databases and browsers can't."""
     text = json.dumps(event, ensure_ascii=False)
     return dict(json.loads(text.encode("utf-8", "replace")))
 
 
 def _opened(path: Path, mode: Literal["rb", "rb+"] = "rb") -> BinaryIO:
-    """Opens a log; never waits for a pipe, or reads from a device.
-
-    Raises:
-        RunError: It is no file.
-    """
+    """Opens a log without waiting for a pipe; raises RunError if it isn't a regular file."""
     flags = os.O_RDWR if mode == "rb+" else os.O_RDONLY
     if not path.is_file():
         raise _not_a_log(path, "something that is no file")
@@ -433,7 +415,7 @@ def _not_a_log(path: Path, received: str) -> RunError:
 
 
 def _mend_tail(path: Path) -> int:
-    """Cuts a torn last line off and returns the last event's number (0 in an empty file)."""
+    """Truncates a torn last line and returns the last event's number (0 in an empty file)."""
     if not path.exists():
         return 0
     with _opened(path, "rb+") as file:
@@ -446,9 +428,9 @@ def _mend_tail(path: Path) -> int:
 
 
 def _read_tail(file: BinaryIO) -> tuple[int, bytes]:
-    """Returns where a log's last 64 KiB begin and what they hold; more until a whole line is there.
+    """Returns the offset and content of a log's last 64 KiB; more if that holds no complete line.
 
-    A push's last event lists its files, and may have thousands of them.
+    The last event of a push lists its files, which may be thousands.
     """
     size = file.seek(0, os.SEEK_END)
     length = _TAIL_BYTES

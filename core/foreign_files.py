@@ -1,7 +1,7 @@
-"""Files from outside: opened without blocking, read up to a limit, JSON parsed strictly.
+"""Reads untrusted files: opens without blocking, limits the size, parses JSON strictly.
 
-A file that comes with a downloaded model may be a named pipe, a device, a git-LFS pointer or a
-gigabyte of brackets. Whoever opens one goes through this module.
+A file of a downloaded model may be a named pipe, a device, a git-LFS pointer or a gigabyte of
+brackets. Open such files only through this module.
 """
 
 from __future__ import annotations
@@ -24,17 +24,12 @@ _SHOWN_CHARACTERS = 80
 
 
 def open_regular(path: Path, *, error: type[StudioError] = CheckpointError) -> tuple[int, int]:
-    """Opens a regular file for reading; never blocks, and refuses a git-LFS pointer.
+    """Opens a regular file for reading without blocking, following symbolic links.
 
-    Args:
-        path: The file; symbolic links are followed, as in the Hub's cache.
-        error: What is raised.
+    Raises `error` if the file is missing, unreadable, a git-LFS pointer, or not a regular file.
 
     Returns:
         The file descriptor, which the caller closes, and the size in bytes.
-
-    Raises:
-        StudioError: The file is missing, unreadable, a pointer, or not a regular file.
     """
     try:
         # Without O_NONBLOCK, opening a named pipe waits until something is written to it.
@@ -63,7 +58,7 @@ def open_regular(path: Path, *, error: type[StudioError] = CheckpointError) -> t
 
 
 def check_regular(path: Path, *, error: type[StudioError] = CheckpointError) -> int:
-    """Returns the size in bytes of a file that `open_regular` accepts."""
+    """Checks a file like `open_regular` and returns its size in bytes."""
     descriptor, size = open_regular(path, error=error)
     os.close(descriptor)
     return size
@@ -72,11 +67,7 @@ def check_regular(path: Path, *, error: type[StudioError] = CheckpointError) -> 
 def read_regular(
     path: Path, most_bytes: int, *, error: type[StudioError] = CheckpointError
 ) -> bytes:
-    """Reads a regular file of limited size.
-
-    Raises:
-        StudioError: See `open_regular`; or the file is larger than `most_bytes`.
-    """
+    """Reads a regular file of at most `most_bytes`; raises like `open_regular`."""
     descriptor, size = open_regular(path, error=error)
     with os.fdopen(descriptor, "rb") as file:
         if size > most_bytes:
@@ -90,11 +81,7 @@ def read_regular(
 
 
 def read_json(path: Path, most_bytes: int, *, error: type[StudioError] = CheckpointError) -> Any:
-    """Reads a JSON file of limited size and depth, with finite numbers and no key twice.
-
-    Raises:
-        StudioError: See `read_regular`; or the content is not such JSON.
-    """
+    """Reads JSON of limited size; raises `error` if `read_regular` or `parse_json` refuses it."""
     data = read_regular(path, most_bytes, error=error)
     try:
         return parse_json(data)
@@ -111,9 +98,8 @@ def read_json(path: Path, most_bytes: int, *, error: type[StudioError] = Checkpo
 def parse_json(data: bytes | str) -> Any:
     """Parses JSON strictly.
 
-    Raises:
-        ValueError: It is not JSON or not UTF-8, too deep, holds a number that is not finite, or an
-            object gives a key two different values.
+    Raises ValueError for invalid JSON or UTF-8, deep nesting, non-finite numbers, and keys with two
+    different values.
     """
     text = data if isinstance(data, str) else data.decode("utf-8-sig")
     try:
@@ -130,16 +116,16 @@ def parse_json(data: bytes | str) -> Any:
 
 
 def shown(value: Any) -> str:
-    """Returns the start of a foreign value's JSON or repr, for an error message."""
+    """Returns the start of an untrusted value's repr, for an error message."""
     try:
         text = repr(value)
-    except (RecursionError, ValueError):  # The latter for an integer of many thousand digits.
+    except (RecursionError, ValueError):  # ValueError: an integer of many thousand digits.
         text = f"a {type(value).__name__}"
     return text if len(text) <= _SHOWN_CHARACTERS else f"{text[:_SHOWN_CHARACTERS]} …"
 
 
 def is_plain_name(name: Any) -> bool:
-    """Tells whether a name from a foreign file means a file in the same folder and nothing else."""
+    """Returns True if an untrusted name can only mean a file in the same folder."""
     return (
         isinstance(name, str)
         and 0 < len(os.fsencode(name.encode("utf-8", "replace").decode())) <= 255

@@ -1,4 +1,4 @@
-"""What artifacts and runs take on the disk, what needs them, and how they are deleted."""
+"""Measures disk usage, finds the runs that need an artifact, and deletes artifacts."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from core.runs.folder import RunFolder
 from core.store import ACTIVE_STATES, RunRow, Store
 from core.workspace import KINDS, Artifact, Workspace, expand_path, remove_folder
 
-# The config fields in which a run names artifacts, by the artifact's kind.
+# Config fields that name artifacts, by the artifact's kind.
 _NAMING_FIELDS: dict[str, tuple[str, ...]] = {
     "tokenizer": ("tokenizer",),
     "shards": ("shards",),
@@ -26,14 +26,9 @@ _MOST_RUNS = 100_000
 
 @dataclass(frozen=True)
 class ArtifactUse:
-    """An artifact, what it takes, and how it hangs together with the others.
+    """An artifact, its disk usage and its relations within the workspace.
 
-    Attributes:
-        artifact: The artifact.
-        bytes: What its folder takes on the disk.
-        made_from: The artifacts in this workspace that it was made from.
-        turned_into: The artifacts in this workspace that were made from it.
-        needed_by: The runs that its loss would break; as long as there are any, it stays.
+    The runs in `needed_by` would break without it and block its deletion.
     """
 
     artifact: Artifact
@@ -45,12 +40,10 @@ class ArtifactUse:
 
 @dataclass(frozen=True)
 class DiskUse:
-    """What a workspace takes on its disk.
+    """Disk usage of a workspace.
 
-    Attributes:
-        parts: Bytes by part: tokenizer, shards, model, preflight, runs, other. What is linked twice
-            counts where it comes first.
-        free_bytes: What is left on that disk.
+    `parts` has bytes by tokenizer, shards, model, preflight, runs and other. A hard-linked file
+    counts only in the first part that holds it. `free_bytes` is the free space on that disk.
     """
 
     parts: dict[str, int]
@@ -62,12 +55,11 @@ class DiskUse:
 
 
 def disk_use_bytes(folder: Path) -> int:
-    """Returns the bytes that a folder's files take; a file linked twice counts once."""
+    """Returns the disk usage of a folder in bytes; a hard-linked file counts once."""
     return _unseen_bytes(folder, set())
 
 
 def measure_disk_use(workspace: Workspace) -> DiskUse:
-    """Returns what a workspace takes on its disk, and what is left there."""
     seen: set[tuple[int, int]] = set()
     parts = {kind: _unseen_bytes(workspace.folder(kind), seen) for kind in KINDS}
     parts["runs"] = _unseen_bytes(workspace.runs, seen)
@@ -77,7 +69,7 @@ def measure_disk_use(workspace: Workspace) -> DiskUse:
 
 
 def list_artifact_uses(workspace: Workspace, store: Store) -> list[ArtifactUse]:
-    """Returns all artifacts with what they take and what needs them, the newest first."""
+    """Returns all artifacts with disk usage and relations, newest first."""
     found = [artifact for kind in KINDS for artifact in workspace.list(kind)]
     claims = _claims(workspace, store)
     return [
@@ -95,19 +87,15 @@ def list_artifact_uses(workspace: Workspace, store: Store) -> list[ArtifactUse]:
 def runs_that_need(workspace: Workspace, store: Store, artifact: Artifact) -> list[RunRow]:
     """Returns the runs that an artifact's loss would break.
 
-    These are the queued and the active ones that name it, and those training runs that have ended
-    early and can be resumed. What has been made from it stands on its own: shards keep a copy of
-    their tokenizer, and a model needs nothing.
+    These are queued and active runs that name it, and training runs that ended early and can be
+    resumed. Artifacts made from it don't need it: shards keep a copy of their tokenizer, and a
+    model needs nothing.
     """
     return [claim.row for claim in _claims(workspace, store) if claim.names(artifact)]
 
 
 def delete_artifact(workspace: Workspace, store: Store, artifact: Artifact) -> None:
-    """Deletes an artifact's folder and its row.
-
-    Raises:
-        RunError: A run needs it.
-    """
+    """Deletes an artifact's folder and database row; raises RunError if a run needs it."""
     needed_by = runs_that_need(workspace, store, artifact)
     if needed_by:
         raise RunError(
@@ -121,7 +109,7 @@ def delete_artifact(workspace: Workspace, store: Store, artifact: Artifact) -> N
 
 
 def _unseen_bytes(folder: Path, seen: set[tuple[int, int]]) -> int:
-    """Returns what a folder's files take, those apart that were `seen`; a run may delete some."""
+    """Returns the disk usage of files not in `seen`; a run may delete files meanwhile."""
     total = 0
     for place, _, names in os.walk(folder):
         for name in names:
@@ -139,24 +127,21 @@ def _is_made_from(made: Artifact, source: Artifact) -> bool:
 
 @dataclass(frozen=True)
 class _Claim:
-    """A run that has yet to open what it names.
+    """A run that has yet to open the artifacts that its config names.
 
-    Attributes:
-        row: The run.
-        named: What its config calls artifacts of each kind, and, of what is a path, where that
-            leads from where the run was started.
+    `named` holds, by artifact kind, the names in its config; for paths also their absolute form,
+    relative to the folder in which the run was started.
     """
 
     row: RunRow
     named: dict[str, set[str | Path]]
 
     def names(self, artifact: Artifact) -> bool:
-        """Tells whether it names an artifact, by its name or by a path."""
         return not self.named[artifact.kind].isdisjoint((artifact.name, artifact.path.resolve()))
 
 
 def _claims(workspace: Workspace, store: Store) -> list[_Claim]:
-    """Returns the claims of the runs that wait, work, or can be resumed."""
+    """Returns the artifact claims of queued, active and resumable runs."""
     states = ("queued", *ACTIVE_STATES, *_RESUMABLE_STATES)
     return [
         _Claim(row, {kind: _named(workspace, row, kind) for kind in _NAMING_FIELDS})
@@ -169,7 +154,7 @@ def _named(workspace: Workspace, row: RunRow, kind: str) -> set[str | Path]:
     names = [str(name) for field in _NAMING_FIELDS[kind] if (name := row.config.get(field))]
     paths = [name for name in names if os.sep in name and "://" not in name]
     found: set[str | Path] = set(names)
-    # Without its record, or by what can't be a path, a run won't find anything either.
+    # Without a record, or with an invalid path, the run can't find the artifact either.
     with suppress(StudioError):
         start = RunFolder.of(workspace, row.id).read_record().cwd if paths else ""
         found |= {Path(start, expand_path(path)).resolve() for path in paths}

@@ -1,14 +1,10 @@
-"""Decides which addresses this machine connects to when somebody else names them.
+"""Restricts outgoing connections to untrusted addresses (SSRF protection).
 
-A manifest, a dataset's card, a redirect or a form can name any address, those behind the firewall
-and this machine's own services too. Every connection to such an address passes here: its scheme,
-and the IP address that its name stands for when the connection is made. An address that isn't
-public is refused, unless the user's own configuration names its host: `HF_ENDPOINT`,
-`STORAGE_EMULATOR_HOST`, `AWS_ENDPOINT_URL`, a proxy, or `STUDIO_ALLOWED_HOSTS`. Each redirect is
-decided in the same way, and none leads from a public address to one that isn't.
-
-`http_filesystem` gives fsspec's HTTP file system under this policy; `guard_hub` puts the Hub's
-client under it.
+A manifest, dataset card, redirect or form can name any address, including services behind the
+firewall and on this machine. The policy checks the scheme, and the IP address at connection time.
+It refuses non-public addresses unless the user's configuration names the host: `HF_ENDPOINT`,
+`STORAGE_EMULATOR_HOST`, `AWS_ENDPOINT_URL`, a proxy, or `STUDIO_ALLOWED_HOSTS`. Redirects are
+checked too, and none may lead from a public to a non-public address.
 """
 
 from __future__ import annotations
@@ -23,12 +19,12 @@ from urllib.parse import urljoin, urlsplit
 from core.errors import ConfigError, StudioError
 
 ALLOWED_HOSTS_VARIABLE = "STUDIO_ALLOWED_HOSTS"
-# Goes with a run that was submitted from a shell, and with no other one.
+# Passed on only to runs that are submitted from the command line.
 TYPED_HOSTS_VARIABLE = "STUDIO_TYPED_HOSTS"
 MOST_REDIRECTS = 5
 CONNECT_SECONDS = 30.0
 STALL_SECONDS = 60.0
-# A download is waited for this long, and longer by its size: 64 KiB a second is the least.
+# Timeout of a download, extended by its size at 64 KiB per second.
 BASE_SECONDS = 120.0
 MOST_READ_BYTES = 64 << 20
 SLOWEST_BYTES_PER_SECOND = 1 << 16
@@ -38,19 +34,18 @@ _CONFIGURED = (
     "HF_ENDPOINT", "STORAGE_EMULATOR_HOST", "AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3",
     "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "http_proxy", "https_proxy", "all_proxy",
 )  # fmt: skip
-# Where the Hub is unless HF_ENDPOINT says otherwise; some networks answer for it themselves.
+# Default Hub host. It is exempt because some networks serve it from an address of their own.
 _HUB_HOST = ("huggingface.co", 443)
 _NAT64 = ipaddress.ip_network("64:ff9b::/96")
-# A host, and a port; None stands for every port.
+# Host and port; None means every port.
 Host = tuple[str, int | None]
 
 
 class OutboundError(StudioError):
-    """An address isn't connected to."""
+    """The policy refuses a connection to an address."""
 
 
 def configured_hosts(environment: Mapping[str, str] | None = None) -> frozenset[Host]:
-    """Returns the hosts that the user's own configuration names."""
     environment = os.environ if environment is None else environment
     named = [environment.get(name, "") for name in _CONFIGURED]
     for variable in (ALLOWED_HOSTS_VARIABLE, TYPED_HOSTS_VARIABLE):
@@ -62,20 +57,19 @@ _trusts_callers = True
 
 
 def distrust_callers() -> None:
-    """Makes this process reach configured hosts alone, whoever passes an address to a function.
+    """Restricts this process to configured and public hosts, whichever caller passes an address.
 
-    A script and the command line pass what their user typed. The page, and a run that anybody may
-    have submitted, don't.
+    A script or the command line passes its own user's addresses. The web app, and runs that anybody
+    may have submitted, don't.
     """
     global _trusts_callers
     _trusts_callers = False
 
 
 def allow_typed_hosts(texts: Iterable[object]) -> None:
-    """Lets this process, and the runs that it submits, reach hosts that a user typed.
+    """Lets this process, and the runs that it submits, reach hosts that the user typed.
 
-    Args:
-        texts: Values from the command line; only `http://` and `https://` addresses matter.
+    Only `http://` and `https://` URLs among `texts` matter.
     """
     hosts = [host for text in texts if _is_web(text) and (host := _parse_host(str(text)))]
     if not hosts or not _trusts_callers:
@@ -86,7 +80,7 @@ def allow_typed_hosts(texts: Iterable[object]) -> None:
 
 
 def is_public(address: str) -> bool:
-    """Tells whether an IP address is one of the public internet, whatever it is wrapped in."""
+    """Returns True if an IP address, and any IPv4 address embedded in it, is public."""
     try:
         ip = ipaddress.ip_address(address.partition("%")[0])
     except ValueError:
@@ -99,12 +93,9 @@ def is_public(address: str) -> bool:
 def resolve(host: str, port: int, environment: Mapping[str, str] | None = None) -> list[str]:
     """Resolves a host and returns the IP addresses that may be connected to.
 
-    The caller must connect to one of them and must not look the name up again, since its owner
-    could change the answer in between.
-
-    Raises:
-        OutboundError: One of them isn't public, and no configuration names the host.
-        OSError: The name can't be resolved.
+    Connect to one of them without a second lookup: the name's owner could change the answer in
+    between (DNS rebinding). Raises OutboundError if the host is refused, OSError if it can't be
+    resolved.
     """
     found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     addresses = list(dict.fromkeys(str(entry[4][0]) for entry in found))
@@ -115,11 +106,7 @@ def resolve(host: str, port: int, environment: Mapping[str, str] | None = None) 
 def check_addresses(
     host: str, port: int, addresses: Iterable[str], environment: Mapping[str, str] | None = None
 ) -> None:
-    """Refuses a host that stands for an address which isn't public, unless it is configured.
-
-    Raises:
-        OutboundError: It is refused.
-    """
+    """Raises OutboundError for a host with a non-public address unless it is configured."""
     if is_configured(host, port, environment):
         return
     if inner := [address for address in addresses if not is_public(address)]:
@@ -127,18 +114,14 @@ def check_addresses(
 
 
 def is_configured(host: str, port: int, environment: Mapping[str, str] | None = None) -> bool:
-    """Tells whether the user's own configuration names a host."""
     known = configured_hosts(environment)
     return not known.isdisjoint({(_normal(host), port), (_normal(host), None)})
 
 
 def check_url(url: str, *, schemes: Iterable[str] = ("https",)) -> None:
-    """Refuses an address by its text: its scheme, or an IP address in it that isn't public.
+    """Checks a URL's scheme, and its host if that is a literal IP address.
 
-    A configured host may be reached without encryption too.
-
-    Raises:
-        OutboundError: It is refused.
+    A configured host may also be reached without encryption. Raises OutboundError.
     """
     scheme, host, port = _split(url)
     if scheme not in _PORTS or (scheme not in schemes and not is_configured(host, port)):
@@ -153,10 +136,9 @@ def check_url(url: str, *, schemes: Iterable[str] = ("https",)) -> None:
 
 
 def check_reachable(url: str) -> None:
-    """Refuses an `https://` address on whose host no connection would be made.
+    """Checks an `https://` URL and the addresses of its host; raises OutboundError.
 
-    Raises:
-        OutboundError: It is refused. A name that can't be resolved is left to whoever connects.
+    A name that can't be resolved passes; connecting to it fails later.
     """
     check_url(url)
     _, host, port = _split(url)
@@ -167,19 +149,16 @@ def check_reachable(url: str) -> None:
 
 
 def check_redirect(url: str, location: str, peer: str) -> None:
-    """Refuses a redirect to where the first address may not lead.
+    """Refuses a redirect from a public to a non-public address, or to a refused one.
 
     Args:
-        url: Where the answer came from.
-        location: Where it leads.
-        peer: The IP address that answered; empty where it isn't known.
-
-    Raises:
-        OutboundError: It leads from a public address to another one, or to a refused one.
+        url: The URL that responded.
+        location: The redirect's target.
+        peer: The IP address that responded; empty if unknown.
     """
     target = urljoin(url, location)
     _, host, port = _split(target)
-    # Nobody who is asked over HTTPS sends others to where anybody can listen.
+    # Refuse a downgrade from HTTPS to HTTP.
     schemes = ("https",) if urlsplit(url).scheme == "https" else ("http", "https")
     check_url(target, schemes=schemes)
     if is_configured(host, port) and (not peer or is_public(peer)):
@@ -192,12 +171,10 @@ def check_redirect(url: str, location: str, peer: str) -> None:
 
 
 def most_seconds(size_bytes: int) -> float:
-    """Returns how long a download of that size is waited for."""
     return BASE_SECONDS + size_bytes / SLOWEST_BYTES_PER_SECOND
 
 
 def http_filesystem() -> Any:
-    """Returns fsspec's HTTP file system under this policy."""
     import fsspec
 
     guard_fsspec()
@@ -205,7 +182,7 @@ def http_filesystem() -> Any:
 
 
 def guard_fsspec() -> None:
-    """Puts each HTTP file system that fsspec makes from now on under this policy."""
+    """Applies this policy to every HTTP file system that fsspec creates from now on."""
     import fsspec
 
     for scheme in _PORTS:
@@ -215,7 +192,7 @@ def guard_fsspec() -> None:
 
 
 def guard_hub() -> None:
-    """Puts the Hub's client under this policy: its connections, and where it is redirected to."""
+    """Applies this policy to the Hub client's connections and redirects."""
     from huggingface_hub import set_client_factory
 
     from core.outbound_http import guarded_hub_client
@@ -227,7 +204,7 @@ def guard_hub() -> None:
 
 
 def refusal_in(error: BaseException | None) -> StudioError | None:
-    """Returns the refusal that a library has wrapped in an error of its own, if there is one."""
+    """Finds the OutboundError that a library has wrapped in an error of its own."""
     seen: set[int] = set()
     while error is not None and id(error) not in seen:
         if isinstance(error, OutboundError):
@@ -240,7 +217,7 @@ def refusal_in(error: BaseException | None) -> StudioError | None:
 def _unwrapped(
     ip: ipaddress.IPv4Address | ipaddress.IPv6Address,
 ) -> Iterator[ipaddress.IPv4Address | ipaddress.IPv6Address]:
-    """Yields the address and the IPv4 addresses that packets to it may end at."""
+    """Yields the address and the IPv4 addresses that it may be routed to."""
     if isinstance(ip, ipaddress.IPv4Address):
         yield ip
         return
@@ -271,11 +248,6 @@ def _is_web(text: object) -> bool:
 
 
 def _split(url: str) -> tuple[str, str, int]:
-    """Returns scheme, host and port of an address.
-
-    Raises:
-        ConfigError: It has none.
-    """
     try:
         parts = urlsplit(url)
         host, port = parts.hostname or "", parts.port
@@ -290,12 +262,12 @@ def _split(url: str) -> tuple[str, str, int]:
 
 
 def _parse_host(text: str) -> Host | None:
-    """Reads `host`, `host:port` or an address; None where there is no host in it."""
+    """Parses `host`, `host:port` or a URL; None if it holds no host."""
     if not text:
         return None
     has_scheme = "://" in text
     if not has_scheme and text.count(":") > 1 and not text.startswith("["):
-        text = f"[{text}]"  # An IPv6 address.
+        text = f"[{text}]"  # IPv6
     try:
         parts = urlsplit(text if has_scheme else f"//{text}")
         host, port = parts.hostname, parts.port
@@ -322,5 +294,5 @@ def _is_literal(host: str) -> bool:
 
 
 def _shown(url: str) -> str:
-    """Returns an address without what may be a secret in it."""
+    """Removes query and credentials, which may be secret, from a URL."""
     return url.partition("?")[0].rpartition("@")[2][:200]

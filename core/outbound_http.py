@@ -1,4 +1,4 @@
-"""HTTP clients under the policy of `core.outbound`: one for fsspec, one for the Hub."""
+"""Implements the policy of `core.outbound` for the HTTP clients of fsspec and the Hub."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ _REDIRECTS = (301, 302, 303, 307, 308)
 
 
 class GuardedHTTPFileSystem(HTTPFileSystem):
-    """fsspec's HTTP file system, which connects only to where the policy allows."""
+    """fsspec's HTTP file system under the policy."""
 
     def __init__(self, *arguments: Any, **named: Any) -> None:
         super().__init__(*arguments, **{"get_client": _get_client, **named})
-        # What each request is made with.
+        # fsspec passes these to every request.
         self.kwargs["max_redirects"] = MOST_REDIRECTS
 
     async def _get_file(
@@ -41,7 +41,7 @@ class GuardedHTTPFileSystem(HTTPFileSystem):
 
 
 class _Response(aiohttp.ClientResponse):
-    """A response that isn't taken into memory whole where it is large. Downloads go by chunks."""
+    """A response with a size limit on `read`. Downloads read in chunks."""
 
     async def read(self) -> bytes:
         if self._body is None:
@@ -67,7 +67,7 @@ def _timeout(total_seconds: float) -> aiohttp.ClientTimeout:
 
 
 class _Resolver(AbstractResolver):
-    """Looks up names for aiohttp, which connects to what this returns."""
+    """A resolver for aiohttp, which connects to the addresses that it returns."""
 
     def __init__(self) -> None:
         self._inner = aiohttp.ThreadedResolver()
@@ -86,7 +86,7 @@ class _Resolver(AbstractResolver):
 async def _check_request(
     request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType
 ) -> aiohttp.ClientResponse:
-    """Checks each request, those after a redirect too, and where its answer leads."""
+    """Checks each request, redirected ones too, and the redirect target of its response."""
     url = str(request.url)
     check_url(url, schemes=("http", "https"))
     response = await handler(request)
@@ -118,7 +118,7 @@ async def _get_client(**named: Any) -> aiohttp.ClientSession:
 
 
 class _HubClient:
-    """Makes the Hub's client. Which HTTP library that is depends on the version of the Hub's."""
+    """Creates the Hub's client; its HTTP library depends on the version of huggingface_hub."""
 
     is_set = False
 
@@ -153,7 +153,7 @@ def _check_hub_response(response: Any) -> None:
 
 
 class _GuardedBackend:
-    """A network backend that connects to an address which was looked up and checked."""
+    """A network backend that connects to a resolved and checked address."""
 
     def __init__(self, inner: Any) -> None:
         self._inner = inner
@@ -162,7 +162,7 @@ class _GuardedBackend:
         try:
             addresses = resolve(host, port)
         except OSError as error:
-            # Not looked up again: the second answer could be another one.
+            # Don't resolve again: the second answer could differ.
             library = importlib.import_module(type(self._inner).__module__.partition(".")[0])
             raise library.ConnectError(str(error)) from error
         for address in addresses[:-1]:

@@ -1,8 +1,8 @@
-"""Decides which names from elsewhere may become a path below a folder.
+"""Validates untrusted names and joins them to a folder without path traversal.
 
-A manifest, an index of weights, a listing of the Hub, an imported settings file or a database can
-hold any text. `path_inside` is the only way from such a text to a path: the name must be relative,
-must consist of ordinary parts, and no link on the way may lead out of the folder.
+A manifest, weight index, Hub listing, imported settings file or database can hold any text.
+`path_inside` is the only way from such a text to a path: the name must be relative and consist of
+ordinary parts, and no link on the way may lead out of the folder.
 """
 
 from __future__ import annotations
@@ -14,25 +14,25 @@ from pathlib import Path
 
 from core.errors import StudioError
 
-# Linux allows 255 bytes in a part and 4,096 in a path; the folder in front needs some of these.
+# Linux allows 255 bytes per part and 4,096 per path, including the folder in front.
 LONGEST_NAME_BYTES, LONGEST_PATH_BYTES = 255, 3_500
 _LONGEST_RELATIVE_BYTES = 1_024
 _MOST_PARTS = 32
 
 
 class UnsafePathError(StudioError):
-    """A name from elsewhere can't be a path below a folder."""
+    """An untrusted name can't be a path below a folder."""
 
 
 def has_control(text: str) -> bool:
-    """Tells whether a text has a control character, a line separator, or a lone surrogate."""
+    """Returns True if a text has a control character, a line separator or a lone surrogate."""
     if text.isascii():
         return not text.isprintable()
     return any(unicodedata.category(character) in ("Cc", "Cs", "Zl", "Zp") for character in text)
 
 
 def flaw_of_part(part: object) -> str:
-    """Returns why a text can't be the name of a file or folder, or an empty text."""
+    """Explains why a text can't name a file or folder; "" if it can."""
     if not isinstance(part, str):
         return f"is a {type(part).__name__}, not a text"
     if part in ("", ".", ".."):
@@ -47,7 +47,7 @@ def flaw_of_part(part: object) -> str:
 
 
 def flaw_of_name(name: object) -> str:
-    """Returns why a text can't be a relative path of visible files, or an empty text."""
+    """Explains why a text can't be a relative path of visible files; "" if it can."""
     if not isinstance(name, str):
         return f"is a {type(name).__name__}, not a text"
     if len(name) > _LONGEST_RELATIVE_BYTES:
@@ -65,10 +65,9 @@ def flaw_of_name(name: object) -> str:
 
 
 def flaw_of_names(names: Iterable[object]) -> str:
-    """Returns why texts can't be the files of one folder, or an empty text.
+    """Explains why names can't be the files of one folder; "" if they can.
 
-    Two names that a file system without case takes for one are refused, and so is a file that is
-    also the folder of another one.
+    Rejects names that collide on a case-insensitive file system, and a file that is also a folder.
     """
     seen: set[str] = set()
     folders: set[str] = set()
@@ -86,19 +85,14 @@ def flaw_of_names(names: Iterable[object]) -> str:
 
 
 def is_run_id(text: object) -> bool:
-    """Tells whether a text can be a run's id, which is the name of its folder too."""
+    """Returns True if a text can be a run's id, which also names its folder."""
     return not flaw_of_part(text) and not str(text).startswith((".", "~"))
 
 
 def relative_name(name: object, source: str) -> str:
-    """Returns a name from elsewhere that can be a path below a folder.
+    """Returns an untrusted name if it can be a path below a folder, else raises UnsafePathError.
 
-    Args:
-        name: The name.
-        source: What names it, as the beginning of an error: "The manifest x/manifest.json".
-
-    Raises:
-        UnsafePathError: It is absolute, leads out, is hidden, or no file can have it.
+    `source` begins the error with the name's origin: "The manifest x/manifest.json".
     """
     if flaw := flaw_of_name(name):
         raise UnsafePathError(
@@ -111,17 +105,10 @@ def relative_name(name: object, source: str) -> str:
 
 
 def path_inside(folder: Path, name: object, source: str, *, roots: Iterable[Path] = ()) -> Path:
-    """Returns where a name from elsewhere lies below a folder, whether it exists or not.
+    """Joins an untrusted name to a folder; the path need not exist.
 
-    Args:
-        folder: The folder.
-        name: The name.
-        source: What names it, as the beginning of an error.
-        roots: Other folders that a link on the way may lead to, such as the blobs of the Hub's
-            cache.
-
-    Raises:
-        UnsafePathError: The name isn't accepted, or a link on the way leads out of the folder.
+    Links on the way may lead only into the folder and `roots`, such as the blobs of the Hub's
+    cache; else UnsafePathError, as for invalid names. `source` is as in `relative_name`.
     """
     path = folder / relative_name(name, source)
     real = Path(os.path.realpath(path))

@@ -1,14 +1,13 @@
-"""Where workspaces are: who may read them, and whether they are still where they were.
+"""Keeps workspaces private and detects that one was moved or deleted.
 
-**Moved.** A process remembers the folder itself, by an open descriptor, and compares it with what
-lies at its path before it makes a folder, writes a file or asks the database. So nothing is written
-to a place that the workspace has left, and the place isn't made anew.
+**Moved.** A process holds an open descriptor of the workspace folder. Before it makes a folder,
+writes a file or queries the database, it compares the folder with the one at its path. So it never
+writes to, or re-creates, a path that the workspace has left.
 
-**Private.** A workspace is readable by its owner alone: its folders have mode 0700, and the
-program's own processes make files with mode 0600 in it. What they write elsewhere, such as a report
-or exported shards, has the mode that the user's umask gives. A workspace is shared with a group
-where `STUDIO_SHARED_WORKSPACE=1` is set or its folder has the setgid bit; the user's umask holds
-there.
+**Private.** Folders of a workspace have mode 0700, and the program's processes create its files
+with mode 0600. Files elsewhere, such as reports or exported shards, follow the user's umask. So do
+the files of a shared workspace: `STUDIO_SHARED_WORKSPACE=1` is set, or its folder has the setgid
+bit.
 """
 
 from __future__ import annotations
@@ -25,17 +24,17 @@ from core.errors import StudioError
 
 _WATCH_SECONDS = 0.5
 _DELETED = " (deleted)"
-# Whether this process remembers the folders of the workspaces that it uses, and these.
+# Nested `guarding_places` blocks, and the descriptors of the workspaces in use.
 _guards = 0
 _remembered: dict[Path, int] = {}
 
 SHARED_VARIABLE = "STUDIO_SHARED_WORKSPACE"
 _PRIVATE_UMASK = 0o077
 _PRIVATE_FOLDER = 0o700
-# The workspaces that this process knows of, and its umask from before it was made private.
+# Known workspaces, and the umask from before `private_files` changed it.
 _roots: set[Path] = set()
 _ordinary_umask: int | None = None
-# By these a folder is known to be a workspace, and what is in it to be ours.
+# Files that identify a folder as a workspace, and the names of our files in it.
 _MARKS = ("studio.db", "worker.lock", "database.lock")
 _OURS = frozenset(
     {"tokenizers", "shards", "models", "preflights", "runs", "cache", "uploads"}
@@ -52,7 +51,7 @@ class WorkspaceMovedError(StudioError):
 
 @contextmanager
 def guarding_places() -> Iterator[None]:
-    """Remembers, while the block runs, the folder of each workspace that this process uses."""
+    """Keeps descriptors of the workspaces that this process uses while the block runs."""
     global _guards
     _guards += 1
     try:
@@ -64,7 +63,7 @@ def guarding_places() -> Iterator[None]:
 
 
 def remember_place(root: Path) -> None:
-    """Remembers a workspace's folder, if it is there and this process guards such places."""
+    """Opens a descriptor of a workspace's folder, if it exists and a guard is active."""
     if not _guards or root in _remembered:
         return
     with suppress(OSError):
@@ -72,22 +71,14 @@ def remember_place(root: Path) -> None:
 
 
 def check_in_place(path: Path) -> None:
-    """Refuses to go on where the workspace that a path lies in has been moved or deleted.
-
-    Raises:
-        WorkspaceMovedError: It isn't there any more, or another folder has its place.
-    """
+    """Raises WorkspaceMovedError if the workspace that contains a path was moved or replaced."""
     for root, descriptor in _remembered.items():
         if _is_below(path, root) and not _is_same(root, descriptor):
             raise _moved(root, descriptor)
 
 
 def make_folder(path: Path) -> None:
-    """Makes a folder with those above it, unless that would re-create a workspace that is gone.
-
-    Raises:
-        WorkspaceMovedError: The workspace that this process uses was moved or deleted.
-    """
+    """Makes a folder and its parents; never re-creates a workspace that was moved or deleted."""
     check_in_place(path)
     missing = []
     for folder in (path, *path.parents):
@@ -100,21 +91,20 @@ def make_folder(path: Path) -> None:
         with suppress(FileExistsError):
             folder.mkdir(_PRIVATE_FOLDER if is_private else 0o777)
             if folder == root and is_private:
-                # Without the setgid bit of the folder above, which would say that it is shared.
+                # Clears the setgid bit inherited from the parent, which would mark it as shared.
                 folder.chmod(_PRIVATE_FOLDER)
             give_ordinary_mode(folder)
     if not path.is_dir():
-        path.mkdir()  # Says what is in its place.
+        path.mkdir()  # Raises if something else is in its place.
 
 
 def know_root(root: Path) -> None:
-    """Remembers that a folder is, or is to be, a workspace, whose content is its owner's alone."""
+    """Registers a folder as a workspace, existing or to be made, whose content is private."""
     _roots.add(root)
     remember_place(root)
 
 
 def is_shared(root: Path) -> bool:
-    """Tells whether a workspace is meant to be used by several accounts."""
     if os.environ.get(SHARED_VARIABLE, "").strip().lower() in ("1", "true", "yes", "on"):
         return True
     try:
@@ -125,9 +115,9 @@ def is_shared(root: Path) -> bool:
 
 @contextmanager
 def private_files(root: Path) -> Iterator[None]:
-    """Makes files, while the block runs, that only their owner reads, unless `root` is shared.
+    """Creates files as private while the block runs, unless `root` is shared.
 
-    The umask holds for all threads of a process, so only a process's main function calls this.
+    The umask applies to all threads of a process, so only a process's main function calls this.
     """
     global _ordinary_umask
     if _ordinary_umask is not None or is_shared(root):
@@ -142,22 +132,22 @@ def private_files(root: Path) -> Iterator[None]:
 
 
 def ordinary_umask() -> int:
-    """Returns the umask that the user has chosen, for a process that is started; -1 to inherit."""
+    """Returns the user's own umask, for child processes; -1 to inherit."""
     return -1 if _ordinary_umask is None else _ordinary_umask
 
 
 def give_ordinary_mode(path: Path) -> None:
-    """Gives a file or folder outside of all workspaces the mode that the user's umask gives."""
+    """Applies the user's umask to the mode of a file or folder outside of all workspaces."""
     if _ordinary_umask is None or _root_of(path) is not None:
         return
-    with suppress(OSError):  # Another account's: it stays as it is.
+    with suppress(OSError):  # Another account's file stays as it is.
         mode = os.lstat(path).st_mode
         if not stat.S_ISLNK(mode):
             os.chmod(path, (0o777 if stat.S_ISDIR(mode) else 0o666) & ~_ordinary_umask)
 
 
 def give_ordinary_modes(folder: Path) -> None:
-    """Gives a folder outside of all workspaces, and all in it, the modes of the user's umask."""
+    """Applies `give_ordinary_mode` to a folder and its content."""
     if _ordinary_umask is None or _root_of(folder) is not None:
         return
     for place, folders, files in os.walk(folder):
@@ -167,10 +157,10 @@ def give_ordinary_modes(folder: Path) -> None:
 
 
 def tighten(root: Path) -> None:
-    """Takes other accounts' rights to a workspace that an earlier version has made.
+    """Removes other accounts' access to a workspace made by an earlier version.
 
-    Only what this account owns and what is known to be a workspace's is changed; the folder itself
-    only if there is nothing else in it.
+    Changes only this account's files that belong to a workspace; the folder itself only if it holds
+    nothing else.
     """
     with suppress(OSError):
         status = os.stat(root)
@@ -194,14 +184,13 @@ def _close(path: Path) -> None:
 
 
 def _root_of(path: Path) -> Path | None:
-    """Returns the workspace that a path lies in, if it lies in one."""
     if path in _roots:
         return path
     return next((parent for parent in path.parents if parent in _roots), None)
 
 
 def _is_below(path: Path, root: Path) -> bool:
-    # What is below it by its real path stays so when the folder is gone: a link above it stays.
+    # The real path also works if the folder is gone: a link above it stays.
     return path.is_relative_to(root) or path.is_relative_to(os.path.realpath(root))
 
 
@@ -215,16 +204,16 @@ def _is_same(root: Path, descriptor: int) -> bool:
 
 
 def new_place(root: Path) -> Path | None:
-    """Returns where a remembered workspace lies now; None where it is gone, or nobody knows."""
+    """Returns the current path of a remembered workspace; None if it is gone or unknown."""
     place = _new_place(_remembered[root]) if root in _remembered else ""
     return Path(place) if place else None
 
 
 @contextmanager
 def ending_when_moved(root: Path) -> Iterator[None]:
-    """Ends the block by the error, within a second, when a remembered workspace is moved.
+    """Interrupts the block within a second after a remembered workspace is moved, and raises.
 
-    For a main thread that waits, and in a process that ends after the block.
+    For a waiting main thread, in a process that ends after the block.
     """
     errors: list[WorkspaceMovedError] = []
     ended = threading.Event()
@@ -252,7 +241,7 @@ def ending_when_moved(root: Path) -> Iterator[None]:
 
 
 def forget_place(root: Path) -> None:
-    """Forgets a workspace's folder, so that its old path is an ordinary one."""
+    """Closes a workspace's descriptor, so that its old path is an ordinary one."""
     descriptor = _remembered.pop(root, None)
     if descriptor is not None:
         os.close(descriptor)
@@ -272,7 +261,7 @@ def _moved(root: Path, descriptor: int) -> WorkspaceMovedError:
 
 
 def _new_place(descriptor: int) -> str:
-    """Returns where a folder lies now; empty where it was deleted, or the system doesn't tell."""
+    """Returns a folder's current path; "" if it was deleted or the system can't tell."""
     try:
         place = os.readlink(f"/proc/self/fd/{descriptor}")
         is_there = os.fstat(descriptor).st_nlink > 0 and os.path.isdir(place)

@@ -1,13 +1,11 @@
-"""The presets' hyperparameters, by preset and by what a model is for.
+"""Hyperparameters of the presets, by family or objective. A preset fills unset fields.
 
-`fast` is the studio's own; the others are published. `classic` is Hugging Face's TPU example, which
-trains RoBERTa. `flax` is the write-up of each family in the README of Hugging Face's Flax examples;
-ModernBERT, which is younger, has its authors' recipe there. A preset fills the fields that nobody
-set.
+`fast` is the studio's own. `classic` is Hugging Face's TPU example, which trains RoBERTa. `flax`
+follows each family's section in the README of Hugging Face's Flax examples; ModernBERT is younger
+and has its authors' recipe.
 
-The Flax write-ups train on `oscar`, `unshuffled_deduplicated_no`: a dataset made by a script of its
-own, which `datasets` refuses today. `OSCAR_REPLACEMENT` is Norwegian text from the same source, the
-Common Crawl, in Parquet files.
+The Flax examples train on `oscar`, `unshuffled_deduplicated_no`, a script-based dataset, which
+`datasets` no longer loads. `OSCAR_REPLACEMENT` is Norwegian Common Crawl text in Parquet.
 """
 
 from __future__ import annotations
@@ -25,38 +23,27 @@ TPU_EXAMPLE = (
 FLAX_EXAMPLES = (
     "https://github.com/huggingface/transformers/tree/v4.57.0/examples/flax/language-modeling"
 )
-# A dataset on the Hub, and its configuration: --dataset-name and --dataset-config.
+# --dataset-name and --dataset-config.
 OSCAR_REPLACEMENT = ("HuggingFaceFW/fineweb-2", "nob_Latn")
 
 
 @dataclass(frozen=True)
 class Preset:
-    """Values that a preset fills in.
-
-    Attributes:
-        values: By field.
-        variants: What differs, by the value of the field that the preset goes by: the family, or
-            for shards the objective.
-    """
+    """Values that a preset fills in, and overrides by family or, for shards, by objective."""
 
     values: Values
     variants: Mapping[str, Values] = field(default_factory=dict)
 
     def values_for(self, variant: object) -> dict[str, Any]:
-        """Returns the values for a family or an objective."""
         own = self.variants.get(variant, {}) if isinstance(variant, str) else {}
         return {**self.values, **own}
 
 
 @dataclass(frozen=True)
 class WriteUp:
-    """Where a preset's numbers for training come from, and what came of them there.
+    """The source of a preset's training hyperparameters, and its published result.
 
-    Attributes:
-        source: An address.
-        setting: Model, rows, vocabulary, text and hardware.
-        command: The script, with the arguments that say how it is trained.
-        result: What was published.
+    `setting` names model, sequence length, vocabulary, text and hardware.
     """
 
     source: str
@@ -65,8 +52,8 @@ class WriteUp:
     result: str
 
 
-# TPU_EXAMPLE/train_unigram.py, and its sister for other families: as many tokens, cut up as the
-# family wants them.
+# TPU_EXAMPLE/train_unigram.py; for other families the same vocabulary size with their own
+# algorithm.
 _CLASSIC_TOKENIZER = Preset(
     {"algorithm": "unigram", "vocab_size": 10_048, "min_frequency": 2, "lowercase": False},
     {
@@ -85,10 +72,10 @@ _FLAX_TOKENIZER = Preset(
     },
     {
         "gpt2": {"vocab_size": 50_257},
-        # 32,000 pieces there; the sentinels, which T5's class adds by itself, count here.
-        # t5_tokenizer_model.py always lower-cases.
+        # The source trains 32,000 pieces; T5's tokenizer class adds the sentinels, which count
+        # here. t5_tokenizer_model.py always lower-cases.
         "t5": {"algorithm": "sentencepiece_unigram", "vocab_size": 32_100, "lowercase": True},
-        # No write-up of its own: bert-base-uncased, which run_bert_flax.py takes.
+        # No write-up of its own: the tokenizer of bert-base-uncased, as in run_bert_flax.py.
         "bert": {"algorithm": "wordpiece", "vocab_size": 30_522, "lowercase": True},
         # https://arxiv.org/abs/2412.13663, section 2.1.3.
         "modernbert": {"vocab_size": 50_368},
@@ -135,7 +122,7 @@ _CLASSIC_TRAINING = Preset(
     {"t5": _T5_DROPOUT, "modernbert": _NO_DROPOUT},
 )
 _FLAX_TRAINING = Preset(
-    # RoBERTa's, which run_mlm_flax.py takes for BERT as well.
+    # RoBERTa's values, which run_mlm_flax.py also uses for BERT.
     {
         "per_replica_batch_size": 128,
         "num_train_epochs": 18.0,
@@ -165,7 +152,7 @@ _FLAX_TRAINING = Preset(
             "num_train_epochs": 3.0,
             "optimizer": "adafactor",
             "learning_rate": 5e-3,
-            # --weight_decay=0.001 is in the command; the script gives it to AdamW alone.
+            # The command has --weight_decay=0.001, but the script applies it only to AdamW.
             "weight_decay": 0.0,
             "adam_beta2": 0.999,
             "warmup_steps": 2000,
@@ -179,9 +166,9 @@ _FLAX_TRAINING = Preset(
             "adam_beta2": 0.999,
             "warmup_steps": 2000,
         },
-        # In a modest form: 768 rows on eight devices, where the authors' batches begin, and a
-        # warm-up of 1,000 such steps, where they have 3 billion tokens; AdamW where they have
-        # StableAdamW, and no dropout behind attention, where they have 0.1.
+        # Scaled down: batches of 768 sequences on eight devices, the smallest of the authors, and
+        # 1,000 warm-up steps instead of 3 billion tokens; AdamW instead of StableAdamW, and no
+        # dropout after attention instead of 0.1.
         "modernbert": {
             "per_replica_batch_size": 96,
             "num_train_epochs": 1.0,
@@ -194,7 +181,7 @@ _FLAX_TRAINING = Preset(
         },
     },
 )
-# docs/recipe.md has what each of these is worth, and what was tried and left out.
+# docs/recipe.md gives the effect of each of these, and what was tried and left out.
 _FAST_TRAINING = Preset(
     {
         "per_replica_batch_size": 32,
@@ -230,7 +217,7 @@ _MASKED = WriteUp(
     "--num_train_epochs=18",
     "loss 1.78, accuracy 0.64 after 18 epochs, in less than 18 hours",
 )
-# By preset and family. Where a family has none, its preset is another family's.
+# By preset and family. A family without an entry uses another family's preset.
 WRITE_UPS: dict[tuple[str, str], WriteUp] = {
     ("classic", "roberta"): WriteUp(
         TPU_EXAMPLE,
@@ -274,7 +261,6 @@ WRITE_UPS: dict[tuple[str, str], WriteUp] = {
 
 
 def write_up_of(preset: str, family: str) -> WriteUp | None:
-    """Returns the write-up that a preset's numbers for a family are from, if there is one."""
     if (preset, family) == ("flax", "bert"):
         return _MASKED
     return WRITE_UPS.get((preset, family))

@@ -1,15 +1,14 @@
-"""Keeps tokens and passwords out of logs, events and error messages.
+"""Redacts tokens and passwords from logs, events and error messages.
 
 There are two rules, for two kinds of readers:
 
-- `redact` serves the owner: logs, events, reports and error messages. It compares text with the
-  secrets of this process's environment, and hides what has the form of a secret.
-- `redact_forms` serves anonymous users. It hides only what has the form of a secret, such as a Hub
-  token or a password in an address. It never compares text with a real secret: an answer that
-  changed when it did would confirm a guess.
+- `redact` is for the owner: logs, events, reports and error messages. It hides the secrets of this
+  process's environment, and text with the form of a secret.
+- `redact_forms` is for anonymous users. It hides only text with the form of a secret, such as a Hub
+  token or a password in a URL. It never compares text with real secrets: a changed answer would
+  confirm a guess.
 
-`redact` takes the text that a user has sent (`sent`). A secret that stands in it is shown back to
-that user as it was sent, for the same reason.
+For the same reason, `redact` does not hide a secret that the reader's own text (`sent`) contains.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ _SECRET_NAME = re.compile(
     r"|(?:PASSWORD|SECRET|APIKEY)S?$|_SAS$|CONNECTION_STRING$",
     re.IGNORECASE,
 )
-# What has the form of a secret, whoever's it is.
+# Text with the form of a secret.
 _TOKEN = re.compile(
     r"\bhf_(?:(?:oauth|app|jwt)_)?[A-Za-z0-9]{16,}"
     r"|\bgh[pousr]_[A-Za-z0-9]{36,}|\bgithub_pat_\w{36,}"
@@ -45,26 +44,24 @@ _PASSWORD_PARAMETER = re.compile(
     re.IGNORECASE,
 )
 _PARAMETER = re.compile(r"[?&;]([^=&;?]+)=([^&;]*)")
-# Shorter secrets would be found in plain words.
+# Shorter secrets would match ordinary words.
 _SHORTEST_SECRET = 4
-# A shorter secret of an unknown variable may be a plain word, such as "none" or "default".
+# A shorter value of an unknown variable may be an ordinary word, such as "none" or "default".
 _SHORTEST_UNKNOWN_SECRET = 8
-# A database's password, such as "studio". Shorter ones are looked for in addresses alone.
+# Shorter database passwords are hidden only inside URLs: they may be words, such as "studio".
 _SHORTEST_PASSWORD = 8
 
 
 def redact(text: str, sent: Iterable[str] = ()) -> str:
-    """Hides the secrets of this environment, and what has the form of a secret.
+    """Hides the secrets of this environment, and text with the form of a secret.
 
-    Args:
-        text: Text for the owner, or for a user who has signed in.
-        sent: What the user who will read it has sent. Secrets that stand in it are not hidden.
+    For the owner, or for a signed-in user who has sent the texts in `sent`.
     """
     return _redactor()(text, tuple(sent))
 
 
 def redact_forms(text: str) -> str:
-    """Hides what has the form of a secret, without comparing the text with real secrets."""
+    """Hides text with the form of a secret, without comparing it with real secrets."""
     text = _TOKEN.sub(HIDDEN, text)
     if "://" in text:
         text = _USERINFO.sub(rf"\1:{HIDDEN}@", text)
@@ -72,24 +69,22 @@ def redact_forms(text: str) -> str:
 
 
 def redact_values(value: Any) -> Any:
-    """Redacts the strings of plain values, as of JSON.
+    """Redacts the strings of a JSON-like value; other objects become text.
 
-    What is neither a number nor a list or dictionary becomes text. Numbers stay as they are: a
-    short password could be found in one.
+    Numbers stay as they are: a short password could match inside one.
     """
     return _redacted(value, _redactor())
 
 
 def has_password(value: str) -> bool:
-    """Whether a value holds what has the form of a secret, such as a password in an address."""
+    """Returns True if a value holds text with the form of a secret, such as a password in a URL."""
     return redact_forms(value) != value
 
 
 def parse_logins(text: str) -> list[tuple[str, str]]:
-    """Reads `name:password`, several of them separated by commas or lines.
+    """Parses `name:password` entries, separated by commas or lines.
 
-    Raises:
-        ValueError: One has no name, no password or no colon; which one is said by its place.
+    Raises ValueError if one lacks a name, password or colon, or if a name is repeated.
     """
     entries = [entry.strip() for entry in re.split(r"[,\n]", text)]
     logins = []
@@ -105,17 +100,12 @@ def parse_logins(text: str) -> list[tuple[str, str]]:
 
 
 class RedactingStream:
-    """A text stream that writes what it is given without the secrets.
-
-    Args:
-        stream: Where it goes.
-    """
+    """A text stream that redacts secrets."""
 
     def __init__(self, stream: Any) -> None:
         self._stream = stream
 
     def write(self, text: str) -> int:
-        """Writes a text."""
         self._stream.write(redact(text))
         return len(text)
 
@@ -124,7 +114,7 @@ class RedactingStream:
 
 
 def hide_secrets_in_output() -> None:
-    """Keeps secrets out of what this process prints from now on, tracebacks and logs included."""
+    """Redacts what this process prints from now on, tracebacks and logs included."""
     sys.stdout, sys.stderr = RedactingStream(sys.stdout), RedactingStream(sys.stderr)
 
 
@@ -139,14 +129,10 @@ def _redacted(value: Any, redactor: _Redactor) -> Any:
 
 
 class _Redactor:
-    """Hides the secrets of an environment.
-
-    Args:
-        hidden: What is hidden, and what stands in its place.
-    """
+    """Replaces the keys of `hidden` by its values, then redacts by form."""
 
     def __init__(self, hidden: Mapping[str, str]) -> None:
-        # The longest first: a short secret may be a part of a long one.
+        # Longest first: a short secret may be part of a long one.
         self._hidden = sorted(hidden.items(), key=lambda pair: len(pair[0]), reverse=True)
 
     def __call__(self, text: str, sent: tuple[str, ...] = ()) -> str:
@@ -189,7 +175,7 @@ def _passwords_of_logins(text: str) -> list[str]:
 
 
 def _spellings(secret: str, shortest: int) -> set[str]:
-    """Returns a secret as it stands, percent-encoded, decoded, and as Python writes it."""
+    """Returns a secret as it is, percent-encoded, percent-decoded and escaped as in a repr."""
     decoded = {secret, unquote(secret), unquote_plus(secret)}
     written = {one for text in decoded for one in (quote(text, safe=""), quote_plus(text))}
     escaped = {repr(text)[1:-1] for text in decoded}
@@ -197,11 +183,10 @@ def _spellings(secret: str, shortest: int) -> set[str]:
 
 
 def _passwords_in(address: str, *, is_database: bool) -> set[str]:
-    """Returns what may be the password of an address, as several programs read it.
+    """Returns the possible passwords of a URL, as different programs parse it.
 
-    A password may hold `@`, `:`, `/`, `#` or `%` that nobody has encoded. So what stands between
-    the first colon and any `@`, the last one too, counts as one. An address of a database that
-    can't be read is a secret as a whole.
+    A password may hold an unencoded `@`, `:`, `/`, `#` or `%`. So each text from the first colon to
+    any `@` counts as one. A database URL that can't be parsed is a secret as a whole.
     """
     found = {value for name, value in _PARAMETER.findall(address) if _is_secret(name)}
     _, colon, after = address.partition("://")[2].partition(":")
@@ -217,7 +202,6 @@ def _passwords_in(address: str, *, is_database: bool) -> set[str]:
 
 
 def _hosts_in(address: str) -> set[str]:
-    """Returns what may be the host of an address: what follows an `@`."""
     return set(re.findall(r"@([^@:/?#]+)", address))
 
 
@@ -239,11 +223,11 @@ def _is_secret(parameter: str) -> bool:
 
 
 def _in_contexts(password: str, hosts: Iterable[str]) -> dict[str, str]:
-    """Returns in which contexts a password of an address is hidden, however short it is.
+    """Maps the contexts in which a URL's password is hidden, however short it is.
 
-    A program that takes another `@`, `:` or `/` for the end of a password takes the rest of it for
-    a host or a port, and names that. So the two parts on either side of such a character are
-    hidden in quotation marks, and the second one before the host.
+    A program that splits the password at another `@`, `:` or `/` reports the rest as a host or
+    port. So the parts on both sides of such a character are hidden in quotation marks, and the
+    second part also before the host.
     """
     found: dict[str, str] = {}
     for whole in _spellings(password, 1):

@@ -1,8 +1,8 @@
-"""The database: runs, their metrics, artifacts, and the requests that people make.
+"""The database of runs, metrics, artifacts and requests.
 
-The worker alone writes `runs`, `metrics` and `artifacts`; everybody else inserts into `requests`
-and reads. SQLite in the workspace (write-ahead log, so that readers never wait), or any database
-that `STUDIO_DATABASE_URL` names.
+Only the worker writes `runs`, `metrics` and `artifacts`; everything else inserts into `requests`
+and reads. The database is SQLite in the workspace (write-ahead log, so that readers never wait), or
+the one named by `STUDIO_DATABASE_URL`.
 """
 
 from __future__ import annotations
@@ -69,13 +69,12 @@ class _Base(DeclarativeBase):
 
 
 class RunRow(_Base):
-    """One execution of one stage.
+    """One run: an execution of a stage.
 
-    `done` of `total` is in `unit`; times are unix seconds, `started` being the current attempt's;
-    `after` lists the runs to wait for. `metric_counts` says how many figures of each name there
-    are. `event_number` and `event_offset` say how far `events.jsonl` has been taken in; `attempt`
-    counts how often it was started, the current attempt's events being those after
-    `attempt_number`.
+    Progress is `done` of `total` in `unit`. Times are unix seconds; `started` is the current
+    attempt's. `after` lists the runs to wait for. `metric_counts` counts the values of each metric.
+    `event_number` and `event_offset` mark the position up to which `events.jsonl` was ingested.
+    `attempt` counts the starts; events after `attempt_number` belong to the current attempt.
     """
 
     __tablename__ = "runs"
@@ -115,14 +114,14 @@ class RunRow(_Base):
 
     @property
     def saves(self) -> bool:
-        """Whether its stage keeps what it has done so far, and goes on from there."""
+        """True if the stage saves its state and resumes from it."""
         return is_resumable(self.stage)
 
 
 class MetricRow(_Base):
-    """One figure: `name` had `value` at `step`.
+    """One value of a metric.
 
-    `number` is the event it came in, `point` counts the run's figures of that name from 0.
+    `number` is its event's number; `point` counts the run's values of the metric from 0.
     """
 
     __tablename__ = "metrics"
@@ -157,7 +156,7 @@ class ArtifactRow(_Base):
 
 
 class RequestRow(_Base):
-    """What somebody asks of the worker, such as `submit`, `stop`, `resume` or `delete`."""
+    """A request to the worker, such as `submit`, `stop`, `resume` or `delete`."""
 
     __tablename__ = "requests"
 
@@ -170,7 +169,7 @@ class RequestRow(_Base):
 
 
 class SettingRow(_Base):
-    """What holds for the whole workspace: whose it is, how many runs may run at once."""
+    """A setting of the workspace, such as its owner or the number of concurrent runs."""
 
     __tablename__ = "settings"
 
@@ -179,7 +178,7 @@ class SettingRow(_Base):
 
 
 class _Sessions(sessionmaker[Session]):
-    """Makes sessions, unless the workspace that the database belongs to was moved."""
+    """A session factory that fails if the database's workspace was moved."""
 
     def __init__(self, engine: Engine, root: Path | None) -> None:
         super().__init__(engine, expire_on_commit=False)
@@ -200,11 +199,11 @@ class Store:
 
     @classmethod
     def open(cls, workspace: Workspace) -> Store:
-        """Opens the workspace's database, making it or bringing it up to date where needed.
+        """Opens the workspace's database; creates or migrates it if necessary.
 
         Raises:
-            ConfigError: The address in STUDIO_DATABASE_URL can't be used.
-            StudioError: It can't be reached, is from a newer studio, or is another workspace's.
+            ConfigError: The URL in STUDIO_DATABASE_URL is invalid.
+            StudioError: The database can't be reached, is newer, or belongs to another workspace.
         """
         store = cls(create_database_engine(database_url(workspace)), workspace.root)
         try:
@@ -216,7 +215,7 @@ class Store:
         return store
 
     def version(self) -> str:
-        """Returns the version that the database's tables have; empty where there are none."""
+        """Returns the schema version; "" without tables."""
         try:
             with self.engine.connect() as connection:
                 return str(connection.scalar(text("SELECT version_num FROM alembic_version")) or "")
@@ -224,7 +223,7 @@ class Store:
             return ""
 
     def upgrade(self, workspace: Workspace) -> None:
-        """Brings the tables to the newest version; one process at a time does it."""
+        """Migrates the tables to the newest version, under a lock."""
         from core import migrations
 
         with file_lock(workspace.root / "database.lock"):
@@ -242,9 +241,9 @@ class Store:
                 migrations.upgrade(connection)
 
     def check_owner(self, workspace: Workspace) -> None:
-        """Refuses a database server's database that another workspace uses.
+        """Refuses a server's database that another workspace uses.
 
-        A SQLite file lies in its workspace and goes where that goes, so it is not asked.
+        Skips SQLite, whose file lies in its workspace and moves with it.
         """
         if self.engine.dialect.name == "sqlite":
             return
@@ -261,13 +260,12 @@ class Store:
                 )
 
     def close(self) -> None:
-        """Gives the connections back."""
         self.engine.dispose()
 
-    # What everybody may do.
+    # For every process.
 
     def add_request(self, kind: str, payload: Mapping[str, Any]) -> int:
-        """Asks something of the worker and returns the request's number."""
+        """Adds a request to the worker and returns its number."""
         with self.session.begin() as session:
             row = RequestRow(kind=kind, payload=dict(payload), created=time.time())
             session.add(row)
@@ -275,20 +273,13 @@ class Store:
             return row.id
 
     def get_request(self, number: int) -> RequestRow | None:
-        """Returns a request by its number."""
         with self.session() as session:
             return session.get(RequestRow, number)
 
     def list_runs(
         self, *, limit: int = 200, states: Sequence[str] = (), before: int | None = None
     ) -> list[RunRow]:
-        """Returns runs, the newest first.
-
-        Args:
-            limit: As many at most.
-            states: Only those in one of these; none: all.
-            before: Only those that were queued before this position.
-        """
+        """Returns runs, newest first; with `before`, only those queued before that position."""
         query = select(RunRow).order_by(RunRow.position.desc()).limit(limit)
         if states:
             query = query.where(RunRow.state.in_(states))
@@ -298,29 +289,22 @@ class Store:
             return list(session.scalars(query))
 
     def list_ended(self, limit: int) -> list[RunRow]:
-        """Returns the runs that have ended, the one that did so last first."""
         ended = func.coalesce(RunRow.ended, RunRow.created)
         query = select(RunRow).where(RunRow.state.in_(ENDED_STATES)).order_by(ended.desc())
         with self.session() as session:
             return list(session.scalars(query.limit(limit)))
 
     def count_runs(self, states: Sequence[str]) -> int:
-        """Returns how many runs are in one of some states."""
         query = select(func.count()).select_from(RunRow).where(RunRow.state.in_(states))
         with self.session() as session:
             return session.scalar(query) or 0
 
     def get_run(self, run_id: str) -> RunRow | None:
-        """Returns a run by its id."""
         with self.session() as session:
             return session.get(RunRow, run_id)
 
     def find_run(self, run_id: str) -> RunRow:
-        """Returns a run by its id, or by the beginning of it where that is enough.
-
-        Raises:
-            RunError: There is none, or there are several.
-        """
+        """Returns a run by its id or an unambiguous prefix of it; raises RunError otherwise."""
         if row := self.get_run(run_id):
             return row
         with self.session() as session:
@@ -336,7 +320,7 @@ class Store:
         )
 
     def has_runs(self) -> bool:
-        """Tells whether any run was ever submitted here, handled or not."""
+        """Returns True if any run was ever submitted, even if not yet handled."""
         with self.session() as session:
             known = session.scalar(select(RunRow.id).limit(1))
             asked = session.scalar(
@@ -352,14 +336,10 @@ class Store:
         names: Sequence[str] = (),
         limit: int = 20_000,
     ) -> list[MetricRow]:
-        """Returns a run's metric rows of events with a number above `after`, the oldest first.
+        """Returns a run's metric rows of events with a number above `after`, oldest first.
 
-        Args:
-            run_id: The run.
-            after: The number of the last event that is known. Numbers only grow; SQLite gives the
-                ids of deleted rows to new ones.
-            names: The metrics; empty: all.
-            limit: Rows, more by those that complete the last event.
+        The last event is always complete, even beyond `limit` rows. Row ids can't mark the
+        position: SQLite reuses those of deleted rows.
         """
         wanted = [MetricRow.run_id == run_id, MetricRow.number > after]
         if names:
@@ -375,15 +355,13 @@ class Store:
     def sample_metrics(
         self, run_id: str, names: Sequence[str], most_per_name: int
     ) -> tuple[dict[str, list[tuple[int, float]]], int]:
-        """Returns a run's curves, thinned evenly in the database where they are long.
+        """Returns a run's curves, evenly downsampled in the database to `most_per_name` points.
 
-        Args:
-            run_id: The run.
-            names: The metrics.
-            most_per_name: Points of each at most; the newest one is always among them.
+        The newest point is always included.
 
         Returns:
-            `{name: [(step, value), ...]}` and the event's number to ask `metrics_since` from.
+            `{name: [(step, value), ...]}`, and the event number from which to continue with
+            `metrics_since`.
         """
         with self.session() as session:
             newest = session.scalar(
@@ -398,7 +376,6 @@ class Store:
         return curves, newest or 0
 
     def latest_metrics(self, run_id: str) -> dict[str, float]:
-        """Returns the newest value of each of a run's metrics."""
         with self.session() as session:
             counts = session.scalar(select(RunRow.metric_counts).where(RunRow.id == run_id)) or {}
             return {
@@ -407,7 +384,6 @@ class Store:
             }
 
     def list_artifacts(self, kind: str = "") -> list[ArtifactRow]:
-        """Returns the artifacts that runs have made, the newest first."""
         query = select(ArtifactRow).order_by(ArtifactRow.created.desc())
         if kind:
             query = query.where(ArtifactRow.kind == kind)
@@ -415,25 +391,23 @@ class Store:
             return list(session.scalars(query))
 
     def pending_requests(self) -> list[RequestRow]:
-        """Returns the requests that the worker hasn't handled, the oldest first."""
         query = select(RequestRow).where(RequestRow.handled.is_(None)).order_by(RequestRow.id)
         with self.session() as session:
             return list(session.scalars(query))
 
     def get_setting(self, name: str) -> str:
-        """Returns a setting of the workspace, or an empty text."""
+        """Returns a setting of the workspace, or ""."""
         with self.session() as session:
             return session.scalar(select(SettingRow.value).where(SettingRow.name == name)) or ""
 
-    # What only the worker may do.
+    # For the worker only.
 
     def set_setting(self, name: str, value: str) -> None:
-        """Sets a setting of the workspace."""
         with self.session.begin() as session:
             session.merge(SettingRow(name=name, value=value))
 
     def add_run(self, row: RunRow) -> bool:
-        """Adds a run at the end of the queue; False if it is there already."""
+        """Adds a run at the end of the queue; returns False if it exists."""
         with self.session.begin() as session:
             if session.get(RunRow, row.id):
                 return False
@@ -443,7 +417,6 @@ class Store:
             return True
 
     def update_run(self, run_id: str, **values: Any) -> None:
-        """Sets columns of a run."""
         with self.session.begin() as session:
             session.execute(update(RunRow).where(RunRow.id == run_id).values(**values))
 
@@ -456,10 +429,10 @@ class Store:
         *,
         rewound_to: int | None = None,
     ) -> None:
-        """Writes what a batch of events says, together with how far the events were read.
+        """Writes a batch of events and their end position in one transaction.
 
-        `rewound_to` is the step of the checkpoint that a run went back to: what had been measured
-        beyond it is measured again, so the earlier figures go.
+        `rewound_to` is the step of the checkpoint from which a run resumed. Later steps are
+        measured again, so their earlier metrics are deleted.
         """
         with self.session.begin() as session:
             if rewound_to is not None:
@@ -478,7 +451,6 @@ class Store:
             )
 
     def queue_again(self, run_id: str, **values: Any) -> None:
-        """Puts a run that has ended back at the end of the queue."""
         with self.session.begin() as session:
             last = session.scalar(select(func.max(RunRow.position))) or 0
             row = session.get_one(RunRow, run_id)
@@ -489,13 +461,12 @@ class Store:
             row.started = row.ended = row.eta_seconds = None
             row.note = ""
             if not row.saves:
-                row.done = 0  # It begins anew.
+                row.done = 0  # It starts over.
             row.exit_code = row.signal = row.pid = row.error = None
             for name, value in values.items():
                 setattr(row, name, value)
 
     def finish_request(self, number: int, error: str = "") -> None:
-        """Marks a request as handled."""
         with self.session.begin() as session:
             session.execute(
                 update(RequestRow)
@@ -504,12 +475,10 @@ class Store:
             )
 
     def remove_artifact(self, path: str) -> None:
-        """Deletes an artifact's row."""
         with self.session.begin() as session:
             session.execute(delete(ArtifactRow).where(ArtifactRow.path == path))
 
     def remove_run(self, run_id: str) -> None:
-        """Deletes a run's rows."""
         with self.session.begin() as session:
             session.execute(delete(MetricRow).where(MetricRow.run_id == run_id))
             session.execute(delete(RunRow).where(RunRow.id == run_id))
@@ -518,7 +487,7 @@ class Store:
 def _sample(
     session: Session, run_id: str, name: str, count: int, most: int
 ) -> list[tuple[int, float]]:
-    """Reads every so many points of a curve, counted from its end."""
+    """Returns every n-th point of a curve, counted from its end, with at most `most` points."""
     query = (
         select(MetricRow.step, MetricRow.value)
         .where(MetricRow.run_id == run_id, MetricRow.name == name)
@@ -531,7 +500,6 @@ def _sample(
 
 
 def _metric_counts(session: Session, run_id: str, *, recount: bool) -> dict[str, int]:
-    """Returns how many figures of each name a run has."""
     if not recount:
         counts = session.scalar(select(RunRow.metric_counts).where(RunRow.id == run_id))
         return dict(counts or {})
@@ -544,19 +512,19 @@ def _metric_counts(session: Session, run_id: str, *, recount: bool) -> dict[str,
 
 
 def database_url(workspace: Workspace) -> str | URL:
-    """Returns the URL of the workspace's database."""
     if url := os.environ.get(DATABASE_URL_VARIABLE):
         return url
     workspace.make_root()
     _make_database(workspace.root / DATABASE_FILE)
-    # Not by its text: a ? in a folder's name would end the database's.
+    # A string would end the path at a ? in a folder's name.
     return URL.create("sqlite", database=str(workspace.root / DATABASE_FILE))
 
 
 def _make_database(path: Path) -> None:
-    """Makes an empty database: its owner's alone, or as the umask says where it is shared.
+    """Creates an empty database, private or, if the workspace is shared, by the umask.
 
-    SQLite's other files get its mode. By itself SQLite lets everybody read, and no group write.
+    SQLite gives its other files the same mode. Its own default is readable by all and writable by
+    no group.
     """
     mode = 0o666 if is_shared(path.parent) else 0o600
     with suppress(FileExistsError):
@@ -564,10 +532,9 @@ def _make_database(path: Path) -> None:
 
 
 def create_database_engine(url: str | URL) -> Engine:
-    """Makes the engine; the SQLite pragmas stand here and nowhere else.
+    """Creates the engine; the only place that sets SQLite pragmas.
 
-    Raises:
-        ConfigError: The URL can't be read, or its driver isn't installed.
+    Raises ConfigError if the URL is invalid or its driver isn't installed.
     """
     is_sqlite = str(url).startswith("sqlite")
     options: dict[str, Any] = {"pool_pre_ping": True}
@@ -576,7 +543,7 @@ def create_database_engine(url: str | URL) -> Engine:
     try:
         engine = create_engine(url, **options)
     except (ArgumentError, ImportError, ValueError) as error:
-        # What it says, and so its traceback, may hold a part of the password.
+        # The original message, and so its traceback, may hold a part of the password.
         raise _wrong_url(url, error) from None
     if is_sqlite:
         event.listen(engine, "connect", _set_pragmas)
@@ -585,9 +552,9 @@ def create_database_engine(url: str | URL) -> Engine:
 
 @contextmanager
 def explaining_refusals() -> Iterator[None]:
-    """Turns what the operating system or the database refuses into a StudioError that says so.
+    """Converts errors of the operating system and the database into a StudioError.
 
-    A pipe that nobody reads any more is left to whoever writes to it.
+    A broken pipe is left to the writer.
     """
     try:
         yield

@@ -1,17 +1,17 @@
-"""Where artifacts live, how they are named, and how they are committed.
+"""Stores, names and commits artifacts.
 
 A workspace is a folder:
 
-    studio.db                 what the page reads (core.store)
+    studio.db                 database (core.store)
     tokenizers/<name>/        tokenizer.json, ... and manifest.json
     shards/<name>/            train/, validation/, tokenizer/ and manifest.json
     models/<name>/            model.safetensors, config.json, tokenizer.json, ... and manifest.json
     runs/<id>/                one folder per run (core.runs.folder)
-    cache/                    what can be made again
+    cache/                    data that can be regenerated
 
-An artifact is a folder with a `manifest.json`. It appears whole or not at all: it is written to a
-hidden folder beside its place, synced, and renamed. This module knows nothing of what artifacts
-hold.
+An artifact is a folder with a `manifest.json`. It appears atomically: it is written to a hidden
+folder beside its final path, synced and renamed. This module knows nothing of the artifacts'
+content.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ ArtifactKind = Literal["tokenizer", "shards", "model", "preflight"]
 
 MANIFEST_FILE = "manifest.json"
 ALLOWED_PATHS_VARIABLE = "STUDIO_ALLOWED_PATHS"
-# Where the page may read besides this machine.
+# Remote storage from which the web app may read.
 _STORES = ("gs", "gcs", "s3", "hf", "az", "abfs", "https")
 KINDS = ("tokenizer", "shards", "model", "preflight")
 _FOLDERS: dict[str, str] = {
@@ -73,14 +73,14 @@ _FOLDERS: dict[str, str] = {
 }
 _DRAFT_SUFFIX = ".draft"
 _DOOMED_SUFFIX = ".deleted"
-# What a manifest may list: far more than the largest shards have.
+# Limits of a manifest, far above the largest shards.
 MOST_MANIFEST_BYTES = 64 << 20
 _MOST_FILES = 200_000
 _MOST_TOTAL_BYTES = 1 << 50
-# A draft is made, and then locked.
+# A draft is created first and locked shortly after.
 _LOCKED_AFTER_SECONDS = 60
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,95}")
-# The last line of a manifest: a hash of the bytes before it.
+# The last line of a manifest: the SHA-256 of the bytes before it.
 _SEAL = re.compile(rb',\n  "seal": "([0-9a-f]{64})"\n\}\n\Z')
 _VERSIONED = ("tensorflow", "keras", "jax", "tokenizers", "transformers", "datasets", "numpy")
 
@@ -89,22 +89,18 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Manifest:
-    """What an artifact says of itself.
+    """Metadata of an artifact.
 
     Attributes:
-        kind: tokenizer, shards or model.
-        name: What it was called when it was made; in a workspace it is called as its folder.
-        fingerprint: Changes when the content does.
-        config: The config it was made with.
-        inputs: The fingerprints of what it was made from, by kind.
-        counts: Whatever is worth counting: documents, tokens, rows, losses.
+        name: Its original name; in a workspace the folder's name counts.
+        fingerprint: Identifies the content.
+        inputs: Fingerprints of its input artifacts, by kind.
+        counts: Statistics, such as documents, tokens, sequences and losses.
         files: Size and SHA-256 of each file, by path within the folder.
-        versions: Of Python and the libraries.
         created: Unix seconds.
         run: The id of the run that made it.
-        location: Where its files lie, if not beside the manifest: a folder, or an address like
-            gs://bucket/folder. `files` is empty then, and the fingerprint is that of the files
-            there.
+        location: Folder or URL of its files, such as gs://bucket/folder, if they aren't beside the
+            manifest. Then `files` is empty, and the fingerprint covers the files there.
     """
 
     kind: str
@@ -122,7 +118,7 @@ class Manifest:
 
 @dataclass(frozen=True)
 class Artifact:
-    """A committed artifact: its folder and its manifest."""
+    """A committed artifact."""
 
     path: Path
     manifest: Manifest
@@ -141,8 +137,6 @@ class Artifact:
 
 
 class _FileEntry(BaseModel):
-    """Schema of what a manifest says of a file."""
-
     model_config = ConfigDict(strict=True, extra="ignore")
 
     bytes: int = Field(ge=0, le=_MOST_TOTAL_BYTES)
@@ -150,13 +144,13 @@ class _FileEntry(BaseModel):
 
 
 class _ManifestSchema(BaseModel):
-    """Schema of a manifest, wherever it comes from. `Manifest` says what the fields mean."""
+    """Schema of a manifest from any source. `Manifest` documents the fields."""
 
     model_config = ConfigDict(strict=True, extra="ignore")
 
     kind: str = Field(pattern=r"^[a-z]{1,32}$")
     name: str
-    # A checkpoint's may be empty.
+    # Empty for some checkpoints.
     fingerprint: str = Field(pattern=r"^([0-9a-f]{16})?$")
     config: dict[str, Any] = {}
     inputs: dict[str, str] = {}
@@ -204,8 +198,7 @@ class Workspace:
     """A folder of artifacts and runs.
 
     Args:
-        root: The folder; made when something is first written. None: `STUDIO_HOME`, else
-            `./workspace`.
+        root: The folder, made at the first write. None: `STUDIO_HOME`, else `./workspace`.
     """
 
     def __init__(self, root: str | Path | None = None) -> None:
@@ -217,10 +210,8 @@ class Workspace:
         return f"Workspace({str(self.root)!r})"
 
     def make_root(self) -> None:
-        """Makes the workspace's folder where there is none.
-
-        Raises:
-            WorkspaceMovedError: It was moved or deleted while this process used it.
+        """Makes the workspace's folder if it is missing; raises WorkspaceMovedError if it was
+        moved.
         """
         make_folder(self.root)
         know_root(self.root)
@@ -239,13 +230,12 @@ class Workspace:
         return self.root / "uploads"
 
     def folder(self, kind: str) -> Path:
-        """Returns the folder that holds all artifacts of a kind."""
         return self.root / _FOLDERS[kind]
 
     def list(self, kind: str) -> Sequence[Artifact]:
-        """Returns the artifacts of a kind, the newest first.
+        """Returns the artifacts of a kind, newest first.
 
-        One whose manifest is damaged is left out and logged; `find` raises what is wrong with it.
+        Those with a damaged manifest are skipped and logged; `find` raises the error.
         """
         found = []
         for path in self.folder(kind).glob(f"[!.]*/{MANIFEST_FILE}"):
@@ -256,11 +246,7 @@ class Workspace:
         return sorted(found, key=lambda artifact: -artifact.manifest.created)
 
     def find(self, kind: str, reference: str) -> Artifact:
-        """Finds an artifact by its name or its folder.
-
-        Raises:
-            ConfigError: There is none, or it is of another kind.
-        """
+        """Finds an artifact by name or folder; raises ConfigError if none of this kind matches."""
         shelf = self.folder(kind)
         for folder in (shelf / reference, expand_path(reference, field=kind)):
             if reference and (folder / MANIFEST_FILE).is_file():
@@ -271,11 +257,7 @@ class Workspace:
         raise _unknown(kind, reference, known)
 
     def find_own(self, kind: str, name: str) -> Artifact:
-        """Finds an artifact of the workspace's own by its name; a folder elsewhere is none.
-
-        Raises:
-            ConfigError: There is none, or it is of another kind.
-        """
+        """Finds an artifact by name, never a folder elsewhere; raises ConfigError otherwise."""
         folder = self.folder(kind) / expand_path(name, field=kind)
         is_name = folder.parent == self.folder(kind) and not name.startswith(".")
         if not is_name or not (folder / MANIFEST_FILE).is_file():
@@ -283,22 +265,17 @@ class Workspace:
         return _of_kind(kind, read_artifact(folder))
 
     def find_made(self, kind: str, fingerprint: str) -> Artifact | None:
-        """Returns the newest artifact of that content, whatever it is called, if it is here."""
         found = (one for one in self.list(kind) if one.fingerprint == fingerprint)
         return next(found, None)
 
     def free_name(self, kind: str, wanted: str, promised: Collection[str] = ()) -> str:
-        """Returns `wanted`, with a number behind it where that name is taken or `promised`."""
+        """Returns `wanted`, with a number appended if that name is taken or `promised`."""
         taken = {*promised, *(path.name for path in self.folder(kind).glob("*"))}
         candidates = [wanted, *(f"{wanted}-{number}" for number in range(2, 10_000))]
         return next(name for name in candidates if name not in taken)
 
     def check_new_name(self, kind: str, name: str) -> None:
-        """Refuses a name that can't be a folder's, or is taken.
-
-        Raises:
-            ConfigError: With `field="name"`.
-        """
+        """Raises ConfigError with `field="name"` if a name is taken or can't be a folder's."""
         check_name(name)
         if (self.folder(kind) / name).exists():
             raise ConfigError(
@@ -311,19 +288,11 @@ class Workspace:
 
     @contextmanager
     def new_artifact(self, kind: ArtifactKind, name: str, *, exact: bool = True) -> Iterator[Draft]:
-        """Gives a draft folder; what is in it becomes the artifact when the block ends well.
+        """Yields a draft folder, which becomes the artifact if the block succeeds.
 
-        An exception inside the block leaves nothing behind. What a process that was killed left is
-        removed when the next artifact of its kind is begun.
-
-        Args:
-            kind: What it is.
-            name: What to call it.
-            exact: Whether it must have this very name; else a number is put behind it where
-                another run has taken the name meanwhile.
-
-        Raises:
-            ConfigError: The name can't be a folder's, or is taken.
+        Drafts of failed blocks are removed at once, those of killed processes when the next
+        artifact of the kind is begun. If another run takes the name meanwhile, `exact` fails; else
+        a number is appended. Raises ConfigError if the name is taken or can't be a folder's.
         """
         check_name(name)
         if exact:
@@ -344,7 +313,7 @@ class Workspace:
             place.remove()
 
     def allowed_roots(self) -> Sequence[Path]:
-        """Returns the folders that the page may read: the workspace and what its owner allows."""
+        """Returns the folders that the web app may read: the workspace and STUDIO_ALLOWED_PATHS."""
         listed = os.environ.get(ALLOWED_PATHS_VARIABLE, "").split(os.pathsep)
         return [
             self.root.resolve(),
@@ -352,13 +321,10 @@ class Workspace:
         ]
 
     def confine(self, path: str, *, field: str) -> None:
-        """Refuses a path outside the folders that the page may read from.
+        """Raises ConfigError for a path outside the folders that the web app may read.
 
-        An address elsewhere, like gs://bucket/folder, isn't one; but some of fsspec's lead back to
-        this machine, on their own (file://) or joined with :: to another.
-
-        Raises:
-            ConfigError: With the field's name.
+        Remote URLs such as gs://bucket/folder are allowed, but not fsspec URLs that lead back to
+        this machine: file://, or several joined with ::.
         """
         if not path:
             return
@@ -378,18 +344,14 @@ class Workspace:
                 )
 
     def confine_artifact(self, kind: str, reference: str, *, field: str) -> None:
-        """Refuses a folder elsewhere where an artifact is named; ../ leads out of the shelf too.
-
-        Raises:
-            ConfigError: With the field's name.
-        """
+        """Raises ConfigError for a reference to a forbidden folder, perhaps through ../."""
         if "://" in reference or "::" in reference:
             self.confine(reference, field=field)
             return
         named = self.folder(kind) / reference
         self.confine(str(named), field=field)
         if (named / MANIFEST_FILE).is_file():
-            # A name goes before a folder called so where the app was started.
+            # A name takes precedence over a folder of that name in the working directory.
             self._confine_location(named, field)
             return
         folder = expand_path(reference, field=field)
@@ -398,11 +360,10 @@ class Workspace:
             self._confine_location(folder, field)
 
     def _confine_location(self, folder: Path, field: str) -> None:
-        """Refuses an artifact whose files lie where the page may not read."""
         try:
             manifest = read_manifest(folder)
         except StudioError:
-            return  # Opening it says what is wrong.
+            return  # Opening it reports the error.
         location = manifest.location
         if not location or ("://" in location and self._has_copy(manifest)):
             return
@@ -417,7 +378,7 @@ class Workspace:
         self.confine(location, field=field)
 
     def _has_copy(self, manifest: Manifest) -> bool:
-        """Tells whether a verified copy, whose manifest is written last, is opened instead."""
+        """Returns True if a verified local copy exists, whose manifest is written last."""
         copies = self.cache.glob(f"shards/*-{manifest.fingerprint}/{MANIFEST_FILE}")
         return bool(manifest.fingerprint) and any(True for _ in copies)
 
@@ -428,7 +389,7 @@ class Workspace:
 
 @dataclass
 class Draft:
-    """An artifact being written. Set what is known of it before the block ends."""
+    """An artifact being written. Set its fields before the block ends."""
 
     kind: ArtifactKind
     name: str
@@ -442,7 +403,6 @@ class Draft:
     artifact: Artifact | None = None
 
     def commit(self, final: Path) -> Artifact:
-        """Writes the manifest, syncs everything and renames the folder to its place."""
         manifest = replace(self.describe(self.folder), location=self.location)
         write_manifest(self.folder, manifest)
         commit_folder(self.folder, final)
@@ -450,7 +410,6 @@ class Draft:
         return self.artifact
 
     def describe(self, folder: Path) -> Manifest:
-        """Returns the manifest of the files in a folder, with what is known of the draft."""
         files = describe_files(folder)
         return Manifest(
             kind=self.kind,
@@ -467,15 +426,11 @@ class Draft:
 
 
 def expand_path(text: str | Path, *, field: str = "") -> Path:
-    """Returns the path that somebody typed; ~ stands for their home, ~name for another's.
-
-    Raises:
-        ConfigError: No file system could have it. With the field's name.
-    """
+    """Expands ~ and ~name in a typed path; raises ConfigError if no file system accepts it."""
     try:
         path = Path(os.path.expanduser(text))
         lengths = [len(os.fsencode(part)) for part in (str(path), *path.parts)]
-    except ValueError:  # A zero byte, or half of a letter.
+    except ValueError:  # A null byte or a lone surrogate.
         lengths = [LONGEST_PATH_BYTES + 1]
     is_long = lengths[0] > LONGEST_PATH_BYTES or max(lengths[1:], default=0) > LONGEST_NAME_BYTES
     if is_long or "\0" in str(text):
@@ -491,16 +446,9 @@ def expand_path(text: str | Path, *, field: str = "") -> Path:
 
 
 class DraftFolder:
-    """A hidden folder, locked by this process, for what is to appear whole or not at all.
+    """A hidden folder, locked by this process, for content that is to appear atomically.
 
-    Args:
-        parent: Where to make it; made if missing. What a process that was killed left there is
-            removed first.
-        name: What it is a draft of.
-        sweep: Whose drafts to look for. Empty: all that there are.
-
-    Attributes:
-        path: The folder.
+    Also removes abandoned drafts in `parent`, all or only those of the name `sweep`.
     """
 
     def __init__(self, parent: Path, name: str, *, sweep: str = "") -> None:
@@ -511,7 +459,7 @@ class DraftFolder:
         self._lock = _lock_folder(self.path)
 
     def remove(self) -> None:
-        """Removes it, if it hasn't been renamed to its place."""
+        """Removes the folder unless it was renamed, and releases the lock."""
         shutil.rmtree(self.path, ignore_errors=True)
         if self._lock is not None:
             os.close(self._lock)
@@ -531,9 +479,9 @@ def _unknown(kind: str, reference: str, known: str) -> ConfigError:
 
 
 def _real_places(path: Path) -> Iterator[Path]:
-    """Yields what a path, or each match of a pattern, is once links and .. are followed.
+    """Yields the real path of a path, or of each match of a pattern.
 
-    A pattern's own text doesn't decide: `l*k/../x` names a file beside what `link` leads to.
+    A pattern's text alone isn't enough: `l*k/../x` names a file beside the target of `link`.
     """
     yield path.resolve()
     if glob.has_magic(str(path)) and not path.exists():
@@ -541,7 +489,6 @@ def _real_places(path: Path) -> Iterator[Path]:
 
 
 def _check_address(address: str, field: str) -> None:
-    """Refuses an address that isn't in a store elsewhere, or is on a host that isn't public."""
     if "::" in address or address.partition("://")[0] not in _STORES:
         raise ConfigError(
             f"The page may not read {address}",
@@ -565,11 +512,7 @@ def _check_address(address: str, field: str) -> None:
 
 
 def check_name(name: str) -> None:
-    """Refuses a name that can't be a folder's everywhere.
-
-    Raises:
-        ConfigError: With `field="name"`.
-    """
+    """Raises ConfigError with `field="name"` if a name can't be a folder's on every system."""
     if not _NAME.fullmatch(name):
         raise ConfigError(
             "That can't be a name",
@@ -581,11 +524,7 @@ def check_name(name: str) -> None:
 
 
 def read_manifest(folder: Path) -> Manifest:
-    """Reads a folder's manifest.
-
-    Raises:
-        StudioError: It is missing or damaged.
-    """
+    """Reads a folder's manifest; raises StudioError if it is missing or damaged."""
     path = folder / MANIFEST_FILE
     try:
         return parse_manifest(_read_regular_file(path, MOST_MANIFEST_BYTES + 1))
@@ -599,7 +538,7 @@ def read_manifest(folder: Path) -> Manifest:
 
 
 def _read_regular_file(path: Path, most_bytes: int) -> bytes:
-    """Reads a file; a pipe or a device, on which that could wait for ever, is an OSError."""
+    """Reads a file; raises OSError for a pipe or device, which could block forever."""
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     with open(descriptor, "rb") as file:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
@@ -608,22 +547,19 @@ def _read_regular_file(path: Path, most_bytes: int) -> bytes:
 
 
 def read_artifact(folder: Path) -> Artifact:
-    """Reads an artifact in a folder of the workspace.
+    """Reads an artifact in a folder of the workspace; raises StudioError if that fails.
 
-    It is called as its folder, whatever its manifest says: somebody may have renamed or copied it.
-
-    Raises:
-        StudioError: Its manifest is missing or damaged.
+    Its name is the folder's, not the manifest's, since the folder may have been renamed or copied.
     """
     return Artifact(folder, replace(read_manifest(folder), name=folder.name))
 
 
 def parse_manifest(data: bytes) -> Manifest:
-    """Reads and checks the bytes of a manifest's file; the oldest ones have no seal.
+    """Parses and verifies a manifest's bytes; the oldest manifests have no checksum.
 
     Raises:
-        ValueError, TypeError: It isn't a manifest, was changed after it was written, or names
-            files that no path below its folder can have.
+        ValueError, TypeError: It isn't a manifest, was changed after it was written, or names files
+            that can't be below its folder.
     """
     if len(data) > MOST_MANIFEST_BYTES:
         raise ValueError(
@@ -652,7 +588,6 @@ def parse_manifest(data: bytes) -> Manifest:
 
 
 def _complaint(error: ValidationError) -> str:
-    """Returns what is wrong with a manifest's first wrong field."""
     first = error.errors(include_url=False, include_context=False)[0]
     place = ".".join(ascii(part).strip("'")[:60] for part in first["loc"])
     message = str(first["msg"]).removeprefix("Value error, ")
@@ -663,19 +598,18 @@ def _complaint(error: ValidationError) -> str:
 
 
 def write_manifest(folder: Path, manifest: Manifest) -> None:
-    """Writes a folder's manifest."""
     (folder / MANIFEST_FILE).write_text(manifest_text(manifest), "utf-8")
 
 
 def manifest_text(manifest: Manifest) -> str:
-    """Returns what a manifest's file holds, to the byte; its last line seals those before it."""
+    """Serialises a manifest; its last line is the checksum of the bytes before it."""
     body = json.dumps(asdict(manifest), indent=2, ensure_ascii=False).removesuffix("\n}")
     seal = sha256(body.encode("utf-8")).hexdigest()
     return f'{body},\n  "seal": "{seal}"\n}}\n'
 
 
 def describe_files(folder: Path) -> dict[str, dict[str, Any]]:
-    """Returns size and SHA-256 of each file below a folder but the manifest, by relative path."""
+    """Returns each file's size and SHA-256 by path below a folder, without the manifest."""
     paths = sorted(path for path in folder.rglob("*") if path.is_file())
     return {
         str(path.relative_to(folder)): {"bytes": path.stat().st_size, "sha256": hash_file(path)}
@@ -685,13 +619,11 @@ def describe_files(folder: Path) -> dict[str, dict[str, Any]]:
 
 
 def fingerprint_of_files(files: dict[str, dict[str, Any]]) -> str:
-    """Returns 16 hex digits over the files' names and contents."""
     lines = "".join(f"{name}\0{entry['sha256']}\n" for name, entry in sorted(files.items()))
     return sha256(lines.encode("utf-8")).hexdigest()[:16]
 
 
 def hash_file(path: Path) -> str:
-    """Returns a file's SHA-256 in hex."""
     digest = sha256()
     with path.open("rb") as file:
         while block := file.read(1 << 20):
@@ -700,7 +632,7 @@ def hash_file(path: Path) -> str:
 
 
 def damaged_files(folder: Path, manifest: Manifest) -> list[str]:
-    """Returns a sentence for each file that differs from what its manifest says."""
+    """Verifies the files of a manifest; returns one sentence per damaged file."""
     source = f"The manifest of {folder}"
     return [
         problem
@@ -710,7 +642,7 @@ def damaged_files(folder: Path, manifest: Manifest) -> list[str]:
 
 
 def commit_folder(draft: Path, final: Path) -> None:
-    """Syncs a folder with all it holds and renames it to its place, which must be free."""
+    """Syncs a folder with its content and renames it to `final`, which must not exist."""
     check_in_place(final)
     for path in draft.rglob("*"):
         sync(path)
@@ -721,7 +653,6 @@ def commit_folder(draft: Path, final: Path) -> None:
 
 
 def sync(path: Path) -> None:
-    """Forces a file or folder to the disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -730,10 +661,9 @@ def sync(path: Path) -> None:
 
 
 def remove_folder(folder: Path) -> None:
-    """Removes a folder: whoever looks meanwhile sees all of it or nothing.
+    """Removes a folder atomically, as seen by other processes.
 
-    What can't be removed now, or was left when a process was killed, goes when the next artifact
-    beside it is begun or removed.
+    Remains are removed when the next artifact beside it is begun or removed.
     """
     check_in_place(folder)
     _remove_left_doomed(folder.parent)
@@ -748,9 +678,9 @@ def _remove_left_doomed(shelf: Path) -> None:
 
 
 def _remove_left_drafts(shelf: Path, pattern: str) -> None:
-    """Removes drafts whose process is gone: it held their lock."""
+    """Removes drafts of ended processes, which no longer hold their lock."""
     for folder in shelf.glob(f".{pattern}.*{_DRAFT_SUFFIX}"):
-        with suppress(OSError):  # Somebody else removes it, or has made an artifact of it.
+        with suppress(OSError):  # Another process removed or committed it.
             if time.time() - folder.stat().st_mtime < _LOCKED_AFTER_SECONDS:
                 continue
             lock = _lock_folder(folder)
@@ -760,7 +690,7 @@ def _remove_left_drafts(shelf: Path, pattern: str) -> None:
 
 
 def _lock_folder(folder: Path) -> int | None:
-    """Returns a descriptor that holds a folder's lock; None where it can't be had."""
+    """Takes a folder's lock; returns its descriptor, or None if another process holds it."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -772,15 +702,7 @@ def _lock_folder(folder: Path) -> int | None:
 
 @contextmanager
 def file_lock(path: Path, *, wait: bool = True) -> Iterator[bool]:
-    """Holds a lock that only one process has at a time.
-
-    Args:
-        path: The lock's file; made with its folder if missing.
-        wait: Whether to wait for it where another process holds it.
-
-    Yields:
-        Whether it is held; always so after a wait.
-    """
+    """Takes a lock between processes; yields whether it is held, which is always so with `wait`."""
     make_folder(path.parent)
     with path.open("a") as file:
         try:
@@ -793,14 +715,9 @@ def file_lock(path: Path, *, wait: bool = True) -> Iterator[bool]:
 
 @contextmanager
 def only_one(path: Path, what: str) -> Iterator[None]:
-    """Holds a lock for as long as the block runs; a second process is refused.
+    """Holds a lock while the block runs; raises StudioError if another process holds it.
 
-    Args:
-        path: The lock's file.
-        what: What there may be only one of, as in "app".
-
-    Raises:
-        StudioError: Another process holds it.
+    `what` names the kind of process in the error, as in "app".
     """
     with file_lock(path, wait=False) as held:
         if not held:
@@ -815,9 +732,9 @@ def only_one(path: Path, what: str) -> Iterator[None]:
 
 @contextmanager
 def written_whole(path: Path) -> Iterator[Path]:
-    """Gives a file to write beside another's place, which it takes, synced, when the block ends.
+    """Yields a draft file that replaces `path`, synced, when the block ends.
 
-    If the block fails nothing is left of it. Two threads of the page may write the same one.
+    If the block fails, the draft is removed. Two threads of the web app may write the same path.
     """
     check_in_place(path)
     draft = path.with_name(f".{path.name}.{os.getpid()}-{threading.get_ident()}.draft")
@@ -831,9 +748,9 @@ def written_whole(path: Path) -> Iterator[Path]:
 
 
 def write_atomically(path: Path, text: str) -> None:
-    """Writes a small text file so that readers see the old one or the new one, never half.
+    """Writes a small text file atomically: readers see the old or the new content.
 
-    A link stays one, and its target is replaced; a device or a pipe is written to.
+    The target of a link is replaced, not the link; a device or a pipe is written to.
     """
     if path.exists() and not path.is_file():
         path.write_text(text, "utf-8")
@@ -845,7 +762,6 @@ def write_atomically(path: Path, text: str) -> None:
 
 
 def library_versions() -> dict[str, str]:
-    """Returns the versions that an artifact may depend on, without importing anything."""
     versions = {"python": platform.python_version()}
     for name in _VERSIONED:
         try:

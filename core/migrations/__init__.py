@@ -1,4 +1,4 @@
-"""The database's versions: one file per change, applied in order by Alembic."""
+"""Versions of the database schema, applied in order by Alembic."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from sqlalchemy import Connection
 
 
 def upgrade(connection: Connection) -> None:
-    """Brings the database behind a connection to the newest version."""
+    """Upgrades a connection's database to the newest version."""
     config = Config()
-    # A config file's %, of which a folder's name may have one, is written twice.
+    # Alembic's config interpolates %, which the folder's path may contain.
     folder = str(Path(__file__).parent).replace("%", "%%")
     config.set_main_option("script_location", folder)
     config.attributes["connection"] = connection

@@ -1,4 +1,4 @@
-"""Alembic's way in: it runs the migrations over the connection it was handed."""
+"""Entry point for Alembic: runs the migrations over the given connection."""
 
 from alembic import context
 

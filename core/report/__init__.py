@@ -1,4 +1,4 @@
-"""A run told to somebody else: a report as one HTML file, and its settings by title or as JSON."""
+"""Exports a run as one HTML file, and its settings by title or as JSON."""
 
 from core.report.page import report_page, write_report
 from core.report.settings import list_settings, read_settings, settings_file

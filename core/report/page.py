@@ -1,6 +1,6 @@
-"""A run as one HTML file that needs nothing else: no network, no script, no studio.
+"""Writes a run's report as one self-contained HTML file without scripts or network requests.
 
-What it says comes from the database and from the manifests of what the run made and was made from.
+Its data comes from the database and from the manifests of the run's artifact and inputs.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from core.workspace import (
     write_atomically,
 )
 
-# Thinned in the database: more than the picture is wide in pixels shows nothing more.
+# The database downsamples curves: the image shows no more points than its width in pixels.
 _MOST_POINTS = 1000
 _CURVES = {
     "loss": "training loss",
@@ -44,7 +44,7 @@ _CURVES = {
     "tokens_per_second": "tokens a second",
     "eval_accuracy": "accuracy",
 }
-# Figures of a run that are told first, with their units; the others follow by name.
+# Shown first, in this order, with units; the others follow by name.
 _FIGURES = {
     "eval_loss": ("Validation loss", "nats"),
     "frequency_baseline_loss": ("Frequency baseline", "nats"),
@@ -63,15 +63,9 @@ _FIGURES = {
 
 
 def write_report(workspace: Workspace, run_id: str, path: str | Path) -> Path:
-    """Writes a run's report to a file, and returns where.
+    """Writes a run's report to a file, replacing an existing one, and returns its path.
 
-    Args:
-        workspace: Where the run is.
-        run_id: Its id, or the beginning of it.
-        path: The file; an existing one is replaced.
-
-    Raises:
-        RunError: There is no such run.
+    Raises RunError if no run has this id or prefix of an id.
     """
     store = Store.open(workspace)
     try:
@@ -84,12 +78,11 @@ def write_report(workspace: Workspace, run_id: str, path: str | Path) -> Path:
 
 
 def _unnamed(config: StageConfig) -> StageConfig:
-    """Returns a config without the name of what it made, for a name is used once."""
+    """Clears the artifact name, which can't be used twice, so that the command can be repeated."""
     return config.model_copy(update={"name": ""}) if getattr(config, "name", "") else config
 
 
 def report_page(workspace: Workspace, store: Store, row: RunRow) -> str:
-    """Returns a run's report: curves, figures, settings, origin, and how to do it again."""
     environment = Environment(
         loader=PackageLoader("core.report", "."), autoescape=True, undefined=StrictUndefined
     )
@@ -115,7 +108,6 @@ def report_page(workspace: Workspace, store: Store, row: RunRow) -> str:
 
 
 def _artifact_of(row: RunRow) -> Artifact | None:
-    """Returns what the run has made, if it is still there."""
     try:
         return Artifact(Path(row.artifact), read_manifest(Path(row.artifact)))
     except (StudioError, OSError):
@@ -123,7 +115,6 @@ def _artifact_of(row: RunRow) -> Artifact | None:
 
 
 def _figures(results: dict[str, Any], accuracy: str = "Accuracy") -> Iterator[tuple[str, str, str]]:
-    """Yields name, figure and unit; what isn't a number or a text of one line is left out."""
     known = {**_FIGURES, "eval_accuracy": (accuracy, "")}
     names = [*known, *(name for name in sorted(results) if name not in known)]
     for name in names:
@@ -153,7 +144,7 @@ def _verdict(results: dict[str, Any]) -> str:
 
 
 def _pictures(store: Store, row: RunRow) -> Iterator[tuple[str, str]]:
-    """Yields a caption and an image, as an address that holds it, for each group of curves."""
+    """Yields a caption and a data URL of an image for each group of curves."""
     found, _ = store.sample_metrics(row.id, list(_CURVES), _MOST_POINTS)
     curves = {
         name: _curve(label, found[name], faint=name == "loss")
@@ -178,7 +169,7 @@ def _address(drawing: bytes) -> str:
 
 
 def _origin(workspace: Workspace, made: Artifact | None) -> Iterator[tuple[str, str, str]]:
-    """Yields kind, name and fingerprint of what the run made and of what that was made from."""
+    """Yields kind, name and fingerprint of the run's artifact and of its inputs."""
     if made is None:
         return
     yield made.kind, made.name, made.fingerprint

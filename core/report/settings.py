@@ -1,8 +1,8 @@
-"""A run's settings: by title, and as a file to be given to another person or another workspace.
+"""Lists a run's settings by title, and writes and reads them as a JSON file.
 
     {"stage": "train", "config": {"family": "roberta", ...}}
 
-The page reads it into its form, the shell with `--config FILE`.
+The web app imports it into its form, the command line with `--config FILE`.
 """
 
 from __future__ import annotations
@@ -17,22 +17,20 @@ from core.foreign_files import parse_json
 from core.stages import parse_stage_config
 from core.store import RunRow
 
-# What makes sense on one machine only, or once.
+# Valid only once, or only on one machine.
 _LEFT_OUT = ("name",)
-# What another setting decides where that is given: the steps, the warm-up's steps.
+# Overridden by num_train_steps and warmup_steps.
 _DERIVED = ("num_train_epochs", "warmup_ratio")
-# A setting with one of these values leaves its value to the run.
+# Values for which the run chooses.
 _OPEN = (None, "auto")
 
 
 def list_settings(
     config: StageConfig, resolved: Mapping[str, Any] | None = None
 ) -> list[tuple[str, str]]:
-    """Returns a config's settings by title; groups of a corpus that don't apply are left out.
+    """Lists a config's settings by title, without the groups of a corpus that don't apply.
 
-    Args:
-        config: The settings.
-        resolved: By field, the values that the run used for settings that were left open.
+    `resolved` has, by field, the values that the run used for `auto` settings.
     """
     resolved = resolved or {}
     settings: list[tuple[str, str]] = []
@@ -49,23 +47,19 @@ def list_settings(
 
 
 def settings_file(row: RunRow) -> str:
-    """Returns a run's settings as the text of a JSON file.
+    """Returns a run's settings as JSON text.
 
-    All of them are written, defaults too: another version's defaults may be others. The name is
-    left out, for a name is used once.
+    Includes defaults, which other versions may change, but not the artifact name, which can't be
+    used twice.
     """
     config = {name: value for name, value in row.config.items() if name not in _LEFT_OUT}
     return json.dumps({"stage": row.stage, "config": config}, indent=2, ensure_ascii=False) + "\n"
 
 
 def read_settings(text: str) -> tuple[str, StageConfig]:
-    """Reads what `settings_file` has written.
+    """Parses the JSON that `settings_file` writes into the stage and its config.
 
-    Returns:
-        The stage and its config.
-
-    Raises:
-        ConfigError: It is no such file, or a setting in it is not right.
+    Raises ConfigError if the JSON has another form, or a setting is invalid.
     """
     try:
         values = parse_json(text)
@@ -77,7 +71,6 @@ def read_settings(text: str) -> tuple[str, StageConfig]:
 
 
 def is_settings(values: Any) -> bool:
-    """Tells whether a JSON value is what `settings_file` writes."""
     return (
         isinstance(values, Mapping)
         and set(values) == {"stage", "config"}
@@ -91,7 +84,6 @@ def _applies(config: StageConfig, group: str) -> bool:
 
 
 def _used(value: Any, used: Any) -> str:
-    """Returns a value as it was used, and where that differs, whether it was set otherwise."""
     if used is None or used == value:
         return _plain(value)
     return f"{_plain(used)} (auto)" if value in _OPEN else f"{_plain(used)} (set: {_plain(value)})"

@@ -1,4 +1,4 @@
-"""Titles of figures whose meaning depends on what a model predicts."""
+"""Titles of metrics whose meaning depends on the objective."""
 
 from __future__ import annotations
 
@@ -17,10 +17,9 @@ _ACCURACY_OF_ANY = "Accuracy on validation text"
 
 
 def accuracy_title(config: Mapping[str, Any]) -> str:
-    """Returns what `eval_accuracy` measures with a training config's objective.
+    """Returns the title of `eval_accuracy` for a training config's objective.
 
-    Args:
-        config: The values of a `TrainConfig`; those of another version may lack any of them.
+    The config may be of another version and lack fields.
     """
     objective = str(config.get("objective", "auto"))
     if objective == "auto":

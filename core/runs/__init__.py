@@ -1,1 +1,1 @@
-"""How runs are submitted, queued, started, watched and stopped."""
+"""Submits, queues, starts, follows and stops runs."""

@@ -1,4 +1,4 @@
-"""Several stages queued in one go: each names the artifact that the one before it will make."""
+"""Queues several stages at once, each using the artifact of the one before it."""
 
 from __future__ import annotations
 
@@ -16,15 +16,9 @@ Stages = Sequence[tuple[str, StageConfig]]
 
 
 def submit_chain(workspace: Workspace, stages: Stages) -> list[str]:
-    """Queues stages, each waiting for the one before it, and returns their runs' ids.
+    """Queues stages in pipeline order, each waiting for the one before; returns their runs' ids.
 
-    Args:
-        workspace: Where they run.
-        stages: Names and configs along the way of the data, as `link_stages` takes them.
-
-    Raises:
-        ConfigError: A name is taken; nothing is queued then.
-        RunError: The worker couldn't queue one.
+    Raises ConfigError if a name is taken, before queuing any, and RunError if the worker fails.
     """
     linked = link_stages(workspace, stages)
     for stage, config in linked:
@@ -36,14 +30,13 @@ def submit_chain(workspace: Workspace, stages: Stages) -> list[str]:
 
 
 def submit_quickstart(workspace: Workspace, config: QuickstartConfig | None = None) -> list[str]:
-    """Queues the quickstart's stages, each waiting for the one before, and returns their ids."""
     promised = promised_names(workspace)
     stages = quickstart_stages(config or QuickstartConfig(), workspace, promised)
     return submit_chain(workspace, stages)
 
 
 def promised_names(workspace: Workspace) -> dict[str, set[str]]:
-    """Returns the names, by kind, that runs which haven't ended will give to what they make."""
+    """Returns the artifact names, by kind, that are reserved by runs which haven't ended."""
     promised: dict[str, set[str]] = {
         stage.artifact_kind: set() for stage in STAGES.values() if stage.artifact_kind
     }
@@ -60,11 +53,9 @@ def promised_names(workspace: Workspace) -> dict[str, set[str]]:
 
 
 def link_stages(workspace: Workspace, stages: Stages) -> list[tuple[str, StageConfig]]:
-    """Names what each stage but the last makes, and names it to the stage after it.
+    """Names the artifact of every stage but the last, and sets it as the next stage's input.
 
-    Args:
-        workspace: Where names must be free.
-        stages: Names and configs along the way of the data, such as tokenizer, shards, train.
+    `stages` are in pipeline order, such as tokenizer, shards, train.
     """
     linked: list[tuple[str, StageConfig]] = []
     promised = promised_names(workspace)
@@ -82,7 +73,6 @@ def link_stages(workspace: Workspace, stages: Stages) -> list[tuple[str, StageCo
 def _named(
     workspace: Workspace, promised: set[str], stage: str, config: StageConfig
 ) -> StageConfig:
-    """Returns the config with a derived name, if it has none, that isn't taken or promised."""
     if config.model_dump()["name"]:
         return config
     name = workspace.free_name(artifact_kind_of(stage), STAGES[stage].derive_name(config), promised)
@@ -90,7 +80,7 @@ def _named(
 
 
 def _wanted_name(row: RunRow) -> str:
-    """Returns the name that a run gives to what it makes, where that is known beforehand."""
+    """Returns the name of a run's future artifact, or "" if it isn't known in advance."""
     if not artifact_kind_of(row.stage):
         return ""
     if name := str(row.config.get("name", "")):
@@ -104,7 +94,7 @@ def _wanted_name(row: RunRow) -> str:
 
 
 def _check_name(workspace: Workspace, stage: str, config: StageConfig, *, is_last: bool) -> None:
-    """Refuses a name that is taken; only the last stage's name is a field of the form."""
+    """Refuses a taken name; names no field unless it is the last stage, whose form has it."""
     try:
         check_name_is_free(workspace, stage, config)
     except ConfigError as error:

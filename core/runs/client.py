@@ -1,4 +1,4 @@
-"""What the page and the shell may do with runs: ask, and look."""
+"""Requests and queries about runs, for the web app and the command line."""
 
 from __future__ import annotations
 
@@ -35,17 +35,9 @@ _LOOK_SECONDS = 1.0
 
 
 def submit(workspace: Workspace, stage: str, config: StageConfig, after: Sequence[str] = ()) -> str:
-    """Queues a run and returns its id.
+    """Queues a run and returns its id; `after` lists runs that must be done first.
 
-    Args:
-        workspace: Where it runs.
-        stage: tokenizer, shards, train, ...
-        config: The stage's config.
-        after: Ids of runs that must be done before it starts.
-
-    Raises:
-        ConfigError: The name it asks for is taken.
-        RunError: The worker couldn't queue it.
+    Raises ConfigError if the requested name is taken, RunError if the worker fails to queue it.
     """
     check_name_is_free(workspace, stage, config)
     record = RunRecord(
@@ -64,8 +56,7 @@ def submit(workspace: Workspace, stage: str, config: StageConfig, after: Sequenc
 def request_stop(workspace: Workspace, run_id: str, mode: StopMode = "save") -> str:
     """Asks a run to stop: `save` finishes the step and saves, `abort` does not. Returns its id.
 
-    Raises:
-        RunError: There is no such run, or it has ended already.
+    Raises RunError if the run doesn't exist or has ended.
     """
     row = _open_and_find(workspace, run_id)
     if row.ended_for_good:
@@ -80,15 +71,10 @@ def request_stop(workspace: Workspace, run_id: str, mode: StopMode = "save") -> 
 
 
 def resume_run(workspace: Workspace, run_id: str, *, num_train_steps: int | None = None) -> str:
-    """Queues an ended run again; it goes on from its last good checkpoint. Returns its id.
+    """Requeues an ended run, which resumes from its last good checkpoint. Returns its id.
 
-    Args:
-        workspace: Where it ran.
-        run_id: The run's id, or the beginning of it.
-        num_train_steps: Extends the run to so many steps in all.
-
-    Raises:
-        RunError: There is no such run, it runs still, or there is nothing left to do.
+    `run_id` may be a prefix; `num_train_steps` is the new total. Raises RunError if the run doesn't
+    exist, is still active, or has no steps left.
     """
     row = _open_and_find(workspace, run_id)
     if row.state == "done" and num_train_steps is None:
@@ -107,10 +93,9 @@ def resume_run(workspace: Workspace, run_id: str, *, num_train_steps: int | None
 
 
 def delete_run(workspace: Workspace, run_id: str) -> str:
-    """Deletes an ended run with its folder; what it made stays. Returns its id.
+    """Deletes an ended run with its folder but not its artifact. Returns its id.
 
-    Raises:
-        RunError: There is no such run, or it hasn't ended.
+    Raises RunError if the run doesn't exist or hasn't ended.
     """
     row = _open_and_find(workspace, run_id)
     _ask(workspace, "delete", {"run": row.id})
@@ -118,29 +103,20 @@ def delete_run(workspace: Workspace, run_id: str) -> str:
 
 
 def delete_artifact(workspace: Workspace, kind: str, name: str) -> None:
-    """Deletes an artifact.
-
-    Raises:
-        ConfigError: There is no such artifact.
-        RunError: A run needs it.
-    """
+    """Deletes an artifact; raises ConfigError if it doesn't exist, RunError if a run needs it."""
     workspace.find_own(kind, name)
     _ask(workspace, "delete_artifact", {"kind": kind, "name": name})
 
 
 def choose_slots(workspace: Workspace, slots: int) -> None:
-    """Sets how many runs of a workspace may run at once. What runs already runs on.
-
-    Raises:
-        RunError: It isn't from 1 to 64.
-    """
+    """Sets how many runs may run at once, from 1 to 64. Active runs continue."""
     _ask(workspace, "set_slots", {"slots": slots})
 
 
 def rebuild_database(workspace: Workspace) -> int:
-    """Takes in every run folder that the database doesn't know; returns how many there were.
+    """Registers every run folder that the database lacks; returns their number.
 
-    A folder whose record is damaged is left out and logged.
+    A folder with a damaged record is skipped and logged.
     """
     store = Store.open(workspace)
     folders = [RunFolder(path.parent) for path in workspace.runs.glob("*/run.json")]
@@ -155,21 +131,12 @@ def rebuild_database(workspace: Workspace) -> int:
 
 
 def ensure_worker(workspace: Workspace) -> subprocess.Popen[bytes] | None:
-    """Starts the workspace's worker if none runs; returns its process, if it was started here.
-
-    Raises:
-        ConfigError: The environment's number of runs at once is none.
-    """
+    """Starts the worker if none runs, and returns its process; ConfigError for bad STUDIO_SLOTS."""
     return None if is_worker_running(workspace) else start_worker(workspace)
 
 
 class WorkerKeeper:
-    """Sees to it that a workspace's worker runs while somebody waits for what it does.
-
-    Args:
-        workspace: The workspace.
-        every_seconds: How often to look.
-    """
+    """Restarts a workspace's worker as needed while a caller waits for its work."""
 
     def __init__(self, workspace: Workspace, every_seconds: float) -> None:
         self._workspace = workspace
@@ -178,12 +145,7 @@ class WorkerKeeper:
         self._next_look = time.monotonic() + every_seconds
 
     def look(self, *, at_once: bool = False) -> None:
-        """Starts the worker where none runs, if it is time to look again.
-
-        Raises:
-            ConfigError: The environment's number of runs at once is none.
-            RunError: It can't be started.
-        """
+        """Starts the worker if none runs and a check is due; raises RunError if that fails."""
         code = self._started.poll() if self._started else 0
         if code and code > 0:
             raise _no_worker(self._workspace)
@@ -194,7 +156,7 @@ class WorkerKeeper:
 
 
 def refresh(workspace: Workspace) -> None:
-    """Brings the database up to date, where there is a worker or one can be started."""
+    """Brings the database up to date; logs a warning if that fails."""
     try:
         catch_up(workspace)
     except StudioError as error:
@@ -202,10 +164,9 @@ def refresh(workspace: Workspace) -> None:
 
 
 def catch_up(workspace: Workspace) -> None:
-    """Brings the database up to date where no worker has been running, or something is asked of it.
+    """Brings the database up to date if requests are pending, or runs are active without a worker.
 
-    Raises:
-        RunError: The worker doesn't start, or doesn't answer.
+    Raises RunError if the worker doesn't start or answer.
     """
     store = Store.open(workspace)
     is_asked = bool(store.pending_requests())
@@ -216,12 +177,11 @@ def catch_up(workspace: Workspace) -> None:
 
 
 def read_log_tail(workspace: Workspace, run_id: str, lines: int = 200) -> str:
-    """Returns the last lines of what a run has printed."""
     return RunFolder.of(workspace, run_id).log_tail(lines)
 
 
 def config_of(row: RunRow) -> StageConfig | None:
-    """Returns a run's config, or None where it was written by another version of the studio."""
+    """Returns a run's config, or None if this version can't parse it."""
     try:
         return parse_stage_config(row.stage, row.config)
     except StudioError:
@@ -250,11 +210,7 @@ def _open_and_find(workspace: Workspace, run_id: str) -> RunRow:
 
 
 def _ask(workspace: Workspace, kind: str, payload: dict[str, Any]) -> None:
-    """Makes a request and waits for it to be handled.
-
-    Raises:
-        RunError: The worker refused it, doesn't start, or doesn't answer.
-    """
+    """Makes a request and waits until it is handled; raises RunError if that fails."""
     keeper = WorkerKeeper(workspace, _LOOK_SECONDS)
     keeper.look(at_once=True)
     store = Store.open(workspace)
@@ -279,7 +235,7 @@ def _wait_until_handled(
         try:
             keeper.look()
         except StudioError as error:
-            # Nobody is to find it done tomorrow.
+            # Cancel the request, so that a later worker doesn't execute it.
             store.finish_request(number, json.dumps(describe_error(error)))
             raise
 
@@ -322,11 +278,7 @@ def _check_more_steps(row: RunRow, num_train_steps: int) -> None:
 
 
 def check_name_is_free(workspace: Workspace, stage: str, config: StageConfig) -> None:
-    """Refuses a name that an artifact has, or that a run which hasn't ended will give to one.
-
-    Raises:
-        ConfigError: With `field="name"`.
-    """
+    """Refuses a taken or reserved artifact name; ConfigError has `field="name"`."""
     name = getattr(config, "name", "")
     if not name:
         return

@@ -1,4 +1,4 @@
-"""The shell line and the Python lines that do exactly what a config says."""
+"""Generates the command line and the Python script that are equivalent to a config."""
 
 from __future__ import annotations
 
@@ -12,13 +12,7 @@ from core.stages.registry import STAGES
 
 
 def shell_line(stage: str, config: StageConfig, workspace: str = "") -> str:
-    """Returns the `python -m core ...` line for a config.
-
-    Args:
-        stage: tokenizer, shards, train, ...
-        config: Only fields that differ from the defaults become flags.
-        workspace: Named in the line where it isn't the default one.
-    """
+    """Returns the `python -m core ...` command for a config, with flags for non-default fields."""
     words = ["python", "-m", "core", stage, *_flags(config)]
     if workspace:
         words += ["--workspace", workspace]
@@ -26,12 +20,10 @@ def shell_line(stage: str, config: StageConfig, workspace: str = "") -> str:
 
 
 def python_lines(stage: str, config: StageConfig, workspace: str = "") -> str:
-    """Returns a script that does what a config says."""
     return python_script([(stage, config)], workspace)
 
 
 def python_script(stages: Sequence[tuple[str, StageConfig]], workspace: str = "") -> str:
-    """Returns a script that does stages one after the other."""
     names = {"Workspace"} if workspace else set()
     for stage, config in stages:
         names |= {STAGES[stage].api, *_config_names(config)}

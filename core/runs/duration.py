@@ -1,4 +1,4 @@
-"""How long a run has been at work, over all its attempts, without the pauses between them."""
+"""Measures the run time over all attempts, without the pauses between them."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from core.workspace import Workspace
 
 
 def earlier_seconds(workspace: Workspace, row: RunRow) -> float:
-    """Returns how long a run's attempts before the current one took; an attempt's start is known.
+    """Returns the duration of the attempts before the current one, in seconds.
 
-    Cheap enough for every line of a list: what earlier attempts took is read once.
+    Cached, so that it is cheap enough for every line of a list.
     """
     if row.attempt < 2 or not row.started:
         return 0.0
@@ -23,7 +23,7 @@ def earlier_seconds(workspace: Workspace, row: RunRow) -> float:
 
 
 def run_seconds(workspace: Workspace, row: RunRow) -> float | None:
-    """Returns how long a run took, or takes so far; None while its attempt hasn't begun."""
+    """Returns the duration so far in seconds; None if the current attempt hasn't begun."""
     if not row.started:
         return None
     until = row.ended or time.time()
@@ -31,7 +31,7 @@ def run_seconds(workspace: Workspace, row: RunRow) -> float | None:
 
 
 def logged_seconds(folder: RunFolder) -> float | None:
-    """Returns how long a run took by its folder alone; None if it has not begun."""
+    """Measures the duration in seconds from the run folder alone; None if the run hasn't begun."""
     attempts = read_attempts(folder.events)
     if not attempts:
         return None
@@ -42,5 +42,5 @@ def logged_seconds(folder: RunFolder) -> float | None:
 
 @lru_cache(maxsize=1024)
 def _seconds_before(events: Path, started: float) -> float:
-    """Returns the seconds of the attempts that began before a time. They don't change any more."""
+    """Sums the attempts that began before `started`; cached, since they no longer change."""
     return sum(last - first for first, last in read_attempts(events) if first < started)

@@ -1,7 +1,7 @@
-"""Runs one stage in this process and reports how it went.
+"""Runs one stage in this process and reports the outcome.
 
-`python -m core.runs.execute FOLDER` is what the supervisor starts; `core.runs.local` calls
-`execute_stage` for scripts. This module knows nothing of the queue and the database.
+The supervisor starts `python -m core.runs.execute FOLDER`; scripts call `execute_stage` through
+`core.runs.local`. This module knows nothing of the queue and the database.
 """
 
 from __future__ import annotations
@@ -37,11 +37,7 @@ EXIT_FAILED = 1
 def execute_stage(
     stage: str, config: StageConfig, workspace: Workspace, reporter: FolderReporter
 ) -> Artifact:
-    """Runs a stage; its start, its end and its failure are events.
-
-    Raises:
-        Whatever the stage raises, after it was reported.
-    """
+    """Runs a stage; reports its start, end and failure as events, and raises its errors."""
     reporter.event("started", stage=stage, process=ProcessIdentity.of_this().to_json())
     try:
         artifact = stage_function(stage)(config, workspace, reporter)
@@ -54,7 +50,7 @@ def execute_stage(
         if cause is not error:
             raise cause from error
         raise
-    # What a run of several hosts has made lies on the first of them.
+    # With several hosts, only rank 0 has the artifact.
     if artifact.path.exists():
         reporter.event("artifact", made=makes_artifact(config), **describe_artifact(artifact))
     reporter.event("finished", state="done", reason="", results=artifact.manifest.counts)
@@ -62,7 +58,7 @@ def execute_stage(
 
 
 def _moved(workspace: Workspace) -> WorkspaceMovedError | None:
-    """Returns what made a stage fail, by whatever error, where its workspace was moved."""
+    """Returns the error if the workspace was moved, which is then the cause of any other error."""
     try:
         check_in_place(workspace.root)
     except WorkspaceMovedError as error:
@@ -77,7 +73,6 @@ def _stop_reason(stopped: RunStopped, reporter: FolderReporter) -> str:
 
 
 def describe_artifact(artifact: Artifact) -> dict[str, Any]:
-    """Returns the payload of an `artifact` event."""
     manifest = artifact.manifest
     return {
         "artifact": {
@@ -92,7 +87,7 @@ def describe_artifact(artifact: Artifact) -> dict[str, Any]:
 
 
 def describe_failure(error: BaseException) -> dict[str, Any]:
-    """Returns the reason and the error of a `finished` event, with advice for what is known."""
+    """Returns the reason and error of a `finished` event, with advice for known errors."""
     if isinstance(error, StudioError):
         return {"reason": error.reason or type(error).__name__, "error": describe_error(error)}
     for reason, is_known in _KNOWN.items():
@@ -108,7 +103,6 @@ def describe_failure(error: BaseException) -> dict[str, Any]:
 
 
 def describe_error(error: StudioError) -> dict[str, str]:
-    """Returns an error as plain values."""
     return {
         "problem": error.problem,
         "expected": error.expected,
@@ -147,7 +141,6 @@ def _short(error: BaseException) -> str:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Runs the stage that a run folder describes; returns the exit code."""
     folder = RunFolder(Path((arguments or sys.argv[1:])[0]).absolute())
     distrust_callers()
     with guarding_places():

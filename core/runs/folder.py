@@ -1,12 +1,12 @@
-"""A run's folder: which files are in it and what they say.
+"""Reads and writes the files of a run's folder.
 
-run.json        what is to be run: id, stage, config, what it waits for, where and with what
-                environment it was submitted
-process.json    which processes run it
-events.jsonl    what it reports (core.events)
-log.txt         what it prints
-stop.json       that somebody asked for it to stop
-exit.json       how its process ended, written by the supervisor
+run.json        the request: id, stage, config, runs to wait for, working directory and
+                environment of the submitter
+process.json    the processes that run it
+events.jsonl    its events (core.events)
+log.txt         its output
+stop.json       a request to stop
+exit.json       exit code or signal of its process, written by the supervisor
 run.lock        held by the process that runs it
 """
 
@@ -30,7 +30,7 @@ from core.places import make_folder
 from core.runs.process import ProcessIdentity
 from core.workspace import Workspace, file_lock, write_atomically
 
-# What of the submitter's environment goes with a run. Secrets never do.
+# The submitter's variables that a run inherits. Secrets are never stored.
 _CARRIED_PREFIXES = ("HF_", "JAX_", "XLA_", "TF_", "TPU_", "CUDA_", "STUDIO_", "LIBTPU_", "KERAS_")
 _MOST_JSON_BYTES = 16 << 20
 _LAST_LINES = 3
@@ -40,16 +40,15 @@ _SECRET_WORDS = ("TOKEN", "SECRET", "PASSWORD", "AUTH", "KEY", "DATABASE_URL")
 
 @dataclass(frozen=True)
 class RunRecord:
-    """What is to be run.
+    """A request to run a stage.
 
     Attributes:
-        id: The run's id, which is its folder's name too.
-        stage: tokenizer, shards, train, ...
+        id: The run's id, which also names its folder.
         config: The stage's config as plain values.
-        after: Runs that must be done first.
+        after: Ids of runs that must be done first.
         created: Unix seconds.
-        cwd: The folder that relative paths in the config mean.
-        environment: What of the submitter's environment goes with it.
+        cwd: Base of relative paths in the config.
+        environment: Variables inherited from the submitter.
     """
 
     id: str
@@ -62,17 +61,14 @@ class RunRecord:
 
 
 class RunFolder:
-    """Paths and small records of one run's folder."""
-
     def __init__(self, path: Path) -> None:
         self.path = path
 
     @classmethod
     def of(cls, workspace: Workspace, run_id: str) -> RunFolder:
-        """Returns the folder of a run, whether it is there or not.
+        """Returns the folder of a run, which need not exist.
 
-        Raises:
-            RunError: The id can't be a folder's name; it may come from a database or a manifest.
+        Raises RunError if the id, perhaps from a database or a manifest, can't be a folder's name.
         """
         if not is_run_id(run_id):
             raise RunError(
@@ -96,20 +92,14 @@ class RunFolder:
         return self.path / STOP_FILE
 
     def write_record(self, record: RunRecord) -> None:
-        """Makes the folder and writes what is to be run."""
         make_folder(self.path)
         _write_json(self.path / "run.json", asdict(record))
 
     def is_there(self) -> bool:
-        """Tells whether it says what is to be run."""
         return (self.path / "run.json").is_file()
 
     def read_record(self) -> RunRecord:
-        """Reads what is to be run.
-
-        Raises:
-            RunError: It is missing or damaged.
-        """
+        """Reads `run.json`; raises RunError if it is missing or damaged."""
         path = self.path / "run.json"
         if not path.exists():
             raise RunError(
@@ -131,68 +121,59 @@ class RunFolder:
             ) from error
 
     def write_processes(self, **identities: ProcessIdentity | None) -> None:
-        """Writes which processes run it: `run`, and `supervisor` where there is one."""
+        """Writes the identities of the run's process and, if there is one, its supervisor."""
         known = {name: one.to_json() for name, one in identities.items() if one}
         _write_json(self.path / "process.json", known)
 
     def read_process(self, name: str = "run") -> ProcessIdentity | None:
-        """Returns the identity of the run's process or of its supervisor, if it was written."""
         values = _read_json(self.path / "process.json") or {}
         return ProcessIdentity.from_json(values.get(name))
 
     def is_running(self) -> bool:
-        """Tells whether the run's process or its supervisor is alive."""
+        """Returns True if the run's process or its supervisor is alive."""
         identities = (self.read_process("run"), self.read_process("supervisor"))
         return any(identity is not None and identity.is_alive() for identity in identities)
 
     def device(self) -> str:
-        """Returns what the run computes on and why, in the words of its newest attempt."""
-        # Only here, since it takes the supervisors half a second.
+        """Returns the newest attempt's description of its device and why it was chosen."""
+        # Imported here because it takes supervisors half a second.
         from core.training.devices import is_description
 
         return next(filter(is_description, reversed(read_notes(self.events))), "")
 
     def resolved(self) -> dict[str, Any]:
-        """Returns the values that the newest attempt used for settings that were left open."""
+        """Returns the values that the newest attempt used for `auto` settings."""
         return read_resolved(self.events)
 
     def request_stop(self, mode: StopMode) -> None:
-        """Asks the run to stop: `save` its state first, or `abort`."""
         _write_json(self.stop_file, {"mode": mode, "time": time.time()})
 
     def write_exit(self, code: int | None, signal: int | None) -> None:
-        """Writes how the run's process ended."""
         _write_json(self.path / "exit.json", {"code": code, "signal": signal, "time": time.time()})
 
     def read_exit(self) -> dict[str, Any] | None:
-        """Returns `{"code", "signal", "time"}`, or None while it isn't known."""
+        """Returns `{"code", "signal", "time"}`, or None if the run hasn't exited."""
         return _read_json(self.path / "exit.json")
 
     def was_started(self) -> bool:
-        """Tells whether any process has ever run it."""
         return self.events.exists() or (self.path / "process.json").exists()
 
     def count_attempts(self) -> int:
-        """Returns how often it was started, the present time included."""
+        """Returns the number of attempts, including the current one."""
         return 1 + len({path.name.split("-")[1] for path in self.path.glob("attempt-*-*.json")})
 
     def archive_attempt(self, attempt: int) -> None:
-        """Puts the records of an ended attempt aside, so that the next one starts clean."""
+        """Renames the records of an ended attempt, so that the next one starts clean."""
         for name in ("exit.json", "process.json", STOP_FILE):
             if (path := self.path / name).exists():
                 path.replace(self.path / f"attempt-{attempt}-{name}")
 
     def log_tail(self, lines: int = 200) -> str:
-        """Returns the last lines of what the run has printed."""
         return _read_tail(self.log, lines)
 
     @contextmanager
     def lock(self) -> Iterator[None]:
-        """Holds the run's lock.
-
-        Raises:
-            RunError: Another process holds it.
-        """
+        """Holds the run's lock; raises RunError if another process holds it."""
         with file_lock(self.path / "run.lock", wait=False) as held:
             if not held:
                 raise RunError(
@@ -205,18 +186,18 @@ class RunFolder:
 
 
 def last_words(log: Path) -> str:
-    """Returns what a process had printed last into a file, on one line."""
+    """Returns the log tail on one line."""
     lines = [line.strip() for line in _read_tail(log).splitlines() if line.strip()]
     return " / ".join(lines[-_LAST_LINES:])[-_LONGEST_LAST_WORDS:]
 
 
 def new_run_id(stage: str) -> str:
-    """Returns an id that sorts by time and says what it is."""
+    """Returns an id that sorts by time and begins with the stage."""
     return f"{stage}-{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(2)}"
 
 
 def carried_environment(environment: Mapping[str, str]) -> dict[str, str]:
-    """Returns what of an environment goes with a run: settings of the libraries, never secrets."""
+    """Selects the library settings that a run inherits, never secrets."""
     return {
         name: value
         for name, value in environment.items()
@@ -225,7 +206,7 @@ def carried_environment(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def _read_tail(log: Path, lines: int = 200) -> str:
-    if not log.is_file():  # A pipe would be waited for.
+    if not log.is_file():  # Reading a pipe would block.
         return ""
     try:
         with log.open("rb") as file:

@@ -1,4 +1,4 @@
-"""Runs a stage in the calling process, with a run folder so that it shows in the page."""
+"""Runs a stage in the calling process, with a run folder so that the web app shows it."""
 
 from __future__ import annotations
 
@@ -24,17 +24,9 @@ def run_here(
     *,
     echo: TextIO | None = None,
 ) -> Artifact:
-    """Runs a stage in this process and returns its artifact.
+    """Runs a stage in this process and returns its artifact; raises any error of the stage.
 
-    Args:
-        stage: tokenizer, shards, train, ...
-        config: The stage's config.
-        workspace: Where it runs.
-        run_id: What to call the run. Empty: a new id.
-        echo: Where to print what it reports.
-
-    Raises:
-        Whatever the stage raises.
+    Without `run_id`, the run gets a new id. Reports are also printed to `echo`.
     """
     record = RunRecord(
         id=run_id or new_run_id(stage),

@@ -1,4 +1,4 @@
-"""Which process is which: a pid alone says nothing, since pids are used again."""
+"""Identifies processes reliably: pids alone are ambiguous because they are reused."""
 
 from __future__ import annotations
 
@@ -12,13 +12,12 @@ import psutil
 
 @dataclass(frozen=True)
 class ProcessIdentity:
-    """A process that can't be taken for another one.
+    """A process, distinguished from others with the same pid.
 
     Attributes:
-        pid: Its number.
-        started: When it started, in the clock ticks since boot that Linux gives (elsewhere, in
-            unix seconds).
-        boot_id: Which boot of the machine this was.
+        pid: Process id.
+        started: Start time, in clock ticks since boot on Linux, else in unix seconds.
+        boot_id: Id of the machine's boot.
     """
 
     pid: int
@@ -27,20 +26,17 @@ class ProcessIdentity:
 
     @classmethod
     def of(cls, pid: int) -> ProcessIdentity | None:
-        """Returns the identity of a living process, or None."""
         started = _start_time(pid)
         return None if started is None else cls(pid, started, _boot_id())
 
     @classmethod
     def of_this(cls) -> ProcessIdentity:
-        """Returns this process's identity."""
         identity = cls.of(os.getpid())
         assert identity is not None
         return identity
 
     @classmethod
     def from_json(cls, values: Any) -> ProcessIdentity | None:
-        """Reads what `to_json` gave; None for anything else."""
         try:
             return cls(int(values["pid"]), float(values["started"]), str(values["boot_id"]))
         except (TypeError, KeyError, ValueError):
@@ -50,7 +46,6 @@ class ProcessIdentity:
         return asdict(self)
 
     def is_alive(self) -> bool:
-        """Tells whether this very process still runs."""
         return ProcessIdentity.of(self.pid) == self
 
 
@@ -59,7 +54,7 @@ def _start_time(pid: int) -> float | None:
     if not Path("/proc/self/stat").exists():
         return _start_time_elsewhere(pid)
     try:
-        # The command's name may hold spaces and brackets; the fields go on behind the last one.
+        # The command's name may hold spaces and brackets; the other fields follow its last bracket.
         fields = stat.read_text().rpartition(")")[2].split()
     except OSError:
         return None

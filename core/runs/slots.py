@@ -1,4 +1,4 @@
-"""How many runs may run at once: a setting of the workspace, else STUDIO_SLOTS, else one."""
+"""Number of concurrent runs: a setting of the workspace, else STUDIO_SLOTS, else one."""
 
 from __future__ import annotations
 
@@ -13,28 +13,19 @@ _SETTING = "slots"
 
 
 def default_slots() -> int:
-    """Returns the number that holds where nobody has set one for the workspace.
-
-    Raises:
-        ConfigError: The environment names something that isn't such a number.
-    """
+    """Returns the default of all workspaces; raises ConfigError if STUDIO_SLOTS isn't 1 to 64."""
     text = os.environ.get(SLOTS_VARIABLE) or "1"
     return _checked(int(text) if text.isdecimal() else text, SLOTS_VARIABLE)
 
 
 def get_slots(store: Store, default: int | None = None) -> int:
-    """Returns how many runs may run at once in a store's workspace."""
     if found := store.get_setting(_SETTING):
         return int(found)
     return default_slots() if default is None else default
 
 
 def set_slots(store: Store, slots: int) -> None:
-    """Sets how many runs may run at once. Only the worker may; others ask it.
-
-    Raises:
-        ConfigError: It isn't from 1 to 64.
-    """
+    """Sets how many runs may run at once, from 1 to 64. Only the worker calls this, on request."""
     store.set_setting(_SETTING, str(_checked(slots, "slots")))
 
 

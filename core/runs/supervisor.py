@@ -1,7 +1,7 @@
-"""Waits for one run's process and writes how it ended.
+"""Waits for one run's process and records its exit.
 
-`python -m core.runs.supervisor FOLDER`, started by the worker in a session of its own. It outlives
-the worker, passes a SIGTERM on to the run, and ends a run that was told to abort and doesn't.
+The worker starts `python -m core.runs.supervisor FOLDER` in a session of its own. The supervisor
+outlives the worker, forwards SIGTERM to the run, and kills a run that doesn't abort on request.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def _supervise(folder: RunFolder) -> int:
             run=ProcessIdentity.of(child.pid), supervisor=ProcessIdentity.of_this()
         )
     except OSError:
-        # A run that nobody can find again would be started a second time.
+        # A run without recorded processes would be started a second time.
         child.kill()
         raise
     finally:
@@ -65,13 +65,13 @@ def _supervise(folder: RunFolder) -> int:
 
 
 def _write_exit(folder: RunFolder, code: int) -> None:
-    """Writes how it ended; on a full disk as soon as there is room."""
+    """Writes `exit.json`; on a full disk as soon as there is room."""
     while folder.path.exists():
         try:
             folder.write_exit(code if code >= 0 else None, -code if code < 0 else None)
             return
         except WorkspaceMovedError:
-            # The folder may be elsewhere; whoever looks there wants to know.
+            # Write it at the workspace's new path, if known.
             root = folder.path.parent.parent
             moved = new_place(root)
             if not moved:

@@ -1,8 +1,8 @@
-"""The worker: one process per workspace that starts queued runs and keeps the database true.
+"""The worker: one process per workspace that starts queued runs and updates the database.
 
-`python -m core.runs.worker --workspace DIR`. It holds `worker.lock`; a second one gives up at once.
-Runs are processes of their own: when the worker dies they go on, and the next worker takes in what
-they have reported meanwhile. It ends by itself when there has been nothing to do for a while.
+`python -m core.runs.worker --workspace DIR`. It holds `worker.lock`; a second worker exits at once.
+Runs are separate processes: if the worker dies, they continue, and the next worker reads the events
+that they have written meanwhile. The worker exits after being idle for a while.
 """
 
 from __future__ import annotations
@@ -55,16 +55,14 @@ _KEPT_WARNINGS = 20
 _LOCK_PATIENCE_SECONDS = 0.5
 _LOCK_POLL_SECONDS = 0.02
 _RETRY_SECONDS = 1.0
-# A library's last words can be followed by a list of addresses.
+# A library may print a stack trace of many lines after its error message.
 _SIGN_LINES = 40
 
 
 class Worker:
-    """Handles requests, takes in events, ends and starts runs.
+    """Handles requests, ingests events, and starts and ends runs.
 
-    Args:
-        workspace: Whose runs.
-        slots: How many runs may run at once, where the workspace has no setting of its own.
+    A workspace's own number of concurrent runs takes precedence over `slots`.
     """
 
     def __init__(self, workspace: Workspace, slots: int = 1) -> None:
@@ -75,11 +73,11 @@ class Worker:
         self._supervisors: dict[str, subprocess.Popen[bytes]] = {}
 
     def work(self) -> bool:
-        """Does one round; tells whether there is anything under way or waiting."""
+        """Does one round; returns True if any run is active or queued."""
         for request in self.store.pending_requests():
             check_in_place(self.workspace.root)
             self._handle(request)
-        # Asked, so that none stays a zombie that has ended.
+        # Polling reaps supervisors that have ended.
         for supervisor in self._supervisors.values():
             supervisor.poll()
         self._look({})
@@ -118,7 +116,7 @@ class Worker:
         self.store.add_run(_row_of(record, "queued"))
 
     def _register(self, payload: dict[str, Any]) -> None:
-        """Takes in a run whose folder is there already: a script's, or all when rebuilding."""
+        """Adds a run whose folder exists: a script's, or any when rebuilding the database."""
         folder = RunFolder.of(self.workspace, payload["run"])
         record = folder.read_record()
         row = _row_of(record, "running" if folder.was_started() else "queued")
@@ -158,7 +156,7 @@ class Worker:
         config = {**record.config, **changes}
         folder.archive_attempt(row.attempt)
         folder.write_record(replace(record, config=config))
-        # What it is to come to, so that it isn't shown as done.
+        # Set the new total, so that the run isn't shown as done.
         total = changes.get("num_train_steps", row.total)
         self.store.queue_again(row.id, reason="resumed", config=config, total=total)
 
@@ -181,17 +179,17 @@ class Worker:
     def _set_slots(self, payload: dict[str, Any]) -> None:
         set_slots(self.store, int(payload["slots"]))
 
-    # What runs report.
+    # Events.
 
     def _look(self, _: dict[str, Any]) -> None:
-        """Takes in what the runs have reported; as a request, so that somebody can wait for it."""
+        """Ingests the runs' events; also a request, so that a client can wait for it."""
         for row in self.store.list_runs(states=ACTIVE_STATES, limit=1000):
             with self._apart(row):
                 self._follow(row)
 
     @contextmanager
     def _apart(self, row: RunRow) -> Iterator[None]:
-        """Keeps what one run's folder holds from ending the worker of all."""
+        """Isolates errors in one run's folder, so that they don't end the worker."""
         try:
             yield
         except (OSError, OperationalError, WorkspaceMovedError):
@@ -205,11 +203,11 @@ class Worker:
 
     def _follow(self, row: RunRow) -> None:
         folder = RunFolder.of(self.workspace, row.id)
-        # Asked in this order: one that was started already and isn't running has ended, while one
-        # that starts between the questions has not.
+        # Query in this order: a run that had started and isn't running has ended; one that starts
+        # between the queries hasn't.
         started = _was_started(row, folder)
         running, exited = folder.is_running(), folder.read_exit()
-        # Read the events after asking whether it lives: what it wrote before it died is in them.
+        # Read events after the liveness check, to include those written just before death.
         finished = self._take_in(row, folder)
         if exited is not None or not running:
             self._end(row, folder, finished, exited, started=started)
@@ -252,13 +250,13 @@ class Worker:
         self.store.update_run(row.id, ended=ended, eta_seconds=None, **values)
 
     def _start_again(self, row: RunRow, folder: RunFolder) -> None:
-        """Queues a run again where a worker died between saying that it starts it and doing so."""
+        """Requeues a run if a worker died between marking it as running and starting it."""
         process = self._supervisors.get(row.id)
         code = None if process is None else process.poll()
         if process is not None and code is None:
-            return  # It is only slow to begin with.
+            return  # Still starting.
         if code is not None and code > 0:
-            # It would come to the same end again. A signal is another matter: a machine going down.
+            # It would fail again. A signal is different: the machine may be shutting down.
             self._fail(row, "error", _not_started(code, last_words(folder.log)))
         elif time.time() - (row.started or 0) > STARTING_GRACE_SECONDS:
             self.store.update_run(row.id, state="queued", started=None)
@@ -294,7 +292,6 @@ class Worker:
         self.store.update_run(row.id, state="failed", reason=reason, ended=time.time(), error=error)
 
     def _start(self, row: RunRow) -> bool:
-        """Starts a run; tells whether it could be."""
         folder = RunFolder.of(self.workspace, row.id)
         if not folder.is_there():
             self._fail(row, "data_missing", _FOLDER_GONE)
@@ -304,8 +301,8 @@ class Worker:
         except RunError as error:
             self._fail(row, "data_missing", describe_error(error))
             return False
-        # Said before it is done: a run that is said to run and doesn't is queued again, while one
-        # that runs unsaid would be started twice.
+        # Mark it first: a run marked as running that isn't is requeued, while an unmarked running
+        # one would be started twice.
         self.store.update_run(row.id, state="running", reason="", started=time.time())
         self._supervisors[row.id] = _start_in_own_session(
             ["core.runs.supervisor", str(folder.path)], folder.log
@@ -314,8 +311,6 @@ class Worker:
 
 
 class _Intake:
-    """Sorts a batch of events into rows."""
-
     def __init__(self, row: RunRow) -> None:
         self.metrics: list[dict[str, Any]] = []
         self.artifacts: list[dict[str, Any]] = []
@@ -340,7 +335,7 @@ class _Intake:
 
     def _on_resumed(self, event: dict[str, Any]) -> None:
         step = int(event["step"])
-        # The furthest back of several, for what is stored already.
+        # If a run resumed several times, the earliest step applies to stored metrics.
         self.rewound_to = step if self.rewound_to is None else min(step, self.rewound_to)
         self.metrics = [row for row in self.metrics if row["step"] <= step]
 
@@ -364,7 +359,7 @@ class _Intake:
         self.values["warnings"] = self._warnings[-_KEPT_WARNINGS:]
 
     def _on_artifact(self, event: dict[str, Any]) -> None:
-        # What was only measured was made by another run.
+        # An evaluation reports another run's artifact.
         made = event.get("made", True)
         self.artifacts += [_without_infinities(event["artifact"])] if made else []
         self.values["artifact"] = event["artifact"]["path"]
@@ -376,9 +371,9 @@ class _Intake:
 
 
 def _without_infinities(values: dict[str, Any]) -> dict[str, Any]:
-    """Leaves out what is infinite or no number, as the loss of a run that diverged.
+    """Drops infinite and NaN values, such as the loss of a diverged run.
 
-    SQLite takes the one for a value that is missing, PostgreSQL's JSON takes neither.
+    SQLite stores NaN as NULL; PostgreSQL's JSON accepts neither.
     """
     return {
         name: _without_infinities(value) if isinstance(value, dict) else value
@@ -388,37 +383,31 @@ def _without_infinities(values: dict[str, Any]) -> dict[str, Any]:
 
 
 def child_environment() -> dict[str, str]:
-    """Environment of a run's processes, in which `python -m core...` is found."""
+    """Returns the environment of a run's processes, in which `python -m core...` is importable."""
     home = str(Path(core.__file__).parent.parent)
     paths = [home, *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
     environment = for_runs(os.environ)
-    # What one run's submitter typed isn't for the others.
+    # Hosts typed by one run's submitter aren't allowed for other runs.
     environment.pop(TYPED_HOSTS_VARIABLE, None)
     return {**environment, "PYTHONPATH": os.pathsep.join(dict.fromkeys(paths))}
 
 
 def worker_lock(workspace: Workspace) -> AbstractContextManager[bool]:
-    """Tries to hold the workspace's worker lock; gives whether it does."""
+    """Tries to take the workspace's worker lock; yields True if it is held."""
     return file_lock(workspace.root / _LOCK_FILE, wait=False)
 
 
 def is_worker_running(workspace: Workspace) -> bool:
-    """Tells whether a worker holds the lock."""
     with worker_lock(workspace) as free:
         return not free
 
 
 def worker_log(workspace: Workspace) -> Path:
-    """Returns the file that holds what the workspace's workers have printed."""
     return workspace.root / _LOG_FILE
 
 
 def start_worker(workspace: Workspace) -> subprocess.Popen[bytes]:
-    """Starts a worker in a session of its own, so that it outlives whoever starts it.
-
-    Raises:
-        ConfigError: The environment's number of runs at once is none.
-    """
+    """Starts a worker in a session of its own; raises ConfigError if STUDIO_SLOTS is invalid."""
     slots = default_slots()
     workspace.make_root()
     arguments = ["core.runs.worker", "--workspace", str(workspace.root), "--slots", str(slots)]
@@ -426,25 +415,25 @@ def start_worker(workspace: Workspace) -> subprocess.Popen[bytes]:
 
 
 def run_worker(workspace: Workspace, *, slots: int, idle_seconds: float) -> None:
-    """Works until idle for `idle_seconds`; returns soon if another worker is there."""
+    """Works until idle for `idle_seconds`; returns early if another worker is running."""
     patience = time.monotonic() + _LOCK_PATIENCE_SECONDS
     while True:
         with worker_lock(workspace) as held:
             if held:
                 worker = Worker(workspace, slots)
                 _work_until_idle(worker, idle_seconds)
-        # Whoever asked in the moment between the last look and the unlocking counts on this worker.
+        # A client that asked between the last round and the unlock relies on this worker.
         if held and not worker.store.pending_requests():
             worker.store.close()
             return
-        # Whoever only looks whether there is a worker holds the lock for an instant.
+        # `is_worker_running` holds the lock for an instant, so retry briefly.
         if not held and time.monotonic() > patience:
             return
         time.sleep(_LOCK_POLL_SECONDS)
 
 
 def _work_until_idle(worker: Worker, idle_seconds: float) -> None:
-    """Works round after round; one that the disk or the database refuses is tried again."""
+    """Works in rounds; retries a round after a disk or database error."""
     last_busy = time.monotonic()
     last_problem = ""
     while time.monotonic() - last_busy < idle_seconds:
@@ -476,17 +465,14 @@ def _row_of(record: RunRecord, state: str) -> RunRow:
 
 
 def _was_preempted(finished: dict[str, Any] | None, exited: dict[str, Any] | None) -> bool:
-    """Whether a SIGTERM ended it: after it had saved, or before it could listen."""
+    """Returns True if SIGTERM ended the run, after it had saved or before it could listen."""
     if finished:
         return finished.get("reason") == "preempted"
     return exited is not None and exited["signal"] == signal.SIGTERM
 
 
 def _last_heard(row: RunRow, folder: RunFolder) -> float:
-    """Returns when a run that was lost last said something, or now if it never did.
-
-    Nobody saw it end; until somebody looked, hours may have passed.
-    """
+    """Returns a lost run's last event time: the loss may be noticed hours later. Default: now."""
     _, last = next(reversed(read_attempts(folder.events)), (0.0, 0.0))
     return last if last >= (row.started or 0.0) and last else time.time()
 
@@ -494,7 +480,6 @@ def _last_heard(row: RunRow, folder: RunFolder) -> float:
 def _ending(
     finished: dict[str, Any] | None, exited: dict[str, Any] | None, folder: RunFolder
 ) -> dict[str, Any]:
-    """Returns the columns that say how a run ended."""
     code = exited["code"] if exited else None
     number = exited["signal"] if exited else None
     process = {"exit_code": code, "signal": number}
@@ -523,7 +508,7 @@ def _ending(
 
 
 def _known_cause(number: int | None, log: str) -> tuple[str, str]:
-    """Returns reason and advice: by what the end of the log says, else by the signal."""
+    """Returns reason and advice, from known messages in the log tail, else from the signal."""
     for signs, reason in _SIGNS.items():
         if any(sign in log for sign in signs):
             return reason, ADVICE[reason]
@@ -542,19 +527,19 @@ def _signal_name(number: int) -> str:
         return "unknown"
 
 
-# By how a run was asked to stop, the signals that may end it for that, without a word: the
-# supervisor kills one that doesn't abort, and a machine that is switched off terminates all.
+# By stop mode, the signals that may end a run without a report: the supervisor kills a run that
+# doesn't abort, and a machine's shutdown terminates all.
 _ENDINGS_OF_A_STOP: dict[str, tuple[int, ...]] = {
     "abort": (signal.SIGKILL, signal.SIGTERM),
     "save": (signal.SIGTERM,),
 }
 
-# What libraries print before they give up without an exception that could be reported.
+# Messages of libraries that exit without a reportable exception.
 _SIGNS = {
     ("MemoryError", "memory allocation of", "bad_alloc", "RESOURCE_EXHAUSTED"): "out_of_memory",
     ("No space left on device", "Disk quota exceeded"): "disk_full",
-    # Gloo is what JAX sums with between processes: it finds a lost one's part of a sum missing, or
-    # that of another sum in its place.
+    # JAX uses Gloo for all-reduce between processes. After a loss it finds the lost process's data
+    # missing, or data of another all-reduce in its place.
     (
         "another task died",
         "JAX distributed service detected fatal errors",
@@ -562,7 +547,7 @@ _SIGNS = {
     ): "process_lost",
 }
 
-# Linux's out-of-memory killer sends SIGKILL; nothing in the studio does, an abort apart.
+# Linux's out-of-memory killer sends SIGKILL; the studio itself does so only on abort.
 _SIGNALS: dict[int, tuple[str, str]] = {
     signal.SIGKILL: (
         "killed",
@@ -624,26 +609,25 @@ def _is_ended_badly(row: RunRow) -> bool:
 
 
 def _was_started(row: RunRow, folder: RunFolder) -> bool:
-    # Not the supervisor, which a script's run has none of.
+    # Not the supervisor's: a script's run has no supervisor.
     return row.event_number > row.attempt_number or folder.read_process("run") is not None
 
 
 def _finished_event(folder: RunFolder, after: int) -> dict[str, Any] | None:
-    """Reads the log's end again: it may have been taken in by an earlier round."""
+    """Reads the log tail again, since an earlier round may have ingested the event."""
     events = read_last_events(folder.events)
     ends = [one for one in events if one["kind"] == "finished" and one["n"] > after]
     return ends[-1] if ends else None
 
 
 def _attempt_number(folder: RunFolder) -> int:
-    """Returns the number of the last event before the latest attempt began."""
     events, _ = read_events(folder.events)
     starts = [int(one["n"]) for one in events if one["kind"] == "started"]
     return starts[-1] - 1 if starts else 0
 
 
 def _start_in_own_session(module_arguments: list[str], log_file: Path) -> subprocess.Popen[bytes]:
-    """Starts `python -m ...` with its output in a file, so that it outlives whoever starts it."""
+    """Starts `python -m ...`, which outlives its parent, with its output in a file."""
     with log_file.open("ab") as log:
         process = subprocess.Popen(
             [sys.executable, "-m", *module_arguments],
@@ -662,13 +646,12 @@ _children: list[subprocess.Popen[bytes]] = []
 
 
 def _reap_later(process: subprocess.Popen[bytes]) -> None:
-    """Keeps children from staying zombies: the ended ones are collected at the next start."""
+    """Avoids zombies by reaping ended children at the next start."""
     _children[:] = [child for child in _children if child.poll() is None]
     _children.append(process)
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Parses the arguments and works."""
     parser = argparse.ArgumentParser(prog="python -m core.runs.worker", description=__doc__)
     parser.add_argument("--workspace", required=True)
     parser.add_argument("--slots", type=int, default=default_slots())
@@ -682,7 +665,7 @@ def main(arguments: list[str] | None = None) -> int:
                 run_worker(workspace, slots=options.slots, idle_seconds=options.idle_seconds)
             except WorkspaceMovedError as error:
                 print(f"the worker ends: {error}", file=sys.stderr, flush=True)
-                # At once: closing the database would look for its files at their old place.
+                # Skip cleanup: closing the database would look for its files at their old path.
                 os._exit(EXIT_MOVED)
     return 0
 

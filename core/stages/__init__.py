@@ -1,7 +1,7 @@
 """The stages as functions for scripts, and the quickstart.
 
 `train_tokenizer`, `build_shards`, `train`, `preflight` and `push` run in the calling process. Each
-run is written to a run folder like any other, so the web app shows it.
+has a run folder, so the web app shows it.
 """
 
 from __future__ import annotations
@@ -24,18 +24,15 @@ from core.workspace import Artifact, Workspace
 
 
 def makes_artifact(config: StageConfig) -> bool:
-    """Returns whether a run with this config makes an artifact; evaluating and pushing do not."""
+    """Returns True if a run with this config makes an artifact; evaluation and push don't."""
     return not (isinstance(config, PushConfig) or getattr(config, "evaluate_only", False))
 
 
 def parse_stage_config(stage: str, values: dict[str, Any]) -> StageConfig:
-    """Parses the stored values of a stage's config.
+    """Parses the stored values of a stage's config; raises ConfigError if they are invalid.
 
-    Fields that did not exist when the config was stored take their own default and not the value
-    that a preset fills in today: the stored config is what was run.
-
-    Raises:
-        ConfigError: There is no such stage, or a value is invalid.
+    Fields that did not exist when the config was stored get their own default, not today's preset
+    value: the stored config is what was run.
     """
     model = find_stage(stage).config
     defaults = {name: model.model_fields[name].default for name in model.preset_fields()}
@@ -43,28 +40,27 @@ def parse_stage_config(stage: str, values: dict[str, Any]) -> StageConfig:
 
 
 def train_tokenizer(config: TokenizerConfig, workspace: Workspace | None = None) -> Artifact:
-    """Trains a tokenizer in this process and returns it as an artifact of the workspace."""
+    """Trains a tokenizer in this process and returns its artifact."""
     return _run_here("tokenizer", config, workspace)
 
 
 def build_shards(config: ShardConfig, workspace: Workspace | None = None) -> Artifact:
-    """Builds shards in this process and returns them as an artifact of the workspace."""
+    """Builds shards in this process and returns their artifact."""
     return _run_here("shards", config, workspace)
 
 
 def train(config: TrainConfig, workspace: Workspace | None = None) -> Artifact:
     """Trains a model in this process and returns its best checkpoint as an artifact.
 
-    The engine is chosen at the first call; one process can't use two.
+    The first call chooses the backend; a process can't use two.
     """
     return _run_here("train", config, workspace)
 
 
 def preflight(config: PreflightConfig, workspace: Workspace | None = None) -> Artifact:
-    """Works out in this process what a training run would need and cost on a TPU.
+    """Estimates in this process what a training run would need and cost on a TPU.
 
-    Returns:
-        The report; its figures are `manifest.counts` (`core.training.preflight.report.Report`).
+    The report's values are in `manifest.counts` (`core.training.preflight.report.Report`).
     """
     return _run_here("preflight", config, workspace)
 
@@ -72,9 +68,7 @@ def preflight(config: PreflightConfig, workspace: Workspace | None = None) -> Ar
 def push(config: PushConfig, workspace: Workspace | None = None) -> Artifact:
     """Publishes a model, a tokenizer or shards on the Hugging Face Hub, from this process.
 
-    Returns:
-        What was published; where to, and which files, is in `manifest.counts`
-        (`core.hub.push.Receipt`).
+    URL and files are in `manifest.counts` of the result (`core.hub.push.Receipt`).
     """
     return _run_here("push", config, workspace)
 
@@ -82,7 +76,7 @@ def push(config: PushConfig, workspace: Workspace | None = None) -> Artifact:
 def quickstart(
     config: QuickstartConfig | None = None, workspace: Workspace | None = None
 ) -> Artifact:
-    """Goes the whole way on the built-in corpus, in this process, and returns the model."""
+    """Runs all stages on the built-in corpus in this process and returns the model."""
     from core.runs.chain import promised_names
 
     workspace = workspace or Workspace()
@@ -93,15 +87,11 @@ def quickstart(
 def quickstart_stages(
     config: QuickstartConfig, workspace: Workspace, promised: Mapping[str, Collection[str]]
 ) -> list[tuple[str, StageConfig]]:
-    """Returns the stages of the quickstart with their configs, each named for the next to find.
+    """Returns the quickstart's stages with their configs, each named as the next one's input.
 
-    It is for a few minutes on two CPU cores: short rows, and the preset `fast`, with which its
-    steps come to 3.4 nats below the frequency baseline (benchmarks/trials.md).
-
-    Args:
-        config: What may be chosen of it.
-        workspace: Where the names must be free.
-        promised: Names, by kind, that are other runs'.
+    Takes a few minutes on two CPU cores: short sequences and the preset `fast` reach 3.4 nats below
+    the unigram baseline (benchmarks/trials.md). `promised` has the names, by kind, that other runs
+    have reserved.
     """
     corpus = CorpusConfig(source="docs", limit=config.limit)
     tokenizer_name, shards_name, model_name = [

@@ -1,4 +1,4 @@
-"""The stages: each is declared once, here, and everything else is derived from the declaration."""
+"""Registry of the stages: each is declared once, here, and everything else derives from it."""
 
 from __future__ import annotations
 
@@ -26,21 +26,20 @@ StageFunction = Callable[[Any, Workspace, Reporter], Artifact]
 class Stage:
     """One step of the pipeline.
 
-    Functions are given as `module:function` and imported when they are needed: training imports a
-    backend.
+    Functions are references of the form `module:function` and imported when needed, since training
+    imports a backend.
 
     Attributes:
         name: The command, and the stage of stored runs.
         title: The label in the web app and in reports.
         help: The command's help, one sentence.
-        config: Its options.
-        function: Does the work; takes the config, the workspace and a reporter.
+        function: Takes the config, the workspace and a reporter.
         api: The function in `core` that runs it from a script.
-        artifact_kind: The kind of artifact it makes; empty if it makes none.
-        name_deriver: Derives the artifact's name from a config without one; empty if there is none.
-        tab: The tab that has its form; empty: the tab called like the stage.
-        is_resumable: Whether a stopped run continues from what it saved.
-        reports_top_level: Whether its results stand in the JSON themselves instead of in `metrics`.
+        artifact_kind: The kind of artifact it makes; "" if none.
+        name_deriver: Derives the artifact's name from a config without one; "" if none.
+        tab: The tab of its form; "": the tab named like the stage.
+        is_resumable: Whether a stopped run can continue from its saved state.
+        reports_top_level: Puts its results at the top level of the JSON instead of in `metrics`.
     """
 
     name: str
@@ -56,7 +55,6 @@ class Stage:
     reports_top_level: bool = False
 
     def derive_name(self, config: StageConfig) -> str:
-        """Derives an artifact's name from a config; empty if the stage derives none."""
         return str(_load(self.name_deriver)(config)) if self.name_deriver else ""
 
 
@@ -70,11 +68,6 @@ def register(stage: Stage) -> Stage:
 
 
 def find_stage(name: str) -> Stage:
-    """Returns a stage by its name.
-
-    Raises:
-        ConfigError: There is none.
-    """
     if name not in STAGES:
         raise ConfigError(
             f"There is no stage {name!r}", expected="one of " + ", ".join(STAGES), received=name
@@ -83,23 +76,21 @@ def find_stage(name: str) -> Stage:
 
 
 def stage_function(name: str) -> StageFunction:
-    """Imports and returns the function that does a stage's work."""
     function: StageFunction = _load(find_stage(name).function)
     return function
 
 
 def title_of_stage(stage: str) -> str:
-    """Returns a stage's title; of a stage that this version does not know, its name."""
+    """Returns a stage's title; for an unknown stage, its name."""
     return STAGES[stage].title if stage in STAGES else stage.replace("_", " ").capitalize()
 
 
 def artifact_kind_of(stage: str) -> str:
-    """Returns the kind of artifact that a stage makes; empty if none, or the stage is unknown."""
+    """Returns the kind of artifact that a stage makes; "" if none, or the stage is unknown."""
     return STAGES[stage].artifact_kind if stage in STAGES else ""
 
 
 def is_resumable(stage: str) -> bool:
-    """Returns whether a stopped run of a stage continues from what it saved."""
     return stage in STAGES and STAGES[stage].is_resumable
 
 

@@ -1,4 +1,4 @@
-"""Runs, metrics, artifacts, requests."""
+"""Creates the tables for settings, runs, metrics, artifacts and requests."""
 
 import sqlalchemy as sa
 from alembic import op
