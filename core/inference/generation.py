@@ -65,11 +65,10 @@ def generate(
             words; T5 also takes `<extra_id_0>` and so on.
         max_new_tokens: 1 to 4096; positions may run out earlier.
         do_sample: Whether to sample; otherwise decoding is greedy.
-        temperature: See `Sampling`, also for the following.
+        temperature: Divisor of the logits, 0 to 100; 0 is greedy.
         top_k: Number of most probable tokens to sample from; 0 or None: all.
-        top_p: Probability of the smallest set of most probable tokens to sample from.
+        top_p: Probability, in (0, 1], of the smallest set of most probable tokens to sample from.
         seed: The same seed gives the same text.
-        workspace: Where names are looked up.
         dtype: Compute precision. bfloat16 also takes less memory; auto uses it if it is faster
             here.
 

@@ -54,7 +54,6 @@ def fill_mask(
         model: Name in the workspace, checkpoint folder, or Hub id.
         text: A text with one or more mask tokens, or a list of such texts.
         top_k: Predictions per mask, at least 1.
-        workspace: Where names are looked up.
         dtype: Compute precision. bfloat16 also takes less memory; auto uses it if it is faster
             here.
 

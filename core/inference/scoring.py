@@ -49,7 +49,6 @@ def perplexity(
     Args:
         model: Name in the workspace, checkpoint folder, or Hub id.
         text: Text with at least one token to score.
-        workspace: Where names are looked up.
         dtype: Compute precision. bfloat16 also takes less memory; auto uses it if it is faster here
             (for a decoder, one token at a time). Compare figures in float32.
 

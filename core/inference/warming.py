@@ -25,7 +25,6 @@ def prepare(
 
     Args:
         model: Name in the workspace, checkpoint folder, or Hub id.
-        workspace: Where names are looked up.
         dtype: Precision of coming fill-mask requests; generation uses float32.
 
     Yields:
