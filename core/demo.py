@@ -1,7 +1,7 @@
-"""A demo: one checkpoint, what its model card says, and what anonymous users may ask of it.
+"""Serves one checkpoint and its model card to anonymous users.
 
-A demo has no workspace, no runs and no other model. Its model answers in a process of its own,
-which is given this one folder and none of the environment's secrets.
+A demo has no workspace, no runs and no other model. The model's process gets only this folder, and
+none of the environment's secrets.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ MOST_NEW_TOKENS = 256
 _MOST_EXAMPLES = 6
 _LONGEST_DESCRIPTION = 360
 _NEVER = float("inf")
-# Of what fills masks; who writes by a seed is to get the same text each time.
+# Fill-mask only: generation uses float32, so that a seed gives the same text each time.
 _DTYPE: Dtype = "auto"
-# What of the card's results is shown, by the names that they go by in cards.
+# Metrics shown, by their names in model cards.
 _FIGURES = {
     "validation loss": "Validation loss",
     "loss": "Validation loss",
@@ -55,12 +55,11 @@ _LINK = re.compile(r"!?\[([^\]]*)\]\([^)]*\)")
 
 @dataclass(frozen=True)
 class Card:
-    """What a checkpoint's card says.
+    """Facts from a model card.
 
     Attributes:
-        description: Its first sentences in plain text.
-        figures: Names and values.
-        licence: Its name.
+        description: First sentences in plain text.
+        figures: Metrics by name.
         examples: Texts to try.
     """
 
@@ -71,13 +70,13 @@ class Card:
 
 
 class Demo:
-    """A checkpoint that anonymous users may ask.
+    """A checkpoint for anonymous users.
 
     Args:
-        reference: A folder, or an id on the Hub like `owner/name` or `owner/name@revision`.
+        reference: A folder, or a Hub id like `owner/name` or `owner/name@revision`.
 
     Raises:
-        ConfigError: It is neither, or has no model of a known family.
+        ConfigError: The reference is neither, or the model's family is unknown.
         CheckpointError: The checkpoint is missing or damaged.
         HubError: The Hub has no such model, or can't be reached.
     """
@@ -94,57 +93,49 @@ class Demo:
 
     @property
     def hub_id(self) -> str:
-        """The model's id on the Hub, without the revision; nothing for a folder."""
+        """The model's id on the Hub, without the revision; empty for a folder."""
         return "" if expand_path(self.reference).is_dir() else self.reference.split("@")[0]
 
     @property
     def title(self) -> str:
-        """What the model is called."""
         return (self.hub_id or self.folder.name).split("/")[-1]
 
     @property
     def writes(self) -> bool:
-        """Whether the model writes."""
         return self.architecture.kind != "encoder"
 
     @property
     def fills(self) -> bool:
-        """Whether the model fills masks, as a BART does besides writing."""
+        """True if the model fills masks; a BART also generates."""
         return fills_masks(self.architecture)
 
     @property
     def num_parameters(self) -> int:
-        """How many weights the model has."""
         return count_parameters(self.architecture)
 
     @cached_property
     def mask(self) -> str:
-        """The model's mask token; nothing where it has none."""
+        """The mask token, or an empty string."""
         from core.tokenizer import load
 
         return load(str(self.folder)).mask_token or ""
 
     def prepare(self) -> None:
-        """Starts the model's process and makes it ready, in the background."""
+        """Starts the model's process and warms it up, in the background."""
         threading.Thread(target=self._prepare, daemon=True).start()
 
     def close(self) -> None:
-        """Ends the model's process."""
         self._client.close()
         self._home.cleanup()
 
     def fill_mask(self, model: str, text: str, top_k: int = 5, dtype: Dtype = _DTYPE) -> list[Any]:
-        """Fills a text's masks; see `core.inference.fill_mask`.
+        """Fills a text's masks, within limits; see `core.inference.fill_mask`.
 
-        Args:
-            model: Not looked at: there is one.
-            text: A text that isn't too long, with a mask or a few.
-            top_k: Predictions for each mask.
-            dtype: Not looked at: it would need a second copy of the model.
+        Ignores `model`, as there is one, and `dtype`, which would need a second copy of it.
 
         Raises:
-            ConfigError: Something is wrong with what is asked, or it is too much.
-            RunError: The model can't answer; why is for the log.
+            ConfigError: The request is invalid or too large.
+            RunError: The model can't answer; the log says why.
         """
         self._check_text(text, "text")
         _check_at_most("top_k", top_k, MOST_PREDICTIONS)
@@ -162,16 +153,15 @@ class Demo:
             raise _for_anonymous_users(error) from error
 
     def generate(self, model: str, prompt: str, **options: Any) -> Generator[str, None, Any]:
-        """Lets the model write; see `core.inference.generate_stream`.
+        """Generates text, within limits; see `core.inference.generate_stream`.
 
         Args:
-            model: Not looked at: there is one.
-            prompt: What it begins with.
+            model: Ignored.
+            prompt: The prompt.
             **options: `max_new_tokens`, `temperature`, `top_k`, `top_p`, `seed`.
 
         Raises:
-            ConfigError: Something is wrong with what is asked, or it is too much.
-            RunError: The model can't answer; why is for the log.
+            StudioError: See `fill_mask`.
         """
         self._check_text(prompt, "prompt")
         _check_at_most("max_new_tokens", options.get("max_new_tokens", 1), MOST_NEW_TOKENS)
@@ -182,8 +172,8 @@ class Demo:
             raise _for_anonymous_users(error) from error
 
     def _check_text(self, text: Any, name: str) -> None:
-        # The web app checks requests before this. Of a list, neither length nor masks would be
-        # counted.
+        # The web app checks requests before this. A list would evade the limits on length and
+        # masks.
         if not isinstance(text, str):
             raise ConfigError(
                 f"The {name} is not a text",
@@ -213,13 +203,10 @@ class Demo:
 
 
 def find_checkpoint(reference: str) -> Path:
-    """Finds the folder of a demo's checkpoint; one on the Hub is downloaded where it isn't cached.
-
-    Args:
-        reference: A folder, or an id on the Hub like `owner/name` or `owner/name@revision`.
+    """Finds a demo's checkpoint folder; downloads it from the Hub unless cached.
 
     Raises:
-        ConfigError: It is neither.
+        ConfigError: The reference is neither a folder nor a Hub id.
         HubError: The Hub has no such model, or can't be reached.
     """
     folder = expand_path(reference)
@@ -238,11 +225,7 @@ def find_checkpoint(reference: str) -> Path:
 
 
 def read_card(folder: Path) -> Card:
-    """Reads what is shown of a checkpoint's card; a card that is missing or damaged says nothing.
-
-    Args:
-        folder: The checkpoint, perhaps with a README.md in it.
-    """
+    """Reads a model card; a missing or damaged one gives an empty card."""
     from huggingface_hub import ModelCard
 
     path = folder / CARD_FILE
@@ -250,7 +233,7 @@ def read_card(folder: Path) -> Card:
         return Card()
     try:
         card = ModelCard(path.read_text("utf-8"), ignore_metadata_errors=True)
-    except Exception as error:  # noqa: BLE001 -- a card is anybody's text; a demo does without it
+    except Exception as error:  # noqa: BLE001 -- a card is untrusted text; a demo works without it
         logger.warning("The card %s can't be read: %s", path, error)
         return Card()
     data: dict[str, Any] = card.data.to_dict()  # type: ignore[no-untyped-call]
@@ -263,7 +246,7 @@ def read_card(folder: Path) -> Card:
 
 
 def describe(text: str) -> str:
-    """Returns the first paragraph of a card's text that is prose, without its markup."""
+    """Returns a card's first paragraph of prose, without markup."""
     for paragraph in re.split(r"\n\s*\n", text):
         plain = " ".join(paragraph.split())
         if not plain or plain[0] in "#<|`![-*>" or plain.startswith("---"):
@@ -305,7 +288,7 @@ def _check_at_most(name: str, value: Any, most: int) -> None:
 
 
 def _for_anonymous_users(error: StudioError) -> StudioError:
-    """Returns an error that reveals nothing about the machine; the cause goes to the log."""
+    """Hides errors that reveal something about the machine, and logs them."""
     if isinstance(error, ConfigError):
         return error
     logger.error("The model could not answer: %s", error)

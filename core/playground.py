@@ -1,16 +1,14 @@
-"""The process in which the page's models answer, and the page's end of it.
+"""Runs the web app's inference in a separate process; contains its server and client.
 
-A page that loaded an engine itself would be slow to start and might take the accelerator from a
-run. So models live in a process of their own, on the CPU, started when somebody asks for the first
-time. It serves lines of JSON over a Unix socket in a folder that only its owner may enter:
+A web app that loaded a backend would start slowly and might take the accelerator from a run. So
+models run in this process, on the CPU, from the first request on. It serves JSON lines over a Unix
+socket in a folder that only its owner may enter:
 
     {"id": 1, "method": "fill_mask", "params": {"model": "mini", "text": "...", "top_k": 5}}
     {"id": 1, "result": [...]}   or   {"id": 1, "error": {"kind": "ConfigError", "problem": ...}}
 
-A model that writes answers with a line for each piece of text, `{"id": 1, "part": "..."}`, before
-the last one, which has a `result` or an `error`. It stops when whoever asked has gone.
-
-It ends by itself when nobody has asked for a while, and when the process that started it is gone.
+Generation first sends lines with pieces of text, `{"id": 1, "part": "..."}`, and stops when the
+client disconnects. The process exits when idle for a while, or when its parent is gone.
 """
 
 from __future__ import annotations
@@ -61,7 +59,7 @@ _LOOK_AROUND_SECONDS = 1.0
 _LONGEST_LINE_BYTES = 1 << 20
 _LONGEST_LOG_BYTES = 1 << 20
 _LOG_TAIL_LINES = 5
-# The kernel keeps 108 bytes for a Unix socket's path, macOS 104, the closing zero included.
+# Unix socket paths have 108 bytes on Linux, 104 on macOS, including the closing zero.
 _LONGEST_SOCKET_PATH_BYTES = 100
 _ROOT = Path(__file__).parent.parent
 
@@ -69,16 +67,14 @@ Method = Callable[..., Any]
 
 
 class PlaygroundClient:
-    """Asks models through a process of their own, which is started on first use.
-
-    May be called from several threads. If the process died, the next call starts another.
+    """Client of the inference process, which starts on first use and after a crash. Thread-safe.
 
     Args:
-        workspace: Where models are found, and where the process writes `playground.log`.
-        idle_seconds: The process ends when nobody has asked for so long.
-        answer_seconds: How long to wait for an answer; the first one includes loading the model.
-        only: The folder of the one model that may be asked, for strangers: the process then knows
-            no other, and none of this process's secrets.
+        workspace: Holds the models and `playground.log`.
+        idle_seconds: Idle time after which the process exits.
+        answer_seconds: Time limit for an answer; the first one includes loading the model.
+        only: Folder of the one model for anonymous users: the process knows no other model and none
+            of this process's secrets.
     """
 
     def __init__(
@@ -99,7 +95,6 @@ class PlaygroundClient:
 
     @property
     def pid(self) -> int | None:
-        """The process's number while it runs."""
         process = self._process
         return process.pid if process is not None and process.poll() is None else None
 
@@ -108,28 +103,27 @@ class PlaygroundClient:
     ) -> list[Any]:
         """Fills a text's masks; see `core.inference.fill_mask`.
 
-        The model must lie in the workspace, in a folder that the page may read, or on the Hub.
+        The model must be in the workspace, in a folder that the web app may read, or on the Hub.
 
         Raises:
-            StudioError: What `core.inference.fill_mask` raises; RunError if the process failed.
+            StudioError: See there; RunError if the process failed.
         """
         params = {"model": model, "text": text, "top_k": top_k, "dtype": dtype}
         return self._call("fill_mask", params)
 
     def generate(self, model: str, prompt: str, **options: Any) -> Generator[str, None, Any]:
-        """Lets a model write; see `core.inference.generate_stream`.
+        """Generates text; see `core.inference.generate_stream`.
 
         Args:
-            model: In the workspace, in a folder that the page may read, or on the Hub.
-            prompt: What it begins with.
+            model: See `fill_mask`.
+            prompt: The prompt.
             **options: `max_new_tokens`, `temperature`, `top_k`, `top_p`, `seed`, `dtype`.
 
         Returns:
-            A generator of pieces of text, whose own value is what `core.inference.generate`
-            returns. Closing it ends the writing.
+            A generator of pieces of text, with the same return value.
 
         Raises:
-            StudioError: What that raises, with the first piece; RunError if the process failed.
+            StudioError: Raised with the first piece; RunError if the process failed.
         """
         for answer in self._ask("generate", {"model": model, "prompt": prompt, **options}):
             if "part" not in answer:
@@ -138,22 +132,22 @@ class PlaygroundClient:
         raise AssertionError("the last answer isn't a part")
 
     def perplexity(self, model: str, text: str, dtype: Dtype = "float32") -> dict[str, Any]:
-        """Says how well a model knows a text; see `core.inference.perplexity`.
+        """Computes a text's perplexity; see `core.inference.perplexity`.
 
         Raises:
-            StudioError: What that raises; RunError if the process failed.
+            StudioError: See there; RunError if the process failed.
         """
         params = {"model": model, "text": text, "dtype": dtype}
         with closing(self._ask("perplexity", params)) as answers:
-            # The parts say that it goes on: a long text may take longer than one answer does.
+            # A long text may exceed the time limit for one answer: each part renews it.
             found: dict[str, Any] = _result_of(next(one for one in answers if "part" not in one))
             return found
 
     def prepare(self, model: str, dtype: Dtype = "float32") -> Iterator[str]:
-        """Makes a model ready for short texts, before somebody asks in a precision.
+        """Warms a model up in a precision, for short texts.
 
         Yields:
-            What was made ready; after the first one the model answers at once.
+            Each step; after the first one the model answers at once.
 
         Raises:
             StudioError: See `fill_mask`.
@@ -165,7 +159,6 @@ class PlaygroundClient:
             yield answer["part"]
 
     def close(self) -> None:
-        """Ends the process."""
         with self._lock:
             if self._process is not None and self._process.poll() is None:
                 self._process.terminate()
@@ -177,7 +170,7 @@ class PlaygroundClient:
             return _result_of(next(answers))
 
     def _ask(self, method: str, params: Mapping[str, Any]) -> Generator[dict[str, Any], None, None]:
-        """Sends a request and yields the answers; an idle process that just ended is replaced."""
+        """Sends a request and yields the answers; retries if an idle process exited."""
         request = json.dumps({"id": 1, "method": method, "params": params}).encode() + b"\n"
         if len(request) > _LONGEST_LINE_BYTES:
             raise ConfigError(
@@ -199,7 +192,7 @@ class PlaygroundClient:
         raise self._failed("ended before it had answered")
 
     def _exchange(self, request: bytes) -> Iterator[dict[str, Any]]:
-        """Sends a request and yields the answers; none where an idle process just ended."""
+        """Sends a request and yields the answers; none if an idle process exited."""
         process, path = self._running()
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
             connection.settimeout(self._answer_seconds)
@@ -277,13 +270,13 @@ class PlaygroundClient:
 
 
 class PlaygroundServer(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
-    """Answers requests, one thread to a connection.
+    """Serves requests, one thread per connection.
 
     Args:
-        path: Where the socket is made.
-        methods: What may be asked for, by name.
-        parent: The process to serve; when it is gone, serving ends.
-        idle_seconds: Serving ends when nobody has asked for so long.
+        path: Socket to create.
+        methods: Methods by name.
+        parent: Stops the server when gone.
+        idle_seconds: Idle time after which the server stops.
     """
 
     daemon_threads = True
@@ -306,13 +299,12 @@ class PlaygroundServer(socketserver.ThreadingMixIn, socketserver.UnixStreamServe
         super().__init__(str(path), _Connection)
 
     def answers(self, line: bytes) -> Generator[bytes, None, None]:
-        """Yields the answers to one request, as lines."""
         with self._activity:
             self._open_requests += 1
         try:
             with closing(answer_request(line, self.methods)) as answers:
                 for answer in answers:
-                    # A foreign file's content, as an error quotes it, may hold lone surrogates.
+                    # An error may quote a foreign file, with lone surrogates.
                     text = json.dumps(answer, ensure_ascii=False)
                     yield text.encode("utf-8", "replace") + b"\n"
         finally:
@@ -321,13 +313,13 @@ class PlaygroundServer(socketserver.ThreadingMixIn, socketserver.UnixStreamServe
                 self._last_request = time.monotonic()
 
     def service_actions(self) -> None:
-        """Looks, between connections, whether there is a reason to go on."""
+        """Stops the server if orphaned or idle."""
         orphaned = self._parent is not None and not self._parent.is_alive()
         with self._activity:
             waited = time.monotonic() - self._last_request
             idle = not self._open_requests and waited > self._idle_seconds
         if orphaned or idle:
-            # Not from this thread, which `shutdown` waits for.
+            # `shutdown` waits for this thread, so another must call it.
             threading.Thread(target=self.shutdown, daemon=True).start()
 
 
@@ -341,13 +333,13 @@ class _Connection(socketserver.StreamRequestHandler):
                     for answer in answers:
                         self.wfile.write(answer)
         except ConnectionError:
-            return  # Whoever asked has gone.
+            return  # The client disconnected.
 
 
 def answer_request(
     line: bytes, methods: Mapping[str, Method]
 ) -> Generator[dict[str, Any], None, None]:
-    """Yields the answers to one request: perhaps some with a `part`, then a `result` or `error`."""
+    """Yields the answers to one request: perhaps some `part`, then a `result` or `error`."""
     number: Any = None
     try:
         request = _parse(line)
@@ -368,7 +360,7 @@ def answer_request(
     except (GeneratorExit, KeyboardInterrupt, SystemExit):
         raise
     except BaseException as error:  # noqa: BLE001 -- one bad request must not end the process
-        # Not only an Exception: a panic of a library in Rust derives from BaseException.
+        # A panic of a Rust library derives from BaseException.
         traceback.print_exc()
         unexpected = RunError(
             "The playground failed unexpectedly",
@@ -379,7 +371,7 @@ def answer_request(
 
 
 def _parts(number: Any, pieces: Generator[Any, None, Any]) -> Generator[dict[str, Any], None, Any]:
-    """Yields a generator's pieces as answers, and returns its own value."""
+    """Yields a generator's pieces as answers; returns its return value."""
     with closing(pieces):
         while True:
             try:
@@ -390,12 +382,7 @@ def _parts(number: Any, pieces: Generator[Any, None, Any]) -> Generator[dict[str
 
 
 def methods_within(workspace: Workspace, only: Path | None = None) -> dict[str, Method]:
-    """Returns what may be asked of models of the workspace, of allowed folders, and of the Hub.
-
-    Args:
-        workspace: Where models are found.
-        only: The folder of the only one that may be asked, if so.
-    """
+    """Returns methods for models in the workspace, allowed folders and the Hub, or `only` one."""
 
     def check(model: str) -> None:
         if only is not None:
@@ -453,7 +440,7 @@ def _serve(
     methods: Mapping[str, Method], path: Path, parent: ProcessIdentity | None, idle_seconds: float
 ) -> None:
     os.umask(0o077)
-    # Listens under another name first: where the path exists, somebody answers.
+    # Listens under another name first: once the path exists, the server answers.
     draft = path.with_suffix(".draft")
     try:
         with PlaygroundServer(draft, methods, parent=parent, idle_seconds=idle_seconds) as server:
@@ -467,7 +454,7 @@ def _serve(
 
 
 def _new_socket_path() -> Path:
-    """Returns a path in a new folder that only this user may enter, short enough for a socket."""
+    """Returns a path in a new private folder, short enough for a socket."""
     folder = Path(tempfile.mkdtemp(prefix="studio-"))
     if len(os.fsencode(folder)) + len("/playground.draft") > _LONGEST_SOCKET_PATH_BYTES:
         folder.rmdir()
@@ -476,7 +463,7 @@ def _new_socket_path() -> Path:
 
 
 def _environment(kept: Callable[[Mapping[str, str]], dict[str, str]]) -> dict[str, str]:
-    """Returns what is kept of this process's environment, in which `core` can be imported."""
+    """Returns the filtered environment, in which `core` can be imported."""
     paths = [str(_ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
     own = {"PYTHONPATH": os.pathsep.join(paths), "PYTHONUNBUFFERED": "1"}
     return {**thread_settings(), **kept(os.environ), **own}
@@ -504,7 +491,6 @@ def _describe(error: StudioError) -> dict[str, str]:
 
 
 def _result_of(answer: Mapping[str, Any]) -> Any:
-    """Returns the result, or raises the error that came instead."""
     if "error" not in answer:
         return answer["result"]
     error = dict(answer["error"])
@@ -513,7 +499,7 @@ def _result_of(answer: Mapping[str, Any]) -> Any:
 
 
 def _exit_code(process: subprocess.Popen[bytes]) -> int | None:
-    """Returns how a process ended, giving one that is about to end a moment."""
+    """Returns the exit code, after a moment for a process about to exit."""
     try:
         return process.wait(timeout=2 * _LOOK_AROUND_SECONDS)
     except subprocess.TimeoutExpired:

@@ -1,7 +1,6 @@
-"""Models that were trained are asked: what is hidden here, how does this go on, how
-likely is it?
+"""Runs trained models: fill-mask, generation and perplexity.
 
-Importing this imports no engine.
+Importing this package, or a module of it, imports no backend.
 """
 
 from core.config import DTYPES, Dtype

@@ -1,7 +1,7 @@
-"""A model that fills masks on an engine, which compiles a program for each shape.
+"""Runs fill-mask models on TensorFlow or JAX, which compile one program per input shape.
 
-Nobody waits for the best shape where another that is ready will do: it is compiled meanwhile.
-Importing this imports no engine.
+If the best shape for a batch isn't compiled yet, a compiled one serves it while the best one
+compiles in the background.
 """
 
 from __future__ import annotations
@@ -27,21 +27,15 @@ if TYPE_CHECKING:
 
 Ids = NDArray[np.int32]
 
-# Of a sentence that is asked by itself.
+# Tokens of a typical sentence.
 _TYPICAL_TOKENS = 32
 
 
 class EngineModel:
-    """A model on the engine that there is; it is loaded when it is first asked.
-
-    Args:
-        folder: The checkpoint.
-        architecture: Its dimensions.
-        dtype: Precision to compute in; auto measures it.
-        mask_id: The mask token.
+    """Runs a fill-mask model on the selected backend; loads it on first use.
 
     Attributes:
-        ready: Shapes that a program was compiled for.
+        ready: Shapes with a compiled program.
     """
 
     def __init__(
@@ -58,9 +52,9 @@ class EngineModel:
         self._preparing: Future[None] | None = None
 
     def plan(self, sizes: Sequence[Size]) -> Plan:
-        """Returns the next batch, and lets the shape be made ready that it had better been in."""
+        """Returns the next batch, and compiles a better shape for it in the background."""
         plan = self._planner.plan(sizes, tuple(self.ready))
-        # No more than one at a time: a process that ends waits for it.
+        # One at a time: a process that exits waits for it.
         is_free = self._preparing is None or self._preparing.done()
         if plan.better is not None and plan.better not in self._asked_for and is_free:
             self._asked_for.add(plan.better)
@@ -73,29 +67,29 @@ class EngineModel:
         rows: Sequence[Sequence[Ids]],
         masks: Sequence[Sequence[NDArray[np.intp]]],
     ) -> NDArray[np.float32]:
-        """Returns the logits at the masks of some texts, float32 (rows, masks, V).
+        """Computes the logits at the masks of a batch, float32 (sequences, masks, V).
 
         Args:
-            shape: To compute them in.
-            rows: The texts in each row, each int32 (tokens,).
-            masks: For each of them where its masks are.
+            shape: Shape to compute in.
+            rows: Texts packed into each sequence, each int32 (tokens,).
+            masks: Mask positions in each text.
         """
         logits = self._predict(_pad(shape, rows, masks, self._architecture))
         self.ready.add(shape)
         return logits
 
     def usual_shapes(self) -> list[Shape]:
-        """Returns the shapes that are needed most, the more often the earlier."""
+        """Returns the most common shapes, the most frequent first."""
         return self._planner.usual_shapes()
 
     def make_ready(self, shape: Shape) -> None:
-        """Compiles the model, which is loaded, for a shape; those who ask needn't wait for that."""
+        """Compiles the loaded model for a shape; concurrent requests don't wait for it."""
         if shape not in self.ready:
             ids, places = np.array([self._mask_id], np.int32), np.zeros(1, np.intp)
             self.logits(shape, [[ids]], [[places]])
 
     def settle(self) -> None:
-        """Waits for the shape that is being made ready for texts like those of before, if any."""
+        """Waits for the background compilation, if any."""
         if self._preparing is not None:
             self._preparing.result()
 
@@ -107,7 +101,6 @@ class EngineModel:
 
 
 def _compile(model: keras.Model) -> Callable[[Mapping[str, NDArray]], NDArray[np.float32]]:
-    """Returns the model as a function of arrays, compiled once for each shape."""
     import keras
 
     return (_compile_jax if keras.config.backend() == "jax" else _compile_tensorflow)(model)
@@ -130,7 +123,7 @@ def _compile_tensorflow(
 def _compile_jax(model: keras.Model) -> Callable[[Mapping[str, NDArray]], NDArray[np.float32]]:
     import jax
 
-    # Arguments and not constants, which would be compiled into the program.
+    # Weights are arguments: constants would be compiled into the program.
     weights = [variable.value for variable in model.trainable_variables]
     others = [variable.value for variable in model.non_trainable_variables]
 
@@ -142,11 +135,10 @@ def _compile_jax(model: keras.Model) -> Callable[[Mapping[str, NDArray]], NDArra
 
 
 def _planner_for(architecture: Any) -> Planner:
-    """Returns what chooses the batches of a model."""
     width, layers = architecture.hidden_size, architecture.num_hidden_layers
     return Planner(
         longest=architecture.max_seq_length,
-        # The head's part in it, beside what a token costs in the layers.
+        # Cost in the output projection, relative to a token's in the layers.
         mask_cost=architecture.vocab_size / (12 * width * layers),
         shares_rows=architecture.kind == "encoder",
     )
@@ -158,9 +150,8 @@ def _pad(
     places: Sequence[Sequence[NDArray[np.intp]]],
     architecture: Any,
 ) -> dict[str, Ids]:
-    """Returns the model's inputs, padded to a shape."""
     input_ids = np.full((shape.rows, shape.length), architecture.pad_token_id, np.int32)
-    # Padding is a text like others, and so sees only itself.
+    # Padding counts as a text, so it attends only to itself.
     text_starts = np.zeros((shape.rows, shape.length), np.int32)
     masked_positions = np.zeros((shape.rows, shape.masks), np.int32)
     for number, (row, masks_of_each) in enumerate(zip(rows, places, strict=True)):
@@ -174,8 +165,8 @@ def _pad(
     inputs = {"input_ids": input_ids, "masked_positions": masked_positions}
     if architecture.kind == "encoder":
         return {**inputs, "text_starts": text_starts}
-    # One text a row, which begins where the row does. A row of nothing but padding would attend to
-    # nothing at all.
+    # One text per sequence, starting at 0. An empty sequence keeps a mask of ones: with zeros it
+    # would attend to nothing.
     attention_mask = (text_starts == 0).astype(np.int32)
     shifted = shift_right(input_ids, architecture.decoder_start_token_id)
     return {**inputs, "attention_mask": attention_mask, "decoder_input_ids": shifted}

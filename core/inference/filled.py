@@ -1,8 +1,7 @@
-"""Texts with one of several masks filled, as they read.
+"""Fills one mask at a time and keeps the rest of the text as written.
 
-`fill_mask` returns the sequences of transformers' pipeline, which keep special tokens and lose
-spaces. Here the text stays as it was written, and the filled token joins it as it does to the token
-before it.
+transformers' sequences, which `fill_mask` returns, keep special tokens and lose spaces. Here the
+token joins the text as it joins the token before it when decoded.
 """
 
 from __future__ import annotations
@@ -18,14 +17,14 @@ from core.tokenizer import StudioTokenizer
 def filled_texts(
     tokenizer: StudioTokenizer, text: str, found: Sequence[Sequence[dict[str, Any]]]
 ) -> list[list[str]]:
-    """Returns the text with one mask filled, for each prediction of each of several masks.
+    """Returns the text with one mask filled, for each prediction of each mask; other masks stay.
 
-    The other masks stay. Where masks can't be told from the text as written, it is empty.
+    Empty if the masks as written don't match the encoded or predicted ones.
 
     Args:
-        tokenizer: The model's.
-        text: What was asked about.
-        found: What `fill_mask` returned, a list for each mask.
+        tokenizer: The model's tokenizer.
+        text: The text passed to `fill_mask`.
+        found: Its predictions, one list per mask.
     """
     mask = tokenizer.mask_token
     parts = text.split(mask) if mask else []
@@ -45,7 +44,6 @@ def filled_texts(
 def _joined(
     tokenizer: StudioTokenizer, left: str, before: int | None, prediction: dict[str, Any]
 ) -> str:
-    """Returns a text and the token that follows it, apart or as one word."""
     token, word = int(prediction["token"]), str(prediction["token_str"])
     if token in tokenizer.special_ids:
         return left.rstrip(" ")

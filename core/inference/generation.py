@@ -1,8 +1,6 @@
-"""Let a trained model write: go on with a text, or say what is missing in one.
+"""Generates text with a decoder (GPT-2) or an encoder-decoder (T5, BART), with a key-value cache.
 
-GPT-2 goes on with the prompt. T5 and BART read it with their encoder and write with their decoder.
-Tokens come one at a time, with a key-value cache. Importing this imports no engine; the first call
-does. Taking the most probable token each time gives what transformers' `generate` gives.
+Greedy decoding gives the same tokens as transformers' `generate`.
 """
 
 from __future__ import annotations
@@ -34,11 +32,11 @@ from core.models.finding import find_model
 from core.tokenizer.roles import without_halves
 from core.workspace import Workspace
 
-# Prompts and caches are padded to powers of two, so that few shapes are ever compiled.
+# Padded to powers of two, so that few shapes are compiled.
 _SHORTEST_PROMPT = 16
 _SHORTEST_CACHE = 64
 MOST_NEW_TOKENS = 4096
-# T5 has no end of positions, but what its attention needs grows with the square.
+# T5 has no maximum position, but attention's cost grows with the square.
 MOST_PROMPT_TOKENS = 4096
 _MASK = "<mask>"
 _UNFINISHED_CHARACTER = "\N{REPLACEMENT CHARACTER}"
@@ -59,35 +57,30 @@ def generate(
     workspace: Workspace | None = None,
     dtype: Dtype = "float32",
 ) -> dict[str, Any]:
-    """Lets a model write.
+    """Generates text from a prompt.
 
     Args:
-        model: A model's name in the workspace, a checkpoint's folder, or an id on the Hub.
-        prompt: What GPT-2 goes on with, and what T5 and BART read, with `<mask>` where words are
-            missing; T5's own `<extra_id_0>` and so on will do as well.
-        max_new_tokens: Tokens to write at most, from 1 to 4096; positions may end before.
-        do_sample: Whether to draw; otherwise the most probable token is taken each time.
-        temperature: Logits are divided by it, from 0 to 100; 0 takes the most probable token.
-        top_k: Draw from so many of the most probable tokens; 0 or None: from all.
-        top_p: Draw from the fewest most probable tokens that have this probability together, above
-            0 and up to 1.
-        seed: Of the draws: the same one gives the same text.
-        workspace: Where names are looked up.
-        dtype: Precision to compute in: bfloat16 takes less memory, too; auto takes it where this
-            machine is faster with it.
+        model: Name in the workspace, checkpoint folder, or Hub id.
+        prompt: Text that GPT-2 continues, or that T5 and BART encode, with `<mask>` for missing
+            words; T5 also takes `<extra_id_0>` and so on.
+        max_new_tokens: 1 to 4096; positions may run out earlier.
+        do_sample: Whether to sample; otherwise decoding is greedy.
+        temperature: Divisor of the logits, 0 to 100; 0 is greedy.
+        top_k: Number of most probable tokens to sample from; 0 or None: all.
+        top_p: Probability, in (0, 1], of the smallest set of most probable tokens to sample from.
+        seed: The same seed gives the same text.
+        dtype: Compute precision. bfloat16 also takes less memory; auto uses it if it is faster
+            here.
 
     Returns:
-        `text` (what was written), `generated_text` (of GPT-2 the prompt and that),
-        `token_ids` (of what was written, the end token included), `num_prompt_tokens`,
-        `num_new_tokens`, and `finish_reason`: `eos` (the end token came), `length`
-        (`max_new_tokens` are written) or `positions` (the model has no more of them).
+        `text` (the new text), `generated_text` (GPT-2: prompt and new text), `token_ids` (new
+        tokens, end token included), `num_prompt_tokens`, `num_new_tokens`, and `finish_reason`:
+        `eos`, `length` (`max_new_tokens` reached) or `positions` (none left).
 
     Raises:
-        ConfigError: There is no such model, it doesn't write, the prompt is empty or too long, or
-            a number is out of bounds.
-        CheckpointError: The checkpoint is missing or damaged.
-        TokenizerError: The checkpoint has no tokenizer.
-        HubError: The Hub has no such model, or can't be reached.
+        ConfigError: The model doesn't exist or can't generate, the prompt is empty or too long, or
+            an argument is out of range.
+        CheckpointError, TokenizerError, HubError: The model can't be loaded.
     """
     stream = generate_stream(
         model,
@@ -117,14 +110,14 @@ def generate_stream(
     workspace: Workspace | None = None,
     dtype: Dtype = "float32",
 ) -> TextStream:
-    """Lets a model write and yields the text as it comes; for the arguments see `generate`.
+    """Generates text and yields it as it comes; see `generate` for arguments and errors.
 
     Returns:
-        A generator of pieces of text, one for each token or few tokens. They joined are the
-        `text`. Its own value is what `generate` returns. Closing it ends the writing.
+        A generator of pieces of `text`, each for one or a few tokens. Its return value is that of
+        `generate`. Closing it stops the generation.
 
     Raises:
-        StudioError: See `generate`; at once, before the first piece.
+        StudioError: Raised before the first piece.
     """
     sampling = Sampling(do_sample, temperature, top_k, top_p, seed)
     folder = find_model(model, workspace or Workspace())
@@ -133,16 +126,10 @@ def generate_stream(
 
 
 class Writer:
-    """A model that writes, with its tokenizer. May be called from several threads.
-
-    Args:
-        folder: The checkpoint.
-        dtype: Precision to compute in.
+    """A generative model with its tokenizer. Thread-safe.
 
     Raises:
-        CheckpointError: The checkpoint is missing or damaged.
-        ConfigError: The model doesn't write.
-        TokenizerError: There is no tokenizer beside it.
+        StudioError: See `generate`.
     """
 
     def __init__(self, folder: Path, dtype: Dtype = "float32") -> None:
@@ -154,18 +141,18 @@ class Writer:
         self._lock = threading.Lock()
 
     def write(self, prompt: str, max_new_tokens: int, sampling: Sampling) -> TextStream:
-        """Checks what is asked and returns the stream; see `generate_stream`."""
+        """Checks a request and returns its stream; see `generate_stream`."""
         check_whole_number("max_new_tokens", max_new_tokens, 1, MOST_NEW_TOKENS, "50, say")
         if isinstance(prompt, str):
-            prompt = without_halves(prompt)  # They couldn't be sent back.
+            prompt = without_halves(prompt)  # Lone surrogates couldn't be sent back.
         ids = self._encode(prompt)
         return self._stream(prompt, ids, max_new_tokens, Sampler(sampling))
 
     def read(self, ids: NDArray[np.int32]) -> NDArray[np.float32]:
-        """Returns what a decoder says of the token after each, logits float32 (tokens, V).
+        """Computes a decoder's next-token logits after each token, float32 (tokens, V).
 
         Args:
-            ids: A text's, int32 (tokens,), no more than there are positions.
+            ids: int32 (tokens,), at most the model's maximum length.
         """
         with self._lock:
             logits = np.asarray(self._call(self._padded(ids)))[0, : len(ids)].astype(np.float32)
@@ -174,11 +161,11 @@ class Writer:
 
     @property
     def _continues(self) -> bool:
-        """Whether it goes on with the prompt, and doesn't read it with a half of its own."""
+        """True for a decoder, which continues the prompt instead of encoding it."""
         return self.architecture.kind == "decoder"
 
     def _encode(self, prompt: str) -> NDArray[np.int32]:
-        """Returns a prompt's ids; what ends a text is left out where it is to go on."""
+        """Encodes a prompt; a decoder's without the end token."""
         if not isinstance(prompt, str) or not prompt.strip():
             raise ConfigError(
                 "There is no prompt",
@@ -231,10 +218,10 @@ class Writer:
     def _tokens(
         self, ids: NDArray[np.int32], max_new_tokens: int, sampler: Sampler
     ) -> Generator[int, None, None]:
-        """Yields tokens until there are enough, no more positions, or one that ends the text."""
+        """Yields tokens up to `max_new_tokens`, the last position or the end token."""
         done = len(ids) if self._continues else 1
         count = min(max_new_tokens, self.architecture.max_seq_length - done)
-        # The last token is never looked at.
+        # The last token is never fed back.
         slots = bucket_size(done + count - 1, _SHORTEST_CACHE, self.architecture.max_seq_length)
         cache, token = self._start(ids, slots)
         logits, cache = self._advance(token, cache)
@@ -243,30 +230,30 @@ class Writer:
             check_finite(last, self._folder)
             token = sampler.choose(last)
             if number < count and token != self.architecture.eos_token_id:
-                # The next one is computed while the caller makes text of this one.
+                # The next one is computed while the caller decodes this one.
                 logits, cache = self._advance(token, cache)
             yield token
 
     def _advance(self, token: int, cache: Any) -> tuple[Any, Any]:
-        """Returns the logits of the token after one, and the cache with it."""
+        """Feeds one token; returns the next one's logits and the new cache."""
         with self._lock:
             logits, new = self._predict_next(np.array([[token]], np.int32), cache)
             return logits, self._extend_cache(cache, new)
 
     def _start(self, ids: NDArray[np.int32], slots: int) -> tuple[Any, int]:
-        """Returns a cache, and the token that is to be looked at next."""
+        """Returns the initial cache and the first token to feed."""
         with self._lock:
             if not self._continues:
                 return self._start_cache(self._padded(ids), slots), self._first_token
             cache = self._start_cache({"input_ids": np.zeros((1, 1), np.int32)}, slots)
             if len(ids) > 1:
                 cache = self._fill(self._padded(ids[:-1])["input_ids"], cache)
-                # What was padding is written over, one token after the other.
+                # New tokens overwrite the padding in the cache.
                 cache = {**cache, "positions": np.array([len(ids) - 1], np.int32)}
             return cache, int(ids[-1])
 
     def _padded(self, ids: NDArray[np.int32]) -> dict[str, NDArray[np.int32]]:
-        """Returns one row of ids and its mask, as long as a bucket."""
+        """Pads a sequence to a bucket; returns it as a batch with its attention mask."""
         length = bucket_size(len(ids), _SHORTEST_PROMPT, self.architecture.max_seq_length)
         row = np.full((1, length), self.architecture.pad_token_id, np.int32)
         row[0, : len(ids)] = ids
@@ -279,9 +266,8 @@ class Writer:
 
     @cached_property
     def _model(self) -> Any:
-        """The model; loaded when it is needed, so that a bad question gets its answer at once."""
+        """The model, loaded on first use, so that a bad request fails at once."""
         choose_engine()
-        # One token after the other.
         return load_model(self._folder, choose_dtype(self._dtype, self.architecture, tokens=1))
 
     @cached_property
@@ -314,7 +300,7 @@ class Writer:
         return compile_method(model, method)
 
     def _decode(self, ids: Sequence[int]) -> str:
-        """Returns the text of some ids: without special tokens, but with T5's sentinels."""
+        """Decodes ids without special tokens, but with T5's sentinels."""
         kept = [token for token in ids if token not in self._unseen]
         return self.tokenizer.decode(kept, skip_special=False)
 
@@ -325,7 +311,7 @@ class Writer:
 
 
 class _GrowingText:
-    """Turns tokens into text as they come, keeping back bytes that aren't a character yet."""
+    """Decodes tokens as they come; holds back bytes of incomplete characters."""
 
     def __init__(self, decode: Callable[[Sequence[int]], str], before: list[int]) -> None:
         self._decode = decode
@@ -334,12 +320,12 @@ class _GrowingText:
         self.shown = ""
 
     def add(self, token: int) -> str:
-        """Returns the text that a token adds; nothing while a character isn't whole."""
+        """Returns the text that a token adds, which may be empty."""
         self._ids.append(token)
         return self._show(self._text().rstrip(_UNFINISHED_CHARACTER))
 
     def finish(self) -> str:
-        """Returns what was kept back."""
+        """Returns the text held back."""
         return self._show(self._text())
 
     def _text(self) -> str:
@@ -352,6 +338,6 @@ class _GrowingText:
 
 
 def with_sentinels(prompt: str) -> str:
-    """Writes `<extra_id_0>`, `<extra_id_1>` and so on for a prompt's masks."""
+    """Replaces the masks of a prompt with `<extra_id_0>`, `<extra_id_1>` and so on."""
     first, *others = prompt.split(_MASK)
     return first + "".join(f"<extra_id_{number}>{text}" for number, text in enumerate(others))

@@ -1,11 +1,11 @@
-"""An encoder as a graph of OpenVINO, which answers on a CPU.
+"""Runs an encoder as an OpenVINO graph on a CPU.
 
-An engine compiles a program for each shape, and each product of it first packs its kernel for the
-processor: for a text of a few dozen tokens that takes as long as the product. OpenVINO packs the
-kernels once, and takes any number of tokens. No engine is imported for it.
+TensorFlow and JAX compile a program per shape, and pack the kernel before each matrix
+multiplication: for a few dozen tokens that takes as long as the multiplication. OpenVINO packs
+kernels once and takes any number of tokens.
 
-The graph is made from a checkpoint's weights: what a family has or lacks is seen by what lies
-there. The arithmetic is that of `core.models`. Importing this imports no OpenVINO.
+The weights in the checkpoint decide which optional parts are built. The arithmetic is that of
+`core.models`. Importing this module imports no OpenVINO.
 """
 
 from __future__ import annotations
@@ -33,30 +33,30 @@ from core.training.imports import import_for
 from core.training.precision import gain_of
 
 Ids = NDArray[np.int32]
-# An output of a node of the graph.
+# Output of a graph node.
 Node = Any
 
 _PACKAGE = "openvino"
 _PRECISIONS = {"float32": "f32", "bfloat16": "bf16"}
-# How OpenVINO calls the formula of the exact GELU, the only one that encoders have.
+# OpenVINO's name for the exact GELU, which all encoders use.
 _GELU = "erf"
-# Added to a logit that nobody is to attend to. Infinity would be no number minus itself.
+# Added to masked attention logits. Infinity minus itself would be NaN.
 _HIDE = -1e9
-# Of a sentence that is asked by itself; of texts that are asked together.
+# Tokens of a typical sentence; usual lengths of packed texts.
 _TYPICAL_TOKENS = 32
 _USUAL_TOKENS = (16, 32, 64, 128, 256)
-# Rounds in which both precisions are timed, and the seconds that are enough.
+# Timing rounds of both precisions, and the seconds that suffice.
 _FEWEST_ROUNDS, _MOST_ROUNDS, _ENOUGH_SECONDS = 5, 40, 0.3
 
 
 def suits(architecture: Architecture, dtype: Dtype) -> bool:
-    """Tells whether a model is to answer as a graph in this process.
+    """Checks whether a model should run as a graph in this process.
 
-    That is an encoder on a CPU, where OpenVINO is installed. In bfloat16 the processor must be able
-    to multiply; where it can't, an engine at least keeps the weights in less memory.
+    Requires an encoder, a CPU and OpenVINO. If the processor can't multiply in bfloat16, other
+    backends at least store bfloat16 weights in less memory.
     """
     found = find_spec(_PACKAGE)
-    # A folder of that name looks like a package, too, but of no origin.
+    # A folder of that name is a namespace package, without an origin.
     if architecture.kind != "encoder" or found is None or found.origin is None:
         return False
     if choose(TrainConfig(), find_hardware()).kind != "cpu":
@@ -65,17 +65,13 @@ def suits(architecture: Architecture, dtype: Dtype) -> bool:
 
 
 class GraphModel:
-    """An encoder that answers as a graph; it is loaded when it is first asked.
+    """Runs an encoder as an OpenVINO graph; loads it on first use.
 
-    Args:
-        folder: The checkpoint.
-        architecture: Its dimensions.
-        dtype: Precision to compute in. For auto the model itself is timed in both, in turn, where
-            the processor multiplies in bfloat16.
-        mask_id: The mask token.
+    If `dtype` is auto and the processor multiplies in bfloat16, the model is timed in both
+    precisions.
 
     Attributes:
-        ready: Shapes that something was compiled for: there are none.
+        ready: Compiled shapes: always empty, because a graph takes any shape.
     """
 
     ready: frozenset[Shape] = frozenset()
@@ -90,7 +86,7 @@ class GraphModel:
         self._refusal: StudioError | None = None
 
     def plan(self, sizes: Sequence[Size]) -> Plan:
-        """Returns the next batch: one row, with no padding."""
+        """Returns the next batch: one packed sequence without padding."""
         return plan_row(sizes)
 
     def logits(
@@ -99,16 +95,16 @@ class GraphModel:
         rows: Sequence[Sequence[Ids]],
         masks: Sequence[Sequence[NDArray[np.intp]]],
     ) -> NDArray[np.float32]:
-        """Returns the logits at the masks of some texts, float32 (1, masks, V).
+        """Computes the logits at the masks of some texts, float32 (1, masks, V).
 
         Args:
-            shape: Of the batch; nothing is made for it.
-            rows: One row: the texts in it, each int32 (tokens,).
-            masks: For each of them where its masks are.
+            shape: Ignored.
+            rows: One packed sequence: its texts, each int32 (tokens,).
+            masks: Mask positions in each text.
 
         Raises:
             CheckpointError: The checkpoint is missing or damaged.
-            ConfigError: A text is longer than the model's positions.
+            ConfigError: A text is too long.
         """
         check_length(max(map(len, rows[0])), self._architecture)
         if self._refusal is not None:
@@ -116,23 +112,22 @@ class GraphModel:
         try:
             answer = self._answer
         except StudioError as error:
-            # Those who ask next needn't wait until all of it has been read again.
+            # Later requests fail without reading the weights again.
             self._refusal = error
             raise
         return answer(_inputs(rows[0], masks[0], self._architecture))[None]
 
     def usual_shapes(self) -> list[Shape]:
-        """Returns what is worth being asked for once: kernels are packed when they are used."""
+        """Returns the shapes to warm up with: kernels are packed on first use."""
         longest = self._architecture.max_seq_length
         lengths = dict.fromkeys(min(tokens, longest) for tokens in _USUAL_TOKENS)
         return [Shape(1, length, 1) for length in lengths]
 
     def make_ready(self, shape: Shape) -> None:
-        """Asks for a text of a shape's length."""
         self.logits(shape, *self._question(shape.length))
 
     def settle(self) -> None:
-        """Does nothing: nothing is made ready meanwhile."""
+        """Does nothing: there is no background compilation."""
 
     @cached_property
     def _answer(self) -> Callable[[Sequence[NDArray]], NDArray[np.float32]]:
@@ -146,7 +141,7 @@ class GraphModel:
     def _read_weights(self) -> dict[str, NDArray[np.float32]]:
         weights = hf.read_weights(self._folder, self._architecture)
         for path, values in weights.items():
-            # What a graph makes of them isn't always seen in its logits. A bias may rule words out.
+            # Bad weights don't always show in the logits. A bias of -inf may exclude tokens.
             excludes = np.isneginf(values) if path.endswith("lm_head/bias") else False
             if not (np.isfinite(values) | excludes).all():
                 raise CheckpointError(
@@ -158,7 +153,6 @@ class GraphModel:
         return weights
 
     def _faster(self, calls: Mapping[str, Any]) -> Callable[[Sequence[NDArray]], Any]:
-        """Returns the faster one of a graph's two precisions."""
         tokens = min(_TYPICAL_TOKENS, self._architecture.max_seq_length)
         ((texts,), (masks,)) = self._question(tokens)
         question = _inputs(texts, masks, self._architecture)
@@ -171,29 +165,28 @@ class GraphModel:
         return calls[dtype_by_gain(gain, "the model was")]
 
     def _question(self, tokens: int) -> tuple[list[list[Ids]], list[list[NDArray[np.intp]]]]:
-        """Returns a row with one text of so many tokens, and where its masks are asked for."""
         return [[np.full(tokens, self._mask_id, np.int32)]], [[np.zeros(1, np.intp)]]
 
 
 def build_graph(weights: Mapping[str, NDArray[np.float32]], architecture: Architecture) -> Any:
-    """Returns an encoder as an OpenVINO model.
+    """Builds an encoder as an OpenVINO model.
 
-    Its inputs, for T tokens of one or several texts in one row: `input_ids`, `places` (each
-    token's position, as the family counts them) and `text_starts` (where each token's text begins),
-    int32 (1, T); `masked_positions`, int32 (K,). Its output: logits, float32 (K, V).
+    Inputs, for T tokens of packed texts: `input_ids`, `places` (position ids as the family counts
+    them) and `text_starts` (index at which each token's text begins), int32 (1, T);
+    `masked_positions`, int32 (K,). Output: logits, float32 (K, V).
 
     Args:
-        weights: By our variables' paths, see `core.models.hf.read_weights`. Where they needn't be
-            transposed they are shared, not copied.
+        weights: By variable path, see `core.models.hf.read_weights`. Shared, not copied, unless
+            transposed.
         architecture: The model's dimensions.
     """
     return _Builder(weights, architecture).build()
 
 
 class _Builder:
-    """Makes a graph's nodes.
+    """Builds the nodes of a graph.
 
-    In the comments T is the number of tokens, K that of masks, N that of heads, D a head's width.
+    Shapes: T tokens, K masks, N heads, D head size.
     """
 
     def __init__(self, weights: Mapping[str, NDArray[np.float32]], found: Architecture) -> None:
@@ -212,7 +205,7 @@ class _Builder:
         hidden = self._embeddings(words, ids, places)  # (1, T, H)
         last = self._found.num_hidden_layers - 1
         for index, (bias, rotation) in enumerate(self._layer_inputs(places, starts)):
-            # Of the last layer nothing is needed but what is predicted from.
+            # The last layer is computed at masked positions only.
             wanted = positions if index == last else None
             hidden = self._block(f"layer_{index}", hidden, bias, rotation, wanted)
         hidden = ops.squeeze(hidden, self._ints(0))  # (K, H)
@@ -227,17 +220,17 @@ class _Builder:
         return f"{self._found.model_type}/{path}" in self._weights
 
     def _weight(self, path: str, *, transposed: bool = False) -> Node:
-        """Returns a weight as a constant; OpenVINO wants kernels transposed, and copies others."""
+        """Returns a weight as a constant; OpenVINO copies kernels that aren't transposed."""
         values = self._weights[f"{self._found.model_type}/{path}"]
         values = np.ascontiguousarray(values.T if transposed else values)
         return self._ops.constant(values, shared_memory=True)
 
     def _ints(self, *values: int) -> Node:
-        """Returns whole numbers as a constant: a list, or of one number that number."""
+        """Returns integers as a constant; a single one as a scalar."""
         return self._ops.constant(np.array(values if len(values) > 1 else values[0], np.int64))
 
     def _layer_inputs(self, places: Node, starts: Node) -> Iterator[tuple[Node, Any]]:
-        """Yields for each layer what is added to its attention logits, and its rotation or None."""
+        """Yields each layer's attention bias, and its rotary tables or None."""
         ops, found = self._ops, self._found
         apart = ops.not_equal(*self._pairs(starts))  # (1, 1, T, T)
         all_of_text = self._hide(apart)
@@ -253,7 +246,7 @@ class _Builder:
             yield everywhere if found.is_global(index) else nearby
 
     def _pairs(self, values: Node) -> tuple[Node, Node]:
-        """Returns (1, T) values so that each meets each: (1, 1, T, 1) and (1, 1, 1, T)."""
+        """Reshapes (1, T) to (1, 1, T, 1) and (1, 1, 1, T), to compare all pairs."""
         return (
             self._ops.unsqueeze(values, self._ints(1, 3)),
             self._ops.unsqueeze(values, self._ints(1, 2)),
@@ -264,7 +257,7 @@ class _Builder:
         return ops.select(hidden, ops.constant(np.float32(_HIDE)), ops.constant(np.float32(0)))
 
     def _rotation(self, theta: float, places: Node) -> tuple[Node, Node]:
-        """Returns cosines and sines of rotary positions, (1, 1, T, D)."""
+        """Returns rotary cosines and sines, (1, 1, T, D)."""
         tables = rotary_tables(self._found.max_seq_length, self._found.head_size, theta)
         cosines, sines = (
             self._ops.unsqueeze(
@@ -286,7 +279,7 @@ class _Builder:
         return self._norm("embeddings/norm", hidden)
 
     def _block(self, name: str, hidden: Node, bias: Node, rotation: Any, wanted: Any) -> Node:
-        """Returns hidden states (1, T, H), or (1, K, H) of the tokens that are wanted."""
+        """Returns hidden states (1, T, H), or (1, K, H) at the wanted positions."""
 
         def attend(hidden: Node) -> Node:
             return self._attention(f"{name}/attention", hidden, bias, rotation, wanted)
@@ -300,7 +293,7 @@ class _Builder:
     def _add(
         self, hidden: Node, part: Callable[[Node], Node], norm: str, wanted: Any = None
     ) -> Node:
-        """Adds a part to its input; where the model ends with a norm, each part begins with one."""
+        """Adds a sublayer: pre-norm if the model has a final norm, else post-norm."""
         norm_first = "final_norm/scale" in self
         # The embeddings' norm serves the first layer.
         has_norm = norm_first and f"{norm}/scale" in self
@@ -309,7 +302,6 @@ class _Builder:
         return summed if norm_first else self._norm(norm, summed)
 
     def _at(self, values: Node, wanted: Any, axis: int) -> Node:
-        """Returns what belongs to the tokens that are wanted; None: all."""
         return values if wanted is None else self._ops.gather(values, wanted, self._ints(axis))
 
     def _attention(self, name: str, hidden: Node, bias: Node, rotation: Any, wanted: Any) -> Node:
@@ -333,7 +325,7 @@ class _Builder:
         return self._ops.transpose(heads, self._ints(0, 2, 1, 3))
 
     def _rotate(self, heads: Node, cosines: Node, sines: Node) -> Node:
-        """Turns heads (1, N, T, D) by their positions; see `core.models.kernels.rotate`."""
+        """Rotates heads (1, N, T, D); see `core.models.kernels.rotate`."""
         ops = self._ops
         first, second = ops.split(heads, self._ints(3), 2).outputs()
         crossed = ops.concat([ops.negative(second), first], 3)
@@ -368,7 +360,7 @@ class _Builder:
 def _inputs(
     texts: Sequence[Ids], masks: Sequence[NDArray[np.intp]], architecture: Architecture
 ) -> list[Ids]:
-    """Returns a graph's inputs for some texts, in the order of its parameters."""
+    """Returns a graph's inputs, in the order of its parameters."""
     starts = np.cumsum([0, *map(len, texts)][:-1])
     places = [_places(ids, architecture) for ids in texts]
     own = [np.full(len(ids), start) for ids, start in zip(texts, starts, strict=True)]
@@ -379,7 +371,7 @@ def _inputs(
 
 
 def _places(ids: Ids, architecture: Architecture) -> NDArray[np.integer[Any]]:
-    """Returns a text's positions as its family counts them, (tokens,)."""
+    """Returns position ids as the family counts them, (tokens,)."""
     if architecture.model_type != "roberta":
         return np.arange(len(ids))
     pad = architecture.pad_token_id
@@ -388,21 +380,20 @@ def _places(ids: Ids, architecture: Architecture) -> NDArray[np.integer[Any]]:
 
 
 def compile_settings(dtype: str) -> dict[str, Any]:
-    """Returns OpenVINO's settings for a model that is asked by one caller at a time."""
+    """Returns OpenVINO's settings for one caller at a time."""
     settings: dict[str, Any] = {
         "INFERENCE_PRECISION_HINT": _PRECISIONS[dtype],
         "PERFORMANCE_HINT": "LATENCY",
-        # Threads that stay where they are would stand in the way of a run's.
+        # Pinned threads would obstruct a run's.
         "ENABLE_CPU_PINNING": False,
     }
-    # It counts the machine's cores, of which a container may have fewer.
+    # OpenVINO counts the machine's cores; a container may have fewer.
     if usable_cores() < allowed_cores():
         settings["INFERENCE_NUM_THREADS"] = usable_cores()
     return settings
 
 
 def _compile(model: Any, dtype: str) -> Callable[[Sequence[NDArray]], NDArray[np.float32]]:
-    """Returns a graph as a function of its inputs, in order."""
     request = _core().compile_model(model, "CPU", compile_settings(dtype)).create_infer_request()
     tensor = _openvino().Tensor
     computing = threading.Lock()
@@ -418,7 +409,6 @@ def _compile(model: Any, dtype: str) -> Callable[[Sequence[NDArray]], NDArray[np
 
 
 def _has_bfloat16() -> bool:
-    """Tells whether this processor multiplies in bfloat16."""
     return "BF16" in _core().get_property("CPU", "OPTIMIZATION_CAPABILITIES")
 
 

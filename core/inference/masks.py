@@ -1,7 +1,6 @@
-"""Ask a trained model: what would it put where a word is hidden?
+"""Predicts masked tokens; the answers are those of transformers' `pipeline("fill-mask")`.
 
-Importing this imports no engine. A loaded model is kept for the next call, and loaded again when
-its files change. The answers are those of transformers' `pipeline("fill-mask")`.
+A loaded model is kept for the next call, and loaded again when its files change.
 """
 
 from __future__ import annotations
@@ -28,14 +27,14 @@ from core.workspace import Workspace
 Prediction = dict[str, Any]
 Ids = NDArray[np.int32]
 
-# BART's encoder reads the text with its masks, and so does its decoder, one token later.
+# BART's decoder reads the masked text, too, shifted by one token.
 _FILLERS = ("encoder", "bart")
-# Of a long list: their probabilities are dropped before those of the next are computed.
+# Frees the probabilities of these before it computes the next.
 _TEXTS_AT_ONCE = 256
 
 
 def fills_masks(architecture: Architecture | None) -> bool:
-    """Returns whether a model fills masks; one of which nothing is known is taken to."""
+    """Checks whether a model fills masks; None is assumed to."""
     if architecture is None:
         return True
     return bool({architecture.kind, architecture.model_type} & set(_FILLERS))
@@ -49,27 +48,24 @@ def fill_mask(
     workspace: Workspace | None = None,
     dtype: Dtype = "float32",
 ) -> list[Any]:
-    """Predicts what stands where the mask tokens are.
+    """Predicts the masked tokens of one or more texts.
 
     Args:
-        model: A model's name in the workspace, a checkpoint's folder, or an id on the Hub.
-        text: A text with one or several mask tokens, or a list of such texts.
-        top_k: Predictions for each mask, at least 1.
-        workspace: Where names are looked up.
-        dtype: Precision to compute in: bfloat16 takes less memory, too; auto takes it where this
-            machine is faster with it.
+        model: Name in the workspace, checkpoint folder, or Hub id.
+        text: A text with one or more mask tokens, or a list of such texts.
+        top_k: Predictions per mask, at least 1.
+        dtype: Compute precision. bfloat16 also takes less memory; auto uses it if it is faster
+            here.
 
     Returns:
-        For one mask a list of dictionaries, the most probable first: `score` (a probability),
-        `token` (its id), `token_str`, `sequence` (the text with it filled in). For several masks a
-        list of such lists. For a list of texts a list with one of these for each text.
+        A list of dictionaries, the most probable first: `score` (a probability), `token` (its id),
+        `token_str`, `sequence` (the filled text). For several masks, a list of such lists; for a
+        list of texts, a list of results.
 
     Raises:
-        ConfigError: There is no such model, it is neither an encoder nor a BART, a text has no mask
-            or is too long, or `top_k` is out of bounds.
-        CheckpointError: The checkpoint is missing or damaged.
-        TokenizerError: The checkpoint has no tokenizer, or one without a mask token.
-        HubError: The Hub has no such model, or can't be reached.
+        ConfigError: The model doesn't exist or fills no masks, a text has no mask or is too long,
+            or `top_k` is out of range.
+        CheckpointError, TokenizerError, HubError: The model can't be loaded.
     """
     folder = find_model(model, workspace or Workspace())
     filler: FillMask = keep(folder, dtype, FillMask)
@@ -79,20 +75,15 @@ def fill_mask(
 
 
 class FillMask:
-    """A model with its tokenizer.
-
-    May be called from several threads: the texts of those who wait for it at the same time are
-    computed together.
+    """A fill-mask model with its tokenizer. Thread-safe: concurrent requests are batched.
 
     Args:
         folder: The checkpoint.
-        dtype: Precision to compute in.
-        on_engine: Whether an engine computes, even where a graph could.
+        dtype: Compute precision.
+        on_engine: Whether to avoid OpenVINO.
 
     Raises:
-        CheckpointError: The checkpoint is missing or damaged.
-        ConfigError: The model is neither an encoder nor a BART.
-        TokenizerError: There is no tokenizer beside it, or one without a mask token.
+        StudioError: See `fill_mask`.
     """
 
     def __init__(self, folder: Path, dtype: Dtype = "float32", *, on_engine: bool = False) -> None:
@@ -107,14 +98,14 @@ class FillMask:
             )
         self._folder = folder
         is_graph = not on_engine and suits_graph(self.architecture, dtype)
-        # Loaded when it is needed, so that a bad question gets its answer at once.
+        # Loaded on first use, so that a bad request fails at once.
         self.model: EngineModel | GraphModel = (GraphModel if is_graph else EngineModel)(
             folder, self.architecture, dtype, self.tokenizer.mask_id
         )
         self._together = Together(self._score, self.model.plan)
 
     def __call__(self, texts: Sequence[str], top_k: int = 5) -> list[Any]:
-        """Fills the masks of some texts; see `fill_mask` for what comes back."""
+        """Fills the masks of some texts; see `fill_mask` for the result."""
         self._check_top_k(top_k)
         encoded = [self._encode(text) for text in texts]
         answers = []
@@ -126,20 +117,20 @@ class FillMask:
         return answers
 
     def probabilities(self, encoded: Sequence[Ids]) -> list[NDArray[np.float32]]:
-        """Returns, for each text, what it is filled with: float32 (masks, vocabulary).
+        """Computes the probabilities at the masks of each text, float32 (masks, V).
 
         Args:
-            encoded: Ids int32 (tokens,) with at least one mask, no more than there are positions.
+            encoded: Ids int32 (tokens,) with a mask, at most the model's maximum length.
         """
         return self._together([(Size(len(ids), len(self._places(ids))), ids) for ids in encoded])
 
     def prepare(self) -> Iterator[Shape]:
-        """Loads the model and makes it ready for texts as they are asked most often.
+        """Loads the model and warms it up for the most common shapes.
 
         Yields:
-            What it was made ready for; after the first one it answers at once.
+            Each shape when ready; after the first one the model answers at once.
         """
-        # Not beside somebody who loads it by a question.
+        # Loads through the queue, so that a concurrent request doesn't load it too.
         self._together([(Size(1, 1), np.array([self.tokenizer.mask_id], np.int32))])
         for shape in self.model.usual_shapes():
             self.model.make_ready(shape)
@@ -157,7 +148,6 @@ class FillMask:
             )
 
     def _encode(self, text: str) -> Ids:
-        """Returns a text's ids, with at least one mask and no more than fit the model."""
         if not isinstance(text, str):
             raise ConfigError(
                 "That is not a text",
@@ -192,20 +182,19 @@ class FillMask:
     def _score(
         self, shape: Shape, rows: Sequence[Sequence[Ids]]
     ) -> list[list[NDArray[np.float32]]]:
-        """Returns, for each text of each row, the probabilities at its masks, (masks, V)."""
+        """Computes the probabilities of each text of each sequence, (masks, V)."""
         places = [[self._places(ids) for ids in row] for row in rows]
         logits = self.model.logits(shape, rows, places)
         found = [
             [_softmax(some) for some in np.split(of_row, np.cumsum(list(map(len, row))))[:-1]]
             for of_row, row in zip(logits, places, strict=False)
         ]
-        # Where one logit isn't a number, none of the probabilities is.
+        # One NaN logit makes all probabilities of its mask NaN.
         first = [some[:, 0] for row in found for some in row]
         check_finite(np.concatenate(first), self._folder)
         return found
 
     def _describe(self, ids: Ids, rows: NDArray[np.float32], top_k: int) -> list[Any]:
-        """Returns the predictions for a text: a list, or for several masks a list of lists."""
         places = self._places(ids)
         single = len(places) == 1
         results = [
@@ -220,7 +209,7 @@ class FillMask:
     def _prediction(
         self, ids: Ids, place: int, token: int, score: float, single: bool
     ) -> Prediction:
-        """Fills in one token. Special tokens are left out, but not beside other masks."""
+        """Fills in one token. Other masks keep the special tokens in the text."""
         filled = ids.copy()
         filled[place] = token
         kept = filled[filled != self.tokenizer.pad_id]
@@ -238,7 +227,6 @@ def _softmax(logits: NDArray[np.float32]) -> NDArray[np.float32]:
 
 
 def _top(probabilities: NDArray[np.float32], count: int) -> list[int]:
-    """Returns the most probable ids, the best first."""
     best = np.argpartition(-probabilities, count - 1)[:count]
     order = np.lexsort((best, -probabilities[best]))
     return [int(token) for token in best[order]]

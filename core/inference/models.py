@@ -1,7 +1,4 @@
-"""Models that answer: kept in memory; the engine they answer on, where they need one.
-
-Importing this imports no engine. What is asked of a model is not known here.
-"""
+"""Loads models for inference, keeps them in memory, and chooses the backend."""
 
 from __future__ import annotations
 
@@ -28,17 +25,17 @@ from core.training.imports import import_for
 if TYPE_CHECKING:
     from core.tokenizer import StudioTokenizer
 
-# One that is asked in two precisions, and another.
+# One model in two precisions, and another model.
 _MODELS_KEPT = 3
 _ENDINGS = (".json", ".safetensors", ".h5", ".msgpack")
-# What a model of each kind is there for, and who asks it.
+# Purpose of each kind of model, and the function to call.
 _TALENTS = {
     "encoder": "which fills masks: ask it with fill_mask",
     "decoder": "which goes on with a text: ask it with generate",
     "encoder-decoder": "which writes what is missing in a text: ask it with generate",
 }
 
-# Models that somebody holds: those who ask one in two ways share its weights.
+# Models in use: their users share the weights.
 _loaded: WeakValueDictionary[tuple[object, ...], Any] = WeakValueDictionary()
 _loading = threading.Lock()
 _kept: OrderedDict[tuple[object, ...], Any] = OrderedDict()
@@ -46,7 +43,7 @@ _kept_lock = threading.Lock()
 
 
 def stay_on_cpu() -> None:
-    """Prepares a process that does nothing but answer: before an engine is imported.
+    """Restricts an inference process to the CPU; call it before a backend is imported.
 
     Accelerators are left to runs. On the CPU, JAX starts faster than TensorFlow and answers a
     single text sooner.
@@ -57,16 +54,10 @@ def stay_on_cpu() -> None:
 
 
 def keep(folder: Path, dtype: Dtype, load: Callable[[Path, Dtype], Any]) -> Any:
-    """Returns what answers for a folder, from memory unless the folder's files have changed.
-
-    Args:
-        folder: The checkpoint.
-        dtype: Precision to compute in.
-        load: What makes it.
+    """Returns `load(folder, dtype)`, cached until the folder's files change.
 
     Raises:
-        ConfigError: There is no such precision.
-        StudioError: What `load` raises.
+        ConfigError: The precision is unknown.
     """
     check_dtype(dtype)
     key = (load, *_identity(folder), dtype)
@@ -82,11 +73,7 @@ def keep(folder: Path, dtype: Dtype, load: Callable[[Path, Dtype], Any]) -> Any:
 
 
 def load_model(folder: Path, dtype: str) -> Any:
-    """Loads a model, unless somebody has it in this precision.
-
-    Args:
-        folder: The checkpoint.
-        dtype: float32 or bfloat16.
+    """Loads a model, or returns the one in use in this precision, float32 or bfloat16.
 
     Raises:
         CheckpointError: The checkpoint is missing or damaged.
@@ -100,12 +87,12 @@ def load_model(folder: Path, dtype: str) -> Any:
 
 
 def read_suitable(folder: Path, kinds: tuple[str, ...], lack: str) -> Architecture:
-    """Reads the dimensions of a model that has to be of some kind.
+    """Reads a model's architecture and checks its kind.
 
     Args:
         folder: The checkpoint.
-        kinds: Of these: encoder, decoder, encoder-decoder; or families.
-        lack: What the others don't do, as in "fills no masks".
+        kinds: Accepted kinds (encoder, decoder, encoder-decoder) or families.
+        lack: Missing ability, for the error, as in "fills no masks".
 
     Raises:
         CheckpointError: The checkpoint is missing or damaged.
@@ -124,10 +111,10 @@ def read_suitable(folder: Path, kinds: tuple[str, ...], lack: str) -> Architectu
 
 
 def load_tokenizer(folder: Path, vocab_size: int) -> StudioTokenizer:
-    """Loads the tokenizer beside a model.
+    """Loads the tokenizer in a model's folder.
 
     Raises:
-        TokenizerError: There is none.
+        TokenizerError: The folder has none.
         CheckpointError: It has more tokens than the model.
     """
     from core.tokenizer import load
@@ -144,7 +131,7 @@ def load_tokenizer(folder: Path, vocab_size: int) -> StudioTokenizer:
 
 
 def read_out(stream: Generator[Any, None, dict[str, Any]]) -> dict[str, Any]:
-    """Lets what answers in parts go on to its end, and returns what came of it."""
+    """Exhausts a generator and returns its return value."""
     while True:
         try:
             next(stream)
@@ -153,11 +140,7 @@ def read_out(stream: Generator[Any, None, dict[str, Any]]) -> dict[str, Any]:
 
 
 def check_finite(numbers: NDArray[np.floating[Any]], folder: Path) -> None:
-    """Refuses what a damaged model says.
-
-    Raises:
-        CheckpointError: Something in it is infinite, or no number at all.
-    """
+    """Raises CheckpointError if a model's output is infinite or NaN."""
     if not np.isfinite(numbers).all():
         raise CheckpointError(
             f"The model in {folder} says nothing that can be used",
@@ -168,7 +151,7 @@ def check_finite(numbers: NDArray[np.floating[Any]], folder: Path) -> None:
 
 
 def choose_engine() -> None:
-    """Takes the engine that training would take here, unless there is one already."""
+    """Selects the backend that training would choose, unless one is selected."""
     if "keras" not in sys.modules and "KERAS_BACKEND" not in os.environ:
         os.environ["KERAS_BACKEND"] = choose(TrainConfig(), find_hardware()).engine
     if "keras" not in sys.modules:
@@ -176,13 +159,13 @@ def choose_engine() -> None:
 
 
 def bucket_size(size: int, smallest: int, largest: int, *, middles: bool = False) -> int:
-    """Returns the next power of two, within bounds that hold `size`.
+    """Rounds a size up to a power of two, or a midpoint (24, 48, 96) if `middles`.
 
     Args:
-        size: What is to fit.
+        size: Size to hold.
         smallest: A power of two.
         largest: At least `size`.
-        middles: Whether to take the middle between two powers where it will do: 24, 48, 96.
+        middles: Whether midpoints count, too.
     """
     power = 1 << max(0, size - 1).bit_length()
     if middles and smallest < power and size <= power * 3 // 4:
@@ -191,13 +174,12 @@ def bucket_size(size: int, smallest: int, largest: int, *, middles: bool = False
 
 
 def _is_older(key: tuple[object, ...], newer: tuple[object, ...]) -> bool:
-    """Whether it is the same model in the same precision, as it was before it was written anew."""
     return key != newer and (*key[:2], key[-1]) == (*newer[:2], newer[-1])
 
 
 def _identity(folder: Path) -> tuple[object, ...]:
-    """Returns what changes when a checkpoint is written anew."""
-    # Asked before each answer: pathlib would take as long as a tenth of a small model's answer.
+    """Returns a key that changes when a checkpoint is rewritten."""
+    # Runs before each answer: pathlib would take a tenth of a small model's answer.
     with os.scandir(folder) as entries:
         files = [(one.name, one.stat()) for one in entries if one.name.endswith(_ENDINGS)]
     return (

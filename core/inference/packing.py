@@ -1,14 +1,14 @@
-"""Which of the texts that wait are computed together, and in which rows.
+"""Plans batches: which waiting texts are computed together, and in which shape.
 
-Most texts are short. Several share a row, each seeing only itself, so that a batch is nearly full
-of text.
+Most texts are short. Several share a sequence, each attending only to itself, so that padding is
+rare.
 
-An engine compiles a program for each shape, which takes seconds and ten megabytes: so there are
-few, what doesn't fill one is padding, and nobody waits for the best one where another that is ready
-will do. A graph takes rows of any length, and there is no padding.
+TensorFlow and JAX compile a program per shape, which takes seconds and ten megabytes. So there are
+few shapes, and a compiled one serves while a better one compiles. A graph takes any length without
+padding.
 
-Source: of rows that texts share, Krell et al., "Efficient Sequence Packing without
-    Cross-contamination", https://arxiv.org/abs/2107.02027.
+Source: Krell et al., "Efficient Sequence Packing without Cross-contamination",
+    https://arxiv.org/abs/2107.02027.
 """
 
 from __future__ import annotations
@@ -19,40 +19,40 @@ from typing import NamedTuple
 
 from core.inference.models import bucket_size
 
-# Of a text by itself: powers of two, and the middle between them.
+# A single text's length is rounded up to a power of two or a midpoint.
 _SHORTEST_LENGTH = 16
-# Of rows that texts share.
+# Length of a packed sequence.
 _SHARED_LENGTH = 128
-# Masks in a row are a power of four; a row that texts share has room for at least so many, or half
-# of them where a mask costs more than so many tokens.
+# Masks per sequence are a power of four; in a packed one at least these, or half if a mask costs
+# more than _DEAR_MASK tokens.
 _SHARED_MASKS = 8
 _DEAR_MASK = 2
 _ROWS = (1, 4, 8, 32)
-# Each of them has a probability for every token of the vocabulary.
+# Each has a probability for every token of the vocabulary.
 _MOST_MASKS_AT_ONCE = 512
-# Padding included: what attention needs grows with the length, too.
+# Includes padding, which costs attention, too.
 MOST_TOKENS_AT_ONCE = 32 * 512
-# What a batch costs however small it is, in tokens: measured on a CPU, 50 to 100.
+# Fixed cost of a batch, in tokens: 50 to 100, measured on a CPU.
 _TOKENS_BESIDE_A_BATCH = 64
-# What it costs to compile a program, in tokens: of a small model it is ten times that.
+# Cost of compiling, in tokens; for a small model ten times that.
 _TOKENS_OF_COMPILING = 2048
-# So many times the text in the same time is worth it.
+# Throughput gain from which compiling a better shape is worth it.
 _WORTH_COMPILING = 1.2
-# Of a row that texts share where nothing is padded: more gain nothing, and attention looks at all.
+# Tokens of a sequence without padding: more gain nothing and cost attention.
 _ROW_TOKENS = 256
-# Of those who wait, as many as are looked at.
+# Waiting texts considered for a batch.
 _MOST_LOOKED_AT = 256
 
 
 class Size(NamedTuple):
-    """What a text needs room for."""
+    """Size of a text."""
 
     tokens: int
     masks: int
 
 
 class Shape(NamedTuple):
-    """Of a batch: its rows, and the tokens and the masks that each has room for."""
+    """Shape of a batch: sequences, and tokens and masks in each."""
 
     rows: int
     length: int
@@ -60,12 +60,12 @@ class Shape(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """A batch.
+    """A planned batch.
 
     Attributes:
-        shape: To compute it in.
-        rows: For each row that isn't empty, the numbers of the texts in it.
-        better: A shape that isn't ready, and that texts like these had better be computed in.
+        shape: Shape to compute it in.
+        rows: Indices of the texts in each non-empty sequence.
+        better: A better shape for such texts, not compiled yet.
     """
 
     shape: Shape
@@ -75,12 +75,12 @@ class Plan(NamedTuple):
 
 @dataclass(frozen=True)
 class Planner:
-    """Chooses batches.
+    """Plans batches for a model.
 
     Attributes:
-        longest: Tokens that the model has positions for.
-        mask_cost: What a place for a mask costs, in tokens.
-        shares_rows: Whether texts can share a row.
+        longest: Maximum sequence length.
+        mask_cost: Cost of a mask, in tokens.
+        shares_rows: Whether texts can be packed into one sequence.
     """
 
     longest: int
@@ -88,19 +88,19 @@ class Planner:
     shares_rows: bool
 
     def usual_shapes(self) -> list[Shape]:
-        """Returns the shapes that are needed most, the more often the earlier."""
+        """Returns the most common shapes, the most frequent first."""
         alone = [Shape(1, length, 1) for length in (16, 32, 24, 64, 48) if length <= self.longest]
         shared = [shape for shape in self._shapes_for_several(Size(1, 1)) if shape.rows < _ROWS[-1]]
         return [*alone, *shared]
 
     def plan(self, sizes: Sequence[Size], ready: Collection[Shape] | None = None) -> Plan:
-        """Returns the next batch: the one with the most text for its time.
+        """Returns the batch with the most text per unit of time.
 
         Args:
-            sizes: Of the texts that wait, at least one, no longer than the model's positions. The
-                first is always among those that are chosen.
-            ready: Shapes that a program was compiled for; without it, none needs one. One of them
-                is taken unless to compile a better one takes less time.
+            sizes: Waiting texts, at least one, each within the maximum length. The first is always
+                in the batch.
+            ready: Compiled shapes; None: no shape needs compiling. One is used unless compiling a
+                better one takes less time.
         """
         best = self._best(self._shapes_for(sizes), sizes)
         if ready is None or best.shape in ready:
@@ -120,7 +120,6 @@ class Planner:
         return found._replace(better=best.shape if gain >= _WORTH_COMPILING else None)
 
     def _best(self, shapes: Iterable[Shape], sizes: Sequence[Size]) -> Plan:
-        """Returns the batch with the most text for its time, in one of some shapes."""
         plans = [Plan(shape, self._fill(shape, sizes[:_MOST_LOOKED_AT])) for shape in shapes]
         return max(plans, key=lambda plan: self._worth(plan, sizes))
 
@@ -135,17 +134,15 @@ class Planner:
         return bucket_size(size.tokens, _SHORTEST_LENGTH, self.longest, middles=True)
 
     def _shapes_for(self, sizes: Sequence[Size]) -> Iterator[Shape]:
-        """Yields the shapes that are good for the first text, by itself or beside others."""
+        """Yields shapes for the first text, alone or with others."""
         length = self._length_of(sizes[0])
         yield Shape(1, length, min(_masks_of(sizes[0]), length))
         if len(sizes) > 1:
             yield from self._shapes_for_several(sizes[0])
 
     def _shapes_for_several(self, first: Size) -> Iterator[Shape]:
-        """Yields the shapes that have room for a text and for others beside it."""
         length, masks = self._length_of(first), _masks_of(first)
         if self.shares_rows:
-            # A short row would hold nothing else.
             length = max(length, min(_SHARED_LENGTH, self.longest))
             masks = max(masks, _SHARED_MASKS // (2 if self.mask_cost > _DEAR_MASK else 1))
         masks = min(masks, length)
@@ -154,7 +151,7 @@ class Planner:
                 yield Shape(rows, length, masks)
 
     def _fill(self, shape: Shape, sizes: Sequence[Size]) -> list[list[int]]:
-        """Puts the first text into a row, and those after it, the largest first, where they fit."""
+        """Packs the first text, then those that fit, the largest first."""
         chosen, room = [], shape.rows * shape.length
         for number, size in enumerate(sizes):
             if size.tokens <= min(room, shape.length) and size.masks <= shape.masks:
@@ -176,7 +173,6 @@ class Planner:
         return rows
 
     def _row_for(self, size: Size, left: Sequence[Size]) -> int | None:
-        """Returns the first row that has room left for a text."""
         if not self.shares_rows:
             return None
         return next(
@@ -190,11 +186,7 @@ class Planner:
 
 
 def plan_row(sizes: Sequence[Size]) -> Plan:
-    """Returns a batch of one row with no padding: the first text, and those after it that fit.
-
-    Args:
-        sizes: Of the texts that wait, at least one.
-    """
+    """Plans one packed sequence without padding, with the first text (of at least one)."""
     chosen, room = [0], max(_ROW_TOKENS, sizes[0].tokens) - sizes[0].tokens
     masks = sizes[0].masks
     for number, size in enumerate(sizes[1:], 1):
@@ -206,6 +198,6 @@ def plan_row(sizes: Sequence[Size]) -> Plan:
 
 
 def _masks_of(size: Size) -> int:
-    """Returns the next power of four."""
+    """Rounds the masks up to a power of four."""
     bits = (size.masks - 1).bit_length()
     return int(1 << bits + bits % 2)

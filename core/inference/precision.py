@@ -1,7 +1,4 @@
-"""Which precision to answer in: bfloat16 where the processor is faster with it.
-
-Importing this imports no engine.
-"""
+"""Chooses the precision for inference: bfloat16 if the processor is faster with it."""
 
 from __future__ import annotations
 
@@ -18,9 +15,9 @@ from core.training.precision import gain_of
 logger = logging.getLogger(__name__)
 _FEWEST_ROUNDS, _MOST_ROUNDS = 7, 60
 _ENOUGH_SECONDS = 0.3
-# Below it the answers, which are rounded then, gain too little.
+# Below this, the speed-up isn't worth the rounding errors.
 _WORTH_IT = 1.2
-# Of the kernels that are multiplied with, in float32: more than a processor keeps at hand.
+# Float32 bytes of the timed kernels: more than a processor's cache holds.
 _MOST_KERNEL_BYTES = 256 << 20
 
 _gains: dict[tuple[int, ...], float] = {}
@@ -28,11 +25,7 @@ _lock = threading.Lock()
 
 
 def check_dtype(dtype: str) -> None:
-    """Checks the name of a precision.
-
-    Raises:
-        ConfigError: There is none of that name.
-    """
+    """Raises ConfigError if the precision is unknown."""
     if dtype not in DTYPES:
         raise ConfigError(
             "There is no such precision",
@@ -44,16 +37,16 @@ def check_dtype(dtype: str) -> None:
 
 
 def choose_dtype(dtype: Dtype, architecture: Architecture, tokens: int) -> Dtype:
-    """Returns the precision to compute in: what was asked for; for auto, what is faster here.
+    """Resolves auto to the faster precision on this machine; returns other precisions unchanged.
 
-    For auto the products of feed-forward layers like the model's are timed in both, in turn: of as
-    many layers as it has, up to 256 MiB of kernels. It takes some tenths of a second, once for
-    models of one size. An engine must have been imported.
+    For auto, matmuls of the model's feed-forward layers, up to 256 MiB of kernels, are timed in
+    both precisions, in turn. This takes some tenths of a second, once per model size. A backend
+    must be imported.
 
     Args:
-        dtype: What was asked for.
+        dtype: Requested precision.
         architecture: The model's dimensions.
-        tokens: How many are computed at once, typically.
+        tokens: Typical number of tokens computed at once.
     """
     if dtype != "auto":
         return dtype
@@ -67,11 +60,11 @@ def choose_dtype(dtype: Dtype, architecture: Architecture, tokens: int) -> Dtype
 
 
 def dtype_by_gain(gain: float, measured: str) -> Dtype:
-    """Returns the precision that is worth it, and logs why.
+    """Chooses bfloat16 if its speed-up is worth it, and logs why.
 
     Args:
-        gain: How many times as fast something was in bfloat16.
-        measured: What was, with its verb.
+        gain: Speed-up over float32.
+        measured: Subject and verb of the log line.
     """
     chosen: Dtype = "bfloat16" if gain >= _WORTH_IT else "float32"
     logger.info("Answers in %s: in bfloat16 %s %.1f times as fast", chosen, measured, gain)
@@ -79,14 +72,14 @@ def dtype_by_gain(gain: float, measured: str) -> Dtype:
 
 
 def _layers(architecture: Architecture) -> int:
-    """Returns how many feed-forward layers there are, or as many of them as may be made."""
+    """Returns the number of layers to time, within the memory limit."""
     layers = architecture.num_hidden_layers + getattr(architecture, "num_decoder_layers", 0)
     layer_bytes = 2 * 4 * architecture.hidden_size * architecture.intermediate_size
     return max(1, min(layers, _MOST_KERNEL_BYTES // layer_bytes))
 
 
 def _measure(hidden: int, intermediate: int, layers: int, tokens: int) -> float:
-    """Returns how many times as fast products are in bfloat16."""
+    """Measures the speed-up of bfloat16."""
     calls = {
         dtype: _products(hidden, intermediate, layers, tokens, dtype)
         for dtype in ("float32", "bfloat16")
@@ -97,7 +90,7 @@ def _measure(hidden: int, intermediate: int, layers: int, tokens: int) -> float:
 def _products(
     hidden: int, intermediate: int, layers: int, tokens: int, dtype: str
 ) -> Callable[[], Any]:
-    """Returns what computes the products of a stack of feed-forward layers, and waits for them."""
+    """Returns a function that runs the matmuls and waits for them."""
     from keras import ops
 
     from core.models import kernels

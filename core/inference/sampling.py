@@ -1,7 +1,6 @@
-"""Which token comes next: from logits to one id, in numpy.
+"""Chooses the next token from logits, in NumPy.
 
-The order is that of transformers' `generate`: temperature, then top-k, then top-p. No model and no
-tokenizer is known here.
+Applies temperature, top-k and top-p in this order, as transformers' `generate` does.
 """
 
 from __future__ import annotations
@@ -21,18 +20,17 @@ _MOST_SEEDS = 1 << 63
 
 @dataclass(frozen=True)
 class Sampling:
-    """How tokens are chosen.
+    """Sampling settings.
 
     Attributes:
-        do_sample: Whether to draw at all; otherwise the most probable token is taken.
-        temperature: Logits are divided by it, from 0 to 100; 0 takes the most probable token.
-        top_k: Draw from so many of the most probable tokens; 0 or None: from all.
-        top_p: Draw from the fewest most probable tokens that have this probability together, above
-            0 and up to 1.
-        seed: Of the draws, at least 0.
+        do_sample: Whether to sample; otherwise decoding is greedy.
+        temperature: Divisor of the logits, 0 to 100; 0 is greedy.
+        top_k: Number of most probable tokens to sample from; 0 or None: all.
+        top_p: Probability, in (0, 1], of the smallest set of most probable tokens to sample from.
+        seed: At least 0.
 
     Raises:
-        ConfigError: A number is out of bounds.
+        ConfigError: A number is out of range.
     """
 
     do_sample: bool = True
@@ -50,27 +48,19 @@ class Sampling:
 
     @property
     def is_greedy(self) -> bool:
-        """Whether the most probable token is taken, whatever the seed."""
+        """True if the seed doesn't matter."""
         return not self.do_sample or self.temperature == 0
 
 
 class Sampler:
-    """Chooses one token after the other, the same ones for the same seed.
-
-    Args:
-        sampling: How.
-    """
+    """Chooses tokens; the same seed gives the same ones."""
 
     def __init__(self, sampling: Sampling) -> None:
         self._sampling = sampling
         self._generator = np.random.default_rng(sampling.seed)
 
     def choose(self, logits: NDArray[np.float32]) -> int:
-        """Returns the next token's id.
-
-        Args:
-            logits: float (V,).
-        """
+        """Returns the next token's id, given logits float (V,)."""
         if self._sampling.is_greedy:
             return int(logits.argmax())
         cumulative = np.cumsum(probabilities(logits, self._sampling))
@@ -79,11 +69,11 @@ class Sampler:
 
 
 def probabilities(logits: NDArray[np.float32], sampling: Sampling) -> NDArray[np.float64]:
-    """Returns what tokens are drawn with, float64 (V,), 0 for those that are left out.
+    """Computes the sampling distribution, float64 (V,), with 0 for excluded tokens.
 
     Args:
         logits: float (V,).
-        sampling: How; the temperature is above 0.
+        sampling: With a temperature above 0.
 
     Source: TopKLogitsWarper and TopPLogitsWarper in transformers; Holtzman et al., "The Curious
         Case of Neural Text Degeneration".
@@ -106,15 +96,15 @@ def probabilities(logits: NDArray[np.float32], sampling: Sampling) -> NDArray[np
 def check_number(
     name: str, value: Any, least: float, most: float, advice: str, *, above: bool = False
 ) -> None:
-    """Refuses what isn't a number within bounds.
+    """Raises ConfigError unless a value is a number within bounds.
 
     Args:
-        name: The field.
-        value: What it was given.
-        least: The smallest value.
-        most: The largest value.
-        advice: What to try instead.
-        above: Whether the smallest value itself is too small.
+        name: Field, for the error.
+        value: Value to check.
+        least: Lower bound, exclusive if `above`.
+        most: Upper bound.
+        advice: Suggested value, for the error.
+        above: Whether `least` is excluded.
     """
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
     if not is_number or not math.isfinite(value) or not least <= value <= most:
@@ -127,7 +117,7 @@ def check_number(
 
 
 def check_whole_number(name: str, value: Any, least: int, most: int | None, advice: str) -> None:
-    """Refuses what isn't a whole number within bounds; see `check_number`."""
+    """Raises ConfigError unless a value is an integer within bounds."""
     is_whole = isinstance(value, int) and not isinstance(value, bool)
     if not is_whole or value < least or (most is not None and value > most):
         bounds = f"of at least {least}" if most is None else f"from {least} to {most}"

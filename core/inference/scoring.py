@@ -1,12 +1,8 @@
-"""How well a model knows a text: its perplexity, and how much each token surprises it.
+"""Computes the perplexity of a text and the loss of each token.
 
-A decoder reads from left to right, so each token is scored given all those before it: the
-perplexity is exact. An encoder sees both sides, so each token is hidden in turn and scored given
-all the others: that is pseudo-perplexity, and can't be compared with a decoder's. A T5 and a BART
-are refused: what their decoders say is given a text that their encoders have read, and of a text
-alone they have no probability.
-
-Importing this imports no engine.
+A decoder scores each token given those before it: exact perplexity. An encoder sees both sides, so
+each token is masked in turn: pseudo-perplexity, which can't be compared with a decoder's. T5 and
+BART are refused: their probabilities depend on an encoded text, so a text alone has none.
 
 Source: pseudo-perplexity: Salazar et al., https://arxiv.org/abs/1910.14659, section 2.
 """
@@ -31,9 +27,9 @@ from core.models.finding import find_model
 from core.tokenizer import StudioTokenizer
 from core.workspace import Workspace
 
-# So many copies of a text, a token hidden in each, are in memory at once.
+# Copies of a text in memory, each with one token masked.
 _HIDDEN_AT_ONCE = 32
-# What float32 can't tell from 0 isn't infinitely surprising.
+# A probability that underflows must not give an infinite loss.
 _LEAST_PROBABILITY = float(np.finfo(np.float32).tiny)
 
 
@@ -44,33 +40,26 @@ def perplexity(
     workspace: Workspace | None = None,
     dtype: Dtype = "float32",
 ) -> dict[str, Any]:
-    """Says how well a model knows a text, and how much each token surprises it.
+    """Computes the perplexity of a text and the loss of each token.
 
-    Special tokens around the text aren't scored. Of a decoder whose tokenizer puts nothing before a
-    text, the first token isn't either: nothing stands before it. Unknown tokens, which
-    stand for what isn't in the vocabulary, are scored of a decoder. No encoder has learned to
-    predict them: there the figures are of the other tokens alone.
+    Special tokens around the text aren't scored, nor is a decoder's first token if its tokenizer
+    puts nothing before it. Unknown tokens are scored by a decoder only: no encoder learns to
+    predict them.
 
     Args:
-        model: A model's name in the workspace, a checkpoint's folder, or an id on the Hub.
-        text: What to score; of an encoder at least one token, of a decoder two where nothing is put
-            before a text.
-        workspace: Where names are looked up.
-        dtype: Precision to compute in: bfloat16 takes less memory, too; auto takes it where this
-            machine is faster with it. Figures that are compared want float32; of a decoder, auto
-            goes by what is faster one token at a time.
+        model: Name in the workspace, checkpoint folder, or Hub id.
+        text: Text with at least one token to score.
+        dtype: Compute precision. bfloat16 also takes less memory; auto uses it if it is faster here
+            (for a decoder, one token at a time). Compare figures in float32.
 
     Returns:
-        `perplexity`, `loss` (the mean surprise in nats, whose exponential that is), `kind` (`exact`
-        of a decoder, `pseudo` of an encoder), `num_tokens` (those that are scored), and `tokens`: a
-        dictionary for each, in order, with `token` (its id), `token_str` and `loss` in nats, None
-        where it isn't scored.
+        `perplexity`, `loss` (mean, in nats), `kind` (`exact` for a decoder, `pseudo` for an
+        encoder), `num_tokens` (scored ones), and `tokens`, a dictionary each: `token` (its id),
+        `token_str` and `loss` in nats, None if not scored.
 
     Raises:
-        ConfigError: There is no such model, it has no perplexity, or the text is empty or too long.
-        CheckpointError: The checkpoint is missing or damaged.
-        TokenizerError: The checkpoint has no tokenizer, or an encoder's no mask token.
-        HubError: The Hub has no such model, or can't be reached.
+        ConfigError: The model doesn't exist or has no perplexity, or the text is empty or too long.
+        CheckpointError, TokenizerError, HubError: The model can't be loaded.
     """
     return read_out(perplexity_stream(model, text, workspace=workspace, dtype=dtype))
 
@@ -82,14 +71,14 @@ def perplexity_stream(
     workspace: Workspace | None = None,
     dtype: Dtype = "float32",
 ) -> Generator[int, None, dict[str, Any]]:
-    """Does what `perplexity` does, a part of the text at a time.
+    """Computes `perplexity` part by part.
 
     Returns:
-        A generator that says how many tokens are scored so far. Its own value is what `perplexity`
-        returns. Closing it ends the scoring.
+        A generator of the number of tokens scored so far. Its return value is that of `perplexity`.
+        Closing it stops the scoring.
 
     Raises:
-        StudioError: See `perplexity`; with the first part.
+        StudioError: Raised with the first part.
     """
     folder = find_model(model, workspace or Workspace())
     kinds = ("encoder", "decoder")
@@ -134,7 +123,7 @@ def _encode(
 
 
 def _from_left_to_right(writer: Writer, ids: NDArray[np.int32]) -> Iterator[float]:
-    """Yields what each token costs given those before it; nan for the first."""
+    """Yields each token's loss given those before it; NaN for the first."""
     yield math.nan
     if len(ids) < 2:
         return
@@ -144,7 +133,7 @@ def _from_left_to_right(writer: Writer, ids: NDArray[np.int32]) -> Iterator[floa
 
 
 def _one_by_one(filler: FillMask, ids: NDArray[np.int32]) -> Iterator[list[float]]:
-    """Yields what each token costs given all others, of some tokens at a time."""
+    """Yields each token's loss given all others, in batches."""
     mask = filler.tokenizer.mask_id
     assert mask is not None
     together = max(1, min(_HIDDEN_AT_ONCE, MOST_TOKENS_AT_ONCE // len(ids)))
@@ -198,9 +187,9 @@ def _no_token_error(received: str) -> ConfigError:
 
 
 def _unscored(tokenizer: StudioTokenizer, kind: str) -> set[int]:
-    """Returns the special tokens that are no part of a text.
+    """Returns the ids of special tokens that aren't scored.
 
-    GPT-2's own tokenizer calls the token unknown that begins and ends a text.
+    GPT-2's tokenizer uses one token as unknown and as the end of a text.
     """
     special = set(tokenizer.special_ids.tolist())
     other = (tokenizer.cls_id, tokenizer.sep_id, tokenizer.pad_id, tokenizer.mask_id)

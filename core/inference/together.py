@@ -1,4 +1,4 @@
-"""Computes together what several threads ask for at the same time."""
+"""Batches concurrent requests dynamically."""
 
 from __future__ import annotations
 
@@ -11,17 +11,16 @@ from core.inference.packing import Plan, Shape, Size
 
 
 class Together:
-    """Computes together what several threads ask for at the same time.
+    """Dynamic batching across threads: one caller leads a batch, then hands over in FIFO order.
 
-    Whoever finds nobody computing computes a batch, with as many texts of others who wait as make
-    the most of it; then whoever is next computes. Meanwhile others gather. No one waits for others
-    to come, nor, once his own texts are computed, for anything else. A text comes after those who
-    asked before, and so does each further one of the same call as if it had been a call later.
+    A caller that finds no leader computes a batch, with other callers' texts as far as they fit.
+    Others queue meanwhile. No caller waits for requests to arrive, nor for anything once its own
+    texts are computed. Each further text of a call queues as if it had come one call later.
 
     Args:
-        compute: Takes a shape and the texts of each row, and returns an answer for each. It is
-            called by one thread at a time.
-        plan: Takes the sizes of the texts that wait, and returns a batch, the first one in it.
+        compute: Takes a shape and the texts of each sequence; returns an answer per text. Called by
+            one thread at a time.
+        plan: Takes the sizes of the waiting texts; returns a batch that includes the first.
     """
 
     def __init__(
@@ -66,14 +65,14 @@ class Together:
         return mine
 
     def _leave(self, caller: _Caller) -> None:
-        """Drops what a caller will take no answers to, and lets another compute if he did."""
+        """Removes a caller's unanswered texts; hands over if it leads."""
         with self._changing:
             self._waiting = [one for one in self._waiting if one.caller is not caller]
         if self._leader is caller:
             self._pass_on()
 
     def _pass_on(self) -> None:
-        """Lets the one compute whose text is the next; nobody where none waits."""
+        """Makes the caller of the next text the leader."""
         with self._changing:
             self._leader = self._waiting[0].caller if self._waiting else None
             if self._leader is not None:
@@ -84,7 +83,6 @@ class Together:
         self._waiting = sorted(every.values(), key=lambda one: one.turn)
 
     def _compute_batch(self) -> None:
-        """Computes what is next, and what goes with it."""
         every: list[_Waiting] = []
         try:
             shape, batch = self._take(every)
@@ -92,12 +90,12 @@ class Together:
                 answers = self._compute(shape, [[one.text for one in row] for row in batch])
                 for one, answer in zip(every, chain.from_iterable(answers), strict=True):
                     one.answer = answer
-            except Exception as error:  # noqa: BLE001 -- each of those who wait is told
+            except Exception as error:  # noqa: BLE001 -- each waiting caller gets it
                 for one in every:
                     one.error = error
             for one in every:
                 one.is_done = True
-        except BaseException:  # Of this thread alone: the others wait for somebody else.
+        except BaseException:  # Concerns this thread alone: another leads the others' texts.
             with self._changing:
                 self._line_up(one for one in every if not one.is_done)
             raise
@@ -106,7 +104,7 @@ class Together:
                 one.caller.tell()
 
     def _take(self, every: list[_Waiting]) -> tuple[Shape, list[list[_Waiting]]]:
-        """Takes the next text, and those that go with it, which `every` notes before."""
+        """Removes the next batch from the queue, after noting its texts in `every`."""
         with self._changing:
             plan = self._plan([one.size for one in self._waiting])
             batch = [[self._waiting[number] for number in row] for row in plan.rows]
@@ -117,26 +115,24 @@ class Together:
 
 
 class _Caller:
-    """A thread that waits for the answers to its texts."""
+    """A thread that waits for answers."""
 
     def __init__(self) -> None:
         self._told = threading.Event()
 
     def tell(self) -> None:
-        """Lets it look whether something has changed."""
         self._told.set()
 
     def wait(self) -> None:
-        """Waits until it is told that something has changed."""
         self._told.wait()
         self._told.clear()
 
 
 class _Waiting:
-    """A text that waits for its answer.
+    """A text in the queue.
 
     Attributes:
-        turn: Those with lower ones come before it.
+        turn: Order in the queue, lowest first.
     """
 
     def __init__(self, size: Size, text: Any, caller: _Caller, turn: int) -> None:

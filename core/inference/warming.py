@@ -1,7 +1,4 @@
-"""Makes a model ready before somebody asks: loaded, and tried or compiled for short texts.
-
-Importing this imports no engine.
-"""
+"""Warms up a model: loads it, and runs or compiles it for short texts."""
 
 from __future__ import annotations
 
@@ -24,15 +21,14 @@ _PROMPT = "a"
 def prepare(
     model: str | Path, workspace: Workspace | None = None, dtype: Dtype = "float32"
 ) -> Generator[str, None, None]:
-    """Loads a model and makes it ready for what is asked for most often, that first.
+    """Loads a model and warms it up, for the most common requests first.
 
     Args:
-        model: A model's name in the workspace, a checkpoint's folder, or an id on the Hub.
-        workspace: Where names are looked up.
-        dtype: Precision that it is going to be asked for masks in; of what writes it is float32.
+        model: Name in the workspace, checkpoint folder, or Hub id.
+        dtype: Precision of coming fill-mask requests; generation uses float32.
 
     Yields:
-        What was made ready.
+        A description of each step.
 
     Raises:
         StudioError: The model can't be found, or is damaged.
@@ -43,7 +39,7 @@ def prepare(
         started = time.monotonic()
         for shape in filler.prepare():
             yield f"{shape.rows} x {shape.length}, {shape.masks} masks"
-            # Half of the time is for those who ask already.
+            # Leaves half of the time to concurrent requests.
             time.sleep(time.monotonic() - started)
             started = time.monotonic()
     else:

@@ -1,7 +1,7 @@
-"""Tokenizers: train one on a corpus, load one by name, folder or Hub id, and judge it.
+"""Trains tokenizers, loads them by name, folder or Hub id, and scores them.
 
-A tokenizer is a folder with `tokenizer.json` (Hugging Face `tokenizers`) and the two files that
-tell `transformers` which special tokens are which.
+A tokenizer is a folder with `tokenizer.json` (Hugging Face `tokenizers`) and two files that name
+the special tokens for `transformers`.
 """
 
 from core.tokenizer.loading import StudioTokenizer, load

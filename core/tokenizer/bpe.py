@@ -1,10 +1,9 @@
-"""Training a byte-level BPE tokenizer, as Hugging Face's Flax example has it for RoBERTa.
+"""Trains a byte-level BPE tokenizer, like Hugging Face's Flax example for RoBERTa.
 
-It merges bytes, so it knows every text and gives every text back. The special tokens are
-RoBERTa's, in RoBERTa's order.
+It encodes every text without loss. Special tokens and their order are RoBERTa's.
 
 Source: https://github.com/huggingface/transformers/tree/v4.57.0/examples/flax/language-modeling;
-    for how words are cut, https://github.com/openai/gpt-2/blob/master/src/encoder.py
+    pre-tokenizer: https://github.com/openai/gpt-2/blob/master/src/encoder.py
 """
 
 from __future__ import annotations
@@ -28,8 +27,8 @@ SPECIAL_TOKENS = ("<s>", "<pad>", "</s>", "<unk>", "<mask>")
 SMALLEST_VOCAB_SIZE = 256 + len(SPECIAL_TOKENS)
 
 _TEXTS_AT_ONCE = 500
-# How GPT-2 cuts text into words. Counting pairs takes the square of a word's length, so training
-# cuts longer words, as of DNA, into parts. The tokenizer itself cuts no word.
+# GPT-2's pre-tokenizer. Counting pairs is quadratic in a word's length, so training (not encoding)
+# splits longer words, such as DNA.
 _LONGEST_WORD = 1000
 _WORDS = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
 
@@ -44,11 +43,11 @@ def train_byte_level_bpe(
     """Trains a byte-level BPE tokenizer.
 
     Args:
-        texts: Documents; they are read once.
-        vocab_size: Tokens to end with, special ones and the 256 bytes included.
-        min_frequency: Pairs seen less often are not merged.
-        reporter: Hears how far it is; may stop it.
-        total: How many documents there are, if known.
+        texts: Documents; read once.
+        vocab_size: Includes special tokens and the 256 bytes.
+        min_frequency: Minimum count of a merged pair.
+        reporter: Gets the progress.
+        total: Number of documents, if known.
 
     Raises:
         TokenizerError: The vocabulary has no room for the bytes.

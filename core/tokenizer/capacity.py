@@ -1,4 +1,4 @@
-"""Whether a text supports a vocabulary, as far as that is known within a second."""
+"""Checks within a second whether a text can support a vocabulary size."""
 
 from __future__ import annotations
 
@@ -19,28 +19,24 @@ from core.tokenizer.training import train
 from core.workspace import Workspace
 
 _SECONDS = 0.7
-# Larger files are not read in that time, and packed ones may hold far more than their size.
+# Larger files take longer; compressed ones may hold far more.
 _MOST_BYTES = 1 << 26
 _PLAIN = {".txt", ".text", ".md", ".jsonl", ".ndjson", ".csv", ".tsv"}
-# Texts of this size train in a fraction of a second, so the answer is exact.
+# Trains in a fraction of a second.
 _TRAINED_CHARACTERS = 200_000
 _LONGEST_WORD = 1_000
 _MERGING = ("byte_level_bpe", "wordpiece")
-# Special tokens and the 256 bytes; sentinels come on top.
+# Special tokens and the 256 bytes, without sentinels.
 _OTHER_TOKENS = 300
 _WORDS = re.compile(r" ?[^ \n]+|\s+")
 
 
 def check_vocabulary(config: TokenizerConfig) -> None:
-    """Refuses a vocabulary that the text certainly cannot support.
+    """Raises an error if a text certainly can't support the vocabulary size.
 
-    A tokenizer is trained on a small text, so the answer is exact. Of a larger one the distinct
-    substrings of its words are counted, which gives an upper bound: only the run finds a vocabulary
-    that is a little too large. Nothing is said of a text that takes longer than a second, or that
-    is not in files.
-
-    Args:
-        config: The tokenizer's settings.
+    A tokenizer is trained on a small text, so the answer is exact. For a larger one the distinct
+    substrings of its words give an upper bound, so a slightly too large vocabulary fails only in
+    the run. Texts that take over a second, or aren't in files, aren't checked.
 
     Raises:
         TokenizerError: The text is too small, with `field="vocab_size"`.
@@ -53,7 +49,7 @@ def check_vocabulary(config: TokenizerConfig) -> None:
 
 
 def _state_of_files(config: CorpusConfig) -> str:
-    """Returns which files are read, with their sizes and times; nothing where that takes long."""
+    """Returns the files with sizes and times; empty if reading would take long."""
     if config.source != "files":
         return ""
     try:
@@ -72,7 +68,7 @@ def _state_of_files(config: CorpusConfig) -> str:
 
 @lru_cache(maxsize=16)
 def _problem(config: str, state: str) -> TokenizerError | None:
-    """Returns what is wrong with a vocabulary; kept until the settings or the files change."""
+    """Checks a vocabulary; cached until the settings or files change."""
     try:
         _check(TokenizerConfig.model_validate_json(config))
     except TokenizerError as error:
@@ -110,10 +106,10 @@ def _check(config: TokenizerConfig) -> None:
 
 
 def _most_tokens(config: TokenizerConfig, words: Mapping[str, int], deadline: float) -> int | None:
-    """Upper bound on the size of a vocabulary; None if it is no less than the configured one.
+    """Returns an upper bound on the vocabulary size; None if it isn't below the configured one.
 
-    Each token of more than one character is a substring of a word, at its beginning or not, that
-    occurs at least `min_frequency` times where tokens are made by merging.
+    Each longer token is a substring of a word, initial or not, that occurs at least `min_frequency`
+    times if tokens are made by merging.
     """
     sentinels = config.sentinels if config.algorithm == "sentencepiece_unigram" else 0
     wanted = config.vocab_size - _OTHER_TOKENS - sentinels

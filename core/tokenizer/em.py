@@ -1,12 +1,13 @@
-"""Choosing the pieces of a Unigram model: expectation maximisation with pruning, in numpy.
+"""Chooses the tokens ("pieces") of a Unigram model by expectation maximisation with pruning, in
+NumPy.
 
-Words go in with their counts; pieces with log-probabilities come out, the same ones for the same
-words. It is the algorithm of SentencePiece and of the `tokenizers` library: begin with all
-substrings that come again, estimate how often each is used, remove those that are missed least,
-until few enough are left. Written here because the library's trainer takes minutes for 30 MB of
-text, can't be stopped, differs from run to run, and panics on some texts. All words are worked on
-at once: the arcs that end at the j-th character of any word and are k characters long form one
-group, within which every word has at most one.
+Deterministic: words with counts go in, pieces with log-probabilities come out. As in SentencePiece
+and `tokenizers`, it starts with all repeated substrings, estimates how often each is used, and
+removes those with the least loss until few enough are left. The library's trainer takes minutes for
+30 MB of text, can't be stopped, differs from run to run, and panics on some texts.
+
+All words are processed at once: the arcs of k characters that end at the j-th character of any word
+form one group, in which a word has at most one.
 
 Source: Kudo, "Subword Regularization" (2018), https://arxiv.org/abs/1804.10959, section 3.2;
 https://github.com/google/sentencepiece/blob/master/src/unigram_model_trainer.cc
@@ -22,7 +23,7 @@ import numpy.typing as npt
 
 LONGEST_PIECE_CHARACTERS = 16
 
-# Longer words are cut for the estimate: products of probabilities must stay within float64.
+# Longer words are split: path probabilities must stay within float64.
 _LONGEST_WORD_CHARACTERS = 32
 _SUB_ITERATIONS = 2
 _FINAL_ITERATIONS = 2
@@ -31,7 +32,7 @@ _SPARE = 1.1
 _SMALLEST_SEEDS = 100_000
 _SEEDS_PER_PIECE = 10
 _LEAST_EXPECTED = 0.5
-_SMALLEST_TOTAL = 1e-280  # a word whose probability underflows counts for nothing
+_SMALLEST_TOTAL = 1e-280  # a word whose probability underflows is ignored
 _HASH_BASE = np.uint64(0x9E3779B97F4A7C15)
 
 Floats = npt.NDArray[np.float64]
@@ -42,13 +43,13 @@ OnStep = Callable[[str], None]
 
 @dataclass(frozen=True)
 class ChosenPieces:
-    """What training chose.
+    """Result of the training.
 
     Attributes:
-        pieces: The pieces, the most probable first; all single characters are among them.
-        scores: Their natural log-probabilities.
-        possible: How many pieces the words support: their characters, and the substrings that
-            come again in several contexts. Fewer than asked for were chosen if that is too few.
+        pieces: The most probable first, including all single characters.
+        scores: Natural log-probabilities.
+        possible: Number of pieces that the words support: characters, and substrings repeated in
+            several contexts. If it is too low, fewer than requested were chosen.
     """
 
     pieces: list[str]
@@ -62,9 +63,9 @@ def choose_pieces(
     """Chooses the pieces that give the words the highest probability.
 
     Args:
-        words: Words and how often each comes.
-        count: How many pieces to choose; at least as many as there are different characters.
-        on_step: Called every second or so with what is being done. It may raise, to stop.
+        words: Words and their counts.
+        count: Number of pieces, at least the number of distinct characters.
+        on_step: Called with a note about every second; may raise to stop.
     """
     text = _Text.of(words)
     seeds = _find_seeds(text, max(_SMALLEST_SEEDS, _SEEDS_PER_PIECE * count), on_step)
@@ -84,13 +85,13 @@ def choose_pieces(
 
 @dataclass(frozen=True)
 class _Text:
-    """Words one after the other.
+    """Concatenated words.
 
     Attributes:
         codes: Code points, (characters,).
-        starts: Where each word starts, (words,).
-        lengths: Characters of each word, (words,).
-        counts: How often each word comes, (words,).
+        starts: Start of each word, (words,).
+        lengths: In characters, (words,).
+        counts: Count of each word, (words,).
     """
 
     codes: npt.NDArray[np.uint32]
@@ -115,11 +116,11 @@ class _Text:
         )
 
     def owners(self) -> Places:
-        """Returns the number of each character's word, (characters,)."""
+        """Returns each character's word index, (characters,)."""
         return np.repeat(np.arange(len(self.starts), dtype=np.int32), self.lengths)
 
     def left(self) -> Places:
-        """Returns how many characters of its word are left from each on, itself included."""
+        """Returns the characters left in the word, including each itself."""
         ends = (self.starts + self.lengths)[self.owners()]
         return (ends - np.arange(len(self.codes))).astype(np.int32)
 
@@ -127,7 +128,7 @@ class _Text:
         return self.codes[start : start + length].tobytes().decode("utf-32-le")
 
     def select(self, starts: Places, lengths: Places) -> _Text:
-        """Returns the parts of this text at some places as a text, each coming once."""
+        """Returns substrings as a text, each with count 1."""
         firsts = (np.cumsum(lengths) - lengths).astype(np.int32)
         places = np.repeat(starts - firsts, lengths) + np.arange(int(lengths.sum()))
         return _Text(self.codes[places], firsts, lengths, np.ones(len(starts)))
@@ -135,13 +136,13 @@ class _Text:
 
 @dataclass(frozen=True)
 class _Seeds:
-    """Pieces to begin with; the single characters come first.
+    """Initial pieces, single characters first.
 
     Attributes:
-        starts: Where each comes first in the text, (pieces,).
-        lengths: Their characters, (pieces,).
-        weights: How often each comes times its length, (pieces,).
-        characters: How many are single characters.
+        starts: First occurrence in the text, (pieces,).
+        lengths: In characters, (pieces,).
+        weights: Count times length, (pieces,).
+        characters: Number of single characters.
     """
 
     starts: Places
@@ -151,10 +152,9 @@ class _Seeds:
 
 
 def _find_seeds(text: _Text, most: int, on_step: OnStep) -> _Seeds:
-    """Finds the single characters, and the substrings that come again and in several contexts.
+    """Finds the single characters, and the substrings repeated in several contexts.
 
-    A substring that always goes on with the same character, or always follows the same one, would
-    never be missed: the longer one stands for it.
+    A substring always preceded or followed by the same character is replaced by the longer one.
     """
     levels = list(_substrings(text, on_step))
     starts, lengths, weights = [levels[0].firsts], [1], [levels[0].frequencies]
@@ -174,14 +174,14 @@ def _find_seeds(text: _Text, most: int, on_step: OnStep) -> _Seeds:
 
 @dataclass(frozen=True)
 class _Level:
-    """The different substrings of one length.
+    """The distinct substrings of one length.
 
     Attributes:
-        length: Their characters.
-        places: Where substrings start that are looked at, ascending, (places,).
-        numbers: Which one it is, (places,).
-        firsts: Where each comes first, (substrings,).
-        frequencies: How often each comes, (substrings,).
+        length: In characters.
+        places: Starts of the considered occurrences, ascending, (places,).
+        numbers: Substring index at each place, (places,).
+        firsts: First occurrence, (substrings,).
+        frequencies: Counts, (substrings,).
     """
 
     length: int
@@ -192,7 +192,7 @@ class _Level:
 
 
 def _substrings(text: _Text, on_step: OnStep) -> Iterator[_Level]:
-    """Yields the substrings of each length; those whose beginning comes once are left out."""
+    """Yields the substrings of each length whose prefix is repeated."""
     left, counts = text.left(), text.counts[text.owners()]
     places = np.arange(len(text.codes), dtype=np.int32)
     hashes = np.zeros(len(places), np.uint64)
@@ -214,7 +214,7 @@ def _mixed(hashes: Hashes) -> Hashes:
 
 
 def _always_extended(shorter: _Level, longer: _Level | None) -> npt.NDArray[np.bool_]:
-    """Tells which substrings have an extension by one character that comes as often."""
+    """Marks substrings with a one-character extension of equal count."""
     extended = np.zeros(len(shorter.firsts), bool)
     if longer is None:
         return extended
@@ -228,7 +228,6 @@ def _always_extended(shorter: _Level, longer: _Level | None) -> npt.NDArray[np.b
 
 
 def _heaviest(seeds: _Seeds, most: int) -> _Seeds:
-    """Takes the characters and the heaviest of the rest."""
     count = seeds.characters
     order = np.lexsort((seeds.starts[count:], -seeds.weights[count:]))[: max(0, most - count)]
     chosen = np.concatenate([np.arange(count), np.sort(order) + count])
@@ -240,10 +239,10 @@ class _Group:
     """The arcs of one length that end at the same place within their words.
 
     Attributes:
-        start: How many characters of the word come before.
-        length: Characters of the arc.
-        nodes: The node that each arc starts from; it ends `length` nodes further, (arcs,).
-        pieces: The piece on each arc, (arcs,).
+        start: Characters of the word before the arc.
+        length: In characters.
+        nodes: Start nodes; an arc ends `length` nodes further, (arcs,).
+        pieces: Piece on each arc, (arcs,).
     """
 
     start: int
@@ -252,14 +251,14 @@ class _Group:
     pieces: Places
 
     def only(self, numbers: Places) -> _Group:
-        """Returns the arcs whose pieces have a new number; the others have -1."""
+        """Renumbers the pieces; drops those with the number -1."""
         pieces = numbers[self.pieces]
         kept = pieces >= 0
         return _Group(self.start, self.length, self.nodes[kept], pieces[kept])
 
 
 class _Lattice:
-    """All ways of putting words together from pieces.
+    """All segmentations of words into pieces.
 
     A word of n characters has n + 1 nodes, one before each character and one at the end.
     """
@@ -272,16 +271,16 @@ class _Lattice:
         self._nodes = int(self._last[-1]) + 1 if len(self._last) else 0
 
     def only(self, numbers: Places) -> None:
-        """Leaves the arcs whose pieces have a new number; the others have -1."""
+        """Renumbers the pieces; drops those with the number -1."""
         groups = (group.only(numbers) for group in self._groups)
         self._groups = [group for group in groups if len(group.nodes)]
 
     def expected(self, probabilities: Floats) -> tuple[Floats, float]:
-        """Returns how often each piece is expected, and the log-probability of all words.
+        """Computes each piece's expected count, and the log-probability of all words.
 
         Args:
-            probabilities: Of the pieces, each times a constant to the power of its length that
-                keeps products near 1, (pieces,).
+            probabilities: Each piece's probability times c ** length, (pieces,). The constant c
+                keeps path probabilities near 1.
         """
         forward, backward = np.zeros(self._nodes), np.zeros(self._nodes)
         forward[self._first] = backward[self._last] = 1.0
@@ -300,7 +299,7 @@ class _Lattice:
         return expected, float(self._counts[usable] @ np.log(totals[usable]))
 
     def best(self, scores: Floats) -> Floats:
-        """Returns the highest sum of scores with which each word can be put together, (words,)."""
+        """Returns each word's best segmentation score, (words,)."""
         best = np.full(self._nodes, -np.inf)
         best[self._first] = 0.0
         for group in self._groups:
@@ -310,7 +309,7 @@ class _Lattice:
 
 
 class _Model:
-    """Pieces with their scores, being estimated and pruned.
+    """Pieces whose scores are estimated and pruned.
 
     Attributes:
         scores: Log-probabilities, (pieces,).
@@ -330,18 +329,18 @@ class _Model:
         self._own, self._own_text = groups, own
 
     def estimate(self, iterations: int, least: int) -> None:
-        """Fits the scores to the words; pieces that are hardly used go, but `least` stay."""
+        """Fits the scores to the words; drops hardly used pieces, but keeps `least`."""
         for _ in range(iterations):
             scaled = self.scores + self._nats_per_character * self._lengths
             self._expected, log_total = self._lattice.expected(np.exp(scaled))
             self._nats_per_character -= log_total / self._total_characters
             self._drop_unused(least)
             expected = np.maximum(self._expected, _LEAST_EXPECTED)
-            # Kudo's sparse prior: exp(digamma(x)) takes about a half from each count.
+            # Kudo's sparse prior: exp(digamma(x)) subtracts about a half from each count.
             self.scores = _digamma(expected) - _digamma(expected.sum(keepdims=True))
 
     def prune(self, count: int) -> None:
-        """Leaves the single characters and those pieces that would be missed most."""
+        """Keeps the single characters and the pieces with the largest loss."""
         excess = len(self.scores) - count
         if excess <= 0:
             return
@@ -357,7 +356,7 @@ class _Model:
         return ChosenPieces([piece for _, piece in entries], [s for s, _ in entries], possible)
 
     def _alternatives(self) -> Floats:
-        """Returns the best score with which each longer piece is put together from others."""
+        """Returns the best score of each longer piece segmented into others."""
         return _Lattice(self._own_text, self._own).best(self.scores)
 
     def _drop_unused(self, least: int) -> None:
@@ -368,7 +367,7 @@ class _Model:
             self._keep(_all_but_lowest(expected, min(unused, excess)))
 
     def _keep(self, kept: npt.NDArray[np.bool_]) -> None:
-        """Removes pieces. `kept` tells which of the longer ones stay."""
+        """Keeps the characters and the marked longer pieces."""
         own = np.flatnonzero(kept)
         chosen = np.concatenate([np.arange(self._characters), own + self._characters])
         numbers = np.full(len(self.scores), -1, np.int32)
@@ -383,14 +382,14 @@ class _Model:
 def _groups_of(
     words: _Text, text: _Text, starts: Places, lengths: Places, proper: bool = False
 ) -> list[_Group]:
-    """Finds all places in words where pieces of a text can stand.
+    """Finds all occurrences of pieces in words.
 
     Args:
-        words: Where to look.
-        text: The text that the pieces are parts of.
-        starts: Where each piece stands in it.
-        lengths: Their characters.
-        proper: Leaves out what makes up a whole word.
+        words: Text to search.
+        text: Text that contains the pieces.
+        starts: Start of each piece in it.
+        lengths: In characters.
+        proper: Whether to skip pieces that are whole words.
     """
     groups: list[_Group] = []
     owners, left = words.owners(), words.left()
@@ -422,7 +421,7 @@ def _extended(hashes: Hashes, codes: npt.NDArray[np.uint32]) -> Hashes:
 
 
 def _look_up(hashes: Hashes, known: Hashes, numbers: npt.NDArray[np.int64]) -> Places:
-    """Returns which of some numbered hashes each hash is; -1 for none."""
+    """Finds each hash among the numbered ones; -1 if absent."""
     if not len(numbers):
         return np.full(len(hashes), -1, np.int32)
     order = numbers[np.argsort(known[numbers])]
@@ -434,7 +433,6 @@ def _look_up(hashes: Hashes, known: Hashes, numbers: npt.NDArray[np.int64]) -> P
 def _keep_words(
     text: _Text, groups: Sequence[_Group], kept: npt.NDArray[np.bool_]
 ) -> tuple[_Text, list[_Group]]:
-    """Removes words from a lattice's text and arcs."""
     owners = np.repeat(np.arange(len(kept)), text.lengths + 1)  # of nodes
     stays = kept[owners]
     moved = np.cumsum(stays) - 1
@@ -449,7 +447,7 @@ def _keep_words(
 
 
 def _all_but_lowest(values: Floats, count: int) -> npt.NDArray[np.bool_]:
-    """Tells which values are not among the `count` lowest; of equals the last ones are."""
+    """Marks all but the `count` lowest; of equal values the last go first."""
     kept = np.ones(len(values), bool)
     order = np.lexsort((-np.arange(len(values)), values))
     kept[order[:count]] = False
@@ -465,9 +463,9 @@ def _codes_of(string: str) -> npt.NDArray[np.uint32]:
 
 
 def _digamma(values: Floats) -> Floats:
-    """Returns the digamma function of positive values.
+    """Computes the digamma function of positive values.
 
-    Source: the asymptotic series at a shifted argument, Abramowitz and Stegun 6.3.18 and 6.3.5.
+    Source: asymptotic series at a shifted argument, Abramowitz and Stegun 6.3.18 and 6.3.5.
     """
     values, shift = values.copy(), np.zeros_like(values)
     for _ in range(7):

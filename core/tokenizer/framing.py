@@ -1,8 +1,7 @@
-"""Which special tokens a tokenizer puts before and after a text.
+"""Finds the special tokens that a tokenizer puts around a text, by encoding probes.
 
-They are found by encoding probes. A probe that gives no token says nothing: the empty list stands
-at every place of every other list. A tokenizer may know no Latin letter, so further probes are made
-of its own vocabulary.
+A probe without tokens proves nothing: the empty list is part of every list. A tokenizer may know no
+Latin letter, so further probes are built from its vocabulary.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ _SAMPLED_TOKENS = 200
 
 
 class Frame(NamedTuple):
-    """The ids that stand before and after each text."""
+    """The ids before and after each text."""
 
     before: tuple[int, ...]
     after: tuple[int, ...]
@@ -33,8 +32,7 @@ def find_frame(backend: Tokenizer) -> Frame:
     """Finds the special tokens around a text.
 
     Raises:
-        TokenizerError: No text gives a token, or the post-processor does more than put special
-            tokens before and after a text.
+        TokenizerError: No text gives a token, or the post-processor does anything else.
     """
     frames: list[Frame | None] = []
     with native_calls():
@@ -65,7 +63,7 @@ def find_frame(backend: Tokenizer) -> Frame:
 
 
 def without_end(encoding: Encoding) -> list[int]:
-    """Returns the ids of an encoding up to the last that comes from the text; empty: none does."""
+    """Returns the ids up to the last one from the text; empty if none is."""
     end = max((place for place, is_own in enumerate(_own(encoding), 1) if is_own), default=0)
     return list(encoding.ids[:end])
 
@@ -82,12 +80,11 @@ def _frame_around(bare: Encoding, whole: Encoding) -> Frame | None:
 
 
 def _own(encoding: Encoding) -> list[bool]:
-    """Tells which tokens come from the text, and not from the post-processor."""
+    """Marks tokens from the text, not the post-processor."""
     return [not is_special for is_special in encoding.special_tokens_mask]
 
 
 def _probes(backend: Tokenizer) -> Iterator[str]:
-    """Yields texts; the later ones are made of the tokenizer's own tokens."""
     yield from _PROBES
     added = backend.get_added_tokens_decoder()
     own = sorted(set(backend.get_vocab(with_added_tokens=False).values()) - added.keys())
@@ -95,7 +92,7 @@ def _probes(backend: Tokenizer) -> Iterator[str]:
     texts = [text for number in sample if (text := backend.decode([number]).strip())]
     yield from texts
     yield from (f"{first} {second}" for first, second in pairwise(texts))
-    # A decoder may give nothing back, or something else; then tokens are tried as they are written.
+    # The decoder may lose or change tokens; then they are tried as written.
     written = [str(backend.id_to_token(number)) for number in sample]
     yield from (text.strip("▁Ġ# ") for text in written)
     yield from (token.content for token in added.values())

@@ -1,7 +1,4 @@
-"""A tokenizer to use: what it knows of itself, text to ids and back.
-
-It is named as artifacts are: by its name in the workspace, its folder, or its id on the Hub.
-"""
+"""Loads a tokenizer by workspace name, folder or Hub id; encodes and decodes text."""
 
 from __future__ import annotations
 
@@ -46,21 +43,17 @@ _METASPACE = "▁"
 class StudioTokenizer:
     """A tokenizer in a folder.
 
-    Args:
-        folder: Holds `tokenizer.json`, and mostly the files that name the special tokens.
-        reference: What it was asked for by.
-
     Attributes:
-        path: The folder.
-        reference: As given.
+        path: Folder with `tokenizer.json`, and mostly the files that name the special tokens.
+        reference: Name that the user gave.
         backend: The `tokenizers.Tokenizer`, without truncation and padding.
-        fingerprint: 16 hex digits of the SHA-256 of `tokenizer.json`.
-        roles: Which special token is for what.
-        undecided: Parts for which several special tokens have a usual name, and their names.
-        vocab_size: The highest id, and one.
+        fingerprint: First 16 hex digits of the SHA-256 of `tokenizer.json`.
+        roles: The special token of each role.
+        undecided: Roles with several candidates, and these.
+        vocab_size: Highest id plus one.
 
     Raises:
-        TokenizerError: There is no `tokenizer.json`, or it can't be read.
+        TokenizerError: `tokenizer.json` is missing or can't be read.
     """
 
     def __init__(self, folder: Path, reference: str = "") -> None:
@@ -126,38 +119,34 @@ class StudioTokenizer:
 
     @cached_property
     def frame(self) -> Frame:
-        """The ids that stand before and after each text.
+        """The ids before and after each text.
 
         Raises:
-            TokenizerError: They can't be told from the text's.
+            TokenizerError: They can't be determined.
         """
         return find_frame(self.backend)
 
     @cached_property
     def special_ids(self) -> npt.NDArray[np.int32]:
-        """The ids of all special tokens, ascending, int32 (special,)."""
+        """Ids of all special tokens, ascending, int32 (special,)."""
         named = [self._id_of(text) for text in vars(self.roles).values()]
         found = {*self._special.values(), *(number for number in named if number is not None)}
         return np.array(sorted(found), np.int32)
 
     def has_same_tokens(self, other: StudioTokenizer) -> bool:
-        """Tells whether each id stands for the same token in another tokenizer."""
         return self._ids == other._ids
 
     def encode(self, text: str, special: bool = True) -> npt.NDArray[np.int32]:
-        """Returns a text's ids, int32 (tokens,).
+        """Encodes a text, int32 (tokens,), and special tokens written out in it.
 
         Args:
-            text: Any text. Special tokens written out in it are recognised.
-            special: Whether to put the special tokens around it.
+            text: The text.
+            special: Whether to add special tokens around it.
         """
         return np.array(self._encoding(text, special).ids, np.int32)
 
     def encode_beginning(self, text: str) -> npt.NDArray[np.int32]:
-        """Returns the ids of a text that is to go on, int32 (tokens,).
-
-        The special tokens before it are kept, those behind it left out.
-        """
+        """Encodes a text to be continued: no special tokens follow it."""
         ids = without_end(self._encoding(text)) or list(self.frame.before)
         return np.array(ids, np.int32)
 
@@ -166,21 +155,14 @@ class StudioTokenizer:
             return self.backend.encode(without_halves(text), add_special_tokens=special)
 
     def decode(self, ids: npt.ArrayLike, skip_special: bool = True) -> str:
-        """Returns the text of some ids.
-
-        Args:
-            ids: Integers (tokens,).
-            skip_special: Whether to leave special tokens out.
-        """
         numbers = np.asarray(ids, np.int64).reshape(-1).tolist()
         with native_calls("The tokenizer can't turn these tokens into text"):
             return self.backend.decode(numbers, skip_special_tokens=skip_special)
 
     def word_starts(self) -> npt.NDArray[np.bool_]:
-        """Tells which tokens begin a word wherever they stand, bool (vocab_size,).
+        """Marks the tokens that always begin a word, bool (vocab_size,).
 
-        These are the ones that begin with whitespace, and the special ones. A tokenizer that
-        doesn't keep whitespace begins a word with each token.
+        These begin with whitespace or are special; all do if the tokenizer doesn't keep whitespace.
         """
         begins = self._word_rule()
         starts = np.ones(self.vocab_size, bool)
@@ -199,7 +181,7 @@ class StudioTokenizer:
         return np.array(list(found), np.int32)
 
     def readable(self, number: int) -> str:
-        """Returns what a token stands for in a text; bytes that are no text as `\\xf0`."""
+        """Returns the text of a token; bytes that aren't text as `\\xf0`."""
         token = self.backend.id_to_token(number)
         if token is None or token in self._special:
             return token or ""
@@ -211,15 +193,15 @@ class StudioTokenizer:
         return token.replace(_METASPACE, " ")
 
     def copy_to(self, folder: Path, *, ends: bool = True, longest: int | None = None) -> None:
-        """Copies the tokenizer's files into a folder.
+        """Copies the tokenizer's files into a folder, which is created if necessary.
 
         Args:
-            folder: Is made where it isn't there.
-            ends: Whether the copy puts the same tokens behind a text. One for a model that goes on
-                with a text mustn't, or pipelines would have it go on behind an end. Otherwise
-                `tokenizer.json` is unchanged.
-            longest: Tokens of the longest text that the model beside it can read, so that
-                transformers cuts longer ones off where it is asked to. None: it isn't said.
+            folder: Destination.
+            ends: Whether to keep the special tokens after a text. If not, `tokenizer.json` changes:
+                a model that continues texts must not see them, or pipelines continue after an end
+                token.
+            longest: The model's maximum length, at which transformers truncates if asked to. None:
+                not written.
         """
         make_folder(folder)
         for name in FILES:
@@ -232,7 +214,6 @@ class StudioTokenizer:
             self._write_without_end(folder / TOKENIZER_FILE)
 
     def _write_without_end(self, path: Path) -> None:
-        """Writes `tokenizer.json` with a rule for special tokens that has none behind a text."""
         from tokenizers import Tokenizer, processors
 
         before, after = self.frame
@@ -247,7 +228,7 @@ class StudioTokenizer:
         path.write_text(backend.to_str(pretty=True), "utf-8")
 
     def _used_as(self, role: str) -> list[str]:
-        """Returns the tokens that the model or the post-processor uses for a part."""
+        """Returns the tokens that the tokenizer itself uses for a role."""
         if role == "unk":
             return [str(self._specification["model"].get("unk_token"))]
         if role not in ("cls", "sep"):
@@ -267,7 +248,7 @@ class StudioTokenizer:
 
     @cached_property
     def _prefix(self) -> str:
-        """What tokens begin with that go on within a word, in WordPiece; mostly empty."""
+        """WordPiece's prefix of tokens within a word, or an empty string."""
         return str(self._specification["model"].get("continuing_subword_prefix") or "")
 
     def _word_rule(self) -> Callable[[str], bool]:
@@ -284,14 +265,14 @@ def load(reference: str, workspace: Workspace | None = None) -> StudioTokenizer:
     """Loads a tokenizer.
 
     Args:
-        reference: Its name in the workspace, a folder with a `tokenizer.json`, or its id on the
-            Hub, from where only the tokenizer's files are fetched.
-        workspace: Where names are looked up; none: the default one.
+        reference: Name in the workspace, folder, or Hub id, of which only the tokenizer's files are
+            downloaded.
+        workspace: None: the default one.
 
     Raises:
-        ConfigError: Nothing was named.
-        TokenizerError: It has no `tokenizer.json`, or a damaged one.
-        HubError: It is neither here nor to be had from the Hub.
+        ConfigError: The reference is empty.
+        TokenizerError: `tokenizer.json` is missing or damaged.
+        HubError: The tokenizer is neither here nor on the Hub.
     """
     if not reference:
         raise ConfigError(
@@ -333,7 +314,6 @@ def _parse(data: bytes, path: Path) -> Tokenizer:
 
 
 def _fetch(reference: str, workspace: Workspace) -> Path:
-    """Fetches the tokenizer's files of a repository on the Hub; returns their folder."""
     if not _HUB_ID.fullmatch(reference):
         raise _not_found(reference, workspace, "that can't be an id on the Hub either")
     try:
@@ -355,7 +335,7 @@ def _not_found(reference: str, workspace: Workspace, received: str, fix: str = "
 
 
 def _decoder_kinds(part: dict[str, Any] | None) -> set[str]:
-    """Returns the types of a decoder and of those it is made of."""
+    """Returns the types of a decoder and its children."""
     if not part:
         return set()
     inner = [kind for child in part.get("decoders", []) for kind in _decoder_kinds(child)]
@@ -363,7 +343,7 @@ def _decoder_kinds(part: dict[str, Any] | None) -> set[str]:
 
 
 def _byte_characters() -> dict[str, int]:
-    """Maps the characters that byte-level tokenizers write bytes with to these bytes.
+    """Maps byte-level tokenizers' characters to bytes.
 
     Source: https://github.com/openai/gpt-2/blob/master/src/encoder.py (bytes_to_unicode)
     """

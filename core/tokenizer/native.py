@@ -1,8 +1,6 @@
-"""Calls into the native code of `tokenizers`.
+"""Calls the native code of `tokenizers`: translates its failures, and makes long calls stoppable.
 
-What goes wrong in it becomes a TokenizerError. That includes its panics, which Python sees as a
-BaseException that no `except Exception` catches. Long calls, which hear of no stop request by
-themselves, run in a thread.
+Its panics reach Python as a BaseException, which no `except Exception` catches.
 """
 
 from __future__ import annotations
@@ -20,14 +18,10 @@ _POLL_SECONDS = 0.2
 
 @contextmanager
 def native_calls(what: str = "The tokenizer can't process this text") -> Iterator[None]:
-    """Turns what `tokenizers` raises within the block into a TokenizerError.
+    """Turns errors and panics of `tokenizers` within the block into TokenizerError.
 
     Args:
-        what: What failed, in one sentence.
-
-    Raises:
-        TokenizerError: `tokenizers` raised an error of its own, or panicked. Other exceptions
-            pass as they are.
+        what: Problem for the error.
     """
     try:
         yield
@@ -44,7 +38,7 @@ def native_calls(what: str = "The tokenizer can't process this text") -> Iterato
 
 
 def is_panic(error: BaseException) -> bool:
-    """Whether an exception is a panic of native code. Its class can't be imported."""
+    """Checks for a panic of native code; its class can't be imported."""
     return type(error).__name__ == "PanicException" and not isinstance(error, Exception)
 
 
@@ -54,20 +48,20 @@ def run_watched(
     note: str,
     begun: Callable[[], bool] = lambda: True,
 ) -> None:
-    """Makes a call in a thread, reports the seconds that pass, and leaves it when asked to stop.
+    """Runs a call in a thread, reports the elapsed seconds, and abandons it on a stop request.
 
-    A call that is left goes on until it or the process ends; what it computes is lost.
+    An abandoned call continues until it or the process ends; its result is lost.
 
     Args:
-        call: What to call.
-        reporter: Is told, and asked for a stop.
-        note: What the call does.
-        begun: Whether it does that yet; until then the call reports by itself.
+        call: Function to run.
+        reporter: Gets the progress.
+        note: Description of the call.
+        begun: Checks whether to report; until then the call reports by itself.
 
     Raises:
         RunStopped: The reporter was asked to stop.
         TokenizerError: The call panicked.
-        Exception: Whatever else the call raises.
+        Exception: Any other exception of the call.
     """
     errors: list[BaseException] = []
     thread = threading.Thread(target=_run, args=(call, errors), daemon=True)
@@ -86,5 +80,5 @@ def run_watched(
 def _run(call: Callable[[], object], errors: list[BaseException]) -> None:
     try:
         call()
-    except BaseException as error:  # noqa: BLE001 - raised again in the thread that waits
+    except BaseException as error:  # noqa: BLE001 - re-raised in the waiting thread
         errors.append(error)

@@ -1,4 +1,4 @@
-"""Which special token plays which part, and the files that tell `transformers` so."""
+"""Finds the role of each special token, and declares the roles to `transformers` in files."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from core.foreign_files import read_json
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
-# Older files list every added token in the config; that of Gemma has 46 KB.
+# Older files list every added token in the config; Gemma's has 46 KB.
 _MOST_CONFIG_BYTES = 16 << 20
 
 TOKENIZER_FILE = "tokenizer.json"
@@ -23,13 +23,13 @@ CONFIG_FILE = "tokenizer_config.json"
 SPECIAL_TOKENS_FILE = "special_tokens_map.json"
 FILES = (TOKENIZER_FILE, CONFIG_FILE, SPECIAL_TOKENS_FILE)
 
-# What `tokenizer_config.json` names, so that transformers 4 and 5 both know it, and what 5 writes.
+# Class that transformers 4 and 5 both know, and the one that 5 writes.
 _CLASS = "PreTrainedTokenizerFast"
 _NEWER_CLASS = "TokenizersBackend"
 
 _FIRST_TOKENS = ("cls_token", "bos_token")
 _LAST_TOKENS = ("sep_token", "eos_token")
-# Names of special tokens, for a tokenizer without a file that says which is which.
+# Usual names, for a tokenizer without a file that declares the roles.
 _USUAL_NAMES = {
     "cls": (
         "[CLS]", "<s>", "<cls>", "<bos>", "<BOS>", "[BOS]", "<|bos|>", "<|begin_of_text|>",
@@ -43,7 +43,7 @@ _USUAL_NAMES = {
     "pad": ("<pad>", "[PAD]", "<PAD>", "<|pad|>", "<|padding|>"),
     "mask": ("[MASK]", "<mask>", "<MASK>", "<|mask|>"),
 }  # fmt: skip
-# These are found where they aren't marked as special, too: older files mark none.
+# Names that count even if not marked as special: older files mark none.
 _UNMARKED_NAMES = {
     "cls": ("[CLS]", "<s>", "<cls>"),
     "sep": ("[SEP]", "</s>", "<sep>"),
@@ -51,7 +51,7 @@ _UNMARKED_NAMES = {
     "pad": ("<pad>", "[PAD]"),
     "mask": ("[MASK]", "<mask>"),
 }
-# The entry of `tokenizer_config.json` that says which token plays a part.
+# Entry of each role in `tokenizer_config.json`.
 ENTRIES = {
     "cls": "bos_token", "sep": "eos_token", "unk": "unk_token", "pad": "pad_token",
     "mask": "mask_token",
@@ -60,14 +60,14 @@ ENTRIES = {
 
 @dataclass(frozen=True)
 class Roles:
-    """The texts of the special tokens by what they are for; None where there is none.
+    """The special token of each role; None if there is none.
 
     Attributes:
-        cls: Stands before a text; also what `transformers` calls the beginning of a sequence.
-        sep: Stands after a text; also the end of a sequence.
-        unk: Stands for what isn't in the vocabulary.
-        pad: Fills rows up.
-        mask: Stands for what is to be predicted.
+        cls: Put before a text; transformers' beginning of a sequence, too.
+        sep: Put after a text; the end of a sequence, too.
+        unk: Replaces text outside the vocabulary.
+        pad: Pads sequences.
+        mask: Replaces tokens to predict.
     """
 
     cls: str | None = None
@@ -78,14 +78,14 @@ class Roles:
 
 
 def without_halves(text: str) -> str:
-    """Returns a text with a question mark for each half of a surrogate pair, which is no letter."""
+    """Replaces lone surrogates with question marks."""
     return text.encode("utf-8", "replace").decode("utf-8")
 
 
 def parts_between(special_tokens: Sequence[str], text: str) -> list[str]:
-    """Returns the parts of a text between special tokens that are written out in it.
+    """Splits a text at special tokens that are written out in it.
 
-    A tokenizer is trained on these: no piece of its own must read like a special token.
+    Training uses the parts, so that no other token reads like a special one.
     """
     if not any(token in text for token in special_tokens):
         return [text]
@@ -93,21 +93,21 @@ def parts_between(special_tokens: Sequence[str], text: str) -> list[str]:
 
 
 def name_class_for_all(path: Path) -> None:
-    """Names the class in a `tokenizer_config.json` so that transformers 4 knows it, too."""
+    """Renames the class in `tokenizer_config.json` so that transformers 4 loads it."""
     values = _read_json(path)
     if values.get("tokenizer_class") == _NEWER_CLASS:
         _write_json(path, {**values, "tokenizer_class": _CLASS})
 
 
 def name_longest(path: Path, tokens: int) -> None:
-    """Writes into a `tokenizer_config.json` how long a text may be for the model beside it."""
+    """Writes a model's maximum length, in tokens, into `tokenizer_config.json`."""
     _write_json(path, {**_read_json(path), "model_max_length": tokens})
 
 
 def write_files(folder: Path, backend: Tokenizer, roles: Roles) -> None:
-    """Writes a tokenizer so that `AutoTokenizer.from_pretrained` of transformers 4 and 5 loads it.
+    """Writes a tokenizer for `AutoTokenizer.from_pretrained` of transformers 4 and 5.
 
-    The class is named `PreTrainedTokenizerFast`: transformers 5 writes another, which 4 refuses.
+    The class is `PreTrainedTokenizerFast`: transformers 5 writes another, which 4 refuses.
     """
     names = _transformers_names(roles)
     added = {
@@ -120,7 +120,7 @@ def write_files(folder: Path, backend: Tokenizer, roles: Roles) -> None:
     config = {
         "added_tokens_decoder": added,
         **names,
-        "clean_up_tokenization_spaces": False,  # it would change what is decoded
+        "clean_up_tokenization_spaces": False,  # it would change decoded text
         "model_input_names": ["input_ids", "attention_mask"],
         "tokenizer_class": _CLASS,
     }
@@ -137,20 +137,19 @@ def read_roles(
     special: Iterable[str] = (),
     used: Callable[[str], Iterable[str]] = lambda role: (),
 ) -> tuple[Roles, dict[str, tuple[str, ...]]]:
-    """Finds out which special token is which.
+    """Finds the special token of each role.
 
-    `tokenizer_config.json` decides, else `special_tokens_map.json`, else the usual names among the
-    tokens that are marked as special, else some of these names among all tokens.
+    Looks, in this order, at `tokenizer_config.json`, `special_tokens_map.json`, usual names among
+    tokens marked as special, and some of these names among all tokens.
 
     Args:
-        folder: Where the files lie; both may be missing.
-        vocabulary: All tokens; a file's entry that names another one is left out.
-        special: The tokens that are marked as special.
-        used: Gives the tokens that the tokenizer itself uses for a part, to choose between several
-            usual names.
+        folder: Holds the files; both may be missing.
+        vocabulary: All tokens; entries of files that name others are ignored.
+        special: Tokens marked as special.
+        used: Returns the tokens that the tokenizer uses for a role, to choose between usual names.
 
     Returns:
-        The parts, and for each one that remains undecided the tokens that have a usual name for it.
+        The roles, and the candidates for each undecided role.
     """
     known, marked = set(vocabulary), set(special)
     sources = [_read_json(folder / CONFIG_FILE), _read_json(folder / SPECIAL_TOKENS_FILE)]
@@ -187,7 +186,7 @@ def _transformers_names(roles: Roles) -> dict[str, str]:
 
 
 def _special_entry(token: dict[str, Any]) -> Any:
-    """Returns a token's text alone, unless there is more to say."""
+    """Returns the token's text alone unless a flag is set."""
     if not any(token[flag] for flag in ("lstrip", "rstrip", "single_word")):
         return token["content"]
     return {name: value for name, value in token.items() if name != "special"}

@@ -1,11 +1,9 @@
-"""Checks of a `tokenizer.json` before `tokenizers` reads it.
+"""Checks a `tokenizer.json` before `tokenizers` reads it.
 
-The file may come from anywhere, and native code trusts it: a few bytes can ask for gigabytes. So
-its size, its structure and its ids are checked, and how much longer each step of it can make a
-text is computed. The product of these factors is bounded.
-
-Only steps that can lengthen ordinary text count. Unicode normalisation does so for rare characters
-alone, at most 18-fold, and is left out.
+The file may come from anywhere, and native code trusts it: a few bytes can request gigabytes. So
+its size, structure and ids are checked, and the product of the factors by which its steps can
+lengthen ordinary text is bounded. Unicode normalisation lengthens only rare characters, at most
+18-fold, and is left out.
 """
 
 from __future__ import annotations
@@ -22,24 +20,22 @@ from core.environment import TRUST_TOKENIZERS_VARIABLE
 from core.errors import TokenizerError
 from core.foreign_files import check_regular, read_regular
 
-# The largest published ones, with a vocabulary of 262,144, have 35 MB.
+# The largest published files, of 262,144 tokens, have 35 MB.
 MOST_BYTES = 256 << 20
-# Bytes of output for each byte of text. Published tokenizers stay below 110.
+# Output bytes per byte of text; published tokenizers stay below 110.
 MOST_GROWTH = 256.0
-# Special tokens that may stand around a text.
 _MOST_SPECIAL_TOKENS = 64
 _MOST_STEPS = 256
 _DEEPEST = 32
-# WordPiece compares each part of a word with the vocabulary: the time for a word grows with the
-# third power of its length. Published tokenizers have 100 or 200.
+# WordPiece takes cubic time in a word's length. Published tokenizers have 100 or 200.
 _LONGEST_WORDPIECE_WORD = 1000
-# A model that writes repeats its longest token. Published ones have at most some hundred bytes.
+# A model may repeat its longest token. Published ones have at most some hundred bytes.
 _LONGEST_TOKEN = 1 << 14
-# Ids may have gaps; arrays with a place for each id are as long as the highest id.
+# Ids may have gaps; arrays indexed by id are as long as the highest one.
 _MOST_UNUSED_IDS = 1 << 20
 _LONGEST_CHECKED_OBJECT = 64
 
-# In the regular expressions of `tokenizers`: what Python doesn't know, and what takes no character.
+# Regex syntax of `tokenizers` that Python doesn't know, and zero-width assertions.
 _PROPERTY = re.compile(r"\\[pP]\{[^}]*\}")
 _ZERO_WIDTH = re.compile(r"\(\?(?:[=!]|<[=!])|\\[bBAzZGKy]")
 _PARTS = ("normalizer", "pre_tokenizer", "post_processor", "decoder")
@@ -47,16 +43,11 @@ _CHILDREN = ("normalizers", "pretokenizers", "processors", "decoders")
 
 
 def read_specification(path: Path) -> tuple[bytes, dict[str, Any]]:
-    """Reads and checks a `tokenizer.json`.
-
-    Args:
-        path: The file.
-
-    Returns:
-        Its bytes, and their content.
+    """Reads and checks a `tokenizer.json`; returns its bytes and content.
 
     Raises:
-        TokenizerError: It is no regular file, too large, damaged, or does what no tokenizer needs.
+        TokenizerError: The file is irregular, too large or damaged, or requests more than a
+            tokenizer needs.
     """
     trusted = os.environ.get(TRUST_TOKENIZERS_VARIABLE, "0") not in ("", "0")
     size = check_regular(path, error=TokenizerError)
@@ -76,7 +67,6 @@ def read_specification(path: Path) -> tuple[bytes, dict[str, Any]]:
 
 
 def damaged(path: Path, received: str) -> TokenizerError:
-    """Describes a file that isn't a tokenizer's."""
     return TokenizerError(
         f"{path} is damaged",
         expected="a file written by tokenizers",
@@ -98,7 +88,7 @@ def _refused(path: Path, expected: str, received: str) -> TokenizerError:
 
 
 def _object_of(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Refuses names that come twice: another reader may take the other value."""
+    """Rejects duplicate names: another reader may take the other value."""
     found = dict(pairs)
     if len(found) < len(pairs) <= _LONGEST_CHECKED_OBJECT:
         raise ValueError("an object with a name that comes twice")
@@ -106,7 +96,7 @@ def _object_of(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _check_structure(specification: Any) -> None:
-    """Raises a ValueError unless the values that Python code reads have the expected types."""
+    """Raises ValueError unless values that Python reads have the expected types."""
     if not isinstance(specification, dict):
         raise ValueError(f"JSON, but {type(specification).__name__} in place of an object")
     if not isinstance(specification.get("model"), dict):
@@ -131,7 +121,7 @@ def _is_added_token(token: Any) -> bool:
 
 
 def _steps(part: Any, depth: int = 0) -> Iterator[tuple[Any, int]]:
-    """Yields a part and those that it is made of, down to a depth that is too much."""
+    """Yields a part and its descendants with depths, until one is too deep."""
     if part is None and depth == 0:
         return
     yield part, depth
@@ -143,7 +133,7 @@ def _steps(part: Any, depth: int = 0) -> Iterator[tuple[Any, int]]:
 
 
 def _excesses(specification: dict[str, Any]) -> Iterator[tuple[str, str]]:
-    """Yields what is expected and what is there instead, for all that is too much."""
+    """Yields expected and received values for each exceeded limit."""
     yield from _excessive_tokens(specification)
     longest = specification["model"].get("max_input_chars_per_word")
     if isinstance(longest, int) and longest > _LONGEST_WORDPIECE_WORD:
@@ -188,7 +178,7 @@ def _excessive_tokens(specification: dict[str, Any]) -> Iterator[tuple[str, str]
 
 
 def _growth(part: Any) -> float:
-    """Computes how many times as long a part can make a text, in bytes of UTF-8."""
+    """Computes the factor by which a part can lengthen a text, in UTF-8 bytes."""
     growth = 1.0
     for step, _ in _steps(part):
         if grow := _GROWTHS.get(step["type"]):
@@ -205,12 +195,12 @@ def _growth_of_replace(step: dict[str, Any]) -> float:
     literal = pattern.get("String") if isinstance(pattern, dict) else None
     if isinstance(literal, str) and literal:
         return max(1.0, content / _length(literal))
-    # A regular expression may match one byte, or nothing, before each character.
+    # A regex may match one byte, or nothing before each character.
     return max(1.0, float(content), 1.0 + content if _may_be_empty(pattern) else 0.0)
 
 
 def _may_be_empty(pattern: Any) -> bool:
-    """Whether a regular expression may match nothing; True where Python can't read it."""
+    """Checks whether a regex may match nothing; assumes so if Python can't parse it."""
     regex = pattern.get("Regex") if isinstance(pattern, dict) else None
     if not isinstance(regex, str) or _ZERO_WIDTH.search(regex):
         return True
@@ -227,7 +217,7 @@ def _growth_of_prepend(step: dict[str, Any]) -> float:
 def _growth_of_metaspace(step: dict[str, Any]) -> float:
     replacement = _length(step.get("replacement"))
     prepends = step.get("prepend_scheme", "always") != "never"
-    # Put before each piece; where pieces aren't made here, there are few.
+    # Put before each piece; without a split here, there are few pieces.
     return float(replacement + (replacement if prepends and step.get("split", True) else 0))
 
 
@@ -237,7 +227,7 @@ def _growth_of_byte_level(step: dict[str, Any]) -> float:
 
 
 def _growth_of_charsmap(step: dict[str, Any]) -> float:
-    """Computes it from SentencePiece's compiled map, which ends with the texts it puts in.
+    """Computes the factor from SentencePiece's compiled map, which ends with the replacements.
 
     Source: https://github.com/google/sentencepiece/blob/master/src/normalizer.cc
         (DecodePrecompiledCharsMap)
@@ -248,7 +238,7 @@ def _growth_of_charsmap(step: dict[str, Any]) -> float:
     except (TypeError, ValueError):
         return 1.0
     texts = data[4 + int.from_bytes(data[:4], "little") :]
-    # A text is put in place of a character, most of which have three bytes.
+    # A text replaces a character, and most have three bytes.
     return max(1.0, max(map(len, texts.split(b"\0")), default=0) / 3)
 
 
@@ -265,7 +255,7 @@ _GROWTHS: dict[str, Callable[[dict[str, Any]], float]] = {
 
 
 def _special_tokens(part: Any) -> tuple[int, int]:
-    """Counts the special tokens that a post-processor puts around a text, and the text's copies."""
+    """Counts a post-processor's special tokens and copies of the text."""
     special, copies = 0, 1
     for step, _ in _steps(part):
         if step["type"] in ("BertProcessing", "RobertaProcessing"):

@@ -1,4 +1,4 @@
-"""How well a tokenizer fits a text, and how it cuts one up."""
+"""Scores how well a tokenizer fits texts, and shows a text's tokens."""
 
 from __future__ import annotations
 
@@ -14,17 +14,13 @@ _SHOWN_TOKENS = 10
 
 
 def scorecard(tokenizer: StudioTokenizer, texts: Iterable[str]) -> dict[str, Any]:
-    """Measures a tokenizer on texts, best ones that it wasn't trained on.
-
-    Args:
-        tokenizer: The tokenizer.
-        texts: Documents; they are streamed.
+    """Scores a tokenizer on texts, preferably held-out ones.
 
     Returns:
-        `documents`, `characters`, `bytes` (UTF-8), `words` (between whitespace) and `tokens` of
-        the texts, special tokens around them not counted; `tokens_per_word`, `tokens_per_byte`,
-        `bytes_per_token`; `unknown_share`, of the tokens; `longest_tokens` and `shortest_tokens`
-        of the vocabulary, as they read.
+        Numbers of `documents`, `characters`, `bytes` (UTF-8), `words` (split at whitespace) and
+        `tokens` (no special ones around a text); `tokens_per_word`, `tokens_per_byte`,
+        `bytes_per_token`; `unknown_share` of the tokens; the vocabulary's `longest_tokens` and
+        `shortest_tokens`, readable.
     """
     unknown_id = -1 if tokenizer.unk_id is None else tokenizer.unk_id
     counts = dict.fromkeys(("documents", "characters", "bytes", "words", "tokens", "unknown"), 0)
@@ -50,7 +46,7 @@ def scorecard(tokenizer: StudioTokenizer, texts: Iterable[str]) -> dict[str, Any
 
 
 def pieces(tokenizer: StudioTokenizer, text: str) -> list[tuple[str, int]]:
-    """Cuts a text up: what each token stands for, and its id. No special tokens are put around."""
+    """Splits a text into tokens: readable texts and ids, none special around it."""
     ids = tokenizer.encode(text, special=False).tolist()
     return [(tokenizer.readable(number), number) for number in ids]
 

@@ -1,9 +1,9 @@
-"""Training a Unigram tokenizer in the manner of SentencePiece, as the Flax example has it for T5.
+"""Trains a Unigram tokenizer like SentencePiece, as Hugging Face's Flax example does for T5.
 
-From `t5_tokenizer_model.py`: NMT and NFKC normalisers, runs of spaces as one, lower case if asked
-for; each word with the space before it, each digit and each punctuation mark by itself; `<pad>`,
-`</s>` and `<unk>` first, and `</s>` after each text. As in T5's own vocabulary, the sentinels come
-last and descend: `<extra_id_0>` has the highest id. The pieces are chosen by `core.tokenizer.em`.
+Takes from `t5_tokenizer_model.py`: NMT and NFKC, collapsed spaces, optional lower case; words with
+the space before them, single digits and punctuation marks; `<pad>`, `</s>` and `<unk>` first,
+`</s>` after each text. As in T5's vocabulary, `<extra_id_0>` has the highest id and the sentinels
+descend.
 
 Source: https://github.com/huggingface/transformers/blob/v4.57.0/examples/flax/language-modeling/
 t5_tokenizer_model.py
@@ -41,18 +41,18 @@ def train_sentencepiece(
     sentinels: int = 100,
     lowercase: bool = False,
 ) -> Tokenizer:
-    """Trains a Unigram tokenizer for T5. The same texts give the same tokenizer.
+    """Trains a Unigram tokenizer for T5, deterministically.
 
     Args:
-        texts: Documents; they are read once.
-        vocab_size: Tokens to end with, special ones and sentinels included.
-        reporter: Hears how far it is; may stop it.
-        total: How many documents there are, if known.
-        sentinels: How many `<extra_id_0>`, `<extra_id_1>` and so on there are.
-        lowercase: Whether upper case counts as lower case.
+        texts: Documents; read once.
+        vocab_size: Includes special tokens and sentinels.
+        reporter: Gets the progress.
+        total: Number of documents, if known.
+        sentinels: Number of `<extra_id_0>` and so on.
+        lowercase: Whether to lower-case text.
 
     Returns:
-        The tokenizer; it has fewer tokens where the text doesn't support more.
+        The tokenizer, with fewer tokens if the text doesn't support more.
 
     Raises:
         TokenizerError: The vocabulary has no room for the text's characters and the sentinels.
@@ -63,7 +63,7 @@ def train_sentencepiece(
     count = vocab_size - len(SPECIAL_TOKENS) - sentinels
     counted = count_words(reported(texts, total, reporter), backend, (*SPECIAL_TOKENS, *names))
     words = _in_parts(counted)
-    words[_SPACE] += 1  # it may come in no word, but between two texts
+    words[_SPACE] += 1  # it may occur in no word, but between two texts
     rare = rare_characters(words, count // 2)
     if rare:
         words = without_characters(words, rare)
@@ -73,7 +73,7 @@ def train_sentencepiece(
 
 
 def sentinel_names(count: int) -> list[str]:
-    """Returns so many sentinels in the order of their ids: `<extra_id_0>` comes last."""
+    """Returns sentinels by ascending id: `<extra_id_0>` comes last."""
     return [f"<extra_id_{number}>" for number in reversed(range(count))]
 
 
@@ -102,7 +102,7 @@ def _frame(lowercase: bool) -> Tokenizer:
 
 
 def _in_parts(words: Mapping[str, int]) -> Counter[str]:
-    """Cuts very long words, as of text without spaces, into parts to count."""
+    """Splits very long words, as in text without spaces."""
     parts: Counter[str] = Counter()
     for word, count in words.items():
         for start in range(0, len(word), _LONGEST_WORD):
@@ -125,7 +125,6 @@ def _check_room(vocab_size: int, sentinels: int, characters: int) -> None:
 
 
 def _assembled(backend: Tokenizer, chosen: ChosenPieces, sentinels: list[str]) -> Tokenizer:
-    """Puts pieces into the tokenizer they are for."""
     from tokenizers import AddedToken, models, processors
 
     vocabulary = [*((token, 0.0) for token in SPECIAL_TOKENS), *rounded_scores(chosen)]
@@ -133,7 +132,7 @@ def _assembled(backend: Tokenizer, chosen: ChosenPieces, sentinels: list[str]) -
     backend.add_special_tokens(
         [AddedToken(token, normalized=False, special=True) for token in SPECIAL_TOKENS]
     )
-    # Each takes the space before it, as the pieces that it stands for did.
+    # A sentinel takes the space before it, as the tokens that it replaces did.
     backend.add_special_tokens(
         [AddedToken(token, lstrip=True, normalized=False, special=True) for token in sentinels]
     )

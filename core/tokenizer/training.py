@@ -1,4 +1,4 @@
-"""The tokenizer stage: a corpus's training documents become a tokenizer in the workspace."""
+"""Trains a tokenizer on a corpus: the tokenizer stage."""
 
 from __future__ import annotations
 
@@ -32,21 +32,15 @@ _REPORTED_SCORES = ("tokens_per_word", "tokens_per_byte", "unknown_share")
 def train(
     config: TokenizerConfig, workspace: Workspace, reporter: Reporter | None = None
 ) -> Artifact:
-    """Trains a tokenizer on the training documents of a corpus, and scores it on the held-out ones.
-
-    Args:
-        config: What to train it on and how.
-        workspace: Where the artifact goes.
-        reporter: Hears how far it is; may stop it.
+    """Trains a tokenizer on the training documents and scores it on the validation split.
 
     Returns:
-        The tokenizer's artifact. Its counts hold the scorecard, `vocab_size` and the corpus's
-        counts.
+        The artifact. Its counts hold the scorecard, `vocab_size` and the corpus's counts.
 
     Raises:
         ConfigError: The name is taken, or the corpus is named wrongly.
-        CorpusError: There is no text.
-        TokenizerError: The text doesn't support a vocabulary of that size.
+        CorpusError: The corpus has no text.
+        TokenizerError: The text doesn't support the vocabulary size.
         RunStopped: The reporter was asked to stop; nothing is written.
     """
     reporter = reporter or Reporter()
@@ -73,7 +67,7 @@ def train(
 
 
 def derive_name(config: TokenizerConfig) -> str:
-    """Returns the name of a tokenizer that nobody has named: docs-unigram-10048."""
+    """Returns the default name of a tokenizer: docs-unigram-10048."""
     return f"{config.corpus.source}-{config.algorithm}-{config.vocab_size}"
 
 
@@ -110,13 +104,13 @@ def _check_size(config: TokenizerConfig, backend: Tokenizer) -> None:
 
 
 def _least_size() -> int:
-    """Returns the smallest vocabulary that the config takes."""
+    """Returns the config's lower bound of `vocab_size`."""
     limits = TokenizerConfig.model_fields["vocab_size"].metadata
     return int(next(limit.ge for limit in limits if hasattr(limit, "ge")))
 
 
 def _scores(tokenizer: StudioTokenizer, corpus: Corpus, reporter: Reporter) -> dict[str, Any]:
-    """Scores the tokenizer on held-out text, or on training text where none could be held out."""
+    """Scores on the validation split, or without one on training text."""
     try:
         scores = scorecard(tokenizer, _up_to(_SCORED_CHARACTERS, corpus.documents("validation")))
     except CorpusError as error:
@@ -127,7 +121,7 @@ def _scores(tokenizer: StudioTokenizer, corpus: Corpus, reporter: Reporter) -> d
 
 
 def _up_to(characters: int, texts: Iterable[str]) -> Iterator[str]:
-    """Yields texts until they have so many characters; the last one perhaps in part."""
+    """Yields texts up to a total number of characters; may truncate the last."""
     for text in texts:
         yield text[:characters]
         characters -= len(text)

@@ -1,10 +1,9 @@
-"""Training a Unigram tokenizer, as Hugging Face's TPU example has it.
+"""Trains a Unigram tokenizer, like Hugging Face's TPU example, `train_unigram.py`.
 
-From `train_unigram.py`: the normaliser, Metaspace, the special tokens and their template. Two
-things differ. Whitespace is never lost: a text may begin with spaces, and a newline or a run of
-spaces is a piece of its own, where the example glues a newline to the words around it. And the
-pieces are chosen by `core.tokenizer.em` from the counts of words; of a large text the rare words
-are sampled, so that memory and time stay bounded.
+Two things differ. Whitespace is never lost: a text may begin with spaces, and newlines and runs of
+spaces are pieces of their own (the example joins a newline with the words around it).
+`core.tokenizer.em` chooses the pieces from word counts; rare words of a large text are sampled, to
+bound memory and time.
 
 Source: https://github.com/huggingface/transformers/blob/v4.57.0/examples/tensorflow/
 language-modeling-tpu/train_unigram.py
@@ -37,35 +36,35 @@ SPECIAL_TOKENS = ("[CLS]", "[SEP]", "<unk>", "<pad>", "[MASK]")
 
 _REPLACED = {"``": '"', "''": '"'}
 _SPACE = "▁"
-# Words: a run of spaces without its last, a word with the space before it, a run of newlines.
+# Words: a run of spaces but the last, a word with the space before it, a run of newlines.
 _WORDS = rf"{_SPACE}+(?={_SPACE})|{_SPACE}?[^{_SPACE}\n]+|{_SPACE}|\n+"
-# The same, but text without spaces is counted in parts.
+# The same, with text without spaces counted in parts.
 _COUNTED = rf"{_SPACE}{{1,32}}(?={_SPACE})|{_SPACE}?[^{_SPACE}\n]{{1,31}}|{_SPACE}|\n{{1,32}}"
 
 _DISTINCT_WORDS_KEPT = 1_500_000
 _SAMPLED_CHARACTERS = 1_000_000
 _SAMPLED_CHARACTERS_PER_TOKEN = 60
-# A finer one differs between processors. As a power of two it lets scores add up exactly, which
-# core.shards.fragments needs.
+# Finer scores differ between processors. A power of two makes sums exact, as core.shards.fragments
+# needs.
 _UNIT_OF_SCORES = 2.0**-13
 
 
 def train_unigram(
     texts: Iterable[str], vocab_size: int, reporter: Reporter, total: int | None = None
 ) -> Tokenizer:
-    """Trains a Unigram tokenizer. The same texts give the same tokenizer.
+    """Trains a Unigram tokenizer, deterministically.
 
     Args:
-        texts: Documents; they are read once.
-        vocab_size: Tokens to end with, special ones included.
-        reporter: Hears how far it is; may stop it.
-        total: How many documents there are, if known.
+        texts: Documents; read once.
+        vocab_size: Includes special tokens.
+        reporter: Gets the progress.
+        total: Number of documents, if known.
 
     Returns:
-        The tokenizer; it has fewer tokens where the text doesn't support more.
+        The tokenizer, with fewer tokens if the text doesn't support more.
 
     Raises:
-        TokenizerError: The text has more different characters than that.
+        TokenizerError: The text has more distinct characters.
         RunStopped: The reporter was asked to stop.
     """
     count = vocab_size - len(SPECIAL_TOKENS)
@@ -81,14 +80,7 @@ def train_unigram(
 def choose_from(
     words: Mapping[str, int], count: int, vocab_size: int, reporter: Reporter
 ) -> ChosenPieces:
-    """Chooses pieces from a sample of words, or from all where the sample doesn't support so many.
-
-    Args:
-        words: Words and how often each comes.
-        count: How many pieces to choose.
-        vocab_size: Decides how large the sample is.
-        reporter: Hears how far it is; may stop it.
-    """
+    """Chooses pieces from sampled words, or from all if the sample supports too few."""
     budget = max(_SAMPLED_CHARACTERS, vocab_size * _SAMPLED_CHARACTERS_PER_TOKEN)
     sample = sample_words(words, budget)
     chosen = choose_pieces(sample, count, _Steps(reporter))
@@ -98,10 +90,9 @@ def choose_from(
 
 
 def count_words(texts: Iterable[str]) -> Counter[str]:
-    """Counts the words of texts, cut as the tokenizer cuts them (very long ones in parts).
+    """Counts words as the tokenizer splits them; very long ones in parts.
 
-    Where there are very many different ones, the rare ones are sampled from time to time; but no
-    character is forgotten.
+    With very many distinct words, rare ones are sampled, but no character is lost.
     """
     find = re.compile(_COUNTED).findall
     words: Counter[str] = Counter()
@@ -116,7 +107,7 @@ def count_words(texts: Iterable[str]) -> Counter[str]:
 
 
 def without_characters(words: Mapping[str, int], characters: set[str]) -> Counter[str]:
-    """Cuts words at some characters, which are left out."""
+    """Splits words at some characters and drops these."""
     cut = re.compile("[" + "".join(map(re.escape, sorted(characters))) + "]").split
     kept: Counter[str] = Counter()
     for word, count in words.items():
@@ -133,7 +124,7 @@ def _normalised(text: str) -> str:
 
 
 class _Steps:
-    """Passes the steps of choosing pieces on to a reporter."""
+    """Reports the steps of choosing pieces."""
 
     def __init__(self, reporter: Reporter) -> None:
         self._reporter = reporter
@@ -160,7 +151,6 @@ def _check_room(vocab_size: int, characters: int) -> None:
 
 
 def _assembled(chosen: ChosenPieces) -> Tokenizer:
-    """Puts pieces into the tokenizer they are for."""
     from tokenizers import (
         AddedToken,
         Regex,
@@ -183,9 +173,8 @@ def _assembled(chosen: ChosenPieces) -> Tokenizer:
     backend.normalizer = normalizers.Sequence(
         [normalizers.Replace(old, new) for old, new in _REPLACED.items()]
     )
-    # One mark is put before every text, and taken off again by the decoder. Metaspace by itself
-    # doesn't put it before a text that begins with a space, and so loses that space. In the
-    # second step no text begins with a space any more: there are only marks.
+    # The decoder removes one mark before the text. Metaspace alone omits it before a text that
+    # begins with a space, and so loses that space; the first step leaves no spaces.
     backend.pre_tokenizer = pre_tokenizers.Sequence(
         [
             pre_tokenizers.Metaspace(_SPACE, prepend_scheme="never", split=False),
@@ -204,7 +193,7 @@ def _assembled(chosen: ChosenPieces) -> Tokenizer:
 
 
 def rounded_scores(chosen: ChosenPieces) -> list[tuple[str, float]]:
-    """Returns pieces with their scores, the most probable first; processors agree on them."""
+    """Rounds scores, so that processors agree on them; sorts by probability."""
     rounded: list[Any] = [
         (piece, round(score / _UNIT_OF_SCORES) * _UNIT_OF_SCORES)
         for piece, score in zip(chosen.pieces, chosen.scores, strict=True)

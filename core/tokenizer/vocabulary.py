@@ -1,4 +1,4 @@
-"""What objectives and model families know of a tokenizer: ids and flags, no text."""
+"""Reduces a tokenizer to the ids and flags that objectives and model families need."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _END = "a token that ends a text, such as </s> or [SEP]"
 _SENTINELS = "sentinels, <extra_id_0> and so on"
 _ROLES = {_MASK: "mask", _PAD: "pad", _END: "sep"}
 _IDS = {"cls": "bos", "sep": "eos", "unk": "unk", "pad": "pad", "mask": "mask"}
-# What the families can't do without.
+# Tokens that each family requires.
 _NEEDS = {
     "roberta": (_MASK, _PAD),
     "bert": (_MASK, _PAD),
@@ -25,7 +25,6 @@ _NEEDS = {
 
 
 def vocabulary_of(tokenizer: StudioTokenizer) -> Vocabulary:
-    """Returns a tokenizer's ids and flags for objectives."""
     return Vocabulary(
         size=tokenizer.vocab_size,
         special_ids=tokenizer.special_ids,
@@ -40,12 +39,12 @@ def vocabulary_of(tokenizer: StudioTokenizer) -> Vocabulary:
 
 
 def families_of(tokenizer: StudioTokenizer) -> tuple[str, ...]:
-    """Returns the model families that a tokenizer suits, as transformers calls them."""
+    """Returns the model families that a tokenizer suits, by transformers' names."""
     return tuple(family for family in _NEEDS if not missing_for(tokenizer, family))
 
 
 def missing_for(tokenizer: StudioTokenizer, family: str) -> str:
-    """Returns what a tokenizer lacks for a model family; empty where it suits it."""
+    """Returns the tokens that a family needs and a tokenizer lacks, or an empty string."""
     has = {
         _MASK: tokenizer.mask_id is not None,
         _PAD: tokenizer.pad_id is not None,
@@ -56,11 +55,7 @@ def missing_for(tokenizer: StudioTokenizer, family: str) -> str:
 
 
 def check_suits(tokenizer: StudioTokenizer, family: str) -> None:
-    """Refuses a tokenizer that doesn't suit a model family.
-
-    Raises:
-        TokenizerError: It lacks a special token.
-    """
+    """Raises TokenizerError if a tokenizer lacks tokens that a family needs."""
     if missing := missing_for(tokenizer, family):
         suited = families_of(tokenizer)
         unclear = [

@@ -1,13 +1,11 @@
-"""Training a WordPiece tokenizer, as BERT has it.
+"""Trains a WordPiece tokenizer like BERT's.
 
-BERT's normaliser, its cutting at white space and punctuation, its special tokens, and `##` before
-what goes on within a word. As in all public trainers, pieces are merged by how often they come
-together. White space is not kept, and a word with a character that the vocabulary lacks is
-unknown as a whole.
+Like all public trainers, it merges the most frequent pairs. Whitespace isn't kept, and a word with
+a character outside the vocabulary is unknown as a whole.
 
-The trainer of `tokenizers` numbers the characters in the order of a hash table, another one in each
-process, and ties are broken by number. So words are counted here, and the characters are given to
-the trainer in their order: the same text gives the same tokenizer.
+The trainer of `tokenizers` numbers characters in hash order, which differs between processes, and
+breaks ties by number. So words are counted here and the trainer gets the characters in order, which
+makes it deterministic.
 
 Source: Devlin et al., https://arxiv.org/abs/1810.04805;
     https://github.com/google-research/bert/blob/master/tokenization.py
@@ -33,10 +31,10 @@ ROLES = Roles(cls="[CLS]", sep="[SEP]", unk="[UNK]", pad="[PAD]", mask="[MASK]")
 SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 
 _PREFIX = "##"
-_LONGEST_WORD = 100  # beyond it the model says unknown, as BERT's
-# Each character takes up to two tokens, one with the prefix; half of the rest is for pieces.
+_LONGEST_WORD = 100  # longer words become unknown, as BERT's
+# Each character takes up to two tokens, one prefixed; half of the vocabulary is for longer ones.
 _SHARE_OF_CHARACTERS = 4
-# Beyond this share of long words they are the reason for a small vocabulary.
+# Share of text above which long words explain a small vocabulary.
 _MOSTLY = 0.5
 _WORDS_AT_ONCE = 10_000
 
@@ -51,23 +49,22 @@ def train_wordpiece(
     lowercase: bool = False,
     strip_accents: bool | None = None,
 ) -> Tokenizer:
-    """Trains a WordPiece tokenizer. The same texts give the same tokenizer.
+    """Trains a WordPiece tokenizer, deterministically.
 
     Args:
-        texts: Documents; they are read once.
-        vocab_size: Tokens to end with, special ones included.
-        min_frequency: Pairs seen less often are not merged.
-        reporter: Hears how far it is; may stop it.
-        total: How many documents there are, if known.
-        lowercase: Whether upper case counts as lower case.
-        strip_accents: Whether accents are taken off. None: as BERT, where text is lower-cased.
+        texts: Documents; read once.
+        vocab_size: Includes special tokens.
+        min_frequency: Minimum count of a merged pair.
+        reporter: Gets the progress.
+        total: Number of documents, if known.
+        lowercase: Whether to lower-case text.
+        strip_accents: None: if text is lower-cased, as BERT does.
 
     Returns:
-        The tokenizer; it has fewer tokens where the text doesn't support more.
+        The tokenizer, with fewer tokens if the text doesn't support more.
 
     Raises:
-        TokenizerError: The text has more different characters than that, or most of its words are
-            too long.
+        TokenizerError: The text has more distinct characters, or is mostly words that are too long.
         RunStopped: The reporter was asked to stop.
     """
     backend = _frame(lowercase, strip_accents)
@@ -90,7 +87,7 @@ def train_wordpiece(
 
 
 def _share_too_long(words: Mapping[str, int], reporter: Reporter) -> float:
-    """Returns the share of the text in words that are too long for WordPiece, and warns of it."""
+    """Returns the share of text in words that are too long, and warns of it."""
     lengths = {word: len(word) * count for word, count in words.items()}
     too_long = sum(length for word, length in lengths.items() if len(word) > _LONGEST_WORD)
     if not too_long:
@@ -131,7 +128,7 @@ def _frame(lowercase: bool, strip_accents: bool | None) -> Tokenizer:
 
 
 def _character_tokens(words: Iterable[str]) -> list[str]:
-    """Returns a token for each character that begins a word, or goes on in one."""
+    """Returns tokens for characters that begin a word, and within one."""
     first = {character for word in words for character in word}
     inner = {_PREFIX + character for word in words for character in word[1:]}
     return sorted(first) + sorted(inner)
@@ -144,7 +141,7 @@ def _merged(
     min_frequency: int,
     reporter: Reporter,
 ) -> dict[str, int]:
-    """Returns the vocabulary that merging gives, the special tokens and characters first."""
+    """Returns the merged vocabulary, special tokens and characters first."""
     from tokenizers import Tokenizer, models, pre_tokenizers
     from tokenizers.trainers import WordPieceTrainer
 
@@ -153,7 +150,7 @@ def _merged(
     trainer = WordPieceTrainer(
         vocab_size=vocab_size,
         min_frequency=min_frequency,
-        # What is given as special gets its number first.
+        # Special tokens get their ids first.
         special_tokens=[*SPECIAL_TOKENS, *characters],
         continuing_subword_prefix=_PREFIX,
         show_progress=False,
@@ -166,7 +163,7 @@ def _merged(
 
 
 def _repeated(words: Mapping[str, int], all_read: threading.Event) -> Iterator[str]:
-    """Yields each word as often as it comes: the trainer takes texts, not counts."""
+    """Repeats each word by its count: the trainer takes texts, not counts."""
     for word, count in words.items():
         for start in range(0, count, _WORDS_AT_ONCE):
             yield f"{word} " * min(_WORDS_AT_ONCE, count - start)
@@ -188,7 +185,6 @@ def _check_room(vocab_size: int, characters: int) -> None:
 
 
 def _assembled(backend: Tokenizer, vocabulary: dict[str, int]) -> Tokenizer:
-    """Puts a vocabulary into the tokenizer that it is for."""
     from tokenizers import AddedToken, models, processors
 
     backend.model = models.WordPiece(

@@ -1,7 +1,7 @@
-"""Counting the words of a text as a tokenizer of `tokenizers` normalises and cuts them.
+"""Counts the words of a text as a tokenizer normalises and pre-tokenizes them.
 
-A tokenizer that cuts at white space before it cuts anything else is asked only once about each
-different run of other characters, so that counting a text takes little longer than reading it.
+Each distinct run between whitespace is pre-tokenized once, so counting takes little longer than
+reading.
 """
 
 from __future__ import annotations
@@ -28,16 +28,15 @@ def count_words(
 ) -> Counter[str]:
     """Counts words as the tokenizer's model gets them.
 
-    Where there are very many different ones, the rare ones are sampled from time to time; but no
-    character is forgotten.
+    With very many distinct words, rare ones are sampled, but no character is lost.
 
     Args:
-        texts: Documents; they are read once.
-        backend: Normalises text, and cuts it at white space before it cuts further.
-        special_tokens: Their text, where it is written out in a document, is left out.
+        texts: Documents; read once.
+        backend: Its pre-tokenizer must split at whitespace first.
+        special_tokens: Left out if documents contain them.
     """
     runs: Counter[str] = Counter()
-    characters = times = 0  # At most so many in the different runs.
+    characters = times = 0  # Upper bound on the characters of distinct runs.
     for text in texts:
         for part in parts_between(special_tokens, without_halves(text)):
             normalised = backend.normalizer.normalize_str(part) if backend.normalizer else part
@@ -57,13 +56,11 @@ def count_words(
 
 
 def rare_characters(words: Mapping[str, int], most: int) -> set[str]:
-    """Returns the rarest characters beyond so many, as far as the text can do without them.
-
-    What stays covers at least 99.95 % of the text.
+    """Returns the rarest characters beyond `most`; the others cover at least 99.95 % of the text.
 
     Args:
-        words: Words and how often each comes.
-        most: How many different characters there should be.
+        words: Words and their counts.
+        most: Desired number of distinct characters.
     """
     counts: Counter[str] = Counter()
     for word, count in words.items():
@@ -81,7 +78,7 @@ def rare_characters(words: Mapping[str, int], most: int) -> set[str]:
 
 
 def reported(texts: Iterable[str], total: int | None, reporter: Reporter) -> Iterator[str]:
-    """Passes texts on, and tells a reporter how many there were; it may stop them."""
+    """Passes texts on and reports their number."""
     number = 0
     for number, text in enumerate(texts, start=1):
         if number % _DOCUMENTS_BETWEEN_REPORTS == 0:
@@ -92,26 +89,21 @@ def reported(texts: Iterable[str], total: int | None, reporter: Reporter) -> Ite
 
 
 def half_of(words: Mapping[str, int], times: int) -> Counter[str]:
-    """Returns a sample of words that have half of their characters together.
-
-    Args:
-        words: Words and what each counts.
-        times: How often it was done with words of this text, this time included.
-    """
+    """Samples words with half of the characters, for the `times`-th time (from 1)."""
     return Counter(sample_words(words, sum(map(len, words)) // 2, draw=times))
 
 
 def sample_words(words: Mapping[str, int], characters: int, draw: int = 0) -> dict[str, int]:
-    """Takes so many of the different words that they have about so many characters.
+    """Samples distinct words with about `characters` characters in total.
 
-    The frequent ones stay. A rare one stays with a probability that grows with its count, decided
-    by its hash, and then counts for those that don't: expected counts are those of the text. Of
-    every character some word stays, if only the character itself.
+    Frequent words stay. A rare one stays with a probability proportional to its count, decided by
+    its hash, and stands for those that don't: expected counts are unchanged. Every character stays,
+    if only as a word by itself.
 
     Args:
-        words: Words and what each counts.
-        characters: Of those that are taken.
-        draw: Another number is another draw, for words that were drawn before.
+        words: Words and their weights.
+        characters: Size of the sample.
+        draw: Seed; change it for words that were sampled before.
     """
     level = _sampling_level(words, characters)
     if level <= 1:
@@ -140,17 +132,16 @@ def _expected_characters(lengths: Mapping[int, int], level: int) -> float:
 
 
 def _drawn(word: str, draw: int) -> float:
-    """Returns a number in [0, 1) that is the word's own in a draw."""
+    """Returns a word's pseudo-random number in [0, 1) for a draw."""
     digest = blake2b(word.encode("utf-8"), digest_size=8, salt=draw.to_bytes(8, "little")).digest()
     return int.from_bytes(digest, "little") / 2**64
 
 
 def _missing_characters(words: Iterable[str], kept: Iterable[str]) -> dict[str, int]:
-    """Returns the characters of words that no kept word has, as words that come once."""
+    """Returns characters that no kept word has, as words with count 1."""
     missing = characters_of(words) - characters_of(kept)
     return dict.fromkeys(sorted(missing), 1)
 
 
 def characters_of(words: Iterable[str]) -> set[str]:
-    """Returns the different characters of words."""
     return {character for word in words for character in word}
