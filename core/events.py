@@ -446,9 +446,10 @@ def _mend_tail(path: Path) -> int:
 
 
 def _read_tail(file: BinaryIO) -> tuple[int, bytes]:
-    """Returns where a log's last 64 KiB begin and what they hold; more until a whole line is there.
+    """Returns where a log's last 64 KiB begin and what they hold; more until an event is there.
 
-    A push's last event lists its files, and may have thousands of them.
+    A push's last event lists its files, and may have thousands of them; a damaged line of any
+    length may follow the last event.
     """
     size = file.seek(0, os.SEEK_END)
     length = _TAIL_BYTES
@@ -456,7 +457,8 @@ def _read_tail(file: BinaryIO) -> tuple[int, bytes]:
         start = max(0, size - length)
         file.seek(start)
         data = file.read()
-        if not start or data.find(b"\n") < data.rfind(b"\n"):
+        whole = data[data.find(b"\n") + 1 : data.rfind(b"\n") + 1]
+        if not start or next(_backwards(whole), None):
             return start, data
         length *= 2
 

@@ -86,7 +86,7 @@ def read_regular(
                 received=f"{size:,} bytes",
                 fix="check that it is the right file, or download it again",
             )
-        return file.read(most_bytes)
+        return file.read(size)  # Room is made for as much as is asked for.
 
 
 def read_json(path: Path, most_bytes: int, *, error: type[StudioError] = CheckpointError) -> Any:

@@ -602,9 +602,11 @@ def _read_regular_file(path: Path, most_bytes: int) -> bytes:
     """Reads a file; a pipe or a device, on which that could wait for ever, is an OSError."""
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     with open(descriptor, "rb") as file:
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        found = os.fstat(descriptor)
+        if not stat.S_ISREG(found.st_mode):
             raise OSError("it isn't a regular file")
-        return file.read(most_bytes)
+        # Room is made for as much as is asked for.
+        return file.read(min(found.st_size, most_bytes))
 
 
 def read_artifact(folder: Path) -> Artifact:

@@ -225,13 +225,25 @@ class _Bytes:
         self._shown = shown
         self._blocks = blocks
         self._decoder = decoder
-        self._rest = b""
         self.since_item = 0
 
     def read(self, size: int = -1) -> bytes:
-        if not self._rest:
-            self._rest = next(self._blocks, "").encode("utf-8", "surrogatepass")
-        data, self._rest = (self._rest, b"") if size < 0 else (self._rest[:size], self._rest[size:])
+        """Returns the next bytes, none at the end: more than asked for where an item is long.
+
+        The parser begins a value anew with each part that it gets, so parts grow with it. It asks
+        for no bytes first, to see that there will be bytes.
+        """
+        if not size:
+            return b""
+        parts: list[bytes] = []
+        count = 0
+        while count < max(1, self.since_item // 4):
+            block = next(self._blocks, "")
+            if not block:
+                break
+            parts.append(block.encode("utf-8", "surrogatepass"))
+            count += len(parts[-1])
+        data = b"".join(parts)
         self.since_item += len(data)
         if self.since_item > self._decoder.max_bytes:
             raise too_large(self._shown, self._decoder.max_bytes)

@@ -57,6 +57,9 @@ def main(arguments: list[str] | None = None) -> int:
     )
     child: _Child | None = None
     while line := requests.readline():
+        if child and json.loads(line)["afresh"]:
+            child.end()
+            child = None
         child = child or _Child(sandbox, trap)
         answer = child.ask(line)
         if answer is None:
