@@ -125,7 +125,7 @@ def parse_json(data: bytes | str) -> Any:
         )
     except RecursionError:
         raise ValueError(f"it is nested more than {_DEEPEST_JSON} deep") from None
-    _check_depth(values)
+    check_depth(values)
     return values
 
 
@@ -191,7 +191,8 @@ def _without_contradiction(pairs: Iterable[tuple[str, Any]]) -> dict[str, Any]:
     return found
 
 
-def _check_depth(values: Any) -> None:
+def check_depth(values: Any) -> None:
+    """Raises a ValueError where parsed JSON is so deep that Python code can't walk through it."""
     level, depth = [values], 0
     while level := [
         child

@@ -127,19 +127,9 @@ class Worker:
         self.trap = str(self._receive()["trap"])
 
     def read(self, target: str, one: Input) -> Outcome:
-        """Reads one input with a target of `tests.fuzz.targets`.
-
-        Libraries keep address space that they once had: where it ran out, the input is read again
-        by a process that has read nothing yet.
-        """
-        outcome = self._read(target, one)
-        if outcome.kind.startswith("MemoryError"):
-            outcome = self._read(target, one, afresh=True)
-        return outcome
-
-    def _read(self, target: str, one: Input, *, afresh: bool = False) -> Outcome:
+        """Reads one input with a target of `tests.fuzz.targets`."""
         self.sandbox.put(one.files)
-        request = {"target": target, "arguments": one.arguments, "afresh": afresh}
+        request = {"target": target, "arguments": one.arguments}
         assert self._process.stdin is not None
         self._process.stdin.write(json.dumps(request).encode() + b"\n")
         self._process.stdin.flush()

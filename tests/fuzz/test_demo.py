@@ -136,7 +136,7 @@ class Visitor:
             connection.close()
 
     def _answer(self, path: str, body: bytes) -> bytes:
-        """Returns what the model says to a question that was taken: events, the last one its end."""
+        """Returns what the model says to a question that was taken: its events."""
         event = json.loads(body)["event_id"]
         url = f"http://{self._host}:{self._port}{path}/{event}"
         with urllib.request.urlopen(url, timeout=_MOST_SECONDS) as response:
