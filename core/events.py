@@ -428,9 +428,10 @@ def _mend_tail(path: Path) -> int:
 
 
 def _read_tail(file: BinaryIO) -> tuple[int, bytes]:
-    """Returns the offset and content of a log's last 64 KiB; more if that holds no complete line.
+    """Returns the offset and content of a log's last 64 KiB; more if that holds no complete event.
 
-    The last event of a push lists its files, which may be thousands.
+    The last event of a push lists its files, which may be thousands, and a damaged line of any
+    length may follow the last event.
     """
     size = file.seek(0, os.SEEK_END)
     length = _TAIL_BYTES
@@ -438,7 +439,8 @@ def _read_tail(file: BinaryIO) -> tuple[int, bytes]:
         start = max(0, size - length)
         file.seek(start)
         data = file.read()
-        if not start or data.find(b"\n") < data.rfind(b"\n"):
+        whole = data[data.find(b"\n") + 1 : data.rfind(b"\n") + 1]
+        if not start or next(_backwards(whole), None):
             return start, data
         length *= 2
 

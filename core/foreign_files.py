@@ -77,7 +77,7 @@ def read_regular(
                 received=f"{size:,} bytes",
                 fix="check that it is the right file, or download it again",
             )
-        return file.read(most_bytes)
+        return file.read(size)  # Room is made for as much as is asked for.
 
 
 def read_json(path: Path, most_bytes: int, *, error: type[StudioError] = CheckpointError) -> Any:
@@ -111,7 +111,7 @@ def parse_json(data: bytes | str) -> Any:
         )
     except RecursionError:
         raise ValueError(f"it is nested more than {_DEEPEST_JSON} deep") from None
-    _check_depth(values)
+    check_depth(values)
     return values
 
 
@@ -177,7 +177,8 @@ def _without_contradiction(pairs: Iterable[tuple[str, Any]]) -> dict[str, Any]:
     return found
 
 
-def _check_depth(values: Any) -> None:
+def check_depth(values: Any) -> None:
+    """Raises a ValueError where parsed JSON is so deep that Python code can't walk through it."""
     level, depth = [values], 0
     while level := [
         child

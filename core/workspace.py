@@ -39,6 +39,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from core.errors import ConfigError, StudioError
+from core.foreign_files import check_depth
 from core.outbound import check_reachable
 from core.paths import (
     LONGEST_NAME_BYTES,
@@ -541,9 +542,11 @@ def _read_regular_file(path: Path, most_bytes: int) -> bytes:
     """Reads a file; raises OSError for a pipe or device, which could block forever."""
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     with open(descriptor, "rb") as file:
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        found = os.fstat(descriptor)
+        if not stat.S_ISREG(found.st_mode):
             raise OSError("it isn't a regular file")
-        return file.read(most_bytes)
+        # Room is made for as much as is asked for.
+        return file.read(min(found.st_size, most_bytes))
 
 
 def read_artifact(folder: Path) -> Artifact:
@@ -569,8 +572,12 @@ def parse_manifest(data: bytes) -> Manifest:
         values = json.loads(data)
     except RecursionError:
         raise ValueError("its values are nested too deeply") from None
+    check_depth(values)
     if not isinstance(values, dict):
         raise TypeError(f"a {type(values).__name__} where an object was expected")
+    if b"\\ud" in data.lower():
+        # Half of a surrogate pair, which JSON can carry and no file or page can.
+        json.dumps(values, ensure_ascii=False).encode("utf-8")
     seal = _SEAL.search(data)
     is_whole = (
         sha256(data[: seal.start()]).hexdigest().encode() == seal[1]

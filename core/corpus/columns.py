@@ -9,7 +9,8 @@ from core.errors import ConfigError
 
 USUAL_NAME = "text"
 _SUGGESTED = 8
-
+# How far down fields are looked for to suggest them.
+_DEEPEST_SUGGESTED = 8
 
 # Behind a column's name: its strings are joined.
 JOINED = "[]"
@@ -62,15 +63,16 @@ def no_such_column(wanted: str, columns: Sequence[str], where: str) -> ConfigErr
     )  # fmt: skip
 
 
-def texts_within(name: str, value: Any) -> list[str]:
+def texts_within(name: str, value: Any, levels: int = _DEEPEST_SUGGESTED) -> list[str]:
     """Lists the names by which the texts within a value can be read.
 
     Args:
         name: The value's column.
         value: What it holds in some row.
+        levels: How far down to look: the value may be nested deeper than Python can follow.
     """
-    if isinstance(value, Mapping):
-        found = [texts_within(f"{name}.{key}", one) for key, one in value.items()]
+    if isinstance(value, Mapping) and levels:
+        found = [texts_within(f"{name}.{key}", one, levels - 1) for key, one in value.items()]
         strings = [f"{name}.{key}" for key, one in value.items() if isinstance(one, str)]
         return [*strings, *(one for names in found for one in names)]
     if isinstance(value, list) and value and all(isinstance(one, str) for one in value):

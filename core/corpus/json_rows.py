@@ -19,6 +19,8 @@ from core.errors import CorpusError
 
 # A column may be missing from many rows, but not from so many at the beginning.
 MOST_ROWS_WITHOUT = 100_000
+# Published data sets stay below 20. A parser that recurses ends at some hundred.
+_DEEPEST = 200
 _SUGGESTED = 5
 _SHOWN_CHARACTERS = 90
 
@@ -43,11 +45,11 @@ def read_json(shown: str, blocks: Iterator[str], decoder: Decoder) -> tuple[str,
     head, blocks = _up_to_content(blocks)
     start = head.lstrip()
     if start.startswith("[") and not _is_line_of_array(start):
-        return "item", _items(shown, blocks, decoder, "item")
+        return "item", _items(shown, blocks, decoder, is_array=True)
     first_line = start.split("\n", 1)[0]
     is_spread = "\n" in start and first_line.rstrip().endswith((",", "{", "[", ":"))
     if start.startswith("{") and is_spread and not _is_json(first_line):
-        return "item", _items(shown, blocks, decoder, "")
+        return "item", _items(shown, blocks, decoder, is_array=False)
     lines = decoder.lines(blocks, ends_at_returns=None)
     return "line", _lines(shown, lines)
 
@@ -157,21 +159,63 @@ def parse_json(line: str) -> Any:
         return json.loads(line)
 
 
-def _items(shown: str, blocks: Iterator[str], decoder: Decoder, path: str) -> Iterator[Row]:
-    import ijson
-
+def _items(shown: str, blocks: Iterator[str], decoder: Decoder, is_array: bool) -> Iterator[Row]:
     stream = _Bytes(shown, blocks, decoder)
     number = 0
     try:
-        for item in ijson.items(stream, path, multiple_values=not path):
+        for item in _values(stream, is_array):
             number += 1
             stream.since_item = 0
             row = {"text": item} if isinstance(item, str) else item
             if not isinstance(row, dict):
                 raise _not_json(shown, f"Item {number}", f"a {type(row).__name__}")
             yield number, row
-    except (ijson.JSONError, UnicodeError, ArithmeticError, RecursionError) as error:
+    except (_ijson_error(), ValueError, ArithmeticError) as error:
         raise _not_json(shown, f"What follows item {number}", str(error)[:200]) from error
+
+
+def _ijson_error() -> type[Exception]:
+    """Returns what ijson raises; it is imported where a file needs it."""
+    import ijson
+
+    return ijson.JSONError  # type: ignore[no-any-return]
+
+
+def _values(stream: _Bytes, is_array: bool) -> Iterator[Any]:
+    """Yields the elements of an array, or the values that stand one after the other.
+
+    `ijson.items` would keep the path of each level: gigabytes for deep levels with long names.
+
+    Raises:
+        ValueError: They are nested too deeply.
+    """
+    import ijson
+
+    outer = 1 if is_array else 0
+    # The containers that are open, and the name under which each goes into the one around it.
+    containers: list[Any] = []
+    names: list[str] = []
+    name = ""
+    for event, value in ijson.basic_parse(stream, multiple_values=not is_array):
+        if event == "map_key":
+            name = value
+            continue
+        if event in ("start_map", "start_array"):
+            if len(containers) >= _DEEPEST:
+                raise ValueError(f"it is nested more than {_DEEPEST} deep")
+            containers.append({} if event == "start_map" else [])
+            names.append(name)
+            continue
+        if event in ("end_map", "end_array"):
+            value, name = containers.pop(), names.pop()
+            if len(containers) < outer:
+                continue
+        if len(containers) == outer:
+            yield value
+        elif isinstance(containers[-1], dict):
+            containers[-1][name] = value
+        else:
+            containers[-1].append(value)
 
 
 class _Bytes:
@@ -181,13 +225,25 @@ class _Bytes:
         self._shown = shown
         self._blocks = blocks
         self._decoder = decoder
-        self._rest = b""
         self.since_item = 0
 
     def read(self, size: int = -1) -> bytes:
-        if not self._rest:
-            self._rest = next(self._blocks, "").encode("utf-8", "surrogatepass")
-        data, self._rest = (self._rest, b"") if size < 0 else (self._rest[:size], self._rest[size:])
+        """Returns the next bytes, none at the end: more than asked for where an item is long.
+
+        The parser begins a value anew with each part that it gets, so parts grow with it. It asks
+        for no bytes first, to see that there will be bytes.
+        """
+        if not size:
+            return b""
+        parts: list[bytes] = []
+        count = 0
+        while count < max(1, self.since_item // 4):
+            block = next(self._blocks, "")
+            if not block:
+                break
+            parts.append(block.encode("utf-8", "surrogatepass"))
+            count += len(parts[-1])
+        data = b"".join(parts)
         self.since_item += len(data)
         if self.since_item > self._decoder.max_bytes:
             raise too_large(self._shown, self._decoder.max_bytes)

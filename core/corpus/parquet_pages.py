@@ -17,6 +17,7 @@ _DATA_PAGE, _DICTIONARY_PAGE, _DATA_PAGE_V2 = 0, 2, 3
 # The field of a page header that describes a page of each type.
 _DESCRIPTIONS = {_DATA_PAGE: 5, _DICTIONARY_PAGE: 7, _DATA_PAGE_V2: 8}
 _MOST_NESTED = 8
+_LONGEST_NUMBER_BITS = 63
 
 
 @dataclass(frozen=True)
@@ -45,10 +46,11 @@ def page_sizes(file: IO[bytes], start: int, stop: int) -> PageSizes:
     place = start
     while place < stop:
         header, length = _read_header(file, place)
-        kind, size, packed = (header.get(number, -1) for number in (1, 2, 3))
+        kind, size, packed = (_number(header, field) for field in (1, 2, 3))
         if size < 0 or packed < 0:
             raise ValueError(f"the page header at {place} has no sizes")
-        values = header.get(_DESCRIPTIONS.get(kind, -1), {}).get(1, 0)
+        description = header.get(_DESCRIPTIONS.get(kind, -1))
+        values = _number(description, 1) if isinstance(description, dict) else 0
         if kind == _DICTIONARY_PAGE:
             dictionary = max(dictionary, size)
         else:
@@ -56,6 +58,12 @@ def page_sizes(file: IO[bytes], start: int, stop: int) -> PageSizes:
         largest = max(largest, size)
         place += length + packed
     return PageSizes(largest, dictionary, density)
+
+
+def _number(fields: dict[int, Any], field: int) -> int:
+    """Returns a field's number; -1 where it is missing, or something else."""
+    value = fields.get(field)
+    return value if isinstance(value, int) and not isinstance(value, bool) else -1
 
 
 def _read_header(file: IO[bytes], place: int) -> tuple[dict[int, Any], int]:
@@ -128,6 +136,8 @@ class _Compact:
             if byte < 128:
                 return value
             shift += 7
+            if shift > _LONGEST_NUMBER_BITS:
+                raise ValueError("a page header has a number of more than 64 bits")
 
     def _signed(self) -> int:
         value = self._unsigned()

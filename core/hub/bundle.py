@@ -152,9 +152,13 @@ def shards_bundle(shards: Shards, notes: CardNotes) -> Bundle:
     )
     known = shards.manifest.files
     entries = {name: known.get(name) or _describe(folder / name) for name in names}
+    counts = dict(shards.manifest.counts)
+    if isinstance(counts.get("reading"), Mapping):
+        counts["reading"] = _public_reading(counts["reading"])
     manifest = replace(
-        shards.manifest, files=entries, location="", run="", config=_clean(shards.manifest.config)
-    )
+        shards.manifest, files=entries, location="", run="",
+        config=_clean(shards.manifest.config), counts=counts,
+    )  # fmt: skip
     uploads = [Upload(name, folder / name) for name in names]
     made = {MANIFEST_FILE: manifest_text(manifest).encode()} if shards.manifest.counts else {}
     card = shards_card(manifest, notes)
@@ -181,6 +185,17 @@ def _clean(config: Mapping[str, Any]) -> dict[str, Any]:
         else:
             cleaned[name] = _last_part(value) if isinstance(value, str) else value
     return cleaned
+
+
+def _public_reading(report: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the report on the corpus files without the folders of this machine.
+
+    The findings name places in files; they stay on this machine.
+    """
+    read = report.get("read")
+    facts = {_last_part(name): one for name, one in read.items()} if isinstance(read, dict) else {}
+    return {"found": report.get("found", 0), "read": facts,
+            "skipped_count": report.get("skipped_count", 0)}  # fmt: skip
 
 
 def _last_part(value: str) -> str:

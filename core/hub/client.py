@@ -227,7 +227,7 @@ def _advice(error: BaseException, status: int | None) -> tuple[str, str]:
 
 
 # What the Hub's client raises where an answer isn't what it expects.
-_NO_ANSWER = (TypeError, KeyError, IndexError, AttributeError)
+_NO_ANSWER = (TypeError, KeyError, IndexError, AttributeError, AssertionError)
 _CHECK_TOKEN = f"see whether the token has expired (`hf auth whoami`); if so, {LOG_IN}"
 _CHECK_RIGHTS = (
     "choose a repository of your own (an id without an owner is yours), or a token with the right "

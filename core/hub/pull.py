@@ -163,7 +163,11 @@ def _list_files(name: str, revision: str, problem: str, field: str) -> tuple[lis
 
     try:
         info = ask(problem, connect().model_info, name, revision=revision, field=field)
-        return [file.rfilename for file in info.siblings or []], True
+        files = [file.rfilename for file in info.siblings or []]
+        with explaining(problem, field=field):
+            if wrong := [one for one in files if not isinstance(one, str)]:
+                raise TypeError(f"a file called {wrong[0]!r}")
+        return files, True
     except HubError as error:
         if getattr(error.__cause__, "response", None) is not None:
             raise

@@ -349,10 +349,20 @@ def _leaves(tree: dict[str, Any], parents: list[str]) -> Iterator[tuple[list[str
 
 
 def _join_chunks(value: dict[str, Any]) -> NDArray[Any]:
-    pieces = [value["chunks"][str(index)] for index in range(len(value["chunks"]))]
-    shape = [value["shape"][str(index)] for index in range(len(value["shape"]))]
+    pieces = _in_order(value, "chunks")
+    if not all(isinstance(piece, np.ndarray) for piece in pieces):
+        raise ValueError("it holds an array in pieces that are no arrays")
+    shape = _in_order(value, "shape")
     joined = np.concatenate(pieces)
     return joined.reshape(_checked_shape(shape, joined.size))
+
+
+def _in_order(value: dict[str, Any], name: str) -> list[Any]:
+    """Returns what Flax writes in place of a list: values by the names 0, 1, 2 and so on."""
+    numbered = value.get(name)
+    if not isinstance(numbered, dict) or set(numbered) != set(map(str, range(len(numbered)))):
+        raise ValueError(f"it holds an array in pieces without its {name}")
+    return [numbered[str(index)] for index in range(len(numbered))]
 
 
 def _in_pytorch(

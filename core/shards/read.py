@@ -225,8 +225,8 @@ class Shards:
         if not path.is_file():
             return count_tokens(self.train.chunks(), self.vocab_size)
         try:
-            # Mapped first: a header may claim any size.
-            counts = np.load(path, mmap_mode="r", allow_pickle=False)
+            # Mapped first: a header may claim any size. np.load would open other formats too.
+            counts = np.lib.format.open_memmap(path, mode="r")
             if not _are_counts(counts, self.vocab_size):
                 raise ValueError("another array, or none")
             return np.array(counts, np.int64)

@@ -372,7 +372,7 @@ def sniff(path: Path) -> RecordLayout:
     kind, parts = _first_features(path).get(INPUT_IDS, (0, []))
     if kind == INT64:
         return Int64Records(int(decode_varint_lists([b"".join(parts)])[1][0]))
-    if kind != BYTES or len(parts) != 1 or len(parts[0]) % 2:
+    if kind != BYTES or len(parts) != 1 or not parts[0] or len(parts[0]) % 2:
         raise _foreign(path, 0, f"a record without {INPUT_IDS}, or of another kind")
     return _fixed_layout(path, len(parts[0]))
 
@@ -449,6 +449,8 @@ def _fixed_layout(path: Path, payload_bytes: int) -> FixedRecords:
     if payload_bytes % 4:
         return narrow
     records = min(_size_of(path) // narrow.dtype.itemsize, _CHECKED_AT_ONCE)
+    if not records:  # It isn't whole, which is said when it is mapped.
+        return narrow
     data = np.memmap(path, narrow.dtype, mode="r", shape=(records,))
     halves = np.asarray(data["input_ids"]).reshape(-1, 2)
     is_wide = halves[:, 1].max() < 64 and halves[:, 0].max() >= 4096

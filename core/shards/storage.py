@@ -103,13 +103,13 @@ class RemoteFolder:
                 if refusal := refusal_in(error):
                     raise refusal from error
                 return {}
-        prefix = self._root.rstrip("/") + "/"
-        # Some consoles make empty files whose names end in a slash, to show as folders.
-        return {
-            path.removeprefix(prefix): _stored_file(info)
-            for path, info in found.items()
-            if path.startswith(prefix) and not path.endswith("/")
-        }
+            prefix = self._root.rstrip("/") + "/"
+            # Some consoles make empty files whose names end in a slash, to show as folders.
+            return {
+                path.removeprefix(prefix): _stored_file(info)
+                for path, info in found.items()
+                if path.startswith(prefix) and not path.endswith("/")
+            }
 
     def has(self, name: str) -> bool:
         """Tells whether a file is there, for web servers that don't list their folders."""
@@ -144,6 +144,9 @@ class RemoteFolder:
             self._fs.get_file(
                 self._path(name), str(path), callback=limit, **_time_limits(self._fs, most_bytes)
             )
+            if path.is_dir():  # Some stores make one where their listing says that it is one.
+                path.rmdir()
+                raise IsADirectoryError("a folder, not a file")
             limit.check(path.stat().st_size)
 
     def upload(self, path: Path, name: str) -> None:

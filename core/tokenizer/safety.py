@@ -110,6 +110,8 @@ def _check_structure(specification: Any) -> None:
                 raise ValueError(f"a {name} that is no object with a type")
             if depth > _DEEPEST or number >= _MOST_STEPS:
                 raise ValueError(f"a {name} of more than {_MOST_STEPS} steps")
+            if part["type"] == "Precompiled" and _is_cut_off(part):
+                raise ValueError(f"a {name} whose precompiled_charsmap is cut off")
 
 
 def _is_added_token(token: Any) -> bool:
@@ -232,14 +234,23 @@ def _growth_of_charsmap(step: dict[str, Any]) -> float:
     Source: https://github.com/google/sentencepiece/blob/master/src/normalizer.cc
         (DecodePrecompiledCharsMap)
     """
-    encoded = step.get("precompiled_charsmap")
-    try:
-        data = base64.b64decode(encoded or "")
-    except (TypeError, ValueError):
-        return 1.0
+    data = _charsmap(step)
     texts = data[4 + int.from_bytes(data[:4], "little") :]
     # A text replaces a character, and most have three bytes.
     return max(1.0, max(map(len, texts.split(b"\0")), default=0) / 3)
+
+
+def _is_cut_off(step: dict[str, Any]) -> bool:
+    """Whether a map says that it is longer than it is: room for 4 GiB would be made at once."""
+    data = _charsmap(step)
+    return int.from_bytes(data[:4], "little") > max(0, len(data) - 4)
+
+
+def _charsmap(step: dict[str, Any]) -> bytes:
+    try:
+        return base64.b64decode(step.get("precompiled_charsmap") or "")
+    except (TypeError, ValueError):
+        return b""
 
 
 _GROWTHS: dict[str, Callable[[dict[str, Any]], float]] = {

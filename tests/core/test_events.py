@@ -204,3 +204,16 @@ def test_a_stop_request_of_something_else_counts_as_none(tmp_path: Path, text: s
     path = tmp_path / "stop.json"
     path.write_text(text, "utf-8", "surrogateescape")
     assert read_stop(path) is None
+
+
+def test_numbers_go_on_behind_a_long_line_that_is_no_event(tmp_path: Path) -> None:
+    path = tmp_path / "events.jsonl"
+    log = EventLog(path)
+    log.append("note", message="before")
+    log.close()
+    with path.open("ab") as file:
+        file.write(b"[" * 200_000 + b"\n}\n")
+    log = EventLog(path)
+    assert log.append("note", message="after") == 2
+    log.close()
+    assert read_last_events(path)[-1]["message"] == "after"

@@ -17,7 +17,9 @@ from core.workspace import (
     Workspace,
     check_name,
     damaged_files,
+    manifest_text,
     only_one,
+    read_manifest,
     remove_folder,
     write_atomically,
     write_manifest,
@@ -175,6 +177,15 @@ def test_a_damaged_manifest_is_named(tmp_path: Path) -> None:
     (workspace.folder("tokenizer") / "one" / "manifest.json").write_text("{")
     with pytest.raises(StudioError, match=r"manifest\.json"):
         workspace.find("tokenizer", "one")
+
+
+@pytest.mark.parametrize("value", ['"\\ud800"', '{"\\uDFFF": 1}', "[" * 300 + "]" * 300])
+def test_a_manifest_that_no_program_could_have_written_is_named(tmp_path: Path, value: str) -> None:
+    fields = '"kind": "tokenizer", "name": "one", "fingerprint": "0", "files": {}, "counts": {}'
+    (tmp_path / "manifest.json").write_text(f'{{{fields}, "config": {{"a": {value}}}}}')
+    with pytest.raises(StudioError, match=r"manifest\.json can't be read") as caught:
+        manifest_text(read_manifest(tmp_path))
+    assert "surrogates" in str(caught.value) or "nested" in str(caught.value)
 
 
 def test_paths_are_confined(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

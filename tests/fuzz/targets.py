@@ -24,7 +24,7 @@ import numpy as np
 import core.corpus.reading
 import core.hub.pull
 from core.__main__ import _config_values
-from core.config import STAGE_CONFIGS, CorpusConfig, TrainConfig
+from core.config import CorpusConfig, TrainConfig
 from core.corpus.files import FilesSource
 from core.errors import StudioError
 from core.events import (
@@ -44,6 +44,7 @@ from core.runs.folder import RunFolder, last_words
 from core.runs.worker import Worker
 from core.shards.read import Shards, open_shards
 from core.shards.storage import fetch_shards
+from core.stages.registry import STAGES
 from core.store import RunRow, Store
 from core.tokenizer import load
 from core.tokenizer.roles import FILES as TOKENIZER_FILES
@@ -171,7 +172,7 @@ def read_exported_settings(folder: Path, workspace: Path) -> Any:
 
 def read_config_flag(folder: Path, workspace: Path, stage: str) -> Any:
     """Reads what `python -m core STAGE --config FILE` reads."""
-    model = STAGE_CONFIGS[stage]
+    model = STAGES[stage].config
     options = argparse.Namespace(config=str(folder / "settings.json"), stage=stage)
     config = model.parse(_config_values(options, model))
     return [list_settings(config), config.fingerprint()]

@@ -6,6 +6,7 @@ import http.client
 import json
 import socket
 import time
+import urllib.request
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,15 +20,16 @@ from hypothesis.strategies import DrawFn, SearchStrategy
 
 from core.workspace import Workspace
 from tests.checkpoints import make_tokenizer, write_checkpoint
-from tests.fuzz.harness import Outcome, campaign
+from tests.fuzz.harness import BUDGET, TIMES, VERDICTS, Outcome, campaign
 from tests.fuzz.mutations import any_bytes, json_text, paths_of, quoted
 from tests.fuzz.sandbox import SECRET
 from tests.ui.browser import running_app
 
 _MOST_SECONDS = 20.0
 _GROWTH_BYTES = 300 << 20
+_CALLS = ("/gradio_api/call/fill_mask", "/gradio_api/call/generate")
 _PATHS = (
-    "/gradio_api/call/fill_mask", "/gradio_api/call/generate", "/gradio_api/queue/join",
+    *_CALLS, "/gradio_api/queue/join",
     "/gradio_api/queue/join/", "/gradio_api/cancel", "/gradio_api/reset", "/login", "/",
     "/gradio_api/upload", "/gradio_api/component_server", "/gradio_api/call/fill_mask/x",
     "/gradio_api/queue/status", "/gradio_api/queue/data?session_hash=none", "/config", "/logout",
@@ -94,6 +96,12 @@ class Visitor:
             return Outcome("failed", f"no answer within {_MOST_SECONDS:g} s", repr(request)[:3000])
         except (ConnectionError, http.client.HTTPException):
             status, body = 400, b""  # It hung up on what isn't HTTP.
+        if status == 200 and request.path in _CALLS:
+            try:
+                body += self._answer(request.path, body)
+            except TimeoutError:
+                kind = f"no answer to a question within {_MOST_SECONDS:g} s"
+                return Outcome("failed", kind, repr(request)[:3000])
         seconds = time.monotonic() - started
         problems = {
             f"status {status}": status >= 500 and status != 503,
@@ -126,6 +134,13 @@ class Visitor:
             return response.status, response.read()
         finally:
             connection.close()
+
+    def _answer(self, path: str, body: bytes) -> bytes:
+        """Returns what the model says to a question that was taken: its events."""
+        event = json.loads(body)["event_id"]
+        url = f"http://{self._host}:{self._port}{path}/{event}"
+        with urllib.request.urlopen(url, timeout=_MOST_SECONDS) as response:
+            return bytes(response.read())
 
     def _files(self) -> set[str]:
         return {str(path) for path in self._scratch.rglob("*") if path.is_file()}
@@ -196,6 +211,17 @@ def bodies(paths: tuple[str, ...]) -> SearchStrategy[bytes]:
     return drawn()
 
 
+@st.composite
+def questions(draw: DrawFn) -> Request:
+    """Draws a question as a program asks it: any text with a mask, any number of guesses."""
+    before, after = draw(st.text(max_size=40)), draw(st.text(max_size=40))
+    text = f"{before}<mask>{after}"
+    data = [text, draw(st.integers(1, 20))]
+    return Request(
+        "POST", _CALLS[0], json.dumps({"data": data}).encode(), {"Content-Type": "application/json"}
+    )
+
+
 def requests(trap: str, canary: str) -> SearchStrategy[Request]:
     """Draws requests."""
     paths = tuple(one for one in paths_of(canary, trap) if len(one) < 1000)
@@ -204,6 +230,8 @@ def requests(trap: str, canary: str) -> SearchStrategy[Request]:
 
     @st.composite
     def drawn(draw: DrawFn) -> Request:
+        if draw(st.integers(0, 3)) == 0:
+            return draw(questions())
         form = draw(st.integers(0, 9))
         path = draw(asking) if form < 7 else draw(st.sampled_from(_PATHS))
         method = (
@@ -223,6 +251,8 @@ def requests(trap: str, canary: str) -> SearchStrategy[Request]:
 @pytest.mark.long
 def test_any_request_to_a_demo(visitor: tuple[Visitor, Trap, Path]) -> None:
     asks, trap, canary = visitor
+    before = VERDICTS["read"]
     campaign("demo", requests(trap.url, str(canary)), 1.0, asks.ask)
+    assert VERDICTS["read"] - before > BUDGET["demo"] * TIMES / 10, "enough reach the model"
     answer = asks.ask(Request("GET", "/config", b""))
     assert answer.verdict == "read", "the demo still answers"

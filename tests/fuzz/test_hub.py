@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import pytest
 from hypothesis import strategies as st
 from hypothesis.strategies import DrawFn
 
@@ -66,3 +67,27 @@ def test_any_answers_of_the_hub(worker: Worker, artifacts: Artifacts, share: flo
         return Input(entries, {"what": what})
 
     explore(worker, "hub", "hub", inputs(), share)
+
+
+@pytest.mark.parametrize(
+    ("place", "name", "value"),
+    [
+        ("info", "sha", None),
+        ("info", "siblings", [{"rfilename": True}]),
+        ("info", "siblings", [{"rfilename": ["config.json"]}]),
+        ("tree", "size", "many"),
+        ("tree", "type", "directory"),
+    ],
+)
+def test_an_answer_that_no_hub_gives_is_refused(
+    worker: Worker, artifacts: Artifacts, place: str, name: str, value: Any
+) -> None:
+    files = artifacts.shards("bytes") if place == "tree" else valid.model("bert")
+    plain = valid.hub(files)
+    for one in plain["tree"] if place == "tree" else [plain["info"]]:
+        one[name] = value
+    entries = {f"{part}.json": json.dumps(content).encode() for part, content in plain.items()}
+    contents = {f"files/{path.rsplit('/', 1)[-1]}": data for path, data in files.items()}
+    what = "shards" if place == "tree" else "model"
+    outcome = worker.read("hub", Input({**entries, **contents}, {"what": what}))
+    assert outcome.verdict == "refused", outcome.detail

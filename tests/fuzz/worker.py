@@ -27,6 +27,8 @@ from tests.fuzz.sandbox import SECRET, Sandbox, Watch
 
 # Above what the process has mapped after its imports: a reader that wants more gets a MemoryError.
 _ADDRESS_SPACE_BYTES = 2 << 30
+# Libraries keep what they once had, so a process that has so much more begins anew.
+_KEPT_BYTES = 256 << 20
 _FILE_BYTES = 1 << 30
 # An input's own peak of resident memory, above what the process had before it.
 PEAK_BYTES = 600 << 20
@@ -57,6 +59,9 @@ def main(arguments: list[str] | None = None) -> int:
     )
     child: _Child | None = None
     while line := requests.readline():
+        if child and child.is_full():
+            child.end()
+            child = None
         child = child or _Child(sandbox, trap)
         answer = child.ask(line)
         if answer is None:
@@ -87,6 +92,14 @@ class _Child:
             _serve(theirs, sandbox, trap)
         theirs.close()
         self._stream = self._socket.makefile("rb")
+        self._mapped = _mapped(self._pid)
+
+    def is_full(self) -> bool:
+        """Tells whether libraries keep so much that the next input would lack it."""
+        try:
+            return _mapped(self._pid) > self._mapped + _KEPT_BYTES
+        except OSError:  # It has ended.
+            return False
 
     def ask(self, line: bytes) -> bytes | None:
         """Returns the answer to a request; None if the child died or was too slow."""
@@ -163,8 +176,7 @@ def _serve(requests: socket.socket, sandbox: Sandbox, trap: socket.socket) -> No
 
 
 def _limit() -> None:
-    mapped = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
-    space = mapped + _ADDRESS_SPACE_BYTES
+    space = _mapped(os.getpid()) + _ADDRESS_SPACE_BYTES
     resource.setrlimit(resource.RLIMIT_AS, (space, space))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     resource.setrlimit(resource.RLIMIT_FSIZE, (_FILE_BYTES, _FILE_BYTES))
@@ -271,6 +283,10 @@ def _holds_secret(result: Any) -> bool:
 
 def _reset_peak() -> None:
     Path("/proc/self/clear_refs").write_text("5")
+
+
+def _mapped(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/statm").read_text().split()[0]) * resource.getpagesize()
 
 
 def _resident() -> int:

@@ -1,6 +1,7 @@
 """Files that ask for more memory or time than their size lets one expect."""
 
 import gzip
+import io
 import json
 import resource
 import subprocess
@@ -16,6 +17,7 @@ import pytest
 from core.config import CorpusConfig
 from core.corpus import previewing, unpack
 from core.corpus.files import FilesSource
+from core.corpus.parquet_pages import page_sizes
 from core.corpus.previewing import check_files, preview_apart
 from core.errors import CorpusError
 from core.workspace import Workspace
@@ -24,6 +26,7 @@ _READ = """
 import resource, sys
 from core.config import CorpusConfig
 from core.corpus.files import FilesSource
+from core.corpus.parquet_pages import page_sizes
 from core.errors import StudioError
 resource.setrlimit(resource.RLIMIT_AS, (3_500_000_000,) * 2)
 start = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
@@ -177,3 +180,42 @@ def test_files_are_checked_one_by_one(tmp_path: Path) -> None:
     problems = check_files(paths, CorpusConfig(source="files"), Workspace(tmp_path))
     assert sorted(path.name for path in problems) == ["b.txt", "c.docx"]
     assert "set encoding to" in problems[tmp_path / "b.txt"]
+
+
+# Paths of all levels would take gigabytes: 10 to 100 here.
+DEEP = {
+    "brackets": b"[" * 200_000,
+    "long names": b"[" + (b'{"' + b"a" * 100_000 + b'":') * 900,
+    "a long number": b'[{"text": "a", "more": ' + b"1" * 5000 + b"}]",
+}
+
+
+@pytest.mark.slow(9)
+@pytest.mark.parametrize("name", DEEP)
+def test_deeply_nested_json_is_refused_in_little_memory(tmp_path: Path, name: str) -> None:
+    path = tmp_path / "a.json"
+    path.write_bytes(DEEP[name])
+    said, mebibytes = read_apart(path)
+    assert said == "path"
+    assert mebibytes < 400
+
+
+@pytest.mark.parametrize("deep", ['{"a":' * 500 + '"b"' + "}" * 500, "[" * 500 + "]" * 500])
+def test_a_column_beside_one_that_is_nested_deeply_is_read(tmp_path: Path, deep: str) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_text(f'{{"text": "Some words.", "more": {deep}}}\n')
+    config = CorpusConfig(source="files", path=str(path))
+    assert list(FilesSource(config).documents("train")) == ["Some words."]
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        b"\x15\x00\x1c\x15\x02\x00\x15\x20\x00",  # A struct in place of a size.
+        b"\x15\x00\x11\x15\x20\x00",  # A yes in place of a size.
+        b"\x15\x00\x15" + b"\xff" * 4000,  # A number of 28,000 bits.
+    ],
+)
+def test_page_headers_with_wrong_fields_are_a_value_error(header: bytes) -> None:
+    with pytest.raises(ValueError, match="page header"):
+        page_sizes(io.BytesIO(header + bytes(100)), 0, 100)

@@ -182,6 +182,29 @@ def test_an_array_in_pieces_is_put_together(tmp_path: Path) -> None:
     assert np.array_equal(read_foreign(path)["wide.weight"], value.reshape(30, 10))
 
 
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"chunks": np.arange(3)},
+        {"chunks": {"0": 1, "1": 2}},
+        {"chunks": {"0": {"1": np.arange(3)}}},
+        {"chunks": {"1": np.arange(3)}},
+        {"chunks": [np.arange(3)]},
+        {"shape": np.arange(3)},
+        {"shape": None},
+        {"shape": {"0": np.arange(3)}},
+        {"shape": {"0": "3"}},
+    ],
+)
+def test_pieces_that_are_no_array_are_refused(tmp_path: Path, changed: dict[str, Any]) -> None:
+    whole = {"shape": {"0": 3}, "chunks": {"0": np.arange(3)}}
+    chunks = {"__msgpack_chunked_array__": True, **whole, **changed}
+    path = tmp_path / "flax_model.msgpack"
+    path.write_bytes(pack({"wide": {"embedding": chunks}}))
+    with pytest.raises(CheckpointError, match="can't be read"):
+        read_foreign(path)
+
+
 def test_safetensors_come_first(tmp_path: Path) -> None:
     weights, _ = make(tmp_path, "bert")
     (tmp_path / "flax_model.msgpack").write_bytes(b"")

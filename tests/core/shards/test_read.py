@@ -77,6 +77,16 @@ def test_a_folder_without_a_manifest_is_read_as_it_is(shards: Shards, tmp_path: 
     assert other.manifest.counts["train_rows"] == len(shards.train)
 
 
+@pytest.mark.parametrize(
+    "content", [b"PK\x03\x04" + bytes(100), b"PK\x05\x06" + bytes(18), b"\x80\x04]."]
+)
+def test_token_counts_of_another_format_are_refused(shards: Shards, content: bytes) -> None:
+    fresh = reopen(shards)  # The sizes of files are compared when shards are opened.
+    (shards.path / "token_counts.npy").write_bytes(content)
+    with pytest.raises(ShardError, match="token counts"):
+        _ = fresh.token_counts
+
+
 def test_files_that_lie_in_the_folder_itself_are_for_training(
     shards: Shards, tmp_path: Path
 ) -> None:

@@ -306,3 +306,24 @@ def test_an_unknown_kind_of_address_is_refused(config: ShardConfig, workspace: W
     with pytest.raises(ConfigError, match="isn't an address that is known") as caught:
         build(remote(config, "nowhere://bucket/folder"), workspace)
     assert caught.value.field == "output_dir"
+
+
+@pytest.mark.parametrize("size", ["many", float("inf"), [], {"a": 1}])
+def test_a_listing_with_a_size_that_is_no_number_is_named(
+    monkeypatch: pytest.MonkeyPatch, workspace: Workspace, size: Any
+) -> None:
+    from fsspec.implementations.memory import MemoryFileSystem
+
+    entry = {"name": "/listed/train/dataset-0-1.tfrecord", "type": "file", "size": size}
+    listing = {"/listed/train/dataset-0-1.tfrecord": entry}
+    monkeypatch.setattr(MemoryFileSystem, "find", lambda *_, **__: listing)
+    with pytest.raises(ShardError, match="can't be listed"):
+        fetch_shards("memory://listed", workspace, Reporter())
+
+
+def test_a_folder_in_the_place_of_a_file_is_named(tmp_path: Path) -> None:
+    from fsspec.implementations.memory import MemoryFileSystem
+
+    MemoryFileSystem().makedirs("/odd/manifest.json")
+    with pytest.raises(ShardError, match="can't be fetched"):
+        RemoteFolder("memory://odd").read("manifest.json", most_bytes=100)

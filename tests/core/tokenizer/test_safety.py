@@ -443,3 +443,17 @@ def _charsmap_of(model: bytes) -> bytes:
         return found
 
     return fields(fields(model)[3])[2]
+
+
+@pytest.mark.parametrize(
+    "data", [b"\xff\xff\xff\xff\xf0\0\0\0", b"\xff\xff\xff\x7f", b"\x08\0\0\0abc"]
+)
+def test_a_charsmap_that_says_it_is_longer_than_it_is_is_refused(
+    tmp_path: Path, data: bytes
+) -> None:
+    step = {"type": "Precompiled", "precompiled_charsmap": base64.b64encode(data).decode()}
+    for normalizer in (step, sequence("normalizers", {"type": "NFC"}, step)):
+        folder = write(tmp_path / "one", specification(normalizer=normalizer))
+        # Where it was let through, making room for it ended the process.
+        with pytest.raises(TokenizerError, match="cut off"):
+            safety.read_specification(folder / "tokenizer.json")
