@@ -178,7 +178,7 @@ def _ijson_error() -> type[Exception]:
     """Returns what ijson raises; it is imported where a file needs it."""
     import ijson
 
-    return ijson.JSONError  # type: ignore[no-any-return]
+    return ijson.JSONError
 
 
 def _values(stream: _Bytes, is_array: bool) -> Iterator[Any]:
