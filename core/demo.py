@@ -106,7 +106,7 @@ class Demo:
 
     @property
     def fills(self) -> bool:
-        """True if the model fills masks; a BART also generates."""
+        """True if the model fills masks, as a BART does besides generating."""
         return fills_masks(self.architecture)
 
     @property
@@ -155,10 +155,8 @@ class Demo:
     def generate(self, model: str, prompt: str, **options: Any) -> Generator[str, None, Any]:
         """Generates text, within limits; see `core.inference.generate_stream`.
 
-        Args:
-            model: Ignored.
-            prompt: The prompt.
-            **options: `max_new_tokens`, `temperature`, `top_k`, `top_p`, `seed`.
+        Ignores `model`. The options are `max_new_tokens`, `temperature`, `top_k`, `top_p` and
+        `seed`.
 
         Raises:
             StudioError: See `fill_mask`.
@@ -172,8 +170,7 @@ class Demo:
             raise _for_anonymous_users(error) from error
 
     def _check_text(self, text: Any, name: str) -> None:
-        # The web app checks requests before this. A list would evade the limits on length and
-        # masks.
+        # The web app checks requests before. A list would evade the limits.
         if not isinstance(text, str):
             raise ConfigError(
                 f"The {name} is not a text",

@@ -1,8 +1,8 @@
-"""Runs the web app's inference in a separate process; contains its server and client.
+"""Runs the web app's inference in a separate process: its server and its client.
 
 A web app that loaded a backend would start slowly and might take the accelerator from a run. So
-models run in this process, on the CPU, from the first request on. It serves JSON lines over a Unix
-socket in a folder that only its owner may enter:
+models run in a process of their own, on the CPU, from the first request on. It serves JSON lines
+over a Unix socket in a folder that only its owner may enter:
 
     {"id": 1, "method": "fill_mask", "params": {"model": "mini", "text": "...", "top_k": 5}}
     {"id": 1, "result": [...]}   or   {"id": 1, "error": {"kind": "ConfigError", "problem": ...}}
@@ -114,13 +114,11 @@ class PlaygroundClient:
     def generate(self, model: str, prompt: str, **options: Any) -> Generator[str, None, Any]:
         """Generates text; see `core.inference.generate_stream`.
 
-        Args:
-            model: See `fill_mask`.
-            prompt: The prompt.
-            **options: `max_new_tokens`, `temperature`, `top_k`, `top_p`, `seed`, `dtype`.
+        The options are `max_new_tokens`, `temperature`, `top_k`, `top_p`, `seed` and `dtype`.
 
         Returns:
-            A generator of pieces of text, with the same return value.
+            A generator of pieces of text, whose return value is that of `core.inference.generate`.
+            Closing it stops the generation.
 
         Raises:
             StudioError: Raised with the first piece; RunError if the process failed.
@@ -418,7 +416,6 @@ def methods_within(workspace: Workspace, only: Path | None = None) -> dict[str, 
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Serves until idle, orphaned or terminated."""
     parser = argparse.ArgumentParser(prog="python -m core.playground", description=__doc__)
     parser.add_argument("--workspace", required=True)
     parser.add_argument("--socket", required=True, help="made here, in a folder that exists")
@@ -499,7 +496,7 @@ def _result_of(answer: Mapping[str, Any]) -> Any:
 
 
 def _exit_code(process: subprocess.Popen[bytes]) -> int | None:
-    """Returns the exit code, after a moment for a process about to exit."""
+    """Returns the exit code, after a moment for a process about to exit; None if it runs."""
     try:
         return process.wait(timeout=2 * _LOOK_AROUND_SECONDS)
     except subprocess.TimeoutExpired:

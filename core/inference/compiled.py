@@ -79,7 +79,6 @@ class EngineModel:
         return logits
 
     def usual_shapes(self) -> list[Shape]:
-        """Returns the most common shapes, the most frequent first."""
         return self._planner.usual_shapes()
 
     def make_ready(self, shape: Shape) -> None:
@@ -165,8 +164,7 @@ def _pad(
     inputs = {"input_ids": input_ids, "masked_positions": masked_positions}
     if architecture.kind == "encoder":
         return {**inputs, "text_starts": text_starts}
-    # One text per sequence, starting at 0. An empty sequence keeps a mask of ones: with zeros it
-    # would attend to nothing.
+    # One text per sequence, from 0 on. All zeros, for an empty one, would attend to nothing.
     attention_mask = (text_starts == 0).astype(np.int32)
     shifted = shift_right(input_ids, architecture.decoder_start_token_id)
     return {**inputs, "attention_mask": attention_mask, "decoder_input_ids": shifted}

@@ -22,7 +22,7 @@ def filled_texts(
     Empty if the masks as written don't match the encoded or predicted ones.
 
     Args:
-        tokenizer: The model's tokenizer.
+        tokenizer: The model's.
         text: The text passed to `fill_mask`.
         found: Its predictions, one list per mask.
     """

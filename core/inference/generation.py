@@ -68,9 +68,8 @@ def generate(
         temperature: Divisor of the logits, 0 to 100; 0 is greedy.
         top_k: Number of most probable tokens to sample from; 0 or None: all.
         top_p: Probability, in (0, 1], of the smallest set of most probable tokens to sample from.
-        seed: The same seed gives the same text.
-        dtype: Compute precision. bfloat16 also takes less memory; auto uses it if it is faster
-            here.
+        seed: At least 0; the same seed gives the same text.
+        dtype: Compute precision. bfloat16 also takes less memory; auto uses it if faster here.
 
     Returns:
         `text` (the new text), `generated_text` (GPT-2: prompt and new text), `token_ids` (new
@@ -141,7 +140,7 @@ class Writer:
         self._lock = threading.Lock()
 
     def write(self, prompt: str, max_new_tokens: int, sampling: Sampling) -> TextStream:
-        """Checks a request and returns its stream; see `generate_stream`."""
+        """Checks the request; see `generate_stream`."""
         check_whole_number("max_new_tokens", max_new_tokens, 1, MOST_NEW_TOKENS, "50, say")
         if isinstance(prompt, str):
             prompt = without_halves(prompt)  # Lone surrogates couldn't be sent back.
@@ -325,7 +324,6 @@ class _GrowingText:
         return self._show(self._text().rstrip(_UNFINISHED_CHARACTER))
 
     def finish(self) -> str:
-        """Returns the text held back."""
         return self._show(self._text())
 
     def _text(self) -> str:

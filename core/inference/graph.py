@@ -95,12 +95,7 @@ class GraphModel:
         rows: Sequence[Sequence[Ids]],
         masks: Sequence[Sequence[NDArray[np.intp]]],
     ) -> NDArray[np.float32]:
-        """Computes the logits at the masks of some texts, float32 (1, masks, V).
-
-        Args:
-            shape: Ignored.
-            rows: One packed sequence: its texts, each int32 (tokens,).
-            masks: Mask positions in each text.
+        """Computes the logits at the masks, float32 (1, masks, V); see `EngineModel.logits`.
 
         Raises:
             CheckpointError: The checkpoint is missing or damaged.
@@ -127,7 +122,7 @@ class GraphModel:
         self.logits(shape, *self._question(shape.length))
 
     def settle(self) -> None:
-        """Does nothing: there is no background compilation."""
+        """Does nothing: no shape compiles in the background."""
 
     @cached_property
     def _answer(self) -> Callable[[Sequence[NDArray]], NDArray[np.float32]]:
@@ -178,7 +173,7 @@ def build_graph(weights: Mapping[str, NDArray[np.float32]], architecture: Archit
     Args:
         weights: By variable path, see `core.models.hf.read_weights`. Shared, not copied, unless
             transposed.
-        architecture: The model's dimensions.
+        architecture: Dimensions.
     """
     return _Builder(weights, architecture).build()
 
@@ -360,7 +355,7 @@ class _Builder:
 def _inputs(
     texts: Sequence[Ids], masks: Sequence[NDArray[np.intp]], architecture: Architecture
 ) -> list[Ids]:
-    """Returns a graph's inputs, in the order of its parameters."""
+    """Returns a graph's inputs in order."""
     starts = np.cumsum([0, *map(len, texts)][:-1])
     places = [_places(ids, architecture) for ids in texts]
     own = [np.full(len(ids), start) for ids, start in zip(texts, starts, strict=True)]
@@ -380,7 +375,6 @@ def _places(ids: Ids, architecture: Architecture) -> NDArray[np.integer[Any]]:
 
 
 def compile_settings(dtype: str) -> dict[str, Any]:
-    """Returns OpenVINO's settings for one caller at a time."""
     settings: dict[str, Any] = {
         "INFERENCE_PRECISION_HINT": _PRECISIONS[dtype],
         "PERFORMANCE_HINT": "LATENCY",

@@ -29,12 +29,12 @@ Ids = NDArray[np.int32]
 
 # BART's decoder reads the masked text, too, shifted by one token.
 _FILLERS = ("encoder", "bart")
-# Frees the probabilities of these before it computes the next.
+# Texts computed at once: their probabilities are freed before the next ones.
 _TEXTS_AT_ONCE = 256
 
 
 def fills_masks(architecture: Architecture | None) -> bool:
-    """Checks whether a model fills masks; None is assumed to."""
+    """Checks whether a model fills masks; an unknown one is assumed to."""
     if architecture is None:
         return True
     return bool({architecture.kind, architecture.model_type} & set(_FILLERS))
@@ -80,7 +80,7 @@ class FillMask:
     Args:
         folder: The checkpoint.
         dtype: Compute precision.
-        on_engine: Whether to avoid OpenVINO.
+        on_engine: Whether to use TensorFlow or JAX even if OpenVINO would do.
 
     Raises:
         StudioError: See `fill_mask`.
@@ -105,7 +105,6 @@ class FillMask:
         self._together = Together(self._score, self.model.plan)
 
     def __call__(self, texts: Sequence[str], top_k: int = 5) -> list[Any]:
-        """Fills the masks of some texts; see `fill_mask` for the result."""
         self._check_top_k(top_k)
         encoded = [self._encode(text) for text in texts]
         answers = []
@@ -209,7 +208,7 @@ class FillMask:
     def _prediction(
         self, ids: Ids, place: int, token: int, score: float, single: bool
     ) -> Prediction:
-        """Fills in one token. Other masks keep the special tokens in the text."""
+        """Fills in one token; the sequence keeps special tokens only beside other masks."""
         filled = ids.copy()
         filled[place] = token
         kept = filled[filled != self.tokenizer.pad_id]

@@ -159,13 +159,14 @@ def choose_engine() -> None:
 
 
 def bucket_size(size: int, smallest: int, largest: int, *, middles: bool = False) -> int:
-    """Rounds a size up to a power of two, or a midpoint (24, 48, 96) if `middles`.
+    """Rounds a size up to a power of two, or with `middles` to a midpoint (24, 48, 96), within
+    bounds.
 
     Args:
-        size: Size to hold.
+        size: At most `largest`.
         smallest: A power of two.
-        largest: At least `size`.
-        middles: Whether midpoints count, too.
+        largest: Upper bound.
+        middles: Whether midpoints count.
     """
     power = 1 << max(0, size - 1).bit_length()
     if middles and smallest < power and size <= power * 3 // 4:

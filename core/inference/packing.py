@@ -23,8 +23,8 @@ from core.inference.models import bucket_size
 _SHORTEST_LENGTH = 16
 # Length of a packed sequence.
 _SHARED_LENGTH = 128
-# Masks per sequence are a power of four; in a packed one at least these, or half if a mask costs
-# more than _DEAR_MASK tokens.
+# Masks per sequence are a power of four: in a packed one at least these, or half of them if a mask
+# costs more than _DEAR_MASK tokens.
 _SHARED_MASKS = 8
 _DEAR_MASK = 2
 _ROWS = (1, 4, 8, 32)
@@ -38,7 +38,7 @@ _TOKENS_BESIDE_A_BATCH = 64
 _TOKENS_OF_COMPILING = 2048
 # Throughput gain from which compiling a better shape is worth it.
 _WORTH_COMPILING = 1.2
-# Tokens of a sequence without padding: more gain nothing and cost attention.
+# Tokens of a sequence without padding: more gain nothing, and attention covers them all.
 _ROW_TOKENS = 256
 # Waiting texts considered for a batch.
 _MOST_LOOKED_AT = 256
@@ -186,7 +186,7 @@ class Planner:
 
 
 def plan_row(sizes: Sequence[Size]) -> Plan:
-    """Plans one packed sequence without padding, with the first text (of at least one)."""
+    """Plans one sequence without padding: the first text, and later ones that fit."""
     chosen, room = [0], max(_ROW_TOKENS, sizes[0].tokens) - sizes[0].tokens
     masks = sizes[0].masks
     for number, size in enumerate(sizes[1:], 1):

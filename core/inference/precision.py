@@ -25,7 +25,6 @@ _lock = threading.Lock()
 
 
 def check_dtype(dtype: str) -> None:
-    """Raises ConfigError if the precision is unknown."""
     if dtype not in DTYPES:
         raise ConfigError(
             "There is no such precision",
@@ -45,7 +44,7 @@ def choose_dtype(dtype: Dtype, architecture: Architecture, tokens: int) -> Dtype
 
     Args:
         dtype: Requested precision.
-        architecture: The model's dimensions.
+        architecture: Dimensions.
         tokens: Typical number of tokens computed at once.
     """
     if dtype != "auto":
@@ -79,7 +78,6 @@ def _layers(architecture: Architecture) -> int:
 
 
 def _measure(hidden: int, intermediate: int, layers: int, tokens: int) -> float:
-    """Measures the speed-up of bfloat16."""
     calls = {
         dtype: _products(hidden, intermediate, layers, tokens, dtype)
         for dtype in ("float32", "bfloat16")

@@ -20,14 +20,7 @@ _MOST_SEEDS = 1 << 63
 
 @dataclass(frozen=True)
 class Sampling:
-    """Sampling settings.
-
-    Attributes:
-        do_sample: Whether to sample; otherwise decoding is greedy.
-        temperature: Divisor of the logits, 0 to 100; 0 is greedy.
-        top_k: Number of most probable tokens to sample from; 0 or None: all.
-        top_p: Probability, in (0, 1], of the smallest set of most probable tokens to sample from.
-        seed: At least 0.
+    """Sampling settings; `core.inference.generate` documents them.
 
     Raises:
         ConfigError: A number is out of range.
@@ -48,7 +41,7 @@ class Sampling:
 
     @property
     def is_greedy(self) -> bool:
-        """True if the seed doesn't matter."""
+        """True if the most probable token is taken, whatever the seed."""
         return not self.do_sample or self.temperature == 0
 
 
@@ -100,7 +93,7 @@ def check_number(
 
     Args:
         name: Field, for the error.
-        value: Value to check.
+        value: Any value.
         least: Lower bound, exclusive if `above`.
         most: Upper bound.
         advice: Suggested value, for the error.

@@ -36,7 +36,6 @@ class Together:
         self._waiting: list[_Waiting] = []
 
     def __call__(self, texts: Sequence[tuple[Size, Any]]) -> list[Any]:
-        """Returns an answer for each text."""
         caller = _Caller()
         try:
             mine = self._enter(caller, texts)
@@ -115,8 +114,6 @@ class Together:
 
 
 class _Caller:
-    """A thread that waits for answers."""
-
     def __init__(self) -> None:
         self._told = threading.Event()
 

@@ -46,7 +46,6 @@ def train_byte_level_bpe(
         texts: Documents; read once.
         vocab_size: Includes special tokens and the 256 bytes.
         min_frequency: Minimum count of a merged pair.
-        reporter: Gets the progress.
         total: Number of documents, if known.
 
     Raises:

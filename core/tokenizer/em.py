@@ -1,10 +1,10 @@
-"""Chooses the tokens ("pieces") of a Unigram model by expectation maximisation with pruning, in
-NumPy.
+"""Chooses a Unigram model's tokens ("pieces") by expectation maximisation and pruning, in NumPy.
 
 Deterministic: words with counts go in, pieces with log-probabilities come out. As in SentencePiece
 and `tokenizers`, it starts with all repeated substrings, estimates how often each is used, and
-removes those with the least loss until few enough are left. The library's trainer takes minutes for
-30 MB of text, can't be stopped, differs from run to run, and panics on some texts.
+removes those with the least loss until few enough are left. It replaces the library's trainer,
+which takes minutes for 30 MB of text, can't be stopped, differs from run to run, and panics on some
+texts.
 
 All words are processed at once: the arcs of k characters that end at the j-th character of any word
 form one group, in which a word has at most one.

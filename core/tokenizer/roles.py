@@ -15,7 +15,7 @@ from core.foreign_files import read_json
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
-# Older files list every added token in the config; Gemma's has 46 KB.
+# Older configs list every added token; Gemma's has 46 KB.
 _MOST_CONFIG_BYTES = 16 << 20
 
 TOKENIZER_FILE = "tokenizer.json"
@@ -186,7 +186,6 @@ def _transformers_names(roles: Roles) -> dict[str, str]:
 
 
 def _special_entry(token: dict[str, Any]) -> Any:
-    """Returns the token's text alone unless a flag is set."""
     if not any(token[flag] for flag in ("lstrip", "rstrip", "single_word")):
         return token["content"]
     return {name: value for name, value in token.items() if name != "special"}

@@ -27,7 +27,7 @@ MOST_GROWTH = 256.0
 _MOST_SPECIAL_TOKENS = 64
 _MOST_STEPS = 256
 _DEEPEST = 32
-# WordPiece takes cubic time in a word's length. Published tokenizers have 100 or 200.
+# WordPiece takes cubic time in a word's length. Published limits are 100 or 200.
 _LONGEST_WORDPIECE_WORD = 1000
 # A model may repeat its longest token. Published ones have at most some hundred bytes.
 _LONGEST_TOKEN = 1 << 14
@@ -46,8 +46,8 @@ def read_specification(path: Path) -> tuple[bytes, dict[str, Any]]:
     """Reads and checks a `tokenizer.json`; returns its bytes and content.
 
     Raises:
-        TokenizerError: The file is irregular, too large or damaged, or requests more than a
-            tokenizer needs.
+        TokenizerError: The path isn't a regular file, or the file is too large, damaged, or
+            requests more than a tokenizer needs.
     """
     trusted = os.environ.get(TRUST_TOKENIZERS_VARIABLE, "0") not in ("", "0")
     size = check_regular(path, error=TokenizerError)
@@ -219,7 +219,7 @@ def _growth_of_prepend(step: dict[str, Any]) -> float:
 def _growth_of_metaspace(step: dict[str, Any]) -> float:
     replacement = _length(step.get("replacement"))
     prepends = step.get("prepend_scheme", "always") != "never"
-    # Put before each piece; without a split here, there are few pieces.
+    # It precedes each piece; without a split here, there are few pieces.
     return float(replacement + (replacement if prepends and step.get("split", True) else 0))
 
 

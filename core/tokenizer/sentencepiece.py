@@ -46,7 +46,6 @@ def train_sentencepiece(
     Args:
         texts: Documents; read once.
         vocab_size: Includes special tokens and sentinels.
-        reporter: Gets the progress.
         total: Number of documents, if known.
         sentinels: Number of `<extra_id_0>` and so on.
         lowercase: Whether to lower-case text.
@@ -78,7 +77,6 @@ def sentinel_names(count: int) -> list[str]:
 
 
 def _frame(lowercase: bool) -> Tokenizer:
-    """Returns the example's tokenizer without a vocabulary."""
     from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers
 
     backend = Tokenizer(models.Unigram())

@@ -57,7 +57,6 @@ def train_unigram(
     Args:
         texts: Documents; read once.
         vocab_size: Includes special tokens.
-        reporter: Gets the progress.
         total: Number of documents, if known.
 
     Returns:
@@ -124,8 +123,6 @@ def _normalised(text: str) -> str:
 
 
 class _Steps:
-    """Reports the steps of choosing pieces."""
-
     def __init__(self, reporter: Reporter) -> None:
         self._reporter = reporter
         self._done = 0

@@ -55,7 +55,6 @@ def train_wordpiece(
         texts: Documents; read once.
         vocab_size: Includes special tokens.
         min_frequency: Minimum count of a merged pair.
-        reporter: Gets the progress.
         total: Number of documents, if known.
         lowercase: Whether to lower-case text.
         strip_accents: None: if text is lower-cased, as BERT does.
@@ -115,7 +114,6 @@ def _too_long(share: float, possible: int, vocab_size: int) -> TokenizerError:
 
 
 def _frame(lowercase: bool, strip_accents: bool | None) -> Tokenizer:
-    """Returns BERT's tokenizer without a vocabulary."""
     from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers
 
     backend = Tokenizer(models.WordPiece(unk_token=ROLES.unk))
