@@ -27,7 +27,6 @@ def choose_text_column(
     Args:
         wanted: The requested column, or empty.
         strings: The columns that hold strings.
-        columns: All columns.
         where: Name of the table in errors.
         within: Names of nested texts to suggest, such as meta.title and tags[].
 
@@ -66,7 +65,6 @@ def texts_within(name: str, value: Any) -> list[str]:
 
     Args:
         name: The value's column.
-        value: A sample value.
     """
     if isinstance(value, Mapping):
         found = [texts_within(f"{name}.{key}", one) for key, one in value.items()]

@@ -51,9 +51,7 @@ class CsvTable:
 
     Attributes:
         columns: Column names; numbers from 1 if there is no header.
-        sample: The first rows.
         rows: The rows after the sample.
-        delimiter: Name of the delimiter.
         has_header: Whether the first row names the columns.
         has_quotes: Whether quotation marks enclose cells.
     """
@@ -87,10 +85,7 @@ def read_csv(
     """Opens a CSV file.
 
     Args:
-        shown: File name in errors.
-        lines: Lines without line ends.
         config: Overrides automatic detection.
-        is_tsv: Whether tabs are expected.
         count: Called with (kind, place) for each irregular row.
 
     Raises:
@@ -113,12 +108,6 @@ def read_csv(
 
 def find_delimiter(shown: str, lines: Sequence[str], config: CorpusConfig, *, is_tsv: bool) -> str:
     """Finds the delimiter: one that splits every sampled line into the same number of cells.
-
-    Args:
-        shown: File name in errors.
-        lines: The first lines, without line ends.
-        config: May set the delimiter.
-        is_tsv: Whether tabs are expected.
 
     Raises:
         CorpusError: More than one delimiter fits.
@@ -244,11 +233,7 @@ class _Reader:
         )  # fmt: skip
 
     def _check_merged(self, row: list[str], began: int, line: int, cells: int) -> None:
-        """Counts a row that spans several lines, or refuses it if each line could be its own row.
-
-        Raises:
-            CorpusError: The row is ambiguous.
-        """
+        """Counts a row of several lines, or refuses it if each line could be its own row."""
         if self._quoting == "auto" and self._may_be_rows(row, cells):
             raise CorpusError(
                 f"Lines {began} to {line} of {self._shown} may be one row or {line - began + 1}",

@@ -272,11 +272,7 @@ class _Table:
 
 
 def _without(files: list[TextFile], held_out: list[TextFile]) -> list[TextFile]:
-    """Returns the files that are not also held out under any path.
-
-    Raises:
-        ConfigError: No file is left.
-    """
+    """Returns the files that are not also held out under any path."""
     taken = {(os.path.realpath(file.path), file.member) for file in held_out}
     left = [file for file in files if (os.path.realpath(file.path), file.member) not in taken]
     if not left:

@@ -52,8 +52,6 @@ class TextFile:
     """A file of documents.
 
     Attributes:
-        path: The file.
-        format: Its content's format.
         member: Name within the zip archive, empty for other files.
     """
 
@@ -77,7 +75,6 @@ class Found:
 
     Attributes:
         files: Files to read, in a fixed order.
-        skipped: Files that are not read.
     """
 
     files: list[TextFile] = field(default_factory=list)
@@ -166,9 +163,7 @@ class _Finder:
         return sorted(main)
 
     def _is_copy(self, path: Path, there: set[Path]) -> bool:
-        """Checks whether a compressed file's text also lies uncompressed beside it, and records
-        that.
-        """
+        """Checks whether a compressed file also lies uncompressed beside it; if so, skips it."""
         suffix = path.suffix.lower()
         if suffix not in _PACKED_SUFFIXES or suffix in _READ_BESIDE:
             return False
@@ -191,11 +186,7 @@ class _Finder:
         return Found(files, list(dict.fromkeys(self._skipped)))
 
     def _is_readable(self, path: Path, is_named: bool) -> bool:
-        """Checks whether a file can be opened.
-
-        Raises:
-            CorpusError: It can't, and unreadable files are not to be skipped.
-        """
+        """Checks whether a file can be opened."""
         try:
             mode = path.stat().st_mode
             problem = "" if stat.S_ISREG(mode) else "it is not a regular file"
@@ -230,11 +221,7 @@ class _Finder:
         return TextFile(path, _FORMATS[kind])
 
     def _members(self, path: Path) -> list[TextFile]:
-        """Selects the files to read in a zip archive and records the others as skipped.
-
-        Raises:
-            CorpusError: No member is readable, or the archive can't be opened.
-        """
+        """Selects the files to read in a zip archive and records the others as skipped."""
         try:
             names = zip_members(path)
         except OSError as error:
@@ -266,11 +253,7 @@ class _Finder:
         )  # fmt: skip
 
     def _visible(self, folder: Path) -> Iterator[Path]:
-        """Yields the files below a folder, following links, visiting each folder once.
-
-        Raises:
-            OSError: A folder may not be listed.
-        """
+        """Yields the files below a folder, following links, visiting each folder once."""
         seen = set()
         for parent, children, names in os.walk(
             folder, onerror=self._on_closed_folder, followlinks=True
@@ -297,11 +280,7 @@ class _Finder:
         self._skip(Path(str(error.filename)), error.strerror or str(error))
 
     def _refuse_packed(self, paths: list[Path]) -> None:
-        """Refuses files with unsupported compression.
-
-        Raises:
-            CorpusError: A file like text.jsonl.lz4 has no readable copy beside it.
-        """
+        """Refuses files like text.jsonl.lz4 without a readable copy beside them."""
         there = set(paths)
         texts = {path: path.with_suffix("") for path in paths if path.suffix in _NOT_UNPACKED}
         missed = [
@@ -387,7 +366,7 @@ def _expanded(base: Path, parts: list[str]) -> Iterator[Path]:
 
 
 def _is_main(path: Path, kind: str, left_out: set[str]) -> bool:
-    """Checks whether a file is read beside others; a zip archive only if its name shows its format."""
+    """Checks whether a file is read beside others; a zip archive only if named for its format."""
     if kind == ".zip":
         kind = _kind(path.with_suffix(""))
     if path.suffix.lower() in _PACKED_SUFFIXES and path.suffix.lower() not in _READ_BESIDE:

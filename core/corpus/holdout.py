@@ -40,7 +40,6 @@ def held_out_below(hashes: Iterable[int], percent: float) -> int:
     as both splits have a document.
 
     Args:
-        hashes: Document hashes.
         percent: Percentage to hold out, above 0, at most 50.
     """
     threshold = int(_HASH_SPACE * percent / 100)

@@ -50,9 +50,6 @@ _OSCAR_CONFIG = re.compile(r"unshuffled_(?:original|deduplicated)_(\w+)")
 class HubSource:
     """Documents of a dataset on the Hub.
 
-    Args:
-        config: Names the dataset, its configuration and splits.
-
     Raises:
         ConfigError: The name is not a valid dataset id.
         CorpusError: The dataset doesn't exist, needs a script or permission, or the Hub is

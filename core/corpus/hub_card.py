@@ -25,10 +25,6 @@ _MOST_VALUES = 100_000
 def check_card(name: str, revision: str) -> None:
     """Refuses a dataset whose card names files outside its repository.
 
-    Args:
-        name: The repository.
-        revision: Its commit.
-
     Raises:
         CorpusError: The card names such a file, or can't be read.
     """

@@ -29,11 +29,6 @@ Row = tuple[int, dict[str, Any]]
 def read_json(shown: str, blocks: Iterator[str], decoder: Decoder) -> tuple[str, Iterator[Row]]:
     """Reads the rows of a file of any supported kind of JSON.
 
-    Args:
-        shown: File name in errors.
-        blocks: The text.
-        decoder: Splits it into lines.
-
     Returns:
         The unit of a row ("line" or "item"), and the rows with their numbers from 1.
 
@@ -58,10 +53,7 @@ def texts_of(
     """Yields a column's values; null and missing values are empty strings.
 
     Args:
-        shown: File name in errors.
-        rows: The rows.
         unit: "line" or "item".
-        column: The column.
         columns: Columns of the first rows, for errors.
 
     Raises:
@@ -92,9 +84,6 @@ def wrong_value(
     """Returns the error for a value that isn't text.
 
     Args:
-        shown: File name.
-        where: Place of the value.
-        column: The column.
         received: The value or its type.
         within: Names of texts nested in the column.
     """

@@ -71,7 +71,6 @@ class Decoder:
     """Decodes one file block by block.
 
     Args:
-        shown: File name in errors.
         encoding: A name from `encoding_named`.
         errors: Handling of invalid bytes: strict, replace or ignore.
         max_bytes: Largest line or document.
@@ -177,11 +176,7 @@ class Decoder:
             data = stream.read(_READ_BYTES)
 
     def _with_byte_order(self, data: bytes) -> str:
-        """Returns the encoding, with a detected byte order for UTF-16 or UTF-32 without a mark.
-
-        Raises:
-            CorpusError: The byte order is ambiguous.
-        """
+        """Returns the encoding, with a detected byte order for UTF-16 or UTF-32 without a mark."""
         if self.encoding not in ("utf-16", "utf-32") or not data or _bom_of(data):
             return self.encoding
         found = _byte_order(data[:_SAMPLE_BYTES], self.encoding)
@@ -294,7 +289,7 @@ def _unmarked_wide(sample: bytes) -> str:
 
 
 def _byte_order(sample: bytes, encoding: str) -> str:
-    """Returns the encoding with the byte order that gives more common characters; empty if unclear."""
+    """Returns the encoding with the byte order with more common characters; empty if unclear."""
     width = 4 if encoding == "utf-32" else 2
     whole = sample[: len(sample) // width * width]
     counts: dict[str, int] = {}

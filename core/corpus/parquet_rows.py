@@ -22,15 +22,11 @@ class ParquetTexts:
     """An open Parquet file.
 
     Args:
-        shown: File name in errors.
         stream: A seekable stream.
-        max_document_mb: Largest document in MB.
 
     Attributes:
-        columns: All column names.
         strings: Columns of strings.
         within: Names of texts within nested columns.
-        has_rows: Whether the file has rows.
     """
 
     def __init__(self, shown: str, stream: IO[bytes], max_document_mb: int) -> None:
@@ -72,11 +68,7 @@ class ParquetTexts:
                         yield from (value_at(row, column)[1] or "" for row in batch.to_pylist())
 
     def _rows_at_once(self, group: int, name: str) -> int:
-        """Computes how many rows of a row group fit in `_BATCH_BYTES`.
-
-        Raises:
-            CorpusError: A page is too large.
-        """
+        """Computes how many rows of a row group fit in `_BATCH_BYTES`."""
         most = self._max_document_mb * 1_000_000 * _DOCUMENTS_PER_PAGE
         metadata = self._file.metadata.row_group(group)
         chunks = [metadata.column(number) for number in range(metadata.num_columns)]

@@ -46,11 +46,8 @@ def preview_apart(
     """Previews a corpus like `preview`, but reads files in a subprocess.
 
     Args:
-        config: The corpus.
-        workspace: Provides the cache.
         documents: Number of documents to show; long ones are truncated.
         memory_bytes: Memory limit, on top of the process's initial size.
-        timeout_seconds: Time limit.
 
     Raises:
         ConfigError: A path or column is missing or ambiguous.
@@ -75,9 +72,7 @@ def check_files(
     """Reads the beginning of each file in one subprocess.
 
     Args:
-        paths: The files.
         config: How to read them; its path is ignored.
-        workspace: Provides the cache.
         timeout_seconds: Time limit for all files.
 
     Returns:

@@ -62,7 +62,6 @@ class Document(NamedTuple):
     """A non-blank document.
 
     Attributes:
-        text: The text.
         data: The text in UTF-8.
         hash: 64-bit hash of `data`.
     """
@@ -90,12 +89,7 @@ class Tally:
 
 @dataclass
 class PartReader:
-    """Reads one split of a source: skips blank documents, stops at the limit, counts.
-
-    Attributes:
-        blank_skipped: Blank documents so far.
-        complete: Whether reading reached the end.
-    """
+    """Reads one split of a source: skips blank documents, stops at the limit, counts."""
 
     source: Source
     part: Split
@@ -120,8 +114,6 @@ class Corpus:
     """A stream of documents in two splits.
 
     Args:
-        config: The corpus.
-        source: Its documents.
         cache: Folder for results of earlier passes.
         reporter: Receives progress of long passes, and may stop them.
 
@@ -225,9 +217,7 @@ class Corpus:
         return ["train", "validation"] if self._source.has_validation else ["train"]
 
     def _read(self, part: Split) -> Iterator[tuple[Split, Document]]:
-        """Yields a source split's documents with their split, and stores the counts of a complete
-        pass.
-        """
+        """Yields (split, document) of a part, and stores the counts of a complete pass."""
         reader = PartReader(self._source, part, self.config.limit)
         tallies: dict[Split, Tally] = {"train": Tally(), "validation": Tally()}
         for document in reader:
@@ -322,16 +312,9 @@ class CorpusPreview:
     """Samples and counts of a corpus.
 
     Attributes:
-        samples: The first documents.
         documents: Non-blank documents read.
         bytes: Their size in UTF-8.
-        characters: Their length.
-        longest_characters: Length of the longest.
-        blank_skipped: Blank documents.
         complete: Whether the whole corpus was read; otherwise reading stopped at the scan limit.
-        columns: The table's columns, if it is one.
-        text_column: The column that holds the text.
-        reading: The reading report's lines.
     """
 
     samples: list[str]
@@ -352,7 +335,6 @@ def open_corpus(
     """Opens a corpus and reads the first documents to check that there are some.
 
     Args:
-        config: The corpus.
         workspace: Caches extracted documentation, counts and the validation documents to drop.
         reporter: Receives progress of long passes, and may stop them.
 
@@ -377,11 +359,8 @@ def preview(
 
     Args:
         config: The corpus. Its `limit` applies too.
-        workspace: Provides the cache.
-        documents: Number of documents to show.
         scan_limit: Most documents to count; None: a default of a few seconds, lower for the Hub,
             where documents come over the network.
-        scan_seconds: Time limit for counting.
 
     Raises:
         ConfigError: A path or column is missing or ambiguous.

@@ -50,7 +50,6 @@ class Skipped:
 
     Attributes:
         name: Path relative to the folder given by the user.
-        reason: A short phrase.
     """
 
     name: str
@@ -77,12 +76,7 @@ class Findings:
 
 @dataclass
 class ReadingReport:
-    """Records how files were read; grows as files are opened.
-
-    Attributes:
-        found: Number of files to read.
-        skipped: Files that are not read.
-    """
+    """Records how files were read; grows as files are opened."""
 
     found: int = 0
     skipped: list[Skipped] = field(default_factory=list)

@@ -112,9 +112,6 @@ def _is_abbreviated(text: str, start: int, stop: int, following: str) -> bool:
     """Checks whether the full stop at `stop` belongs to the word before it.
 
     Args:
-        text: The text.
-        start: Start of the sentence.
-        stop: Offset of the full stop.
         following: The next character after white space and opening marks.
     """
     if stop - start < _LONGEST_WORD and _LIST_NUMBER.match(text[start:stop]):

@@ -60,7 +60,6 @@ class Packed:
     """A file, or a member of a zip archive.
 
     Attributes:
-        path: The file.
         member: Name within the zip archive, empty for other files.
     """
 
@@ -77,8 +76,6 @@ class Meter:
     """Counts a file's unpacked bytes and refuses too many for its size.
 
     Args:
-        shown: File name in errors.
-        packed_bytes: Size on disk.
         ratio: Largest allowed ratio of unpacked to packed bytes.
     """
 
@@ -164,7 +161,6 @@ def unpacked(packed: Packed, ratio: int) -> Iterator[tuple[IO[bytes], str]]:
     """Opens a file and decompresses it if necessary.
 
     Args:
-        packed: The file.
         ratio: Largest allowed ratio of unpacked to packed bytes.
 
     Yields:

@@ -1,6 +1,6 @@
 """Selects the files to publish on the Hub, by an allow-list per kind.
 
-Training state and logs are never sent. Local paths and cloud names are removed from the files sent.
+Training state and raw logs are never sent. Local paths and cloud names are removed from the files.
 """
 
 from __future__ import annotations
@@ -79,9 +79,6 @@ class Bundle:
     """All files of a repository.
 
     Attributes:
-        kind: Repository type on the Hub.
-        uploads: The files, including the card.
-        card: The card.
         outdates: Checks whether a path in the repository is of a kind that this bundle replaces.
             None: replaces nothing.
     """

@@ -51,7 +51,6 @@ class Account:
     """The owner of the token.
 
     Attributes:
-        name: User name.
         can_write: Whether the token may write; True if the Hub doesn't say.
         organizations: Organisations that the user may be able to write to.
     """
@@ -131,11 +130,7 @@ def ask(
 
     Args:
         what: Beginning of the error message: "owner/name can't be written to".
-        call: The method.
-        *arguments: Its arguments.
-        field: Config field for errors.
         attempts: Most attempts for errors that may pass.
-        **named: Its keyword arguments.
 
     Raises:
         HubError: The Hub refused, or was unreachable at every attempt.

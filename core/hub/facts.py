@@ -40,18 +40,12 @@ class ModelFacts:
     """Metadata of a model.
 
     Attributes:
-        folder: The model's files.
-        architecture: Its dimensions.
         parameters: Number of trained parameters.
-        tokenizer: The tokenizer beside it, if any.
         config: Training config with resolved `auto` values; empty if unknown.
         seconds: Duration of the run over all attempts; None if unknown.
         figures: Results: `eval_loss` and the like, `num_train_steps`, `tokens`, `seconds`.
         planned_steps: Planned training steps; 0 if unknown.
-        fingerprints: Of shards and tokenizer.
-        versions: Of the libraries that trained it.
-        device: Training hardware, one line.
-        log: Logged metrics, in order.
+        fingerprints: Fingerprints of shards and tokenizer.
         shards: Manifest of the training shards, if available.
         tokenizer_manifest: Manifest of the tokenizer, if available.
     """

@@ -47,8 +47,6 @@ def pull_model(reference: str, reporter: Reporter | None = None, *, field: str =
 
     Args:
         reference: `owner/name` or `owner/name@revision`.
-        reporter: Receives progress.
-        field: Config field for errors.
 
     Raises:
         HubError: The repository is missing or inaccessible, or the Hub is unreachable.
@@ -64,7 +62,6 @@ def pull_config(reference: str, *, field: str = "model") -> Path:
 
     Args:
         reference: `owner/name` or `owner/name@revision`.
-        field: Config field for errors.
 
     Raises:
         HubError: The repository is missing or inaccessible, or the Hub is unreachable.
@@ -155,11 +152,7 @@ def _matching(files: list[str], patterns: tuple[str, ...]) -> list[str]:
 
 
 def _list_files(name: str, revision: str, problem: str, field: str) -> tuple[list[str], bool]:
-    """Lists a repository's files, from the cache if offline; returns (files, whether online).
-
-    Raises:
-        HubError: The Hub refuses, or is unreachable and nothing is cached.
-    """
+    """Lists a repository's files, from the cache if offline; returns (files, whether online)."""
     from huggingface_hub import get_cached_repo_tree
 
     try:

@@ -50,9 +50,6 @@ class Repository:
 
     Attributes:
         id: owner/name; without an owner in a dry run without a login.
-        kind: Repository type on the Hub.
-        private: Whether only its owner sees it.
-        revision: The branch.
     """
 
     id: str
@@ -75,17 +72,7 @@ class Receipt:
     """The result of a push or dry run.
 
     Attributes:
-        repo_id: The repository.
-        kind: model, dataset or space.
-        url: Its web page.
-        private: Whether only its owner sees it.
-        dry_run: Whether nothing was sent.
-        files: Path and size of each file.
-        bytes: Total size.
-        card: The card.
-        commit: Commit id; empty if nothing was sent.
         space_url: The Space's web page, if requested.
-        space_files: Path and size of each of its files.
     """
 
     repo_id: str

@@ -149,8 +149,6 @@ class Meter:
 
     Args:
         corpus: Provides the document counts if it was read before.
-        splits: The splits to read.
-        reporter: Receives the progress.
     """
 
     def __init__(self, corpus: Corpus, splits: Sequence[str], reporter: Reporter) -> None:

@@ -107,7 +107,6 @@ class RemoteDestination(Destination):
     """An address like gs://bucket/folder; must be empty.
 
     Args:
-        address: The folder's address.
         staging: Local folder for files before the upload.
 
     Raises:

@@ -64,12 +64,7 @@ class Lists:
 
 @dataclass(frozen=True)
 class Memory:
-    """A cache of encoded pieces.
-
-    Attributes:
-        pieces: Distinct pieces.
-        lists: Their ids.
-    """
+    """A cache of encoded pieces."""
 
     pieces: Pieces
     lists: Lists
@@ -87,12 +82,7 @@ class Memory:
 
 
 class RememberingEncoder:
-    """Encodes pieces of text and caches the results; thread-safe.
-
-    Args:
-        encode: Encodes uncached pieces.
-        dtype: Type of the ids.
-    """
+    """Encodes pieces of text and caches the results; thread-safe."""
 
     def __init__(self, encode: Callable[[Pieces], Lists], dtype: np.dtype) -> None:
         self._encode = encode
@@ -102,11 +92,7 @@ class RememberingEncoder:
         self._memory = self._nothing
 
     def encode(self, pieces: Pieces) -> tuple[NDArray[np.int64], Lists]:
-        """Returns lists of ids, and the index of each piece's list.
-
-        Args:
-            pieces: Distinct pieces.
-        """
+        """Returns lists of ids, and the index of each piece's list."""
         memory = self._memory
         numbers = _find(pieces, memory.pieces)
         is_new = numbers == _UNKNOWN
@@ -130,10 +116,7 @@ class UnitEncoder:
     """Encodes text unit by unit; thread-safe.
 
     Args:
-        backend: The tokenizer.
-        rule: Finds the units.
         delimiter: A token that can separate units.
-        dtype: Type of the ids.
     """
 
     def __init__(

@@ -48,9 +48,7 @@ class Part(NamedTuple):
     """A document, or a part of a long one.
 
     Attributes:
-        text: The text.
         begins: Whether the document begins here.
-        ends: Whether it ends here.
         marks: Ascending character offsets of sentence ends.
     """
 
@@ -67,7 +65,6 @@ class DocumentEncoder:
 
     Args:
         backend: The tokenizer. Its truncation and padding are ignored.
-        dtype: Type of the ids.
         mark_id: Inserted after each sentence, if given.
         separator_id: Inserted after each document and its special tokens, if given.
         end_id: Appended to each document if the tokenizer doesn't add it before or after one.
@@ -117,8 +114,8 @@ class DocumentEncoder:
     def can_cut(self, document: str, place: int) -> bool:
         """Checks whether cutting a document before a place keeps its tokens unchanged.
 
-        With a unit rule, a cut before a space between two letters is always safe. Other cuts are
-        tested on the 1,000 characters on either side.
+        With a unit rule, a cut before a space between two letters or digits is always safe. Other
+        cuts are tested on the 1,000 characters on either side.
         """
         before, after = document[place - 1], document[place + 1 : place + 2]
         if before.isspace() or after.isspace():
@@ -162,9 +159,7 @@ class DocumentEncoder:
     def _with_marks(
         self, ids: NDArray, encoding: Encoding, marks: Sequence[int], shift: int
     ) -> NDArray:
-        """Inserts marks before the first tokens that end after them; offsets are shifted by
-        `shift`.
-        """
+        """Inserts each mark before the first token that ends after it (offset by `shift`)."""
         ends = np.maximum.accumulate(np.array([end for _, end in encoding.offsets], np.int64))
         places = np.searchsorted(ends, np.array(marks) + shift, side="right")
         return np.insert(ids, places, self._mark[0])
@@ -218,8 +213,6 @@ class Batcher:
     If there is no such place, it stays whole.
 
     Args:
-        encoder: Checks cuts.
-        batch_characters: Size of a batch.
         part_characters: Size above which documents are cut.
     """
 

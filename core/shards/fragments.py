@@ -30,11 +30,7 @@ _FACTOR = np.uint32(2654435761)  # Knuth's multiplicative hashing
 
 
 class Fragmenter:
-    """Finds positions in words where all paths cut.
-
-    Args:
-        pieces: The vocabulary.
-    """
+    """Finds positions in words where all paths cut."""
 
     def __init__(self, pieces: list[str]) -> None:
         characters = sorted({character for piece in pieces for character in piece})
@@ -96,11 +92,7 @@ class Fragmenter:
 
 
 def fragmenter_for(specification: dict[str, Any]) -> Fragmenter | None:
-    """Returns the fragmenter for a tokenizer, or None if cutting isn't safe.
-
-    Args:
-        specification: Content of its `tokenizer.json`.
-    """
+    """Returns the fragmenter for a tokenizer, or None if cutting isn't safe."""
     model = specification["model"]
     if model.get("type") != "Unigram":
         return None

@@ -109,8 +109,6 @@ def line_rows(
     Args:
         tokens: Concatenated ids of lines with their special tokens, (n,).
         lengths: Ids in each line, (lines,); they sum to n.
-        row_length: Sequence length.
-        pad_id: Padding id.
         suffix_length: Special tokens at the end of a line, kept when it is truncated.
 
     Returns:
@@ -154,9 +152,7 @@ class LineRows:
     """Turns the lines of a stream into padded sequences.
 
     Attributes:
-        row_length: Sequence length.
         separator_id: Follows each line; not stored.
-        pad_id: Padding id.
         suffix_length: Special tokens at the end of a line.
         dropped: Tokens truncated from long lines.
     """

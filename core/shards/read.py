@@ -70,7 +70,6 @@ class Rows:
 
     Args:
         files: In sequence order.
-        layout: Record layout.
     """
 
     def __init__(self, files: Sequence[ShardFile], layout: RecordLayout) -> None:
@@ -153,8 +152,6 @@ class Shards:
     Attributes:
         path: The folder; a local copy for remote shards.
         manifest: The metadata; inferred for a folder without a manifest.
-        train: Training split.
-        validation: Validation split.
     """
 
     path: Path
@@ -254,7 +251,6 @@ def open_shards(
         reference: `name`, `path/to/folder`, `gs://bucket/folder`, or `owner/name[@revision]` (a
             dataset repository on the Hub).
         workspace: Resolves names and caches remote shards. None: the default workspace.
-        reporter: Receives download progress.
 
     Raises:
         ConfigError: No such shards exist.
@@ -383,11 +379,7 @@ def _stated_layout(folder: Path, manifest: Manifest) -> RecordLayout:
 
 
 def _count(manifest: Manifest, name: str, most: int) -> int:
-    """Returns a count from a manifest.
-
-    Raises:
-        KeyError, TypeError, ValueError: The count is missing or implausible.
-    """
+    """Returns a count from a manifest."""
     value = manifest.counts[name]
     if isinstance(value, bool) or not isinstance(value, int):
         raise TypeError(f"{name} is {ascii(value)[:60]}")

@@ -80,7 +80,6 @@ class FixedRecords:
     """The layout with records of equal size.
 
     Attributes:
-        row_length: Sequence length.
         id_bytes: 2 or 4.
     """
 
@@ -183,7 +182,6 @@ class Int64Records:
     """The layout of the original scripts, with records of varying size.
 
     Attributes:
-        row_length: Sequence length.
         pad_id: Padding id, excluded by the attention masks; None without padding.
     """
 
@@ -372,7 +370,6 @@ def walk(path: Path, records: int | None = None) -> Iterator[int]:
     """Yields the offset of each record, then the file's size.
 
     Args:
-        path: The file.
         records: Expected number. If given, records with damaged frames are skipped to find the
             following ones; reading them fails later.
 

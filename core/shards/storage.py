@@ -242,7 +242,6 @@ def fetch_shards(
     Args:
         address: The folder, with or without a manifest.
         workspace: Caches the copy.
-        reporter: Receives progress.
         fingerprint: Expected fingerprint, if known; a matching copy is used without contacting the
             store.
 

@@ -79,7 +79,6 @@ class Delimiter:
     """A special token that can separate any two texts.
 
     Attributes:
-        text: Its text in UTF-8.
         id: Its id, which no other text produces.
     """
 
@@ -127,7 +126,6 @@ class UnitRule:
         """Returns the indices of the texts in which a given place falls within a unit.
 
         Args:
-            texts: UTF-8 texts.
             places: Places in each text, above 0 and at most its length.
         """
         joined = bytes([SEAM]).join([*texts, b""])
@@ -150,11 +148,7 @@ class UnitRule:
 
 
 def unit_rule(specification: dict[str, Any]) -> UnitRule | None:
-    """Returns the rule for a tokenizer, or None if none is known to be right.
-
-    Args:
-        specification: Content of its `tokenizer.json`.
-    """
+    """Returns the rule for a tokenizer, or None if none is known to be right."""
     if _is_random(specification["model"]) or not _added_tokens_are_simple(specification):
         return None
     added = tuple(token["content"].encode() for token in specification["added_tokens"])
