@@ -28,7 +28,7 @@ def choose_text_column(
         wanted: The requested column, or empty.
         strings: The columns that hold strings.
         where: Name of the table in errors.
-        within: Names of nested texts to suggest, such as meta.title and tags[].
+        within: Nested columns to suggest, such as meta.title and tags[].
 
     Returns:
         The requested column; else the one called `text`; else the only column of strings.
@@ -61,11 +61,7 @@ def no_such_column(wanted: str, columns: Sequence[str], where: str) -> ConfigErr
 
 
 def texts_within(name: str, value: Any) -> list[str]:
-    """Lists the names by which the texts nested in a value can be read.
-
-    Args:
-        name: The value's column.
-    """
+    """Lists the names by which the texts nested in a column's value can be read."""
     if isinstance(value, Mapping):
         found = [texts_within(f"{name}.{key}", one) for key, one in value.items()]
         strings = [f"{name}.{key}" for key, one in value.items() if isinstance(one, str)]
@@ -78,11 +74,10 @@ def texts_within(name: str, value: Any) -> list[str]:
 def value_at(row: Mapping[str, Any], column: str) -> tuple[bool, Any]:
     """Looks up a column in a row: (whether it exists, its value).
 
-    An exact column name takes precedence over a nested field.
-
     Args:
         row: Values by column.
-        column: A name; a.b is field b of a, a[] the strings of list a joined by newlines.
+        column: A name; a.b is field b of a, a[] the strings of list a joined by newlines. An exact
+            name takes precedence.
     """
     if column in row:
         return True, row[column]

@@ -52,7 +52,6 @@ class CsvTable:
     Attributes:
         columns: Column names; numbers from 1 if there is no header.
         rows: The rows after the sample.
-        has_header: Whether the first row names the columns.
         has_quotes: Whether quotation marks enclose cells.
     """
 
@@ -249,9 +248,8 @@ class _Reader:
     def _may_be_rows(self, row: list[str], cells: int) -> bool:
         """Checks whether each line of a multi-line row could be a row of its own.
 
-        This is so if each line has the expected number of cells, and numbers or dates in the
-        columns where the sample has them. If the sample has no such columns, its lines must also be
-        valid rows without quoting.
+        Each needs the expected number of cells, with numbers or dates where the sample has them. If
+        the sample has none, its own lines must also be valid without quoting.
         """
         text = self._delimiter.join(row)
         lines = [line.split(self._delimiter) for line in text.split("\n") if line]

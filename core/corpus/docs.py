@@ -1,8 +1,8 @@
 """Extracts the docstrings of the installed packages as a corpus.
 
-This is real English that needs no download and no licence. The packages are those of
-`requirements.txt` and Python's standard library, so every machine has them; they are read, never
-imported. Extraction uses all cores for some seconds and is cached in the workspace.
+This is real English that needs no download and no licence, and every machine has it: the packages
+are those of `requirements.txt` and the standard library. They are read, never imported. Extraction
+uses all cores for some seconds and is cached in the workspace.
 """
 
 from __future__ import annotations
@@ -77,12 +77,7 @@ _POLL_SECONDS = 0.1
 
 
 class DocsSource:
-    """The distinct docstrings of the installed packages, in a fixed mixed order.
-
-    Args:
-        workspace: Caches the texts.
-        reporter: Receives progress, and may stop the extraction.
-    """
+    """The distinct docstrings of the installed packages, in a fixed mixed order."""
 
     has_validation = False
 
@@ -106,11 +101,7 @@ class DocsSource:
 
 
 def installed_versions() -> dict[str, str]:
-    """Returns the versions of Python and of the installed packages.
-
-    Raises:
-        CorpusError: No package is installed.
-    """
+    """Returns the versions of Python and of the installed packages."""
     found = {name: version for name in PACKAGES if (version := _version(name))}
     if not found:
         raise CorpusError(
@@ -195,7 +186,6 @@ def _place(text: str) -> int:
 def _start_worker(
     files: Sequence[Path], answers: queue.SimpleQueue[bytes | None]
 ) -> subprocess.Popen[bytes]:
-    """Starts a process that reads these files, and a thread that collects its answers."""
     worker = subprocess.Popen(
         [sys.executable, "-I", "-S", str(_SCRIPT), str(SHORTEST_CHARACTERS)],
         stdin=subprocess.PIPE, stdout=subprocess.PIPE,

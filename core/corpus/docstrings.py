@@ -1,8 +1,7 @@
-"""Prints the docstrings of Python source files; a script that runs as a subprocess.
+"""Prints the docstrings of Python source files; run as a subprocess by `core.corpus.docs`.
 
-Reads one path per line from standard input and answers each with a JSON list of cleaned docstrings
-on one line. It parses files without importing them and uses only the standard library, so it starts
-in milliseconds and `core.corpus.docs` can run several in parallel.
+Reads one path per line and answers with a JSON list of cleaned docstrings per line. It parses files
+without importing them and uses only the standard library, so it starts in milliseconds.
 """
 
 from __future__ import annotations

@@ -45,7 +45,7 @@ class FilesSource:
     """Documents of the files that a config names.
 
     Attributes:
-        report: How files are read, and which are skipped; grows as files are opened.
+        report: Grows as files are opened.
 
     Raises:
         ConfigError: The path is empty, or all its files are validation files.
@@ -232,10 +232,8 @@ class FilesSource:
         return self._hashes[file.path]
 
     def _departures(self, file: TextFile) -> list[str]:
-        """Lists how the reading of a file differs from that of the first versions.
-
-        Files that are read as before keep their identity; files that were read wrongly get a new
-        one.
+        """Lists how reading a file differs from the first versions, to keep identities that still
+        hold.
         """
         if file.format == "text" and self._config.text_unit != "file":
             return ["lone returns"] * self._has_lone_return(file)
@@ -261,8 +259,6 @@ class _Table:
     Attributes:
         columns: All columns; for JSON, those of the first rows.
         has_rows: Whether there is more than a header.
-        text_column: Chooses the column that holds the text.
-        texts: Yields a column's values, null as an empty string.
     """
 
     columns: list[str]

@@ -89,7 +89,7 @@ def find_files(
     Args:
         pattern: `*`, `?`, `[...]` and `**` are wildcards unless such a file exists.
         field: Config field of the path, for errors.
-        file_format: Format of all files; auto: detect by suffix.
+        file_format: Format of all files; auto: by suffix.
         skip_unreadable: Skip unreadable and non-regular files instead of raising.
 
     Raises:
@@ -186,7 +186,6 @@ class _Finder:
         return Found(files, list(dict.fromkeys(self._skipped)))
 
     def _is_readable(self, path: Path, is_named: bool) -> bool:
-        """Checks whether a file can be opened."""
         try:
             mode = path.stat().st_mode
             problem = "" if stat.S_ISREG(mode) else "it is not a regular file"

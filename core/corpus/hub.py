@@ -1,8 +1,7 @@
 """Streams documents of a dataset on the Hugging Face Hub.
 
-The revision is resolved once and pinned, so every pass reads the same dataset. Remote code is never
-run: a dataset that needs its own script is refused, and the error suggests a replacement if one is
-known.
+The revision is pinned, so every pass reads the same dataset. Remote code is never run: a dataset
+that needs its own script is refused, with a known replacement in the error.
 """
 
 from __future__ import annotations
@@ -176,7 +175,7 @@ def _explaining(config: CorpusConfig) -> Iterator[None]:
     from datasets.exceptions import DatasetsError
     from huggingface_hub.errors import HfHubHTTPError
 
-    # The base class of the HTTP client's errors, whichever client this huggingface_hub uses.
+    # The HTTP client's base error, whichever client this huggingface_hub uses.
     client_error: type[Exception] = HfHubHTTPError.__bases__[0]
     try:
         yield

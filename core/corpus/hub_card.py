@@ -1,8 +1,7 @@
 """Restricts the data files that a dataset repository on the Hub may name to its own.
 
-`datasets` opens whatever a repository's card names: any URL, a local path, a file of another
-repository. The card is therefore checked before `datasets` acts on it, and the resolved files are
-checked again afterwards.
+`datasets` opens whatever a repository's card names: any URL, a local path, another repository's
+file. The card is checked before `datasets` acts on it, and the resolved files again afterwards.
 """
 
 from __future__ import annotations
@@ -23,11 +22,7 @@ _MOST_VALUES = 100_000
 
 
 def check_card(name: str, revision: str) -> None:
-    """Refuses a dataset whose card names files outside its repository.
-
-    Raises:
-        CorpusError: The card names such a file, or can't be read.
-    """
+    """Refuses a dataset whose card is unreadable or names files outside its repository."""
     for file in _CARDS:
         values = _read_card(name, revision, file)
         for text in _named_files(name, values):
@@ -36,11 +31,7 @@ def check_card(name: str, revision: str) -> None:
 
 
 def check_data_files(name: str, revision: str, data_files: Any) -> None:
-    """Refuses resolved data files outside the repository's commit.
-
-    Raises:
-        CorpusError: A file lies elsewhere.
-    """
+    """Refuses resolved data files outside the repository's commit."""
     own = f"hf://datasets/{name}@{revision}/"
     if not isinstance(data_files, Mapping):
         return

@@ -85,7 +85,7 @@ def wrong_value(
 
     Args:
         received: The value or its type.
-        within: Names of texts nested in the column.
+        within: Nested text columns to suggest.
     """
     fix = "set text_column to the column that holds the text"
     if within:

@@ -72,7 +72,7 @@ class Decoder:
 
     Args:
         encoding: A name from `encoding_named`.
-        errors: Handling of invalid bytes: strict, replace or ignore.
+        errors: For invalid bytes: strict, replace or ignore.
         max_bytes: Largest line or document.
 
     Attributes:
@@ -117,11 +117,7 @@ class Decoder:
             yield "".join(rest)
 
     def counted(self, size: int, text: str) -> int:
-        """Adds a text's length to a document's size.
-
-        Raises:
-            CorpusError: The document is too large.
-        """
+        """Adds a text's length to a document's size, and raises CorpusError above the limit."""
         size += len(text)
         if size > self.max_bytes:
             raise too_large(self.shown, self.max_bytes)

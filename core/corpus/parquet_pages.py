@@ -24,8 +24,7 @@ class PageSizes:
     """Unpacked sizes of a column chunk's pages.
 
     Attributes:
-        largest_bytes: Largest page.
-        dictionary_bytes: Dictionary page, 0 if there is none.
+        dictionary_bytes: 0 if there is no dictionary page.
         bytes_per_value: Highest ratio over the data pages.
     """
 

@@ -36,8 +36,7 @@ class ParquetTexts:
         self._stream = stream
         self._max_document_mb = max_document_mb
         with self._explaining():
-            # The buffer makes pyarrow read a column in small parts, however large its row groups
-            # are.
+            # With a buffer, pyarrow reads a column in small parts, however large its row groups.
             self._file = pq.ParquetFile(stream, pre_buffer=False, buffer_size=_BUFFER_BYTES)
             schema = self._file.schema_arrow
         self.columns: list[str] = schema.names

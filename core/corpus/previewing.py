@@ -1,7 +1,7 @@
 """Previews text files in a subprocess with limits on memory and time.
 
-The web app previews uploaded files; a file that crashes its reader must not take the app down. Run
-as a module, this is the subprocess: JSON on standard input and output.
+A file that crashes its reader must not take the web app down. Run as a module, this is the
+subprocess: JSON on standard input and output.
 """
 
 from __future__ import annotations
@@ -43,10 +43,10 @@ def preview_apart(
     memory_bytes: int = MEMORY_BYTES,
     timeout_seconds: float = TIMEOUT_SECONDS,
 ) -> CorpusPreview:
-    """Previews a corpus like `preview`, but reads files in a subprocess.
+    """Previews a corpus like `preview`, but reads files in a subprocess; long samples are
+    truncated.
 
     Args:
-        documents: Number of documents to show; long ones are truncated.
         memory_bytes: Memory limit, on top of the process's initial size.
 
     Raises:

@@ -136,7 +136,6 @@ class Corpus:
 
     @property
     def reading(self) -> dict[str, Any]:
-        """The reading report, as JSON values."""
         return _report_of(self._source, self.config).to_dict()
 
     def _announce(self) -> None:
@@ -149,7 +148,7 @@ class Corpus:
             self._reporter.warn(skipped)
 
     def _announce_rest(self) -> None:
-        """Reports the settings and findings of a complete pass that are new."""
+        """Reports new settings and findings after a complete pass."""
         report = _report_of(self._source, self.config)
         for line in [*report.describe_files(), *report.describe_findings()]:
             if line not in self._told:
@@ -177,7 +176,7 @@ class Corpus:
         """Yields the documents of a split, in the same order at each call.
 
         Raises:
-            CorpusError: There is no validation text, or the source can't be read.
+            CorpusError: There is no validation text.
         """
         if split == "train":
             return (document.text for document in self._train())
@@ -187,7 +186,7 @@ class Corpus:
         """Yields (split, document) for both splits in one pass over the source.
 
         Raises:
-            CorpusError: A single document can't be split, or the source can't be read.
+            CorpusError: A single document can't be split.
         """
         if not self._source.has_validation and not self._threshold:
             raise self._no_validation_error()
@@ -341,7 +340,6 @@ def open_corpus(
     Raises:
         ConfigError: A path or column is missing or ambiguous.
         CorpusError: There is no text, or it can't be read.
-        RunStopped: The reporter was asked to stop.
     """
     reporter = reporter or Reporter()
     source = _open_source(config, workspace, reporter)

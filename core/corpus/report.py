@@ -16,12 +16,9 @@ class Facts:
 
     Attributes:
         format: text, jsonl, json, csv, tsv or parquet.
-        compression: Empty if uncompressed.
         encoding: Empty for Parquet.
-        delimiter: Name of the delimiter (CSV and TSV only).
-        header: Whether the first row names the columns (CSV and TSV only).
-        quoting: Whether quotation marks enclose cells (CSV and TSV only).
-        column: The column that holds the text.
+        delimiter: Its name; CSV and TSV only, like header and quoting.
+        quoting: Whether quotation marks enclose cells.
     """
 
     format: str
@@ -33,7 +30,6 @@ class Facts:
     column: str = ""
 
     def describe(self) -> str:
-        """Summarises the settings in one phrase."""
         words = [self.format, self.compression, self.encoding.upper()]
         if self.delimiter:
             words.append(f"cells separated by {self.delimiter}")
@@ -68,7 +64,7 @@ class Findings:
 
         Args:
             text: The kind of irregularity, as a plural noun.
-            where: Place of the occurrence; the first one is kept.
+            where: Its place; the first one is kept.
         """
         self.counts[text] += 1
         self.first.setdefault(text, where)
@@ -120,7 +116,6 @@ class ReadingReport:
         return [f"{count:,} {text}, first in {first[text]}" for text, count in counts.items()]
 
     def lines(self) -> list[str]:
-        """Returns the whole report as lines."""
         skipped = self.describe_skipped()
         return [
             *self.describe_files(), *([skipped] if skipped else []), *self.describe_findings()

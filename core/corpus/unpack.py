@@ -87,11 +87,7 @@ class Meter:
         self._bytes = 0
 
     def add(self, count: int) -> None:
-        """Counts bytes.
-
-        Raises:
-            CorpusError: The limit is exceeded.
-        """
+        """Counts bytes, and raises CorpusError above the limit."""
         self._bytes += count
         if self._bytes > self._most:
             raise CorpusError(
@@ -137,11 +133,7 @@ def foreign_kind_of(head: bytes) -> str:
 
 
 def open_regular(path: Path) -> IO[bytes]:
-    """Opens a regular file for reading.
-
-    Raises:
-        OSError: It can't be opened, or is a pipe, device or the like.
-    """
+    """Opens a regular file for reading; raises OSError for pipes, devices and the like."""
     # Without O_NONBLOCK, opening a pipe waits for a writer.
     descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
@@ -160,14 +152,11 @@ def head_of(packed: Packed) -> bytes:
 def unpacked(packed: Packed, ratio: int) -> Iterator[tuple[IO[bytes], str]]:
     """Opens a file and decompresses it if necessary.
 
-    Args:
-        ratio: Largest allowed ratio of unpacked to packed bytes.
-
     Yields:
         The stream (seekable for a plain file) and the compression's name, empty if none.
 
     Raises:
-        CorpusError: The ratio is exceeded.
+        CorpusError: The unpacked size exceeds `ratio` times the packed size.
     """
     with _raw(packed) as raw:
         stream = raw if isinstance(raw, io.BufferedReader) else io.BufferedReader(cast(Any, raw))
@@ -254,11 +243,7 @@ def _opened_member(file: IO[bytes], name: str) -> IO[bytes]:
 
 
 def zip_members(path: Path) -> list[str]:
-    """Lists the files in a zip archive, sorted by name.
-
-    Raises:
-        OSError: The archive is damaged, or its directory is too large.
-    """
+    """Lists the files in a zip archive, sorted by name; raises OSError if it is damaged."""
     with open_regular(path) as file, _explaining_zip():
         _check_zip_directory(file)
         with zipfile.ZipFile(file) as archive:

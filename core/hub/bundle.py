@@ -111,11 +111,7 @@ class Bundle:
 
 
 def model_bundle(facts: ModelFacts, notes: CardNotes) -> Bundle:
-    """Bundles a model: weights, tokenizer, configs, log, curves and card.
-
-    Raises:
-        CheckpointError: A file is damaged.
-    """
+    """Bundles a model: weights, tokenizer, configs, log, curves and card."""
     folder = facts.folder
     kept = sorted(path for path in folder.iterdir() if _MODEL_FILES.fullmatch(path.name))
     check_whole(folder, [path.name for path in kept])
@@ -238,11 +234,7 @@ def _draw(facts: ModelFacts) -> bytes:
 
 
 def check_whole(folder: Path, names: Iterable[str]) -> None:
-    """Verifies files against the folder's manifest, if it has one.
-
-    Raises:
-        CheckpointError: A file is damaged.
-    """
+    """Verifies files against the folder's manifest, if it has one."""
     try:
         manifest = read_manifest(folder)
     except StudioError:

@@ -51,7 +51,7 @@ class Account:
     """The owner of the token.
 
     Attributes:
-        can_write: Whether the token may write; True if the Hub doesn't say.
+        can_write: True if the Hub doesn't say.
         organizations: Organisations that the user may be able to write to.
     """
 
@@ -152,7 +152,7 @@ def explaining(what: str, *, field: str = "") -> Iterator[None]:
     """Turns the Hub client's exceptions into a HubError that says what to do."""
     from huggingface_hub.errors import HfHubHTTPError
 
-    # The base class of the HTTP client's errors, whichever client this huggingface_hub uses.
+    # The HTTP client's base error, whichever client this huggingface_hub uses.
     client_error: type[Exception] = HfHubHTTPError.__bases__[0]
     try:
         yield
@@ -292,6 +292,5 @@ def _pause_seconds(error: BaseException | None, attempt: int) -> float | None:
 
 
 def _blot_out(record: logging.LogRecord) -> bool:
-    """Redacts secrets in a log record."""
     record.msg, record.args = without_secrets(record.getMessage()), ()
     return True

@@ -37,17 +37,13 @@ class LoggedFigures:
 
 @dataclass(frozen=True)
 class ModelFacts:
-    """Metadata of a model.
+    """Metadata of a model; unknown values are empty, None or 0.
 
     Attributes:
-        parameters: Number of trained parameters.
-        config: Training config with resolved `auto` values; empty if unknown.
-        seconds: Duration of the run over all attempts; None if unknown.
+        config: Training config with resolved `auto` values.
+        seconds: Duration of the run over all attempts.
         figures: Results: `eval_loss` and the like, `num_train_steps`, `tokens`, `seconds`.
-        planned_steps: Planned training steps; 0 if unknown.
         fingerprints: Fingerprints of shards and tokenizer.
-        shards: Manifest of the training shards, if available.
-        tokenizer_manifest: Manifest of the tokenizer, if available.
     """
 
     folder: Path
@@ -93,9 +89,6 @@ def gather_facts(folder: Path, workspace: Workspace, run: Path | None = None) ->
         folder: A model of the workspace, a run's checkpoint, or any folder with a model.
         workspace: Searched for the run, shards and tokenizer.
         run: The run's folder, if it can't be derived from the model's.
-
-    Raises:
-        CheckpointError: The folder has no model.
     """
     architecture = read_architecture(folder)
     manifest = _manifest(folder)
@@ -191,7 +184,6 @@ def _eval_results(folder: Path) -> dict[str, float]:
 
 
 def _run_of(folder: Path, manifest: Manifest | None, workspace: Workspace) -> Path | None:
-    """Finds the folder of the run that made a model."""
     if manifest and manifest.run:
         path = RunFolder.of(workspace, manifest.run).path
     else:

@@ -58,13 +58,7 @@ def pull_model(reference: str, reporter: Reporter | None = None, *, field: str =
 def pull_config(reference: str, *, field: str = "model") -> Path:
     """Returns the cached path of a model's `config.json`, downloading it if necessary.
 
-    The file doesn't exist if the repository has none.
-
-    Args:
-        reference: `owner/name` or `owner/name@revision`.
-
-    Raises:
-        HubError: The repository is missing or inaccessible, or the Hub is unreachable.
+    The file doesn't exist if the repository has none. Arguments and errors as for `pull_model`.
     """
     return _pull(reference, (_CONFIG,), (), Reporter(), field) / _CONFIG
 
@@ -73,12 +67,8 @@ def pull_tokenizer(reference: str, names: tuple[str, ...]) -> Path:
     """Returns the cached folder of a tokenizer, downloading missing files.
 
     Args:
-        reference: `owner/name`, `owner/name@revision`, or the bare name of one of the oldest
-            models.
+        reference: As for `pull_model`, or the bare name of one of the oldest models.
         names: Files to fetch if they exist.
-
-    Raises:
-        HubError: The repository is missing or inaccessible, or the Hub is unreachable.
     """
     return _pull(reference, names, (), Reporter(), "tokenizer")
 

@@ -69,11 +69,7 @@ class Repository:
 
 @dataclass(frozen=True)
 class Receipt:
-    """The result of a push or dry run.
-
-    Attributes:
-        space_url: The Space's web page, if requested.
-    """
+    """The result of a push or dry run; `commit` and `space_url` may be empty."""
 
     repo_id: str
     kind: RepositoryKind
@@ -118,12 +114,7 @@ def run(config: PushConfig, workspace: Workspace, reporter: Reporter | None = No
 
 
 def preview(config: PushConfig, workspace: Workspace, reporter: Reporter | None = None) -> Preview:
-    """Returns the files and card that a push would send, offline.
-
-    Raises:
-        ConfigError: Something is missing or can't be published.
-        CheckpointError, ShardError: A file is missing or damaged.
-    """
+    """Returns the files and card that a push would send, offline; raises like `run`."""
     name, folder = _find(config, workspace)
     repository = _repository(config, config.repo_id or name)
     bundle = _bundle(config, folder, repository, workspace, reporter or Reporter())
@@ -155,11 +146,7 @@ def _publish(
 
 
 def check(config: PushConfig, workspace: Workspace) -> None:
-    """Checks offline that the artifact can be published.
-
-    Raises:
-        ConfigError, CheckpointError: The reason why it can't.
-    """
+    """Checks offline that the artifact can be published; raises like `run`."""
     name, _ = _find(config, workspace)
     check_hub_id(config.repo_id or name, field="repo_id")
 
@@ -187,16 +174,10 @@ def resolve_repo_id(wanted: str) -> str:
 def upload(
     bundle: Bundle, repository: Repository, message: str, reporter: Reporter | None = None
 ) -> str:
-    """Uploads a bundle in one commit, creating repository and branch if necessary.
+    """Uploads a bundle in one commit and returns the commit's id.
 
-    The commit also deletes files of earlier shards or weights that the bundle replaces.
-
-    Returns:
-        The commit's id.
-
-    Raises:
-        HubError: The Hub refused or is unreachable.
-        RunStopped: The reporter asked for it; nothing is committed.
+    Creates repository and branch if necessary. The commit also deletes files of earlier shards or
+    weights that the bundle replaces. If the reporter stops the upload, nothing is committed.
     """
     from huggingface_hub import CommitOperationAdd, CommitOperationDelete
 
@@ -284,11 +265,7 @@ def make_repository(repository: Repository) -> None:
 
 
 def make_public(repository: Repository) -> None:
-    """Makes a repository public; creating it leaves an existing one private.
-
-    Raises:
-        HubError: The Hub refuses or is unreachable.
-    """
+    """Makes a repository public; creating it leaves an existing one private."""
     problem = f"{repository.id} was pushed to, but could not be made public"
     if _is_private(repository.id, repository.kind, problem):
         ask(

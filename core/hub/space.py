@@ -22,9 +22,6 @@ def space_bundle(model_id: str, license: str = "") -> Bundle:
     Args:
         model_id: The model's repository, optionally with @revision.
         license: For the Space's card.
-
-    Raises:
-        HubError: Some of this app's own files are missing.
     """
     root = Path(core.__file__).parent.parent
     missing = [name for name in (*_FILES[:2], *_FOLDERS) if not (root / name).exists()]

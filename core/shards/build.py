@@ -44,7 +44,7 @@ from core.tokenizer import StudioTokenizer, load
 from core.tokenizer.vocabulary import vocabulary_of
 from core.workspace import Artifact, Workspace
 
-# Each holds about 150 MB (a batch and its encodings). More cores speed up a single batch.
+# Each holds about 150 MB (a batch and its encodings). Further cores speed up single batches.
 _MOST_WORKERS = 8
 
 _REPORTED_COUNTS = ("train_rows", "validation_rows", "train_tokens", "tokens_dropped")
@@ -67,7 +67,7 @@ def build(config: ShardConfig, workspace: Workspace, reporter: Reporter | None =
             objective needs.
         CorpusError, TokenizerError: The corpus or tokenizer can't be used.
         ShardError: The text is shorter than one sequence, or the destination is not writable.
-        RunStopped: The reporter was asked to stop; nothing is left behind.
+        RunStopped: The reporter asked for it; nothing is left behind.
     """
     reporter = reporter or Reporter()
     layout = layout_for(config)
@@ -99,12 +99,7 @@ def derive_name(config: ShardConfig) -> str:
 
 
 def load_tokenizer(config: ShardConfig, workspace: Workspace) -> StudioTokenizer:
-    """Loads the tokenizer.
-
-    Raises:
-        ConfigError: It doesn't exist, or lacks a token that the objective needs.
-        TokenizerError, HubError: It can't be read or fetched.
-    """
+    """Loads the tokenizer and checks that it has the tokens that the objective needs."""
     tokenizer = load(config.tokenizer, workspace)
     vocabulary = vocabulary_of(tokenizer)
     create_objective(config.objective, objective_settings(config), vocabulary)
@@ -169,7 +164,6 @@ class Meter:
             yield split, document
 
     def report(self, tokens: int) -> None:
-        """Reports progress after `tokens` more tokens."""
         self.tokens += tokens
         read = sum(self.documents.values())
         speed = self.bytes / 1e6 / self.seconds
@@ -276,7 +270,6 @@ def _lines(documents: Iterable[tuple[str, str]]) -> Iterator[tuple[str, str]]:
 def _batches(
     documents: Iterable[tuple[str, str]], encoder: DocumentEncoder, splits: Sequence[str]
 ) -> Iterator[tuple[str, list[Part]]]:
-    """Groups each split's documents into batches."""
     batchers = {split: Batcher(encoder) for split in splits}
     for split, document in documents:
         for batch in batchers[split].add(document):

@@ -36,7 +36,6 @@ class Destination:
     location = ""
 
     def folder(self, draft: Draft) -> Path:
-        """Returns the folder to write to."""
         return draft.folder
 
     def publish(self, draft: Draft, reporter: Reporter) -> str:

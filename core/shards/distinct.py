@@ -64,13 +64,12 @@ class Lists:
 
 @dataclass(frozen=True)
 class Memory:
-    """A cache of encoded pieces."""
+    """A cache of distinct pieces and their ids."""
 
     pieces: Pieces
     lists: Lists
 
     def with_more(self, pieces: Pieces, lists: Lists) -> Memory:
-        """Returns a copy with more pieces."""
         import pyarrow as pa
 
         return Memory(pa.concat_arrays([self.pieces, pieces]), self.lists.join(lists))
@@ -92,7 +91,7 @@ class RememberingEncoder:
         self._memory = self._nothing
 
     def encode(self, pieces: Pieces) -> tuple[NDArray[np.int64], Lists]:
-        """Returns lists of ids, and the index of each piece's list."""
+        """Encodes distinct pieces: returns lists of ids, and the index of each piece's list."""
         memory = self._memory
         numbers = _find(pieces, memory.pieces)
         is_new = numbers == _UNKNOWN
@@ -113,11 +112,7 @@ class DelimiterError(Exception):
 
 
 class UnitEncoder:
-    """Encodes text unit by unit; thread-safe.
-
-    Args:
-        delimiter: A token that can separate units.
-    """
+    """Encodes text unit by unit; thread-safe."""
 
     def __init__(
         self, backend: Tokenizer, rule: UnitRule, delimiter: Delimiter, dtype: np.dtype

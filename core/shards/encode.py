@@ -114,8 +114,8 @@ class DocumentEncoder:
     def can_cut(self, document: str, place: int) -> bool:
         """Checks whether cutting a document before a place keeps its tokens unchanged.
 
-        With a unit rule, a cut before a space between two letters or digits is always safe. Other
-        cuts are tested on the 1,000 characters on either side.
+        With a unit rule, a cut before a space between two letters or digits is always safe. Others
+        are tested on 1,000 characters on either side.
         """
         before, after = document[place - 1], document[place + 1 : place + 2]
         if before.isspace() or after.isspace():
@@ -169,8 +169,7 @@ class DocumentEncoder:
     ) -> NDArray:
         """Returns the ids of the parts, encoding each distinct unit once.
 
-        Placeholder units stand for the beginnings and ends of documents and for texts that are
-        encoded whole.
+        Placeholder units stand for document boundaries and for texts that are encoded whole.
         """
         uncertain = units.rule.keeps_whole(texts)
         cut = []

@@ -32,7 +32,7 @@ class RowLayout:
         row_length: Tokens in a stored sequence, before the objective is applied.
         marks_sentences: Whether a padding token follows each sentence.
         line_by_line: Whether each line is a padded sequence.
-        ends_documents: Whether an end token is added if the tokenizer puts none.
+        ends_documents: Whether to add an end token if the tokenizer puts none.
     """
 
     row_length: int
@@ -60,11 +60,7 @@ def with_noise(
 
 
 def layout_for(config: ShardConfig) -> RowLayout:
-    """Returns the layout for the config's objective.
-
-    Raises:
-        ConfigError: The objective doesn't support that length or line_by_line.
-    """
+    """Returns the layout for the config's objective, and refuses options it doesn't support."""
     if config.line_by_line and config.objective != "mlm":
         raise ConfigError(
             "Only rows for masked language modelling can be lines",
@@ -135,7 +131,7 @@ class PackedRows:
     _rest: NDArray = field(default_factory=lambda: np.empty(0, np.uint16))
 
     def take(self, tokens: NDArray) -> Iterator[NDArray]:
-        """Yields the sequences that these tokens complete, (rows, row_length)."""
+        """Yields the sequences that these tokens complete, (n, row_length)."""
         together = np.concatenate((self._rest, tokens)) if len(self._rest) else tokens
         rows, rest = cut_rows(together, self.row_length)
         self._rest = rest.copy()

@@ -93,7 +93,6 @@ class Rows:
             indices: 0 to len - 1, in any order, (n,).
 
         Raises:
-            IndexError: An index is out of range.
             ShardError: A record is damaged; names its file and number.
         """
         return self._gather(indices, lambda mapped, numbers: mapped.read(numbers))
@@ -113,11 +112,7 @@ class Rows:
             yield self.take(np.arange(start, min(start + rows, len(self))))
 
     def verify(self) -> None:
-        """Reads all sequences.
-
-        Raises:
-            ShardError: A record is damaged; names its file and number.
-        """
+        """Reads all sequences to check their CRCs."""
         for _ in self.chunks():
             pass
 
@@ -337,7 +332,6 @@ def _open_elsewhere(folder: Path, expected: Manifest) -> Shards:
 
 
 def _open_folder(folder: Path) -> Shards:
-    """Opens a folder with or without a manifest."""
     if not (folder / MANIFEST_FILE).is_file():
         return _open_bare(folder)
     manifest = read_manifest(folder)

@@ -128,11 +128,7 @@ class FixedRecords:
         return records.tobytes()
 
     def map(self, path: Path, records: int) -> MappedFixedRecords:
-        """Maps a file that holds `records` records.
-
-        Raises:
-            ShardError: The size is wrong.
-        """
+        """Maps a file after checking its size."""
         size = _size_of(path)
         whole, rest = divmod(size, self.dtype.itemsize)
         if rest and whole < records:
@@ -160,11 +156,7 @@ class MappedFixedRecords:
         return len(self.data)
 
     def read(self, numbers: NDArray[np.int64]) -> NDArray:
-        """Returns the ids of records by number, (n, row_length).
-
-        Raises:
-            ShardError: A record is damaged.
-        """
+        """Returns the ids of records by number, (n, row_length), checking their CRCs."""
         records = self.data.take(numbers)
         sound = records["head"] == np.void(self.layout.head)
         sound &= records["crc"] == self.layout._crcs(records)
@@ -215,12 +207,7 @@ class Int64Records:
         return (self.row_length - padding).tolist()
 
     def map(self, path: Path, records: int) -> MappedInt64Records:
-        """Maps a file and scans it for record offsets.
-
-        Raises:
-            ShardError: The file ends inside a record, has a wrong number of records, or is damaged
-                beyond recovery.
-        """
+        """Maps a file and scans it for record offsets."""
         _size_of(path)
         offsets = np.fromiter(walk(path, records), np.int64)
         if len(offsets) != records + 1:
@@ -246,11 +233,7 @@ class MappedInt64Records:
         return len(self.offsets) - 1
 
     def read(self, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Returns the ids of records by number, (n, row_length).
-
-        Raises:
-            ShardError: A record is damaged or holds a wrong number of ids.
-        """
+        """Returns the ids of records by number, (n, row_length), checking CRCs and lengths."""
         return self._read_lists(numbers, INPUT_IDS)
 
     def read_masks(self, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -312,11 +295,7 @@ class ShardWriter:
         self._draft = folder / ".shard.draft"
 
     def write(self, rows: NDArray) -> None:
-        """Appends sequences (n, row_length).
-
-        Raises:
-            ShardError: Writing fails.
-        """
+        """Appends sequences (n, row_length)."""
         while len(rows):
             chunk = rows[: self._shard_size - self._in_file]
             self._append(self._layout.pack(chunk))
@@ -354,9 +333,6 @@ def sniff(path: Path) -> RecordLayout:
 
     The width of ids isn't stored. Read as uint32, ids below 22 bits have small upper halves and
     widely distributed lower halves; uint16 ids have neither.
-
-    Raises:
-        ShardError: The file is no TFRecord, or its first record has no `input_ids`.
     """
     kind, parts = _first_features(path).get(INPUT_IDS, (0, []))
     if kind == INT64:
@@ -372,9 +348,6 @@ def walk(path: Path, records: int | None = None) -> Iterator[int]:
     Args:
         records: Expected number. If given, records with damaged frames are skipped to find the
             following ones; reading them fails later.
-
-    Raises:
-        ShardError: The file ends inside a record, or a frame is damaged beyond recovery.
     """
     size = path.stat().st_size
     damaged = []

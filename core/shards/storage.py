@@ -58,7 +58,6 @@ def is_address(reference: str) -> bool:
 
 
 def hub_address(reference: str) -> str:
-    """Returns the address of the Hub dataset `owner/name[@revision]`."""
     return f"hf://datasets/{reference}"
 
 
@@ -68,8 +67,8 @@ class StoredFile:
 
     Attributes:
         bytes: Size; -1 if unknown.
-        md5: MD5 in hex if known, or a tag that looks like one: a match proves the content, a
-            difference proves nothing.
+        md5: MD5 in hex, or a tag that looks like one: a match proves the content, a difference
+            proves nothing.
         version: Store-specific tag that changes when the file is rewritten; may be empty.
     """
 
@@ -119,22 +118,13 @@ class RemoteFolder:
         return True
 
     def read(self, name: str, *, most_bytes: int) -> bytes:
-        """Returns the content of a small file.
-
-        Raises:
-            ShardError: The file is too large, or the store refuses.
-        """
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder, "file")
             self.download(name, path, most_bytes=most_bytes)
             return path.read_bytes()
 
     def download(self, name: str, path: Path, *, most_bytes: int) -> None:
-        """Downloads a file, aborting if the store sends more than expected.
-
-        Raises:
-            ShardError: The file is too large, takes too long, or the store refuses.
-        """
+        """Downloads a file, aborting if the store sends more than `most_bytes`."""
         with _failures_named(f"{self.address}/{name} can't be fetched"):
             limit = _limit(f"{self.address}/{name}", most_bytes)
             self._fs.get_file(
@@ -143,11 +133,7 @@ class RemoteFolder:
             limit.check(path.stat().st_size)
 
     def upload(self, path: Path, name: str) -> None:
-        """Uploads a file and verifies the stored content.
-
-        Raises:
-            ShardError: The content still differs after several attempts.
-        """
+        """Uploads a file and verifies the stored content, in several attempts."""
         for _ in range(_ATTEMPTS):
             with _failures_named(f"{path.name} can't be written to {self.address}"):
                 self._make_folder(name)
@@ -163,11 +149,7 @@ class RemoteFolder:
         )
 
     def check_writable(self) -> None:
-        """Writes and removes a small file, to fail before the work begins.
-
-        Raises:
-            ShardError: The store refuses.
-        """
+        """Writes and removes a small file, to fail before the work begins."""
         name = f".studio-{os.getpid()}"
         with _failures_named(f"{self.address} can't be written to"):
             self._make_folder(name)
@@ -242,8 +224,7 @@ def fetch_shards(
     Args:
         address: The folder, with or without a manifest.
         workspace: Caches the copy.
-        fingerprint: Expected fingerprint, if known; a matching copy is used without contacting the
-            store.
+        fingerprint: Expected, if known; a matching copy is used without contacting the store.
 
     Raises:
         ConfigError: There are no shards.

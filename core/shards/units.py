@@ -110,7 +110,7 @@ class UnitRule:
     space_mark: bytes = b""
 
     def keeps_whole(self, texts: Sequence[bytes]) -> set[int]:
-        """Returns the indices of the texts that must not be cut into units."""
+        """Returns the indices of the UTF-8 texts that must not be cut into units."""
         joined = bytes([SEAM]).join(texts)
         places = [_find_all(joined, part) for part in self.uncertain_texts]
         if self.uncertain_places is not None:
@@ -123,7 +123,7 @@ class UnitRule:
         return numbers | set(np.searchsorted(seams, found).tolist())
 
     def splits_units(self, texts: Sequence[bytes], places: Sequence[Places]) -> set[int]:
-        """Returns the indices of the texts in which a given place falls within a unit.
+        """Returns the indices of the UTF-8 texts in which a given place falls within a unit.
 
         Args:
             places: Places in each text, above 0 and at most its length.
@@ -148,7 +148,7 @@ class UnitRule:
 
 
 def unit_rule(specification: dict[str, Any]) -> UnitRule | None:
-    """Returns the rule for a tokenizer, or None if none is known to be right."""
+    """Returns the rule for the content of a `tokenizer.json`, or None if none is known to be right."""
     if _is_random(specification["model"]) or not _added_tokens_are_simple(specification):
         return None
     added = tuple(token["content"].encode() for token in specification["added_tokens"])
