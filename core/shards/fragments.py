@@ -92,7 +92,7 @@ class Fragmenter:
 
 
 def fragmenter_for(specification: dict[str, Any]) -> Fragmenter | None:
-    """Returns the fragmenter for the content of a `tokenizer.json`, or None if cutting isn't safe."""
+    """Returns the fragmenter for a `tokenizer.json`, or None if cutting is not safe."""
     model = specification["model"]
     if model.get("type") != "Unigram":
         return None

@@ -148,7 +148,7 @@ class UnitRule:
 
 
 def unit_rule(specification: dict[str, Any]) -> UnitRule | None:
-    """Returns the rule for the content of a `tokenizer.json`, or None if none is known to be right."""
+    """Returns the rule for a `tokenizer.json`, or None if none is known to be right."""
     if _is_random(specification["model"]) or not _added_tokens_are_simple(specification):
         return None
     added = tuple(token["content"].encode() for token in specification["added_tokens"])
