@@ -1,7 +1,7 @@
-"""Text to train on: a stream of documents with a part held out for validation.
+"""Reads text corpora as streams of documents, with a held-out validation split.
 
-Three sources: the documentation of the installed packages, files on this machine, a dataset on the
-Hugging Face Hub. `open_corpus` gives the stream, `preview` a look at it.
+Sources: the documentation of the installed packages, local files, and datasets on the Hugging Face
+Hub.
 """
 
 from core.corpus.reading import Corpus, CorpusPreview, Split, open_corpus, preview

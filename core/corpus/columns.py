@@ -1,4 +1,4 @@
-"""Which column of a table holds the text."""
+"""Chooses the column of a table that holds the text."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _SUGGESTED = 8
 # How far down fields are looked for to suggest them.
 _DEEPEST_SUGGESTED = 8
 
-# Behind a column's name: its strings are joined.
+# A suffix of a column name: joins the strings of a list.
 JOINED = "[]"
 
 
@@ -26,17 +26,16 @@ def choose_text_column(
     """Chooses the column that holds the text.
 
     Args:
-        wanted: The column asked for, or nothing.
+        wanted: The requested column, or empty.
         strings: The columns that hold strings.
-        columns: All columns.
-        where: What the table is called in an error.
-        within: Names of texts within columns, such as meta.title and tags[], to suggest.
+        where: Name of the table in errors.
+        within: Nested columns to suggest, such as meta.title and tags[].
 
     Returns:
-        The one asked for; else the one called `text`; else the only one of strings.
+        The requested column; else the one called `text`; else the only column of strings.
 
     Raises:
-        ConfigError: It isn't there, or there is a choice to make. It names the columns.
+        ConfigError: The column is missing, or the choice is ambiguous.
     """
     if wanted:
         if wanted in columns or wanted in within:
@@ -55,7 +54,6 @@ def choose_text_column(
 
 
 def no_such_column(wanted: str, columns: Sequence[str], where: str) -> ConfigError:
-    """Returns the error for a table that lacks the column asked for."""
     return ConfigError(
         f"{where} has no column {wanted!r}",
         expected=f"one of the columns {_listed(columns)}", received=wanted,
@@ -81,13 +79,12 @@ def texts_within(name: str, value: Any, levels: int = _DEEPEST_SUGGESTED) -> lis
 
 
 def value_at(row: Mapping[str, Any], column: str) -> tuple[bool, Any]:
-    """Returns whether a row has a column, and what it holds there.
-
-    A column of that very name goes before a field within another one.
+    """Looks up a column in a row: (whether it exists, its value).
 
     Args:
-        row: By column.
-        column: A name; a.b is the field b within a, a[] the strings of a, joined by newlines.
+        row: Values by column.
+        column: A name; a.b is field b of a, a[] the strings of list a joined by newlines. An exact
+            name takes precedence.
     """
     if column in row:
         return True, row[column]
@@ -105,7 +102,7 @@ def value_at(row: Mapping[str, Any], column: str) -> tuple[bool, Any]:
 def string_columns(rows: Iterable[Mapping[str, Any]]) -> tuple[list[str], list[str]]:
     """Finds the columns that hold strings, and all columns, of some rows.
 
-    A column of strings has a string somewhere, and nothing else but nulls.
+    A string column has at least one string and otherwise only nulls.
     """
     kinds: dict[str, set[bool]] = {}
     for row in rows:

@@ -1,7 +1,7 @@
-"""Rows of CSV and TSV files: which delimiter, whether quotation marks enclose cells, which header.
+"""Reads rows of CSV and TSV files: detects delimiter, quoting and header.
 
-Where the file doesn't show it, the file is refused, with the option that says it. Rows are never
-merged without a word.
+If a file is ambiguous, it is refused with an error that names the option to set. Rows are never
+merged silently.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from core.errors import ConfigError, CorpusError
 DELIMITERS = {"comma": ",", "semicolon": ";", "tab": "\t", "pipe": "|"}
 _NAMES = {mark: name for name, mark in DELIMITERS.items()}
 
-# Comes behind the last line: where it isn't a row of its own, a quotation mark is open.
+# Appended after the last line: if it doesn't come out as its own row, a quotation mark is open.
 _END = "\x1e\x04 end of the file \x04\x1e"
 SAMPLED_LINES = 200
 _NUMBER_OR_DATE = re.compile(r"\s*(\d{4}-\d\d-\d\d.*|true|false)?\s*", re.IGNORECASE)
-# What columns are called. A first row with one of these is a header.
+# Common column names. A first row that contains one of these is a header.
 _USUAL_NAMES = frozenset(
     """
     text texts content contents body sentence sentences document documents doc docs title id ids
@@ -47,14 +47,11 @@ _SHARE_OF_COLUMN = 0.8
 
 @dataclass(frozen=True)
 class CsvTable:
-    """A CSV file being read.
+    """An open CSV file.
 
     Attributes:
-        columns: The columns' names; numbers from 1 where there is no header.
-        sample: The first rows.
-        rows: The rows behind them.
-        delimiter: Its name.
-        has_header: Whether the first row names the columns.
+        columns: Column names; numbers from 1 if there is no header.
+        rows: The rows after the sample.
         has_quotes: Whether quotation marks enclose cells.
     """
 
@@ -67,11 +64,10 @@ class CsvTable:
 
     @property
     def strings(self) -> list[str]:
-        """The columns that hold more than numbers, dates and truth values."""
+        """Columns that hold more than numbers, dates and booleans."""
         return [name for place, name in enumerate(self.columns) if _holds_words(self.sample, place)]
 
     def values(self, column: str) -> Iterator[str]:
-        """Yields a column's values."""
         place = self.columns.index(column)
         for row in itertools.chain(self.sample, self.rows):
             yield row[place] if place < len(row) else ""
@@ -88,14 +84,11 @@ def read_csv(
     """Opens a CSV file.
 
     Args:
-        shown: What it is called in errors.
-        lines: Its lines, without their ends.
-        config: Says what isn't to be found out.
-        is_tsv: Whether tabs are expected.
-        count: Is told of rows that a person should know of: what they are, and where.
+        config: Overrides automatic detection.
+        count: Called with (kind, place) for each irregular row.
 
     Raises:
-        CorpusError: It can't be read, or can be read in two ways.
+        CorpusError: The file is unreadable or ambiguous.
     """
     csv.field_size_limit(min(config.max_document_mb * 1_000_000, 2**31 - 1))
     sample = list(itertools.islice(lines, SAMPLED_LINES))
@@ -113,18 +106,10 @@ def read_csv(
 
 
 def find_delimiter(shown: str, lines: Sequence[str], config: CorpusConfig, *, is_tsv: bool) -> str:
-    """Returns what separates the cells.
-
-    That is a usual mark which divides the first line, and all rows of a sample into as many cells.
-
-    Args:
-        shown: What the file is called in an error.
-        lines: The first ones, without their ends.
-        config: May name it.
-        is_tsv: Whether tabs are expected.
+    """Finds the delimiter: one that splits every sampled line into the same number of cells.
 
     Raises:
-        CorpusError: There are two such marks.
+        CorpusError: More than one delimiter fits.
     """
     if config.delimiter != "auto":
         return DELIMITERS[config.delimiter]
@@ -150,16 +135,14 @@ def _split(line: str, mark: str) -> list[str]:
 
 
 def _is_even(lines: Sequence[str], mark: str) -> bool:
-    """Tells whether a mark divides all rows into as many cells."""
+    """Checks whether a delimiter splits all rows into the same number of cells."""
     rows = [row for row in csv.reader((f"{line}\n" for line in lines), delimiter=mark) if row]
     if len(lines) >= SAMPLED_LINES:
-        rows.pop()  # it may go on behind the sample
+        rows.pop()  # it may continue after the sample
     return len({len(row) for row in rows}) == 1
 
 
 class _Reader:
-    """Reads the rows of one file."""
-
     def __init__(
         self,
         shown: str,
@@ -197,11 +180,11 @@ class _Reader:
         return row
 
     def rows(self, cells: int, has_first: bool, first: list[str]) -> Iterator[list[str]]:
-        """Yields the rows that aren't empty.
+        """Yields the non-empty rows.
 
         Raises:
-            CorpusError: One has more cells than the header, or quotation marks don't pair up: text
-                would be lost, or rows be taken for one text.
+            CorpusError: A row has more cells than the header, or quotation marks don't pair up;
+                text would be lost or rows merged.
         """
         if has_first and first:
             yield first
@@ -249,11 +232,7 @@ class _Reader:
         )  # fmt: skip
 
     def _check_merged(self, row: list[str], began: int, line: int, cells: int) -> None:
-        """Counts a row of several lines; refuses it if each line could be a row of its own.
-
-        Raises:
-            CorpusError: It can be read in two ways.
-        """
+        """Counts a row of several lines, or refuses it if each line could be its own row."""
         if self._quoting == "auto" and self._may_be_rows(row, cells):
             raise CorpusError(
                 f"Lines {began} to {line} of {self._shown} may be one row or {line - began + 1}",
@@ -267,10 +246,10 @@ class _Reader:
         self._count("rows have cells of several lines", where)
 
     def _may_be_rows(self, row: list[str], cells: int) -> bool:
-        """Tells whether each line of the present row could be a row of its own.
+        """Checks whether each line of a multi-line row could be a row of its own.
 
-        It has as many cells then, and figures where the file's other lines have them. In a file
-        without figures, the other lines could be rows without quotation marks as well.
+        Each needs the expected number of cells, with numbers or dates where the sample has them. If
+        the sample has none, its own lines must also be valid without quoting.
         """
         text = self._delimiter.join(row)
         lines = [line.split(self._delimiter) for line in text.split("\n") if line]
@@ -282,7 +261,7 @@ class _Reader:
         return all(_is_figure(line[place]) for line in lines for place in figures)
 
     def _sample_facts(self, cells: int) -> tuple[bool, list[int]]:
-        """Returns whether all sampled lines have as many cells, and which cells hold figures."""
+        """Checks if sampled lines all have `cells` cells unquoted; finds the columns of numbers."""
         if self._facts is None:
             lines = [line for line in self._sample[1:] if line]
             is_plain = all(line.count(self._delimiter) + 1 == cells for line in lines)
@@ -310,10 +289,10 @@ class _Reader:
 
 
 def check_header(shown: str, table: CsvTable, config: CorpusConfig) -> None:
-    """Refuses a table whose first row may be no header, unless the config says what it is.
+    """Refuses a table whose first row may not be a header, unless the config decides.
 
     Raises:
-        ConfigError: It isn't clear.
+        ConfigError: The header is ambiguous.
     """
     if config.csv_header != "auto" or config.text_column in table.columns:
         return
@@ -328,7 +307,7 @@ def check_header(shown: str, table: CsvTable, config: CorpusConfig) -> None:
 
 
 def _doubt(names: list[str], rows: list[list[str]], strings: list[str]) -> str:
-    """Returns why a first row may not name columns; empty if it certainly does."""
+    """Returns the reason to doubt that the first row is a header, empty if it certainly is."""
     if any(name.casefold() in _USUAL_NAMES for name in names):
         return ""
     columns = {
@@ -367,7 +346,7 @@ def _has_usual_part(name: str) -> bool:
 
 
 def _is_text_below(name: str, value: str) -> bool:
-    """Tells whether a value is so long that it can't be of the same kind as a column's name."""
+    """Checks whether a value is too long to be of the same kind as a column name."""
     is_long = len(value) >= max(_LEAST_TEXT_CHARACTERS, _TIMES_AS_LONG * len(name))
     return len(value.split()) >= _LEAST_TEXT_WORDS or is_long
 

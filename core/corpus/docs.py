@@ -1,8 +1,8 @@
-"""The documentation already on the disk: docstrings of the installed packages.
+"""Extracts the docstrings of the installed packages as a corpus.
 
-Real English with nothing to download and nothing to license. The packages are those that
-`requirements.txt` brings in and Python's own library, so every machine has them; they are read,
-never imported. Reading takes all cores for some seconds and is kept in the workspace's cache.
+This is real English that needs no download and no licence, and every machine has it: the packages
+are those of `requirements.txt` and the standard library. They are read, never imported. Extraction
+uses all cores for some seconds and is cached in the workspace.
 """
 
 from __future__ import annotations
@@ -71,18 +71,13 @@ SHORTEST_CHARACTERS = 64
 _SKIPPED_FOLDERS = {"tests", "test", "_vendor", "__pycache__", "site-packages", "dist-packages",
                     "idlelib", "lib2to3"}  # fmt: skip
 _SCRIPT = Path(__file__).with_name("docstrings.py")
-# Raise it when other texts come out of the same packages.
+# Increment when the same packages yield other texts.
 _EXTRACTION = 2
 _POLL_SECONDS = 0.1
 
 
 class DocsSource:
-    """Documents: the distinct docstrings of the installed packages, in a fixed mixed order.
-
-    Args:
-        workspace: In whose cache the texts are kept.
-        reporter: Hears of the reading, and may stop it.
-    """
+    """The distinct docstrings of the installed packages, in a fixed mixed order."""
 
     has_validation = False
 
@@ -106,11 +101,7 @@ class DocsSource:
 
 
 def installed_versions() -> dict[str, str]:
-    """Returns the versions of Python and of those packages that are installed here.
-
-    Raises:
-        CorpusError: None is.
-    """
+    """Returns the versions of Python and of the installed packages."""
     found = {name: version for name in PACKAGES if (version := _version(name))}
     if not found:
         raise CorpusError(
@@ -130,7 +121,7 @@ def _version(distribution: str) -> str:
 
 
 def _source_files(versions: dict[str, str]) -> list[Path]:
-    """Lists the Python files of the packages, the large ones first."""
+    """Lists the packages' Python files, largest first."""
     folders = [Path(sysconfig.get_path("stdlib"))]
     for name in versions.keys() & PACKAGES.keys():
         spec = util.find_spec(PACKAGES[name])  # finds a top-level package without importing it
@@ -146,12 +137,12 @@ def _python_files(folder: Path) -> Iterator[Path]:
 
 
 def _extract(files: Sequence[Path], reporter: Reporter) -> list[str]:
-    """Reads the docstrings of source files with a process on each core.
+    """Reads the docstrings of source files with a process per core.
 
-    Plain subprocesses, as they need no guard in the calling script and no fork of a threaded page.
+    Plain subprocesses need no guard in the calling script and no fork of the threaded web app.
 
     Returns:
-        The distinct texts, ordered by hash: the same on every machine, packages mixed.
+        The distinct texts, ordered by hash: packages mixed, and the same order on every machine.
     """
     answers: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
     count = max(1, min(usable_cores(), len(files)))
@@ -185,9 +176,9 @@ def _extract(files: Sequence[Path], reporter: Reporter) -> list[str]:
 
 
 def _place(text: str) -> int:
-    """Returns what a text is ordered by: a hash of another kind than decides what is held out.
+    """Computes the sort key of a text: a hash unrelated to that of the held-out split.
 
-    By that one, the first documents would all be held out.
+    Sorted by the split's own hash, the first documents would all be held out.
     """
     return document_hash(b"place " + text.encode("utf-8"))
 
@@ -195,7 +186,6 @@ def _place(text: str) -> int:
 def _start_worker(
     files: Sequence[Path], answers: queue.SimpleQueue[bytes | None]
 ) -> subprocess.Popen[bytes]:
-    """Starts a process that reads these files, and a thread that passes on its answers."""
     worker = subprocess.Popen(
         [sys.executable, "-I", "-S", str(_SCRIPT), str(SHORTEST_CHARACTERS)],
         stdin=subprocess.PIPE, stdout=subprocess.PIPE,
@@ -216,7 +206,7 @@ def _converse(
         for line in worker.stdout:
             answers.put(line)
     except OSError:
-        pass  # it was killed; the count of answers tells
+        pass  # the process was killed; the caller counts the answers
     finally:
         answers.put(None)
 

@@ -1,9 +1,7 @@
-"""Prints the docstrings of Python source files: a script that other processes run.
+"""Prints the docstrings of Python source files; run as a subprocess by `core.corpus.docs`.
 
-It reads paths from standard input, one a line, and answers each with one line on standard output:
-a JSON list of the file's docstrings, cleaned of their indentation. It imports none of what it
-reads and nothing outside the standard library, so it starts in milliseconds and several can run
-side by side (`core.corpus.docs` does that).
+Reads one path per line and answers with a JSON list of cleaned docstrings per line. It parses files
+without importing them and uses only the standard library, so it starts in milliseconds.
 """
 
 from __future__ import annotations
@@ -22,7 +20,7 @@ _QUOTES = (b'"""', b"'''")
 def docstrings(source: bytes, shortest: int) -> list[str]:
     """Returns the docstrings of a source file that have at least `shortest` characters.
 
-    A file that this Python can't parse has none.
+    Files that this Python can't parse yield an empty list.
     """
     if not any(quotes in source for quotes in _QUOTES):
         return []
@@ -35,7 +33,7 @@ def docstrings(source: bytes, shortest: int) -> list[str]:
 
 
 def _documented(tree: ast.Module) -> Iterator[ast.Module | ast.ClassDef | ast.FunctionDef]:
-    """Yields what can carry a docstring, in no promised order; only statements are looked into."""
+    """Yields nodes that can carry a docstring, in no particular order, visiting statements only."""
     pending: list[ast.AST] = [tree]
     while pending:
         node = pending.pop()
@@ -66,7 +64,6 @@ def _read(path: str) -> bytes:
 
 
 def main() -> None:
-    """Answers the paths on standard input."""
     warnings.simplefilter("ignore")
     gc.disable()  # syntax trees hold no cycles; looking for some takes a quarter of the time
     shortest = int(sys.argv[1])

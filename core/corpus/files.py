@@ -1,8 +1,7 @@
-"""Documents from files: plain text, JSON, CSV, TSV, Parquet, each also compressed.
+"""Streams documents from files: plain text, JSON, CSV, TSV and Parquet, optionally compressed.
 
-Files are read as streams: memory grows with the largest document, not with the file, and a limit
-holds it. Line ends become newlines. Where it isn't clear how a file is to be read, it is refused
-with the option that says it.
+Memory grows with the largest document, which is limited, not with the file. Line ends become
+newlines. An ambiguous file is refused with an error that names the option to set.
 """
 
 from __future__ import annotations
@@ -34,11 +33,11 @@ from core.corpus.unpack import SUFFIXES, Meter, open_regular, unpacked
 from core.errors import ConfigError, CorpusError
 
 _SAMPLED_ROWS = 200
-# Up to this much text is identified by its content, more by sizes, times and the files' ends.
+# Up to this size files are identified by content, above by size, time and both ends.
 _HASHED_BYTES = 1 << 30
 _HASHED_END_BYTES = 1 << 20
 _COPIED_BYTES = 1 << 20
-# A \r that ends a line by itself: until these were seen, what is before and behind was one line.
+# A lone \r, which ends a line. The first versions didn't recognise it.
 _LONE_RETURN = re.compile(rb"\r[^\r\n]")
 
 
@@ -46,11 +45,11 @@ class FilesSource:
     """Documents of the files that a config names.
 
     Attributes:
-        report: What is read, and what isn't; it grows as files are opened.
+        report: Grows as files are opened.
 
     Raises:
-        ConfigError: No path is given, or all its files are to validate on.
-        CorpusError: There is no such file, or it is of an unknown kind.
+        ConfigError: The path is empty, or all its files are validation files.
+        CorpusError: A file doesn't exist or is of an unknown type.
     """
 
     def __init__(self, config: CorpusConfig) -> None:
@@ -83,7 +82,7 @@ class FilesSource:
         return {part: [self._identity(one, by_content) for one in files] for part, files in parts}
 
     def columns(self) -> tuple[list[str], str]:
-        """Returns the columns of the first table with rows, and the one that holds the text."""
+        """Returns the columns of the first table with rows, and its text column."""
         for file in self._files["train"]:
             if file.format != "text":
                 with _naming(file), self._table(file) as table:
@@ -153,7 +152,7 @@ class FilesSource:
         ]
 
         def choose() -> str:
-            # Rows that come later may have the one that is asked for.
+            # Later rows may have the requested column.
             return self._config.text_column or choose_text_column(
                 "", strings, columns, file.shown, within
             )
@@ -233,9 +232,8 @@ class FilesSource:
         return self._hashes[file.path]
 
     def _departures(self, file: TextFile) -> list[str]:
-        """Lists the ways in which a file is read otherwise than by the studio's first versions.
-
-        What they read as it is read now keeps its identity; what they read wrongly gets another.
+        """Lists how reading a file differs from the first versions, to keep identities that still
+        hold.
         """
         if file.format == "text" and self._config.text_unit != "file":
             return ["lone returns"] * self._has_lone_return(file)
@@ -256,13 +254,11 @@ class FilesSource:
 
 @dataclass(frozen=True)
 class _Table:
-    """A table being read.
+    """An open table.
 
     Attributes:
-        columns: Its columns; of JSON, those of the first rows.
-        has_rows: Whether there is more than the columns' names.
-        text_column: Chooses the column that holds the text.
-        texts: Gives a column's values, null as nothing.
+        columns: All columns; for JSON, those of the first rows.
+        has_rows: Whether there is more than a header.
     """
 
     columns: list[str]
@@ -272,11 +268,7 @@ class _Table:
 
 
 def _without(files: list[TextFile], held_out: list[TextFile]) -> list[TextFile]:
-    """Returns the files that aren't also held out, by whichever path.
-
-    Raises:
-        ConfigError: None is left.
-    """
+    """Returns the files that are not also held out under any path."""
     taken = {(os.path.realpath(file.path), file.member) for file in held_out}
     left = [file for file in files if (os.path.realpath(file.path), file.member) not in taken]
     if not left:
@@ -296,7 +288,7 @@ def _paragraphs(lines: Iterator[str], decoder: Decoder) -> Iterator[str]:
 
 
 def _joined(lines: Iterator[str], decoder: Decoder) -> str:
-    """Joins the lines of a document, as long as it isn't too large."""
+    """Joins the lines of a document, up to the size limit."""
     kept: list[str] = []
     size = 0
     for line in lines:
@@ -307,7 +299,7 @@ def _joined(lines: Iterator[str], decoder: Decoder) -> str:
 
 @contextmanager
 def _seekable(stream: IO[bytes], compression: str) -> Iterator[IO[bytes]]:
-    """Gives a stream that can be read from its end; what was packed is unpacked to the disk."""
+    """Yields a seekable stream; compressed data is unpacked to a temporary file."""
     if not compression:
         yield stream
         return
@@ -347,7 +339,7 @@ def _has_lone_return(data: bytes) -> bool:
 
 
 def _first_delimiter(lines: list[str]) -> str:
-    """Returns the delimiter that the studio's first versions took: by the header alone."""
+    """Returns the delimiter that the first versions chose, by the header alone."""
     header = lines[0] if lines else ""
     others = (mark for mark in (";", "\t") if mark in header)
     return "," if "," in header else next(others, ",")
@@ -355,7 +347,7 @@ def _first_delimiter(lines: list[str]) -> str:
 
 @contextmanager
 def _naming(file: TextFile) -> Iterator[None]:
-    """Turns what reading can raise into an error that names the file."""
+    """Turns reading errors into an error that names the file."""
     try:
         yield
     except (OSError, EOFError, zlib.error, csv.Error) as error:

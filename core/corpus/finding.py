@@ -1,6 +1,6 @@
-"""Finds the files that a path means: a file, a folder with all below it, or a pattern.
+"""Finds the files that a path refers to: a file, a folder (recursively) or a glob pattern.
 
-Nothing is passed over in silence: what isn't read is listed with the reason.
+Every file that is skipped is reported with the reason.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ _NOT_IN_FOLDERS = {".md"}  # a README among the data isn't data
 # Beside other files these often hold settings, or the same text again.
 _ONLY_ALONE = {".json", ".zip"}
 _PACKED_SUFFIXES = (*SUFFIXES, ".zip")
-# Among the packed, these were read from the beginning, also beside the same file unpacked.
+# The first versions read these even beside the same file uncompressed.
 _READ_BESIDE = {".gz"}
 _COMPRESSED = ", also with .gz, .zst, .xz, .bz2 or .zip"
 _KNOWN = ", ".join(_FORMATS) + _COMPRESSED
 _KNOWN_IN_FOLDERS = ", ".join(sorted(_FORMATS.keys() - _NOT_IN_FOLDERS)) + _COMPRESSED
-# Packed in a way that isn't read; text in it shall not be passed over.
+# Unsupported compression; files with text in it must be reported, not ignored.
 _NOT_UNPACKED = (".lz4", ".7z", ".rar")
 _OFFICE_MEMBER = "[Content_Types].xml"
 
@@ -52,9 +52,7 @@ class TextFile:
     """A file of documents.
 
     Attributes:
-        path: Where it is.
-        format: What it holds.
-        member: The name of the member where the file is a zip archive.
+        member: Name within the zip archive, empty for other files.
     """
 
     path: Path
@@ -67,17 +65,16 @@ class TextFile:
 
     @property
     def shown(self) -> str:
-        """What errors and reports call it."""
+        """The name in errors and reports."""
         return self.packed.shown
 
 
 @dataclass
 class Found:
-    """The files that a path means.
+    """The files that a path refers to.
 
     Attributes:
-        files: Those to read, in a fixed order.
-        skipped: Those that aren't read.
+        files: Files to read, in a fixed order.
     """
 
     files: list[TextFile] = field(default_factory=list)
@@ -87,25 +84,23 @@ class Found:
 def find_files(
     pattern: str, *, field: str, file_format: str = "auto", skip_unreadable: bool = False
 ) -> Found:
-    """Finds the files that a path means.
+    """Finds the files that a path refers to.
 
     Args:
-        pattern: The path. `*`, `?`, `[...]` and `**` are understood unless such a file exists.
-        field: The config field that it comes from.
-        file_format: The format of all files; auto: by their suffixes.
-        skip_unreadable: Whether to pass over what this account may not read, or is no file.
+        pattern: `*`, `?`, `[...]` and `**` are wildcards unless such a file exists.
+        field: Config field of the path, for errors.
+        file_format: Format of all files; auto: by suffix.
+        skip_unreadable: Skip unreadable and non-regular files instead of raising.
 
     Raises:
-        ConfigError: It is empty, or an address.
-        CorpusError: Nothing is there, nothing of a known kind, or this account may not look.
+        ConfigError: The path is empty or a URL.
+        CorpusError: The path doesn't exist, holds no known format, or may not be read.
     """
     _check_pattern(pattern, field)
     return _Finder(field, file_format, skip_unreadable).find(pattern)
 
 
 class _Finder:
-    """Finds the files of one path."""
-
     def __init__(self, field: str, file_format: str, skip_unreadable: bool) -> None:
         self._field = field
         self._format = file_format
@@ -152,7 +147,7 @@ class _Finder:
         return found
 
     def _chosen(self, paths: list[Path], left_out: set[str]) -> list[Path]:
-        """Returns the files of several that are read, sorted, and notes the others."""
+        """Selects the files to read, sorted, and records the others as skipped."""
         if self._format != "auto":
             return sorted(paths)
         there = set(paths)
@@ -168,7 +163,7 @@ class _Finder:
         return sorted(main)
 
     def _is_copy(self, path: Path, there: set[Path]) -> bool:
-        """Tells whether the same text lies unpacked beside a packed file, and notes it then."""
+        """Checks whether a compressed file also lies uncompressed beside it; if so, skips it."""
         suffix = path.suffix.lower()
         if suffix not in _PACKED_SUFFIXES or suffix in _READ_BESIDE:
             return False
@@ -191,11 +186,6 @@ class _Finder:
         return Found(files, list(dict.fromkeys(self._skipped)))
 
     def _is_readable(self, path: Path, is_named: bool) -> bool:
-        """Tells whether a file can be opened.
-
-        Raises:
-            CorpusError: It can't, and such files aren't to be passed over.
-        """
         try:
             mode = path.stat().st_mode
             problem = "" if stat.S_ISREG(mode) else "it is not a regular file"
@@ -230,11 +220,7 @@ class _Finder:
         return TextFile(path, _FORMATS[kind])
 
     def _members(self, path: Path) -> list[TextFile]:
-        """Returns the files in a zip archive that are read, and notes the others.
-
-        Raises:
-            CorpusError: There is none, or it can't be opened.
-        """
+        """Selects the files to read in a zip archive and records the others as skipped."""
         try:
             names = zip_members(path)
         except OSError as error:
@@ -266,11 +252,7 @@ class _Finder:
         )  # fmt: skip
 
     def _visible(self, folder: Path) -> Iterator[Path]:
-        """Yields the files below a folder, linked folders among them, each folder once.
-
-        Raises:
-            OSError: This account may not look into one of them.
-        """
+        """Yields the files below a folder, following links, visiting each folder once."""
         seen = set()
         for parent, children, names in os.walk(
             folder, onerror=self._on_closed_folder, followlinks=True
@@ -297,11 +279,7 @@ class _Finder:
         self._skip(Path(str(error.filename)), error.strerror or str(error))
 
     def _refuse_packed(self, paths: list[Path]) -> None:
-        """Refuses to leave out text because it is packed in a way that isn't read.
-
-        Raises:
-            CorpusError: There is a file like text.jsonl.lz4, without the text beside it.
-        """
+        """Refuses files like text.jsonl.lz4 without a readable copy beside them."""
         there = set(paths)
         texts = {path: path.with_suffix("") for path in paths if path.suffix in _NOT_UNPACKED}
         missed = [
@@ -351,7 +329,7 @@ def _check_pattern(pattern: str, field: str) -> None:
 
 
 def _matches(path: Path) -> list[Path]:
-    """Returns the files that a path or pattern means, folders aside."""
+    """Lists the files that match a path or pattern, without folders."""
     if path.exists() or path.is_symlink():
         return [path]
     first, *rest = path.parts
@@ -362,9 +340,9 @@ def _matches(path: Path) -> list[Path]:
 
 
 def _expanded(base: Path, parts: list[str]) -> Iterator[Path]:
-    """Yields what a pattern matches below a folder.
+    """Yields the matches of a pattern below a folder.
 
-    A name that is there goes before a pattern, so brackets in the names of folders are no pattern.
+    An existing name takes precedence over a pattern, so folder names may contain brackets.
     """
     if not parts:
         yield base
@@ -387,7 +365,7 @@ def _expanded(base: Path, parts: list[str]) -> Iterator[Path]:
 
 
 def _is_main(path: Path, kind: str, left_out: set[str]) -> bool:
-    """Tells whether a file is read beside others; a zip archive is if its name says what it is."""
+    """Checks whether a file is read beside others; a zip archive only if named for its format."""
     if kind == ".zip":
         kind = _kind(path.with_suffix(""))
     if path.suffix.lower() in _PACKED_SUFFIXES and path.suffix.lower() not in _READ_BESIDE:
@@ -396,12 +374,12 @@ def _is_main(path: Path, kind: str, left_out: set[str]) -> bool:
 
 
 def _is_passed_over(folder: str) -> bool:
-    # The second is the file system's own, and root's.
+    # lost+found belongs to the file system and to root.
     return folder.startswith(".") or folder == "lost+found"
 
 
 def _kind(path: Path) -> str:
-    """Returns a file's suffix where it is a known one, without that of a compression."""
+    """Returns a file's suffix without the compression's, empty if unknown."""
     name = path.name.lower()
     for suffix in SUFFIXES:
         if name.endswith(suffix):
@@ -415,7 +393,7 @@ def _is_zip(path: Path) -> bool:
     try:
         return head_of(Packed(path)).startswith((b"PK\x03\x04", b"PK\x05\x06"))
     except OSError:
-        return False  # reading it says more
+        return False  # opening it later reports the reason
 
 
 def _foreign_kind(path: Path) -> str:

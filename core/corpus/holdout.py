@@ -1,9 +1,8 @@
-"""Which documents are held out for validation, and which of those are too like the training text.
+"""Selects held-out validation documents by hash, and finds those that overlap with training text.
 
-A document's own hash decides its side, so equal documents never stand on both, whatever order or
-machine they are read on. Held-out documents that share a window of words with a training document
-can be dropped, so that a validation loss doesn't reward what was merely memorised. This module
-knows nothing of where documents come from.
+A document's own hash decides its split, so equal documents always land in the same split, whatever
+the order or machine. Held-out documents that share a window of words with a training document can
+be dropped, so that the validation loss doesn't reward memorisation.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ WINDOW_WORDS = 20
 
 _HASH_SPACE = 1 << 64
 _BLOCK_BYTES = 1 << 20
-# Odd, so that it has an inverse modulo 2**64; the fraction of the golden ratio, as hashes like it.
+# Odd, hence invertible modulo 2**64; the fraction of the golden ratio spreads hashes well.
 _BYTE_BASE = 0x9E3779B97F4A7C15
 _WORD_BASE = 0xC2B2AE3D27D4EB4F
 _TABLE_SLOTS_PER_WINDOW = 16
@@ -29,20 +28,19 @@ Hashes = npt.NDArray[np.uint64]
 
 
 def document_hash(data: bytes) -> int:
-    """Returns a document's 64-bit hash, from its UTF-8 bytes."""
+    """Hashes a document's UTF-8 bytes to 64 bits."""
     return int.from_bytes(blake2b(data, digest_size=8).digest(), "little")
 
 
 def held_out_below(hashes: Iterable[int], percent: float) -> int:
-    """Finds the threshold below which a document's hash holds it out.
+    """Finds the hash threshold below which documents are held out.
 
-    That is `percent` of all hashes. Where so few documents come that one side would be empty, the
-    threshold moves just enough to give it one document; a single document is for training. Reads
-    no further than until both sides have one.
+    The threshold is `percent` of the hash space. If a split would be empty, the threshold moves
+    just enough to give it one document; a single document goes to training. Stops reading as soon
+    as both splits have a document.
 
     Args:
-        hashes: The documents' hashes.
-        percent: Percent of the documents to hold out, above 0, at most 50.
+        percent: Percentage to hold out, above 0, at most 50.
     """
     threshold = int(_HASH_SPACE * percent / 100)
     lowest, highest = _HASH_SPACE, -1
@@ -57,12 +55,12 @@ def held_out_below(hashes: Iterable[int], percent: float) -> int:
 
 @dataclass(frozen=True)
 class WindowSet:
-    """The windows of words of some documents, by hash.
+    """The hashed word windows of a set of documents.
 
     Attributes:
-        hashes: Sorted and unique, (windows,).
-        occurrences: For each window of each document, its place in `hashes`, (occurrences,).
-        owners: For each of these, the number of its document, (occurrences,).
+        hashes: Sorted unique hashes, (windows,).
+        occurrences: For each window of each document, its index in `hashes`, (occurrences,).
+        owners: For each occurrence, its document's index, (occurrences,).
     """
 
     hashes: Hashes
@@ -71,7 +69,7 @@ class WindowSet:
 
     @classmethod
     def of(cls, documents: Iterable[bytes]) -> WindowSet:
-        """Takes in documents, UTF-8 encoded. Memory grows with their windows."""
+        """Builds the set from UTF-8 documents. Memory grows with the number of windows."""
         parts = list(window_hashes(documents))
         if not parts:
             empty = np.zeros(0, np.int64)
@@ -82,16 +80,16 @@ class WindowSet:
         return cls(hashes, occurrences, np.concatenate([owners for _, owners in parts]))
 
     def owners_sharing_with(self, documents: Iterable[bytes]) -> npt.NDArray[np.int64]:
-        """Returns the numbers of the own documents that share a window with any of these.
+        """Returns the indices of the set's documents that share a window with any of `documents`.
 
-        The others are streamed; memory doesn't grow with them.
+        `documents` is streamed; memory doesn't grow with it.
         """
         if not len(self.hashes):
             return np.zeros(0, np.int64)
         shared = np.zeros(len(self.hashes), bool)
         bits = max(10, (len(self.hashes) * _TABLE_SLOTS_PER_WINDOW).bit_length())
         shift = np.uint64(64 - bits)
-        table = np.zeros(1 << bits, bool)  # says no for nearly all that isn't there, cheaply
+        table = np.zeros(1 << bits, bool)  # a cheap filter that rejects nearly all absent hashes
         table[self.hashes >> shift] = True
         for hashes, _ in window_hashes(documents):
             candidates = hashes[table[hashes >> shift]]
@@ -106,10 +104,11 @@ def window_hashes(
 ) -> Iterator[tuple[Hashes, npt.NDArray[np.int64]]]:
     """Hashes each window of `words` consecutive words within a document.
 
-    A word is a run of letters, digits, underscores and bytes outside ASCII; case doesn't count.
+    A word is a run of letters, digits, underscores and bytes outside ASCII, compared
+    case-insensitively.
 
     Yields:
-        Window hashes (windows,) and the numbers of the documents they lie in (windows,).
+        Window hashes (windows,) and the indices of their documents (windows,).
     """
     kept_hashes, kept_owners = np.zeros(0, np.uint64), np.zeros(0, np.int64)
     for hashes, owners in _word_hashes(documents):
@@ -127,7 +126,7 @@ def window_hashes(
 def _word_hashes(
     documents: Iterable[bytes],
 ) -> Iterator[tuple[Hashes, npt.NDArray[np.int64]]]:
-    """Yields the hash of each word and the number of its document, block by block."""
+    """Yields word hashes and the indices of their documents, block by block."""
     for block, ends, numbers in _blocks(documents):
         codes = _CODES[np.frombuffer(block, np.uint8)]
         is_word = np.concatenate([[False], codes > 0, [False]])
@@ -138,10 +137,10 @@ def _word_hashes(
 
 
 def _blocks(documents: Iterable[bytes]) -> Iterator[tuple[bytes, list[int], list[int]]]:
-    """Joins documents, or pieces of long ones, to blocks of about a mebibyte.
+    """Joins documents, or pieces of long ones, into blocks of about 1 MiB.
 
     Yields:
-        The block, where each piece ends in it, and the number of each piece's document.
+        The block, the end offset of each piece, and the index of each piece's document.
     """
     pieces: list[bytes] = []
     ends: list[int] = []
@@ -177,7 +176,7 @@ def _range_hashes(
     stops: npt.NDArray[np.int64],
     base: int,
 ) -> Hashes:
-    """Hashes `values[start:stop]` for each range, wherever it stands, from one running sum.
+    """Hashes `values[start:stop]` for each range, independent of position, from one running sum.
 
     The hash is the polynomial sum of value[start + k] * base**k modulo 2**64 (Rabin and Karp).
     """
@@ -196,13 +195,13 @@ def _powers(base: int, count: int) -> Hashes:
 
 
 def _mix(hashes: Hashes) -> Hashes:
-    """Breaks the algebra that polynomial hashes of words would share with those of windows."""
+    """Breaks the algebraic relation between the polynomial hashes of words and of windows."""
     hashes = (hashes ^ (hashes >> np.uint64(31))) * np.uint64(0xBF58476D1CE4E5B9)
     return hashes ^ (hashes >> np.uint64(29))
 
 
 def _character_codes() -> npt.NDArray[np.uint64]:
-    """Maps a byte to 0 between words, else to a code that doesn't know of case."""
+    """Maps each byte to 0 between words, else to a case-insensitive code."""
     word = [byte for byte in range(256) if byte >= 128 or chr(byte).isalnum() or byte == ord("_")]
     codes = np.zeros(256, np.uint64)
     codes[word] = [byte if byte >= 128 else ord(chr(byte).lower()) for byte in word]

@@ -1,8 +1,7 @@
-"""Documents of a dataset on the Hugging Face Hub, streamed.
+"""Streams documents of a dataset on the Hugging Face Hub.
 
-The revision is looked up once and pinned, so every pass reads the same dataset. Code that a
-dataset brings along is never run; a dataset that needs its own script is refused, with another
-one named where one is known.
+The revision is pinned, so every pass reads the same dataset. Remote code is never run: a dataset
+that needs its own script is refused, with a known replacement in the error.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ _NOT_ALLOWED = (401, 403)
 
 _LISTED = re.compile(r"\[(.*?)\]", re.DOTALL)
 
-# Datasets that need a script, and one in Parquet to use instead.
+# Datasets that need a script, and a Parquet replacement for each.
 _REPLACEMENTS: dict[str, str] = {
     "bookcorpus": "rojagtap/bookcorpus",
     "cc100": "HuggingFaceFW/fineweb-2 (a configuration is a language, as nob_Latn or kor_Hang)",
@@ -39,7 +38,7 @@ _REPLACEMENTS: dict[str, str] = {
     "wikipedia": "wikimedia/wikipedia (a configuration is a dump and a language, as 20231101.en)",
     "wikitext": "Salesforce/wikitext (wikitext-103-raw-v1)",
 }
-# Those that need a script as far as is known; said where the Hub itself can't be asked.
+# Datasets known to need a script; used if the Hub can't be reached.
 _SCRIPTED = re.compile(
     r"(oscar-corpus/)?oscar(-2\d{3})?|(legacy-datasets/)?(mc4|wikipedia)|(statmt/)?cc100",
     re.IGNORECASE,
@@ -50,13 +49,10 @@ _OSCAR_CONFIG = re.compile(r"unshuffled_(?:original|deduplicated)_(\w+)")
 class HubSource:
     """Documents of a dataset on the Hub.
 
-    Args:
-        config: Names the dataset, its configuration and splits.
-
     Raises:
-        ConfigError: The name can't be a dataset's.
-        CorpusError: There is no such dataset, it needs a script or permission, or the Hub can't
-            be reached.
+        ConfigError: The name is not a valid dataset id.
+        CorpusError: The dataset doesn't exist, needs a script or permission, or the Hub is
+            unreachable.
     """
 
     def __init__(self, config: CorpusConfig) -> None:
@@ -79,7 +75,7 @@ class HubSource:
         return [self._name, self._config.dataset_config, self._revision, *splits]
 
     def columns(self) -> tuple[list[str], str]:
-        """Returns the dataset's columns and the one that holds the text."""
+        """Returns the dataset's columns and the text column."""
         with _explaining(self._config):
             return self._columns_of(self._open("train"))
 
@@ -92,7 +88,7 @@ class HubSource:
                 yield from map(self._text, batch[column].to_pylist())
 
     def _open(self, part: str) -> Any:
-        """Returns a part as a stream that can be read again and again."""
+        """Returns a split as a stream that can be read repeatedly."""
         if part not in self._opened:
             split = self._config.train_split if part == "train" else self._config.validation_split
             self._opened[part] = self._load_split(split)
@@ -111,7 +107,7 @@ class HubSource:
 
         guard_fsspec()
         check_card(self._name, self._revision)
-        # The address rather than the name: a folder of that name here must not be taken for it.
+        # An hf:// address, as a plain name could be taken for a local folder.
         builder = load_dataset_builder(
             f"hf://datasets/{self._name}", configuration or None, revision=self._revision
         )
@@ -140,7 +136,7 @@ class HubSource:
 
 
 def replacement_for(name: str, configuration: str) -> str:
-    """Returns a Parquet dataset to use instead of one that needs a script; empty if unknown."""
+    """Returns a Parquet replacement for a dataset that needs a script; empty if unknown."""
     short = name.rsplit("/", 1)[-1].lower()
     if short.startswith("oscar"):
         language = _OSCAR_CONFIG.fullmatch(configuration)
@@ -153,7 +149,7 @@ def replacement_for(name: str, configuration: str) -> str:
 
 
 def _look_up(config: CorpusConfig) -> tuple[str, str]:
-    """Returns the dataset's present name and its newest revision."""
+    """Returns the dataset's current id and its newest revision."""
     from huggingface_hub import HfApi
 
     if not _NAME.fullmatch(config.dataset_name) or flaw_of_hub_id(config.dataset_name):
@@ -175,11 +171,11 @@ def _look_up(config: CorpusConfig) -> tuple[str, str]:
 
 @contextmanager
 def _explaining(config: CorpusConfig) -> Iterator[None]:
-    """Turns what the Hub's libraries raise into errors that a person can act on."""
+    """Turns errors of the Hub's libraries into errors that say what to do."""
     from datasets.exceptions import DatasetsError
     from huggingface_hub.errors import HfHubHTTPError
 
-    # The root of the HTTP client's own errors, whichever client this huggingface_hub uses.
+    # The HTTP client's base error, whichever client this huggingface_hub uses.
     client_error: type[Exception] = HfHubHTTPError.__bases__[0]
     try:
         yield

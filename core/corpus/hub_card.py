@@ -1,8 +1,7 @@
-"""Decides which data files a dataset repository on the Hub may name.
+"""Restricts the data files that a dataset repository on the Hub may name to its own.
 
-`datasets` opens whatever a repository's card names: an address anywhere, a path on this machine,
-a file of another repository. Here a card may name files of its own repository alone, and that is
-decided before `datasets` acts on it. What it has resolved is compared again afterwards.
+`datasets` opens whatever a repository's card names: any URL, a local path, another repository's
+file. The card is checked before `datasets` acts on it, and the resolved files again afterwards.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from typing import Any
 from core.errors import CorpusError
 from core.paths import has_control
 
-# Where a repository says how it is to be read. datasets merges the second into the first.
+# Files that configure a dataset. datasets merges the second into the first.
 _CARDS = ("README.md", ".huggingface.yaml")
 _CONFIGS = "configs"
 _NAMING_KEYS = ("data_files", "data_dir")
@@ -23,15 +22,7 @@ _MOST_VALUES = 100_000
 
 
 def check_card(name: str, revision: str) -> None:
-    """Refuses a dataset whose card names files that aren't its own.
-
-    Args:
-        name: The repository.
-        revision: Its commit.
-
-    Raises:
-        CorpusError: The card names such a file, or can't be read.
-    """
+    """Refuses a dataset whose card is unreadable or names files outside its repository."""
     for file in _CARDS:
         values = _read_card(name, revision, file)
         for text in _named_files(name, values):
@@ -40,11 +31,7 @@ def check_card(name: str, revision: str) -> None:
 
 
 def check_data_files(name: str, revision: str, data_files: Any) -> None:
-    """Refuses data files outside of a repository's commit, by what datasets has made of the card.
-
-    Raises:
-        CorpusError: One of them is elsewhere.
-    """
+    """Refuses resolved data files outside the repository's commit."""
     own = f"hf://datasets/{name}@{revision}/"
     if not isinstance(data_files, Mapping):
         return
@@ -55,7 +42,7 @@ def check_data_files(name: str, revision: str, data_files: Any) -> None:
 
 
 def flaw_of_data_file(text: object) -> str:
-    """Returns why a dataset may not name a data file, or an empty text."""
+    """Returns the reason to refuse a data file's name, empty if it is allowed."""
     if not isinstance(text, str):
         return "is no text"
     if has_control(text):
@@ -70,7 +57,7 @@ def flaw_of_data_file(text: object) -> str:
 
 
 def _read_card(name: str, revision: str, file: str) -> dict[str, Any]:
-    """Returns the YAML values of a card, as datasets reads them; none where there is no card."""
+    """Parses a card's YAML as datasets does; empty if there is no card."""
     import yaml
     from huggingface_hub import DatasetCard, hf_hub_download
     from huggingface_hub.errors import EntryNotFoundError
@@ -93,7 +80,7 @@ def _read_card(name: str, revision: str, file: str) -> dict[str, Any]:
 
 
 def _named_files(name: str, values: dict[str, Any]) -> Iterator[object]:
-    """Yields what the configurations of a card name as data files or folders."""
+    """Yields the data files and folders that a card's configurations name."""
     configs = values.get(_CONFIGS) or []
     for config in configs if isinstance(configs, list) else [configs]:
         if not isinstance(config, dict):
@@ -103,7 +90,7 @@ def _named_files(name: str, values: dict[str, Any]) -> Iterator[object]:
 
 
 def _leaves(name: str, value: Any) -> Iterator[object]:
-    """Yields the texts within lists and mappings, for which names of splits count too."""
+    """Yields the leaves of nested lists and mappings, including keys, such as split names."""
     left, count = [value], 0
     while left:
         one = left.pop()

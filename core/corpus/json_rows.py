@@ -1,6 +1,6 @@
-"""Rows of JSON files: an object a line, an array of objects, or objects one after the other.
+"""Streams rows of JSON files: JSON lines, an array of objects, or concatenated objects.
 
-Which of these a file is shows in its content. Memory holds one row.
+The kind is detected from the content. Memory holds one row.
 """
 
 from __future__ import annotations
@@ -17,30 +17,25 @@ from core.corpus.columns import JOINED, no_such_column, texts_within, value_at
 from core.corpus.lines import Decoder, too_large
 from core.errors import CorpusError
 
-# A column may be missing from many rows, but not from so many at the beginning.
+# A column may be missing from many rows, but not from this many at the beginning.
 MOST_ROWS_WITHOUT = 100_000
 # Published data sets stay below 20. A parser that recurses ends at some hundred.
 _DEEPEST = 200
 _SUGGESTED = 5
 _SHOWN_CHARACTERS = 90
 
-# A row with the place where it stands: "line 3", "item 3".
+# A row with its line or item number.
 Row = tuple[int, dict[str, Any]]
 
 
 def read_json(shown: str, blocks: Iterator[str], decoder: Decoder) -> tuple[str, Iterator[Row]]:
-    """Reads the rows of a file, whichever kind of JSON it is.
-
-    Args:
-        shown: What the file is called in errors.
-        blocks: Its text.
-        decoder: Splits it into lines.
+    """Reads the rows of a file of any supported kind of JSON.
 
     Returns:
-        What a row is, "line" or "item", and the rows with their numbers from 1.
+        The unit of a row ("line" or "item"), and the rows with their numbers from 1.
 
     Raises:
-        CorpusError: A row isn't a JSON object. Raised while rows are read.
+        CorpusError: A row isn't a JSON object; raised during iteration.
     """
     head, blocks = _up_to_content(blocks)
     start = head.lstrip()
@@ -57,14 +52,11 @@ def read_json(shown: str, blocks: Iterator[str], decoder: Decoder) -> tuple[str,
 def texts_of(
     shown: str, rows: Iterable[Row], unit: str, column: str, columns: list[str]
 ) -> Iterator[str]:
-    """Yields a column's values, null and missing as nothing.
+    """Yields a column's values; null and missing values are empty strings.
 
     Args:
-        shown: What the file is called in errors.
-        rows: The rows.
-        unit: What a row is.
-        column: The column.
-        columns: Those of the first rows, for an error.
+        unit: "line" or "item".
+        columns: Columns of the first rows, for errors.
 
     Raises:
         ConfigError: No row has the column.
@@ -94,11 +86,8 @@ def wrong_value(
     """Returns the error for a value that isn't text.
 
     Args:
-        shown: What the file is called.
-        where: The place of the value.
-        column: The column.
         received: The value or its type.
-        within: Names of the texts within the column.
+        within: Nested text columns to suggest.
     """
     fix = "set text_column to the column that holds the text"
     if within:
@@ -113,7 +102,7 @@ def wrong_value(
 
 
 def _up_to_content(blocks: Iterator[str]) -> tuple[str, Iterator[str]]:
-    """Returns the first block that isn't blank, and all blocks from it on."""
+    """Returns the first non-blank block, and all blocks from it on."""
     for block in blocks:
         if not block.isspace():
             return block, itertools.chain([block], blocks)
@@ -121,7 +110,7 @@ def _up_to_content(blocks: Iterator[str]) -> tuple[str, Iterator[str]]:
 
 
 def _is_line_of_array(start: str) -> bool:
-    """Tells whether a text begins with a whole array on a line, and another one below."""
+    """Checks whether the first line is a complete array, followed by more lines."""
     first, _, rest = start.partition("\n")
     return bool(rest.strip()) and _is_json(first)
 
@@ -148,10 +137,10 @@ def _lines(shown: str, lines: Iterator[str]) -> Iterator[Row]:
 
 
 def parse_json(line: str) -> Any:
-    """Returns what a line of JSON says.
+    """Parses a line of JSON.
 
-    orjson takes a third of the time. It refuses what Python writes beside the standard, such as NaN
-    and halves of a surrogate pair, and doesn't word errors as Python does.
+    orjson takes a third of the time. It refuses what Python's parser accepts beyond the standard,
+    such as NaN and lone surrogates, and its error messages differ.
     """
     try:
         return orjson.loads(line)
@@ -219,7 +208,7 @@ def _values(stream: _Bytes, is_array: bool) -> Iterator[Any]:
 
 
 class _Bytes:
-    """Text as a stream of bytes in UTF-8; counts how many make up an item."""
+    """A UTF-8 byte stream over text blocks that limits the size of an item."""
 
     def __init__(self, shown: str, blocks: Iterator[str], decoder: Decoder) -> None:
         self._shown = shown

@@ -1,7 +1,6 @@
-"""Decodes byte streams into text and lines, and says which encoding a file seems to be in.
+"""Decodes byte streams into lines of text, and guesses a file's encoding for error messages.
 
-A line ends at `\\n`, `\\r\\n` or a lone `\\r`, and nowhere else: U+2028 and the like are text. This
-module knows nothing of documents and tables.
+A line ends only at `\\n`, `\\r\\n` or a lone `\\r`: U+2028 and the like are text.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from core.errors import ConfigError, CorpusError
 
 _READ_BYTES = 1 << 18
 _UTF8_BOM = b"\xef\xbb\xbf"
-# UTF-32's begin with UTF-16's, so they come first.
+# UTF-32's marks begin with UTF-16's, so they come first.
 _BOMS: tuple[tuple[bytes, str], ...] = (
     (b"\xff\xfe\x00\x00", "utf-32"),
     (b"\x00\x00\xfe\xff", "utf-32"),
@@ -24,33 +23,33 @@ _BOMS: tuple[tuple[bytes, str], ...] = (
     (b"\xfe\xff", "utf-16"),
 )
 _SAMPLE_BYTES = 1 << 16
-# Found in any text, whatever its language.
+# Common in text of any language.
 _USUAL_CHARACTERS = " \n\t.,etaoinsr0123456789\u3002\uff0c"
-# Codecs that Python counts as text encodings, though no text file is written in them.
+# Codecs that Python counts as text encodings, though no text file uses them.
 _NO_ENCODINGS = {"idna", "punycode", "unicode_escape", "raw_unicode_escape", "undefined"}
-# Encodings that a guess chooses from, the more usual ones first.
+# Candidates for a guess, most common first.
 _GUESSED = [
     "cp1252", "cp949", "cp932", "euc_jp", "gb18030", "big5", "cp1251", "koi8_r", "cp1250",
     "iso8859_2", "cp1253", "cp1254", "cp1255", "cp1256", "cp1257", "cp874",
 ]  # fmt: skip
-# So much better than the others the first of them may be taken to fit.
+# Score bonus of the first candidate.
 _USUAL_BONUS = 0.25
 _COHERENCE_WEIGHT = 0.3
 _GUESSES_NAMED = 3
-# A file of UTF-8 with a few wrong bytes is damaged; one with many is in another encoding.
+# UTF-8 with a few invalid bytes is damaged; with many it is another encoding.
 _INVALID_PER_VALID = 0.1
 _FEW_INVALID = 3
-# In a text in UTF-16, at least this share of the characters are usual ones.
+# Minimum share of usual characters in UTF-16 text.
 _LEAST_USUAL = 0.03
 # A run of \r before \n is one line end.
 _LINE_END = re.compile(r"\r+\n|\r")
 
 
 def encoding_named(name: str, *, field: str = "encoding") -> str:
-    """Returns an encoding's standard name; UTF-8's for no name.
+    """Normalises an encoding's name; an empty name means UTF-8.
 
     Raises:
-        ConfigError: There is no such encoding of text.
+        ConfigError: There is no such text encoding.
     """
     if not name.strip():
         return "utf-8"
@@ -69,16 +68,15 @@ def encoding_named(name: str, *, field: str = "encoding") -> str:
 
 
 class Decoder:
-    """Decodes one file, block by block.
+    """Decodes one file block by block.
 
     Args:
-        shown: What the file is called in errors.
-        encoding: A standard name, as of `encoding_named`.
-        errors: What happens to bytes that aren't in the encoding: strict, replace or ignore.
-        max_bytes: A line, or a document, may have as many.
+        encoding: A name from `encoding_named`.
+        errors: For invalid bytes: strict, replace or ignore.
+        max_bytes: Largest line or document.
 
     Attributes:
-        encoding: The one in use. A byte order mark of UTF-8 goes before the encoding asked for.
+        encoding: The encoding in use; a UTF-8 byte order mark overrides the requested one.
     """
 
     def __init__(self, shown: str, encoding: str, errors: str, max_bytes: int) -> None:
@@ -91,12 +89,12 @@ class Decoder:
         """Yields the lines without their ends.
 
         Args:
-            blocks: What `blocks` yields.
-            ends_at_returns: Whether a lone `\\r` ends a line. None: only where the first block has
-                no `\\n`, for formats that allow `\\r` within a line.
+            blocks: Text from `blocks`.
+            ends_at_returns: Whether a lone `\\r` ends a line. None: only if the first block has no
+                `\\n`, for formats that allow `\\r` within a line.
 
         Raises:
-            CorpusError: The text isn't in the encoding, or a line is too long.
+            CorpusError: The text is not in the encoding, or a line is too long.
         """
         rest: list[str] = []
         size = 0
@@ -119,21 +117,17 @@ class Decoder:
             yield "".join(rest)
 
     def counted(self, size: int, text: str) -> int:
-        """Returns the size of a document that grows by a text.
-
-        Raises:
-            CorpusError: It is too large.
-        """
+        """Adds a text's length to a document's size, and raises CorpusError above the limit."""
         size += len(text)
         if size > self.max_bytes:
             raise too_large(self.shown, self.max_bytes)
         return size
 
     def blocks(self, stream: IO[bytes]) -> Iterator[str]:
-        """Yields the text; blocks may end within a line, but not between `\\r` and `\\n`.
+        """Yields blocks of text, never split between `\\r` and `\\n`.
 
         Raises:
-            CorpusError: It isn't in the encoding, or has NUL characters.
+            CorpusError: The data is not in the encoding, or has NUL characters.
         """
         held = ""
         for block in self._decoded(stream):
@@ -167,7 +161,7 @@ class Decoder:
             if "\0" in text:
                 text = self._without_nul(text, data)
             if is_first and text:
-                # What is left of the mark in UTF-16 or 32 of a byte order that was named.
+                # The byte order mark, if UTF-16 or UTF-32 was named with its byte order.
                 is_first, text = False, text.removeprefix("\ufeff")
             if text:
                 yield text
@@ -178,11 +172,7 @@ class Decoder:
             data = stream.read(_READ_BYTES)
 
     def _with_byte_order(self, data: bytes) -> str:
-        """Returns the encoding; of UTF-16 or 32 without a mark, with the byte order seen.
-
-        Raises:
-            CorpusError: Either order would do.
-        """
+        """Returns the encoding, with a detected byte order for UTF-16 or UTF-32 without a mark."""
         if self.encoding not in ("utf-16", "utf-32") or not data or _bom_of(data):
             return self.encoding
         found = _byte_order(data[:_SAMPLE_BYTES], self.encoding)
@@ -226,7 +216,7 @@ class Decoder:
 
 
 def too_large(shown: str, max_bytes: int) -> CorpusError:
-    """Returns the error for a document or row that is larger than allowed."""
+    """Returns the error for an oversized document or row."""
     return CorpusError(
         f"A line, row or document of {shown} is too large",
         expected=f"at most {max_bytes // 1_000_000:,} MB each",
@@ -238,7 +228,7 @@ def too_large(shown: str, max_bytes: int) -> CorpusError:
 
 
 def _advice(sample: bytes, encoding: str, place: int) -> tuple[str, str, str]:
-    """Returns the cause of a wrong byte, what to do about it, and with which field."""
+    """Returns the likely cause of an invalid byte, the fix, and the config field to set."""
     if name := _bom_of(sample) if place < len(_UTF8_BOM) + 1 else "":
         return f" but {name.upper()}", f"set encoding to {name}", "encoding"
     if (kind := foreign_kind_of(sample)) == "Parquet":
@@ -267,13 +257,13 @@ def _advice(sample: bytes, encoding: str, place: int) -> tuple[str, str, str]:
 
 
 def guess_encodings(sample: bytes) -> list[str]:
-    """Returns the encodings that a sample may be in, the likeliest first."""
+    """Returns the encodings that a sample may be in, most likely first."""
     from charset_normalizer import from_bytes
 
     found = from_bytes(sample, cp_isolation=_GUESSED, enable_fallback=False)
     scores: dict[str, float] = {}
     for one in found:
-        # Those in which the sample reads the same aren't listed by themselves.
+        # charset_normalizer groups encodings in which the sample decodes identically.
         for name in {one.encoding, *one.could_be_from_charset} & set(_GUESSED):
             bonus = _USUAL_BONUS if name == _GUESSED[0] else 0
             scores[name] = one.chaos - _COHERENCE_WEIGHT * one.coherence - bonus
@@ -285,7 +275,7 @@ def _bom_of(data: bytes) -> str:
 
 
 def _unmarked_wide(sample: bytes) -> str:
-    """Returns which of UTF-16 and UTF-32 a sample with NUL bytes seems to be in, if one."""
+    """Detects UTF-16 or UTF-32 in a sample with NUL bytes; empty if neither."""
     if b"\0" not in sample:
         return ""
     for encoding in ("utf-32", "utf-16"):
@@ -295,7 +285,7 @@ def _unmarked_wide(sample: bytes) -> str:
 
 
 def _byte_order(sample: bytes, encoding: str) -> str:
-    """Returns an encoding with the byte order in which a sample has more of ASCII's characters."""
+    """Returns the encoding with the byte order with more common characters; empty if unclear."""
     width = 4 if encoding == "utf-32" else 2
     whole = sample[: len(sample) // width * width]
     counts: dict[str, int] = {}
@@ -320,7 +310,7 @@ def _is_utf8(sample: bytes) -> bool:
 
 
 def _count_utf8(sample: bytes) -> tuple[int, int]:
-    """Returns how many characters beyond ASCII a sample has in UTF-8, and how many wrong bytes."""
+    """Counts the valid non-ASCII characters and the invalid bytes of a sample in UTF-8."""
     text = sample.decode("utf-8", "replace")
     invalid = text.count("\ufffd") - sample.count(b"\xef\xbf\xbd")
     return sum(character > "\x7f" for character in text) - text.count("\ufffd"), invalid

@@ -1,7 +1,7 @@
-"""Reads the page headers of a Parquet file: how large its pages are once they are unpacked.
+"""Reads the unpacked page sizes from the page headers of a Parquet file.
 
-pyarrow allocates what a page's header says, and copies a dictionary's value for each row that
-refers to it, so a file of some hundred bytes can ask for gigabytes. The footer's sizes don't tell:
+pyarrow allocates what a page's header says, and copies a dictionary value for each row that refers
+to it, so a file of some hundred bytes can request gigabytes. The footer's sizes are no protection:
 they may be wrong, and they count a dictionary once. Page headers are structs in Thrift's compact
 protocol (https://github.com/apache/parquet-format/blob/master/src/main/thrift/parquet.thrift).
 """
@@ -14,7 +14,7 @@ from typing import IO, Any
 _FIRST_READ_BYTES = 256
 _MOST_HEADER_BYTES = 1 << 20
 _DATA_PAGE, _DICTIONARY_PAGE, _DATA_PAGE_V2 = 0, 2, 3
-# The field of a page header that describes a page of each type.
+# The header field that describes each page type.
 _DESCRIPTIONS = {_DATA_PAGE: 5, _DICTIONARY_PAGE: 7, _DATA_PAGE_V2: 8}
 _MOST_NESTED = 8
 _LONGEST_NUMBER_BITS = 63
@@ -22,12 +22,11 @@ _LONGEST_NUMBER_BITS = 63
 
 @dataclass(frozen=True)
 class PageSizes:
-    """The sizes of a column chunk's pages, unpacked.
+    """Unpacked sizes of a column chunk's pages.
 
     Attributes:
-        largest_bytes: Of the largest page.
-        dictionary_bytes: Of the dictionary page, 0 if there is none.
-        bytes_per_value: In the densest data page.
+        dictionary_bytes: 0 if there is no dictionary page.
+        bytes_per_value: Highest ratio over the data pages.
     """
 
     largest_bytes: int
@@ -39,7 +38,7 @@ def page_sizes(file: IO[bytes], start: int, stop: int) -> PageSizes:
     """Reads the headers of the pages between two offsets.
 
     Raises:
-        ValueError: They can't be read.
+        ValueError: A header is malformed.
     """
     largest = dictionary = 0
     density = 0.0
@@ -81,7 +80,7 @@ def _read_header(file: IO[bytes], place: int) -> tuple[dict[int, Any], int]:
 
 
 class _Compact:
-    """Reads Thrift's compact protocol from bytes; an IndexError says that they end too soon."""
+    """Reads Thrift's compact protocol; raises IndexError if the data is cut off."""
 
     def __init__(self, data: bytes) -> None:
         self._data = data

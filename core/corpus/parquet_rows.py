@@ -1,4 +1,4 @@
-"""Texts of a Parquet file, read bit by bit, with a limit on what a page unpacks to."""
+"""Streams the texts of a Parquet file, with a limit on the unpacked size of a page."""
 
 from __future__ import annotations
 
@@ -12,9 +12,8 @@ from core.corpus.parquet_pages import PageSizes, page_sizes
 from core.errors import CorpusError
 
 _MOST_ROWS_AT_ONCE = 1024
-# Rows are read in such numbers that they come to no more than this.
+# Upper limit for the rows that are decoded at once.
 _BATCH_BYTES = 256_000_000
-# A page holds several documents.
 _DOCUMENTS_PER_PAGE = 4
 _BUFFER_BYTES = 1 << 20
 
@@ -23,15 +22,11 @@ class ParquetTexts:
     """An open Parquet file.
 
     Args:
-        shown: What it is called in errors.
-        stream: Its bytes, seekable.
-        max_document_mb: How large a document may be.
+        stream: A seekable stream.
 
     Attributes:
-        columns: The names of its columns.
-        strings: Those that hold strings.
-        within: Names of texts within other columns.
-        has_rows: Whether it has rows.
+        strings: Columns of strings.
+        within: Names of texts within nested columns.
     """
 
     def __init__(self, shown: str, stream: IO[bytes], max_document_mb: int) -> None:
@@ -41,7 +36,7 @@ class ParquetTexts:
         self._stream = stream
         self._max_document_mb = max_document_mb
         with self._explaining():
-            # With a buffer, a column is read bit by bit, however large its row groups are.
+            # With a buffer, pyarrow reads a column in small parts, however large its row groups.
             self._file = pq.ParquetFile(stream, pre_buffer=False, buffer_size=_BUFFER_BYTES)
             schema = self._file.schema_arrow
         self.columns: list[str] = schema.names
@@ -51,10 +46,10 @@ class ParquetTexts:
         self._kinds = {field.name: field.type for field in schema}
 
     def texts(self, column: str) -> Iterator[str]:
-        """Yields a column's values, null as nothing.
+        """Yields a column's values, null as an empty string.
 
         Raises:
-            CorpusError: It doesn't hold text, or a page is too large; or the file is damaged.
+            CorpusError: The column doesn't hold text, a page is too large, or the file is damaged.
         """
         if column in self._kinds and column not in self.strings:
             kind = self._kinds[column]
@@ -72,11 +67,7 @@ class ParquetTexts:
                         yield from (value_at(row, column)[1] or "" for row in batch.to_pylist())
 
     def _rows_at_once(self, group: int, name: str) -> int:
-        """Returns how many rows of a row group are read at once.
-
-        Raises:
-            CorpusError: A page is too large.
-        """
+        """Computes how many rows of a row group fit in `_BATCH_BYTES`."""
         most = self._max_document_mb * 1_000_000 * _DOCUMENTS_PER_PAGE
         metadata = self._file.metadata.row_group(group)
         chunks = [metadata.column(number) for number in range(metadata.num_columns)]
@@ -146,7 +137,7 @@ def _is_list(kind: Any) -> bool:
 
 
 def _within(name: str, kind: Any) -> list[str]:
-    """Lists the names by which texts within a column can be read."""
+    """Lists the names by which texts within a nested column can be read."""
     import pyarrow.types as types
 
     if _is_list(kind):

@@ -1,7 +1,7 @@
-"""Looks at files of text in a process of its own, with limits on memory and time.
+"""Previews text files in a subprocess with limits on memory and time.
 
-The page previews what somebody has just uploaded. Whatever a file does to its reader, the app
-lives on. Run as a module, this is that process: JSON on standard input and output.
+A file that crashes its reader must not take the web app down. Run as a module, this is the
+subprocess: JSON on standard input and output.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from core.workspace import Workspace
 
 MEMORY_BYTES = 1_500_000_000
 TIMEOUT_SECONDS = 90.0
-# Counting ends here, and what was counted is "at least".
+# Counting stops here; the counts are then lower bounds.
 _SCAN_SECONDS = 10.0
 _CHECK_SECONDS = 1.0
 _SAMPLE_CHARACTERS = 2000
 _ROOT = Path(__file__).parents[2]
-# Nothing else of the app's environment is any of a reader's business.
+# The rest of the app's environment is withheld from the subprocess.
 _PASSED_ON = ("PATH", "HOME", "LANG", "LC_ALL", "TMPDIR", "PYTHONPATH", "SYSTEMROOT", "PYTHONUTF8")
 _FRUGAL = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MALLOC_ARENA_MAX": "2"}
 
@@ -43,18 +43,15 @@ def preview_apart(
     memory_bytes: int = MEMORY_BYTES,
     timeout_seconds: float = TIMEOUT_SECONDS,
 ) -> CorpusPreview:
-    """Looks at a corpus as `preview` does; at files in a process of its own.
+    """Previews a corpus like `preview`, but reads files in a subprocess; long samples are
+    truncated.
 
     Args:
-        config: What to read.
-        workspace: In whose cache that is kept which can be found again.
-        documents: How many documents to show; of long ones the beginning.
-        memory_bytes: What the process may take, besides what it starts with.
-        timeout_seconds: After so long it is ended.
+        memory_bytes: Memory limit, on top of the process's initial size.
 
     Raises:
         ConfigError: A path or column is missing or ambiguous.
-        CorpusError: There is no text, it can't be read, or reading takes too much.
+        CorpusError: There is no text, it can't be read, or a limit was exceeded.
     """
     if config.source != "files":
         return preview(config, workspace, documents)
@@ -72,19 +69,17 @@ def check_files(
     *,
     timeout_seconds: float = TIMEOUT_SECONDS,
 ) -> dict[Path, str]:
-    """Reads the beginning of files, each by itself, in a process of their own.
+    """Reads the beginning of each file in one subprocess.
 
     Args:
-        paths: The files.
-        config: How to read them; its path doesn't count.
-        workspace: The workspace.
-        timeout_seconds: After so long the process is ended.
+        config: How to read them; its path is ignored.
+        timeout_seconds: Time limit for all files.
 
     Returns:
-        For each file that can't be read why, and what to do.
+        Problem and fix for each file that can't be read.
 
     Raises:
-        CorpusError: The process broke off, which is the fault of one of them.
+        CorpusError: One of the files crashed the subprocess.
     """
     question = _question(config, workspace, MEMORY_BYTES)
     answer = _ask({**question, "files": list(map(str, paths))}, timeout_seconds)
@@ -156,7 +151,7 @@ def _main() -> None:
 
 
 def _problem(path: str, config: CorpusConfig) -> str:
-    """Returns why a file can't be read, as far as its beginning shows it; empty if it can."""
+    """Describes the problem that a file's beginning shows; empty if none."""
     deadline = time.monotonic() + _CHECK_SECONDS
     alone = config.model_copy(update={"path": path, "validation_path": "", "source": "files"})
     try:
@@ -187,7 +182,7 @@ def _described(error: StudioError) -> dict[str, Any]:
 
 
 def _limit_memory(memory_bytes: int) -> None:
-    """Limits this process's memory, where the system can."""
+    """Limits this process's memory, if the system supports it."""
     with suppress(ImportError, OSError, ValueError):
         import resource
 

@@ -1,7 +1,7 @@
-"""A corpus: a stream of documents with a part held out for validation.
+"""Streams the documents of a corpus with a held-out validation split.
 
-Documents are never gathered: every pass reads the source again, in the same order. Blank ones are
-skipped and counted. This module knows nothing of tokens.
+Documents are never collected: every pass reads the source again, in the same order. Blank documents
+are skipped and counted.
 """
 
 from __future__ import annotations
@@ -32,18 +32,18 @@ from core.workspace import Workspace, write_atomically, written_whole
 
 Split = Literal["train", "validation"]
 
-# Raise it when the same source and settings give other documents.
+# Increment when the same source and settings yield other documents.
 _READING = 2
 _DOCUMENTS_BETWEEN_REPORTS = 1000
-# Options that decide what the documents of files are, besides those that always count.
+# Options that enter the fingerprint of files only if they differ from the default.
 _READING_OPTIONS = ("encoding", "encoding_errors", "csv_header", "delimiter", "quoting")
 
 
 class Source(Protocol):
-    """Where documents come from.
+    """A source of documents.
 
     Attributes:
-        has_validation: Whether a part is named for validation.
+        has_validation: Whether the source names its own validation split.
         identity: JSON that changes when the documents do.
     """
 
@@ -52,19 +52,18 @@ class Source(Protocol):
     @property
     def identity(self) -> Any: ...
     def columns(self) -> tuple[list[str], str]:
-        """Returns the columns, if it is a table, and the one that holds the text."""
+        """Returns the table's columns (if it is one) and the text column."""
 
     def documents(self, part: Split) -> Iterator[str]:
-        """Yields a part's documents, blank ones too, always in the same order."""
+        """Yields a split's documents, blank ones too, always in the same order."""
 
 
 class Document(NamedTuple):
-    """A document that isn't blank, as it was read.
+    """A non-blank document.
 
     Attributes:
-        text: Its text.
-        data: Its text in UTF-8.
-        hash: Of `data`, 64 bits.
+        data: The text in UTF-8.
+        hash: 64-bit hash of `data`.
     """
 
     text: str
@@ -74,7 +73,7 @@ class Document(NamedTuple):
 
 @dataclass
 class Tally:
-    """Counts over documents; lengths in characters."""
+    """Document counts; lengths in characters."""
 
     documents: int = 0
     bytes: int = 0
@@ -90,12 +89,7 @@ class Tally:
 
 @dataclass
 class PartReader:
-    """Reads one part of a source: skips blanks, stops at the limit, counts.
-
-    Attributes:
-        blank_skipped: Blank documents met so far.
-        complete: Whether the end was reached.
-    """
+    """Reads one split of a source: skips blank documents, stops at the limit, counts."""
 
     source: Source
     part: Split
@@ -120,13 +114,11 @@ class Corpus:
     """A stream of documents in two splits.
 
     Args:
-        config: What to read.
-        source: Where it comes from.
-        cache: A folder for what a pass has found out.
-        reporter: Hears of long passes, and may stop them.
+        cache: Folder for results of earlier passes.
+        reporter: Receives progress of long passes, and may stop them.
 
     Raises:
-        CorpusError: There is no text in it.
+        CorpusError: The corpus has no text.
     """
 
     def __init__(
@@ -144,11 +136,10 @@ class Corpus:
 
     @property
     def reading(self) -> dict[str, Any]:
-        """What was read, and how, and what was passed over, as JSON values."""
         return _report_of(self._source, self.config).to_dict()
 
     def _announce(self) -> None:
-        """Reports how the text is read, as far as the first documents show it."""
+        """Reports the reading settings seen in the first documents."""
         report = _report_of(self._source, self.config)
         self._told = report.describe_files()
         for line in self._told:
@@ -157,7 +148,7 @@ class Corpus:
             self._reporter.warn(skipped)
 
     def _announce_rest(self) -> None:
-        """Reports what a whole pass has shown besides."""
+        """Reports new settings and findings after a complete pass."""
         report = _report_of(self._source, self.config)
         for line in [*report.describe_files(), *report.describe_findings()]:
             if line not in self._told:
@@ -166,37 +157,36 @@ class Corpus:
 
     @property
     def counts(self) -> dict[str, int]:
-        """What is known of the documents; filled by the first whole pass, kept in the cache.
+        """Document counts; filled by the first complete pass and cached.
 
-        `documents`, `bytes`, `characters`, `longest_characters` and `blank_skipped` are of all
-        that was read; `train_documents`, `train_bytes`, `validation_documents` and
-        `validation_bytes` of the splits, before any are dropped; `validation_dropped`, once it is
-        known, is how many are.
+        `documents`, `bytes`, `characters`, `longest_characters` and `blank_skipped` cover all
+        documents read; `train_documents`, `train_bytes`, `validation_documents` and
+        `validation_bytes` the splits before dropping; `validation_dropped`, once known, the dropped
+        ones.
         """
         counts = _merged_counts(self._passes)
         if set(self._parts()) - set(self._passes):
-            # Nothing is known yet of the part that is named for validation.
+            # The named validation split was not counted yet.
             counts = {name: count for name, count in counts.items() if "validation" not in name}
         if counts and "_dropped" in self.__dict__:
             counts["validation_dropped"] = len(self._dropped)
         return counts
 
     def documents(self, split: Split) -> Iterator[str]:
-        """Yields the documents of a split, the same ones in the same order at each call.
+        """Yields the documents of a split, in the same order at each call.
 
         Raises:
-            CorpusError: There is no text for validation, or the source can't be read.
+            CorpusError: There is no validation text.
         """
         if split == "train":
             return (document.text for document in self._train())
         return (document.text for document in self._kept_validation())
 
     def labelled_documents(self) -> Iterator[tuple[Split, str]]:
-        """Yields the documents of both splits in one pass over the source, with their split.
+        """Yields (split, document) for both splits in one pass over the source.
 
         Raises:
-            CorpusError: There is but one document, so that none can be held out; or it can't be
-                read.
+            CorpusError: A single document can't be split.
         """
         if not self._source.has_validation and not self._threshold:
             raise self._no_validation_error()
@@ -226,7 +216,7 @@ class Corpus:
         return ["train", "validation"] if self._source.has_validation else ["train"]
 
     def _read(self, part: Split) -> Iterator[tuple[Split, Document]]:
-        """Yields a part's documents with their split, and keeps the counts of a whole pass."""
+        """Yields (split, document) of a part, and stores the counts of a complete pass."""
         reader = PartReader(self._source, part, self.config.limit)
         tallies: dict[Split, Tally] = {"train": Tally(), "validation": Tally()}
         for document in reader:
@@ -239,7 +229,7 @@ class Corpus:
             self._keep_counts(part, tallies, reader.blank_skipped)
 
     def _find_threshold(self) -> int:
-        """Finds the hash below which documents are held out; reads no further than it must."""
+        """Finds the hash threshold for held-out documents, reading as little as possible."""
         reader = iter(PartReader(self._source, "train", self.config.limit))
         first = next(reader, None)
         if first is None:
@@ -251,14 +241,14 @@ class Corpus:
         return held_out_below(hashes, self.config.validation_percent)
 
     def _check_validation(self) -> None:
-        """Refuses a part named for validation that is empty or isn't there, before any work."""
+        """Refuses a missing or empty named validation split before any work."""
         if next(iter(PartReader(self._source, "validation", self.config.limit)), None) is None:
             field = "validation_split" if self.config.source == "hub" else "validation_path"
             raise _empty_error(self.config, field)
 
     @cached_property
     def _dropped(self) -> frozenset[int]:
-        """The hashes of the validation documents that are too like a training document."""
+        """Hashes of the validation documents that overlap with training documents."""
         if not _drops_overlapping(self.config):
             return frozenset()
         path = self._cache / f"{self.fingerprint}.dropped.npy"
@@ -318,19 +308,12 @@ class Corpus:
 
 @dataclass(frozen=True)
 class CorpusPreview:
-    """A look at a corpus before anything is spent.
+    """Samples and counts of a corpus.
 
     Attributes:
-        samples: The first documents.
-        documents: How many were read, blank ones aside.
+        documents: Non-blank documents read.
         bytes: Their size in UTF-8.
-        characters: Their length.
-        longest_characters: The longest one's length.
-        blank_skipped: Blank documents met.
-        complete: Whether that is all there is; otherwise reading stopped at the scan limit.
-        columns: Of the table, if it is one.
-        text_column: The column that holds the text.
-        reading: How the text is read, and what is passed over, a line each.
+        complete: Whether the whole corpus was read; otherwise reading stopped at the scan limit.
     """
 
     samples: list[str]
@@ -348,18 +331,15 @@ class CorpusPreview:
 def open_corpus(
     config: CorpusConfig, workspace: Workspace, reporter: Reporter | None = None
 ) -> Corpus:
-    """Opens a corpus; the first documents are read, to see that there are some.
+    """Opens a corpus and reads the first documents to check that there are some.
 
     Args:
-        config: What to read.
-        workspace: In whose cache that is kept which can be found again: extracted documentation,
-            counts, which validation documents to drop.
-        reporter: Hears of long passes over the text, and may stop them.
+        workspace: Caches extracted documentation, counts and the validation documents to drop.
+        reporter: Receives progress of long passes, and may stop them.
 
     Raises:
         ConfigError: A path or column is missing or ambiguous.
         CorpusError: There is no text, or it can't be read.
-        RunStopped: The reporter was asked to stop.
     """
     reporter = reporter or Reporter()
     source = _open_source(config, workspace, reporter)
@@ -373,15 +353,12 @@ def preview(
     scan_limit: int | None = None,
     scan_seconds: float | None = None,
 ) -> CorpusPreview:
-    """Looks at the first documents and counts.
+    """Returns the first documents and counts.
 
     Args:
-        config: What to read. Its `limit` holds here too.
-        workspace: In whose cache that is kept which can be found again.
-        documents: How many documents to show.
-        scan_limit: How many documents to count at most; none: what takes a few seconds, which is
-            less where every document comes over the network.
-        scan_seconds: Counting ends after so long.
+        config: The corpus. Its `limit` applies too.
+        scan_limit: Most documents to count; None: a default of a few seconds, lower for the Hub,
+            where documents come over the network.
 
     Raises:
         ConfigError: A path or column is missing or ambiguous.
@@ -436,7 +413,7 @@ def _report_of(source: Source, config: CorpusConfig) -> ReadingReport:
 
 
 def _fingerprint(config: CorpusConfig, source: Source) -> str:
-    """Covers what decides the documents and their splits, and not where the files lie."""
+    """Hashes the settings that decide the documents and splits, but not the files' location."""
     settings: dict[str, Any] = {
         "reading": _READING, "source": config.source, "limit": config.limit,
         "drops_overlapping": _drops_overlapping(config),
@@ -451,7 +428,7 @@ def _fingerprint(config: CorpusConfig, source: Source) -> str:
 
 
 def _set_options(config: CorpusConfig) -> dict[str, Any]:
-    """Returns the options of reading that were set. Where none was, fingerprints stay valid."""
+    """Returns the non-default reading options; omitting defaults keeps older fingerprints valid."""
     fields = CorpusConfig.model_fields
     set_here = {
         name: getattr(config, name)
@@ -480,7 +457,7 @@ def _document(text: str) -> Document:
 
 
 def _data_of(documents: Iterator[Document], hashes: list[int]) -> Iterator[bytes]:
-    """Yields the documents' bytes and notes their hashes on the way."""
+    """Yields the documents' bytes and appends their hashes to `hashes`."""
     for document in documents:
         hashes.append(document.hash)
         yield document.data
@@ -517,7 +494,7 @@ def _read_json(path: Path) -> dict[str, Any]:
     try:
         values = json.loads(path.read_text("utf-8"))
     except (OSError, ValueError):
-        return {}  # it can be counted again
+        return {}  # recounted by the next pass
     return values if isinstance(values, dict) else {}
 
 
@@ -525,7 +502,7 @@ def _load_hashes(path: Path) -> npt.NDArray[np.uint64] | None:
     try:
         return np.load(path, allow_pickle=False)
     except (OSError, EOFError, ValueError):
-        return None  # it can be found again
+        return None  # recomputed by the caller
 
 
 def _save_atomically(path: Path, values: npt.NDArray[np.uint64]) -> None:

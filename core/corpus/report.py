@@ -1,4 +1,4 @@
-"""Collects what was read of a corpus's files, what was passed over, and why."""
+"""Collects how a corpus's files were read, and which were skipped and why."""
 
 from __future__ import annotations
 
@@ -12,16 +12,13 @@ _NAMED = 5
 
 @dataclass(frozen=True)
 class Facts:
-    """How a file is read.
+    """The settings with which a file is read.
 
     Attributes:
         format: text, jsonl, json, csv, tsv or parquet.
-        compression: Empty if there is none.
-        encoding: Of the text; empty for Parquet.
-        delimiter: Of a CSV or TSV file, by name.
-        header: Of a CSV or TSV file: whether the first row names the columns.
-        quoting: Of a CSV or TSV file: whether quotation marks enclose cells.
-        column: The column that holds the text.
+        encoding: Empty for Parquet.
+        delimiter: Its name; CSV and TSV only, like header and quoting.
+        quoting: Whether quotation marks enclose cells.
     """
 
     format: str
@@ -33,7 +30,6 @@ class Facts:
     column: str = ""
 
     def describe(self) -> str:
-        """Returns the facts in a few words."""
         words = [self.format, self.compression, self.encoding.upper()]
         if self.delimiter:
             words.append(f"cells separated by {self.delimiter}")
@@ -46,11 +42,10 @@ class Facts:
 
 @dataclass(frozen=True)
 class Skipped:
-    """A file that was passed over.
+    """A file that was not read.
 
     Attributes:
-        name: Its path below the folder that was named.
-        reason: Why, in a few words.
+        name: Path relative to the folder given by the user.
     """
 
     name: str
@@ -58,18 +53,18 @@ class Skipped:
 
 
 class Findings:
-    """Counts what a person should know of a file, such as rows with fewer cells."""
+    """Counts irregularities in a file that the user should know of, such as short rows."""
 
     def __init__(self) -> None:
         self.counts: Counter[str] = Counter()
         self.first: dict[str, str] = {}
 
     def count(self, text: str, where: str) -> None:
-        """Counts one more.
+        """Counts one occurrence.
 
         Args:
-            text: What it is, in the plural.
-            where: The place.
+            text: The kind of irregularity, as a plural noun.
+            where: Its place; the first one is kept.
         """
         self.counts[text] += 1
         self.first.setdefault(text, where)
@@ -77,12 +72,7 @@ class Findings:
 
 @dataclass
 class ReadingReport:
-    """What was read, and how; it grows as files are opened.
-
-    Attributes:
-        found: How many files there are to read.
-        skipped: Those passed over.
-    """
+    """Records how files were read; grows as files are opened."""
 
     found: int = 0
     skipped: list[Skipped] = field(default_factory=list)
@@ -90,12 +80,12 @@ class ReadingReport:
     _findings: dict[str, Findings] = field(default_factory=dict)
 
     def add(self, shown: str, facts: Facts, findings: Findings | None = None) -> None:
-        """Notes how a file is read, and what is being found in this pass over it."""
+        """Records a file's settings and the findings of the current pass over it."""
         self._facts[shown] = facts
         self._findings[shown] = findings or Findings()
 
     def describe_files(self) -> list[str]:
-        """Returns a line for each way in which files were read so far."""
+        """Returns one line for each distinct combination of settings."""
         groups: dict[Facts, list[str]] = {}
         for shown, facts in self._facts.items():
             groups.setdefault(facts, []).append(shown)
@@ -106,7 +96,7 @@ class ReadingReport:
         ]
 
     def describe_skipped(self) -> str:
-        """Returns a sentence on what was passed over; empty if nothing was."""
+        """Returns a sentence about the skipped files, empty if there are none."""
         if not self.skipped:
             return ""
         by_reason: dict[str, list[str]] = {}
@@ -117,7 +107,7 @@ class ReadingReport:
         return f"Passed over {total:,} {'file' if total == 1 else 'files'}. {'; '.join(parts)}"
 
     def describe_findings(self) -> list[str]:
-        """Returns a line for each finding, added up over the files."""
+        """Returns one line per kind of finding, summed over the files."""
         counts: Counter[str] = Counter()
         first: dict[str, str] = {}
         for found in self._findings.values():
@@ -126,14 +116,13 @@ class ReadingReport:
         return [f"{count:,} {text}, first in {first[text]}" for text, count in counts.items()]
 
     def lines(self) -> list[str]:
-        """Returns all there is to say, a line each."""
         skipped = self.describe_skipped()
         return [
             *self.describe_files(), *([skipped] if skipped else []), *self.describe_findings()
         ]  # fmt: skip
 
     def to_dict(self) -> dict[str, Any]:
-        """Returns the report as JSON values, with lists of a bounded length."""
+        """Returns the report as JSON values, with lists of bounded length."""
         facts = dict(list(self._facts.items())[:_LISTED])
         return {
             "found": self.found,

@@ -1,16 +1,16 @@
-"""Where sentences end, by rules alone: nothing is downloaded and nothing is learned.
+"""Splits text into sentences by rules alone, without a model or a download.
 
 A sentence ends after `.`, `!`, `?`, `…` (and closing quotes and brackets) before white space, after
-`。`, `！`, `？` anywhere, after such a mark between two Hangul syllables, and at the end of a line,
-unless the next line goes on in lower case. A full stop doesn't end one after an abbreviation, an
-initial, a number that counts list items, or before a small letter. Between letters and digits it
-never does. Signs alone are no sentence. The rules are for English, Norwegian and Korean; other
-languages that are written like them fare well.
+`。`, `！`, `？` anywhere, after such a mark between two Hangul syllables, and at the end of a line
+unless the next line continues in lower case. A full stop doesn't end a sentence after an
+abbreviation, an initial or a list number, before a lower-case letter, or between letters and
+digits. Punctuation alone is no sentence. The rules are for English, Norwegian and Korean, and work
+for languages with similar punctuation.
 
-Every cut comes before white space, so that a tokenizer that puts a space to the word after it
-gives the same tokens as for the uncut text. Objectives that move sentences about want a padding
-token at each place in the stored row; `core.shards.encode` puts it there. No text is needed then to
-find the sentences again.
+Every cut comes before white space, so a tokenizer that attaches a space to the following word gives
+the same tokens as for the uncut text. Objectives that permute sentences need a padding token after
+each sentence in the stored sequence; `core.shards.encode` inserts it, so the sentences can be found
+again without the text.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from collections.abc import Iterator
 
 _CLOSING = r"[\"'”’»›)\]}」』〉》】）]*+"
 _HANGUL = r"[가-힣ㄱ-ㅎㅏ-ㅣ]"
-# What follows is looked at, not taken.
+# The context after a mark is matched by lookahead only.
 _CANDIDATE = re.compile(
     rf"(?<![.!?…])(?P<mark>[.!?…]++){_CLOSING}(?: [\"”»](?=\s*(?:\n|\Z)))?(?=\s|\Z)"
     rf"|(?P<wide>[。！？｡]++){_CLOSING}"
@@ -35,7 +35,7 @@ _WORD = re.compile(r"\w")
 _LONGEST_WORD = 32
 _LOOKED_AHEAD = 200
 
-# Those that mostly stand before what they belong to. Others, such as `etc.`, may end a sentence.
+# Abbreviations that mostly precede another word. Others, such as `etc.`, may end a sentence.
 _ABBREVIATIONS = frozenset(
     """
     mr mrs ms dr prof st mt ft gen col maj capt cpt lt sgt cmdr adm gov sen rep rev hon pres supt
@@ -43,7 +43,7 @@ _ABBREVIATIONS = frozenset(
     bl bl.a f.eks d.v.s p.g.a hr fr frk evt dvs jf jfr pga mht ift iht inkl ekskl tlf anm tidl vedr
     """.split()
 )
-# Those that are one only before a number: "no" and "red" end sentences, "No. 5" doesn't.
+# Abbreviations only before a number: "no" and "red" end sentences, "No. 5" doesn't.
 _BEFORE_NUMBERS = frozenset(
     """
     no nos fig figs eq eqs sec chap vol vols ed op pp p ca art
@@ -51,32 +51,29 @@ _BEFORE_NUMBERS = frozenset(
     nr kl kap pkt bd
     """.split()
 )
-# Signs that no sentence begins with.
+# Characters that can't begin a sentence.
 _CONTINUES = frozenset(",;:)%]}»”")
 
 
 def split_sentences(text: str) -> list[str]:
-    """Splits a text into its sentences; together they are the text.
+    """Splits a text into sentences that concatenate to the text.
 
-    White space between two sentences is the beginning of the second.
-
-    Args:
-        text: Any text.
+    White space between two sentences begins the second.
     """
     ends = sentence_ends(text)
     return [text[start:end] for start, end in zip([0, *ends], ends, strict=False)]
 
 
 def sentence_ends(text: str) -> list[int]:
-    """Returns where sentences end, in characters, ascending; the last is the text's length.
+    """Returns the ascending end offsets of sentences in characters; the last is the text's length.
 
-    White space at the text's end belongs to the last sentence. A blank text has none.
+    White space at the end belongs to the last sentence. A blank text has no sentences.
     """
     if not text or text.isspace():
         return []
     ends = list(_ends(text))
     if ends and not _WORD.search(text, ends[-1]):
-        ends.pop()  # what is left is no sentence
+        ends.pop()  # the remainder is no sentence
     return [*ends, len(text)]
 
 
@@ -92,7 +89,6 @@ def _ends(text: str) -> Iterator[int]:
 
 
 def _ends_sentence(text: str, start: int, found: re.Match[str]) -> bool:
-    """Returns whether a sentence that began at `start` ends at a candidate."""
     if found["wide"] or found["tight"]:
         return True
     after = _NEXT.match(text, found.end())
@@ -108,19 +104,15 @@ def _ends_sentence(text: str, start: int, found: re.Match[str]) -> bool:
 
 
 def _is_blank_line(text: str, place: int) -> bool:
-    """Returns whether a blank line comes at a place."""
     rest = text[place : place + _LOOKED_AHEAD]
     return rest[: len(rest) - len(rest.lstrip())].count("\n") > 1
 
 
 def _is_abbreviated(text: str, start: int, stop: int, following: str) -> bool:
-    """Returns whether the full stop at `stop` belongs to the word before it.
+    """Checks whether the full stop at `stop` belongs to the word before it.
 
     Args:
-        text: The text.
-        start: Where the sentence begins.
-        stop: Where the full stop is.
-        following: The first character after it that isn't white space or an opening sign.
+        following: The next character after white space and opening marks.
     """
     if stop - start < _LONGEST_WORD and _LIST_NUMBER.match(text[start:stop]):
         return True

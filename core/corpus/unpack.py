@@ -1,7 +1,6 @@
-"""Opens files of text as byte streams, unpacked, with a limit on how far they unpack.
+"""Opens files as decompressed byte streams, with a limit on the unpacked size.
 
-The compression is told from a file's first bytes, not from its name. This module knows nothing of
-documents.
+The compression is detected from a file's first bytes, not from its name.
 """
 
 from __future__ import annotations
@@ -19,7 +18,6 @@ from typing import IO, Any, cast
 
 from core.errors import CorpusError
 
-# The first bytes of each compression that is read.
 _MAGIC: tuple[tuple[bytes, str], ...] = (
     (b"\x1f\x8b", "gzip"),
     (b"\x28\xb5\x2f\xfd", "zstd"),
@@ -28,9 +26,9 @@ _MAGIC: tuple[tuple[bytes, str], ...] = (
     (b"PK\x03\x04", "zip"),
     (b"PK\x05\x06", "zip"),
 )
-# What follows the first four bytes of a bzip2 file, empty or not.
+# The bytes after the first four of a bzip2 file, with and without content.
 _BZIP2_BLOCKS = (b"1AY&SY", b"\x17rE8P\x90")
-# Other kinds of files, so that an error can name them.
+# File types that are not read, so that an error can name them.
 _FOREIGN: tuple[tuple[bytes, str], ...] = (
     (b"\x04\x22\x4d\x18", "lz4 (unpack it first: lz4 -d)"),
     (b"7z\xbc\xaf\x27\x1c", "7-Zip (unpack it first)"),
@@ -49,7 +47,7 @@ _TAR_MAGIC, _TAR_MAGIC_AT = b"ustar", 257
 
 SUFFIXES = {".gz": "gzip", ".zst": "zstd", ".xz": "xz", ".bz2": "bzip2"}
 _HEAD_BYTES = 512
-# Up to this much text any ratio is fine: it is soon read.
+# Up to this size any ratio is allowed, as it is read quickly.
 RATIO_FREE_BYTES = 256_000_000
 # Python keeps about half a kilobyte for each entry of a directory.
 _MOST_ZIP_DIRECTORY_BYTES = 16 << 20
@@ -59,11 +57,10 @@ _READ_BYTES = 1 << 18
 
 @dataclass(frozen=True)
 class Packed:
-    """A file's bytes, perhaps within an archive.
+    """A file, or a member of a zip archive.
 
     Attributes:
-        path: The file.
-        member: The name of the member where the file is a zip archive.
+        member: Name within the zip archive, empty for other files.
     """
 
     path: Path
@@ -71,17 +68,15 @@ class Packed:
 
     @property
     def shown(self) -> str:
-        """What errors and reports call it."""
+        """The name in errors and reports."""
         return f"{self.path}/{self.member}" if self.member else str(self.path)
 
 
 class Meter:
-    """Counts the bytes that come out of a file, and refuses too many for its size.
+    """Counts a file's unpacked bytes and refuses too many for its size.
 
     Args:
-        shown: What the file is called in an error.
-        packed_bytes: Its size on the disk.
-        ratio: How many times that may come out.
+        ratio: Largest allowed ratio of unpacked to packed bytes.
     """
 
     def __init__(self, shown: str, packed_bytes: int, ratio: int) -> None:
@@ -92,11 +87,7 @@ class Meter:
         self._bytes = 0
 
     def add(self, count: int) -> None:
-        """Counts bytes.
-
-        Raises:
-            CorpusError: There are too many.
-        """
+        """Counts bytes, and raises CorpusError above the limit."""
         self._bytes += count
         if self._bytes > self._most:
             raise CorpusError(
@@ -109,7 +100,7 @@ class Meter:
 
 
 class _Counted(io.RawIOBase):
-    """A stream that passes a `Meter`."""
+    """A stream that reports its bytes to a `Meter`."""
 
     def __init__(self, stream: Any, meter: Meter) -> None:
         self._stream = stream
@@ -126,7 +117,7 @@ class _Counted(io.RawIOBase):
 
 
 def compression_of(head: bytes) -> str:
-    """Returns the compression that a file's first bytes show; empty if none."""
+    """Detects the compression from a file's first bytes; empty if none."""
     for magic, name in _MAGIC:
         if head.startswith(magic):
             is_other = name == "bzip2" and not head[4:].startswith(_BZIP2_BLOCKS)
@@ -135,19 +126,15 @@ def compression_of(head: bytes) -> str:
 
 
 def foreign_kind_of(head: bytes) -> str:
-    """Returns the kind of file that its first bytes show, if it is a known one without text."""
+    """Detects a known file type that holds no readable text; empty if none."""
     if head[_TAR_MAGIC_AT:].startswith(_TAR_MAGIC):
         return "tar (unpack it first: tar -xf)"
     return next((name for magic, name in _FOREIGN if head.startswith(magic)), "")
 
 
 def open_regular(path: Path) -> IO[bytes]:
-    """Opens a regular file for reading.
-
-    Raises:
-        OSError: It is something else, such as a pipe or a device, or can't be opened.
-    """
-    # Without O_NONBLOCK, opening a pipe would wait for somebody to write into it.
+    """Opens a regular file for reading; raises OSError for pipes, devices and the like."""
+    # Without O_NONBLOCK, opening a pipe waits for a writer.
     descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
@@ -156,25 +143,20 @@ def open_regular(path: Path) -> IO[bytes]:
 
 
 def head_of(packed: Packed) -> bytes:
-    """Returns a file's first bytes, as they are on the disk or in the archive."""
+    """Returns the first bytes of a file or archive member, before decompression."""
     with _raw(packed) as stream:
         return stream.read(_HEAD_BYTES)
 
 
 @contextmanager
 def unpacked(packed: Packed, ratio: int) -> Iterator[tuple[IO[bytes], str]]:
-    """Opens a file and unpacks it, if it is packed.
-
-    Args:
-        packed: The file.
-        ratio: How many times its size may come out.
+    """Opens a file and decompresses it if necessary.
 
     Yields:
-        The stream, and the name of the compression, empty if there is none. A plain file's stream
-        is seekable.
+        The stream (seekable for a plain file) and the compression's name, empty if none.
 
     Raises:
-        CorpusError: More comes out than the ratio allows.
+        CorpusError: The unpacked size exceeds `ratio` times the packed size.
     """
     with _raw(packed) as raw:
         stream = raw if isinstance(raw, io.BufferedReader) else io.BufferedReader(cast(Any, raw))
@@ -221,7 +203,7 @@ def _decompressor(stream: IO[bytes], name: str) -> Iterator[Any]:
 
 
 class _Lzma:
-    """An xz stream whose errors are OSErrors, as other decompressors' are."""
+    """An xz stream that raises OSError, as the other decompressors do."""
 
     def __init__(self, stream: Any) -> None:
         self._stream = stream
@@ -261,11 +243,7 @@ def _opened_member(file: IO[bytes], name: str) -> IO[bytes]:
 
 
 def zip_members(path: Path) -> list[str]:
-    """Lists the files in a zip archive, in the order of their names.
-
-    Raises:
-        OSError: It is damaged, or its directory is too large to be read.
-    """
+    """Lists the files in a zip archive, sorted by name; raises OSError if it is damaged."""
     with open_regular(path) as file, _explaining_zip():
         _check_zip_directory(file)
         with zipfile.ZipFile(file) as archive:
@@ -274,7 +252,7 @@ def zip_members(path: Path) -> list[str]:
 
 @contextmanager
 def _explaining_zip() -> Iterator[None]:
-    """Turns what opening an archive can raise into an OSError; a damaged one raises nearly all."""
+    """Turns errors of opening an archive into an OSError; a damaged one can raise almost any."""
     try:
         yield
     except (zipfile.BadZipFile, RuntimeError, NotImplementedError, KeyError, ValueError, EOFError,
@@ -283,7 +261,7 @@ def _explaining_zip() -> Iterator[None]:
 
 
 def _check_zip_directory(file: IO[bytes]) -> None:
-    """Refuses an archive with so many entries that listing them would fill the memory."""
+    """Refuses an archive whose directory is too large to list in memory."""
     size = file.seek(0, os.SEEK_END)
     file.seek(max(0, size - _ZIP_END_BYTES))
     tail = file.read()

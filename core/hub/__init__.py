@@ -1,4 +1,5 @@
-"""The Hugging Face Hub: what is pushed there, what is pulled from there, and the cards.
+"""Publishes to and downloads from the Hugging Face Hub.
 
-Importing this talks to nobody. Tokens come from `HF_TOKEN` or the Hub's own login and stay there.
+Importing makes no network requests. Tokens are read from `HF_TOKEN` or the Hub's own login and
+never stored.
 """

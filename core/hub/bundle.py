@@ -1,7 +1,6 @@
-"""Which files go to the Hub: those that are known to be good, without what is nobody's business.
+"""Selects the files to publish on the Hub, by an allow-list per kind.
 
-Each kind has its list; nothing else in a folder is ever sent, a training state or a log least of
-all. Paths of this machine and names of its cloud are taken out of what is.
+Training state and raw logs are never sent. Local paths and cloud names are removed from the files.
 """
 
 from __future__ import annotations
@@ -48,24 +47,24 @@ _MODEL_FILES = re.compile(
     r"(flax_model|tf_model)(-\d+-of-\d+)?\.(msgpack|h5)(\.index\.json)?|vocab\.(txt|json)|merges\.txt|added_tokens\.json|"
     + "|".join(re.escape(name) for name in (*TOKENIZER_FILES, EVAL_RESULTS_FILE))
 )
-# What holds weights, or says how they came about: it would be wrong beside other ones.
+# Files tied to specific weights; stale ones are removed when new weights are pushed.
 _OF_WEIGHTS = re.compile(
     r"(model|pytorch_model|flax_model|tf_model)(-\d+-of-\d+)?"
     r"\.(safetensors|bin|msgpack|h5)(\.index\.json)?|"
     + "|".join(map(re.escape, (EVAL_RESULTS_FILE, LOG_FILE, CURVES_FILE, TRAINING_CONFIG_FILE)))
 )
-# Where a run was: somebody's account, and places on their machines.
+# Private: cloud accounts and locations on the user's machines.
 _PRIVATE_FIELDS = (
     "tpu_name", "tpu_zone", "gcp_project", "coordinator_address", "num_processes", "process_id",
     "output",
 )  # fmt: skip
-# Where transformers notes the folder that a file was read from.
+# transformers stores here the folder that a file was loaded from.
 _ORIGINS = ("_name_or_path", "name_or_path")
 
 
 @dataclass(frozen=True)
 class Upload:
-    """A file to be: its path in the repository, and where its content is or what it is."""
+    """A file to upload: its path in the repository, and its source path or content."""
 
     path: str
     source: Path | bytes
@@ -80,11 +79,8 @@ class Bundle:
     """All files of a repository.
 
     Attributes:
-        kind: What the repository is to the Hub.
-        uploads: The files, the card among them.
-        card: The card.
-        outdates: Tells of a path in the repository whether what is there is of the same kind, so
-            that it would be taken for a part of this. None: nothing is.
+        outdates: Checks whether a path in the repository is of a kind that this bundle replaces.
+            None: replaces nothing.
     """
 
     kind: RepositoryKind
@@ -97,29 +93,25 @@ class Bundle:
         return sum(upload.size_bytes for upload in self.uploads)
 
     def outdated(self, paths: Iterable[str]) -> list[str]:
-        """Returns which files of a repository are of earlier shards or weights than these."""
+        """Lists the repository's files that belong to earlier shards or weights."""
         if self.outdates is None:
             return []
         sent = {upload.path for upload in self.uploads}
         return [path for path in paths if path not in sent and self.outdates(PurePath(path))]
 
     def content(self, path: str) -> bytes:
-        """Returns what a small file holds; nothing where there is none."""
+        """Returns a small file's content; empty if there is no such file."""
         found = (upload.source for upload in self.uploads if upload.path == path)
         source = next(found, b"")
         return source if isinstance(source, bytes) else source.read_bytes()
 
     def listing(self) -> list[dict[str, Any]]:
-        """Returns path and size of each file, as plain values."""
+        """Returns path and size of each file, as JSON values."""
         return [{"path": upload.path, "bytes": upload.size_bytes} for upload in self.uploads]
 
 
 def model_bundle(facts: ModelFacts, notes: CardNotes) -> Bundle:
-    """Returns the files of a model: weights, tokenizer, configs, log, curves, card.
-
-    Raises:
-        CheckpointError: A file isn't what was written.
-    """
+    """Bundles a model: weights, tokenizer, configs, log, curves and card."""
     folder = facts.folder
     kept = sorted(path for path in folder.iterdir() if _MODEL_FILES.fullmatch(path.name))
     check_whole(folder, [path.name for path in kept])
@@ -135,7 +127,6 @@ def model_bundle(facts: ModelFacts, notes: CardNotes) -> Bundle:
 
 
 def tokenizer_bundle(folder: Path, notes: CardNotes) -> Bundle:
-    """Returns the files of a tokenizer."""
     found = [folder / name for name in TOKENIZER_FILES if (folder / name).is_file()]
     check_whole(folder, [path.name for path in found])
     manifest = read_manifest(folder) if (folder / MANIFEST_FILE).is_file() else None
@@ -143,7 +134,7 @@ def tokenizer_bundle(folder: Path, notes: CardNotes) -> Bundle:
 
 
 def shards_bundle(shards: Shards, notes: CardNotes) -> Bundle:
-    """Returns the files of shards, with a manifest by which whoever fetches them checks them."""
+    """Bundles shards, with a manifest for verification after download."""
     folder = shards.path
     names = sorted(
         str(path.relative_to(folder))
@@ -166,7 +157,7 @@ def shards_bundle(shards: Shards, notes: CardNotes) -> Bundle:
 
 
 def clean_config(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns a training config without places on this machine and names of its cloud."""
+    """Removes local paths and cloud names from a training config."""
     fields = TrainConfig.model_fields
     values = {name: value for name, value in config.items() if name not in _PRIVATE_FIELDS}
     for name, value in values.items():
@@ -177,7 +168,7 @@ def clean_config(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _clean(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns any config, those within it too, with paths cut down to their last part."""
+    """Reduces paths in any config, recursively, to their last component."""
     cleaned: dict[str, Any] = {}
     for name, value in config.items():
         if isinstance(value, Mapping):
@@ -199,7 +190,7 @@ def _public_reading(report: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _last_part(value: str) -> str:
-    """Returns the last part of a path; what isn't one, or is an id on the Hub, stays."""
+    """Returns the last component of a local path; leaves Hub ids and other text unchanged."""
     is_local = value.startswith(("/", "~", ".")) or ("/" in value and not parse_hub_id(value))
     return PurePath(value).name if is_local else value
 
@@ -218,7 +209,7 @@ def _bundle(
 
 
 def _upload(path: Path) -> Upload:
-    """Returns a file as it is, or without the folder that it was once read from."""
+    """Returns a file, without the folder that it was once loaded from."""
     if path.name in TOKENIZER_FILES and path.name != TOKENIZER_FILES[0]:
         return Upload(path.name, _without_origin(path))
     return Upload(path.name, path)
@@ -245,7 +236,7 @@ def _log_lines(log: Iterable[LoggedFigures]) -> bytes:
 
 
 def _draw(facts: ModelFacts) -> bytes:
-    """Draws the losses by step, with the frequency baseline."""
+    """Draws the losses by step, with the unigram baseline."""
     curves = []
     for name, figure, faint in (
         ("validation loss", "eval_loss", False),
@@ -258,11 +249,7 @@ def _draw(facts: ModelFacts) -> bytes:
 
 
 def check_whole(folder: Path, names: Iterable[str]) -> None:
-    """Reads files, and refuses those that differ from what the folder's manifest says of them.
-
-    Raises:
-        CheckpointError: One is damaged.
-    """
+    """Verifies files against the folder's manifest, if it has one."""
     try:
         manifest = read_manifest(folder)
     except StudioError:

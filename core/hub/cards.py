@@ -1,7 +1,7 @@
-"""The cards: what a repository's README.md says of a model, a tokenizer or shards.
+"""Writes cards: the README.md of a model, tokenizer or dataset repository.
 
-The header is read by machines; `huggingface_hub`'s own classes write it. The demo reads a model's
-key figures from it.
+The YAML header is written by `huggingface_hub`'s own classes. The demo reads a model's key figures
+from it.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ _ALGORITHMS = {
     "byte_level_bpe": "byte-level BPE",
     "wordpiece": "WordPiece",
 }
-# What of a training config makes a difference to what was learned, in the order of the table.
+# Settings that affect the trained model, in table order.
 _HYPERPARAMETERS = (
     "preset", "optimizer", "learning_rate", "lr_scheduler_type", "warmup_steps", "warmup_ratio",
     "weight_decay", "adam_beta1", "adam_beta2", "adam_epsilon", "muon_momentum",
@@ -76,14 +76,14 @@ _STUDIO = "Pretrain Studio"
 
 @dataclass(frozen=True)
 class CardNotes:
-    """What a card says that only its author knows.
+    """Card content that only the author knows.
 
     Attributes:
-        repo_id: Where it goes.
-        license: The licence's name as the Hub knows it, as in apache-2.0.
-        language: ISO 639 codes, separated by commas.
-        description: Sentences to begin with.
-        branch: Where in the repository it goes, unless that is what readers get unasked.
+        repo_id: Target repository.
+        license: A licence id of the Hub, such as apache-2.0.
+        language: Comma-separated ISO 639 codes.
+        description: The card's first sentences.
+        branch: Target branch, empty for the default one.
     """
 
     repo_id: str
@@ -98,12 +98,12 @@ class CardNotes:
 
     @property
     def reference(self) -> str:
-        """What the studio's commands take."""
+        """The argument for the studio's commands."""
         return hub_id(self.repo_id, self.branch)
 
     @property
     def arguments(self) -> str:
-        """What `from_pretrained` and `pipeline` take."""
+        """The arguments for `from_pretrained` and `pipeline`."""
         return f'"{self.repo_id}"' + (f', revision="{self.branch}"' if self.branch else "")
 
     @property
@@ -112,7 +112,6 @@ class CardNotes:
 
 
 def model_card(facts: ModelFacts, notes: CardNotes) -> str:
-    """Returns the card of a model; it says as much as is known."""
     from huggingface_hub import ModelCardData
 
     kind, results = facts.architecture.kind, _eval_results(facts)
@@ -144,7 +143,6 @@ def model_card(facts: ModelFacts, notes: CardNotes) -> str:
 
 
 def tokenizer_card(manifest: Manifest | None, notes: CardNotes) -> str:
-    """Returns the card of a tokenizer."""
     from huggingface_hub import ModelCardData
 
     corpus = _corpus_of(manifest)
@@ -173,7 +171,7 @@ def tokenizer_card(manifest: Manifest | None, notes: CardNotes) -> str:
 
 
 def shards_card(manifest: Manifest, notes: CardNotes) -> str:
-    """Returns the card of shards, which are a dataset to the Hub."""
+    """Returns the card of shards, which are a dataset on the Hub."""
     from huggingface_hub import DatasetCardData
 
     counts = manifest.counts
@@ -217,9 +215,9 @@ def _card(data: CardData, sections: Iterable[str]) -> str:
 
 
 def _eval_results(facts: ModelFacts) -> list[EvalResult]:
-    """Returns the figures for the header, under names that don't change.
+    """Returns the header's metrics, under stable names.
 
-    There are none of a model that wasn't trained here: what was measured, and how, isn't known.
+    Empty for models trained elsewhere, as it is unknown what was measured and how.
     """
     from huggingface_hub import EvalResult
 
@@ -267,7 +265,7 @@ def _about_model(facts: ModelFacts) -> str:
 
 
 def _origin(checkpoint: str) -> tuple[str, str]:
-    """Returns what a model began as, and what it knows besides the text it was trained on."""
+    """Describes a model's starting point, and its knowledge beyond the training text."""
     if not checkpoint:
         leanings = "with the errors and leanings that are in it"
         return "trained from scratch", f"It knows nothing but that text, {leanings}."
@@ -436,7 +434,7 @@ def _datasets(corpus: Mapping[str, Any]) -> list[str] | None:
 
 
 def _text_name(corpus: Mapping[str, Any]) -> str:
-    """Says what the text is, without a path of anybody's machine."""
+    """Describes the corpus without local paths."""
     if datasets := _datasets(corpus):
         return f"[{datasets[0]}](https://hf.co/datasets/{datasets[0]})"
     return {
@@ -450,7 +448,7 @@ def _section(title: str, body: str) -> str:
 
 
 def _table(rows: Iterable[tuple[str, str]]) -> str:
-    """Returns a table of those rows that say something."""
+    """Formats the non-empty rows as a table."""
     lines = [f"| {name} | {value} |" for name, value in rows if value]
     return "\n".join(["| | |", "|---|---|", *lines]) if lines else ""
 

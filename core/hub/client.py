@@ -1,7 +1,7 @@
-"""The one way to the Hub: who is signed in, what is tried again, and what its refusals mean.
+"""Wraps the Hub client: authentication, retries and error messages.
 
-A token is never passed on, kept or shown: `huggingface_hub` finds it in `HF_TOKEN` or in its own
-login, and what a message says of it is blotted out.
+Tokens are never passed on, stored or shown: `huggingface_hub` reads them from `HF_TOKEN` or its own
+login, and they are redacted from messages.
 """
 
 from __future__ import annotations
@@ -31,29 +31,28 @@ LOG_IN += "`hf auth login`, or set HF_TOKEN"
 
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 _REVISION = re.compile(r"[A-Za-z0-9][\w.-]*")
-# What huggingface_hub asks once. Everything else it tries six times by itself.
+# Requests that huggingface_hub doesn't retry; it tries all others six times.
 _ASKED_ONCE = re.compile(
     r"/api/(whoami-v2|repos/create|validate-yaml)|/commit/|/variables|/branch/|/settings$"
 )
-# Tried again only where the Hub answers: without a network, what is in the cache will do.
+# Retried only if the Hub answers; offline, the cache is used instead.
 _LOOKED_UP = re.compile(r"/api/models/.*/revision/")
 _TRANSIENT = (429, 500, 502, 503, 504)
 _ATTEMPTS = 5
 _FIRST_PAUSE_SECONDS = 0.5
 _LONGEST_PAUSE_SECONDS = 60.0
-# Signed addresses of storage are as good as a password while they last.
+# Signed storage URLs are as good as a password until they expire.
 _QUERY = re.compile(r"(https?://[^\s?'\"]+)\?[^\s'\"]*")
 _LONGEST_REASON = 300
 
 
 @dataclass(frozen=True)
 class Account:
-    """Whose token it is.
+    """The owner of the token.
 
     Attributes:
-        name: The user.
-        can_write: Whether the token may write; True where the Hub doesn't say.
-        organizations: Where the user may write too, perhaps.
+        can_write: True if the Hub doesn't say.
+        organizations: Organisations that the user may be able to write to.
     """
 
     name: str
@@ -62,7 +61,7 @@ class Account:
 
 
 def connect() -> HfApi:
-    """Returns the Hub's client, as quiet as a log wants it."""
+    """Returns a quiet Hub client."""
     from huggingface_hub import HfApi
     from huggingface_hub.utils.tqdm import disable_progress_bars
 
@@ -72,25 +71,22 @@ def connect() -> HfApi:
         logger = logging.getLogger(name)
         if _blot_out not in logger.filters:
             logger.addFilter(_blot_out)
-    # huggingface_hub itself looks at HF_ENDPOINT only once, when it is imported.
+    # huggingface_hub itself reads HF_ENDPOINT only at import.
     return HfApi(endpoint=os.environ.get("HF_ENDPOINT") or None)
 
 
 def is_signed_in() -> bool:
-    """Tells whether there is a token. Asks nobody."""
+    """Checks offline whether a token exists."""
     from huggingface_hub import get_token
 
     return bool(get_token())
 
 
 def sign_in(attempts: int = _ATTEMPTS) -> Account:
-    """Returns whose token it is.
-
-    Args:
-        attempts: How often to ask where that may help.
+    """Returns the token's account.
 
     Raises:
-        HubError: There is none, it isn't valid, or the Hub can't be reached.
+        HubError: There is no valid token, or the Hub is unreachable.
     """
     if not is_signed_in():
         raise HubError(
@@ -108,7 +104,7 @@ def sign_in(attempts: int = _ATTEMPTS) -> Account:
 
 
 def parse_hub_id(reference: str) -> tuple[str, str] | None:
-    """Returns id and revision of `owner/name` or `owner/name@revision`; None for anything else."""
+    """Splits `owner/name[@revision]` into id and revision; None for anything else."""
     name, _, revision = reference.partition("@")
     if not _HUB_ID.fullmatch(name) or ("@" in reference and not _REVISION.fullmatch(revision)):
         return None
@@ -118,7 +114,7 @@ def parse_hub_id(reference: str) -> tuple[str, str] | None:
 
 
 def hub_id(name: str, branch: str = "") -> str:
-    """Returns what `parse_hub_id` reads: `owner/name`, with `@branch` where one is given."""
+    """Formats an id for `parse_hub_id`, with `@branch` if given."""
     return f"{name}@{branch}" if branch else name
 
 
@@ -130,18 +126,14 @@ def ask(
     attempts: int = _ATTEMPTS,
     **named: Any,
 ) -> T:
-    """Calls a method of the client, again where that helps, and explains what it refuses.
+    """Calls a client method with retries, and explains errors.
 
     Args:
-        what: What was asked, as the beginning of an error: "owner/name can't be written to".
-        call: The method.
-        *arguments: What to call it with.
-        field: The config field that an error concerns.
-        attempts: How often to ask where that may help.
-        **named: What to call it with.
+        what: Beginning of the error message: "owner/name can't be written to".
+        attempts: Most attempts for errors that may pass.
 
     Raises:
-        HubError: The Hub refused, or couldn't be reached after several attempts.
+        HubError: The Hub refused, or was unreachable at every attempt.
     """
     for attempt in range(attempts):
         try:
@@ -157,10 +149,10 @@ def ask(
 
 @contextmanager
 def explaining(what: str, *, field: str = "") -> Iterator[None]:
-    """Turns what the Hub's client raises into a HubError that says what to do."""
+    """Turns the Hub client's exceptions into a HubError that says what to do."""
     from huggingface_hub.errors import HfHubHTTPError
 
-    # The root of the HTTP client's own errors, whichever client this huggingface_hub uses.
+    # The HTTP client's base error, whichever client this huggingface_hub uses.
     client_error: type[Exception] = HfHubHTTPError.__bases__[0]
     try:
         yield
@@ -173,7 +165,7 @@ def explaining(what: str, *, field: str = "") -> Iterator[None]:
 
 
 def without_secrets(text: str) -> str:
-    """Returns a text without secrets, the login's token and the signatures of addresses too."""
+    """Redacts secrets from a text, including the login's token and URL signatures."""
     from huggingface_hub import get_token
 
     token = get_token()
@@ -189,7 +181,7 @@ def _explained(what: str, error: Exception, field: str) -> HubError:
 
 
 def _advice(error: BaseException, status: int | None) -> tuple[str, str]:
-    """Returns what would have been right, and what to do."""
+    """Returns the expectation and the fix for an error."""
     from huggingface_hub.errors import (
         GatedRepoError,
         LocalTokenNotFoundError,
@@ -237,7 +229,7 @@ _CHECK_NAME = "check the spelling; for a private one sign in first: hf auth logi
 
 
 def _root(error: BaseException) -> BaseException:
-    """Returns what the client wraps in errors of its own while it uploads or looks in the cache."""
+    """Unwraps errors that the client wraps during uploads and cache look-ups."""
     from huggingface_hub.errors import LocalEntryNotFoundError
 
     wrapped = isinstance(error, LocalEntryNotFoundError) or type(error) is RuntimeError
@@ -250,7 +242,7 @@ def _status(error: BaseException | None) -> int | None:
 
 
 def _reason(error: BaseException, status: int | None) -> str:
-    """Returns what was said, on one line: status, then the server's own words."""
+    """Describes an error on one line: status, then the server's message."""
     from huggingface_hub.errors import GatedRepoError, RepositoryNotFoundError
 
     if isinstance(error, _NO_ANSWER):
@@ -267,11 +259,11 @@ def _reason(error: BaseException, status: int | None) -> str:
 
 
 def _address(error: BaseException | None) -> str:
-    """Returns what was asked for when an error came up; nothing where that isn't known."""
+    """Returns the URL of the failed request; empty if unknown."""
     response = getattr(error, "response", None)
     try:
         request = response.request if response is not None else getattr(error, "request", None)
-    except RuntimeError:  # The HTTP client's errors say so where there was no request.
+    except RuntimeError:  # raised by the HTTP client's errors without a request
         return ""
     return str(getattr(request, "url", ""))
 
@@ -283,7 +275,7 @@ def _is_unreachable(error: BaseException) -> bool:
 
 
 def _pause_seconds(error: BaseException | None, attempt: int) -> float | None:
-    """Returns how long to wait before another attempt; None where that isn't ours to make."""
+    """Returns the pause before a retry; None if this error must not be retried here."""
     from huggingface_hub.errors import HfHubHTTPError
 
     root = _root(error) if error else None
@@ -300,6 +292,5 @@ def _pause_seconds(error: BaseException | None, attempt: int) -> float | None:
 
 
 def _blot_out(record: logging.LogRecord) -> bool:
-    """Lets a record through without signatures and tokens."""
     record.msg, record.args = without_secrets(record.getMessage()), ()
     return True

@@ -1,7 +1,6 @@
-"""What is known of a model: its own files, its run, and what it was made from.
+"""Gathers the metadata of a model from its files, its run and the artifacts it was made from.
 
-Nothing has to be known. A model that was trained elsewhere is a folder with `config.json` and
-weights; one from this workspace leads to its run, its shards, its tokenizer and their text.
+All metadata is optional: a model trained elsewhere is just a folder with `config.json` and weights.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ from core.workspace import MANIFEST_FILE, Manifest, Workspace, read_manifest
 
 @dataclass(frozen=True)
 class LoggedFigures:
-    """What a run measured at a step, so many seconds after its first figure."""
+    """Metrics that a run logged at a step, `seconds` after its first."""
 
     step: int
     seconds: float
@@ -38,24 +37,13 @@ class LoggedFigures:
 
 @dataclass(frozen=True)
 class ModelFacts:
-    """What is known of a model.
+    """Metadata of a model; unknown values are empty, None or 0.
 
     Attributes:
-        folder: Its files.
-        architecture: Its dimensions.
-        parameters: How many numbers were learned.
-        tokenizer: The tokenizer beside it, if there is one.
-        config: What its training was told, with the values it used for settings that were left
-            open; empty where that isn't known.
-        seconds: How long its run took, over all attempts; None where that isn't known.
+        config: Training config with resolved `auto` values.
+        seconds: Duration of the run over all attempts.
         figures: Results: `eval_loss` and the like, `num_train_steps`, `tokens`, `seconds`.
-        planned_steps: How many steps the run is to have; 0 where that isn't known.
-        fingerprints: Of shards and tokenizer.
-        versions: Of the libraries that trained it.
-        device: What it was trained on, in a line.
-        log: What its run measured, in order.
-        shards: What the shards it was trained on say of themselves, where they are here.
-        tokenizer_manifest: What its tokenizer says of its making, where that is here.
+        fingerprints: Fingerprints of shards and tokenizer.
     """
 
     folder: Path
@@ -75,19 +63,19 @@ class ModelFacts:
 
     @property
     def objective(self) -> str:
-        """What it learned to predict; by its family where nobody has said so."""
+        """The training objective; the family's default if unknown."""
         named = str(self.config.get("objective", "auto"))
         return objectives_of_family(self.architecture.model_type)[0] if named == "auto" else named
 
     @property
     def size(self) -> str:
-        """The published size's name, or layers and width."""
+        """The published size's name, or layers x hidden size."""
         layers, width = self.architecture.num_hidden_layers, self.architecture.hidden_size
         return size_of(self.architecture) or f"{layers} x {width}"
 
     @property
     def corpus(self) -> dict[str, Any]:
-        """The corpus config of its shards, or of its tokenizer; empty where neither is known."""
+        """The corpus config of the shards, else of the tokenizer; empty if unknown."""
         for manifest in (self.shards, self.tokenizer_manifest):
             if manifest and isinstance(manifest.config.get("corpus"), dict):
                 return dict(manifest.config["corpus"])
@@ -95,15 +83,12 @@ class ModelFacts:
 
 
 def gather_facts(folder: Path, workspace: Workspace, run: Path | None = None) -> ModelFacts:
-    """Finds out what is known of a model.
+    """Gathers a model's metadata.
 
     Args:
-        folder: A model of the workspace, a checkpoint of a run, or any folder with a model in it.
-        workspace: Where its run, shards and tokenizer may be.
-        run: The folder of the run, where the model's own files don't lead to it.
-
-    Raises:
-        CheckpointError: There is no model in the folder.
+        folder: A model of the workspace, a run's checkpoint, or any folder with a model.
+        workspace: Searched for the run, shards and tokenizer.
+        run: The run's folder, if it can't be derived from the model's.
     """
     architecture = read_architecture(folder)
     manifest = _manifest(folder)
@@ -133,7 +118,7 @@ def gather_facts(folder: Path, workspace: Workspace, run: Path | None = None) ->
 
 
 def _manifest(folder: Path) -> Manifest | None:
-    """Returns what a folder says of itself; one that others made says nothing."""
+    """Reads a folder's manifest; None if missing or foreign."""
     try:
         return read_manifest(folder) if (folder / MANIFEST_FILE).is_file() else None
     except StudioError:
@@ -152,7 +137,7 @@ def _of_manifest(manifest: Manifest | None) -> dict[str, Any]:
 
 
 def _of_state(folder: Path) -> dict[str, Any]:
-    """Returns what a checkpoint says of a run that may still go on."""
+    """Reads the metadata of a checkpoint, whose run may still be active."""
     state = read_state(folder)
     plan = state.plan
     figures = {
@@ -176,7 +161,7 @@ def _training_config(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _used(config: Mapping[str, Any], resolved: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns a config with the values that its run used for settings that were left open."""
+    """Fills in the values that the run resolved for open settings."""
     return {
         name: resolved.get(name, value) if value in (None, "auto") else value
         for name, value in config.items()
@@ -199,7 +184,6 @@ def _eval_results(folder: Path) -> dict[str, float]:
 
 
 def _run_of(folder: Path, manifest: Manifest | None, workspace: Workspace) -> Path | None:
-    """Returns the folder of the run that made a model, if it is here."""
     if manifest and manifest.run:
         path = RunFolder.of(workspace, manifest.run).path
     else:
@@ -208,7 +192,7 @@ def _run_of(folder: Path, manifest: Manifest | None, workspace: Workspace) -> Pa
 
 
 def _log(run: Path | None) -> tuple[LoggedFigures, ...]:
-    """Returns what a run measured, without what it took back when it went on from a checkpoint."""
+    """Reads a run's metrics, without those discarded by a resume from a checkpoint."""
     events, _ = read_events(run / EVENTS_FILE) if run else ([], 0)
     rows: list[LoggedFigures] = []
     first = 0.0

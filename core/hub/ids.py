@@ -1,15 +1,15 @@
-"""Which ids the Hugging Face Hub accepts, decided before anything is sent or queued."""
+"""Validates ids for the Hugging Face Hub offline, before anything is sent or queued."""
 
 from __future__ import annotations
 
 from core.errors import ConfigError
 
-# The Hub refuses these endings too; huggingface_hub knows of the first alone.
+# The Hub refuses both endings; huggingface_hub only knows the first.
 _REFUSED_ENDINGS = (".git", ".ipynb")
 
 
 def flaw_of_hub_id(repo_id: str) -> str:
-    """Returns why the Hub refuses an id like `owner/name` or `name`, or an empty text."""
+    """Returns the reason why the Hub refuses an id; empty if it is valid."""
     from huggingface_hub.errors import HFValidationError
     from huggingface_hub.utils import validate_repo_id  # type: ignore[attr-defined]
 
@@ -25,10 +25,10 @@ def flaw_of_hub_id(repo_id: str) -> str:
 
 
 def check_hub_id(repo_id: str, *, field: str = "") -> None:
-    """Refuses an id that the Hub refuses. Asks nobody.
+    """Refuses an invalid id, offline.
 
     Raises:
-        ConfigError: With the reason, and the field's name.
+        ConfigError: Gives the reason and the field's name.
     """
     if flaw := flaw_of_hub_id(repo_id):
         raise ConfigError(

@@ -1,6 +1,6 @@
-"""Fetches models and tokenizers from the Hub into its own cache, by `owner/name[@revision]`.
+"""Downloads models and tokenizers from the Hub into its own cache.
 
-Of a repository only the files that are read here are fetched, never pickles or code.
+Only the files needed are fetched, never pickles or code.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from core.hub.ids import check_hub_id
 from core.paths import relative_name
 from core.places import give_ordinary_modes
 
-# Read beside the weights; the card holds the key figures that a demo shows.
+# Read beside the weights; the card holds the key figures shown in a demo.
 _CONFIG = "config.json"
 _MODEL_FILES = (
     _CONFIG,
@@ -29,70 +29,58 @@ _MODEL_FILES = (
     "training_config.json",
     "README.md",
 )
-# The first that a repository has is taken.
+# The first format found is used.
 _WEIGHTS = (
     ("model.safetensors", "model.safetensors.index.json", "model-*-of-*.safetensors"),
     ("flax_model.msgpack", "flax_model.msgpack.index.json", "flax_model-*-of-*.msgpack"),
     ("tf_model.h5", "tf_model.h5.index.json", "tf_model-*-of-*.h5"),
 )
 _PICKLES = "pytorch_model*.bin"
-# A model that is asked time and again is looked up on the Hub once in so long.
+# Repeated requests for a model look it up on the Hub once in this time.
 _REMEMBERED_SECONDS = 600.0
 
 _fetched: dict[tuple[str, Collection[str]], tuple[float, Path]] = {}
 
 
 def pull_model(reference: str, reporter: Reporter | None = None, *, field: str = "model") -> Path:
-    """Returns the folder of a model's files in the Hub's cache, fetched where they aren't there.
+    """Returns the cached folder of a model, downloading missing files.
 
     Args:
         reference: `owner/name` or `owner/name@revision`.
-        reporter: Hears how far a download is.
-        field: The config field that an error concerns.
 
     Raises:
-        HubError: There is no such repository, it may not be read, or the Hub can't be reached.
-        CheckpointError: Its weights are a pickle.
+        HubError: The repository is missing or inaccessible, or the Hub is unreachable.
+        CheckpointError: The weights are a pickle.
     """
     return _pull(reference, _MODEL_FILES, _WEIGHTS, reporter or Reporter(), field)
 
 
 def pull_config(reference: str, *, field: str = "model") -> Path:
-    """Returns where a model's `config.json` lies in the Hub's cache, fetched where it isn't there.
+    """Returns the cached path of a model's `config.json`, downloading it if necessary.
 
-    Nothing lies there where the repository has none.
-
-    Args:
-        reference: `owner/name` or `owner/name@revision`.
-        field: The config field that an error concerns.
-
-    Raises:
-        HubError: There is no such repository, it may not be read, or the Hub can't be reached.
+    The file doesn't exist if the repository has none. Arguments and errors as for `pull_model`.
     """
     return _pull(reference, (_CONFIG,), (), Reporter(), field) / _CONFIG
 
 
 def pull_tokenizer(reference: str, names: tuple[str, ...]) -> Path:
-    """Returns the folder of a tokenizer's files in the Hub's cache.
+    """Returns the cached folder of a tokenizer, downloading missing files.
 
     Args:
-        reference: `owner/name`, `owner/name@revision`, or one of the oldest models' bare names.
-        names: The files to fetch, those that are there.
-
-    Raises:
-        HubError: There is no such repository, it may not be read, or the Hub can't be reached.
+        reference: As for `pull_model`, or the bare name of one of the oldest models.
+        names: Files to fetch if they exist.
     """
     return _pull(reference, names, (), Reporter(), "tokenizer")
 
 
 def is_fetched(reference: str) -> bool:
-    """Tells whether a model is in the Hub's cache, so that opening it takes no download."""
+    """Checks whether a model's weights are cached."""
     whole = (file for files in _WEIGHTS for file in files if "*" not in file)
     return any(find_fetched(reference, file) for file in whole)
 
 
 def find_fetched(reference: str, file: str) -> Path | None:
-    """Returns where a repository's file lies in the Hub's cache, or None; nobody is asked."""
+    """Returns the cached path of a repository's file, or None; works offline."""
     from huggingface_hub import try_to_load_from_cache
     from huggingface_hub.errors import HFValidationError
 
@@ -100,7 +88,7 @@ def find_fetched(reference: str, file: str) -> Path | None:
     try:
         found = try_to_load_from_cache(name, file, revision=revision)
     except HFValidationError:
-        return None  # Nothing can be called so.
+        return None  # not a valid id
     return Path(found) if isinstance(found, str) else None
 
 
@@ -128,7 +116,7 @@ def _pull(
 
 
 def _split(reference: str) -> tuple[str, str]:
-    """Returns id and revision; an id may have no owner here."""
+    """Splits a reference into id (here optionally without owner) and revision."""
     name, _, revision = reference.partition("@")
     return name, revision or "main"
 
@@ -154,11 +142,7 @@ def _matching(files: list[str], patterns: tuple[str, ...]) -> list[str]:
 
 
 def _list_files(name: str, revision: str, problem: str, field: str) -> tuple[list[str], bool]:
-    """Returns a repository's files and whether the Hub said so; without a network the cache does.
-
-    Raises:
-        HubError: The Hub refuses, or can't be reached and nothing is in the cache.
-    """
+    """Lists a repository's files, from the cache if offline; returns (files, whether online)."""
     from huggingface_hub import get_cached_repo_tree
 
     try:
@@ -197,12 +181,12 @@ def _download(
 
 
 def _progress_bar(reporter: Reporter, name: str) -> Any:
-    """Returns the class of a progress bar that is seen in the run and not in its log."""
+    """Returns a progress bar class that reports to the run instead of the log."""
     from huggingface_hub.utils.tqdm import tqdm
 
     class Bar(tqdm):
         def __init__(self, *arguments: Any, **named: Any) -> None:
-            # There are two: bytes that came in, and bytes that are in their files.
+            # huggingface_hub uses two: bytes received, and bytes written to files.
             self._counts = str(named.get("desc", "")).startswith("Reconstructing")
             super().__init__(*arguments, **{**named, "disable": True})  # type: ignore[no-untyped-call]
 

@@ -1,7 +1,7 @@
-"""The stage that publishes: a model, a tokenizer or shards become a repository on the Hub.
+"""Publishes a model, a tokenizer or shards as a repository on the Hub.
 
-A repository appears in one commit. Large files go first, so that what was sent before an
-interruption needn't be sent again.
+A push is one commit. Large files are uploaded first, so an interrupted push doesn't send them
+again.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from core.shards.read import open_shards
 from core.workspace import MANIFEST_FILE, Artifact, Manifest, Workspace, read_manifest
 
 _MAIN = "main"
-# Sent in one go; between them a run can be stopped, and says how far it is.
+# Size of an upload step; a run can be stopped and reports progress between steps.
 _BYTES_AT_ONCE = 64 << 20
 _FILES_AT_ONCE = 100
 _PREFIXES = {"model": "", "dataset": "datasets/", "space": "spaces/"}
@@ -46,13 +46,10 @@ _ADD_SECRET = (
 
 @dataclass(frozen=True)
 class Repository:
-    """Where a bundle goes.
+    """The target repository.
 
     Attributes:
-        id: owner/name; without an owner in a dry run with nobody signed in.
-        kind: What it is to the Hub.
-        private: Whether only its owner is to see it.
-        revision: The branch.
+        id: owner/name; without an owner in a dry run without a login.
     """
 
     id: str
@@ -66,27 +63,13 @@ class Repository:
 
     @property
     def branch(self) -> str:
-        """The branch, where it isn't the one that readers get unasked."""
+        """The branch, empty for the default one."""
         return "" if self.revision == _MAIN else self.revision
 
 
 @dataclass(frozen=True)
 class Receipt:
-    """What was published, or would be.
-
-    Attributes:
-        repo_id: The repository.
-        kind: model, dataset or space.
-        url: Its page.
-        private: Whether only its owner sees it.
-        dry_run: Whether nothing was sent.
-        files: Path and size of each file.
-        bytes: What they come to.
-        card: The card.
-        commit: Its id on the Hub; empty where nothing was sent.
-        space_url: The Space's page, if one was asked for.
-        space_files: Path and size of each of its files.
-    """
+    """The result of a push or dry run; `commit` and `space_url` may be empty."""
 
     repo_id: str
     kind: RepositoryKind
@@ -103,27 +86,22 @@ class Receipt:
 
 @dataclass(frozen=True)
 class Preview:
-    """What a push would send: the receipt of a dry run, and the picture of the curves."""
+    """A dry run's receipt, and the image of the training curves."""
 
     receipt: Receipt
     picture: bytes = b""
 
 
 def run(config: PushConfig, workspace: Workspace, reporter: Reporter | None = None) -> Artifact:
-    """Publishes what a config names, or shows what would be.
-
-    Args:
-        config: What, and where to.
-        workspace: Where names are looked up.
-        reporter: What hears of progress and says when to stop.
+    """Publishes an artifact, or previews it with `dry_run`.
 
     Returns:
-        What was published, a `Receipt` as its counts.
+        The artifact, with a `Receipt` as its counts.
 
     Raises:
         ConfigError: Something is missing or can't be published.
         CheckpointError, ShardError: A file is missing or damaged.
-        HubError: Nobody is signed in, the Hub refused, or can't be reached.
+        HubError: There is no login, or the Hub refused or is unreachable.
         RunStopped: The reporter asked for it; nothing is committed.
     """
     reporter = reporter or Reporter()
@@ -136,12 +114,7 @@ def run(config: PushConfig, workspace: Workspace, reporter: Reporter | None = No
 
 
 def preview(config: PushConfig, workspace: Workspace, reporter: Reporter | None = None) -> Preview:
-    """Returns the files and the card that a push would send. Nothing is sent, nobody is asked.
-
-    Raises:
-        ConfigError: Something is missing or can't be published.
-        CheckpointError, ShardError: A file is missing or damaged.
-    """
+    """Returns the files and card that a push would send, offline; raises like `run`."""
     name, folder = _find(config, workspace)
     repository = _repository(config, config.repo_id or name)
     bundle = _bundle(config, folder, repository, workspace, reporter or Reporter())
@@ -173,20 +146,16 @@ def _publish(
 
 
 def check(config: PushConfig, workspace: Workspace) -> None:
-    """Refuses what can't be published, without asking the Hub.
-
-    Raises:
-        ConfigError, CheckpointError: With what is wrong.
-    """
+    """Checks offline that the artifact can be published; raises like `run`."""
     name, _ = _find(config, workspace)
     check_hub_id(config.repo_id or name, field="repo_id")
 
 
 def resolve_repo_id(wanted: str) -> str:
-    """Returns `owner/name`; an id without an owner is that of whoever is signed in.
+    """Completes an id without an owner with the logged-in user's name.
 
     Raises:
-        HubError: Nobody is signed in, or the token may only read.
+        HubError: There is no login, or the token is read-only.
     """
     account = sign_in()
     if not account.can_write:
@@ -205,16 +174,10 @@ def resolve_repo_id(wanted: str) -> str:
 def upload(
     bundle: Bundle, repository: Repository, message: str, reporter: Reporter | None = None
 ) -> str:
-    """Sends a bundle in one commit, making repository and branch where there are none.
+    """Uploads a bundle in one commit and returns the commit's id.
 
-    What stood for other rows or weights, and isn't among these, goes in the same commit.
-
-    Returns:
-        The commit's id.
-
-    Raises:
-        HubError: The Hub refused, or can't be reached.
-        RunStopped: The reporter asked for it; nothing is committed.
+    Creates repository and branch if necessary. The commit also deletes files of earlier shards or
+    weights that the bundle replaces. If the reporter stops the upload, nothing is committed.
     """
     from huggingface_hub import CommitOperationAdd, CommitOperationDelete
 
@@ -238,7 +201,7 @@ def upload(
         reporter.raise_if_stopped()
         reporter.progress(done, bundle.size_bytes, "bytes", f"uploading to {repository.id}")
         chosen = [operations[number] for number in part]
-        # The client tries this again by itself.
+        # The client retries this itself.
         with explaining(problem, field="repo_id"):
             connect().preupload_lfs_files(
                 repository.id,
@@ -263,10 +226,10 @@ def upload(
 
 
 def make_repository(repository: Repository) -> None:
-    """Makes a repository and its branch where there are none.
+    """Creates a repository and its branch if they don't exist.
 
     Raises:
-        HubError: It may not be made, or is there and seen by everybody where it should be private.
+        HubError: Creation is refused, or a repository that should be private exists and is public.
     """
     problem = f"{repository.id} could not be made"
     api = connect()
@@ -302,11 +265,7 @@ def make_repository(repository: Repository) -> None:
 
 
 def make_public(repository: Repository) -> None:
-    """Shows a repository that was pushed to to everybody; making one leaves an older one private.
-
-    Raises:
-        HubError: It may not be shown, or the Hub can't be reached.
-    """
+    """Makes a repository public; creating it leaves an existing one private."""
     problem = f"{repository.id} was pushed to, but could not be made public"
     if _is_private(repository.id, repository.kind, problem):
         ask(
@@ -320,7 +279,7 @@ def make_public(repository: Repository) -> None:
 
 
 def _find(config: PushConfig, workspace: Workspace) -> tuple[str, Path | None]:
-    """Returns what the thing is called and its folder; None for a model that is on the Hub."""
+    """Returns the artifact's name and folder; the folder is None for a model on the Hub."""
     reference = str(getattr(config, config.kind))
     if not reference:
         raise ConfigError(
@@ -384,7 +343,7 @@ def _bundle(
     workspace: Workspace,
     reporter: Reporter,
 ) -> Bundle | None:
-    """Returns what is to be sent; None for a model that is on the Hub already."""
+    """Returns the files to send; None for a model that is already on the Hub."""
     if folder is None:
         return None
     reporter.progress(0, None, "bytes", "reading what is to be sent")
@@ -399,7 +358,7 @@ def _bundle(
 
 
 def _shown(config: PushConfig, folder: Path | None, repository: Repository) -> str:
-    """Returns the id of the model that a Space is to show, with its branch if that isn't main."""
+    """Returns the id of the model that a Space shows, with a non-default branch."""
     return config.model if folder is None else hub_id(repository.id, repository.branch)
 
 
@@ -410,7 +369,6 @@ def _publish_space(
     receipt: Receipt,
     reporter: Reporter,
 ) -> Receipt:
-    """Makes a Space that shows a model."""
     model_is_private = config.private if folder else _is_private_model(config.model)
     space = Repository(repository.id, "space", config.private)
     shown = _shown(config, folder, repository)
@@ -436,7 +394,6 @@ def _is_private_model(reference: str) -> bool:
 def _is_private(
     repo_id: str, kind: RepositoryKind, problem: str, revision: str | None = None, field: str = ""
 ) -> bool:
-    """Tells whether a repository on the Hub is one that not everybody sees."""
     look_up = connect().repo_info
     info = ask(problem, look_up, repo_id, repo_type=kind, revision=revision, field=field)
     return bool(info.private)
@@ -447,7 +404,7 @@ def _operation(upload: Upload, operation: Any) -> Any:
 
 
 def _parts(uploads: tuple[Upload, ...]) -> Iterator[list[int]]:
-    """Gives the numbers of the files that are sent together."""
+    """Yields the indices of files that are uploaded together."""
     part: list[int] = []
     size = 0
     for number, one in enumerate(uploads):
@@ -462,7 +419,7 @@ def _parts(uploads: tuple[Upload, ...]) -> Iterator[list[int]]:
 def _receipt_artifact(
     config: PushConfig, name: str, folder: Path | None, receipt: Receipt
 ) -> Artifact:
-    """Returns what was published, with the receipt as its counts. Nothing is written."""
+    """Returns the artifact with the receipt as its counts, without writing it."""
     place = folder or Path(config.model)
     known = read_manifest(place) if (place / MANIFEST_FILE).is_file() else None
     manifest = known or Manifest(config.kind, name, "")

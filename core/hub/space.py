@@ -1,4 +1,4 @@
-"""A Space that shows a model: this very program, which is a demo where `STUDIO_MODEL` is set."""
+"""Builds a Space that shows a model: this app itself, which is a demo if `STUDIO_MODEL` is set."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from core.hub.bundle import CARD_FILE, Bundle, Upload
 _FILES = ("app.py", "requirements.txt", "LICENSE")
 _FOLDERS = ("core", "ui")
 _SKIPPED = ("__pycache__", ".pyc")
-# What a Space needs to know where this repository's own README doesn't say it.
+# Defaults for the Space's header; this repository's README overrides them.
 _HEADER = {"sdk": "gradio", "app_file": "app.py", "python_version": "3.12"}
 
 
@@ -20,11 +20,8 @@ def space_bundle(model_id: str, license: str = "") -> Bundle:
     """Returns the files of a Space that shows a model.
 
     Args:
-        model_id: The model's repository, perhaps with a revision behind an @.
+        model_id: The model's repository, optionally with @revision.
         license: For the Space's card.
-
-    Raises:
-        HubError: This program's own files aren't all here.
     """
     root = Path(core.__file__).parent.parent
     missing = [name for name in (*_FILES[:2], *_FOLDERS) if not (root / name).exists()]
@@ -77,7 +74,7 @@ def _sdk_version() -> dict[str, str]:
 
 
 def _own_header(root: Path) -> dict[str, Any]:
-    """Returns what the repository's README says to a Space, if it does."""
+    """Returns the Space header in the repository's README, if it has one."""
     from huggingface_hub import SpaceCard
 
     path = root / CARD_FILE

@@ -1,11 +1,11 @@
-"""Rows of token ids on the disk.
+"""Builds, stores and reads shards of token sequences.
 
-    layout.py   how rows are laid out for what they are used for
+    layout.py   cuts tokens into sequences, by objective
     records.py  the TFRecord format, in two layouts
     encode.py   documents to token ids, on all cores
-    build.py    the stage: a corpus becomes shards
-    read.py     shards are opened, their rows read by number
-    storage.py  shards at an address like gs://bucket/folder
+    build.py    the stage that turns a corpus into shards
+    read.py     opens shards and reads sequences by index
+    storage.py  shards at an address such as gs://bucket/folder
 
-Nothing here knows of Keras or of an engine.
+This package doesn't know Keras or a backend.
 """

@@ -1,13 +1,11 @@
-"""The stage: a corpus becomes rows of token ids in TFRecord files.
+"""Builds shards: encodes a corpus into fixed-length token sequences in TFRecord files.
 
-Documents are streamed, encoded on all cores in batches of some megabytes while earlier batches are
-packed and written, joined to one stream of tokens per split, and cut into rows. Nothing is lost but
-the last incomplete row of each split, or, line by line, what is beyond a row's length. Memory holds
-a few batches, however long the text is.
+Documents are streamed and encoded in batches on all cores while earlier batches are packed and
+written. Only the last incomplete sequence of each split is lost, or with line_by_line the end of
+long lines. Memory holds a few batches.
 
-The folder: train/ and validation/ with dataset-{shard}-{records}.tfrecord, tokenizer/ (a copy),
-token_counts.npy (how often each id stands in the training rows; padding that isn't text counts
-nothing) and manifest.json.
+Output: train/ and validation/ with dataset-{shard}-{records}.tfrecord, tokenizer/ (a copy),
+token_counts.npy (counts of each id in the training split, without added padding) and manifest.json.
 """
 
 from __future__ import annotations
@@ -46,7 +44,7 @@ from core.tokenizer import StudioTokenizer, load
 from core.tokenizer.vocabulary import vocabulary_of
 from core.workspace import Artifact, Workspace
 
-# Each holds a batch and its encodings: about 150 MB. Beyond this, more cores serve a batch.
+# Each holds about 150 MB (a batch and its encodings). Further cores speed up single batches.
 _MOST_WORKERS = 8
 
 _REPORTED_COUNTS = ("train_rows", "validation_rows", "train_tokens", "tokens_dropped")
@@ -61,20 +59,15 @@ _FIXES = {
 def build(config: ShardConfig, workspace: Workspace, reporter: Reporter | None = None) -> Artifact:
     """Builds shards from a corpus.
 
-    Args:
-        config: Which corpus and tokenizer, and how long the rows are.
-        workspace: Where the artifact goes.
-        reporter: Hears how far it is; may stop it.
-
     Returns:
-        The shards' artifact. With `output_dir` it has only a manifest, which says where they lie.
+        The artifact. With `output_dir` it has only a manifest that gives the shards' location.
 
     Raises:
-        ConfigError: The name is taken, the place isn't free, the tokenizer lacks what the objective
-            needs.
-        CorpusError, TokenizerError: The text or the tokenizer can't be used.
-        ShardError: There is less text than one row, or the place can't be written to.
-        RunStopped: The reporter was asked to stop; nothing is left behind.
+        ConfigError: The name or output_dir is taken, or the tokenizer lacks a token that the
+            objective needs.
+        CorpusError, TokenizerError: The corpus or tokenizer can't be used.
+        ShardError: The text is shorter than one sequence, or the destination is not writable.
+        RunStopped: The reporter asked for it; nothing is left behind.
     """
     reporter = reporter or Reporter()
     layout = layout_for(config)
@@ -98,7 +91,7 @@ def build(config: ShardConfig, workspace: Workspace, reporter: Reporter | None =
 
 
 def derive_name(config: ShardConfig) -> str:
-    """Returns the name of shards that nobody has named: docs-words-512."""
+    """Derives a default name such as docs-words-512."""
     tokenizer = re.sub(r"[^A-Za-z0-9._-]+", "-", Path(config.tokenizer).name).strip("-.")
     kind = "" if config.objective == "mlm" else f"-{config.objective}"
     lines = "-lines" if config.line_by_line else ""
@@ -106,27 +99,22 @@ def derive_name(config: ShardConfig) -> str:
 
 
 def load_tokenizer(config: ShardConfig, workspace: Workspace) -> StudioTokenizer:
-    """Loads the tokenizer that rows are to be made with.
-
-    Raises:
-        ConfigError: It isn't there, or lacks what the objective needs.
-        TokenizerError, HubError: It can't be read, or fetched.
-    """
+    """Loads the tokenizer and checks that it has the tokens that the objective needs."""
     tokenizer = load(config.tokenizer, workspace)
     vocabulary = vocabulary_of(tokenizer)
     create_objective(config.objective, objective_settings(config), vocabulary)
     if config.objective == "clm":
-        vocabulary.require("eos_id", config.objective)  # else documents would flow together
+        vocabulary.require("eos_id", config.objective)  # separates documents
     return tokenizer
 
 
 @dataclass
 class Packer:
-    """Cuts one split's stream of tokens into rows and writes them.
+    """Cuts one split's stream of tokens into sequences and writes them.
 
     Attributes:
-        tokens: Tokens taken in.
-        token_counts: How often each id stands in the rows written, int64 (vocab_size,).
+        tokens: Tokens received.
+        token_counts: Count of each id in the written sequences, int64 (vocab_size,).
     """
 
     writer: ShardWriter
@@ -135,7 +123,7 @@ class Packer:
     tokens: int = 0
 
     def add(self, tokens: NDArray) -> None:
-        """Writes the rows that these tokens complete, and keeps the rest for the next."""
+        """Writes the sequences that these tokens complete, and buffers the rest."""
         self.tokens += len(tokens)
         for rows in self.cutter.take(tokens):
             self.token_counts += np.bincount(rows.reshape(-1), minlength=len(self.token_counts))
@@ -143,22 +131,19 @@ class Packer:
 
     @property
     def rows(self) -> int:
-        """Rows written."""
         return self.writer.rows
 
     @property
     def dropped(self) -> int:
-        """Tokens that are in no row."""
+        """Tokens that are in no sequence."""
         return self.cutter.dropped
 
 
 class Meter:
-    """Counts documents as they pass and reports how far the stage is.
+    """Counts documents and reports progress.
 
     Args:
-        corpus: Knows how many documents there are, once it was read.
-        splits: Those that are read.
-        reporter: Who is told.
+        corpus: Provides the document counts if it was read before.
     """
 
     def __init__(self, corpus: Corpus, splits: Sequence[str], reporter: Reporter) -> None:
@@ -172,14 +157,13 @@ class Meter:
         self._total = None if None in totals else sum(filter(None, totals))
 
     def count(self, documents: Iterable[tuple[str, str]]) -> Iterator[tuple[str, str]]:
-        """Passes documents on, with their split, and counts them."""
+        """Passes (split, document) pairs through and counts them."""
         for split, document in documents:
             self.documents[split] += 1
             self.bytes += _size_in_utf8(document)
             yield split, document
 
     def report(self, tokens: int) -> None:
-        """Reports progress after `tokens` more tokens."""
         self.tokens += tokens
         read = sum(self.documents.values())
         speed = self.bytes / 1e6 / self.seconds
@@ -188,7 +172,7 @@ class Meter:
 
     @property
     def seconds(self) -> float:
-        """Since the beginning; never 0."""
+        """Elapsed time, never 0."""
         return max(1e-9, time.monotonic() - self._start)
 
 
@@ -204,7 +188,7 @@ def _write_shards(
     folder: Path,
     reporter: Reporter,
 ) -> dict[str, int]:
-    """Writes everything but the manifest to a folder and returns the counts."""
+    """Writes everything but the manifest, and returns the counts."""
     splits = SPLITS if config.split == "all" else (config.split,)
     records = _record_layout(config, layout, tokenizer)
     encoder = _encoder(layout, tokenizer)
@@ -241,7 +225,7 @@ def _encoder(layout: RowLayout, tokenizer: StudioTokenizer) -> DocumentEncoder:
         end_id = tokenizer.sep_id if layout.ends_documents else None
         dtype = id_dtype(tokenizer.vocab_size)
         return DocumentEncoder(tokenizer.backend, dtype, mark_id, end_id=end_id)
-    # An id that no text gives says where a line ends.
+    # An id outside the vocabulary separates lines.
     separator_id = tokenizer.vocab_size
     return DocumentEncoder(tokenizer.backend, id_dtype(separator_id + 1), separator_id=separator_id)
 
@@ -266,7 +250,7 @@ def _record_layout(
 
 
 def _documents(corpus: Corpus, splits: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """Yields documents with their split, in one pass over the source."""
+    """Yields (split, document) in one pass over the source."""
     if len(splits) > 1:
         yield from corpus.labelled_documents()
         return
@@ -276,7 +260,7 @@ def _documents(corpus: Corpus, splits: Sequence[str]) -> Iterator[tuple[str, str
 
 
 def _lines(documents: Iterable[tuple[str, str]]) -> Iterator[tuple[str, str]]:
-    """Yields the lines of documents, with their split; blank ones are left out."""
+    """Yields (split, line) for each non-blank line."""
     for split, document in documents:
         for line in document.split("\n"):
             if line and not line.isspace():
@@ -286,7 +270,6 @@ def _lines(documents: Iterable[tuple[str, str]]) -> Iterator[tuple[str, str]]:
 def _batches(
     documents: Iterable[tuple[str, str]], encoder: DocumentEncoder, splits: Sequence[str]
 ) -> Iterator[tuple[str, list[Part]]]:
-    """Groups each split's documents into batches."""
     batchers = {split: Batcher(encoder) for split in splits}
     for split, document in documents:
         for batch in batchers[split].add(document):
@@ -299,7 +282,7 @@ def _batches(
 def _encode_ahead(
     batches: Iterable[tuple[str, list[Part]]], encoder: DocumentEncoder
 ) -> Iterator[tuple[str, NDArray]]:
-    """Yields the tokens of batches in order, while the next ones are being encoded."""
+    """Yields the tokens of batches in order, encoding later batches ahead."""
     workers = min(_MOST_WORKERS, usable_cores())
     waiting: deque[tuple[str, Future[NDArray]]] = deque()
     with ThreadPoolExecutor(workers, thread_name_prefix="encode") as pool:

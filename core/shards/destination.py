@@ -1,7 +1,7 @@
-"""Where shards are written: the workspace, another folder, or an address.
+"""Writes shards to the workspace, another folder, or an address.
 
-They appear whole or not at all. The two places outside the workspace are written to a hidden folder
-first, and emptied again if what comes after fails.
+Output appears complete or not at all: the latter two are written to a hidden folder first, and
+removed again if a later step fails.
 """
 
 from __future__ import annotations
@@ -27,46 +27,41 @@ from core.workspace import (
 
 
 class Destination:
-    """A place for shards: here, the workspace itself.
+    """A destination for shards; the base class is the workspace.
 
     Attributes:
-        location: What the artifact's manifest says of it; empty for the workspace.
+        location: Recorded in the artifact's manifest; empty for the workspace.
     """
 
     location = ""
 
     def folder(self, draft: Draft) -> Path:
-        """Returns the folder to write to."""
         return draft.folder
 
     def publish(self, draft: Draft, reporter: Reporter) -> str:
-        """Brings what was written to its place, with a manifest of its own.
+        """Moves the output to its destination, with its own manifest.
 
         Returns:
-            The fingerprint of the files; empty where the draft will find it out itself.
+            The files' fingerprint; empty if the draft computes it itself.
         """
         return ""
 
     def withdraw(self) -> None:
-        """Takes back what was published."""
+        """Removes what was published."""
 
     def clean(self) -> None:
-        """Removes what was written and not published."""
+        """Removes unpublished output."""
 
 
 class FolderDestination(Destination):
-    """A folder outside the workspace; it must be free.
-
-    Args:
-        path: The folder, or a link to it.
+    """A folder outside the workspace; must be new or empty.
 
     Raises:
-        ConfigError: It holds something, a disk is mounted there, or this account may not look
-            into it.
+        ConfigError: The folder isn't empty, is a mount point, or isn't accessible.
     """
 
     def __init__(self, path: Path) -> None:
-        # Neither a link nor a mount point could be replaced by the finished folder.
+        # A link or mount point couldn't be replaced by the finished folder.
         self._final = Path(os.path.realpath(path))
         if os.path.ismount(self._final):
             raise _mount_point(path)
@@ -108,15 +103,14 @@ class FolderDestination(Destination):
 
 
 class RemoteDestination(Destination):
-    """An address like gs://bucket/folder; it must be free.
+    """An address like gs://bucket/folder; must be empty.
 
     Args:
-        address: The folder's address.
-        staging: The local folder in which to write before the upload.
+        staging: Local folder for files before the upload.
 
     Raises:
-        ConfigError: It holds something, or no such kind of address is known.
-        ShardError: The store doesn't answer, or can't be written to.
+        ConfigError: The folder isn't empty, or the scheme is unknown.
+        ShardError: The store is unreachable or not writable.
     """
 
     def __init__(self, address: str, staging: Path) -> None:
@@ -152,11 +146,11 @@ class RemoteDestination(Destination):
 
 @contextmanager
 def new_destination(output_dir: str, workspace: Workspace) -> Iterator[Destination]:
-    """Gives the place that `output_dir` names; it is left empty if the block fails.
+    """Yields the destination; it is emptied again if the block fails.
 
     Args:
-        output_dir: A folder, an address, or nothing for the workspace.
-        workspace: Its cache holds what goes to an address until it is there.
+        output_dir: A folder, an address, or empty for the workspace.
+        workspace: Its cache stages uploads.
     """
     destination = _destination_for(output_dir, workspace)
     try:

@@ -1,9 +1,9 @@
-"""Units of text to ids, each different one once.
+"""Encodes each distinct unit of text once.
 
-`tokenizers` spends microseconds on each word, every time it meets it; but text repeats itself. So
-Arrow finds the different units of a batch, `tokenizers` encodes those that aren't remembered, and
-numpy puts the ids in place. Units of a Unigram tokenizer that aren't remembered are first cut into
-fragments, most of which are. What is remembered is bounded.
+`tokenizers` spends microseconds on every word it meets, but text repeats itself. Arrow finds the
+distinct units of a batch, `tokenizers` encodes those not yet cached, and NumPy assembles the ids.
+Uncached units of a Unigram tokenizer are first cut into fragments, most of which are cached. The
+cache is bounded.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from core.tokenizer.native import native_calls
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
-# An array of Arrow's, large_binary: pieces of text in UTF-8, or what stands for none.
+# An Arrow large_binary array of UTF-8 texts or placeholders.
 Pieces = Any
 
-# Pieces that go to the tokenizer as one text. Many small texts cost more than they hold.
+# Pieces joined into one text for the tokenizer, as many small texts cost more than they hold.
 _PIECES_PER_TEXT = 256
 # Some hundred thousand words.
 _MOST_BYTES_REMEMBERED = 3 << 23
@@ -36,18 +36,18 @@ _UNKNOWN = -1
 
 @dataclass(frozen=True)
 class Lists:
-    """Lists of ids, one after the other.
+    """A ragged array of ids.
 
     Attributes:
-        ids: Of all lists, (n,).
-        counts: How many each list has, int64 (lists,).
+        ids: Concatenated ids, (n,).
+        counts: Length of each list, int64 (lists,).
     """
 
     ids: NDArray
     counts: NDArray[np.int64]
 
     def take(self, chosen: NDArray[np.integer]) -> NDArray:
-        """Returns the ids of the lists with these numbers, in that order."""
+        """Concatenates the ids of the chosen lists, in that order."""
         firsts = np.cumsum(self.counts) - self.counts
         counts = self.counts[chosen]
         ends = np.cumsum(counts)
@@ -56,7 +56,7 @@ class Lists:
         return self.ids[places]
 
     def join(self, other: Lists) -> Lists:
-        """Returns these lists and after them the others."""
+        """Appends other lists."""
         return Lists(
             np.concatenate((self.ids, other.ids)), np.concatenate((self.counts, other.counts))
         )
@@ -64,50 +64,34 @@ class Lists:
 
 @dataclass(frozen=True)
 class Memory:
-    """The ids of pieces met before.
-
-    Attributes:
-        pieces: The pieces, all different.
-        lists: The ids of each.
-    """
+    """A cache of distinct pieces and their ids."""
 
     pieces: Pieces
     lists: Lists
 
     def with_more(self, pieces: Pieces, lists: Lists) -> Memory:
-        """Returns a memory with these pieces and their ids added."""
         import pyarrow as pa
 
         return Memory(pa.concat_arrays([self.pieces, pieces]), self.lists.join(lists))
 
     @property
     def has_room(self) -> bool:
-        """Whether more may be added."""
         held = self.pieces.nbytes + self.lists.ids.nbytes + self.lists.counts.nbytes
         return bool(held < _MOST_BYTES_REMEMBERED)
 
 
 class RememberingEncoder:
-    """Encodes pieces of text, and remembers what came out. May be used by several threads.
-
-    Args:
-        encode: Encodes pieces that aren't remembered.
-        dtype: The type of the ids.
-    """
+    """Encodes pieces of text and caches the results; thread-safe."""
 
     def __init__(self, encode: Callable[[Pieces], Lists], dtype: np.dtype) -> None:
         self._encode = encode
         self._nothing = Memory(_as_pieces([]), _as_lists([], dtype))
-        # Replaced, never changed: threads that read it need no lock, and one that loses the race
-        # to replace it loses only what it would have remembered.
+        # Replaced, never mutated: readers need no lock, and a thread that loses the race to replace
+        # it only loses its additions.
         self._memory = self._nothing
 
     def encode(self, pieces: Pieces) -> tuple[NDArray[np.int64], Lists]:
-        """Returns lists of ids, and which of them each piece has.
-
-        Args:
-            pieces: All different.
-        """
+        """Encodes distinct pieces: returns lists of ids, and the index of each piece's list."""
         memory = self._memory
         numbers = _find(pieces, memory.pieces)
         is_new = numbers == _UNKNOWN
@@ -124,18 +108,11 @@ class RememberingEncoder:
 
 
 class DelimiterError(Exception):
-    """The special token between units was lost, or other text gave it, too."""
+    """The delimiter token was lost, or came out of other text."""
 
 
 class UnitEncoder:
-    """Encodes text unit by unit. May be used by several threads.
-
-    Args:
-        backend: The tokenizer.
-        rule: Where text can be cut.
-        delimiter: What can stand between units.
-        dtype: The type of the ids.
-    """
+    """Encodes text unit by unit; thread-safe."""
 
     def __init__(
         self, backend: Tokenizer, rule: UnitRule, delimiter: Delimiter, dtype: np.dtype
@@ -156,11 +133,11 @@ class UnitEncoder:
         self._units = RememberingEncoder(encode, dtype)
 
     def encode(self, text: bytes, known: Mapping[bytes, NDArray]) -> NDArray:
-        """Returns the ids of a text, (n,).
+        """Encodes a text to ids, (n,).
 
         Args:
-            text: UTF-8, and units that are none.
-            known: The ids of the units that aren't text.
+            text: UTF-8 text mixed with placeholder units.
+            known: Ids of the placeholder units.
         """
         units, chosen = _distinct_units(*self.rule.cut(text))
         numbers = _find(units, _as_pieces(list(known)))
@@ -172,7 +149,7 @@ class UnitEncoder:
         return lists.take(numbers[chosen])
 
     def _encode_fragments(self, units: Pieces) -> Lists:
-        """Encodes units by their fragments, each different one once."""
+        """Encodes units by their fragments, each distinct fragment once."""
         assert self._fragmenter
         if not len(units):
             return _as_lists([], self._dtype)
@@ -185,7 +162,7 @@ class UnitEncoder:
         return Lists(lists.take(numbers[chosen]), np.add.reduceat(ids_of_each, firsts))
 
     def _encode_delimited(self, pieces: Pieces) -> Lists:
-        """Encodes many pieces as few texts, with a special token between to tell them apart."""
+        """Encodes many pieces as few texts, separated by a special token."""
         every = pieces.to_pylist()
         groups = (every[n : n + _PIECES_PER_TEXT] for n in range(0, len(every), _PIECES_PER_TEXT))
         texts = [self._delimited(group).decode() for group in groups]
@@ -204,8 +181,8 @@ class UnitEncoder:
 
 
 def ids_of(encoding: Any) -> NDArray[np.uint32]:
-    """Returns the ids of an encoding of `tokenizers`, (n,)."""
-    # array takes a list of ints five times as fast as numpy does.
+    """Returns the ids of an encoding, (n,)."""
+    # array reads a list of ints five times as fast as NumPy.
     return np.frombuffer(array("I", encoding.ids), np.uint32)
 
 
@@ -214,12 +191,12 @@ def _as_lists(arrays: Sequence[NDArray], dtype: np.dtype) -> Lists:
     return Lists(np.concatenate([np.empty(0, dtype), *arrays]), counts)
 
 
-# Arrow imports pandas, which takes a third of a second, where it is given a number, or given or
-# asked for an array of numpy's. So these take and give its buffers.
+# Arrow imports pandas, which takes a third of a second, when it is given a number or a NumPy array
+# or asked for one. These helpers exchange buffers instead.
 
 
 def _pieces(text: bytes | Bytes, starts: Places) -> Pieces:
-    """Returns the pieces of a text that begin at some places."""
+    """Cuts a text at the given start offsets."""
     import pyarrow as pa
 
     ends = np.append(starts, len(text))
@@ -234,7 +211,7 @@ def _as_pieces(texts: Sequence[bytes]) -> Pieces:
 
 
 def _content(pieces: Pieces) -> tuple[Bytes, Places]:
-    """Returns the text of pieces, of which there is one at least, and where each begins."""
+    """Returns the text of one or more pieces and each one's start offset."""
     _, ends, text = pieces.buffers()
     places = np.frombuffer(ends, np.int64, len(pieces) + 1, pieces.offset * 8)
     first, last = int(places[0]), int(places[-1])
@@ -249,7 +226,7 @@ def _choose(pieces: Pieces, chosen: NDArray[np.bool_]) -> Pieces:
 
 
 def _find(pieces: Pieces, known: Pieces) -> NDArray[np.int64]:
-    """Returns the pieces' numbers among those that are known, -1 where there is none."""
+    """Returns each piece's index among the known ones, -1 if absent."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -260,19 +237,19 @@ def _find(pieces: Pieces, known: Pieces) -> NDArray[np.int64]:
 
 
 def _distinct_units(text: bytes | Bytes, starts: Places) -> tuple[Pieces, NDArray[np.int32]]:
-    """Returns the different units of a text, and which of them each unit is."""
+    """Returns the distinct units of a text, and the index of each unit among them."""
     units = _pieces(text, starts).dictionary_encode()
     return units.dictionary, _numbers(units.indices)
 
 
 def _numbers(found: Any) -> NDArray[np.int32]:
-    """Returns the numbers of an int32 array of Arrow's."""
+    """Converts an Arrow int32 array to NumPy."""
     _, numbers = found.buffers()
     return np.frombuffer(numbers, np.int32, len(found), found.offset * 4)
 
 
 def _model_alone(specification: dict[str, Any]) -> Tokenizer:
-    """Returns a tokenizer that knows its special tokens and gives all other text to its model."""
+    """Returns a tokenizer that passes all text but special tokens straight to its model."""
     from tokenizers import Tokenizer
 
     return Tokenizer.from_str(

@@ -1,15 +1,15 @@
-"""Documents to token ids, on all cores.
+"""Encodes documents to token ids, on all cores.
 
-Documents are grouped into batches of some megabytes. Where `core.shards.units` knows how the
-tokenizer cuts text, `core.shards.distinct` encodes each different piece of a batch once. A document
-where that isn't certain (it holds the text of a special token, say) goes to `tokenizers` whole, and
-so does every document of a tokenizer of another kind. The ids are the same in all cases.
+Documents are grouped into batches of some megabytes. If `core.shards.units` knows exactly how the
+tokenizer splits text, `core.shards.distinct` encodes each distinct unit of a batch once. Other
+tokenizers, and documents where the split is uncertain (such as those with the text of a special
+token), go to `tokenizers` whole. The ids are identical either way.
 
-A document that the tokenizer doesn't end, as GPT-2's own, can be given an end. Where sentences end
-can be marked with an id of its own. The other ids stay as they are: where a mark would come within
-a unit, the document is encoded whole, and the mark put between its tokens.
+An end token can be added if the tokenizer puts none, as GPT-2's doesn't. Sentence ends can be
+marked with an id; the other ids stay unchanged: if a mark falls within a unit, the document is
+encoded whole and the mark is inserted between its tokens.
 
-Batches can be encoded in several threads: Arrow, numpy and tokenizers let go of Python's lock.
+Batches can be encoded in several threads: Arrow, NumPy and tokenizers release the GIL.
 """
 
 from __future__ import annotations
@@ -34,12 +34,11 @@ if TYPE_CHECKING:
     from tokenizers import Encoding, Tokenizer
 
 BATCH_CHARACTERS = 1 << 22
-# Documents longer than this are cut: one that must go to the tokenizer whole costs thirty times its
-# size in memory.
+# Longer documents are cut: encoding one whole takes thirty times its size in memory.
 PART_CHARACTERS = 1 << 16
 
 _BEGIN, _END, _SEAM, _MARK = (bytes([mark]) for mark in (BEGIN, END, SEAM, MARK))
-# What is encoded whole at once: each token takes about 100 bytes until its id is taken.
+# Text encoded whole at once: each token takes about 100 bytes until its id is extracted.
 _WHOLE_BYTES = 1 << 20
 _CUT_ATTEMPTS = 64
 _CUT_CONTEXT_CHARACTERS = 1000
@@ -49,10 +48,8 @@ class Part(NamedTuple):
     """A document, or a part of a long one.
 
     Attributes:
-        text: Its text.
         begins: Whether the document begins here.
-        ends: Whether it ends here.
-        marks: After which characters a sentence ends, ascending.
+        marks: Ascending character offsets of sentence ends.
     """
 
     text: str
@@ -62,24 +59,21 @@ class Part(NamedTuple):
 
 
 class DocumentEncoder:
-    """Encodes documents as one stream of ids, each between the tokenizer's own special tokens.
+    """Encodes documents as one stream of ids, each between the tokenizer's special tokens.
 
-    A character that UTF-8 can't hold (half of a surrogate pair) counts as a question mark.
+    A lone surrogate is encoded as a question mark.
 
     Args:
         backend: The tokenizer. Its truncation and padding are ignored.
-        dtype: The type of the ids.
-        mark_id: What is put after each sentence; None: nothing.
-        separator_id: What is put after each document, special tokens included; None: nothing.
-        end_id: What ends each document where the tokenizer itself doesn't put it before or after
-            one; None: nothing.
+        mark_id: Inserted after each sentence, if given.
+        separator_id: Inserted after each document and its special tokens, if given.
+        end_id: Appended to each document if the tokenizer doesn't add it before or after one.
 
     Attributes:
-        marks_sentences: Whether something is put after each sentence.
-        suffix_length: How many special tokens stand after a document.
+        suffix_length: Number of special tokens after a document.
 
     Raises:
-        TokenizerError: It does more than put special tokens before and after a document.
+        TokenizerError: The tokenizer does more than add special tokens around a document.
     """
 
     def __init__(
@@ -106,10 +100,10 @@ class DocumentEncoder:
             self._units = UnitEncoder(self._backend, rule, self._delimiter, dtype)
 
     def encode(self, parts: Sequence[Part]) -> NDArray:
-        """Returns the ids of parts, one after the other, (n,)."""
+        """Returns the concatenated ids of the parts, (n,)."""
         texts = [part.text.encode("utf-8", "replace") for part in parts]
         if self._units is not None:
-            # Otherwise other text gives the delimiter, too, and documents are encoded whole.
+            # If other text produces the delimiter, documents are encoded whole.
             with suppress(DelimiterError):
                 return self._encode_units(self._units, parts, texts)
         pieces = [np.empty(0, self._dtype)]
@@ -118,10 +112,10 @@ class DocumentEncoder:
         return np.concatenate(pieces)
 
     def can_cut(self, document: str, place: int) -> bool:
-        """Returns whether the tokens stay the same when a document is cut before a place.
+        """Checks whether cutting a document before a place keeps its tokens unchanged.
 
-        Between a letter and a space with a letter after it, that is so for all tokenizers with a
-        unit rule. For others, and elsewhere, it is judged by the 1,000 characters on either side.
+        With a unit rule, a cut before a space between two letters or digits is always safe. Others
+        are tested on 1,000 characters on either side.
         """
         before, after = document[place - 1], document[place + 1 : place + 2]
         if before.isspace() or after.isspace():
@@ -133,14 +127,14 @@ class DocumentEncoder:
         parts = [Part(left + right), Part(left, ends=False), Part(right, begins=False)]
         texts = [part.text.encode("utf-8", "replace") for part in parts]
         whole, *halves = self._encode_whole(parts, texts)
-        # A half that gives no token says nothing of what a longer one would give.
+        # An empty half doesn't show how a longer one would be encoded.
         return all(map(len, halves)) and np.array_equal(whole, np.concatenate(halves))
 
     def _encode_whole(self, parts: Sequence[Part], texts: Sequence[bytes]) -> list[NDArray]:
-        """Returns the ids of each text, without special tokens around them.
+        """Returns the ids of each text, without surrounding special tokens.
 
-        Some tokenizers treat the beginning of a text in their own way. What doesn't begin a
-        document gets the delimiter before it, for that to be the beginning.
+        Some tokenizers treat the beginning of a text specially, so a part that doesn't begin a
+        document is preceded by the delimiter.
         """
         delimiter = self._delimiter.text if self._delimiter else b""
         ids: list[NDArray] = []
@@ -149,7 +143,7 @@ class DocumentEncoder:
                 texts[n].decode() if parts[n].begins else (delimiter + texts[n]).decode()
                 for n in group
             ]
-            # Only the slower one says where in the text a token ends.
+            # Only the slower call returns token offsets.
             is_marked = any(parts[n].marks for n in group)
             encode = self._backend.encode_batch if is_marked else self._backend.encode_batch_fast
             with native_calls():
@@ -165,7 +159,7 @@ class DocumentEncoder:
     def _with_marks(
         self, ids: NDArray, encoding: Encoding, marks: Sequence[int], shift: int
     ) -> NDArray:
-        """Puts marks before the first tokens that end after them; `shift` characters come first."""
+        """Inserts each mark before the first token that ends after it (offset by `shift`)."""
         ends = np.maximum.accumulate(np.array([end for _, end in encoding.offsets], np.int64))
         places = np.searchsorted(ends, np.array(marks) + shift, side="right")
         return np.insert(ids, places, self._mark[0])
@@ -173,10 +167,9 @@ class DocumentEncoder:
     def _encode_units(
         self, units: UnitEncoder, parts: Sequence[Part], texts: Sequence[bytes]
     ) -> NDArray:
-        """Returns the ids of parts, taking each different unit of their texts once.
+        """Returns the ids of the parts, encoding each distinct unit once.
 
-        What isn't text goes in as units that no text has: where documents begin and end, and a
-        placeholder for each text that is encoded whole.
+        Placeholder units stand for document boundaries and for texts that are encoded whole.
         """
         uncertain = units.rule.keeps_whole(texts)
         cut = []
@@ -213,15 +206,13 @@ class DocumentEncoder:
 
 
 class Batcher:
-    """Groups documents into batches; long documents are cut.
+    """Groups documents into batches and cuts long documents.
 
-    A document is cut only where that leaves its tokens as they are: mostly before a space between
-    two words. Where there is no such place it stays whole.
+    A document is cut only where its tokens stay unchanged, mostly before a space between two words.
+    If there is no such place, it stays whole.
 
     Args:
-        encoder: Knows where a document can be cut.
-        batch_characters: The size of a batch.
-        part_characters: The size from which documents are cut.
+        part_characters: Size above which documents are cut.
     """
 
     def __init__(
@@ -237,7 +228,7 @@ class Batcher:
         self._size = 0
 
     def add(self, document: str) -> Iterator[list[Part]]:
-        """Takes a document in and yields the batches that are full then."""
+        """Adds a document and yields the full batches."""
         for part in self._cut(document):
             self._parts.append(part)
             self._size += len(part.text)
@@ -245,7 +236,7 @@ class Batcher:
                 yield from self.finish()
 
     def finish(self) -> Iterator[list[Part]]:
-        """Yields what is left."""
+        """Yields the remaining batch."""
         if self._parts:
             parts, self._parts, self._size = self._parts, [], 0
             yield parts
@@ -265,7 +256,7 @@ class Batcher:
         yield Part(rest, start == 0, True, _within(marks, start, len(document)))
 
     def _place_to_cut(self, document: str, start: int) -> int | None:
-        """Returns a place that leaves the tokens alone, a part after `start` or further on."""
+        """Finds a safe place to cut, at most `part_characters` after `start` if possible."""
         for lowest in range(start, len(document), self._part_characters):
             end = lowest + self._part_characters
             if end >= len(document):
@@ -282,13 +273,13 @@ class Batcher:
 
 
 def _within(marks: Sequence[int], start: int, end: int) -> tuple[int, ...]:
-    """Returns those of ascending marks after `start` and up to `end`, counted from `start`."""
+    """Returns the marks in (start, end], relative to `start`."""
     inside = marks[bisect_right(marks, start) : bisect_right(marks, end)]
     return tuple(mark - start for mark in inside)
 
 
 def _sentences(part: Part, text: bytes) -> tuple[list[bytes], bytes]:
-    """Returns a part's sentences that are to be marked, and what comes after them, in UTF-8."""
+    """Returns a part's marked sentences and the remaining text, in UTF-8."""
     if not part.marks:
         return [], text
     bounds = [0, *part.marks]
@@ -298,7 +289,7 @@ def _sentences(part: Part, text: bytes) -> tuple[list[bytes], bytes]:
 
 
 def _groups(texts: Sequence[bytes], size: int) -> Iterator[range]:
-    """Yields ranges of texts that together have about so many bytes."""
+    """Yields index ranges of texts with about `size` bytes each."""
     start, total = 0, 0
     for number, text in enumerate(texts, start=1):
         total += len(text)

@@ -1,12 +1,11 @@
-"""Where a Unigram tokenizer cuts a word, whatever the rest of the word is.
+"""Cuts words into fragments that a Unigram tokenizer encodes independently.
 
-The tokens of a word are the pieces on its best path, the one whose scores have the greatest sum.
-Where no piece of the vocabulary that occurs in the word spans a place, all paths cut there, and the
-best one is that of what comes before and, after it, that of what comes then. Words that are rare
-are mostly made of such fragments of others: there is several times less to encode.
+A word's tokens are the pieces on its best path, the one with the greatest sum of scores. If no
+vocabulary piece spans a position, all paths cut there, and the two sides can be encoded separately.
+Rare words mostly consist of fragments of other words, so several times less text needs encoding.
 
-Sums must not be rounded for that, or two paths that are equally good might be told apart in another
-way. So the scores have to be multiples of a power of two, as they are in tokenizers trained here.
+This requires exact sums, or ties could be broken differently: scores must be multiples of a power
+of two, as in tokenizers trained here.
 """
 
 from __future__ import annotations
@@ -19,27 +18,23 @@ from numpy.typing import NDArray
 
 from core.shards.units import METASPACE, Bytes, Places
 
-# Scores that are multiples of this add up exactly: float64 has 53 bits, and sums stay below 2^28.
+# Multiples of this add up exactly: float64 has 53 bits, and sums stay below 2^28.
 _UNIT_OF_SCORES = 2.0**-24
 _HIGHEST_SCORE = 2.0**10
-# Each length has two tables of its own. What is taken for a piece, and isn't, hides a place to cut.
+# Two hash tables per piece length. A false positive only hides a place to cut.
 _TABLE_BITS = 18
 _LONGEST_PIECE = 64
 _MOST_CHARACTERS = 1 << 16
 _SHIFT, _MASK = np.uint32(32 - _TABLE_BITS), np.uint32((1 << _TABLE_BITS) - 1)
-_FACTOR = np.uint32(2654435761)  # Knuth's, of multiplicative hashing.
+_FACTOR = np.uint32(2654435761)  # Knuth's multiplicative hashing
 
 
 class Fragmenter:
-    """Finds places in words where all paths cut.
-
-    Args:
-        pieces: The vocabulary.
-    """
+    """Finds positions in words where all paths cut."""
 
     def __init__(self, pieces: list[str]) -> None:
         characters = sorted({character for piece in pieces for character in piece})
-        classes = np.zeros(0x110000, np.uint16)  # 0: a character that no piece has.
+        classes = np.zeros(0x110000, np.uint16)  # 0: a character in no piece
         classes[[ord(character) for character in characters]] = np.arange(1, len(characters) + 1)
         classes[ord(" ")] = classes[ord(METASPACE)]
         self._classes = classes
@@ -51,13 +46,13 @@ class Fragmenter:
         ]
 
     def cut(self, text: Bytes, starts: Places) -> tuple[Places, NDArray[np.int64]]:
-        """Returns where fragments begin, ascending, and how many each word has, (words,).
+        """Returns ascending fragment starts, and the number of fragments per word, (words,).
 
         Args:
-            text: Words in UTF-8, one after the other.
-            starts: Where each begins, ascending; the first is 0.
+            text: Concatenated words in UTF-8.
+            starts: Ascending start of each word; the first is 0.
         """
-        places = np.flatnonzero((text & 0xC0) != 0x80)  # Of characters.
+        places = np.flatnonzero((text & 0xC0) != 0x80)  # of characters
         codes = np.frombuffer(text.tobytes().decode().encode("utf-32-le"), np.uint32)
         classes = self._classes[codes]
         begins = np.zeros(len(text), np.bool_)
@@ -67,9 +62,9 @@ class Fragmenter:
         return places[cuts], np.add.reduceat(cuts, np.flatnonzero(begins), dtype=np.int64)
 
     def _cuts(self, classes: NDArray[np.uint16]) -> NDArray[np.bool_]:
-        """Returns before which characters all paths cut."""
+        """Marks the characters before which all paths cut."""
         count = len(classes)
-        longest = np.ones(count, np.int32)  # Of the pieces that begin at a character.
+        longest = np.ones(count, np.int32)  # longest piece that begins at each character
         characters = classes.astype(np.uint32)
         hashes = characters * _FACTOR
         for length, (high, low) in enumerate(self._tables[: count - 1], start=2):
@@ -79,13 +74,13 @@ class Fragmenter:
         reach = np.maximum.accumulate(np.arange(count, dtype=np.int32) + longest)
         cuts = np.ones(count, np.bool_)
         cuts[1:] = reach[:-1] <= np.arange(1, count, dtype=np.int32)
-        # What is unknown becomes one token, however long it is.
+        # Adjacent unknown characters form one token.
         is_piece = self._is_piece[classes]
         cuts[1:] &= is_piece[1:] | is_piece[:-1]
         return cuts
 
     def _table(self, pieces: list[str]) -> NDArray[np.bool_]:
-        """Returns which high and which low halves of hashes pieces of one length have, (2, n)."""
+        """Builds tables of the high and low hash bits of pieces of one length, (2, n)."""
         tables = np.zeros((2, 1 << _TABLE_BITS), np.bool_)
         if pieces:
             codes = np.array([list(map(ord, piece)) for piece in pieces], np.uint32)
@@ -97,11 +92,7 @@ class Fragmenter:
 
 
 def fragmenter_for(specification: dict[str, Any]) -> Fragmenter | None:
-    """Returns what cuts a tokenizer's words into fragments, or None where that isn't safe.
-
-    Args:
-        specification: The content of its `tokenizer.json`.
-    """
+    """Returns the fragmenter for a `tokenizer.json`, or None if cutting is not safe."""
     model = specification["model"]
     if model.get("type") != "Unigram":
         return None
@@ -114,5 +105,5 @@ def fragmenter_for(specification: dict[str, Any]) -> Fragmenter | None:
 
 
 def _continued(hashes: NDArray[np.uint32], characters: NDArray[np.uint32]) -> NDArray[np.uint32]:
-    """Returns the hashes of texts that are longer by a character."""
+    """Extends rolling hashes by one character."""
     return (hashes ^ characters) * _FACTOR

@@ -1,11 +1,10 @@
-"""How text is laid out in rows, which depends on what the rows are for.
+"""Cuts token streams into fixed-length sequences, depending on the objective.
 
-Documents, each between the tokenizer's own start and end tokens, run through the rows without a
-gap. Where documents begin can be found again by those tokens, where words begin by
-`StudioTokenizer.word_starts`. For causal language modelling, an end token stands after each
-document also where the tokenizer puts none. For span corruption, rows are longer than what the
-model sees of them; for denoising, a padding token stands after each sentence. Line by line, each
-line is a row.
+Documents, each between the tokenizer's start and end tokens, are packed without gaps. Those tokens
+identify the documents again; `StudioTokenizer.word_starts` identifies the words. For causal
+language modelling, an end token follows each document even if the tokenizer adds none. For span
+corruption, stored sequences are longer than the model's inputs; for denoising, a padding token
+follows each sentence. With line_by_line, each line is a sequence.
 """
 
 from __future__ import annotations
@@ -21,19 +20,19 @@ from core.errors import ConfigError
 from core.objectives import ObjectiveSettings, stored_row_length
 
 _LARGEST_UINT16_VOCABULARY = 1 << 16
-# In rows that are made of lines, padding included: about 100 MB on the way.
+# For line_by_line, padding included: about 100 MB of intermediate arrays.
 _IDS_AT_ONCE = 1 << 22
 
 
 @dataclass(frozen=True)
 class RowLayout:
-    """How rows are cut from the stream of tokens.
+    """How sequences are cut from the token stream.
 
     Attributes:
-        row_length: Tokens in a stored row, before the objective works on it.
-        marks_sentences: Whether a padding token stands after each sentence.
-        line_by_line: Whether each line is a row of its own, filled up with padding.
-        ends_documents: Whether each document has an end token, though the tokenizer put none.
+        row_length: Tokens in a stored sequence, before the objective is applied.
+        marks_sentences: Whether a padding token follows each sentence.
+        line_by_line: Whether each line is a padded sequence.
+        ends_documents: Whether to add an end token if the tokenizer puts none.
     """
 
     row_length: int
@@ -43,12 +42,11 @@ class RowLayout:
 
     @property
     def has_padding(self) -> bool:
-        """Whether there are padding tokens that no text gave."""
+        """Whether the layout adds padding tokens."""
         return self.marks_sentences or self.line_by_line
 
 
 def objective_settings(config: ShardConfig) -> ObjectiveSettings:
-    """Returns what the objective is told that the rows are for."""
     settings = ObjectiveSettings(config.max_seq_length, line_by_line=config.line_by_line)
     return with_noise(settings, config.mlm_probability, config.mean_noise_span_length)
 
@@ -56,17 +54,13 @@ def objective_settings(config: ShardConfig) -> ObjectiveSettings:
 def with_noise(
     settings: ObjectiveSettings, density: float | None, span_length: float | None
 ) -> ObjectiveSettings:
-    """Returns settings with what rows for span corruption are laid out for; None: as published."""
+    """Sets the noise parameters of span corruption; None means the published values."""
     length = settings.mean_noise_span_length if span_length is None else span_length
     return replace(settings, mlm_probability=density, mean_noise_span_length=length)
 
 
 def layout_for(config: ShardConfig) -> RowLayout:
-    """Returns the layout that the config's objective wants.
-
-    Raises:
-        ConfigError: The objective can't work with rows of that length, or with lines.
-    """
+    """Returns the layout for the config's objective, and refuses options it doesn't support."""
     if config.line_by_line and config.objective != "mlm":
         raise ConfigError(
             "Only rows for masked language modelling can be lines",
@@ -93,20 +87,12 @@ def layout_for(config: ShardConfig) -> RowLayout:
 
 
 def id_dtype(vocab_size: int) -> np.dtype:
-    """Returns the smallest little-endian type that holds every id: uint16 or uint32."""
+    """Returns the smallest little-endian type for all ids: uint16 or uint32."""
     return np.dtype("<u2" if vocab_size <= _LARGEST_UINT16_VOCABULARY else "<u4")
 
 
 def cut_rows(tokens: np.ndarray, row_length: int) -> tuple[np.ndarray, np.ndarray]:
-    """Cuts a stream of tokens into whole rows.
-
-    Args:
-        tokens: Ids, shape (n,).
-        row_length: Tokens in a row.
-
-    Returns:
-        The rows (n // row_length, row_length), and the tokens left over, fewer than a row.
-    """
+    """Cuts tokens (n,) into sequences (n // row_length, row_length) and the remainder."""
     whole = len(tokens) // row_length * row_length
     return tokens[:whole].reshape(-1, row_length), tokens[whole:]
 
@@ -114,17 +100,15 @@ def cut_rows(tokens: np.ndarray, row_length: int) -> tuple[np.ndarray, np.ndarra
 def line_rows(
     tokens: np.ndarray, lengths: np.ndarray, row_length: int, pad_id: int, suffix_length: int = 0
 ) -> tuple[np.ndarray, int]:
-    """Makes each line a row of its own, filled up with padding.
+    """Pads or truncates each line to a sequence.
 
     Args:
-        tokens: The ids of lines, one after the other, with their special tokens, shape (n,).
-        lengths: The number of ids of each line, shape (lines,); they add up to n.
-        row_length: Tokens in a row. A longer line is cut.
-        pad_id: What fills rows up.
-        suffix_length: How many special tokens end a line; one that is cut keeps them.
+        tokens: Concatenated ids of lines with their special tokens, (n,).
+        lengths: Ids in each line, (lines,); they sum to n.
+        suffix_length: Special tokens at the end of a line, kept when it is truncated.
 
     Returns:
-        The rows (lines, row_length), of the ids' type, and the number of tokens cut off.
+        The sequences (lines, row_length), of the ids' type, and the number of truncated tokens.
 
     Source: https://github.com/huggingface/transformers/blob/v4.57.0/examples/flax/language-modeling/run_mlm_flax.py
         (line_by_line)
@@ -141,17 +125,13 @@ def line_rows(
 
 @dataclass
 class PackedRows:
-    """Cuts a stream that comes in pieces into rows; what is left of a piece begins the next row.
-
-    Attributes:
-        row_length: Tokens in a row.
-    """
+    """Cuts a stream into packed sequences, carrying the remainder over to the next chunk."""
 
     row_length: int
     _rest: NDArray = field(default_factory=lambda: np.empty(0, np.uint16))
 
     def take(self, tokens: NDArray) -> Iterator[NDArray]:
-        """Yields the rows that these tokens complete, (rows, row_length)."""
+        """Yields the sequences that these tokens complete, (n, row_length)."""
         together = np.concatenate((self._rest, tokens)) if len(self._rest) else tokens
         rows, rest = cut_rows(together, self.row_length)
         self._rest = rest.copy()
@@ -159,20 +139,18 @@ class PackedRows:
 
     @property
     def dropped(self) -> int:
-        """Tokens that are in no row."""
+        """Tokens that are in no sequence."""
         return len(self._rest)
 
 
 @dataclass
 class LineRows:
-    """Makes rows of the lines of a stream that comes in pieces.
+    """Turns the lines of a stream into padded sequences.
 
     Attributes:
-        row_length: Tokens in a row.
-        separator_id: What stands after each line; it is in no row.
-        pad_id: What fills rows up.
-        suffix_length: How many special tokens end a line.
-        dropped: Tokens cut off long lines.
+        separator_id: Follows each line; not stored.
+        suffix_length: Special tokens at the end of a line.
+        dropped: Tokens truncated from long lines.
     """
 
     row_length: int
@@ -183,9 +161,9 @@ class LineRows:
     _rest: NDArray = field(default_factory=lambda: np.empty(0, np.uint16))
 
     def take(self, tokens: NDArray) -> Iterator[NDArray]:
-        """Yields the rows of the lines that end in these tokens, some at a time, (n, row_length).
+        """Yields the sequences of completed lines in chunks, (n, row_length).
 
-        Short lines make many more ids than they have: 8 characters may become a row of 512.
+        Padding can multiply the ids: 8 characters may become a sequence of 512.
         """
         together = np.concatenate((self._rest, tokens)) if len(self._rest) else tokens
         ends = np.flatnonzero(together == self.separator_id)

@@ -1,7 +1,7 @@
-"""The few parts of protobuf's wire format that a `tf.train.Example` needs, without protobuf.
+"""Reads and writes the parts of protobuf's wire format that `tf.train.Example` needs.
 
 An Example holds Features, a map from names to Feature; a Feature is a list of bytes (kind 1),
-floats (2) or int64 (3). Lists of numbers are encoded and decoded by numpy, many at a time.
+floats (2) or int64 (3). NumPy encodes and decodes many numbers at a time.
 
 Source: https://protobuf.dev/programming-guides/encoding and
 https://github.com/tensorflow/tensorflow/blob/master/tensorflow/core/example/feature.proto
@@ -22,7 +22,7 @@ _NOT_AN_EXAMPLE = "bytes that aren't a tf.train.Example"
 
 
 def serialize_example(features: dict[str, bytes]) -> bytes:
-    """Returns a `tf.train.Example` of serialised features."""
+    """Serialises a `tf.train.Example` from serialised features."""
     entries = (
         _field(1, _field(1, name.encode()) + _field(2, feature))
         for name, feature in features.items()
@@ -31,17 +31,17 @@ def serialize_example(features: dict[str, bytes]) -> bytes:
 
 
 def serialize_feature(kind: int, content: bytes) -> bytes:
-    """Returns a `tf.train.Feature` whose list has `content`: one bytes value, or packed numbers."""
+    """Serialises a `tf.train.Feature` with one bytes value or packed numbers."""
     return _field(kind, _field(1, content))
 
 
 def parse_example(example: bytes) -> dict[str, tuple[int, list[bytes]]]:
-    """Returns the kind and the list of each feature of a serialised `tf.train.Example`, by name.
+    """Parses a `tf.train.Example` into each feature's kind and list, by name.
 
-    The parts of a list are as they stand: bytes values, or pieces of packed numbers.
+    List items are raw: bytes values, or chunks of packed numbers.
 
     Raises:
-        ValueError: It isn't an Example.
+        ValueError: The data is not an Example.
     """
     found: dict[str, tuple[int, list[bytes]]] = {}
     for features in _parts(example, 1):
@@ -53,13 +53,13 @@ def parse_example(example: bytes) -> dict[str, tuple[int, list[bytes]]]:
 
 
 def encode_varints(values: NDArray) -> tuple[bytes, NDArray[np.int64]]:
-    """Encodes numbers of less than 35 bits as protobuf varints.
+    """Encodes numbers below 35 bits as protobuf varints.
 
     Args:
-        values: Numbers >= 0, shape (n,).
+        values: Numbers >= 0, (n,).
 
     Returns:
-        The bytes, and how many of them each number takes, int64 (n,).
+        The bytes, and the number of bytes of each varint, int64 (n,).
     """
     values = values.astype(np.int64)
     sizes = np.ones(len(values), np.int64)
@@ -78,10 +78,10 @@ def decode_varint_lists(lists: Sequence[bytes]) -> tuple[NDArray[np.int64], NDAr
     """Decodes lists of protobuf varints.
 
     Args:
-        lists: The bytes of each list; each ends with a whole varint.
+        lists: Bytes of each list, ending with a complete varint.
 
     Returns:
-        All numbers, and how many there are in each list, both int64.
+        All numbers, and the length of each list, both int64.
     """
     data = np.frombuffer(b"".join(lists), np.uint8)
     ends = np.flatnonzero(data < 0x80)
@@ -100,7 +100,7 @@ def _parts(message: bytes, number: int) -> list[bytes]:
 
 
 def _fields(message: bytes) -> Iterator[tuple[int, bytes]]:
-    """Yields number and content of a message's fields; a number's content is its bytes."""
+    """Yields number and content of a message's fields; a number's content is its raw bytes."""
     position = 0
     while position < len(message):
         tag, position = _read_varint(message, position)
@@ -123,7 +123,7 @@ def _end_of_field(message: bytes, position: int, wire_type: int) -> int:
 
 
 def _read_varint(message: bytes, position: int) -> tuple[int, int]:
-    """Returns the number at a position, and where it ends."""
+    """Returns the varint at a position, and its end."""
     value = 0
     for place, byte in enumerate(message[position : position + _MAX_VARINT_BYTES]):
         value |= (byte & 0x7F) << (7 * place)

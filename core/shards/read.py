@@ -1,10 +1,10 @@
-"""Shards are opened, and their rows read by number.
+"""Opens shards and reads their sequences by index.
 
-Shards are named by their name in the workspace, their folder, an address like `gs://bucket/folder`
-or an id on the Hub; the last two are copied to the workspace's cache and verified first. A folder
-needs no manifest: one that the original `prepare_tfrecord_shards.py` filled can be named as it is.
+Shards are named by workspace name, folder, address such as `gs://bucket/folder`, or Hub id; the
+latter two are first downloaded to the workspace's cache and verified. A manifest is optional:
+folders written by the original `prepare_tfrecord_shards.py` work too.
 
-Files are mapped, not loaded. Each record is checked by its CRC whenever it is read.
+Files are memory-mapped. Each record's CRC is checked on every read.
 """
 
 from __future__ import annotations
@@ -53,24 +53,23 @@ TOKEN_COUNTS_FILE = "token_counts.npy"
 
 _ROWS_AT_ONCE = 8192
 _SAMPLED_BYTES = 1 << 16
-# What a manifest may say, whoever wrote it.
+# Sanity limits for untrusted manifests.
 _MOST_ROW_LENGTH, _MOST_TOKENS = 1 << 24, 1 << 31
 
 
 @dataclass(frozen=True)
 class ShardFile:
-    """One file of rows: its place and, by its name, how many it holds."""
+    """A shard file and the number of records stated in its name."""
 
     path: Path
     records: int
 
 
 class Rows:
-    """The rows of one split, over all its files.
+    """The sequences of one split, over all its files.
 
     Args:
-        files: In the order of the rows.
-        layout: How their records are laid out.
+        files: In sequence order.
     """
 
     def __init__(self, files: Sequence[ShardFile], layout: RecordLayout) -> None:
@@ -85,41 +84,35 @@ class Rows:
 
     @property
     def row_length(self) -> int:
-        """Tokens in a row."""
         return self.layout.row_length
 
     def take(self, indices: NDArray[np.integer]) -> NDArray[np.int32]:
-        """Returns the rows with these numbers, int32 (n, row_length).
+        """Returns sequences by index, int32 (n, row_length).
 
         Args:
-            indices: Row numbers, 0 to len - 1, in any order, shape (n,).
+            indices: 0 to len - 1, in any order, (n,).
 
         Raises:
-            IndexError: There is no such row.
-            ShardError: A record is damaged; names its file and its number in it.
+            ShardError: A record is damaged; names its file and number.
         """
         return self._gather(indices, lambda mapped, numbers: mapped.read(numbers))
 
     def take_attention_masks(self, indices: NDArray[np.integer]) -> NDArray[np.int32]:
-        """Returns the rows' attention masks, int32 (n, row_length); ones where none are stored."""
+        """Returns attention masks, int32 (n, row_length); all ones if none are stored."""
         return self._gather(indices, lambda mapped, numbers: mapped.read_masks(numbers))
 
     def locate(self, index: int) -> tuple[Path, int]:
-        """Returns a row's file, and its number in it."""
+        """Returns a sequence's file, and its record number there."""
         file = int(np.searchsorted(self._ends, index, side="right"))
         return self.files[file].path, index - self._start_of(file)
 
     def chunks(self, rows: int = _ROWS_AT_ONCE) -> Iterator[NDArray[np.int32]]:
-        """Yields all rows in order, so many at once."""
+        """Yields all sequences in order, in chunks."""
         for start in range(0, len(self), rows):
             yield self.take(np.arange(start, min(start + rows, len(self))))
 
     def verify(self) -> None:
-        """Reads all rows.
-
-        Raises:
-            ShardError: A record is damaged; names its file and its number in it.
-        """
+        """Reads all sequences to check their CRCs."""
         for _ in self.chunks():
             pass
 
@@ -149,13 +142,11 @@ class Rows:
 
 @dataclass(frozen=True)
 class Shards:
-    """Rows of token ids with what is known of them.
+    """Token sequences with their metadata.
 
     Attributes:
-        path: Their folder; of remote ones the local copy.
-        manifest: What they say of themselves; made up for a folder without one.
-        train: The training rows.
-        validation: The validation rows.
+        path: The folder; a local copy for remote shards.
+        manifest: The metadata; inferred for a folder without a manifest.
     """
 
     path: Path
@@ -165,38 +156,36 @@ class Shards:
 
     @property
     def objective(self) -> str:
-        """What the rows are for; those of a folder without a manifest for `mlm`."""
+        """The objective that the layout is for; `mlm` without a manifest."""
         return str(self.manifest.config.get("objective", "mlm"))
 
     @property
     def max_seq_length(self) -> int:
-        """Tokens that the model is to see of a row, which may be fewer than are stored."""
+        """Sequence length that the model sees; may be shorter than stored."""
         return int(self.manifest.config.get("max_seq_length", self.row_length))
 
     @property
     def line_by_line(self) -> bool:
-        """Whether each row is a line, filled up with padding."""
+        """Whether each sequence is a padded line."""
         return bool(self.manifest.config.get("line_by_line", False))
 
     @property
     def noise(self) -> tuple[float | None, float | None]:
-        """Noise density and mean span length that rows for span corruption are laid out for."""
+        """Noise density and mean span length of the span-corruption layout."""
         made_with = self.manifest.config
         return made_with.get("mlm_probability"), made_with.get("mean_noise_span_length")
 
     @property
     def fingerprint(self) -> str:
-        """Changes when the content does."""
         return self.manifest.fingerprint
 
     @property
     def row_length(self) -> int:
-        """Tokens in a row."""
         return (self.train if len(self.train) else self.validation).row_length
 
     @cached_property
     def vocab_size(self) -> int:
-        """The tokenizer's vocabulary size; without a manifest the highest id there is, plus one."""
+        """The tokenizer's vocabulary size; without a manifest, the highest id plus one."""
         if stated := self.manifest.counts.get("vocab_size"):
             return int(stated)
         highest = (
@@ -206,20 +195,20 @@ class Shards:
 
     @property
     def tokenizer_folder(self) -> Path | None:
-        """The copy of the tokenizer they were made with, if it is there."""
+        """The tokenizer's copy, if present."""
         folder = self.path / TOKENIZER_FOLDER
         return folder if (folder / "tokenizer.json").is_file() else None
 
     @property
     def tokenizer_fingerprint(self) -> str:
-        """Of the tokenizer they were made with; empty where it isn't known."""
+        """Fingerprint of the tokenizer; empty if unknown."""
         return self.manifest.inputs.get("tokenizer", "")
 
     @cached_property
     def token_counts(self) -> NDArray[np.int64]:
-        """How often each id stands in the training rows, int64 (vocab_size,).
+        """Count of each id in the training split, int64 (vocab_size,).
 
-        Padding that isn't text counts nothing where the shards were built here.
+        Shards built here leave added padding out.
         """
         path = self.path / TOKEN_COUNTS_FILE
         if not path.is_file():
@@ -251,18 +240,16 @@ def _are_counts(found: Any, vocab_size: int) -> bool:
 def open_shards(
     reference: str, workspace: Workspace | None = None, reporter: Reporter | None = None
 ) -> Shards:
-    """Opens shards by their name in the workspace, their folder, their address, or their Hub id.
+    """Opens shards by workspace name, folder, address or Hub id.
 
     Args:
-        reference: `name`, `path/to/folder`, `gs://bucket/folder`, or `owner/name[@revision]`, a
-            dataset repository on the Hub.
-        workspace: Where names are looked up and remote shards are cached. None: the default one.
-        reporter: Hears how far a download is.
+        reference: `name`, `path/to/folder`, `gs://bucket/folder`, or `owner/name[@revision]` (a
+            dataset repository on the Hub).
+        workspace: Resolves names and caches remote shards. None: the default workspace.
 
     Raises:
-        ConfigError: There are none by that name.
-        ShardError: A file is missing or damaged, has another size than it should, or can't be
-            fetched.
+        ConfigError: No such shards exist.
+        ShardError: A file is missing, damaged, of the wrong size, or can't be fetched.
     """
     workspace = workspace or Workspace()
     reporter = reporter or Reporter()
@@ -290,7 +277,7 @@ def open_shards(
 
 
 def count_tokens(rows: Iterable[NDArray], vocab_size: int) -> NDArray[np.int64]:
-    """Returns how often each id stands in rows, int64 (vocab_size,)."""
+    """Counts each id, int64 (vocab_size,)."""
     counts = np.zeros(vocab_size, np.int64)
     for chunk in rows:
         counts += np.bincount(chunk.reshape(-1), minlength=vocab_size)
@@ -298,22 +285,22 @@ def count_tokens(rows: Iterable[NDArray], vocab_size: int) -> NDArray[np.int64]:
 
 
 def is_on_hub(reference: str, workspace: Workspace) -> bool:
-    """Tells whether a reference is an id on the Hub, and nothing here is called so."""
+    """Checks whether a reference is a Hub id and doesn't name anything local."""
     here = (workspace.folder("shards") / reference, expand_path(reference))
     return parse_hub_id(reference) is not None and not any(path.exists() for path in here)
 
 
 def is_far(reference: str, workspace: Workspace) -> bool:
-    """Tells whether opening shards asks a store elsewhere, and perhaps takes a download.
+    """Checks whether opening shards contacts a remote store.
 
-    Of an artifact that lies elsewhere, a copy in the cache is opened without asking.
+    An artifact with a cached copy opens without contact.
     """
     if is_address(reference) or is_on_hub(reference, workspace):
         return True
     try:
         manifest = workspace.find("shards", reference).manifest
     except StudioError:
-        return False  # Opening them says what is wrong.
+        return False  # opening them reports the problem
     return is_address(manifest.location) and not is_cached(manifest.fingerprint, workspace)
 
 
@@ -325,7 +312,7 @@ def _is_bare_folder(reference: str, workspace: Workspace) -> bool:
 
 
 def _open_elsewhere(folder: Path, expected: Manifest) -> Shards:
-    """Opens a folder that an artifact's manifest points to."""
+    """Opens the folder that an artifact's manifest points to."""
     if not (folder / MANIFEST_FILE).is_file():
         raise MissingDataError(
             f"The shards {expected.name} are not where they were put",
@@ -345,7 +332,6 @@ def _open_elsewhere(folder: Path, expected: Manifest) -> Shards:
 
 
 def _open_folder(folder: Path) -> Shards:
-    """Opens a folder with the files in it, with or without a manifest."""
     if not (folder / MANIFEST_FILE).is_file():
         return _open_bare(folder)
     manifest = read_manifest(folder)
@@ -358,7 +344,7 @@ def _open_folder(folder: Path) -> Shards:
 
 
 def _check_small_files(folder: Path, manifest: Manifest) -> None:
-    """Refuses tokenizer files and counts that aren't those that were written."""
+    """Refuses tokenizer files and counts that differ from the manifest."""
     small = {n: entry for n, entry in manifest.files.items() if not parse_file_name(Path(n).name)}
     if problems := damaged_files(folder, replace(manifest, files=small)):
         raise ShardError(
@@ -387,11 +373,7 @@ def _stated_layout(folder: Path, manifest: Manifest) -> RecordLayout:
 
 
 def _count(manifest: Manifest, name: str, most: int) -> int:
-    """Returns a number among a manifest's counts.
-
-    Raises:
-        KeyError, TypeError, ValueError: There is none, or none that it could be.
-    """
+    """Returns a count from a manifest."""
     value = manifest.counts[name]
     if isinstance(value, bool) or not isinstance(value, int):
         raise TypeError(f"{name} is {ascii(value)[:60]}")
@@ -403,7 +385,7 @@ def _count(manifest: Manifest, name: str, most: int) -> int:
 def _stated_files(
     folder: Path, manifest: Manifest, split: str, layout: RecordLayout
 ) -> list[ShardFile]:
-    """Returns a split's files as the manifest lists them, after a look at their sizes."""
+    """Returns a split's files from the manifest, after checking their sizes."""
     files = []
     for name, entry in manifest.files.items():
         numbers = parse_file_name(Path(name).name)
@@ -415,7 +397,7 @@ def _stated_files(
 
 
 def _check_size(path: Path, size: int, records: int, layout: RecordLayout) -> None:
-    """Refuses a file of another size, if possible with the record that it ends in."""
+    """Refuses a missing or wrongly sized file, if possible naming the truncated record."""
     if not path.is_file():
         raise MissingDataError(
             f"The shard {path} is missing",
@@ -423,7 +405,7 @@ def _check_size(path: Path, size: int, records: int, layout: RecordLayout) -> No
             received="none",
             fix="restore the file from a copy, or build the shards again",
         )
-    if records > size:  # Each has several bytes.
+    if records > size:  # each record has several bytes
         raise ShardError(
             f"The name of the shard {path} can't be right",
             expected=f"as many records as fit into {size} bytes",
@@ -441,7 +423,7 @@ def _check_size(path: Path, size: int, records: int, layout: RecordLayout) -> No
 
 
 def _open_bare(folder: Path) -> Shards:
-    """Opens a folder without a manifest; what a manifest would say is found out."""
+    """Opens a folder without a manifest, inferring the metadata."""
     found = _find_files(folder)
     layouts = {split: sniff(files[0].path) for split, files in found.items() if files}
     if not layouts:
@@ -467,7 +449,7 @@ def _open_bare(folder: Path) -> Shards:
 
 
 def _find_files(folder: Path) -> dict[str, list[ShardFile]]:
-    """Returns the files of each split; those that lie in the folder itself are for training."""
+    """Finds each split's files; files at the top level are for training."""
     found = {split: _files_in(folder / split) for split in SPLITS}
     if not any(found.values()):
         found = {TRAIN: _files_in(folder)}
@@ -506,7 +488,7 @@ def _guessed_manifest(folder: Path, splits: Mapping[str, Rows]) -> Manifest:
 
 
 def _sample(path: Path) -> dict[str, Any]:
-    """Returns a file's size and a hash of it, its beginning and its end: all of it takes long."""
+    """Returns a file's size and a hash of its size and both ends, as a full hash is slow."""
     size = path.stat().st_size
     with path.open("rb") as file:
         start = file.read(_SAMPLED_BYTES)

@@ -1,21 +1,21 @@
-"""The TFRecord format of shards, written and read without TensorFlow.
+"""Reads and writes the TFRecord format of shards, without TensorFlow.
 
-A TFRecord file is a row of records, each framed as
+A TFRecord file is a sequence of records, each framed as
 
     length (uint64) | masked CRC32C of length (uint32) | data | masked CRC32C of data (uint32)
 
-where data is a serialised `tf.train.Example`. Two layouts of it:
+where data is a serialised `tf.train.Example`. There are two layouts:
 
-`FixedRecords`: its only feature `input_ids` is one bytes value with little-endian uint16 or uint32
-ids. All records have the same size and the ids the same place in them, so a file is an array on the
-disk: rows are read by number through a memory map, without parsing.
+`FixedRecords`: the only feature, `input_ids`, is one bytes value of little-endian uint16 or uint32
+ids. All records have the same size, so a file is an array on disk: sequences are read by index
+through a memory map, without parsing.
 
 `Int64Records`: `input_ids` and `attention_mask` are int64 lists, as the original
-`prepare_tfrecord_shards.py` writes and `run_mlm.py` reads. Sizes vary, so a file is walked through
-once to find where its records begin; behind a damaged length the next sound one is looked for.
+`prepare_tfrecord_shards.py` writes and `run_mlm.py` reads. Sizes vary, so a file is scanned once
+for record offsets; after a damaged length the scan searches for the next valid one.
 
-Files are called `dataset-{shard}-{records}.tfrecord`. A record is checked by its CRCs whenever it
-is read; a damaged one is named by its file and its number in it, counted from 0.
+Files are named `dataset-{shard}-{records}.tfrecord`. CRCs are checked on every read; errors give
+the file and the record number, counted from 0.
 
 Source: https://www.tensorflow.org/tutorials/load_data/tfrecord#tfrecords_format_details
 """
@@ -60,28 +60,26 @@ _LONGEST_SEARCH_BYTES = 1 << 20
 
 
 def file_name(shard: int, records: int) -> str:
-    """Returns the name of a shard's file."""
     return f"dataset-{shard}-{records}.tfrecord"
 
 
 def parse_file_name(name: str) -> tuple[int, int] | None:
-    """Returns shard number and number of records from a file's name, or None."""
+    """Parses shard number and record count from a file name; None if it doesn't match."""
     match = _FILE_NAME.fullmatch(name)
     return (int(match[1]), int(match[2])) if match else None
 
 
 def masked_crc(data: bytes) -> int:
-    """Returns the CRC32C of `data`, masked as TFRecord wants it."""
+    """Computes the masked CRC32C that TFRecord uses."""
     crc = google_crc32c.value(data)
     return (((crc >> 15) | (crc << 17)) + _CRC_MASK_DELTA) & 0xFFFFFFFF
 
 
 @dataclass(frozen=True)
 class FixedRecords:
-    """The layout with all records of the same size.
+    """The layout with records of equal size.
 
     Attributes:
-        row_length: Ids in a row.
         id_bytes: 2 or 4.
     """
 
@@ -92,7 +90,7 @@ class FixedRecords:
 
     @cached_property
     def dtype(self) -> np.dtype:
-        """The whole record as a numpy type: head, input_ids, crc."""
+        """The whole record as a NumPy type: head, input_ids, crc."""
         return np.dtype(
             [
                 ("head", f"V{len(self.head)}"),
@@ -103,7 +101,7 @@ class FixedRecords:
 
     @cached_property
     def _examples(self) -> np.dtype:
-        """The same record as a type of nothing but its Example, of which it has a CRC."""
+        """The record as a type that exposes only its Example, for the CRC."""
         size = self.dtype.itemsize - _CRC_BYTES - _FRAME_BYTES
         return np.dtype(
             {
@@ -116,13 +114,13 @@ class FixedRecords:
 
     @cached_property
     def head(self) -> bytes:
-        """What every record begins with: the frame, and the Example up to the ids."""
+        """The constant start of every record: the frame, and the Example up to the ids."""
         payload_bytes = self.row_length * self.id_bytes
         example = serialize_example({INPUT_IDS: serialize_feature(BYTES, bytes(payload_bytes))})
         return _frame_head(len(example)) + example[: len(example) - payload_bytes]
 
     def pack(self, rows: NDArray) -> bytes:
-        """Returns the records of rows (n, row_length)."""
+        """Serialises sequences (n, row_length) to records."""
         records = np.empty(len(rows), self.dtype)
         records["head"] = np.void(self.head)
         records["input_ids"] = rows
@@ -130,11 +128,7 @@ class FixedRecords:
         return records.tobytes()
 
     def map(self, path: Path, records: int) -> MappedFixedRecords:
-        """Maps a file that holds `records` records.
-
-        Raises:
-            ShardError: It has another size.
-        """
+        """Maps a file after checking its size."""
         size = _size_of(path)
         whole, rest = divmod(size, self.dtype.itemsize)
         if rest and whole < records:
@@ -145,7 +139,7 @@ class FixedRecords:
         return MappedFixedRecords(self, path, np.asarray(data))
 
     def _crcs(self, records: NDArray) -> NDArray[np.uint32]:
-        """Returns the masked CRC of each record's Example, (n,)."""
+        """Computes the masked CRC of each record's Example, (n,)."""
         data = records.view(self._examples)["example"].tolist()
         crcs = np.fromiter(map(google_crc32c.value, data), np.uint32, len(data))
         masked = ((crcs >> 15) | (crcs << 17)) + np.uint32(_CRC_MASK_DELTA)
@@ -154,8 +148,6 @@ class FixedRecords:
 
 @dataclass(frozen=True)
 class MappedFixedRecords:
-    """A file of fixed-width records."""
-
     layout: FixedRecords
     path: Path
     data: np.ndarray
@@ -164,11 +156,7 @@ class MappedFixedRecords:
         return len(self.data)
 
     def read(self, numbers: NDArray[np.int64]) -> NDArray:
-        """Returns the ids of the records with these numbers, (n, row_length).
-
-        Raises:
-            ShardError: One of them is damaged.
-        """
+        """Returns the ids of records by number, (n, row_length), checking their CRCs."""
         records = self.data.take(numbers)
         sound = records["head"] == np.void(self.layout.head)
         sound &= records["crc"] == self.layout._crcs(records)
@@ -177,7 +165,7 @@ class MappedFixedRecords:
         return records["input_ids"]
 
     def read_masks(self, numbers: NDArray[np.int64]) -> NDArray[np.int32]:
-        """Returns attention masks (n, row_length): all ones, as nothing is padded."""
+        """Returns attention masks of ones (n, row_length), as there is no padding."""
         return np.ones((len(numbers), self.layout.row_length), np.int32)
 
 
@@ -186,8 +174,7 @@ class Int64Records:
     """The layout of the original scripts, with records of varying size.
 
     Attributes:
-        row_length: Ids in a row.
-        pad_id: What fills rows up, if anything does; the attention masks leave it out.
+        pad_id: Padding id, excluded by the attention masks; None without padding.
     """
 
     row_length: int
@@ -196,7 +183,7 @@ class Int64Records:
     name = "int64"
 
     def pack(self, rows: NDArray) -> bytes:
-        """Returns the records of rows (n, row_length), with attention masks."""
+        """Serialises sequences (n, row_length) to records with attention masks."""
         values, sizes = encode_varints(rows.reshape(-1))
         ends = np.cumsum(sizes.reshape(rows.shape).sum(axis=1, dtype=np.int64))
         starts = ends - np.diff(ends, prepend=0)
@@ -212,7 +199,7 @@ class Int64Records:
         return b"".join(frame(serialize_example(row)) for row in features)
 
     def _tokens(self, rows: NDArray) -> list[int]:
-        """Returns how many tokens each row has before the padding that it ends with."""
+        """Counts each sequence's tokens before its trailing padding."""
         if self.pad_id is None:
             return [self.row_length] * len(rows)
         real = np.flip(rows, axis=1) != self.pad_id
@@ -220,12 +207,7 @@ class Int64Records:
         return (self.row_length - padding).tolist()
 
     def map(self, path: Path, records: int) -> MappedInt64Records:
-        """Maps a file and finds where its records begin, by walking through it.
-
-        Raises:
-            ShardError: It ends inside a record, it holds another number of records, or so much of
-                it is damaged that they can't be told apart.
-        """
+        """Maps a file and scans it for record offsets."""
         _size_of(path)
         offsets = np.fromiter(walk(path, records), np.int64)
         if len(offsets) != records + 1:
@@ -236,10 +218,10 @@ class Int64Records:
 
 @dataclass(frozen=True)
 class MappedInt64Records:
-    """A file of records with int64 lists.
+    """A mapped file of int64 records.
 
     Attributes:
-        offsets: Where each record begins, and the file's size, int64 (n + 1,).
+        offsets: Start of each record, then the file's size, int64 (n + 1,).
     """
 
     layout: Int64Records
@@ -251,15 +233,11 @@ class MappedInt64Records:
         return len(self.offsets) - 1
 
     def read(self, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Returns the ids of the records with these numbers, (n, row_length).
-
-        Raises:
-            ShardError: One of them is damaged, holds another number of ids, or none.
-        """
+        """Returns the ids of records by number, (n, row_length), checking CRCs and lengths."""
         return self._read_lists(numbers, INPUT_IDS)
 
     def read_masks(self, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Returns attention masks (n, row_length); of ones, where the file has none."""
+        """Returns attention masks (n, row_length); ones if the file has none."""
         if not len(numbers) or ATTENTION_MASK not in self._features(int(numbers[0])):
             return np.ones((len(numbers), self.layout.row_length), np.int64)
         return self._read_lists(numbers, ATTENTION_MASK)
@@ -304,13 +282,7 @@ MappedRecords = MappedFixedRecords | MappedInt64Records
 
 
 class ShardWriter:
-    """Writes rows to files of `shard_size` records; the last one may be smaller.
-
-    Args:
-        folder: Where the files go; made if missing.
-        layout: The layout of the records.
-        shard_size: Records in a file.
-    """
+    """Writes sequences to files of `shard_size` records; the last may be smaller."""
 
     def __init__(self, folder: Path, layout: RecordLayout, shard_size: int) -> None:
         make_folder(folder)
@@ -323,11 +295,7 @@ class ShardWriter:
         self._draft = folder / ".shard.draft"
 
     def write(self, rows: NDArray) -> None:
-        """Appends rows (n, row_length).
-
-        Raises:
-            ShardError: The disk refuses.
-        """
+        """Appends sequences (n, row_length)."""
         while len(rows):
             chunk = rows[: self._shard_size - self._in_file]
             self._append(self._layout.pack(chunk))
@@ -338,7 +306,7 @@ class ShardWriter:
                 self._finish_file()
 
     def close(self) -> None:
-        """Gives the last file its name."""
+        """Finishes the last file."""
         if self._in_file:
             self._finish_file()
 
@@ -361,13 +329,10 @@ class ShardWriter:
 
 
 def sniff(path: Path) -> RecordLayout:
-    """Returns the layout of a file, from its first record.
+    """Detects a file's layout from its first records.
 
-    The width of ids in a bytes value isn't written anywhere. Taken for uint32, ids of less than
-    22 bits have small upper halves, and lower halves that spread; uint16 ids have neither.
-
-    Raises:
-        ShardError: It isn't a TFRecord file, or its first record holds no `input_ids`.
+    The width of ids isn't stored. Read as uint32, ids below 22 bits have small upper halves and
+    widely distributed lower halves; uint16 ids have neither.
     """
     kind, parts = _first_features(path).get(INPUT_IDS, (0, []))
     if kind == INT64:
@@ -378,15 +343,11 @@ def sniff(path: Path) -> RecordLayout:
 
 
 def walk(path: Path, records: int | None = None) -> Iterator[int]:
-    """Yields where each record of a file begins, and last the file's size.
+    """Yields the offset of each record, then the file's size.
 
     Args:
-        path: The file.
-        records: How many it should hold. Where that is known, one whose frame is damaged is passed
-            over, so that those behind it are found; it is refused when it is read.
-
-    Raises:
-        ShardError: It ends inside a record, or a frame is damaged beyond that.
+        records: Expected number. If given, records with damaged frames are skipped to find the
+            following ones; reading them fails later.
     """
     size = path.stat().st_size
     damaged = []
@@ -415,7 +376,7 @@ def walk(path: Path, records: int | None = None) -> Iterator[int]:
 
 
 def _next_record(file: BinaryIO, start: int, size: int) -> int:
-    """Returns where the record behind a damaged one begins, the file's end included, or 0."""
+    """Finds the record after a damaged one (or the file's end); 0 if not found."""
     file.seek(start)
     data = file.read(_LONGEST_SEARCH_BYTES)
     for place in range(_FRAME_BYTES + _CRC_BYTES, len(data) - _FRAME_BYTES + 1):
@@ -427,7 +388,7 @@ def _next_record(file: BinaryIO, start: int, size: int) -> int:
 
 
 def frame(data: bytes) -> bytes:
-    """Returns `data` as one record of a TFRecord file."""
+    """Frames `data` as a TFRecord record."""
     return b"".join((_frame_head(len(data)), data, masked_crc(data).to_bytes(4, "little")))
 
 

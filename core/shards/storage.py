@@ -1,8 +1,8 @@
-"""Shards at an address like `gs://bucket/folder`, through fsspec.
+"""Uploads and downloads shards at addresses such as `gs://bucket/folder`, through fsspec.
 
-Upload: every file is compared with what the store says it holds, and the manifest goes last, so a
-folder with a manifest is whole. Download: to the workspace's cache, compared with the manifest's
-sizes and SHA-256, the manifest last. What a store answers is not trusted to name files here.
+Uploads are verified file by file, with the manifest last, so a folder with a manifest is complete.
+Downloads go to the workspace's cache and are verified by size and SHA-256, the manifest again last.
+File names from a store are untrusted.
 """
 
 from __future__ import annotations
@@ -46,32 +46,30 @@ from core.workspace import (
 
 _ATTEMPTS = 3
 _LONGEST_COPY_NAME = 96
-# What is left on the disk after a download.
+# Free disk space to keep after a download.
 _KEPT_FREE_BYTES = 64 << 20
-# Stores without folders: there is nothing to make before a file is put.
+# Stores without folders, where none needs to be created.
 _BUCKETS = {"gs", "gcs", "s3", "s3a", "az", "abfs", "abfss", "oci", "hf"}
 
 
 def is_address(reference: str) -> bool:
-    """Returns whether a reference is an address, like gs://bucket/folder."""
+    """Checks whether a reference is an address, like gs://bucket/folder."""
     return "://" in reference
 
 
 def hub_address(reference: str) -> str:
-    """Returns the address of the dataset repository `owner/name[@revision]` on the Hub."""
     return f"hf://datasets/{reference}"
 
 
 @dataclass(frozen=True)
 class StoredFile:
-    """What a store says of a file.
+    """A store's metadata of a file.
 
     Attributes:
-        bytes: Its size; -1 where the store doesn't tell.
-        md5: Its MD5 in hex, where the store tells; or a tag that looks like one. So a match proves
-            the content, and a difference proves nothing.
-        version: What changes when the file is written anew, in the store's own words; empty where
-            it has none.
+        bytes: Size; -1 if unknown.
+        md5: MD5 in hex, or a tag that looks like one: a match proves the content, a difference
+            proves nothing.
+        version: Store-specific tag that changes when the file is rewritten; may be empty.
     """
 
     bytes: int
@@ -82,11 +80,8 @@ class StoredFile:
 class RemoteFolder:
     """A folder at an fsspec address.
 
-    Args:
-        address: Like gs://bucket/folder.
-
     Raises:
-        ConfigError: No such kind of address is known, or what it needs isn't installed.
+        ConfigError: The scheme is unknown, or its library isn't installed.
     """
 
     def __init__(self, address: str) -> None:
@@ -94,7 +89,7 @@ class RemoteFolder:
         self._fs, self._root = _connect(self.address)
 
     def files(self) -> dict[str, StoredFile]:
-        """Returns the files below the folder, by relative path; none where there is no folder."""
+        """Lists the files below the folder by relative path; empty if it doesn't exist."""
         with _failures_named(f"{self.address} can't be listed"):
             self._fs.invalidate_cache()
             try:
@@ -112,7 +107,7 @@ class RemoteFolder:
             }
 
     def has(self, name: str) -> bool:
-        """Tells whether a file is there, for web servers that don't list their folders."""
+        """Checks whether a file exists, for web servers that don't list folders."""
         with _failures_named(f"{self.address}/{name} can't be looked up"):
             try:
                 self._fs.info(self._path(name))
@@ -123,22 +118,13 @@ class RemoteFolder:
         return True
 
     def read(self, name: str, *, most_bytes: int) -> bytes:
-        """Returns the content of a small file.
-
-        Raises:
-            ShardError: It has more bytes, or the store refuses.
-        """
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder, "file")
             self.download(name, path, most_bytes=most_bytes)
             return path.read_bytes()
 
     def download(self, name: str, path: Path, *, most_bytes: int) -> None:
-        """Copies a file to this machine, and gives up where the store sends more than expected.
-
-        Raises:
-            ShardError: It has more bytes, takes too long, or the store refuses.
-        """
+        """Downloads a file, aborting if the store sends more than `most_bytes`."""
         with _failures_named(f"{self.address}/{name} can't be fetched"):
             limit = _limit(f"{self.address}/{name}", most_bytes)
             self._fs.get_file(
@@ -150,11 +136,7 @@ class RemoteFolder:
             limit.check(path.stat().st_size)
 
     def upload(self, path: Path, name: str) -> None:
-        """Copies a file to the store and compares what it holds then.
-
-        Raises:
-            ShardError: It holds something else, after several attempts.
-        """
+        """Uploads a file and verifies the stored content, in several attempts."""
         for _ in range(_ATTEMPTS):
             with _failures_named(f"{path.name} can't be written to {self.address}"):
                 self._make_folder(name)
@@ -170,11 +152,7 @@ class RemoteFolder:
         )
 
     def check_writable(self) -> None:
-        """Writes a small file and removes it, to know before the work whether that can be done.
-
-        Raises:
-            ShardError: The store refuses.
-        """
+        """Writes and removes a small file, to fail before the work begins."""
         name = f".studio-{os.getpid()}"
         with _failures_named(f"{self.address} can't be written to"):
             self._make_folder(name)
@@ -182,7 +160,7 @@ class RemoteFolder:
         self.remove([name])
 
     def remove(self, names: Iterable[str]) -> None:
-        """Removes files; those that aren't there don't matter."""
+        """Removes files, ignoring missing ones."""
         for name in names:
             with _failures_named(f"{self.address}/{name} can't be removed"):
                 try:
@@ -197,7 +175,7 @@ class RemoteFolder:
             return False
         if stored.md5 and stored.md5 == _md5_of(path):
             return True
-        # Of files that a store encrypts with a key of its own, an ETag only looks like an MD5.
+        # With server-side encryption an ETag only looks like an MD5.
         return self._sha256(name) == hash_file(path)
 
     def _sha256(self, name: str) -> str:
@@ -224,7 +202,7 @@ class RemoteFolder:
 
 
 def upload_folder(folder: Path, remote: RemoteFolder, reporter: Reporter) -> None:
-    """Uploads all files of a folder, its manifest last. A failure leaves nothing behind."""
+    """Uploads a folder, its manifest last; cleans up after a failure."""
     names = [str(path.relative_to(folder)) for path in sorted(folder.rglob("*")) if path.is_file()]
     names.sort(key=lambda name: name == MANIFEST_FILE)
     total = sum((folder / name).stat().st_size for name in names)
@@ -247,15 +225,13 @@ def fetch_shards(
     """Returns a verified local copy of the shards at an address.
 
     Args:
-        address: Their folder; with a manifest, or as the original script left it.
-        workspace: Its cache keeps the copy.
-        reporter: Hears how far the download is.
-        fingerprint: What they should be, where that is known; a copy that is it is used without
-            asking the store.
+        address: The folder, with or without a manifest.
+        workspace: Caches the copy.
+        fingerprint: Expected, if known; a matching copy is used without contacting the store.
 
     Raises:
         ConfigError: There are no shards.
-        ShardError: They are others, a file isn't what the manifest says, or the store refuses.
+        ShardError: The fingerprint or a file doesn't match, or the store refuses.
     """
     cache = workspace.cache / "shards"
     if fingerprint and (copy := _find_copy(cache, fingerprint)):
@@ -268,7 +244,7 @@ def fetch_shards(
 
 
 def is_cached(fingerprint: str, workspace: Workspace) -> bool:
-    """Tells whether a whole copy of shards from elsewhere is here."""
+    """Checks whether a complete copy of remote shards is cached."""
     return _find_copy(workspace.cache / "shards", fingerprint) is not None
 
 
@@ -324,7 +300,7 @@ def _fetch_bare(
 
 
 def _fetch_file(remote: RemoteFolder, folder: Path, name: str, entry: Mapping[str, Any]) -> None:
-    """Fetches a file that isn't there yet; it appears whole and verified, or not at all."""
+    """Fetches a file unless present; it appears complete and verified, or not at all."""
     final = path_inside(folder, name, f"The manifest at {remote.address}")
     if final.is_file() and final.stat().st_size == entry["bytes"]:
         return
@@ -368,13 +344,13 @@ def _find_copy(cache: Path, fingerprint: str) -> Path | None:
 
 
 def _is_complete(folder: Path) -> bool:
-    """Returns whether a copy has its manifest, which is written last, and all files."""
+    """Checks whether a copy has its manifest, which is written last, and all files."""
     if not (folder / MANIFEST_FILE).is_file():
         return False
     try:
         files = read_manifest(folder).files
     except StudioError:
-        return False  # It is fetched again.
+        return False  # it is fetched again
     return all(
         (folder / name).is_file() and (folder / name).stat().st_size == entry["bytes"]
         for name, entry in files.items()
@@ -382,7 +358,7 @@ def _is_complete(folder: Path) -> bool:
 
 
 def _cache_folder(cache: Path, name: str, fingerprint: str, address: str) -> Path:
-    """Makes the folder of a copy; the name is for people, the fingerprint tells copies apart."""
+    """Creates a copy's folder; the name is for people, the fingerprint is the key."""
     plain = "".join(c if (c.isascii() and c.isalnum()) or c in "-_" else "-" for c in name)
     plain = plain[:_LONGEST_COPY_NAME].strip("-") or "shards"
     folder = path_inside(cache, f"{plain}-{fingerprint}", f"The manifest at {address}")
@@ -391,7 +367,7 @@ def _cache_folder(cache: Path, name: str, fingerprint: str, address: str) -> Pat
 
 
 def _is_wanted(name: str) -> bool:
-    """Tells whether a file belongs to shards without a manifest."""
+    """Checks whether a file belongs to shards without a manifest."""
     if flaw_of_name(name):
         return False
     folder, _, file = name.rpartition("/")
@@ -401,7 +377,7 @@ def _is_wanted(name: str) -> bool:
 
 
 def _check_room(sizes: Mapping[str, int], folder: Path, address: str) -> None:
-    """Refuses a download that the disk has no room for, before it begins."""
+    """Refuses a download that doesn't fit on the disk."""
     here = [folder / name for name in sizes]
     done = sum(path.stat().st_size for path in here if path.is_file())
     wanted, free = sum(sizes.values()) - done, shutil.disk_usage(folder).free
@@ -428,12 +404,12 @@ def _write_synced(path: Path, data: bytes) -> None:
         draft.write_bytes(data)
 
 
-# What stores call the version of a file: Google, Amazon and Azure, the Hub, and folders.
+# Names of a file's version: Google, Amazon and Azure, the Hub, local folders.
 _VERSIONS = ("generation", "ETag", "etag", "blob_id", "mtime", "LastModified", "last_modified")
 
 
 def _stored_file(info: Mapping[str, Any]) -> StoredFile:
-    """Reads what the stores call size and MD5: Google `md5Hash`, Amazon `ETag`."""
+    """Parses a store's metadata; the MD5 is `md5Hash` at Google, `ETag` at Amazon."""
     checksum = ""
     if "md5Hash" in info:
         checksum = base64.b64decode(info["md5Hash"]).hex()
@@ -457,11 +433,11 @@ class _Digest:
 
 
 def _limit(name: str, most_bytes: int) -> Any:
-    """Returns a callback for fsspec that ends a download of more bytes than expected."""
+    """Returns an fsspec callback that aborts a download of more bytes than expected."""
     from fsspec.callbacks import TqdmCallback
 
     class Limit(TqdmCallback):
-        """The Hub's file system takes no other callback than this one, and hears of no other."""
+        """A TqdmCallback, as the Hub's file system accepts and notifies no other callback."""
 
         def __init__(self) -> None:
             super().__init__()
@@ -495,7 +471,7 @@ def _limit(name: str, most_bytes: int) -> Any:
 
 
 def _time_limits(fs: Any, size_bytes: int) -> dict[str, Any]:
-    """Returns the limit of a download over plain HTTP; other stores' libraries have their own."""
+    """Returns the time limit for plain HTTP; other stores' libraries have their own."""
     from fsspec.implementations.http import HTTPFileSystem
 
     return {"most_seconds": most_seconds(size_bytes)} if isinstance(fs, HTTPFileSystem) else {}
@@ -530,14 +506,14 @@ def _connect(address: str) -> tuple[Any, str]:
 
 
 def _options(address: str) -> dict[str, Any]:
-    """Returns what a store is to be connected with; the Hub has an endpoint that may be set."""
+    """Returns connection options; the Hub's endpoint is configurable."""
     endpoint = os.environ.get("HF_ENDPOINT")
     return {"endpoint": endpoint} if endpoint and address.startswith("hf://") else {}
 
 
 @contextmanager
 def _failures_named(problem: str) -> Iterator[None]:
-    """Turns what a store's library raises, each its own kinds, into a ShardError."""
+    """Turns any store library's exception into a ShardError."""
     try:
         yield
     except (StudioError, RunStopped):

@@ -1,9 +1,8 @@
-"""Where text can be cut so that a tokenizer gives the pieces the tokens it gives the whole.
+"""Finds where text can be cut so that the parts encode to the same tokens as the whole.
 
-Most tokenizers first cut text into words that then know nothing of each other. For those kinds
-whose cutting is known exactly, a *unit rule* finds the places in UTF-8 bytes with numpy. A rule is
-only given where every part of the tokenizer is known to keep to it; the others get none, and their
-documents are encoded whole.
+Most tokenizers first split text into words that are encoded independently. If a tokenizer's
+splitting is known exactly, a *unit rule* finds the places in UTF-8 bytes with NumPy. Tokenizers
+with any unknown component get no rule, and their documents are encoded whole.
 """
 
 from __future__ import annotations
@@ -20,31 +19,29 @@ from numpy.typing import NDArray
 Bytes = NDArray[np.uint8]
 Places = NDArray[np.int64]
 
-# Bytes that UTF-8 never has. Four are units of their own: where a document begins, where one ends,
-# a seam within one, and where a sentence ends. The other begins what stands for a text that isn't
-# cut.
+# Bytes that UTF-8 never contains. BEGIN, END, SEAM and MARK are units: start and end of a document,
+# a seam within one, and a sentence end. PLACEHOLDER begins the stand-in for a text that isn't cut.
 BEGIN, END, SEAM, PLACEHOLDER, MARK = 0xFF, 0xFE, 0xFD, 0xFC, 0xFB
 
 _SPACE, _NEWLINE = b" \n"
 _SEPARATORS = np.isin(np.arange(256), [BEGIN, END, SEAM, MARK])
 _WHITESPACE = np.isin(np.arange(256), list(b" \t\n\r"))
-# Other characters that are whitespace for some programs: libraries differ in which.
+# Characters that only some libraries treat as whitespace.
 _OTHER_WHITESPACE = [
     character.encode()
     for character in "\x0b\x0c\x1c\x1d\x1e\x1f\x85\xa0\u1680\u180e\u2000\u2001\u2002\u2003\u2004"
     "\u2005\u2006\u2007\u2008\u2009\u200a\u200b\u2028\u2029\u202f\u205f\u3000\ufeff"
 ]
 
-# Normalizers that turn each character into others by itself, so that what stands before a space
-# and what stands after it don't touch.
+# Normalizers that map each character by itself, so text on both sides of a space doesn't interact.
 _LOCAL_NORMALIZERS = {"NFC", "NFD", "Lowercase"}
 _LOCAL_UP_TO_SPACES = _LOCAL_NORMALIZERS | {"NFKC", "NFKD", "StripAccents", "Nmt", "BertNormalizer"}
 _SPLIT_AT_SPACES = {"BertPreTokenizer", "Whitespace", "WhitespaceSplit"}
 
 
 METASPACE = "▁"
-# How the Unigram tokenizers trained here cut text: a space is put before it; a run of newlines, a
-# run of spaces without its last, and a word with the space before it are words.
+# The pre-tokenizer of Unigram tokenizers trained here: prepends a space; a run of newlines, a run
+# of spaces without its last, and a word with its preceding space are words.
 _WORDS_AND_NEWLINES: dict[str, Any] = {
     "type": "Sequence",
     "pretokenizers": [
@@ -60,7 +57,7 @@ _WORDS_AND_NEWLINES: dict[str, Any] = {
         },
     ],
 }
-# How the Unigram tokenizers for T5 that are trained here do.
+# The pre-tokenizer of Unigram tokenizers trained here for T5.
 _SENTENCEPIECE: dict[str, Any] = {
     "type": "Sequence",
     "pretokenizers": [
@@ -79,11 +76,10 @@ _SENTINELS = b"<extra_id_"
 
 @dataclass(frozen=True)
 class Delimiter:
-    """A special token that can stand between any two texts.
+    """A special token that can separate any two texts.
 
     Attributes:
-        text: As it is written, in UTF-8.
-        id: Its id, which no other text gives.
+        id: Its id, which no other text produces.
     """
 
     text: bytes
@@ -95,14 +91,14 @@ class UnitRule:
     """How text is cut into units.
 
     Attributes:
-        starts: Gives the places in UTF-8 bytes where units begin: ascending, the first is 0.
-        uncertain_texts: What keeps a text whole.
-        uncertain_places: Gives the places of what else keeps a text whole.
-        uncertain_beginnings: What keeps a document whole where it begins with it.
-        document_prefix: What the tokenizer itself puts before a document.
-        replaced: What the tokenizer itself replaces in a text before it cuts it, in order.
-        space_mark: What the model knows a space as, where units are words as the model knows them
-            and need no other part of the tokenizer; empty where they do.
+        starts: Returns ascending unit starts in UTF-8 bytes; the first is 0.
+        uncertain_texts: Texts whose presence keeps a text whole.
+        uncertain_places: Finds other places that keep a text whole.
+        uncertain_beginnings: Prefixes that keep a document whole.
+        document_prefix: Added by the tokenizer before a document.
+        replaced: The tokenizer's replacements before splitting, in order.
+        space_mark: The model's character for a space, if units can go to the model directly; else
+            empty.
     """
 
     starts: Callable[[Bytes], Places]
@@ -114,7 +110,7 @@ class UnitRule:
     space_mark: bytes = b""
 
     def keeps_whole(self, texts: Sequence[bytes]) -> set[int]:
-        """Returns the numbers of the texts, in UTF-8, that must not be cut into units."""
+        """Returns the indices of the UTF-8 texts that must not be cut into units."""
         joined = bytes([SEAM]).join(texts)
         places = [_find_all(joined, part) for part in self.uncertain_texts]
         if self.uncertain_places is not None:
@@ -127,11 +123,10 @@ class UnitRule:
         return numbers | set(np.searchsorted(seams, found).tolist())
 
     def splits_units(self, texts: Sequence[bytes], places: Sequence[Places]) -> set[int]:
-        """Returns the numbers of the texts, in UTF-8, in which one of some places is within a unit.
+        """Returns the indices of the UTF-8 texts in which a given place falls within a unit.
 
         Args:
-            texts: The texts.
-            places: Of each, the places in question, above 0 and at most its length.
+            places: Places in each text, above 0 and at most its length.
         """
         joined = bytes([SEAM]).join([*texts, b""])
         lengths = np.array([len(text) + 1 for text in texts], np.int64)
@@ -146,18 +141,14 @@ class UnitRule:
         return not text or text.startswith(self.uncertain_beginnings)
 
     def cut(self, text: bytes) -> tuple[bytes, Places]:
-        """Returns a text as units are taken from it, and where they begin."""
+        """Applies the replacements and returns the text and its unit starts."""
         for old, new in self.replaced:
             text = text.replace(old, new)
         return text, self.starts(np.frombuffer(text, np.uint8))
 
 
 def unit_rule(specification: dict[str, Any]) -> UnitRule | None:
-    """Returns the rule for a tokenizer, or None where none is known to be right.
-
-    Args:
-        specification: The content of its `tokenizer.json`.
-    """
+    """Returns the rule for a `tokenizer.json`, or None if none is known to be right."""
     if _is_random(specification["model"]) or not _added_tokens_are_simple(specification):
         return None
     added = tuple(token["content"].encode() for token in specification["added_tokens"])
@@ -168,7 +159,7 @@ def unit_rule(specification: dict[str, Any]) -> UnitRule | None:
     if _is_plain_byte_level(splitter) and _keeps_words_apart(normalizer, _LOCAL_NORMALIZERS):
         return UnitRule(starts_at_whitespace, added, other_whitespace)
     if splitter == _SENTENCEPIECE and _normalizes_as_sentencepiece(normalizer):
-        # All sentinels begin alike, and are looked for together.
+        # All sentinels share a prefix, which is searched once.
         texts = {_SENTINELS if text.startswith(_SENTINELS) else text for text in added}
         return UnitRule(starts_at_spaces, (*sorted(texts), b"  "), _find_new_spaces())
     if splitter == _WORDS_AND_NEWLINES and _keeps_words_apart(normalizer, set()):
@@ -185,7 +176,7 @@ def _words_and_newlines_rule(
     return UnitRule(
         starts_at_runs,
         uncertain_texts=(*added, mark),
-        # The tokenizer puts no space before a document whose first characters are replaced.
+        # The tokenizer adds no space before a document that begins with replaced characters.
         uncertain_beginnings=tuple(old[:1] for old, _ in replaced),
         document_prefix=b" ",
         replaced=replaced,
@@ -194,10 +185,10 @@ def _words_and_newlines_rule(
 
 
 def find_delimiter(specification: dict[str, Any]) -> Delimiter | None:
-    """Returns a special token that can stand between any two texts, if there is one.
+    """Returns a special token that can separate any two texts, if there is one.
 
-    It must be found wherever it stands, take nothing from its neighbours, and never come out of
-    other text, as the unknown token does.
+    It must match anywhere, take nothing from its neighbours, and never come out of other text, as
+    the unknown token does.
     """
     model = specification["model"]
     contents = [token["content"] for token in specification["added_tokens"]]
@@ -213,17 +204,13 @@ def find_delimiter(specification: dict[str, Any]) -> Delimiter | None:
 
 
 def starts_at_spaces(text: Bytes) -> Places:
-    """Returns where units begin when each space begins a word, as for Metaspace."""
+    """Finds unit starts if each space begins a word, as for Metaspace."""
     starts = text == _SPACE
     return _with_separators(starts, _SEPARATORS[text])
 
 
 def starts_at_runs(text: Bytes) -> Places:
-    """Returns where units begin for `_WORDS_AND_NEWLINES`.
-
-    A unit is a run of newlines, a run of spaces without its last, or a word with the space before
-    it.
-    """
+    """Finds unit starts for `_WORDS_AND_NEWLINES`."""
     space, newline = text == _SPACE, text == _NEWLINE
     inner = np.zeros_like(space)
     inner[1:-1] = space[:-2] & space[2:]
@@ -233,11 +220,11 @@ def starts_at_runs(text: Bytes) -> Places:
 
 
 def starts_at_whitespace(text: Bytes) -> Places:
-    r"""Returns where units begin for GPT-2's regular expression.
+    r"""Finds unit starts for GPT-2's regular expression.
 
-    It never lets a word go on across whitespace. Of a run of whitespace before a word, all but the
-    last character are one word (`\s+(?!\S)`), and the last begins the next; at the end of a
-    document the whole run is one word.
+    Words never span whitespace. Of a run of whitespace before a word, all but the last character
+    form one word (`\s+(?!\S)`), and the last begins the next; at the end of a document the whole
+    run is one word.
 
     Source: https://github.com/openai/gpt-2/blob/master/src/encoder.py
     """
@@ -250,16 +237,12 @@ def starts_at_whitespace(text: Bytes) -> Places:
 
 
 def other_whitespace(text: Bytes) -> Places:
-    """Returns the places of whitespace other than space, tab, newline and carriage return."""
+    """Finds whitespace other than space, tab, newline and carriage return."""
     return _find_other_whitespace(text)
 
 
 class _Finder:
-    """Finds characters of one to three bytes in UTF-8.
-
-    Args:
-        characters: Each in UTF-8.
-    """
+    """Finds any of a set of characters of one to three UTF-8 bytes."""
 
     def __init__(self, characters: Sequence[bytes]) -> None:
         self._is_first = np.isin(np.arange(256), [character[0] for character in characters])
@@ -269,7 +252,6 @@ class _Finder:
         ]
 
     def __call__(self, text: Bytes) -> Places:
-        """Returns their places in a text."""
         places = np.flatnonzero(self._is_first[text])
         if not len(places):
             return places
@@ -286,7 +268,7 @@ _find_other_whitespace = _Finder(_OTHER_WHITESPACE)
 
 @lru_cache(maxsize=1)
 def _find_new_spaces() -> _Finder:
-    """Finds what NMT's and NFKC's normalisation turns into spaces, or removes between spaces."""
+    """Finds characters that NMT and NFKC turn into spaces, or remove between spaces."""
     codes = [code for code in range(0x10000) if not 0xD800 <= code < 0xE000]
     found = [code for code in codes if " " in unicodedata.normalize("NFKC", chr(code))]
     control = [*range(0x20), *range(0x7F, 0xA0)]
@@ -303,7 +285,7 @@ def _with_separators(starts: NDArray[np.bool_], separator: NDArray[np.bool_]) ->
 
 
 def _can_hide(token: str, other: str) -> bool:
-    """Returns whether `other` could be found across the beginning or the end of `token`."""
+    """Checks whether `other` could match across an edge of `token`."""
     if token in other and token != other:
         return True
     return any(other.endswith(token[:length]) for length in range(1, len(token)))
@@ -314,7 +296,7 @@ def _is_random(model: dict[str, Any]) -> bool:
 
 
 def _added_tokens_are_simple(specification: dict[str, Any]) -> bool:
-    """Whether their text can be found as it stands, and lies within one unit."""
+    """Checks that added tokens match verbatim and lie within one unit."""
     has_normalizer = specification["normalizer"] is not None
     return not any(
         len(token["content"].split()) != 1
@@ -353,7 +335,7 @@ def _normalizes_as_sentencepiece(normalizer: dict[str, Any] | None) -> bool:
 
 
 def _replacements(normalizer: dict[str, Any] | None) -> tuple[tuple[bytes, bytes], ...]:
-    """Returns what a normalizer made of Replace replaces by what."""
+    """Returns a Replace normalizer's (old, new) pairs."""
     if normalizer is None:
         return ()
     if normalizer["type"] == "Sequence":
