@@ -23,11 +23,11 @@ const onEnter = (event) => {
   const box = event.target.closest?.(Object.keys(BUTTONS).map((id) => `#${id}`).join(","));
   if (!box || event.target.tagName !== "TEXTAREA" || event.key !== "Enter" || event.isComposing) return;
   if (event.ctrlKey || event.metaKey || event.altKey) return;
-  // Gradio would submit at Shift+Enter.
+  // Gradio, which listens for the key press that follows, would submit at Shift+Enter.
   event.stopImmediatePropagation();
-  if (event.shiftKey) return;
+  if (event.shiftKey || event.type === "keypress") return;
   event.preventDefault();
   if (!event.repeat) document.getElementById(BUTTONS[box.id])?.click();
 };
-if (!studio.asksOnEnter) window.addEventListener("keydown", onEnter, true);
+if (!studio.asksOnEnter) for (const type of ["keydown", "keypress"]) window.addEventListener(type, onEnter, true);
 studio.asksOnEnter = true;
