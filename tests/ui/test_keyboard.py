@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from core.config import STAGE_CONFIGS, CorpusConfig
+from core.config import CorpusConfig
+from core.stages.registry import STAGES
 from core.workspace import Workspace
 from tests.ui.browser import Visitor, find_chromium, running_app, visiting
 
@@ -135,7 +136,7 @@ def test_back_and_forward_lead_through_the_tabs_that_were_open(address: str) -> 
 def test_help_texts_are_shown_as_they_are_written(address: str) -> None:
     with visiting(address) as visit:
         visitor: Visitor = visit("/#corpus")
-        models = {"corpus": CorpusConfig, **STAGE_CONFIGS}
+        models = {"corpus": CorpusConfig} | {name: stage.config for name, stage in STAGES.items()}
         for tab, form, stage in (
             ("Corpus", "corpus", "corpus"),
             ("Tokenizer", "tokenizer", "tokenizer"),
