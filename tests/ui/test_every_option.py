@@ -12,8 +12,9 @@ import gradio as gr
 import pytest
 
 from core.__main__ import _stage_values, build_parser
-from core.config import STAGE_CONFIGS, CorpusConfig, StageConfig
+from core.config import CorpusConfig, StageConfig
 from core.shards.build import build
+from core.stages.registry import STAGES
 from core.workspace import Workspace
 from tests.checkpoints import make_tokenizer, write_checkpoint, write_writer
 from tests.ui.browser import Visitor, find_chromium, running_app, visiting
@@ -323,7 +324,7 @@ def parsed(command: str) -> tuple[str, tuple[StageConfig, str]]:
     words = shlex.split(line)
     assert words[:3] == ["python", "-m", "core"], line
     options = build_parser().parse_args(words[3:])
-    model = STAGE_CONFIGS[options.stage]
+    model = STAGES[options.stage].config
     made_first = {"shards": "tokenizer", "train": "shards"}[options.stage] if earlier else ""
     return options.stage, (model.parse(_stage_values(options, model)), made_first)
 
@@ -343,14 +344,14 @@ def page_forms(workspace: Workspace) -> dict[str, Form[Any]]:
         text = Form(CorpusConfig, "corpus", workspace)
         forms = {
             "tokenizer": Form(
-                STAGE_CONFIGS["tokenizer"], "tokenizer", workspace, nested={"corpus": text}
+                STAGES["tokenizer"].config, "tokenizer", workspace, nested={"corpus": text}
             ),
-            "shards": Form(STAGE_CONFIGS["shards"], "shards", workspace, nested={"corpus": text}),
-            "train": Form(STAGE_CONFIGS["train"], "train", workspace),
-            "push": Form(STAGE_CONFIGS["push"], "publish", workspace),
+            "shards": Form(STAGES["shards"].config, "shards", workspace, nested={"corpus": text}),
+            "train": Form(STAGES["train"].config, "train", workspace),
+            "push": Form(STAGES["push"].config, "publish", workspace),
         }
         forms["preflight"] = Form(
-            STAGE_CONFIGS["preflight"], "preflight", workspace, base=forms["train"]
+            STAGES["preflight"].config, "preflight", workspace, base=forms["train"]
         )
         for form in (text, *forms.values()):
             form.render()
@@ -364,7 +365,7 @@ def workspace(tmp_path_factory: pytest.TempPathFactory) -> Workspace:
     workspace = Workspace(tmp_path_factory.mktemp("options") / "workspace")
     tokenizer = make_tokenizer(workspace, "byte_level_bpe")
     corpus = CorpusConfig(source="files", path=str(workspace.root / "text.txt"))
-    shards = STAGE_CONFIGS["shards"](
+    shards = STAGES["shards"].config(
         name="rows", tokenizer="byte_level_bpe", corpus=corpus, max_seq_length=32
     )
     build(shards, workspace)

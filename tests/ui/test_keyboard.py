@@ -136,7 +136,7 @@ def test_back_and_forward_lead_through_the_tabs_that_were_open(address: str) -> 
 def test_help_texts_are_shown_as_they_are_written(address: str) -> None:
     with visiting(address) as visit:
         visitor: Visitor = visit("/#corpus")
-        models = {"corpus": CorpusConfig, **{stage.name: stage.config for stage in STAGES.values()}}
+        models = {"corpus": CorpusConfig} | {name: stage.config for name, stage in STAGES.items()}
         for tab, form, stage in (
             ("Corpus", "corpus", "corpus"),
             ("Tokenizer", "tokenizer", "tokenizer"),
