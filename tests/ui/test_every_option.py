@@ -34,7 +34,6 @@ FORMS = {
 SETTLED_WITHIN_SECONDS = 30
 # Longer than the page waits before it asks: 150 ms for a form to rest, 300 ms for a menu.
 QUIET_MILLISECONDS = 450
-STREAM_QUIET_MILLISECONDS = 3000
 # What a list, an object or an update looks like where its text is shown as a value.
 NO_VALUE = re.compile(r"""^\s*[\[{]|\[object |__type__|\bundefined\b|\bNaN\b""")
 
@@ -46,6 +45,38 @@ CAUSED = re.compile(
     "doesn.t fit|can't learn from|isn't there|no GPU|no TPU|There is no"
 )
 
+# Notes what Gradio asks and has no answer to. Events are joined by one request; the answers to all
+# of them come by another, which ends when there is none left.
+WATCH_REQUESTS = """
+() => {
+  const original = window.fetch;
+  window.requests = { awaited: new Map(), changed: performance.now() };
+  const begin = (url) => {
+    const key = Symbol();
+    requests.awaited.set(key, url);
+    requests.changed = performance.now();
+    return () => { requests.awaited.delete(key); requests.changed = performance.now(); };
+  };
+  const drain = async (stream) => { for await (const _ of stream); };
+  window.fetch = async (...all) => {
+    const url = String(all[0]?.url ?? all[0]);
+    if (!url.includes("/queue/")) return original(...all);
+    const end = begin(`${url} ${all[1]?.body ?? ""}`);
+    try {
+      const answer = await original(...all);
+      const [theirs, ours] = answer.body.tee();
+      drain(ours).catch(() => {}).finally(end);
+      return new Response(theirs, answer);
+    } catch (error) {
+      end();
+      throw error;
+    }
+  };
+}
+"""
+IS_QUIET = """
+(quiet) => !requests.awaited.size && performance.now() - requests.changed > quiet
+"""
 # The controls that can be seen in a tab, each with its options in the order of the page.
 CONTROLS = """
 (tab) => {
@@ -138,36 +169,20 @@ class Chooser:
         self.workspace = workspace
         self.chosen: list[str] = []
         self.problems: list[str] = []
-        self._under_way: set[Any] = set()
-        self._begun = 0
-        self.page.on("request", self._begin)
-        for event in ("requestfinished", "requestfailed"):
-            self.page.on(event, self._end)
-
-    def _begin(self, request: Any) -> None:
-        # Events are joined by one request; the answers to all of them come by another, which ends
-        # when there is none left.
-        if "/queue/" in request.url:
-            self._under_way.add(request)
-            self._begun += 1
-
-    def _end(self, request: Any) -> None:
-        self._under_way.discard(request)
+        self.page.evaluate(WATCH_REQUESTS)
 
     def settle(self) -> None:
         """Waits until the page has asked for nothing, and awaits nothing, for a while."""
-        quiet, before = 0, self._begun
-        for _ in range(SETTLED_WITHIN_SECONDS * 20):
-            self.page.wait_for_timeout(50)
-            joining = any("/queue/join" in one.url for one in self._under_way)
-            quiet = 0 if joining or self._begun != before else quiet + 50
-            before = self._begun
-            # The end of an aborted stream is not always reported.
-            if quiet >= (STREAM_QUIET_MILLISECONDS if self._under_way else QUIET_MILLISECONDS):
-                self._under_way.clear()
-                return
-        awaited = [(one.method, one.url, one.post_data) for one in self._under_way]
-        raise AssertionError(f"the page does not come to rest after {self.chosen[-1:]}: {awaited}")
+        from playwright.sync_api import TimeoutError
+
+        try:
+            self.page.wait_for_function(
+                IS_QUIET, arg=QUIET_MILLISECONDS, timeout=SETTLED_WITHIN_SECONDS * 1000
+            )
+        except TimeoutError:
+            awaited = self.page.evaluate("[...requests.awaited.values()]")
+            message = f"the page does not come to rest after {self.chosen[-1:]}: {awaited}"
+            raise AssertionError(message) from None
 
     def open(self, tab: str, view: str) -> None:
         self.visitor.open(tab)
