@@ -137,10 +137,10 @@ class StudioTokenizer:
         return self._ids == other._ids
 
     def encode(self, text: str, special: bool = True) -> npt.NDArray[np.int32]:
-        """Encodes a text, int32 (tokens,), and special tokens written out in it.
+        """Encodes a text, int32 (tokens,); recognises special tokens written out in it.
 
         Args:
-            text: The text.
+            text: Any text.
             special: Whether to add special tokens around it.
         """
         return np.array(self._encoding(text, special).ids, np.int32)
@@ -197,9 +197,8 @@ class StudioTokenizer:
 
         Args:
             folder: Destination.
-            ends: Whether to keep the special tokens after a text. If not, `tokenizer.json` changes:
-                a model that continues texts must not see them, or pipelines continue after an end
-                token.
+            ends: Whether to keep the special tokens after a text. If not, `tokenizer.json` changes.
+                A model that continues texts needs this, or pipelines continue after an end token.
             longest: The model's maximum length, at which transformers truncates if asked to. None:
                 not written.
         """

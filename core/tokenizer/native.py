@@ -20,8 +20,10 @@ _POLL_SECONDS = 0.2
 def native_calls(what: str = "The tokenizer can't process this text") -> Iterator[None]:
     """Turns errors and panics of `tokenizers` within the block into TokenizerError.
 
+    Other exceptions pass unchanged.
+
     Args:
-        what: Problem for the error.
+        what: Problem, for the error.
     """
     try:
         yield

@@ -56,7 +56,7 @@ def count_words(
 
 
 def rare_characters(words: Mapping[str, int], most: int) -> set[str]:
-    """Returns the rarest characters beyond `most`; the others cover 99.95 % of the text or more."""
+    """Returns the rarest characters beyond `most`, while the others cover 99.95 % of the text."""
     counts: Counter[str] = Counter()
     for word, count in words.items():
         for character in word:
