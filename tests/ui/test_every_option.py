@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -275,15 +276,34 @@ class Chooser:
 
     _select_by_keyboard = _select_by_mouse
 
-    def look(self, tab: str) -> None:
-        """Notes what is not in order after the last choice, and stays so."""
+    def look(self, tab: str, seconds: float = SETTLED_WITHIN_SECONDS) -> bool:
+        """Notes what is not in order after the last choice and does not become so in time.
+
+        Returns:
+            Whether all is in order.
+        """
         noted = len(self.problems)
-        for _ in range(3):
+        deadline = time.monotonic() + seconds
+        while True:
             del self.problems[noted:]
             self._look(tab)
-            if len(self.problems) == noted:
-                return
+            if len(self.problems) == noted or time.monotonic() > deadline:
+                return len(self.problems) == noted
+            self.page.wait_for_timeout(200)
+
+    def try_option(self, tab: str, control: Control, option: str, other: str, by: str) -> None:
+        """Chooses an option and looks; if something is wrong, once more after another option.
+
+        On a machine that is busy with other tests an update sometimes waits for the next change. A
+        form that an option breaks stays broken.
+        """
+        noted = len(self.problems)
+        for choice in (option, other, option):
+            self.choose(control, choice, by)
             self.settle()
+            if choice == option and self.look(tab, SETTLED_WITHIN_SECONDS / 3):
+                del self.problems[noted:]
+                return
 
     def _look(self, tab: str) -> None:
         panel = f"tab-{tab.lower()}"
@@ -409,9 +429,8 @@ def choose_all(chooser: Chooser, tab: str, view: str, by: str, kinds: tuple[str,
             continue
         before, options = chooser.current(control), chooser.options_of(control)
         for option in options:
-            chooser.choose(control, option, by)
-            chooser.settle()
-            chooser.look(tab)
+            other = next((one for one in options if one != option), option)
+            chooser.try_option(tab, control, option, other, by)
         if before in options:
             chooser.choose(control, before, by)
             chooser.settle()
@@ -428,9 +447,10 @@ def test_no_radio_button_or_preset_breaks_a_form(workspace: Workspace, address: 
         assert not chooser.problems, "\n".join(chooser.problems)
 
 
-@pytest.mark.parametrize("by", ["mouse", "keyboard"])
 @pytest.mark.parametrize("tab", FORMS)
-@pytest.mark.parametrize("view", ["Basic", "Advanced"])
+@pytest.mark.parametrize(
+    ("view", "by"), [("Basic", "mouse"), ("Advanced", "mouse"), ("Advanced", "keyboard")]
+)
 @pytest.mark.slow(300)
 @pytest.mark.long
 def test_no_option_breaks_a_form(
