@@ -86,6 +86,8 @@ def make_folder(path: Path) -> None:
             break
         missing.append(folder)
     for folder in reversed(missing):
+        if folder in _remembered:  # It was deleted after the check above.
+            raise _moved(folder, _remembered[folder])
         root = _root_of(folder)
         is_private = root is not None and not is_shared(root)
         with suppress(FileExistsError):

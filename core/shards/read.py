@@ -162,7 +162,23 @@ class Shards:
     @property
     def max_seq_length(self) -> int:
         """Sequence length that the model sees; may be shorter than stored."""
-        return int(self.manifest.config.get("max_seq_length", self.row_length))
+        return self._stated_number("max_seq_length", self.manifest.config, self.row_length)
+
+    def _stated_number(self, name: str, values: Mapping[str, Any], default: int) -> int:
+        """Returns a positive whole number of the manifest.
+
+        Raises:
+            ShardError: It is something else.
+        """
+        stated = values.get(name, default)
+        if type(stated) is not int or stated < 1:
+            raise ShardError(
+                f"The manifest of the shards in {self.path} has no usable {name}",
+                expected="a whole number from 1",
+                received=repr(stated)[:80],
+                fix="restore the manifest from a copy, or build the shards again",
+            )
+        return stated
 
     @property
     def line_by_line(self) -> bool:
@@ -186,8 +202,8 @@ class Shards:
     @cached_property
     def vocab_size(self) -> int:
         """The tokenizer's vocabulary size; without a manifest, the highest id plus one."""
-        if stated := self.manifest.counts.get("vocab_size"):
-            return int(stated)
+        if self.manifest.counts.get("vocab_size"):
+            return self._stated_number("vocab_size", self.manifest.counts, 0)
         highest = (
             int(rows.max()) for split in (self.train, self.validation) for rows in split.chunks()
         )

@@ -286,7 +286,7 @@ def _of_template(step: dict[str, Any], name: str) -> tuple[int, int]:
         token = piece.get("SpecialToken") if isinstance(piece, dict) else None
         taken += token is None
         if isinstance(token, dict) and isinstance(tokens, dict):
-            entry = tokens.get(token.get("id"))
+            entry = tokens.get(str(token.get("id")))
             ids = entry.get("ids") if isinstance(entry, dict) else None
             special += len(ids) if isinstance(ids, list) else 1
     return special, taken

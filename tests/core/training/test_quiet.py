@@ -145,7 +145,7 @@ SMALL = (
     "--per-replica-batch-size 8 --num-train-steps 3"
 ).split()
 # How far a run is, a figure of it, and where its artifact lies.
-OURS = re.compile(r"[a-z]+-\d{8}-\d{6}-\w{4}  .*|  step \d+: .*|/\S+")
+OURS = re.compile(r"[a-z]+-\d{8}-\d{6}-\w{4}  .*|  step \d+: .*|/\S+|Read /\S+: text, UTF-8")
 
 
 def lines_of_events(folder: Path) -> set[str]:
