@@ -46,31 +46,23 @@ CAUSED = re.compile(
     "doesn.t fit|can't learn from|isn't there|no GPU|no TPU|There is no"
 )
 
-# Notes what Gradio asks and has no answer to. Events are joined by one request; the answers to all
-# of them come by another, which ends when there is none left.
+# Notes which questions of the page the server has not taken yet. Their answers come by a stream
+# whose end is not always reported; `look` waits for what they change.
 WATCH_REQUESTS = """
 () => {
   const original = window.fetch;
   window.requests = { awaited: new Map(), changed: performance.now() };
-  const begin = (url) => {
-    const key = Symbol();
-    requests.awaited.set(key, url);
-    requests.changed = performance.now();
-    return () => { requests.awaited.delete(key); requests.changed = performance.now(); };
-  };
-  const drain = async (stream) => { for await (const _ of stream); };
   window.fetch = async (...all) => {
     const url = String(all[0]?.url ?? all[0]);
-    if (!url.includes("/queue/")) return original(...all);
-    const end = begin(`${url} ${all[1]?.body ?? ""}`);
+    if (!url.includes("/queue/join")) return original(...all);
+    const key = Symbol();
+    requests.awaited.set(key, `${url} ${all[1]?.body ?? ""}`);
+    requests.changed = performance.now();
     try {
-      const answer = await original(...all);
-      const [theirs, ours] = answer.body.tee();
-      drain(ours).catch(() => {}).finally(end);
-      return new Response(theirs, answer);
-    } catch (error) {
-      end();
-      throw error;
+      return await original(...all);
+    } finally {
+      requests.awaited.delete(key);
+      requests.changed = performance.now();
     }
   };
 }
@@ -173,7 +165,7 @@ class Chooser:
         self.page.evaluate(WATCH_REQUESTS)
 
     def settle(self) -> None:
-        """Waits until the page has asked for nothing, and awaits nothing, for a while."""
+        """Waits until the page has asked nothing for a while."""
         from playwright.sync_api import TimeoutError
 
         try:
