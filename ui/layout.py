@@ -11,6 +11,7 @@ from core.store import Store
 from core.workspace import Workspace
 from ui import corpus, playground, publish, runs, shards, strip, tokenizer, train
 from ui.parts import disk
+from ui.parts.events import separate_events
 from ui.parts.markup import MARK, heading
 from ui.present import escape
 
@@ -53,6 +54,7 @@ def build_page(workspace: Workspace) -> gr.Blocks:
         runs.connect(board, store, [pieces, rows, recipe, check, hub])
         for form in (text, pieces.form, rows.form, recipe.form, check.form, hub.form):
             form.remember(page)
+        separate_events(page)
     return page
 
 

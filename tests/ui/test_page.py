@@ -31,6 +31,18 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> gr.Blocks:
     return layout.build_page(Workspace(tmp_path_factory.mktemp("workspace")))
 
 
+def test_no_two_handlers_that_run_again_follow_the_same_event(page: gr.Blocks) -> None:
+    # Gradio's page repeats the event for both of them, so they would call each other for ever.
+    followers: dict[tuple[Any, str], list[str]] = {}
+    for handler in page.fns.values():
+        if handler.fn is not None and handler.trigger_mode == "always_last":
+            for event in handler.targets:
+                followers.setdefault(event, []).append(handler.name)
+    followers = {event: names for event, names in followers.items() if event[1] != "load"}
+    assert len(followers) > 10
+    assert {event: names for event, names in followers.items() if len(names) > 1} == {}
+
+
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[Store]:
     store = Store.open(Workspace(tmp_path))

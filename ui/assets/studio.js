@@ -187,6 +187,10 @@ window.studio ??= (() => {
     return changes === formOf(id).changes ? [changes] : undefined;
   };
 
+  // Returns values that are new to all components that relay an event.
+  let relayed = 0;
+  const relay = (components) => Array(components).fill((relayed += 1));
+
   // Tells whether a menu shows something else than before. To Gradio one that somebody only passes
   // through has got its value anew. `noted` is for what changes it otherwise.
   const menus = {};
@@ -301,5 +305,5 @@ window.studio ??= (() => {
   });
   mend();
 
-  return { h, ask, poll, isShown, number, compact, duration, ago, place, go, typed, rest, changed, noted, paint, repaint, problemCard, viewing: "" };
+  return { h, ask, poll, isShown, number, compact, duration, ago, place, go, typed, rest, relay, changed, noted, paint, repaint, problemCard, viewing: "" };
 })();

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import functools
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from typing import Any
+
+import gradio as gr
 
 from ui import present
 
@@ -46,3 +49,38 @@ def listen(
         return updates[0] if len(updates) == 1 else updates
 
     event(present.guarded(assign), list(inputs), list(outputs), **{**QUIET, **options})
+
+
+def separate_events(page: gr.Blocks) -> None:
+    """Gives each of several handlers that follow the same event an event of its own.
+
+    A handler that runs when its event comes again is called once more afterwards
+    (`trigger_mode="always_last"`). Gradio's page then repeats the event, for all its handlers. Two
+    handlers that run at the same time so call each other for ever.
+
+    Args:
+        page: A page with all its handlers. Its context must be open.
+    """
+    followers: dict[tuple[int | None, str], list[Any]] = defaultdict(list)
+    for handler in page.fns.values():
+        if handler.fn is not None and handler.trigger_mode == "always_last":
+            for event in handler.targets:
+                followers[event].append(handler)
+    # What happens once, when the page is loaded, is not repeated.
+    shared = {
+        event: handlers
+        for event, handlers in followers.items()
+        if len(handlers) > 1 and event[1] != "load"
+    }
+    relays: dict[int, Any] = {}
+    for event, handlers in shared.items():
+        for handler in handlers:
+            relays.setdefault(handler._id, gr.JSON(visible=False))
+            handler.targets = [one for one in handler.targets if one != event]
+        outputs = [relays[handler._id] for handler in handlers]
+        component: Any = page.blocks[event[0]] if event[0] is not None else page
+        relay = f"() => studio.relay({len(outputs)})"
+        getattr(component, event[1])(None, None, outputs, js=relay, **QUIET)
+    for handler in page.fns.values():
+        if handler._id in relays:
+            handler.targets = [*handler.targets, (relays[handler._id]._id, "change")]
