@@ -232,8 +232,9 @@ class FilesSource:
         return self._hashes[file.path]
 
     def _departures(self, file: TextFile) -> list[str]:
-        """Lists how reading a file differs from the first versions, to keep identities that still
-        hold.
+        """Lists how reading a file differs from the first versions.
+
+        Files that are read as before keep their identity.
         """
         if file.format == "text" and self._config.text_unit != "file":
             return ["lone returns"] * self._has_lone_return(file)

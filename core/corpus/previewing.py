@@ -43,8 +43,7 @@ def preview_apart(
     memory_bytes: int = MEMORY_BYTES,
     timeout_seconds: float = TIMEOUT_SECONDS,
 ) -> CorpusPreview:
-    """Previews a corpus like `preview`, but reads files in a subprocess; long samples are
-    truncated.
+    """Previews a corpus like `preview`, but reads files in a subprocess and truncates samples.
 
     Args:
         memory_bytes: Memory limit, on top of the process's initial size.

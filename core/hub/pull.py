@@ -67,7 +67,7 @@ def pull_tokenizer(reference: str, names: tuple[str, ...]) -> Path:
     """Returns the cached folder of a tokenizer, downloading missing files.
 
     Args:
-        reference: As for `pull_model`, or the bare name of one of the oldest models.
+        reference: A reference for `pull_model`, or the bare name of one of the oldest models.
         names: Files to fetch if they exist.
     """
     return _pull(reference, names, (), Reporter(), "tokenizer")
