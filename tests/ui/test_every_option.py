@@ -43,6 +43,7 @@ NO_VALUE = re.compile(r"""^\s*[\[{]|\[object |__type__|\bundefined\b|\bNaN\b""")
 CAUSED = re.compile(
     "too few sentinels|no sentinels|fewer training rows than one step|Nobody is signed in|"
     "only evaluate|evaluate_only|[Nn]o path|a path|dataset_name|needs? a checkpoint|config.json|"
+    "The checkpoint is of another family|The objective \\w+ is not for an? |"
     "doesn.t fit|can't learn from|isn't there|no GPU|no TPU|There is no"
 )
 
@@ -327,7 +328,8 @@ class Chooser:
             command, made_first = commands[stage]
             if made_first:
                 expected = expected.model_copy(update={made_first: getattr(command, made_first)})
-            if command != expected:
+            # A form that is refused for what somebody chose may show no command that can run.
+            if command != expected and not problems:
                 self._note(f"{stage}: {differences(command, expected)}")
 
     def expected(self, stage: str) -> StageConfig:
