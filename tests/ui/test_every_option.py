@@ -46,7 +46,7 @@ TRIED = (
     ]
 )
 # A page may be slow where two cores run browser and app.
-SETTLED_WITHIN_SECONDS = 30
+SETTLED_WITHIN_SECONDS = 90
 # Longer than the page waits before it asks: 150 ms for a form to rest, 300 ms for a menu.
 QUIET_MILLISECONDS = 450
 # What a list, an object or an update looks like where its text is shown as a value.
