@@ -115,8 +115,12 @@ class Visitor:
         errors: Scripts' errors, and what the console names as one.
     """
 
-    def __init__(self, context: Any, url: str, ready: str = ".ps-strip b, .ps-strip-text") -> None:
+    def __init__(
+        self, context: Any, url: str, ready: str = ".ps-strip b, .ps-strip-text", script: str = ""
+    ) -> None:
         self.page = context.new_page()
+        if script:
+            self.page.add_init_script(script)
         self.outside: list[str] = []
         self.errors: list[str] = []
         self.page.on("request", self._see_request)

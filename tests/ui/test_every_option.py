@@ -64,8 +64,9 @@ CAUSED = re.compile(
 # Notes what Gradio asks and has no answer to. A request joins an event to the queue and is answered
 # with the event's id; a stream brings the answers to all events. That the stream is open says
 # nothing: Gradio opens one too many where an event is done before it is known to have been joined.
+# Run before the page, so that no stream is open that it does not see.
 WATCH_REQUESTS = """
-() => {
+(() => {
   const original = window.fetch;
   const done = new Set();
   window.requests = { awaited: new Map(), changed: performance.now() };
@@ -106,7 +107,7 @@ WATCH_REQUESTS = """
       note("delete", key);
     }
   };
-}
+})();
 """
 IS_QUIET = """
 (quiet) => !requests.awaited.size && performance.now() - requests.changed > quiet
@@ -203,7 +204,6 @@ class Chooser:
         self.workspace = workspace
         self.chosen: list[str] = []
         self.problems: list[str] = []
-        self.page.evaluate(WATCH_REQUESTS)
 
     def settle(self) -> None:
         """Waits until the page has asked nothing for a while."""
@@ -456,7 +456,7 @@ def choose_all(chooser: Chooser, tab: str, view: str, by: str, kinds: tuple[str,
 @pytest.mark.slow(60)
 def test_no_radio_button_or_preset_breaks_a_form(workspace: Workspace, address: str) -> None:
     with visiting(address) as visit:
-        chooser = Chooser(visit(), page_forms(workspace), workspace)
+        chooser = Chooser(visit(script=WATCH_REQUESTS), page_forms(workspace), workspace)
         for tab in ("Tokenizer", "Shards"):
             choose_all(chooser, tab, "Basic", "mouse", ("radio",))
         assert len(chooser.chosen) > 10
@@ -469,7 +469,7 @@ def test_a_form_comes_to_rest_after_choices_in_quick_succession(
     workspace: Workspace, address: str
 ) -> None:
     with visiting(address) as visit:
-        chooser = Chooser(visit(), page_forms(workspace), workspace)
+        chooser = Chooser(visit(script=WATCH_REQUESTS), page_forms(workspace), workspace)
         chooser.open("Train", "Basic")
         [presets] = [one for one in chooser.controls("Train") if one.block == "train-preset"]
         # Each is chosen while the page still asks what comes of the one before it.
@@ -489,7 +489,7 @@ def test_no_option_breaks_a_form(
 ) -> None:
     kinds = ("radio", "checkbox", "menu", "slider", "select")
     with visiting(address) as visit:
-        chooser = Chooser(visit(), page_forms(workspace), workspace)
+        chooser = Chooser(visit(script=WATCH_REQUESTS), page_forms(workspace), workspace)
         choose_all(chooser, tab, view, by, kinds)
         assert chooser.visitor.errors == []
         assert not chooser.problems, "\n".join(chooser.problems)
