@@ -394,8 +394,8 @@ def see_an_earlier_one_and_use_its_batch(visitor: Visitor) -> None:
 
 def fill_in(visitor: Visitor) -> None:
     """A model so small that it compiles within seconds, with and without the TPU's compiler."""
-    visitor.page.locator("#preflight-start").click()
-    visitor.page.locator("#preflight-vocab_size .ps-problem").wait_for()
+    start = visitor.page.locator("#preflight-start")
+    visitor.wait_for(start.is_disabled, 20, "no check starts without a vocabulary size")
     visitor.choose("preflight-topology", "v5e-1")
     visitor.show_all_settings("train")
     visitor.show_all_settings("preflight")
