@@ -24,9 +24,11 @@ from core.errors import StudioError
 
 _WATCH_SECONDS = 0.5
 _DELETED = " (deleted)"
-# Nested `guarding_places` blocks, and the descriptors of the workspaces in use.
+# Nested `guarding_places` blocks, and the descriptors of the workspaces in use. The web app's
+# threads share them; a signal handler may interrupt a thread that holds the lock.
 _guards = 0
 _remembered: dict[Path, int] = {}
+_lock = threading.RLock()
 
 SHARED_VARIABLE = "STUDIO_SHARED_WORKSPACE"
 _PRIVATE_UMASK = 0o077
@@ -64,17 +66,17 @@ def guarding_places() -> Iterator[None]:
 
 def remember_place(root: Path) -> None:
     """Opens a descriptor of a workspace's folder, if it exists and a guard is active."""
-    if not _guards or root in _remembered:
-        return
-    with suppress(OSError):
-        _remembered[root] = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    with _lock, suppress(OSError):
+        if _guards and root not in _remembered:
+            _remembered[root] = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
 
 
 def check_in_place(path: Path) -> None:
     """Raises WorkspaceMovedError if the workspace that contains a path was moved or replaced."""
-    for root, descriptor in _remembered.items():
-        if _is_below(path, root) and not _is_same(root, descriptor):
-            raise _moved(root, descriptor)
+    with _lock:
+        for root, descriptor in _remembered.items():
+            if _is_below(path, root) and not _is_same(root, descriptor):
+                raise _moved(root, descriptor)
 
 
 def make_folder(path: Path) -> None:
@@ -86,8 +88,7 @@ def make_folder(path: Path) -> None:
             break
         missing.append(folder)
     for folder in reversed(missing):
-        if folder in _remembered:  # It was deleted after the check above.
-            raise _moved(folder, _remembered[folder])
+        check_in_place(folder)  # It may have been deleted after the first check.
         root = _root_of(folder)
         is_private = root is not None and not is_shared(root)
         with suppress(FileExistsError):
@@ -207,7 +208,8 @@ def _is_same(root: Path, descriptor: int) -> bool:
 
 def new_place(root: Path) -> Path | None:
     """Returns the current path of a remembered workspace; None if it is gone or unknown."""
-    place = _new_place(_remembered[root]) if root in _remembered else ""
+    with _lock:
+        place = _new_place(_remembered[root]) if root in _remembered else ""
     return Path(place) if place else None
 
 
@@ -244,9 +246,10 @@ def ending_when_moved(root: Path) -> Iterator[None]:
 
 def forget_place(root: Path) -> None:
     """Closes a workspace's descriptor, so that its old path is an ordinary one."""
-    descriptor = _remembered.pop(root, None)
-    if descriptor is not None:
-        os.close(descriptor)
+    with _lock:
+        descriptor = _remembered.pop(root, None)
+        if descriptor is not None:
+            os.close(descriptor)
 
 
 def _moved(root: Path, descriptor: int) -> WorkspaceMovedError:
@@ -273,7 +276,8 @@ def _new_place(descriptor: int) -> str:
 
 
 def _forget_all() -> None:
-    for descriptor in _remembered.values():
-        with suppress(OSError):
-            os.close(descriptor)
-    _remembered.clear()
+    with _lock:
+        for descriptor in _remembered.values():
+            with suppress(OSError):
+                os.close(descriptor)
+        _remembered.clear()

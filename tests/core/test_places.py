@@ -8,15 +8,19 @@ import stat
 import subprocess
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from core.places import (
+    check_in_place,
     give_ordinary_modes,
+    guarding_places,
     is_shared,
     ordinary_umask,
     private_files,
+    remember_place,
     tighten,
 )
 from core.runs.worker import child_environment
@@ -169,3 +173,21 @@ def test_what_is_written_elsewhere_has_the_modes_of_the_users_umask(tmp_path: Pa
     assert _mode(tmp_path / "report.html") == 0o644
     assert _mode(workspace.root / "x.json") == 0o600
     assert ordinary_umask() == -1
+
+
+def test_threads_check_workspaces_while_others_open_new_ones(tmp_path: Path) -> None:
+    roots = [tmp_path / f"workspace-{number}" for number in range(300)]
+    for root in roots:
+        root.mkdir()
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)  # Threads take turns all the time.
+    try:
+        with guarding_places(), ThreadPoolExecutor(4) as threads:
+            tasks = [
+                threads.submit(use, root)
+                for root in roots
+                for use in (remember_place, check_in_place, check_in_place)
+            ]
+            assert [task.exception() for task in tasks] == [None] * len(tasks)
+    finally:
+        sys.setswitchinterval(interval)

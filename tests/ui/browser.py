@@ -28,6 +28,7 @@ _FLAGS = (
     "--disable-sync",
 )
 _UP_WITHIN_SECONDS = 150.0
+START_SECONDS = 90.0
 # Gradio's client cuts its stream when its page is left, and logs that as an error.
 _LEAVING = ("AbortError: signal is aborted", "Unexpected error Connection errored out")
 
@@ -171,11 +172,11 @@ class Visitor:
         self.page.locator(f"#{form}-view").get_by_text("Advanced", exact=True).click()
 
     def start(self, stage: str) -> str:
-        """Presses a stage's button and returns the run's id."""
+        """Presses a stage's start button and returns the id of the run."""
         self.page.locator(f"#{stage}-start").click()
-        answer = self.page.locator(f"#tab-{stage} .ps-started code").first
-        answer.wait_for()
-        return str(answer.inner_text())
+        answers = self.page.locator(f"#tab-{stage} .ps-started code")
+        self.wait_for(answers.count, START_SECONDS, f"the {stage} run is queued")
+        return str(answers.first.inner_text())
 
     def wait_for(self, condition: Callable[[], Any], seconds: float, what: str) -> Any:
         """Waits until something is so; the page lives on meanwhile."""
