@@ -53,11 +53,19 @@ class WorkspaceMovedError(StudioError):
 
 @contextmanager
 def guarding_places() -> Iterator[None]:
-    """Keeps descriptors of the workspaces that this process uses while the block runs."""
+    """Keeps descriptors of the workspaces that this process uses while the block runs.
+
+    Any error of the block becomes a WorkspaceMovedError if a workspace was moved meanwhile: the
+    missing files are its consequence.
+    """
     global _guards
     _guards += 1
     try:
         yield
+    except Exception as error:
+        if moved := _find_moved():
+            raise moved from error
+        raise
     finally:
         _guards -= 1
         if not _guards:
@@ -73,10 +81,17 @@ def remember_place(root: Path) -> None:
 
 def check_in_place(path: Path) -> None:
     """Raises WorkspaceMovedError if the workspace that contains a path was moved or replaced."""
+    if moved := _find_moved(path):
+        raise moved
+
+
+def _find_moved(path: Path | None = None) -> WorkspaceMovedError | None:
+    """Returns the error for a moved workspace: the one that contains a path, or any."""
     with _lock:
         for root, descriptor in _remembered.items():
-            if _is_below(path, root) and not _is_same(root, descriptor):
-                raise _moved(root, descriptor)
+            if (path is None or _is_below(path, root)) and not _is_same(root, descriptor):
+                return _moved(root, descriptor)
+    return None
 
 
 def make_folder(path: Path) -> None:

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from core.places import (
+    WorkspaceMovedError,
     check_in_place,
     give_ordinary_modes,
     guarding_places,
@@ -191,3 +192,18 @@ def test_threads_check_workspaces_while_others_open_new_ones(tmp_path: Path) -> 
             assert [task.exception() for task in tasks] == [None] * len(tasks)
     finally:
         sys.setswitchinterval(interval)
+
+
+def test_error_of_a_command_names_the_move_that_caused_it(tmp_path: Path) -> None:
+    root, new = tmp_path / "old", tmp_path / "new"
+    root.mkdir()
+    with pytest.raises(WorkspaceMovedError, match=f"it is at {new} now"), guarding_places():
+        remember_place(root)
+        root.rename(new)
+        os.stat(root / "studio.db")
+
+
+def test_error_of_a_command_stays_if_no_workspace_was_moved(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError), guarding_places():
+        remember_place(tmp_path)
+        os.stat(tmp_path / "studio.db")
