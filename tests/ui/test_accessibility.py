@@ -79,6 +79,7 @@ def test_axe_finds_nothing_serious(address: str, width: int, height: int, dark: 
 
 @pytest.mark.slow(30)
 @pytest.mark.parametrize("tab", TABS)
+@pytest.mark.long
 def test_nothing_moves_while_a_tab_loads(address: str, tab: str) -> None:
     def shift() -> float:
         with visiting(address) as visit:

@@ -347,6 +347,7 @@ def clear_up(visitor: Visitor, workspace: Workspace, name: str) -> None:
     disk.get_by_text(name, exact=True).wait_for(state="detached")
 
 
+@pytest.mark.long
 def test_an_alert_is_seen_wherever_one_is_and_once(workspace: Workspace, store: Store) -> None:
     folder, reporter = begin_run(workspace, store, "train-by-hand")
     ensure_worker(workspace)
@@ -573,6 +574,7 @@ def test_passing_through_the_menu_of_families_changes_nothing(studio: tuple[str,
         assert visitor.errors == []
 
 
+@pytest.mark.long
 def test_an_address_that_is_cut_off_leads_to_the_studio(studio: tuple[str, Store]) -> None:
     with visiting(studio[0]) as visit:
         visitor = visit("/#runs/100%")
@@ -581,6 +583,7 @@ def test_an_address_that_is_cut_off_leads_to_the_studio(studio: tuple[str, Store
         assert visitor.errors == []
 
 
+@pytest.mark.long
 def test_errors_of_the_studio_are_told_from_its_absence(studio: tuple[str, Store]) -> None:
     asked = "**/component_server/**"
     with visiting(studio[0]) as visit:

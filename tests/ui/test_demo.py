@@ -299,6 +299,7 @@ def test_a_body_that_is_no_question_is_refused(
             assert "What to do" in json.loads(answer.body)["detail"]
 
 
+@pytest.mark.long
 def test_a_body_that_comes_slowly_or_without_end_is_refused(url: str) -> None:
     parts = urlsplit(url)
     head = f"POST {CALL} HTTP/1.1\r\nHost: {parts.netloc}\r\nContent-Type: {JSON}\r\n"
@@ -351,6 +352,7 @@ def test_a_visitor_asks_the_model(url: str) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_a_visitor_lets_a_model_write_and_reads_what_is_wrong(tokens: Any, tmp_path: Path) -> None:
     find_chromium()
     folder = write_writer(tmp_path / "writer", tokens, "bart")

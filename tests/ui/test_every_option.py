@@ -465,6 +465,7 @@ def test_no_radio_button_or_preset_breaks_a_form(workspace: Workspace, address: 
 
 
 @pytest.mark.slow(30)
+@pytest.mark.long
 def test_a_form_comes_to_rest_after_choices_in_quick_succession(
     workspace: Workspace, address: str
 ) -> None:

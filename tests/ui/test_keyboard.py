@@ -83,6 +83,7 @@ def test_a_group_of_radio_buttons_is_one_stop_with_arrow_keys_inside(address: st
 
 
 @pytest.mark.parametrize("kind", ["radio", "checkbox"])
+@pytest.mark.long
 def test_what_has_the_focus_has_a_ring(address: str, kind: str) -> None:
     with visiting(address) as visit:
         visitor: Visitor = visit("/#publish")
@@ -133,6 +134,7 @@ def test_back_and_forward_lead_through_the_tabs_that_were_open(address: str) -> 
         assert visitor.errors == []
 
 
+@pytest.mark.long
 def test_help_texts_are_shown_as_they_are_written(address: str) -> None:
     with visiting(address) as visit:
         visitor: Visitor = visit("/#corpus")

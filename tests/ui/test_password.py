@@ -217,6 +217,7 @@ def test_behind_a_proxy_with_https_the_page_works(url: str) -> None:
     assert send(url, "POST", "/gradio_api/queue/join", body, **asked).status == 200
 
 
+@pytest.mark.long
 def test_a_login_is_read_only_if_it_is_small_and_comes_soon(url: str) -> None:
     kind = {"Content_Type": "multipart/form-data; boundary=x"}
     assert send(url, "POST", "/login", b"--x--", **kind).status == 415

@@ -361,6 +361,7 @@ def test_a_run_says_what_it_computes_on(workspace: Workspace, store: Store) -> N
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_a_check_from_the_page(workspace: Workspace, store: Store) -> None:
     find_chromium()
     put_report(workspace, CONFIG, FITTING)

@@ -44,6 +44,7 @@ def shown_files(visitor: Visitor) -> list[str]:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_a_model_is_shown_then_published(
     workspace: Workspace, hub: HubServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -240,6 +240,7 @@ def test_a_resumed_run_tells_its_whole_time_and_the_settings_that_it_used(studio
         assert visitor.errors == []
 
 
+@pytest.mark.long
 def test_a_chart_is_named_after_the_objective_and_holds_still_under_a_finger(
     studio: Studio,
 ) -> None:

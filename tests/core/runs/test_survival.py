@@ -135,6 +135,7 @@ def test_killed_app_and_worker_do_not_touch_a_run(workspace: Workspace) -> None:
     see_all_metrics_once(workspace, run_id, steps)
 
 
+@pytest.mark.long
 def test_a_closed_browser_does_not_touch_a_run(workspace: Workspace) -> None:
     steps = 3000
     with running_app(workspace.root) as url:

@@ -164,7 +164,8 @@ def test_sigterm_to_one_saves_and_stops_all_to_go_on_again(hosts: Path) -> None:
 
 
 @pytest.mark.slow(25)
-@pytest.mark.parametrize(("count", "victim"), [(2, 0), pytest.param(4, 1, marks=pytest.mark.long)])
+@pytest.mark.parametrize(("count", "victim"), [(2, 0), (4, 1)])
+@pytest.mark.long
 def test_one_killed_ends_the_run_with_that_reason_and_another_number_goes_on(
     hosts: Path, count: int, victim: int
 ) -> None:

@@ -79,18 +79,22 @@ def _said(engine: str, **values: Any) -> dict[str, Any]:
     return run_on(engine, _SCRIPT, json.dumps(values))
 
 
+def _longer(*values: Any) -> Any:
+    return pytest.param(*values, marks=pytest.mark.long)
+
+
 # TensorFlow traces the step once for each device: few are enough.
 ON_SEVERAL = [
     ("tensorflow", 4, {}),
-    ("tensorflow", 2, {"in_pieces": True, "gradient_accumulation_steps": 2}),
-    ("tensorflow", 2, {"gradient_accumulation_steps": 2}),
-    ("tensorflow", 2, {"optimizer": "muon"}),
+    _longer("tensorflow", 2, {"in_pieces": True, "gradient_accumulation_steps": 2}),
+    _longer("tensorflow", 2, {"gradient_accumulation_steps": 2}),
+    _longer("tensorflow", 2, {"optimizer": "muon"}),
     ("jax", 8, {}),
-    ("jax", 8, {"gradient_accumulation_steps": 2}),
-    ("jax", 8, {"in_pieces": True}),
-    ("jax", 8, {"sharding": "fsdp"}),
+    _longer("jax", 8, {"gradient_accumulation_steps": 2}),
+    _longer("jax", 8, {"in_pieces": True}),
+    _longer("jax", 8, {"sharding": "fsdp"}),
     ("jax", 8, {"sharding": "fsdp", "in_pieces": True, "gradient_accumulation_steps": 2}),
-    ("jax", 8, {"sharding": "fsdp", "remat": True, "gradient_accumulation_steps": 2}),
+    _longer("jax", 8, {"sharding": "fsdp", "remat": True, "gradient_accumulation_steps": 2}),
     ("jax", 8, {"sharding": "fsdp", "optimizer": "muon"}),
 ]
 
