@@ -75,6 +75,7 @@ def test_where_nothing_is_said_all_cores_are_used(tmp_path: Path) -> None:
 @pytest.mark.slow(2)
 @pytest.mark.skipif(sys.platform != "linux", reason="threads are counted in /proc")
 @pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.long
 def test_engines_have_as_many_threads_as_they_are_told(engine: str) -> None:
     found = []
     for threads in (2, 40):

@@ -377,6 +377,7 @@ def test_an_alert_is_seen_wherever_one_is_and_once(workspace: Workspace, store: 
         assert visitor.errors == []
 
 
+@pytest.mark.long
 def test_stopping_says_what_would_be_lost(workspace: Workspace, store: Store) -> None:
     words = TokenizerConfig(name="words")
     begun = [
@@ -557,6 +558,7 @@ def test_a_link_leads_to_a_run_that_is_older_than_those_listed(studio: tuple[str
         assert visitor.errors == []
 
 
+@pytest.mark.long
 def test_passing_through_the_menu_of_families_changes_nothing(studio: tuple[str, Store]) -> None:
     with visiting(studio[0]) as visit:
         visitor = visit("/#train")

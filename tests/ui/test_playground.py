@@ -118,6 +118,7 @@ def test_a_model_where_the_page_may_not_read_is_not_looked_at(
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_a_model_writes_into_the_page_until_it_is_stopped(tmp_path: Path) -> None:
     find_chromium()
     workspace = Workspace(tmp_path / "workspace")

@@ -151,6 +151,7 @@ def test_a_closed_browser_does_not_touch_a_run(workspace: Workspace) -> None:
     see_all_metrics_once(workspace, run_id, steps)
 
 
+@pytest.mark.long
 def test_a_terminated_training_goes_on_by_itself_when_the_worker_is_back(
     workspace: Workspace,
 ) -> None:

@@ -96,6 +96,7 @@ def _trained(engine: str, root: Path) -> dict[str, Any]:
 @pytest.mark.slow(4)
 @pytest.mark.parametrize("name", _TRAINED)
 @pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.long
 def test_a_family_learns_more_than_word_counts_say(
     engine: str, name: str, workspace: Workspace
 ) -> None:
@@ -106,6 +107,7 @@ def test_a_family_learns_more_than_word_counts_say(
 
 @pytest.mark.slow(4)
 @pytest.mark.parametrize("name", ["gpt2", "t5"])
+@pytest.mark.long
 def test_training_goes_on_from_a_familys_checkpoint(name: str, workspace: Workspace) -> None:
     counts = _trained("jax", workspace.root)[name]
     assert counts["again"] == pytest.approx(counts["eval_loss"], abs=0.02)
@@ -113,6 +115,7 @@ def test_training_goes_on_from_a_familys_checkpoint(name: str, workspace: Worksp
 
 @pytest.mark.slow(4)
 @pytest.mark.parametrize("name", _TRAINED)
+@pytest.mark.long
 def test_the_engines_agree_on_what_was_learned(name: str, workspace: Workspace) -> None:
     tensorflow, jax = (_trained(engine, workspace.root)[name] for engine in ENGINES)
     assert tensorflow["frequency_baseline_loss"] == jax["frequency_baseline_loss"]
