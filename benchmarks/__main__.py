@@ -166,7 +166,7 @@ def picture_of(corpus: str) -> str:
 
 
 def describe_times(found: dict[str, Any], minutes: float) -> str:
-    """Returns what `benchmarks.time_to_loss` found as Markdown."""
+    """Formats the results of `benchmarks.time_to_loss` as Markdown."""
     rows = [
         [
             corpus,
@@ -216,7 +216,7 @@ def _is_warming_up(curve: Curve) -> bool:
 
 def _warmup_note(corpus: str, curve: Curve) -> str:
     warmup = SETTINGS[curve.name].warmup_steps or 0
-    # Where the rise, step / warmup, meets the fall, 1 - step / steps.
+    # The rise, step / warmup, meets the fall, 1 - step / steps, here.
     share = curve.steps / (curve.steps + warmup)
     return (
         f"On {corpus}, {curve.name} did {curve.steps:,} steps, and its published warm-up takes "
@@ -363,7 +363,7 @@ def growth(options: argparse.Namespace) -> str:
 
 
 Section = Callable[[argparse.Namespace], str]
-# What a section is called, what measures it, and the packages of its peers.
+# A section's title, its benchmark, and the packages of its peers.
 SECTIONS: dict[str, tuple[str, Section, tuple[str, ...]]] = {
     "time-to-loss": (
         "Time to a validation loss, beside transformers on PyTorch", time_to_loss, ("torch",)

@@ -1,4 +1,4 @@
-"""What benchmarks train on, and the shell that they call."""
+"""Prepares the corpora of the benchmarks and calls the command line."""
 
 from __future__ import annotations
 
@@ -22,16 +22,13 @@ def prepare_corpus(
     length: int = LENGTH,
     family: str = "roberta",
 ) -> None:
-    """Trains a tokenizer and builds shards of the same name, where there are none yet.
+    """Trains a tokenizer and builds shards of the same name, unless they exist.
 
     Args:
         folder: The workspace.
-        name: Of both.
-        path: Of a file with a text on each line, of which 5 % are held out; None: the documentation
+        path: File with one document per line, of which 5 % are held out; None: the documentation
             of the installed packages.
-        vocab_size: Of the tokenizer.
-        length: Of the rows.
-        family: That both are for.
+        length: Tokens per sequence.
     """
     read = ["--source", "docs"]
     if path:
@@ -61,6 +58,6 @@ def core(folder: Path, *arguments: str) -> dict[str, Any]:
 
 
 def events_of(folder: Path, run: str, kind: str | None = None) -> list[dict[str, Any]]:
-    """Returns what a run has reported, or what of it is of a kind."""
+    """Returns the events of a run, or those of one kind."""
     events, _ = read_events(folder / "runs" / run / EVENTS_FILE)
     return [event for event in events if kind in (None, event["kind"])]

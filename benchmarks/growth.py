@@ -78,7 +78,7 @@ def grow_corpus() -> list[dict[str, Any]]:
 
 
 def text_file(folder: Path, tenths: int) -> Path:
-    """Returns where so much of the text lies."""
+    """Returns the path of a part of the text of this size."""
     return folder / f"{tenths}.jsonl"
 
 

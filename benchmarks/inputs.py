@@ -85,7 +85,7 @@ def waiting_percent(folder: Path, steps: int) -> float:
 
 
 def prepare_ours(folder: str) -> Answer:
-    """Returns what makes the batches of so many epochs as a run does, and returns the rows/s."""
+    """Returns a function that makes batches as a run does, and returns the sequences/s."""
     from core.config import TrainConfig
     from core.training.batches import THREADS, Feeder, TrainBatches
     from core.training.inputs import open_inputs
@@ -107,7 +107,7 @@ def prepare_ours(folder: str) -> Answer:
 
 
 def prepare_peer(folder: str) -> Answer:
-    """Returns what takes so many epochs from the example's pipeline, and returns the rows/s."""
+    """Returns a function that reads the example's pipeline, and returns the sequences/s."""
     import tensorflow as tf
 
     from core.tokenizer import load

@@ -61,7 +61,7 @@ def peer_model(size: str, vocab_size: int, length: int, pad_id: int, dropout: fl
 
 
 def peer_step(model: Any, optimizer: Any, mode: Mode) -> Callable[[Any, Any], Any]:
-    """Returns what trains on ids and labels, (rows, length), and returns the loss."""
+    """Returns a function that trains on ids and labels, (batch, length), and returns the loss."""
     import torch
 
     device = next(model.parameters()).device.type
@@ -85,7 +85,7 @@ def fastest_mode(
 
     Args:
         make_step: Returns a step in a mode, which waits until it is done.
-        modes: Those that are tried. One that `torch.compile` can't do, as where there is no C++
+        modes: The modes to try. One that `torch.compile` can't do, for example without a C++
             compiler, is left out.
 
     Returns:

@@ -1,9 +1,9 @@
-"""What each part of the `fast` preset is worth: the preset, and the preset with one thing changed.
+"""Compares the `fast` preset with variants of it in which one setting is changed.
 
 Every variant trains a small model for the same number of tokens, on two corpora and with two
 seeds: the documentation of the installed packages, and a text file of your own with 5 % held out.
-What is compared is the last validation loss, on masks that are always the same ones, 15 % of the
-tokens. A variant is better or worse than the preset where all differences have one sign.
+The figure is the last validation loss, on masks that are always the same, 15 % of the tokens. A
+variant is better or worse than the preset if all differences have one sign.
 
     python -m benchmarks.recipe --text korean.txt [--size tiny] [--steps 400] [--seeds 0 1]
     python -m benchmarks.recipe --family gpt2 --variants fast "half the rate" "AdamW, 1e-3"
@@ -26,7 +26,7 @@ from benchmarks.sides import describe_machine
 from core.config import Family
 
 BATCH, LENGTH, VOCAB_SIZE = 32, 64, 4096
-# What differs from the preset; `steps` and `rate` are factors.
+# Changes to the preset; `steps` and `rate` are factors.
 VARIANTS: dict[str, Mapping[str, Any]] = {
     "fast": {},
     "output bias at zeros": {"output_bias": "zeros"},

@@ -1,8 +1,8 @@
-"""What the Runs tab asks, with a million figures in the database.
+"""Times the queries of the Runs tab with a million metrics in the database.
 
 `python -m benchmarks.runs_page [ROWS]` fills a database with three runs and times, in
-milliseconds, the median of 20 rounds of: the list of runs, a run's curves at the first look, the
-rows since the last look, the newest figures.
+milliseconds, the median of 20 rounds of: the list of runs, all curves of a run, the
+metrics since the last query, the newest metrics.
 """
 
 from __future__ import annotations

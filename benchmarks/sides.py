@@ -27,8 +27,8 @@ class Side:
 
     Args:
         module: The benchmark, which calls `answer_if_asked`.
-        name: Of the side.
-        setup: What it prepares from.
+        name: The side's name.
+        setup: Input of its preparation.
     """
 
     def __init__(self, module: str, name: str, setup: Any) -> None:
@@ -90,7 +90,7 @@ def add_side_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def answer_if_asked(options: argparse.Namespace, sides: Mapping[str, Prepare]) -> bool:
-    """Where this process is a side: prepares, answers until nobody asks, and returns True."""
+    """Prepares and answers all questions, then returns True, if this process is a side."""
     if not options.side:
         return False
     answer = sides[options.side](options.setup)
@@ -116,7 +116,7 @@ def describe_machine(device: str = "cpu") -> str:
 
 
 def _processor() -> dict[str, str]:
-    """Returns what Linux says of the first processor; of another system, nothing."""
+    """Returns Linux's description of the first processor; an empty one on other systems."""
     try:
         first = Path("/proc/cpuinfo").read_text().partition("\n\n")[0]
     except OSError:

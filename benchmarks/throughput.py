@@ -42,7 +42,7 @@ MASK_ID, PAD_ID, SPECIAL_IDS = 4, 3, 5
 
 @dataclass(frozen=True)
 class Shapes:
-    """What is trained, the same on both sides."""
+    """Model and batch, the same on both sides."""
 
     size: str = "mini"
     batch: int = 32
@@ -104,7 +104,7 @@ def report(found: dict[str, list[float]], shapes: Shapes) -> None:
 
 
 def rounds_of(step: Callable[[int], None], shapes: Shapes) -> Answer:
-    """Returns what takes a number of steps and returns their median tokens/s."""
+    """Returns a function that runs a number of steps and returns their median tokens/s."""
     numbers = itertools.count()
 
     def answer(steps: int) -> float:

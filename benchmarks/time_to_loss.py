@@ -51,7 +51,7 @@ EVAL_BATCH = 64
 CURVE_POINTS = 12
 CURVE_ROWS = 256
 TIMED_STEPS = {"cpu": 60, "gpu": 300}
-# Of our time, for the validation half-way and for a machine that is slower for a while.
+# Part of our time, for the validation half-way and for a machine that is slower for a while.
 SPARE_TIME = {"cpu": 0.1, "gpu": 0.04}
 COMPUTES = "Computing in "  # How the trainer's note of the precision begins.
 
@@ -61,11 +61,11 @@ class Setting:
     """How the peer trains.
 
     Attributes:
-        learning_rate: At its peak.
-        dropout: Of hidden states and attention.
+        learning_rate: Peak learning rate.
+        dropout: Rate for hidden states and attention.
         beta2: AdamW's.
         warmup_steps: Steps of the warm-up; None: a twentieth of the time.
-        share: Of its time that ours has to do with.
+        share: Part of the peer's time that ours is given.
     """
 
     learning_rate: float
@@ -90,12 +90,12 @@ class Curve:
 
     Attributes:
         name: The recipe.
-        seconds: When it was validated.
-        losses: What came out, in nats.
-        steps: How many it did.
-        baseline: The frequency baseline, in nats.
-        mode: How it computed.
-        utilisation: How much of the time the GPU was busy, in percent; None: nobody looked.
+        seconds: Times of the validations.
+        losses: Validation losses, in nats.
+        steps: Number of steps.
+        baseline: The unigram baseline, in nats.
+        mode: Mode of computation.
+        utilisation: Percent of the time that the GPU was busy; None: not measured.
     """
 
     name: str
@@ -337,11 +337,7 @@ def draw(curves: list[Curve], path: Path, corpus: str) -> None:
 
 
 class Peer:
-    """The peer's model, its optimizer, and the rows it trains on.
-
-    Args:
-        options: What this process was started with.
-    """
+    """The peer's model, its optimizer, and the sequences it trains on."""
 
     def __init__(self, options: argparse.Namespace) -> None:
         import torch
@@ -351,7 +347,7 @@ class Peer:
         from core.workspace import Workspace
 
         torch.manual_seed(0)
-        torch.set_float32_matmul_precision("high")  # Of GPUs alone.
+        torch.set_float32_matmul_precision("high")  # Affects GPUs only.
         self.setting = SETTINGS[options.setting]
         self.inputs = open_inputs(TrainConfig(shards=options.corpus), Workspace(options.folder))
         self.device = "cuda" if options.device == "gpu" else "cpu"
@@ -479,7 +475,7 @@ def train_peer(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def rate_at(setting: Setting, step: int, share: float) -> float:
-    """Returns the part of the peak rate after so many steps and such a share of the time."""
+    """Returns the learning rate, relative to its peak, after some steps and a share of time."""
     falling = 1.0 - share
     if setting.warmup_steps is not None:
         return min(step / setting.warmup_steps, falling) if step < setting.warmup_steps else falling

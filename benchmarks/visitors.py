@@ -36,7 +36,7 @@ WORDS = "the small old captain reads never a golden letter in winter and runs sl
 
 @dataclass
 class Tally:
-    """What one visitor has seen."""
+    """Results of one visitor."""
 
     seconds: list[float] = field(default_factory=list)
     refused: int = 0

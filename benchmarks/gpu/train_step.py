@@ -34,7 +34,7 @@ _PEAK_SIZE = {"gpu": 8192, "cpu": 512}
 
 @dataclass(frozen=True)
 class Shapes:
-    """What is trained, the same on both sides."""
+    """Model and batch, the same on both sides."""
 
     size: str
     batch: int
