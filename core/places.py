@@ -24,7 +24,7 @@ from core.errors import StudioError
 
 _WATCH_SECONDS = 0.5
 _DELETED = " (deleted)"
-# Nested `guarding_places` blocks, and the descriptors of the workspaces in use.
+# Nested `guarding_workspaces` blocks, and the descriptors of the workspaces in use.
 _guards = 0
 _remembered: dict[Path, int] = {}
 
@@ -50,7 +50,7 @@ class WorkspaceMovedError(StudioError):
 
 
 @contextmanager
-def guarding_places() -> Iterator[None]:
+def guarding_workspaces() -> Iterator[None]:
     """Keeps descriptors of the workspaces that this process uses while the block runs."""
     global _guards
     _guards += 1
@@ -62,7 +62,7 @@ def guarding_places() -> Iterator[None]:
             _forget_all()
 
 
-def remember_place(root: Path) -> None:
+def remember_workspace(root: Path) -> None:
     """Opens a descriptor of a workspace's folder, if it exists and a guard is active."""
     if not _guards or root in _remembered:
         return
@@ -70,7 +70,7 @@ def remember_place(root: Path) -> None:
         _remembered[root] = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
 
 
-def check_in_place(path: Path) -> None:
+def check_not_moved(path: Path) -> None:
     """Raises WorkspaceMovedError if the workspace that contains a path was moved or replaced."""
     for root, descriptor in _remembered.items():
         if _is_below(path, root) and not _is_same(root, descriptor):
@@ -79,7 +79,7 @@ def check_in_place(path: Path) -> None:
 
 def make_folder(path: Path) -> None:
     """Makes a folder and its parents; never re-creates a workspace that was moved or deleted."""
-    check_in_place(path)
+    check_not_moved(path)
     missing = []
     for folder in (path, *path.parents):
         if folder.is_dir():
@@ -95,15 +95,15 @@ def make_folder(path: Path) -> None:
             if folder == root and is_private:
                 # Clears the setgid bit inherited from the parent, which would mark it as shared.
                 folder.chmod(_PRIVATE_FOLDER)
-            give_ordinary_mode(folder)
+            apply_umask(folder)
     if not path.is_dir():
         path.mkdir()  # Raises if something else is in its place.
 
 
-def know_root(root: Path) -> None:
+def register_root(root: Path) -> None:
     """Registers a folder as a workspace, existing or to be made, whose content is private."""
     _roots.add(root)
-    remember_place(root)
+    remember_workspace(root)
 
 
 def is_shared(root: Path) -> bool:
@@ -133,12 +133,12 @@ def private_files(root: Path) -> Iterator[None]:
         _ordinary_umask = None
 
 
-def ordinary_umask() -> int:
+def user_umask() -> int:
     """Returns the user's own umask, for child processes; -1 to inherit."""
     return -1 if _ordinary_umask is None else _ordinary_umask
 
 
-def give_ordinary_mode(path: Path) -> None:
+def apply_umask(path: Path) -> None:
     """Applies the user's umask to the mode of a file or folder outside of all workspaces."""
     if _ordinary_umask is None or _root_of(path) is not None:
         return
@@ -148,17 +148,17 @@ def give_ordinary_mode(path: Path) -> None:
             os.chmod(path, (0o777 if stat.S_ISDIR(mode) else 0o666) & ~_ordinary_umask)
 
 
-def give_ordinary_modes(folder: Path) -> None:
-    """Applies `give_ordinary_mode` to a folder and its content."""
+def apply_umask_below(folder: Path) -> None:
+    """Applies `apply_umask` to a folder and its content."""
     if _ordinary_umask is None or _root_of(folder) is not None:
         return
     for place, folders, files in os.walk(folder):
         for name in (*folders, *files):
-            give_ordinary_mode(Path(place, name))
-    give_ordinary_mode(folder)
+            apply_umask(Path(place, name))
+    apply_umask(folder)
 
 
-def tighten(root: Path) -> None:
+def restrict_access(root: Path) -> None:
     """Removes other accounts' access to a workspace made by an earlier version.
 
     Changes only this account's files that belong to a workspace; the folder itself only if it holds
@@ -205,14 +205,14 @@ def _is_same(root: Path, descriptor: int) -> bool:
     return (held.st_dev, held.st_ino) == (found.st_dev, found.st_ino) and held.st_nlink > 0
 
 
-def new_place(root: Path) -> Path | None:
+def find_new_location(root: Path) -> Path | None:
     """Returns the current path of a remembered workspace; None if it is gone or unknown."""
     place = _new_place(_remembered[root]) if root in _remembered else ""
     return Path(place) if place else None
 
 
 @contextmanager
-def ending_when_moved(root: Path) -> Iterator[None]:
+def stopping_when_moved(root: Path) -> Iterator[None]:
     """Interrupts the block within a second after a remembered workspace is moved, and raises.
 
     For a waiting main thread, in a process that ends after the block.
@@ -223,7 +223,7 @@ def ending_when_moved(root: Path) -> Iterator[None]:
     def watch() -> None:
         while not ended.wait(_WATCH_SECONDS):
             try:
-                check_in_place(root)
+                check_not_moved(root)
             except WorkspaceMovedError as error:
                 errors.append(error)
                 signal.raise_signal(signal.SIGINT)
@@ -242,7 +242,7 @@ def ending_when_moved(root: Path) -> Iterator[None]:
         raise errors[0]
 
 
-def forget_place(root: Path) -> None:
+def forget_workspace(root: Path) -> None:
     """Closes a workspace's descriptor, so that its old path is an ordinary one."""
     descriptor = _remembered.pop(root, None)
     if descriptor is not None:

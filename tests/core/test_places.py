@@ -13,11 +13,11 @@ from pathlib import Path
 import pytest
 
 from core.places import (
-    give_ordinary_modes,
+    apply_umask_below,
     is_shared,
-    ordinary_umask,
     private_files,
-    tighten,
+    restrict_access,
+    user_umask,
 )
 from core.runs.worker import child_environment
 from core.store import Store
@@ -97,7 +97,7 @@ def test_a_workspace_of_an_earlier_version_is_closed(tmp_path: Path) -> None:
     for name in ("studio.db", "studio.db-wal", "worker.lock", "worker.log"):
         (root / name).touch()
     assert _mode(root) == 0o755
-    tighten(root)
+    restrict_access(root)
     assert _mode(root) == 0o700
     assert _readable_by_others(root) == []
 
@@ -109,7 +109,7 @@ def test_a_folder_with_other_things_in_it_stays_open_and_the_database_does_not(
     (tmp_path / "thesis.tex").touch()
     (tmp_path / "link.log").symlink_to(tmp_path / "thesis.tex")
     tmp_path.chmod(0o755)
-    tighten(tmp_path)
+    restrict_access(tmp_path)
     assert _mode(tmp_path) == 0o755
     assert _mode(tmp_path / "studio.db") == 0o600
     assert _mode(tmp_path / "thesis.tex") == 0o644
@@ -118,7 +118,7 @@ def test_a_folder_with_other_things_in_it_stays_open_and_the_database_does_not(
 def test_a_folder_that_is_no_workspace_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "models").mkdir()
     tmp_path.chmod(0o755)
-    tighten(tmp_path)
+    restrict_access(tmp_path)
     assert (_mode(tmp_path), _mode(tmp_path / "models")) == (0o755, 0o755)
 
 
@@ -154,18 +154,18 @@ def test_what_is_written_elsewhere_has_the_modes_of_the_users_umask(tmp_path: Pa
     workspace = Workspace(tmp_path / "workspace")
     elsewhere = tmp_path / "elsewhere"
     with private_files(workspace.root):
-        assert ordinary_umask() == 0o022
+        assert user_umask() == 0o022
         (elsewhere / "deep").mkdir(parents=True)
         (elsewhere / "deep" / "x").write_text("x")
-        give_ordinary_modes(elsewhere)
+        apply_umask_below(elsewhere)
         write_atomically(tmp_path / "report.html", "x")
         workspace.make_root()
         write_atomically(workspace.root / "x.json", "x")
         inherited = subprocess.run(
-            ["sh", "-c", "umask"], umask=ordinary_umask(), capture_output=True, check=True
+            ["sh", "-c", "umask"], umask=user_umask(), capture_output=True, check=True
         )
     assert inherited.stdout.strip() == b"0022"
     assert (_mode(elsewhere / "deep"), _mode(elsewhere / "deep" / "x")) == (0o755, 0o644)
     assert _mode(tmp_path / "report.html") == 0o644
     assert _mode(workspace.root / "x.json") == 0o600
-    assert ordinary_umask() == -1
+    assert user_umask() == -1
