@@ -140,7 +140,7 @@ def answering(load: Callable[[str, str], tuple[Fill, Settle]]) -> Prepare:
     """Returns a side that measures what the question names."""
 
     def prepare(setup: dict[str, str]) -> Answer:
-        fill, settle = load(setup["model"], setup["dtype"])
+        fill, wait_until_warm = load(setup["model"], setup["dtype"])
         texts = sentences(CALLERS * TEXTS_A_CALLER, setup["mask"])
         callers = ThreadPoolExecutor(CALLERS)
 
@@ -163,7 +163,7 @@ def answering(load: Callable[[str, str], tuple[Fill, Settle]]) -> Prepare:
                 return fill(text)
 
         questions: dict[str, Callable[[], Any]] = {
-            "settled": settle,
+            "settled": wait_until_warm,
             "tokens": tokens,
             "latency": latency,
             "throughput": throughput,
@@ -186,21 +186,21 @@ def fill_all(fill: Fill, texts: Sequence[str]) -> None:
 
 
 def load_ours(model: str, dtype: str) -> tuple[Fill, Settle]:
-    from core.inference import fill_mask, stay_on_cpu
+    from core.inference import fill_mask, force_cpu
     from core.inference.masks import FillMask
     from core.inference.models import keep
 
-    stay_on_cpu()
+    force_cpu()
     shapes: set[Any] = set()
 
-    def settle() -> bool:
+    def wait_until_warm() -> bool:
         filler: FillMask = keep(Path(model), dtype, FillMask)
-        filler.model.settle()
+        filler.model.wait_until_warm()
         known = set(shapes)
         shapes.update(filler.model.ready)
         return shapes == known
 
-    return lambda text: fill_mask(model, text, dtype=dtype), settle
+    return lambda text: fill_mask(model, text, dtype=dtype), wait_until_warm
 
 
 def load_peer(model: str, dtype: str) -> tuple[Fill, Settle]:

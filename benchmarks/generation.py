@@ -128,9 +128,9 @@ def answering(write: Write) -> Prepare:
 
 
 def write_ours(folder: Path, dtype: str, new_tokens: int) -> list[int]:
-    from core.inference import generate, stay_on_cpu
+    from core.inference import force_cpu, generate
 
-    stay_on_cpu()
+    force_cpu()
     found = generate(folder, PROMPT, max_new_tokens=new_tokens, do_sample=False, dtype=dtype)
     return list(found["token_ids"])
 

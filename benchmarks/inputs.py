@@ -87,7 +87,7 @@ def waiting_percent(folder: Path, steps: int) -> float:
 def prepare_ours(folder: str) -> Answer:
     """Returns a function that makes batches as a run does, and returns the sequences/s."""
     from core.config import TrainConfig
-    from core.training.batches import THREADS, Feeder, TrainBatches
+    from core.training.batches import THREADS, BatchPrefetcher, TrainBatches
     from core.training.inputs import open_inputs
     from core.workspace import Workspace
 
@@ -98,7 +98,7 @@ def prepare_ours(folder: str) -> Answer:
     def answer(epochs: int) -> float:
         batches = len(inputs.train_rows) * epochs // BATCH
         began = time.perf_counter()
-        with Feeder(make.several, 0, batches, make.at_once, THREADS) as feeder:
+        with BatchPrefetcher(make.several, 0, batches, make.at_once, THREADS) as feeder:
             for _ in feeder:
                 pass
         return batches * BATCH / (time.perf_counter() - began)

@@ -93,7 +93,7 @@ def train(name: str, corpus: str, seed: int, options: argparse.Namespace) -> tup
     from core import TrainConfig, Workspace
     from core import train as train_model
     from core.models.registry import resolve_architecture
-    from core.training.recipe import settle_learning_rate
+    from core.training.recipe import resolve_learning_rate
 
     values = dict(VARIANTS[name])
     steps = int(options.steps * values.pop("steps", 1))
@@ -115,7 +115,7 @@ def train(name: str, corpus: str, seed: int, options: argparse.Namespace) -> tup
         architecture = resolve_architecture(
             config, vocab_size=VOCAB_SIZE, row_length=LENGTH, pad_id=0, bos_id=1, eos_id=2
         )
-        own = settle_learning_rate(config, architecture).learning_rate or 0.0
+        own = resolve_learning_rate(config, architecture).learning_rate or 0.0
         config = config.model_copy(update={"learning_rate": factor * own})
     began = time.perf_counter()
     model = train_model(config, Workspace(options.folder))

@@ -128,7 +128,7 @@ def prepare_ours(shapes: Shapes) -> Callable[[int], None]:
     """Returns our training step."""
     from core.config import TrainConfig
     from core.objectives.mlm import MaskedLanguageModel
-    from core.training.devices import select_engine
+    from core.training.devices import select_backend
 
     config = TrainConfig(
         preset="classic",
@@ -139,7 +139,7 @@ def prepare_ours(shapes: Shapes) -> Callable[[int], None]:
         attention_probs_dropout_prob=shapes.dropout,
         dtype_policy=shapes.dtype,
     )
-    devices = select_engine(config)
+    devices = select_backend(config)
 
     from core.models.registry import resolve_architecture
     from core.training.engine import build_for_training, create_engine

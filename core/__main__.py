@@ -38,7 +38,7 @@ from core.config import (
 from core.errors import ConfigError, RunError, StudioError
 from core.events import RunStopped, read_events
 from core.outbound import allow_typed_hosts
-from core.places import guarding_places, private_files
+from core.places import guarding_workspaces, private_files
 from core.redaction import hide_secrets_in_output
 from core.runs.folder import RunFolder
 from core.stages.registry import STAGES, Stage
@@ -66,7 +66,7 @@ def main(
     parser = build_parser(prog, epilog)
     options = parser.parse_args(arguments)
     try:
-        with explaining_refusals(), guarding_places(), private_files(_workspace(options).root):
+        with explaining_refusals(), guarding_workspaces(), private_files(_workspace(options).root):
             allow_typed_hosts(vars(options).values())
             return int(options.command(options))
     except StudioError as error:
@@ -177,18 +177,18 @@ def _run_suggest(options: argparse.Namespace) -> int:
     from core.runs.commands import shell_line
     from core.training.devices import (
         count_devices,
+        estimate_memory,
         find_hardware,
-        foresee_memory,
-        memory_of_one,
+        memory_per_device,
     )
-    from core.training.dial import measure_speed, open_sizes, suggest
+    from core.training.planner import measure_speed, open_sizes, suggest
 
     workspace = _workspace(options)
     values = _stage_values(options, TrainConfig)
     config = TrainConfig.parse(values)
     inputs = open_sizes(config, workspace)
     flops, devices = measure_speed(config) if options.hours else (None, None)
-    memory = memory_of_one(devices) if devices else foresee_memory(config, find_hardware())
+    memory = memory_per_device(devices) if devices else estimate_memory(config, find_hardware())
     found = suggest(
         config,
         inputs,
@@ -214,7 +214,7 @@ def _run_suggest(options: argparse.Namespace) -> int:
 
 
 def _run_fill_mask(options: argparse.Namespace) -> int:
-    from core.inference import fill_mask, stay_on_cpu
+    from core.inference import fill_mask, force_cpu
 
     if not options.text:
         raise ConfigError(
@@ -224,7 +224,7 @@ def _run_fill_mask(options: argparse.Namespace) -> int:
             fix="give it behind the model, or with --text",
             field="text",
         )
-    stay_on_cpu()
+    force_cpu()
     predictions = fill_mask(
         options.model,
         options.text,
@@ -245,9 +245,9 @@ def _run_fill_mask(options: argparse.Namespace) -> int:
 
 
 def _run_generate(options: argparse.Namespace) -> int:
-    from core.inference import generate_stream, stay_on_cpu
+    from core.inference import force_cpu, generate_stream
 
-    stay_on_cpu()
+    force_cpu()
     names = ("max_new_tokens", "temperature", "top_k", "top_p", "seed", "dtype")
     stream = generate_stream(
         options.model,
@@ -262,9 +262,9 @@ def _run_generate(options: argparse.Namespace) -> int:
 
 
 def _run_perplexity(options: argparse.Namespace) -> int:
-    from core.inference import perplexity, stay_on_cpu
+    from core.inference import force_cpu, perplexity
 
-    stay_on_cpu()
+    force_cpu()
     found = perplexity(
         options.model, options.text, workspace=_workspace(options), dtype=options.dtype
     )
@@ -379,7 +379,7 @@ def _print_file(options: argparse.Namespace, path: str) -> int:
 
 
 def _list_artifacts(options: argparse.Namespace) -> int:
-    from core.housekeeping import disk_use_bytes
+    from core.disk_usage import disk_usage_bytes
 
     workspace = _workspace(options)
     rows: list[dict[str, Any]] = [
@@ -387,7 +387,7 @@ def _list_artifacts(options: argparse.Namespace) -> int:
             "kind": artifact.kind,
             "name": artifact.name,
             "path": str(artifact.path),
-            "bytes": disk_use_bytes(artifact.path),
+            "bytes": disk_usage_bytes(artifact.path),
             "fingerprint": artifact.fingerprint,
         }
         for kind in KINDS

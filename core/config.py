@@ -66,7 +66,7 @@ _MOST_CONFIG_BYTES = 16 << 20
 _SOURCES = {"validation_path": "files", "path": "files", "dataset_name": "hub"}
 
 
-def knob(
+def option(
     default: Any,
     help: str,
     *,
@@ -188,14 +188,14 @@ class StageConfig(BaseModel):
 class CorpusConfig(StageConfig):
     """The source of the text, and how some of it is held out for validation."""
 
-    source: Literal["docs", "files", "hub"] = knob(
+    source: Literal["docs", "files", "hub"] = option(
         "docs",
         "docs: the documentation of the Python packages installed here (no download); "
         "files: text on this machine; hub: a dataset on the Hugging Face Hub, streamed. Where it "
         "isn't given, a path means files, and a dataset's name hub.",
         basic=True,
     )
-    path: str = knob(
+    path: str = option(
         "",
         "A file, a folder or a pattern like data/*.txt (in a shell in quotes: 'data/*.txt'): .txt, "
         ".jsonl, .json, .csv, .tsv, .parquet, also compressed (.gz, .zst, .xz, .bz2, .zip).",
@@ -203,60 +203,60 @@ class CorpusConfig(StageConfig):
         group="Files",
         path=True,
     )
-    text_unit: Literal["line", "paragraph", "file"] = knob(
+    text_unit: Literal["line", "paragraph", "file"] = option(
         "line",
         "What one document is in a .txt file. Blank ones are skipped.",
         group="Files",
         basic=True,
     )
-    text_column: str = knob(
+    text_column: str = option(
         "",
         "The column that holds the text; a.b is a field within a column, a[] joins a list of "
         "strings. Empty: the only string column, or the one named text.",
         group="Files",
         basic=True,
     )
-    file_format: Literal["auto", "text", "jsonl", "json", "csv", "tsv", "parquet"] = knob(
+    file_format: Literal["auto", "text", "jsonl", "json", "csv", "tsv", "parquet"] = option(
         "auto",
         "How to read the files, whatever they are called. auto: by suffix and content.",
         group="Files",
     )
-    encoding: str = knob(
+    encoding: str = option(
         "",
         "The files' character encoding, such as utf-16, cp1252 or cp949. Empty: UTF-8.",
         group="Files",
         choices=("utf-16", "cp1252", "cp949", "cp932", "gb18030", "big5", "cp1251", "iso8859-2"),
     )
-    encoding_errors: Literal["strict", "replace", "ignore"] = knob(
+    encoding_errors: Literal["strict", "replace", "ignore"] = option(
         "strict",
         "Bytes that are not in the encoding. strict: refuse the file; replace: write U+FFFD in "
         "their place; ignore: drop them.",
         group="Files",
     )
-    csv_header: Literal["auto", "yes", "no"] = knob(
+    csv_header: Literal["auto", "yes", "no"] = option(
         "auto",
         "Whether the first row of a CSV or TSV file names the columns. no: columns are called 1, "
         "2, 3. auto: decided from the rows, refused where that is not clear.",
         title="CSV header",
         group="Files",
     )
-    delimiter: Literal["auto", "comma", "semicolon", "tab", "pipe"] = knob(
+    delimiter: Literal["auto", "comma", "semicolon", "tab", "pipe"] = option(
         "auto",
         "What separates the cells of a CSV or TSV file. auto: decided from the first rows.",
         group="Files",
     )
-    quoting: Literal["auto", "yes", "no"] = knob(
+    quoting: Literal["auto", "yes", "no"] = option(
         "auto",
         "Whether quotation marks enclose cells of a CSV or TSV file. no: they are text, and each "
         "line is a row. auto: yes, but refused where the marks do not pair up.",
         group="Files",
     )
-    skip_unreadable: bool = knob(
+    skip_unreadable: bool = option(
         False,
         "Pass over files and folders that cannot be opened, instead of refusing to start.",
         group="Files",
     )
-    max_document_mb: int = knob(
+    max_document_mb: int = option(
         128,
         "Refuse files with a document, or a table row, larger than this many megabytes.",
         title="Document size limit (MB)",
@@ -264,37 +264,37 @@ class CorpusConfig(StageConfig):
         ge=1,
         le=1_000_000,
     )
-    max_unpack_ratio: int = knob(
+    max_unpack_ratio: int = option(
         200,
         "Refuse files that hold this many times their own size in text, from 256 MB of text on.",
         title="Unpacking limit (ratio)",
         group="Files",
         ge=1,
     )
-    dataset_name: str = knob(
+    dataset_name: str = option(
         _OFFERED_DATASET, "The dataset's id on the Hub.", group="Hub", basic=True
     )
-    dataset_config: str = knob(
+    dataset_config: str = option(
         "",
         f"The dataset's configuration. Empty: its default one; {_OFFERED_CONFIG} of "
         f"{_OFFERED_DATASET}.",
         group="Hub",
         basic=True,
     )
-    train_split: str = knob("train", "The dataset's split to train on.", group="Hub")
-    validation_split: str = knob(
+    train_split: str = option("train", "The dataset's split to train on.", group="Hub")
+    validation_split: str = option(
         "",
         "The dataset's split to validate on. Empty: hold documents out of the training split.",
         group="Hub",
     )
-    validation_path: str = knob(
+    validation_path: str = option(
         "",
         "Files to validate on (a pattern: in a shell in quotes). Those that lie in the training "
         "folder aren't trained on. Empty: hold documents out of the training files.",
         group="Files",
         path=True,
     )
-    validation_percent: float = knob(
+    validation_percent: float = option(
         5.0,
         "Percent of the documents held out for validation where no part is named for it. "
         "A document's own hash decides, so equal documents are always on the same side.",
@@ -303,13 +303,13 @@ class CorpusConfig(StageConfig):
         gt=0,
         le=50,
     )
-    drop_overlapping_validation: bool | None = knob(
+    drop_overlapping_validation: bool | None = option(
         None,
         "Drop held-out documents that share a window of 20 words with a training document. "
         "Costs one more pass over the text. Empty: only for installed documentation.",
         group="Validation",
     )
-    limit: int | None = knob(
+    limit: int | None = option(
         None, "Read at most this many documents.", title="Document limit", basic=True, ge=1
     )
 
@@ -368,23 +368,23 @@ class TokenizerConfig(StageConfig):
     presets = TOKENIZER_PRESETS
     variant = "family"
 
-    name: str = knob(
+    name: str = option(
         "", "What to call the tokenizer. Empty: a name is made from the settings.", basic=True
     )
-    preset: PresetName = knob(
+    preset: PresetName = option(
         "classic",
         "classic: 10,048 tokens, as the TPU example's Unigram; flax: algorithm and size of the "
         "family's write-up, as byte-level BPE of 50,265 for RoBERTa; custom: fills nothing in, "
         "what you don't set has its field's own default.",
         basic=True,
     )
-    family: Family = knob(
+    family: Family = option(
         "roberta",
         "The architecture it is for: the preset's algorithm and size go by it.",
         basic=True,
     )
-    corpus: CorpusConfig = knob(CorpusConfig(), "The text to train on.")
-    algorithm: Literal["unigram", "sentencepiece_unigram", "byte_level_bpe", "wordpiece"] = knob(
+    corpus: CorpusConfig = option(CorpusConfig(), "The text to train on.")
+    algorithm: Literal["unigram", "sentencepiece_unigram", "byte_level_bpe", "wordpiece"] = option(
         "unigram",
         "unigram: picks the most probable pieces, as in the TPU example; sentencepiece_unigram: "
         "the same as T5 has it, with sentinels and no mask; byte_level_bpe: merges bytes, knows "
@@ -392,7 +392,7 @@ class TokenizerConfig(StageConfig):
         "in BERT.",
         basic=True,
     )
-    vocab_size: int = knob(
+    vocab_size: int = option(
         10_048,
         "Number of tokens, special ones included.",
         title="Vocabulary size",
@@ -400,19 +400,19 @@ class TokenizerConfig(StageConfig):
         ge=16,
         le=_MAX_VOCAB_SIZE,
     )
-    min_frequency: int = knob(
+    min_frequency: int = option(
         2,
         "A pair of symbols seen less often is never merged (byte_level_bpe and wordpiece).",
         ge=1,
     )
-    lowercase: bool = knob(
+    lowercase: bool = option(
         False, "Upper case counts as lower case (wordpiece and sentencepiece_unigram)."
     )
-    strip_accents: bool | None = knob(
+    strip_accents: bool | None = option(
         None,
         "Take accents off letters (wordpiece). Empty: as BERT does it, where text is lower-cased.",
     )
-    sentinels: int = knob(
+    sentinels: int = option(
         100,
         "How many tokens <extra_id_0>, <extra_id_1> and so on stand for hidden spans; T5 has 100 "
         "(sentencepiece_unigram).",
@@ -428,24 +428,24 @@ class ShardConfig(StageConfig):
     presets = SHARD_PRESETS
     variant = "objective"
 
-    name: str = knob(
+    name: str = option(
         "", "What to call the shards. Empty: a name is made from the settings.", basic=True
     )
-    preset: PresetName = knob(
+    preset: PresetName = option(
         "classic",
         "classic: rows of 512 tokens; flax: rows of 128 for mlm, 512 for clm and span_corruption, "
         "1,024 for denoising; custom: fills nothing in, what you don't set has its field's own "
         "default.",
         basic=True,
     )
-    corpus: CorpusConfig = knob(CorpusConfig(), "The text to tokenise.")
-    tokenizer: str = knob(
+    corpus: CorpusConfig = option(CorpusConfig(), "The text to tokenise.")
+    tokenizer: str = option(
         "",
         "A tokenizer's name in the workspace, its folder, or its id on the Hub.",
         basic=True,
         artifact="tokenizer",
     )
-    objective: Literal["mlm", "clm", "span_corruption", "denoising"] = knob(
+    objective: Literal["mlm", "clm", "span_corruption", "denoising"] = option(
         "mlm",
         "What the rows are for. mlm and clm: documents one after the other, rows for either where "
         "the tokenizer puts an end after a text (clm does so in any case); "
@@ -453,10 +453,10 @@ class ShardConfig(StageConfig):
         "ends of sentences are marked for BART.",
         basic=True,
     )
-    max_seq_length: int = knob(
+    max_seq_length: int = option(
         512, "Tokens that the model sees.", title="Row length", basic=True, ge=8, le=65_536
     )
-    mlm_probability: float | None = knob(
+    mlm_probability: float | None = option(
         None,
         "Share of the tokens that the rows are laid out to hide (span_corruption only). Empty: "
         "0.15.",
@@ -464,27 +464,29 @@ class ShardConfig(StageConfig):
         gt=0,
         le=0.9,
     )
-    mean_noise_span_length: float | None = knob(
+    mean_noise_span_length: float | None = option(
         None,
         "Mean tokens in a hidden span that the rows are laid out for (span_corruption only). "
         "Empty: 3.",
         ge=1,
         le=100,
     )
-    line_by_line: bool = knob(
+    line_by_line: bool = option(
         False,
         "Each line is a row of its own, filled up with padding; a longer one is cut (mlm only).",
     )
-    split: Literal["all", "train", "validation"] = knob(
+    split: Literal["all", "train", "validation"] = option(
         "all", "Which part to write, as in the original script; all writes both."
     )
-    shard_size: int = knob(16_384, "Rows in one file.", title="Rows per file", ge=1, le=10_000_000)
-    record_format: Literal["bytes", "int64"] = knob(
+    shard_size: int = option(
+        16_384, "Rows in one file.", title="Rows per file", ge=1, le=10_000_000
+    )
+    record_format: Literal["bytes", "int64"] = option(
         "bytes",
         "bytes: fixed-width ids, the studio's own fast layout; int64: input_ids and "
         "attention_mask as the original TPU script writes and reads them.",
     )
-    output_dir: str = knob(
+    output_dir: str = option(
         "",
         "Where the files go: a folder, or an address like gs://bucket/folder. Empty: the "
         "workspace.",
@@ -528,10 +530,10 @@ class TrainConfig(StageConfig):
     presets = TRAINING_PRESETS
     variant = "family"
 
-    name: str = knob(
+    name: str = option(
         "", "What to call the model. Empty: a name is made from the settings.", basic=True
     )
-    preset: TrainPresetName = knob(
+    preset: TrainPresetName = option(
         "fast",
         "Which hyperparameters to start from. fast: what learns most in a given time "
         "(docs/recipe.md); as published: classic, the TPU example's, and flax, those of the "
@@ -539,41 +541,41 @@ class TrainConfig(StageConfig):
         "you don't set has its field's own default. What you set yourself wins.",
         basic=True,
     )
-    shards: str = knob(
+    shards: str = option(
         "",
         "The shards' name in the workspace, their folder, or their id on the Hub.",
         basic=True,
         artifact="shards",
     )
-    tokenizer: str = knob(
+    tokenizer: str = option(
         "",
         "The tokenizer the shards were made with. Empty: the copy kept beside the shards.",
         artifact="tokenizer",
     )
-    objective: Literal["auto", "mlm", "clm", "span_corruption", "denoising"] = knob(
+    objective: Literal["auto", "mlm", "clm", "span_corruption", "denoising"] = option(
         "auto",
         "What the model learns to predict: hidden words (mlm), the next word (clm), hidden spans "
         "(span_corruption), the text from a damaged copy (denoising). auto: the family's own.",
         group="Objective",
     )
-    evaluate_only: bool = knob(
+    evaluate_only: bool = option(
         False, "Only measure `checkpoint` on the validation rows; train nothing."
     )
-    checkpoint: str = knob(
+    checkpoint: str = option(
         "",
         "A model whose weights to start from: its name in the workspace, a checkpoint folder, or "
         "an id on the Hub like owner/name or owner/name@revision. Empty: from scratch.",
         artifact="model",
     )
 
-    family: Family = knob(
+    family: Family = option(
         "roberta",
         "The architecture. In the shell that of the checkpoint or the model config, where one is "
         "named.",
         group="Model",
         basic=True,
     )
-    size: Size = knob(
+    size: Size = option(
         "mini",
         "BERT's published miniatures: tiny 2 layers x 128, mini 4x256, small 4x512, medium 8x512, "
         "base 12x768, large 24x1024. Other families have their published sizes, as gpt2-medium "
@@ -581,7 +583,7 @@ class TrainConfig(StageConfig):
         group="Model",
         basic=True,
     )
-    model_config_path: str = knob(
+    model_config_path: str = option(
         "",
         "A Hugging Face config.json (or a folder that holds one) to take the dimensions from.",
         title="Model config",
@@ -589,52 +591,52 @@ class TrainConfig(StageConfig):
         flag="model-config",
         path=True,
     )
-    num_hidden_layers: int | None = knob(
+    num_hidden_layers: int | None = option(
         None, "Layers. Empty: from the size.", group="Model", ge=1, le=1024
     )
-    hidden_size: int | None = knob(
+    hidden_size: int | None = option(
         None, "Width. Empty: from the size.", group="Model", ge=1, le=65_536
     )
-    num_attention_heads: int | None = knob(
+    num_attention_heads: int | None = option(
         None,
         "Attention heads; they divide the width. Empty: from the size.",
         group="Model",
         ge=1,
         le=1024,
     )
-    intermediate_size: int | None = knob(
+    intermediate_size: int | None = option(
         None,
         "Width of the feed-forward layer. Empty: from the size.",
         group="Model",
         ge=1,
         le=1 << 20,
     )
-    max_position_embeddings: int | None = knob(
+    max_position_embeddings: int | None = option(
         None,
         "Longest input in tokens that the model has positions for. Empty: the rows' length.",
         group="Model",
         ge=8,
         le=1 << 20,
     )
-    hidden_dropout_prob: float = knob(
+    hidden_dropout_prob: float = option(
         0.1, "Dropout after embeddings and layers.", title="Dropout", group="Model", ge=0, lt=1
     )
-    attention_probs_dropout_prob: float = knob(
+    attention_probs_dropout_prob: float = option(
         0.1, "Dropout on attention weights.", title="Attention dropout", group="Model", ge=0, lt=1
     )
-    output_bias: Literal["zeros", "log_frequency"] = knob(
+    output_bias: Literal["zeros", "log_frequency"] = option(
         "zeros",
         "What an encoder's output bias begins with. log_frequency: what the training rows' counts "
         "say, so that nothing has to be learned of how often a token occurs.",
         group="Model",
     )
-    word_embeddings: Literal["random", "cooccurrence"] = knob(
+    word_embeddings: Literal["random", "cooccurrence"] = option(
         "random",
         "What the table of words begins with. cooccurrence: vectors that say which words stand "
         "near which in the training rows, so that this needn't be learned; it takes seconds.",
         group="Model",
     )
-    attention_kernels: Literal["random", "neighbours"] = knob(
+    attention_kernels: Literal["random", "neighbours"] = option(
         "random",
         "What queries and keys begin with, and the table of positions, in families that have one. "
         "neighbours: half of the heads, or two, look at the nearest tokens, which then needn't be "
@@ -642,7 +644,7 @@ class TrainConfig(StageConfig):
         group="Model",
     )
 
-    per_replica_batch_size: int = knob(
+    per_replica_batch_size: int = option(
         8,
         "Rows a device sees in one step.",
         title="Batch size per device",
@@ -651,7 +653,7 @@ class TrainConfig(StageConfig):
         ge=1,
         le=1 << 20,
     )
-    gradient_accumulation_steps: int = knob(
+    gradient_accumulation_steps: int = option(
         1,
         "Batches to add the gradients of before the weights are updated: a step sees so many times "
         "more rows, in the memory of one batch.",
@@ -659,7 +661,7 @@ class TrainConfig(StageConfig):
         ge=1,
         le=1 << 16,
     )
-    num_train_epochs: float = knob(
+    num_train_epochs: float = option(
         1.0,
         "Passes over the training rows, where the steps are not given.",
         title="Epochs",
@@ -668,7 +670,7 @@ class TrainConfig(StageConfig):
         gt=0,
         le=1_000_000,
     )
-    num_train_steps: int | None = knob(
+    num_train_steps: int | None = option(
         None,
         "Steps to train for. Empty: as many as the epochs need.",
         title="Steps",
@@ -676,14 +678,14 @@ class TrainConfig(StageConfig):
         basic=True,
         ge=1,
     )
-    max_train_examples: int | None = knob(
+    max_train_examples: int | None = option(
         None, "Use only this many training rows.", group="Length", ge=1
     )
-    max_eval_examples: int | None = knob(
+    max_eval_examples: int | None = option(
         None, "Use only this many validation rows.", group="Evaluation", ge=1
     )
 
-    optimizer: Literal["adamw", "muon", "adafactor"] = knob(
+    optimizer: Literal["adamw", "muon", "adafactor"] = option(
         "adamw",
         "adamw: as most published examples have it; muon: orthogonalised momentum for the "
         "matrices, AdamW for the rest, which learns more from a step; adafactor: as T5's example "
@@ -691,7 +693,7 @@ class TrainConfig(StageConfig):
         group="Optimizer",
         basic=True,
     )
-    learning_rate: float | None = knob(
+    learning_rate: float | None = option(
         1e-4,
         "Peak learning rate. Empty: what suits the optimizer, the family and the width "
         "(docs/recipe.md).",
@@ -700,7 +702,7 @@ class TrainConfig(StageConfig):
         gt=0,
         le=10,
     )
-    lr_scheduler_type: Literal["linear", "cosine", "constant", "warmup_stable_decay"] = knob(
+    lr_scheduler_type: Literal["linear", "cosine", "constant", "warmup_stable_decay"] = option(
         "linear",
         "How the learning rate goes on after the warm-up; all but constant end at 0. "
         "warmup_stable_decay stays at the peak until its last part (decay_ratio), for a run that "
@@ -708,7 +710,7 @@ class TrainConfig(StageConfig):
         title="Schedule",
         group="Optimizer",
     )
-    decay_ratio: float = knob(
+    decay_ratio: float = option(
         0.2,
         "warmup_stable_decay only: the share of the steps after the warm-up in which the learning "
         "rate falls to 0.",
@@ -716,27 +718,27 @@ class TrainConfig(StageConfig):
         gt=0,
         le=1,
     )
-    warmup_steps: int | None = knob(
+    warmup_steps: int | None = option(
         None,
         "Steps to raise the learning rate from 0. Empty: from the ratio.",
         group="Optimizer",
         ge=0,
     )
-    warmup_ratio: float = knob(
+    warmup_ratio: float = option(
         0.05,
         "Share of the steps to raise the learning rate in, where the steps are not given.",
         group="Optimizer",
         ge=0,
         le=1,
     )
-    weight_decay: float = knob(
+    weight_decay: float = option(
         1e-3,
         "Decoupled weight decay; norms and biases are left out.",
         group="Optimizer",
         ge=0,
         le=1,
     )
-    adam_learning_rate_ratio: float = knob(
+    adam_learning_rate_ratio: float = option(
         0.5,
         "Muon only: the learning rate of what it leaves to AdamW, as a share of the learning rate; "
         "weight decay goes by the whole of it.",
@@ -744,17 +746,17 @@ class TrainConfig(StageConfig):
         gt=0,
         le=10,
     )
-    muon_momentum: float = knob(0.95, "Muon only: its momentum.", group="Optimizer", ge=0, lt=1)
-    adam_beta1: float = knob(0.9, "AdamW's first momentum.", group="Optimizer", ge=0, lt=1)
-    adam_beta2: float = knob(0.999, "AdamW's second momentum.", group="Optimizer", ge=0, lt=1)
-    adam_epsilon: float = knob(1e-8, "AdamW's epsilon.", group="Optimizer", gt=0, le=1)
-    max_grad_norm: float | None = knob(
+    muon_momentum: float = option(0.95, "Muon only: its momentum.", group="Optimizer", ge=0, lt=1)
+    adam_beta1: float = option(0.9, "AdamW's first momentum.", group="Optimizer", ge=0, lt=1)
+    adam_beta2: float = option(0.999, "AdamW's second momentum.", group="Optimizer", ge=0, lt=1)
+    adam_epsilon: float = option(1e-8, "AdamW's epsilon.", group="Optimizer", gt=0, le=1)
+    max_grad_norm: float | None = option(
         None,
         "Scale gradients down to this global norm. Empty: leave them.",
         group="Optimizer",
         gt=0,
     )
-    mlm_probability: float | None = knob(
+    mlm_probability: float | None = option(
         None,
         "Share of the tokens to hide. Empty: as published, 0.15, and 0.3 for denoising; for "
         "span_corruption what the rows are laid out for. Validation is always at that.",
@@ -763,20 +765,20 @@ class TrainConfig(StageConfig):
         gt=0,
         le=0.9,
     )
-    whole_word_mask: bool = knob(
+    whole_word_mask: bool = option(
         False, "Hide whole words and not single tokens (mlm).", group="Objective"
     )
-    mean_noise_span_length: float | None = knob(
+    mean_noise_span_length: float | None = option(
         None,
         "Mean tokens in a hidden span (span_corruption). Empty: what the rows are laid out for.",
         group="Objective",
         ge=1,
         le=100,
     )
-    poisson_lambda: float = knob(
+    poisson_lambda: float = option(
         3.0, "Mean tokens in a hidden span (denoising).", group="Objective", gt=0, le=100
     )
-    permute_sentence_ratio: float = knob(
+    permute_sentence_ratio: float = option(
         1.0,
         "Share of the sentences that change places (denoising).",
         group="Objective",
@@ -784,56 +786,56 @@ class TrainConfig(StageConfig):
         le=1,
     )
 
-    eval_steps: int | None = knob(
+    eval_steps: int | None = option(
         None,
         "Validate every so many steps. Empty: 20 times in the run, or as often as takes a tenth of "
         "the time.",
         group="Evaluation",
         ge=1,
     )
-    eval_on_start: bool | None = knob(
+    eval_on_start: bool | None = option(
         None,
         "Validate before the first step as well. Empty: only a checkpoint that is trained further.",
         group="Evaluation",
     )
-    per_replica_eval_batch_size: int | None = knob(
+    per_replica_eval_batch_size: int | None = option(
         None,
         "Rows a device sees in one validation step. Empty: as in training.",
         title="Validation batch size",
         group="Evaluation",
         ge=1,
     )
-    logging_steps: int | None = knob(
+    logging_steps: int | None = option(
         None,
         "Write the training loss every so many steps. Empty: 200 times in the run.",
         group="Evaluation",
         ge=1,
     )
-    save_steps: int | None = knob(
+    save_steps: int | None = option(
         None,
         "Save every so many steps. Empty: 20 times in the run, or at each validation where "
         "eval_steps is set.",
         group="Checkpoints",
         ge=1,
     )
-    save_total_limit: int = knob(
+    save_total_limit: int = option(
         2,
         "Checkpoints to keep, the newest ones; the best is kept besides.",
         group="Checkpoints",
         ge=1,
     )
-    output: str = knob(
+    output: str = option(
         "", "Also copy the best checkpoint to this folder.", group="Checkpoints", path=True
     )
 
-    push_to_hub: bool = knob(
+    push_to_hub: bool = option(
         False,
         "Upload checkpoints to the Hugging Face Hub while the run goes on, and the best one at its "
         "end. Needs a login (hf auth login) or HF_TOKEN; an upload that fails never stops the run.",
         title="Push to the Hub",
         group="Hub",
     )
-    hub_model_id: str = knob(
+    hub_model_id: str = option(
         "",
         "The repository to push to, like owner/name; without an owner it is yours. Empty: called "
         "as the model.",
@@ -841,20 +843,20 @@ class TrainConfig(StageConfig):
         group="Hub",
         pattern=HUB_ID_PATTERN,
     )
-    hub_private_repo: bool = knob(
+    hub_private_repo: bool = option(
         True,
         "Only you can see the repository. Off: everybody can, even if it was private before.",
         title="Private repository",
         group="Hub",
     )
-    hub_every_saves: int = knob(
+    hub_every_saves: int = option(
         1,
         "Upload every so many saves; 0: only at the end.",
         title="Upload every so many saves",
         group="Hub",
         ge=0,
     )
-    hub_license: str = knob(
+    hub_license: str = option(
         "",
         "The licence that the card names, as the Hub writes it: apache-2.0, mit, cc-by-4.0.",
         title="Licence",
@@ -862,20 +864,20 @@ class TrainConfig(StageConfig):
         choices=LICENSES,
     )
 
-    damaged_records: Literal["stop", "skip"] = knob(
+    damaged_records: Literal["stop", "skip"] = option(
         "stop",
         "What a damaged record in the shards does: stop the run, naming it, or be left out and "
         "counted.",
         group="Checkpoints",
     )
 
-    engine: Literal["auto", "tensorflow", "jax"] = knob(
+    engine: Literal["auto", "tensorflow", "jax"] = option(
         "auto", "auto takes TensorFlow on CPU and JAX on TPU and GPU.", group="Device"
     )
-    device: Literal["auto", "cpu", "gpu", "tpu"] = knob(
+    device: Literal["auto", "cpu", "gpu", "tpu"] = option(
         "auto", "auto takes the fastest that is there.", group="Device"
     )
-    num_devices: int | None = knob(
+    num_devices: int | None = option(
         None,
         "Devices of this machine that share a step. Empty: all TPUs or GPUs that are there, one "
         "CPU. Several on a CPU are simulated.",
@@ -883,20 +885,20 @@ class TrainConfig(StageConfig):
         ge=1,
         le=4096,
     )
-    sharding: Literal["data", "fsdp"] = knob(
+    sharding: Literal["data", "fsdp"] = option(
         "data",
         "data: every device holds all weights; fsdp: each holds a part of weights and optimizer, "
         "for models that are too large for one (JAX only).",
         group="Device",
     )
-    remat: bool = knob(
+    remat: bool = option(
         False,
         "Keep only each layer's inputs for the gradient and compute the rest twice: less memory, "
         "about a third more work.",
         title="Rematerialise",
         group="Device",
     )
-    steps_per_execution: int = knob(
+    steps_per_execution: int = option(
         1,
         "Steps that the device does in one go. More than one helps where a step takes less than a "
         "few milliseconds.",
@@ -904,25 +906,25 @@ class TrainConfig(StageConfig):
         ge=1,
         le=1024,
     )
-    tpu_name: str = knob(
+    tpu_name: str = option(
         "local",
         "TensorFlow on TPU only: the TPU's name or address; local is the one of this machine.",
         title="TPU name",
         group="Device",
     )
-    tpu_zone: str = knob(
+    tpu_zone: str = option(
         "",
         "TensorFlow on TPU only: the Google Cloud zone of a TPU that is named.",
         title="TPU zone",
         group="Device",
     )
-    gcp_project: str = knob(
+    gcp_project: str = option(
         "",
         "TensorFlow on TPU only: the Google Cloud project of a TPU that is named.",
         title="Google Cloud project",
         group="Device",
     )
-    num_processes: int | None = knob(
+    num_processes: int | None = option(
         None,
         "Processes that share the run, one on each host of a TPU pod slice or GPU cluster (JAX "
         "only). Empty: one.",
@@ -930,18 +932,18 @@ class TrainConfig(StageConfig):
         ge=1,
         le=65_536,
     )
-    process_id: int | None = knob(
+    process_id: int | None = option(
         None,
         "The number of this process, from 0. Empty: found out, on a TPU pod.",
         group="Several hosts",
         ge=0,
     )
-    coordinator_address: str = knob(
+    coordinator_address: str = option(
         "",
         "Where process 0 is reached by the others, host:port. Empty: found out, on a TPU pod.",
         group="Several hosts",
     )
-    dtype_policy: Literal["auto", "float32", "mixed_bfloat16"] = knob(
+    dtype_policy: Literal["auto", "float32", "mixed_bfloat16"] = option(
         "float32",
         "mixed_bfloat16 computes in bfloat16 and keeps weights in float32; auto measures at the "
         "first start which is faster here, and stays with it.",
@@ -949,7 +951,7 @@ class TrainConfig(StageConfig):
         group="Device",
         basic=True,
     )
-    seed: int = knob(
+    seed: int = option(
         0, "Decides the first weights, the order, the masks.", group="General", ge=0, lt=1 << 31
     )
 
@@ -990,7 +992,7 @@ class TrainConfig(StageConfig):
 class PreflightConfig(TrainConfig):
     """Options for estimating what a training run needs and costs on a TPU, attached or not."""
 
-    topology: str = knob(
+    topology: str = option(
         "v5e-8",
         "The TPU: v2-8, v3-8, v3-32, v4-8, v4-16, v4-32, v5e-1, -4, -8, -16, -32, v5p-8, v5p-16, "
         "v6e-1, -4, -8 or -16.",
@@ -998,7 +1000,7 @@ class PreflightConfig(TrainConfig):
         basic=True,
         choices=tuple(TOPOLOGIES),
     )
-    price_per_chip_hour: float | None = knob(
+    price_per_chip_hour: float | None = option(
         None,
         "What an hour of one chip costs you, in any currency. Empty: no cost is worked out.",
         title="Price per chip-hour",
@@ -1006,17 +1008,17 @@ class PreflightConfig(TrainConfig):
         basic=True,
         gt=0,
     )
-    largest_batch: bool = knob(
+    largest_batch: bool = option(
         True,
         "Also look for the largest batch that fits, which takes a few more compilations.",
         group="Preflight",
     )
-    trial: bool = knob(
+    trial: bool = option(
         True,
         "Also take five real steps with few rows on this machine, save, and read back.",
         group="Preflight",
     )
-    vocab_size: int | None = knob(
+    vocab_size: int | None = option(
         None,
         "Number of tokens, where there are no shards yet.",
         title="Vocabulary size",
@@ -1024,7 +1026,7 @@ class PreflightConfig(TrainConfig):
         ge=16,
         le=1 << 22,
     )
-    max_seq_length: int | None = knob(
+    max_seq_length: int | None = option(
         None,
         "Tokens in a row, where there are no shards yet.",
         title="Row length",
@@ -1040,14 +1042,14 @@ class PushConfig(StageConfig):
     Access tokens are not options: they come from HF_TOKEN or the Hub's own login.
     """
 
-    kind: Literal["model", "tokenizer", "shards"] = knob(
+    kind: Literal["model", "tokenizer", "shards"] = option(
         "model",
         "What to publish. Shards become a dataset repository.",
         title="What",
         group="What",
         basic=True,
     )
-    model: str = knob(
+    model: str = option(
         "",
         "A model's name in the workspace, or a checkpoint folder; for a Space alone, an id on the "
         "Hub.",
@@ -1055,21 +1057,21 @@ class PushConfig(StageConfig):
         basic=True,
         artifact="model",
     )
-    tokenizer: str = knob(
+    tokenizer: str = option(
         "",
         "A tokenizer's name in the workspace, or its folder.",
         group="Tokenizer",
         basic=True,
         artifact="tokenizer",
     )
-    shards: str = knob(
+    shards: str = option(
         "",
         "The shards' name in the workspace, or their folder.",
         group="Shards",
         basic=True,
         artifact="shards",
     )
-    repo_id: str = knob(
+    repo_id: str = option(
         "",
         "The repository, like owner/name; without an owner it is yours. It is made where there is "
         "none. Empty: called as what is published.",
@@ -1078,21 +1080,21 @@ class PushConfig(StageConfig):
         basic=True,
         pattern=HUB_ID_PATTERN,
     )
-    private: bool = knob(
+    private: bool = option(
         True,
         "Only you can see the repository. Off: everybody can, even if it was private before.",
         group="Where",
         basic=True,
     )
-    revision: str = knob(
+    revision: str = option(
         "",
         "A branch to push to, made where there is none. Empty: main.",
         title="Branch",
         group="Where",
         pattern=_BRANCH_PATTERN,
     )
-    commit_message: str = knob("", "Empty: says what is pushed.", group="Where")
-    license: str = knob(
+    commit_message: str = option("", "Empty: says what is pushed.", group="Where")
+    license: str = option(
         "",
         "The licence that the card names, as the Hub writes it: apache-2.0, mit, cc-by-4.0.",
         title="Licence",
@@ -1100,24 +1102,26 @@ class PushConfig(StageConfig):
         basic=True,
         choices=LICENSES,
     )
-    language: str = knob(
+    language: str = option(
         "",
         "The text's languages for the card, as ISO codes: en, or de, fr.",
         group="Card",
         basic=True,
         pattern=_LANGUAGE_PATTERN,
     )
-    description: str = knob(
+    description: str = option(
         "", "A sentence or two that the card begins with.", group="Card", basic=True
     )
-    space: bool = knob(
+    space: bool = option(
         False,
         "Also make a Space called the same: a demo of the model that answers in the browser.",
         title="Make a Space",
         group="Model",
         basic=True,
     )
-    dry_run: bool = knob(False, "Only show the files and the card; nothing is sent.", group="Where")
+    dry_run: bool = option(
+        False, "Only show the files and the card; nothing is sent.", group="Where"
+    )
 
     @field_validator("repo_id")
     @classmethod
@@ -1145,13 +1149,13 @@ class PushConfig(StageConfig):
 class QuickstartConfig(StageConfig):
     """Options for running all stages on the built-in corpus, in minutes on two CPU cores."""
 
-    size: Literal["tiny", "mini"] = knob("tiny", "Size of the RoBERTa to train.", basic=True)
-    num_train_steps: int | None = knob(
+    size: Literal["tiny", "mini"] = option("tiny", "Size of the RoBERTa to train.", basic=True)
+    num_train_steps: int | None = option(
         None, "Steps to train for. Empty: what takes a few minutes on two CPU cores.", ge=1
     )
-    limit: int | None = knob(None, "Read at most this many documents.", ge=1)
-    engine: Literal["auto", "tensorflow", "jax"] = knob("auto", "The engine to train on.")
-    seed: int = knob(0, "Decides the first weights, the order, the masks.", ge=0, lt=1 << 31)
+    limit: int | None = option(None, "Read at most this many documents.", ge=1)
+    engine: Literal["auto", "tensorflow", "jax"] = option("auto", "The engine to train on.")
+    seed: int = option(0, "Decides the first weights, the order, the masks.", ge=0, lt=1 << 31)
 
 
 def flag_of(name: str, field: FieldInfo) -> str:
@@ -1256,7 +1260,7 @@ def fingerprint_of(value: Any) -> str:
     return sha256(text.encode("utf-8")).hexdigest()[:16]
 
 
-def expected_by(problem: Mapping[str, Any]) -> str:
+def describe_expected(problem: Mapping[str, Any]) -> str:
     """Describes the expected value of one of `ValidationError.errors()`; patterns in words."""
     if problem["type"] == "string_pattern_mismatch":
         return _WORDS_OF_PATTERNS[problem["ctx"]["pattern"]]
@@ -1280,7 +1284,7 @@ def config_error(model: type[StageConfig], error: ValidationError) -> ConfigErro
         )
     return ConfigError(
         f"{where} is not right{more}",
-        expected=expected_by(first),
+        expected=describe_expected(first),
         received=repr(first["input"]),
         fix=f"set {where} to such a value",
         field=name,

@@ -109,7 +109,7 @@ class HubError(StudioError):
     """The Hugging Face Hub refused a request or can't be reached."""
 
 
-def of_system(error: OSError) -> StudioError:
+def from_os_error(error: OSError) -> StudioError:
     """Converts an OSError, with its path and the system's message."""
     return StudioError(
         f"{error.filename or 'Something'} could not be read or written",

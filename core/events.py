@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, Literal, TextIO
 
 from core.errors import RunError
-from core.places import check_in_place, make_folder
+from core.places import check_not_moved, make_folder
 from core.redaction import redact_values
 
 EVENTS_FILE = "events.jsonl"
@@ -331,7 +331,7 @@ class FolderReporter(Reporter):
         now = time.monotonic()
         if self._stop != "abort" and now >= self._next_stop_check:
             self._next_stop_check = now + 0.2
-            check_in_place(self._stop_file)
+            check_not_moved(self._stop_file)
             self._stop = read_stop(self._stop_file) or self._stop
         return self._stop
 

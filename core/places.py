@@ -24,7 +24,7 @@ from core.errors import StudioError
 
 _WATCH_SECONDS = 0.5
 _DELETED = " (deleted)"
-# Nested `guarding_places` blocks, and the descriptors of the workspaces in use. The web app's
+# Nested `guarding_workspaces` blocks, and the descriptors of the workspaces in use. The web app's
 # threads share them; a signal handler may interrupt a thread that holds the lock.
 _guards = 0
 _remembered: dict[Path, int] = {}
@@ -52,7 +52,7 @@ class WorkspaceMovedError(StudioError):
 
 
 @contextmanager
-def guarding_places() -> Iterator[None]:
+def guarding_workspaces() -> Iterator[None]:
     """Keeps descriptors of the workspaces that this process uses while the block runs.
 
     Any error of the block becomes a WorkspaceMovedError if a workspace was moved meanwhile: the
@@ -72,14 +72,14 @@ def guarding_places() -> Iterator[None]:
             _forget_all()
 
 
-def remember_place(root: Path) -> None:
+def remember_workspace(root: Path) -> None:
     """Opens a descriptor of a workspace's folder, if it exists and a guard is active."""
     with _lock, suppress(OSError):
         if _guards and root not in _remembered:
             _remembered[root] = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
 
 
-def check_in_place(path: Path) -> None:
+def check_not_moved(path: Path) -> None:
     """Raises WorkspaceMovedError if the workspace that contains a path was moved or replaced."""
     if moved := _find_moved(path):
         raise moved
@@ -96,14 +96,14 @@ def _find_moved(path: Path | None = None) -> WorkspaceMovedError | None:
 
 def make_folder(path: Path) -> None:
     """Makes a folder and its parents; never re-creates a workspace that was moved or deleted."""
-    check_in_place(path)
+    check_not_moved(path)
     missing = []
     for folder in (path, *path.parents):
         if folder.is_dir():
             break
         missing.append(folder)
     for folder in reversed(missing):
-        check_in_place(folder)  # It may have been deleted after the first check.
+        check_not_moved(folder)  # It may have been deleted after the first check.
         root = _root_of(folder)
         is_private = root is not None and not is_shared(root)
         with suppress(FileExistsError):
@@ -111,15 +111,15 @@ def make_folder(path: Path) -> None:
             if folder == root and is_private:
                 # Clears the setgid bit inherited from the parent, which would mark it as shared.
                 folder.chmod(_PRIVATE_FOLDER)
-            give_ordinary_mode(folder)
+            apply_umask(folder)
     if not path.is_dir():
         path.mkdir()  # Raises if something else is in its place.
 
 
-def know_root(root: Path) -> None:
+def register_root(root: Path) -> None:
     """Registers a folder as a workspace, existing or to be made, whose content is private."""
     _roots.add(root)
-    remember_place(root)
+    remember_workspace(root)
 
 
 def is_shared(root: Path) -> bool:
@@ -149,12 +149,12 @@ def private_files(root: Path) -> Iterator[None]:
         _ordinary_umask = None
 
 
-def ordinary_umask() -> int:
+def user_umask() -> int:
     """Returns the user's own umask, for child processes; -1 to inherit."""
     return -1 if _ordinary_umask is None else _ordinary_umask
 
 
-def give_ordinary_mode(path: Path) -> None:
+def apply_umask(path: Path) -> None:
     """Applies the user's umask to the mode of a file or folder outside of all workspaces."""
     if _ordinary_umask is None or _root_of(path) is not None:
         return
@@ -164,17 +164,17 @@ def give_ordinary_mode(path: Path) -> None:
             os.chmod(path, (0o777 if stat.S_ISDIR(mode) else 0o666) & ~_ordinary_umask)
 
 
-def give_ordinary_modes(folder: Path) -> None:
-    """Applies `give_ordinary_mode` to a folder and its content."""
+def apply_umask_below(folder: Path) -> None:
+    """Applies `apply_umask` to a folder and its content."""
     if _ordinary_umask is None or _root_of(folder) is not None:
         return
     for place, folders, files in os.walk(folder):
         for name in (*folders, *files):
-            give_ordinary_mode(Path(place, name))
-    give_ordinary_mode(folder)
+            apply_umask(Path(place, name))
+    apply_umask(folder)
 
 
-def tighten(root: Path) -> None:
+def restrict_access(root: Path) -> None:
     """Removes other accounts' access to a workspace made by an earlier version.
 
     Changes only this account's files that belong to a workspace; the folder itself only if it holds
@@ -221,7 +221,7 @@ def _is_same(root: Path, descriptor: int) -> bool:
     return (held.st_dev, held.st_ino) == (found.st_dev, found.st_ino) and held.st_nlink > 0
 
 
-def new_place(root: Path) -> Path | None:
+def find_new_location(root: Path) -> Path | None:
     """Returns the current path of a remembered workspace; None if it is gone or unknown."""
     with _lock:
         place = _new_place(_remembered[root]) if root in _remembered else ""
@@ -229,7 +229,7 @@ def new_place(root: Path) -> Path | None:
 
 
 @contextmanager
-def ending_when_moved(root: Path) -> Iterator[None]:
+def stopping_when_moved(root: Path) -> Iterator[None]:
     """Interrupts the block within a second after a remembered workspace is moved, and raises.
 
     For a waiting main thread, in a process that ends after the block.
@@ -240,7 +240,7 @@ def ending_when_moved(root: Path) -> Iterator[None]:
     def watch() -> None:
         while not ended.wait(_WATCH_SECONDS):
             try:
-                check_in_place(root)
+                check_not_moved(root)
             except WorkspaceMovedError as error:
                 errors.append(error)
                 signal.raise_signal(signal.SIGINT)
@@ -259,7 +259,7 @@ def ending_when_moved(root: Path) -> Iterator[None]:
         raise errors[0]
 
 
-def forget_place(root: Path) -> None:
+def forget_workspace(root: Path) -> None:
     """Closes a workspace's descriptor, so that its old path is an ordinary one."""
     with _lock:
         descriptor = _remembered.pop(root, None)

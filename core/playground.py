@@ -40,12 +40,12 @@ from core.inference import (
     Dtype,
     fill_mask,
     find_model,
+    force_cpu,
     generate_stream,
     perplexity_stream,
     prepare,
-    stay_on_cpu,
 )
-from core.places import ordinary_umask
+from core.places import user_umask
 from core.redaction import hide_secrets_in_output
 from core.runs.process import ProcessIdentity
 from core.workspace import Workspace, expand_path
@@ -235,7 +235,7 @@ class PlaygroundClient:
                 stderr=log,
                 start_new_session=True,
                 env=_environment(for_anonymous_users if self._only else for_models),
-                umask=ordinary_umask(),
+                umask=user_umask(),
             )
         self._process, self._socket_path = process, path
         self._wait_until_it_listens(process, path)
@@ -424,7 +424,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--only", type=Path, help="the folder of the one model that may be asked")
     options = parser.parse_args(arguments)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
-    stay_on_cpu()
+    force_cpu()
     logging.basicConfig(format="%(message)s")
     logging.getLogger("core.inference").setLevel(logging.INFO)
     parent = ProcessIdentity.from_json(json.loads(options.parent)) if options.parent else None

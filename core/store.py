@@ -41,8 +41,8 @@ from sqlalchemy.exc import (
 )
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column, sessionmaker
 
-from core.errors import ConfigError, RunError, StudioError, of_system
-from core.places import check_in_place, is_shared
+from core.errors import ConfigError, RunError, StudioError, from_os_error
+from core.places import check_not_moved, is_shared
 from core.stages.registry import is_resumable
 from core.workspace import Workspace, file_lock
 
@@ -109,7 +109,7 @@ class RunRow(_Base):
     attempt_number: Mapped[int] = mapped_column(_NUMBER, default=0)
 
     @property
-    def ended_for_good(self) -> bool:
+    def has_ended(self) -> bool:
         return self.state in ENDED_STATES
 
     @property
@@ -186,7 +186,7 @@ class _Sessions(sessionmaker[Session]):
 
     def __call__(self, **named: Any) -> Session:
         if self._root is not None:
-            check_in_place(self._root)
+            check_not_moved(self._root)
         return super().__call__(**named)
 
 
@@ -420,7 +420,7 @@ class Store:
         with self.session.begin() as session:
             session.execute(update(RunRow).where(RunRow.id == run_id).values(**values))
 
-    def take_in(
+    def ingest(
         self,
         run_id: str,
         metrics: Iterable[Mapping[str, Any]],
@@ -450,7 +450,7 @@ class Store:
                 update(RunRow).where(RunRow.id == run_id).values(metric_counts=counts, **values)
             )
 
-    def queue_again(self, run_id: str, **values: Any) -> None:
+    def requeue(self, run_id: str, **values: Any) -> None:
         with self.session.begin() as session:
             last = session.scalar(select(func.max(RunRow.position))) or 0
             row = session.get_one(RunRow, run_id)
@@ -561,7 +561,7 @@ def explaining_refusals() -> Iterator[None]:
     except BrokenPipeError:
         raise
     except OSError as error:
-        raise of_system(error) from error
+        raise from_os_error(error) from error
     except OperationalError as error:
         raise _explained(error, "The database can't be read or written") from error
 

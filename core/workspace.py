@@ -51,12 +51,12 @@ from core.paths import (
     relative_name,
 )
 from core.places import (
-    check_in_place,
-    give_ordinary_mode,
-    give_ordinary_modes,
-    know_root,
+    apply_umask,
+    apply_umask_below,
+    check_not_moved,
     make_folder,
-    tighten,
+    register_root,
+    restrict_access,
 )
 
 ArtifactKind = Literal["tokenizer", "shards", "model", "preflight"]
@@ -205,7 +205,7 @@ class Workspace:
     def __init__(self, root: str | Path | None = None) -> None:
         chosen = root or os.environ.get("STUDIO_HOME") or "workspace"
         self.root = expand_path(chosen).absolute()
-        know_root(self.root)
+        register_root(self.root)
 
     def __repr__(self) -> str:
         return f"Workspace({str(self.root)!r})"
@@ -215,8 +215,8 @@ class Workspace:
         moved.
         """
         make_folder(self.root)
-        know_root(self.root)
-        tighten(self.root)
+        register_root(self.root)
+        restrict_access(self.root)
 
     @property
     def runs(self) -> Path:
@@ -300,7 +300,7 @@ class Workspace:
             self.check_new_name(kind, name)
         shelf = self.folder(kind)
         place = DraftFolder(shelf, name)
-        _remove_left_doomed(shelf)
+        _remove_tombstones(shelf)
         draft = Draft(kind=kind, name=name, folder=place.path)
         try:
             yield draft
@@ -454,7 +454,7 @@ class DraftFolder:
 
     def __init__(self, parent: Path, name: str, *, sweep: str = "") -> None:
         make_folder(parent)
-        _remove_left_drafts(parent, glob.escape(sweep) or "*")
+        _remove_abandoned_drafts(parent, glob.escape(sweep) or "*")
         self.path = parent / f".{name}.{secrets.token_hex(4)}{_DRAFT_SUFFIX}"
         self.path.mkdir()
         self._lock = _lock_folder(self.path)
@@ -650,11 +650,11 @@ def damaged_files(folder: Path, manifest: Manifest) -> list[str]:
 
 def commit_folder(draft: Path, final: Path) -> None:
     """Syncs a folder with its content and renames it to `final`, which must not exist."""
-    check_in_place(final)
+    check_not_moved(final)
     for path in draft.rglob("*"):
         sync(path)
     sync(draft)
-    give_ordinary_modes(draft)
+    apply_umask_below(draft)
     draft.rename(final)
     sync(final.parent)
 
@@ -672,19 +672,19 @@ def remove_folder(folder: Path) -> None:
 
     Remains are removed when the next artifact beside it is begun or removed.
     """
-    check_in_place(folder)
-    _remove_left_doomed(folder.parent)
+    check_not_moved(folder)
+    _remove_tombstones(folder.parent)
     doomed = folder.with_name(f".{folder.name}.{secrets.token_hex(4)}{_DOOMED_SUFFIX}")
     folder.rename(doomed)
     shutil.rmtree(doomed, ignore_errors=True)
 
 
-def _remove_left_doomed(shelf: Path) -> None:
+def _remove_tombstones(shelf: Path) -> None:
     for folder in shelf.glob(f".*{_DOOMED_SUFFIX}"):
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _remove_left_drafts(shelf: Path, pattern: str) -> None:
+def _remove_abandoned_drafts(shelf: Path, pattern: str) -> None:
     """Removes drafts of ended processes, which no longer hold their lock."""
     for folder in shelf.glob(f".{pattern}.*{_DRAFT_SUFFIX}"):
         with suppress(OSError):  # Another process removed or committed it.
@@ -721,7 +721,7 @@ def file_lock(path: Path, *, wait: bool = True) -> Iterator[bool]:
 
 
 @contextmanager
-def only_one(path: Path, what: str) -> Iterator[None]:
+def single_instance(path: Path, what: str) -> Iterator[None]:
     """Holds a lock while the block runs; raises StudioError if another process holds it.
 
     `what` names the kind of process in the error, as in "app".
@@ -738,17 +738,17 @@ def only_one(path: Path, what: str) -> Iterator[None]:
 
 
 @contextmanager
-def written_whole(path: Path) -> Iterator[Path]:
+def writing_whole_file(path: Path) -> Iterator[Path]:
     """Yields a draft file that replaces `path`, synced, when the block ends.
 
     If the block fails, the draft is removed. Two threads of the web app may write the same path.
     """
-    check_in_place(path)
+    check_not_moved(path)
     draft = path.with_name(f".{path.name}.{os.getpid()}-{threading.get_ident()}.draft")
     try:
         yield draft
         sync(draft)
-        give_ordinary_mode(draft)
+        apply_umask(draft)
         draft.replace(path)
     finally:
         draft.unlink(missing_ok=True)
@@ -763,7 +763,7 @@ def write_atomically(path: Path, text: str) -> None:
         path.write_text(text, "utf-8")
         return
     path = path.resolve()
-    with written_whole(path) as draft:
+    with writing_whole_file(path) as draft:
         draft.write_text(text, "utf-8")
     sync(path.parent)
 

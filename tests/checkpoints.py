@@ -96,7 +96,7 @@ def write_model_of(
     size = size or (0.12 if architecture.model_type == "bart" else 0.3)
     weights = {
         tie.path: generator.normal(tie.path.endswith("scale"), size, tie.shape).astype(np.float32)
-        for tie in hf.ties(architecture)
+        for tie in hf.weight_mappings(architecture)
     }
     if architecture.model_type == "bart":
         _make_eloquent(weights)

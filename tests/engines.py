@@ -9,7 +9,7 @@ import sys
 import textwrap
 from typing import Any
 
-from tests import nursery
+from tests import child_processes
 
 ENGINES = ("tensorflow", "jax")
 _TIMEOUT_SECONDS = 300
@@ -27,7 +27,7 @@ def run_on(engine: str, code: str, *arguments: object) -> Any:
     Returns:
         What it printed last, parsed; None where it printed nothing.
     """
-    child = nursery.start(engine, textwrap.dedent(code), *arguments)
+    child = child_processes.start(engine, textwrap.dedent(code), *arguments)
     ended = child.wait(_TIMEOUT_SECONDS)
     assert ended == 0, child.errors[-4000:]
     return _last_word(child.output)
@@ -37,7 +37,7 @@ def run_anew(engine: str, code: str, *arguments: object) -> Any:
     """Does as `run_on` where nothing is imported yet, for tests of what is imported."""
     done = subprocess.run(
         [sys.executable, "-c", textwrap.dedent(code), *map(str, arguments)],
-        cwd=nursery.ROOT,
+        cwd=child_processes.ROOT,
         env={**os.environ, "KERAS_BACKEND": engine, "TF_CPP_MIN_LOG_LEVEL": "3"},
         capture_output=True,
         text=True,

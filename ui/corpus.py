@@ -81,12 +81,12 @@ def render(workspace: Workspace) -> Form[CorpusConfig]:
         [shown, *form.problem_outputs],
         api_visibility="private",
     )
-    _wire_uploads(form, upload, listing, workspace)
+    _connect_uploads(form, upload, listing, workspace)
     _forget_when_changed(form, shown)
     return form
 
 
-def _wire_uploads(
+def _connect_uploads(
     form: Form[CorpusConfig], upload: gr.File, listing: gr.HTML, workspace: Workspace
 ) -> None:
     """Keeps the path and the workspace in step with the files in the upload zone."""

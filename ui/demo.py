@@ -18,7 +18,7 @@ from core.demo import (
 from core.inference import read_out
 from core.inference.generation import MOST_PROMPT_TOKENS
 from ui import present
-from ui.parts import asking, markup
+from ui.parts import markup, prompts
 from ui.parts.access_requests import Argument, Number, Text
 from ui.parts.examples import general_examples, load_once
 
@@ -75,7 +75,7 @@ def build_demo(demo: Demo, address: str) -> gr.Blocks:
         demo: The model.
         address: What `gradio_client` is given to reach this page.
     """
-    asked = asking.Asked(
+    asked = prompts.Asked(
         demo,
         demo.title,
         lambda _: demo.architecture,
@@ -90,14 +90,14 @@ def build_demo(demo: Demo, address: str) -> gr.Blocks:
             gr.HTML(markup.tiles(_figures(demo)))
         with gr.Column(elem_classes=["ps-card"]):
             gr.HTML('<h3 class="ps-subheading">Try one of these, or write your own</h3>')
-            chips = asking.render_chips(
+            chips = prompts.render_chips(
                 general_examples(demo.architecture, demo.folder, demo.card.examples)
             )
         if demo.fills:
-            asking.render_masks(asked, chips)
+            prompts.render_masks(asked, chips)
             _offer_masks(demo)
         if demo.writes:
-            asking.render_writing(asked, chips, visible=True, at_once=_WRITERS)
+            prompts.render_writing(asked, chips, visible=True, at_once=_WRITERS)
             _offer_writing(demo)
         gr.HTML(_for_programs(demo, address))
     page.queue(max_size=MOST_WAITING, api_open=False)
@@ -182,7 +182,7 @@ def _offer_masks(demo: Demo) -> None:
         """Fills the masks of a text."""
         return demo.fill_mask("", text, top_k)
 
-    asking.offer(fill_mask, at_once=asking.ASKERS_AT_ONCE)
+    prompts.offer(fill_mask, at_once=prompts.ASKERS_AT_ONCE)
 
 
 def _offer_writing(demo: Demo) -> None:
@@ -199,4 +199,4 @@ def _offer_writing(demo: Demo) -> None:
         stream = demo.generate("", prompt, max_new_tokens=max_new_tokens, **options)
         return read_out(stream)
 
-    asking.offer(generate, at_once=_WRITERS // 2)
+    prompts.offer(generate, at_once=_WRITERS // 2)

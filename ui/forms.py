@@ -25,7 +25,7 @@ from pydantic.fields import FieldInfo
 from core.config import (
     StageConfig,
     choices_of,
-    expected_by,
+    describe_expected,
     field_extra,
     fingerprint_of,
     plain_type,
@@ -147,7 +147,7 @@ class Form(Generic[ConfigT]):
             form=self.id,
         )
         self._gather()
-        self._wire_presets()
+        self._connect_presets()
 
     def _gather(self) -> None:
         """Keeps `typed` and `rest` up to date, without asking the server."""
@@ -240,7 +240,7 @@ class Form(Generic[ConfigT]):
             extra = field_extra(self.model.model_fields[name])
             if extra["artifact"]:
                 follow = follow_basic if extra["basic"] else _follow_choices
-                _wire_menu(component, line, partial(self._names, extra["artifact"]), follow)
+                _connect_menu(component, line, partial(self._names, extra["artifact"]), follow)
 
     def _names(self, kind: str) -> list[str]:
         return list_names(self._workspace, kind)
@@ -452,7 +452,7 @@ class Form(Generic[ConfigT]):
         self.rest.change(None, self.typed, memory, js=_KEEP % names, **QUIET)
         page.load(None, memory, list(kept.values()), js=_RECALL % names, **QUIET)
 
-    def _wire_presets(self) -> None:
+    def _connect_presets(self) -> None:
         if "preset" not in self.components:
             return
         names, outputs = self.model.preset_fields(), self.preset_outputs
@@ -464,16 +464,16 @@ class Form(Generic[ConfigT]):
 
         listen(self.components["preset"].input, fill, deciding, outputs)
         if self.model.variant:
-            self._wire_variant(deciding)
+            self._connect_variant(deciding)
 
-    def _wire_variant(self, deciding: list[Any]) -> None:
+    def _connect_variant(self, deciding: list[Any]) -> None:
         """Fills in what goes by the family, or whatever presets go by, when another is chosen."""
         menu = self.components[self.model.variant]
         is_new = gr.JSON(visible=False)
         id, first = json.dumps(menu.elem_id), json.dumps(menu.value)
 
         def follow(preset: str, variant: str, typed: Any, is_new: Any) -> list[Any]:
-            return self.followed(preset, variant, typed) if is_new else self._as_they_are()
+            return self.followed(preset, variant, typed) if is_new else self._unchanged()
 
         listen(
             menu.input,
@@ -484,7 +484,7 @@ class Form(Generic[ConfigT]):
         )
         menu.change(None, menu, None, js=_NOTED % id, **QUIET)
 
-    def _as_they_are(self) -> list[Any]:
+    def _unchanged(self) -> list[Any]:
         return [gr.skip() for _ in self.model.preset_fields()]
 
     @property
@@ -544,7 +544,7 @@ def _follow_choices(names: list[str], chosen: str, known: list[str]) -> Any:
     return gr.update(choices=names)
 
 
-def _wire_menu(
+def _connect_menu(
     menu: Component, line: gr.HTML, list_them: Callable[[], list[str]], follow: Callable[..., Any]
 ) -> None:
     # In the browser: the server forgets a page that was away for an hour.
@@ -649,7 +649,7 @@ def _explain(error: Mapping[str, Any]) -> str:
     if error["type"].startswith(("float", "finite")):
         return "Enter a number, such as 0.1."
     if error["type"] == "string_pattern_mismatch":
-        return f"Enter {expected_by(error)}."
+        return f"Enter {describe_expected(error)}."
     return str(error["msg"]).replace("Input should", "This should").rstrip(".") + "."
 
 

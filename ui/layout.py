@@ -9,7 +9,7 @@ import gradio as gr
 
 from core.store import Store
 from core.workspace import Workspace
-from ui import corpus, playground, publish, runs, shards, strip, tokenizer, train
+from ui import corpus, playground, publish, runs, shards, status_bar, tokenizer, train
 from ui.parts import disk
 from ui.parts.events import separate_events
 from ui.parts.markup import MARK, heading
@@ -26,7 +26,7 @@ def build_page(workspace: Workspace) -> gr.Blocks:
     store = Store.open(workspace)
     with gr.Blocks(title=_TITLE, analytics_enabled=False, delete_cache=_UPLOADS_KEPT) as page:
         gr.HTML(_header(workspace))
-        line = strip.render(workspace, store, list(_TABS))
+        line = status_bar.render(workspace, store, list(_TABS))
         with gr.Tabs(elem_id="tabs", overflow_behavior="wrap"):
             with _tab("corpus", "The text to learn from. The tokenizer and the shards use it."):
                 text = corpus.render(workspace)

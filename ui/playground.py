@@ -17,7 +17,7 @@ from core.models.finding import find_model, is_on_hub, must_be_fetched
 from core.playground import PlaygroundClient
 from core.workspace import Workspace
 from ui import present
-from ui.parts import artifacts, asking, markup, scoring
+from ui.parts import artifacts, markup, prompts, scoring
 from ui.parts.events import QUIET
 from ui.parts.examples import architecture_of, examples, fills, tokenizer_of, writes
 
@@ -72,15 +72,15 @@ def render(workspace: Workspace, line: gr.HTML) -> None:
                 allow_custom_value=True,
             )
             fetched = gr.HTML(elem_id="playground-fetched")
-            chips = asking.render_chips()
-        asked = asking.Asked(
+            chips = prompts.render_chips()
+        asked = prompts.Asked(
             client,
             model,
             lambda name: architecture_of(name, workspace),
             tokenizer=lambda name: tokenizer_of(name, workspace),
         )
-        masks = asking.render_masks(asked, chips)
-        writing = asking.render_writing(asked, chips)
+        masks = prompts.render_masks(asked, chips)
+        writing = prompts.render_writing(asked, chips)
         score = scoring.render(client, model)
     # In the browser, as the server forgets a page that was away for an hour: what there was, and
     # the model that a link named or somebody has asked, from which the menu doesn't move.
@@ -118,7 +118,7 @@ def render(workspace: Workspace, line: gr.HTML) -> None:
             examples(name, workspace),
             gr.update(visible=fills(name, workspace)),
             gr.update(visible=writes(name, workspace)),
-            gr.update(info=asking.prompt_help(found)),
+            gr.update(info=prompts.prompt_help(found)),
             gr.update(visible=scoring.has_perplexity(found)),
             # What the other model said would stand under this one's name.
             masks.nothing,
@@ -205,6 +205,6 @@ def _offer_to_programs(client: PlaygroundClient) -> None:
         """Says how well a model of the workspace knows a text, token by token."""
         return client.perplexity(model, text)
 
-    asking.offer(fill_mask, at_once=asking.ASKERS_AT_ONCE)
-    asking.offer(generate, at_once=asking.WRITERS_AT_ONCE // 2)
-    asking.offer(perplexity, at_once=4)
+    prompts.offer(fill_mask, at_once=prompts.ASKERS_AT_ONCE)
+    prompts.offer(generate, at_once=prompts.WRITERS_AT_ONCE // 2)
+    prompts.offer(perplexity, at_once=4)

@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Any
 from core.demo import MODEL_VARIABLE, MOST_CHARACTERS, Demo
 from core.errors import ConfigError, StudioError
 from core.outbound import distrust_callers
-from core.places import ending_when_moved, guarding_places, private_files
+from core.places import guarding_workspaces, private_files, stopping_when_moved
 from core.redaction import AUTH_VARIABLE, parse_logins
 from core.runs.chain import submit_quickstart
 from core.runs.client import refresh
 from core.runs.slots import default_slots
 from core.store import Store, explaining_refusals
-from core.workspace import ALLOWED_PATHS_VARIABLE, Workspace, only_one
+from core.workspace import ALLOWED_PATHS_VARIABLE, Workspace, single_instance
 from ui.parts.access import AccessControl, AllowedRoutes, by_cookie, by_sign_in, is_local
 from ui.parts.access_body import (
     LOGIN_PATHS,
@@ -85,9 +85,12 @@ def serve(
     _allow(allow)
     default_slots()
     distrust_callers()
-    with guarding_places(), private_files(workspace.root):
+    with guarding_workspaces(), private_files(workspace.root):
         workspace.make_root()
-        with only_one(workspace.root / "app.lock", "app"), ending_when_moved(workspace.root):
+        with (
+            single_instance(workspace.root / "app.lock", "app"),
+            stopping_when_moved(workspace.root),
+        ):
             _serve_studio(workspace, host, port, logins, owners, quickstart)
 
 

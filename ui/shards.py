@@ -202,11 +202,11 @@ def _show_row(name: str, workspace: Workspace) -> str:
 
     from core.objectives import ObjectiveSettings, create_objective
     from core.shards.layout import with_noise
-    from core.shards.read import is_far, open_shards
+    from core.shards.read import is_remote, open_shards
     from core.tokenizer import load
     from core.tokenizer.vocabulary import vocabulary_of
 
-    if is_far(name, workspace):
+    if is_remote(name, workspace):
         return _FAR
     shards = open_shards(name, workspace)
     rows = shards.train if len(shards.train) else shards.validation

@@ -16,15 +16,15 @@ from core.models.finding import must_be_fetched
 from core.models.registry import count_parameters
 from core.objectives import objectives_of_family
 from core.presets import write_up_of
-from core.shards.read import is_far
+from core.shards.read import is_remote
 from core.store import Store
 from core.training import preflight, recipe
-from core.training.devices import choose, find_hardware, foresee_devices
-from core.training.fitting import check_layout, misfits
+from core.training.compatibility import check_layout, incompatibilities
+from core.training.devices import choose, estimate_devices, find_hardware
 from core.training.inputs import TrainingInputs, objective_name, open_inputs
 from core.workspace import Workspace
 from ui.forms import Form
-from ui.parts import dial, markup
+from ui.parts import markup, planner
 from ui.parts.events import QUIET, listen
 from ui.parts.preflight import render_report
 from ui.parts.stage import Earlier, Forecast, Launcher
@@ -75,7 +75,7 @@ def render(
         _render_hardware(form)
         launcher.render_start("Train")
     with above:
-        dial.render(form, workspace)
+        planner.render(form, workspace)
     form.follow_artifacts(line)
     _offer_what_fits(form, fitting, launcher.anew, workspace)
     return launcher, _render_preflight(workspace, store, form)
@@ -136,12 +136,12 @@ def _misfits(name: str, workspace: Workspace) -> dict[str, str]:
         return {}
     try:
         workspace.confine_artifact("shards", name, field="shards")
-        if is_far(name, workspace):
+        if is_remote(name, workspace):
             return {}
         shards = open_shards(name, workspace)
         if shards.tokenizer_folder is None:
             return {}
-        return misfits(shards, load(str(shards.tokenizer_folder), workspace))
+        return incompatibilities(shards, load(str(shards.tokenizer_folder), workspace))
     except StudioError:
         return {}  # The forecast says what is wrong with them.
 
@@ -256,7 +256,7 @@ def _summarize_check(config: PreflightConfig) -> str:
 
 def _is_far(config: TrainConfig, workspace: Workspace) -> bool:
     """Tells whether the run begins with a download, which no form should wait for."""
-    return must_be_fetched(config.checkpoint, workspace) or is_far(config.shards, workspace)
+    return must_be_fetched(config.checkpoint, workspace) or is_remote(config.shards, workspace)
 
 
 def _forecast(config: TrainConfig, workspace: Workspace) -> Forecast:
@@ -280,7 +280,7 @@ def _forecast(config: TrainConfig, workspace: Workspace) -> Forecast:
 def _replicas(config: TrainConfig) -> int:
     """Returns how many devices share a step; one where the one that was asked for isn't there."""
     try:
-        return foresee_devices(config, find_hardware())
+        return estimate_devices(config, find_hardware())
     except DeviceError:
         return 1  # The line on the hardware says what is missing.
 
@@ -303,7 +303,7 @@ def _size(config: TrainConfig) -> str:
 
 
 def _facts(config: TrainConfig, inputs: TrainingInputs, plan: recipe.Plan, parameters: int) -> str:
-    settled = recipe.settle_learning_rate(config, inputs.architecture)
+    settled = recipe.resolve_learning_rate(config, inputs.architecture)
     memory = recipe.estimate_memory_bytes(
         inputs.architecture, parameters, config, inputs.shards.row_length
     )

@@ -131,7 +131,7 @@ def flops_per_token(shapes: Shapes) -> float:
 def measure_ours(shapes: Shapes) -> dict[str, float]:
     """Times our step, with the input that training has."""
     from core.config import TrainConfig
-    from core.training.devices import select_engine
+    from core.training.devices import select_backend
 
     config = TrainConfig(
         preset="classic",
@@ -143,11 +143,11 @@ def measure_ours(shapes: Shapes) -> dict[str, float]:
         attention_probs_dropout_prob=shapes.dropout,
         dtype_policy="mixed_bfloat16",
     )
-    devices = select_engine(config)
+    devices = select_backend(config)
 
     from core.models.registry import resolve_architecture
     from core.objectives.mlm import MaskedLanguageModel
-    from core.training.batches import Feeder
+    from core.training.batches import BatchPrefetcher
     from core.training.engine import build_for_training, create_engine
     from core.training.recipe import LearningRateSchedule
 
@@ -163,7 +163,7 @@ def measure_ours(shapes: Shapes) -> dict[str, float]:
     def prepare(numbers: range) -> list[Any]:
         return [engine.put(objective.batch(rows, seed=0, step=one), one) for one in numbers]
 
-    with Feeder(prepare, 0, _WARM_UP_STEPS + shapes.steps) as feeder:
+    with BatchPrefetcher(prepare, 0, _WARM_UP_STEPS + shapes.steps) as feeder:
         return measure(
             shapes,
             step=lambda: engine.train_steps([feeder.next()]),

@@ -26,7 +26,7 @@ from core.environment import for_anonymous_users
 from core.errors import CorpusError
 from core.events import Reporter
 from core.places import make_folder
-from core.workspace import Workspace, written_whole
+from core.workspace import Workspace, writing_whole_file
 
 # Distribution to top-level module. All come with requirements.txt.
 PACKAGES: dict[str, str] = {
@@ -213,5 +213,5 @@ def _converse(
 
 def _write_documents(path: Path, texts: Sequence[str]) -> None:
     make_folder(path.parent)
-    with written_whole(path) as draft, draft.open("w", encoding="utf-8") as file:
+    with writing_whole_file(path) as draft, draft.open("w", encoding="utf-8") as file:
         file.writelines(json.dumps(text, ensure_ascii=False) + "\n" for text in texts)

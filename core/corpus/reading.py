@@ -28,7 +28,7 @@ from core.corpus.report import Facts, ReadingReport
 from core.errors import CorpusError
 from core.events import Reporter
 from core.places import make_folder
-from core.workspace import Workspace, write_atomically, written_whole
+from core.workspace import Workspace, write_atomically, writing_whole_file
 
 Split = Literal["train", "validation"]
 
@@ -507,5 +507,5 @@ def _load_hashes(path: Path) -> npt.NDArray[np.uint64] | None:
 
 def _save_atomically(path: Path, values: npt.NDArray[np.uint64]) -> None:
     make_folder(path.parent)
-    with written_whole(path) as draft, draft.open("wb") as file:
+    with writing_whole_file(path) as draft, draft.open("wb") as file:
         np.save(file, values, allow_pickle=False)

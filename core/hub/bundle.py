@@ -153,7 +153,7 @@ def shards_bundle(shards: Shards, notes: CardNotes) -> Bundle:
     uploads = [Upload(name, folder / name) for name in names]
     made = {MANIFEST_FILE: manifest_text(manifest).encode()} if shards.manifest.counts else {}
     card = shards_card(manifest, notes)
-    return _bundle("dataset", uploads, made, card, _belongs_to_shards_or_says_so)
+    return _bundle("dataset", uploads, made, card, _check_belongs_to_shards)
 
 
 def clean_config(config: Mapping[str, Any]) -> dict[str, Any]:
@@ -269,7 +269,7 @@ def _belongs_to_weights(path: PurePath) -> bool:
     return _OF_WEIGHTS.fullmatch(str(path)) is not None
 
 
-def _belongs_to_shards_or_says_so(path: PurePath) -> bool:
+def _check_belongs_to_shards(path: PurePath) -> bool:
     return str(path) == MANIFEST_FILE or _belongs_to_shards(path)
 
 

@@ -16,7 +16,7 @@ from core.events import Reporter
 from core.hub.client import ask, connect, explaining
 from core.hub.ids import check_hub_id
 from core.paths import relative_name
-from core.places import give_ordinary_modes
+from core.places import apply_umask_below
 
 # Read beside the weights; the card holds the key figures shown in a demo.
 _CONFIG = "config.json"
@@ -176,7 +176,7 @@ def _download(
         tqdm_class=_progress_bar(reporter, name),
     )
     # Other accounts may share the Hub's cache.
-    give_ordinary_modes(Path(folder).parent.parent)
+    apply_umask_below(Path(folder).parent.parent)
     return Path(folder)
 
 

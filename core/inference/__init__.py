@@ -6,7 +6,7 @@ Importing this package, or a module of it, imports no backend.
 from core.config import DTYPES, Dtype
 from core.inference.generation import generate, generate_stream
 from core.inference.masks import FillMask, fill_mask, fills_masks
-from core.inference.models import read_out, stay_on_cpu
+from core.inference.models import force_cpu, read_out
 from core.inference.scoring import perplexity, perplexity_stream
 from core.inference.warming import prepare
 from core.models.finding import find_model
@@ -18,11 +18,11 @@ __all__ = [
     "fill_mask",
     "fills_masks",
     "find_model",
+    "force_cpu",
     "generate",
     "generate_stream",
     "perplexity",
     "perplexity_stream",
     "prepare",
     "read_out",
-    "stay_on_cpu",
 ]

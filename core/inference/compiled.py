@@ -16,11 +16,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from core.config import Dtype
-from core.inference.models import choose_engine, load_model
+from core.inference.models import choose_backend, load_model
 from core.inference.packing import Plan, Planner, Shape, Size
 from core.inference.precision import choose_dtype
 from core.models.architecture import Architecture
-from core.objectives.rows import shift_right
+from core.objectives.sequences import shift_right
 
 if TYPE_CHECKING:
     import keras
@@ -31,7 +31,7 @@ Ids = NDArray[np.int32]
 _TYPICAL_TOKENS = 32
 
 
-class EngineModel:
+class BackendModel:
     """Runs a fill-mask model on the selected backend; loads it on first use.
 
     Attributes:
@@ -58,7 +58,7 @@ class EngineModel:
         is_free = self._preparing is None or self._preparing.done()
         if plan.better is not None and plan.better not in self._asked_for and is_free:
             self._asked_for.add(plan.better)
-            self._preparing = self._preparer.submit(self.make_ready, plan.better)
+            self._preparing = self._preparer.submit(self.warm_up, plan.better)
         return plan
 
     def logits(
@@ -81,20 +81,20 @@ class EngineModel:
     def usual_shapes(self) -> list[Shape]:
         return self._planner.usual_shapes()
 
-    def make_ready(self, shape: Shape) -> None:
+    def warm_up(self, shape: Shape) -> None:
         """Compiles the loaded model for a shape; concurrent requests don't wait for it."""
         if shape not in self.ready:
             ids, places = np.array([self._mask_id], np.int32), np.zeros(1, np.intp)
             self.logits(shape, [[ids]], [[places]])
 
-    def settle(self) -> None:
+    def wait_until_warm(self) -> None:
         """Waits for the background compilation, if any."""
         if self._preparing is not None:
             self._preparing.result()
 
     @cached_property
     def _predict(self) -> Callable[[Mapping[str, NDArray]], NDArray[np.float32]]:
-        choose_engine()
+        choose_backend()
         dtype = choose_dtype(self._dtype, self._architecture, _TYPICAL_TOKENS)
         return _compile(load_model(self._folder, dtype))
 

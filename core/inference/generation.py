@@ -19,17 +19,17 @@ from core.errors import ConfigError
 from core.inference.models import (
     bucket_size,
     check_finite,
-    choose_engine,
+    choose_backend,
     keep,
     load_model,
     load_tokenizer,
+    read_compatible,
     read_out,
-    read_suitable,
 )
 from core.inference.precision import choose_dtype
 from core.inference.sampling import Sampler, Sampling, check_whole_number
 from core.models.finding import find_model
-from core.tokenizer.roles import without_halves
+from core.tokenizer.roles import without_lone_surrogates
 from core.workspace import Workspace
 
 # Padded to powers of two, so that few shapes are compiled.
@@ -120,11 +120,11 @@ def generate_stream(
     """
     sampling = Sampling(do_sample, temperature, top_k, top_p, seed)
     folder = find_model(model, workspace or Workspace())
-    writer: Writer = keep(folder, dtype, Writer)
+    writer: TextGenerator = keep(folder, dtype, TextGenerator)
     return writer.write(prompt, max_new_tokens, sampling)
 
 
-class Writer:
+class TextGenerator:
     """A generative model with its tokenizer. Thread-safe.
 
     Raises:
@@ -133,7 +133,7 @@ class Writer:
 
     def __init__(self, folder: Path, dtype: Dtype = "float32") -> None:
         kinds = ("decoder", "encoder-decoder")
-        self.architecture = read_suitable(folder, kinds, "doesn't write")
+        self.architecture = read_compatible(folder, kinds, "doesn't write")
         self.tokenizer = load_tokenizer(folder, self.architecture.vocab_size)
         self._folder = folder
         self._dtype = dtype
@@ -143,7 +143,7 @@ class Writer:
         """Checks the request; see `generate_stream`."""
         check_whole_number("max_new_tokens", max_new_tokens, 1, MOST_NEW_TOKENS, "50, say")
         if isinstance(prompt, str):
-            prompt = without_halves(prompt)  # Lone surrogates couldn't be sent back.
+            prompt = without_lone_surrogates(prompt)  # Lone surrogates couldn't be sent back.
         ids = self._encode(prompt)
         return self._stream(prompt, ids, max_new_tokens, Sampler(sampling))
 
@@ -266,7 +266,7 @@ class Writer:
     @cached_property
     def _model(self) -> Any:
         """The model, loaded on first use, so that a bad request fails at once."""
-        choose_engine()
+        choose_backend()
         return load_model(self._folder, choose_dtype(self._dtype, self.architecture, tokens=1))
 
     @cached_property

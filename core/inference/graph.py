@@ -95,7 +95,7 @@ class GraphModel:
         rows: Sequence[Sequence[Ids]],
         masks: Sequence[Sequence[NDArray[np.intp]]],
     ) -> NDArray[np.float32]:
-        """Computes the logits at the masks, float32 (1, masks, V); see `EngineModel.logits`.
+        """Computes the logits at the masks, float32 (1, masks, V); see `BackendModel.logits`.
 
         Raises:
             CheckpointError: The checkpoint is missing or damaged.
@@ -118,10 +118,10 @@ class GraphModel:
         lengths = dict.fromkeys(min(tokens, longest) for tokens in _USUAL_TOKENS)
         return [Shape(1, length, 1) for length in lengths]
 
-    def make_ready(self, shape: Shape) -> None:
+    def warm_up(self, shape: Shape) -> None:
         self.logits(shape, *self._question(shape.length))
 
-    def settle(self) -> None:
+    def wait_until_warm(self) -> None:
         """Does nothing: no shape compiles in the background."""
 
     @cached_property

@@ -14,12 +14,12 @@ from numpy.typing import NDArray
 
 from core.config import Dtype
 from core.errors import ConfigError, TokenizerError
-from core.inference.compiled import EngineModel
+from core.inference.compiled import BackendModel
+from core.inference.dynamic_batching import DynamicBatcher
 from core.inference.graph import GraphModel
 from core.inference.graph import suits as suits_graph
-from core.inference.models import check_finite, keep, load_tokenizer, read_suitable
+from core.inference.models import check_finite, keep, load_tokenizer, read_compatible
 from core.inference.packing import Shape, Size
-from core.inference.together import Together
 from core.models.architecture import Architecture
 from core.models.finding import find_model
 from core.workspace import Workspace
@@ -87,7 +87,7 @@ class FillMask:
     """
 
     def __init__(self, folder: Path, dtype: Dtype = "float32", *, on_engine: bool = False) -> None:
-        self.architecture = read_suitable(folder, _FILLERS, "fills no masks")
+        self.architecture = read_compatible(folder, _FILLERS, "fills no masks")
         self.tokenizer = load_tokenizer(folder, self.architecture.vocab_size)
         if self.tokenizer.mask_id is None:
             raise TokenizerError(
@@ -99,10 +99,10 @@ class FillMask:
         self._folder = folder
         is_graph = not on_engine and suits_graph(self.architecture, dtype)
         # Loaded on first use, so that a bad request fails at once.
-        self.model: EngineModel | GraphModel = (GraphModel if is_graph else EngineModel)(
+        self.model: BackendModel | GraphModel = (GraphModel if is_graph else BackendModel)(
             folder, self.architecture, dtype, self.tokenizer.mask_id
         )
-        self._together = Together(self._score, self.model.plan)
+        self._together = DynamicBatcher(self._score, self.model.plan)
 
     def __call__(self, texts: Sequence[str], top_k: int = 5) -> list[Any]:
         self._check_top_k(top_k)
@@ -132,7 +132,7 @@ class FillMask:
         # Loads through the queue, so that a concurrent request doesn't load it too.
         self._together([(Size(1, 1), np.array([self.tokenizer.mask_id], np.int32))])
         for shape in self.model.usual_shapes():
-            self.model.make_ready(shape)
+            self.model.warm_up(shape)
             yield shape
 
     def _check_top_k(self, top_k: int) -> None:

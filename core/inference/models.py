@@ -42,7 +42,7 @@ _kept: OrderedDict[tuple[object, ...], Any] = OrderedDict()
 _kept_lock = threading.Lock()
 
 
-def stay_on_cpu() -> None:
+def force_cpu() -> None:
     """Restricts an inference process to the CPU; call it before a backend is imported.
 
     Accelerators are left to runs. On the CPU, JAX starts faster than TensorFlow and answers a
@@ -86,7 +86,7 @@ def load_model(folder: Path, dtype: str) -> Any:
         return model
 
 
-def read_suitable(folder: Path, kinds: tuple[str, ...], lack: str) -> Architecture:
+def read_compatible(folder: Path, kinds: tuple[str, ...], lack: str) -> Architecture:
     """Reads a model's architecture and checks its kind.
 
     Args:
@@ -150,7 +150,7 @@ def check_finite(numbers: NDArray[np.floating[Any]], folder: Path) -> None:
         )
 
 
-def choose_engine() -> None:
+def choose_backend() -> None:
     """Selects the backend that training would choose, unless one is selected."""
     if "keras" not in sys.modules and "KERAS_BACKEND" not in os.environ:
         os.environ["KERAS_BACKEND"] = choose(TrainConfig(), find_hardware()).engine

@@ -19,9 +19,9 @@ from numpy.typing import NDArray
 
 from core.config import Dtype
 from core.errors import ConfigError
-from core.inference.generation import Writer
+from core.inference.generation import TextGenerator
 from core.inference.masks import FillMask
-from core.inference.models import keep, read_out, read_suitable
+from core.inference.models import keep, read_compatible, read_out
 from core.inference.packing import MOST_TOKENS_AT_ONCE
 from core.models.finding import find_model
 from core.tokenizer import StudioTokenizer
@@ -82,16 +82,16 @@ def perplexity_stream(
     """
     folder = find_model(model, workspace or Workspace())
     kinds = ("encoder", "decoder")
-    architecture = read_suitable(folder, kinds, "has no perplexity of a text alone")
+    architecture = read_compatible(folder, kinds, "has no perplexity of a text alone")
     longest = architecture.max_seq_length
     if architecture.kind == "decoder":
-        writer: Writer = keep(folder, dtype, Writer)
+        writer: TextGenerator = keep(folder, dtype, TextGenerator)
         ids = _encode(text, writer.tokenizer.encode_beginning, longest)
-        return _describe(ids, _from_left_to_right(writer, ids), writer.tokenizer, "exact")
+        return _describe(ids, _score_left_to_right(writer, ids), writer.tokenizer, "exact")
     filler: FillMask = keep(folder, dtype, FillMask)
     ids = _encode(text, filler.tokenizer.encode, longest)
     losses: list[float] = []
-    for some in _one_by_one(filler, ids):
+    for some in _score_one_by_one(filler, ids):
         losses += some
         yield len(losses)
     return _describe(ids, losses, filler.tokenizer, "pseudo")
@@ -122,7 +122,7 @@ def _encode(
     return ids
 
 
-def _from_left_to_right(writer: Writer, ids: NDArray[np.int32]) -> Iterator[float]:
+def _score_left_to_right(writer: TextGenerator, ids: NDArray[np.int32]) -> Iterator[float]:
     """Yields each token's loss given those before it; NaN for the first."""
     yield math.nan
     if len(ids) < 2:
@@ -132,7 +132,7 @@ def _from_left_to_right(writer: Writer, ids: NDArray[np.int32]) -> Iterator[floa
         yield float(np.log(np.exp(shifted).sum()) - shifted[token])
 
 
-def _one_by_one(filler: FillMask, ids: NDArray[np.int32]) -> Iterator[list[float]]:
+def _score_one_by_one(filler: FillMask, ids: NDArray[np.int32]) -> Iterator[list[float]]:
     """Yields each token's loss given all others, in batches."""
     mask = filler.tokenizer.mask_id
     assert mask is not None

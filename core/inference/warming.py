@@ -7,7 +7,7 @@ from collections.abc import Generator
 from pathlib import Path
 
 from core.config import Dtype
-from core.inference.generation import Writer
+from core.inference.generation import TextGenerator
 from core.inference.masks import FillMask
 from core.inference.models import keep
 from core.inference.sampling import Sampling
@@ -43,7 +43,7 @@ def prepare(
             time.sleep(time.monotonic() - started)
             started = time.monotonic()
     else:
-        writer: Writer = keep(folder, "float32", Writer)
+        writer: TextGenerator = keep(folder, "float32", TextGenerator)
         for _ in writer.write(_PROMPT, 2, Sampling(temperature=0)):
             pass
         yield "writing"

@@ -33,7 +33,7 @@ class BertForMaskedLM(EncoderForMaskedLM):
             epsilon=found.layer_norm_eps,
         )
 
-    def places(self, ids: Tensor, text_starts: Tensor | None = None) -> Tensor | None:
+    def position_ids(self, ids: Tensor, text_starts: Tensor | None = None) -> Tensor | None:
         if text_starts is None:
             return None
         return ops.arange(ids.shape[1])[None] - text_starts + self.architecture.first_position

@@ -17,12 +17,12 @@ from core.models.layers import (
     Dense,
     EmbeddingOptions,
     Embeddings,
-    FirstWeights,
+    Initializers,
     Norm,
     Tensor,
     build_all,
     padding_bias,
-    same_text_bias,
+    same_document_bias,
 )
 
 
@@ -66,8 +66,8 @@ class EncoderForMaskedLM(LanguageModel):
         )
         self.build()
 
-    def first_weights(self, seed: int) -> FirstWeights:
-        return FirstWeights(seed, self.architecture.initializer_range)
+    def first_weights(self, seed: int) -> Initializers:
+        return Initializers(seed, self.architecture.initializer_range)
 
     def block_options(self) -> BlockOptions:
         raise NotImplementedError
@@ -75,7 +75,7 @@ class EncoderForMaskedLM(LanguageModel):
     def embedding_options(self) -> EmbeddingOptions:
         raise NotImplementedError
 
-    def places(self, ids: Tensor, text_starts: Tensor | None = None) -> Tensor | None:
+    def position_ids(self, ids: Tensor, text_starts: Tensor | None = None) -> Tensor | None:
         """Returns position ids, int32 (B, L), or None for consecutive ones.
 
         Args:
@@ -103,28 +103,28 @@ class EncoderForMaskedLM(LanguageModel):
         """
         ids, seed = inputs["input_ids"], inputs.get("dropout_seed")
         check_length(ids.shape[1], self.architecture)
-        bias, places = self._bias_and_places(ids, inputs)
-        hidden = self.embeddings(ids, seed, places)
+        bias, position_ids = self._bias_and_places(ids, inputs)
+        hidden = self.embeddings(ids, seed, position_ids)
         # The last layer computes masked positions only.
         wanted = [None] * (len(self.layer_stack) - 1) + [inputs.get("masked_positions")]
         for layer, (own_bias, rotation), positions in zip(
             self.layer_stack, self.layer_inputs(ids.shape[1], bias), wanted, strict=True
         ):
-            apply = kernels.recomputed_layer(layer) if self.remat else layer
+            apply = kernels.rematerialized_layer(layer) if self.remat else layer
             # (B, L, H), or (B, K, H) after the last layer.
             hidden = apply(hidden, own_bias, seed, rotation, None, None, positions)
         hidden = hidden if self.final_norm is None else self.final_norm(hidden)
         return self.lm_head(hidden)
 
     def output_weights(self) -> tuple[Tensor, Tensor]:
-        return self.embeddings.words.whole_table(), self.lm_head.bias
+        return self.embeddings.words.full_matrix(), self.lm_head.bias
 
     def _bias_and_places(self, ids: Tensor, inputs: Mapping[str, Tensor]) -> tuple[Any, Any]:
         if "text_starts" in inputs:
             starts = inputs["text_starts"]
-            return same_text_bias(starts), self.places(ids, starts)
+            return same_document_bias(starts), self.position_ids(ids, starts)
         if "attention_mask" in inputs:
-            return padding_bias(inputs["attention_mask"]), self.places(ids)
+            return padding_bias(inputs["attention_mask"]), self.position_ids(ids)
         return None, None
 
 
@@ -132,7 +132,7 @@ class MaskedHead(keras.layers.Layer):
     """The head before its tied projection, and the projection's bias."""
 
     def __init__(
-        self, vocab_size: int, options: BlockOptions, weights: FirstWeights, **kwargs: Any
+        self, vocab_size: int, options: BlockOptions, weights: Initializers, **kwargs: Any
     ) -> None:
         super().__init__(**kwargs)
         self.vocab_size = vocab_size

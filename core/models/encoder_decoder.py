@@ -16,7 +16,7 @@ from core.models.layers import (
     Cache,
     Embedding,
     EmbeddingOptions,
-    FirstWeights,
+    Initializers,
     Tensor,
     build_all,
     causal_bias,
@@ -35,7 +35,7 @@ class EncoderDecoder(Decoding, LanguageModel):
         super().__init__(name=architecture.model_type, dtype=dtype)
         self.architecture = architecture
         policy = self.dtype_policy
-        weights = FirstWeights(seed, architecture.initializer_range)
+        weights = Initializers(seed, architecture.initializer_range)
         options = self.embedding_options()
         self.words = Embedding(
             options.rows,
@@ -61,10 +61,10 @@ class EncoderDecoder(Decoding, LanguageModel):
         """Returns the dropout rate after the encoder and after the decoder."""
         return 0.0
 
-    def make_distances(self, weights: FirstWeights) -> None:
+    def make_distances(self, weights: Initializers) -> None:
         """Makes relative position biases, if the family has them."""
 
-    def make_head(self, weights: FirstWeights) -> Embedding | None:
+    def make_head(self, weights: Initializers) -> Embedding | None:
         """Makes the decoder's head; None: tied to the token embeddings."""
         return None
 
@@ -111,7 +111,7 @@ class EncoderDecoder(Decoding, LanguageModel):
         return hidden
 
     def output_weights(self) -> tuple[Tensor, None]:
-        return (self.lm_head or self.words).whole_table(), None
+        return (self.lm_head or self.words).full_matrix(), None
 
     def encode(self, inputs: Mapping[str, Tensor]) -> Tensor:
         """Computes the encoder's hidden states (B, L, H)."""
@@ -151,7 +151,7 @@ class EncoderDecoder(Decoding, LanguageModel):
         hidden, new = self.decoder.step(ids, layers, positions, past, bias, padding)
         return self.decode(hidden), new
 
-    def _stack(self, name: str, count: int, weights: FirstWeights, remat: bool) -> Stack:
+    def _stack(self, name: str, count: int, weights: Initializers, remat: bool) -> Stack:
         return Stack(
             count,
             self.embedding_options(),

@@ -20,8 +20,8 @@ from core.models.layers import (
     BlockOptions,
     Cache,
     EmbeddingOptions,
-    FirstScales,
-    FirstWeights,
+    Initializers,
+    InitializerScales,
     Tensor,
     both_biases,
     causal_bias,
@@ -48,7 +48,7 @@ class Gpt2LMHeadModel(Decoding, LanguageModel):
             architecture.num_hidden_layers,
             _embedding_options(architecture),
             _block_options(architecture),
-            FirstWeights(seed, architecture.initializer_range),
+            Initializers(seed, architecture.initializer_range),
             remat=remat,
             name="decoder",
             dtype=self.dtype_policy,
@@ -67,7 +67,7 @@ class Gpt2LMHeadModel(Decoding, LanguageModel):
         return self.decoder(ids, bias, inputs.get("dropout_seed"))
 
     def output_weights(self) -> tuple[Tensor, None]:
-        return self.decoder.embeddings.words.whole_table(), None
+        return self.decoder.embeddings.words.full_matrix(), None
 
     def start_cache(self, inputs: Mapping[str, Tensor], length: int) -> Cache:
         """Returns an empty cache with `length` slots for prompt and generated tokens.
@@ -93,7 +93,7 @@ class Gpt2LMHeadModel(Decoding, LanguageModel):
 
 def _block_options(found: Gpt2Architecture) -> BlockOptions:
     added = (2 * found.num_hidden_layers) ** -0.5
-    return blocks_of(found, norm_first=True, scales=FirstScales(mixed=added, down=added))
+    return blocks_of(found, norm_first=True, scales=InitializerScales(mixed=added, down=added))
 
 
 def _embedding_options(found: Gpt2Architecture) -> EmbeddingOptions:

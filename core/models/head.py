@@ -45,9 +45,11 @@ class LanguageModel(keras.Model):
         """Sums weighted cross-entropies in nats; labels int32 and weights float32 are (B, K)."""
         return kernels.summed_cross_entropy(*self._head(self.states(inputs)), labels, weights)
 
-    def judge(self, inputs: Mapping[str, Tensor], labels: Tensor, weights: Tensor) -> Tensor:
+    def evaluate_batch(
+        self, inputs: Mapping[str, Tensor], labels: Tensor, weights: Tensor
+    ) -> Tensor:
         """Computes `summed_loss` and the weight of correct predictions, (2,), without gradient."""
-        return kernels.judge(*self._head(self.states(inputs)), labels, weights)
+        return kernels.evaluate_batch(*self._head(self.states(inputs)), labels, weights)
 
     def _head(self, states: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
         table, bias = self.output_weights()

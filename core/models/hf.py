@@ -19,7 +19,7 @@ from core.errors import CheckpointError
 from core.foreign_files import read_json
 from core.models.architecture import Architecture
 from core.models.configs import config_values, parse_config
-from core.models.names import Tie, ties
+from core.models.names import WeightMapping, weight_mappings
 from core.models.weights import (
     CONFIG_FILE,
     INDEX_FILE,
@@ -40,7 +40,7 @@ __all__ = [
     "INDEX_FILE",
     "PICKLE_FILE",
     "WEIGHTS_FILE",
-    "Tie",
+    "WeightMapping",
     "assign_weights",
     "check_weight_files",
     "config_values",
@@ -48,7 +48,7 @@ __all__ = [
     "parse_config",
     "read_architecture",
     "read_weights",
-    "ties",
+    "weight_mappings",
     "write_config",
     "write_model",
     "write_weights",
@@ -79,8 +79,8 @@ def write_weights(
     write_config(folder, architecture)
     tensors = {
         name: part
-        for tie in ties(architecture)
-        for name, part in zip(tie.names, _to_theirs(tie, weights[tie.path]), strict=True)
+        for tie in weight_mappings(architecture)
+        for name, part in zip(tie.names, _to_hf(tie, weights[tie.path]), strict=True)
     }
     if architecture.model_type == "bart":
         tensors[LOGITS_BIAS] = np.zeros((1, architecture.vocab_size), np.float32)
@@ -138,7 +138,7 @@ def read_weights(
     folder = expand_path(folder)
     architecture = architecture or read_architecture(folder)
     with Weights(folder) as files:
-        return {tie.path: _to_ours(tie, parts) for tie, parts in files.read(architecture)}
+        return {tie.path: _from_hf(tie, parts) for tie, parts in files.read(architecture)}
 
 
 def load_model(folder: str | Path, dtype: str = "float32") -> keras.Model:
@@ -174,11 +174,11 @@ def assign_weights(model: keras.Model, weights: dict[str, NDArray[np.float32]]) 
         variable.assign(value)
 
 
-def _to_theirs(tie: Tie, value: NDArray[np.float32]) -> list[NDArray[np.float32]]:
+def _to_hf(tie: WeightMapping, value: NDArray[np.float32]) -> list[NDArray[np.float32]]:
     parts = np.split(value.astype(np.float32, copy=False), len(tie.names), axis=-1)
     return [np.ascontiguousarray(part.T if tie.transposed else part) for part in parts]
 
 
-def _to_ours(tie: Tie, parts: list[NDArray[np.float32]]) -> NDArray[np.float32]:
+def _from_hf(tie: WeightMapping, parts: list[NDArray[np.float32]]) -> NDArray[np.float32]:
     turned = [part.T if tie.transposed else part for part in parts]
     return np.ascontiguousarray(turned[0] if len(turned) == 1 else np.concatenate(turned, axis=-1))

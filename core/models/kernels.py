@@ -36,7 +36,7 @@ def dense(
     bias = None if bias is None else ops.convert_to_tensor(bias)
     compute = partial(_dense, columns=columns)
     # Saves the sharded kernel for the gradient, which all-gathers it again.
-    return (engine.recomputed(compute) if are_spread() else compute)(inputs, kernel, bias)
+    return (engine.rematerialized(compute) if are_sharded() else compute)(inputs, kernel, bias)
 
 
 def _dense(
@@ -65,12 +65,12 @@ def whole(weight: Tensor) -> Tensor:
     return engine.whole(ops.convert_to_tensor(weight))
 
 
-def are_spread() -> bool:
+def are_sharded() -> bool:
     """Checks whether weights are sharded in the current context."""
-    return bool(engine.are_spread())
+    return bool(engine.are_sharded())
 
 
-def recomputed_layer(layer: Callable[..., Tensor]) -> Callable[..., Tensor]:
+def rematerialized_layer(layer: Callable[..., Tensor]) -> Callable[..., Tensor]:
     """Applies gradient checkpointing to a layer: only its inputs are saved.
 
     Args:
@@ -79,7 +79,7 @@ def recomputed_layer(layer: Callable[..., Tensor]) -> Callable[..., Tensor]:
     Source: Chen et al., "Training Deep Nets with Sublinear Memory Cost",
         https://arxiv.org/abs/1604.06174.
     """
-    return engine.recomputed_layer(layer)
+    return engine.rematerialized_layer(layer)
 
 
 def layer_norm(inputs: Tensor, scale: Tensor, bias: Tensor | None, epsilon: float) -> Tensor:
@@ -211,7 +211,7 @@ def attention(
         scale = query.shape[-1] ** -0.5 if scaled else 1.0
         mixed = engine.fused_attention(query, key, value, scale)
     else:
-        mixed = engine.recomputed(attend)(query, key, value, bias, seed)
+        mixed = engine.rematerialized(attend)(query, key, value, bias, seed)
     return _joined(mixed)
 
 
@@ -252,7 +252,7 @@ def gather_positions(hidden: Tensor, positions: Tensor) -> Tensor:
 
 def tied_logits(hidden: Tensor, table: Tensor, bias: Tensor | None = None) -> Tensor:
     """Computes `hidden @ table.T + bias`, float32 (…, V)."""
-    logits = ops.cast(engine.product_with_rows(_flat(hidden), table), "float32")
+    logits = ops.cast(engine.matmul_with_rows(_flat(hidden), table), "float32")
     logits = logits if bias is None else logits + ops.cast(bias, "float32")
     return ops.reshape(logits, (*ops.shape(hidden)[:-1], table.shape[0]))
 
@@ -274,7 +274,7 @@ def summed_cross_entropy(
     Source: Hsu et al., "Liger Kernel", https://arxiv.org/abs/2410.10989, section 3.2, "Fused Linear
         Cross Entropy".
     """
-    pieces = _in_pieces(table, hidden, labels, weights)
+    pieces = _in_chunks(table, hidden, labels, weights)
     if pieces is None:
         losses = engine.cross_entropy(tied_logits(hidden, table, bias), labels)
         return ops.sum(losses * weights)
@@ -282,7 +282,7 @@ def summed_cross_entropy(
     return engine.summed_cross_entropy(hidden, table, _wide(bias), labels, weights)
 
 
-def judge(
+def evaluate_batch(
     hidden: Tensor, table: Tensor, bias: Tensor | None, labels: Tensor, weights: Tensor
 ) -> Tensor:
     """Computes `summed_cross_entropy` and the weight of correct predictions, (2,); no gradient."""
@@ -293,23 +293,23 @@ def judge(
         losses = engine.cross_entropy(logits, labels)
         return ops.stack([ops.sum(losses * weights), ops.sum(right * weights)])
 
-    pieces = _in_pieces(table, hidden, labels, weights)
+    pieces = _in_chunks(table, hidden, labels, weights)
     if pieces is None:
         return sums(hidden, table, bias, labels, weights)
     hidden, labels, weights = pieces
-    return engine.pair_over_pieces(sums, hidden, table, _wide(bias), labels, weights)
+    return engine.pair_over_chunks(sums, hidden, table, _wide(bias), labels, weights)
 
 
-def count_pieces(rows: int, predictions: int, words: int) -> int:
+def count_chunks(rows: int, predictions: int, words: int) -> int:
     """Returns the number of chunks, along K, in which logits (B, K, V) are computed."""
     logits = rows * predictions * words / engine.count_devices()
     return min(predictions, math.ceil(logits / LOGITS_AT_ONCE))
 
 
-def _in_pieces(table: Tensor, *arrays: Tensor) -> list[Tensor] | None:
+def _in_chunks(table: Tensor, *arrays: Tensor) -> list[Tensor] | None:
     """Cuts hidden states (B, K, H) and other arrays into chunks; None if one chunk suffices."""
     rows, predictions = arrays[0].shape[:2]
-    count = count_pieces(rows, predictions, table.shape[0])
+    count = count_chunks(rows, predictions, table.shape[0])
     return None if count == 1 else [_cut(one, count) for one in arrays]
 
 

@@ -42,7 +42,7 @@ def product(inputs: Tensor, kernel: Tensor) -> Tensor:
     return _product(inputs, kernel, 0)
 
 
-def product_with_rows(inputs: Tensor, table: Tensor) -> Tensor:
+def matmul_with_rows(inputs: Tensor, table: Tensor) -> Tensor:
     """Computes `inputs @ table.T` for (T, H) and (V, H)."""
     # Not `table.T`: on a CPU XLA would copy the table to transpose it.
     return _product(inputs, table, 1)
@@ -134,7 +134,7 @@ def has_tensor_cores() -> bool:
     return float(device.compute_capability) >= _AMPERE
 
 
-def recomputed(function: Callable) -> Callable:
+def rematerialized(function: Callable) -> Callable:
     """Applies rematerialisation to a function: only its arguments are saved.
 
     Attention weights are the largest arrays of a training step, and cheap to recompute.
@@ -142,19 +142,19 @@ def recomputed(function: Callable) -> Callable:
     return jax.checkpoint(function)
 
 
-def recomputed_layer(layer: Callable) -> Callable:
+def rematerialized_layer(layer: Callable) -> Callable:
     return jax.checkpoint(layer)
 
 
 def whole(weight: Tensor) -> Tensor:
     """All-gathers a weight if the current mesh shards weights."""
-    if not are_spread():
+    if not are_sharded():
         return weight
     devices = jax.sharding.get_abstract_mesh().shape[SPREAD_AXIS]
     return _gathered(weight, part_of(weight.shape, devices))
 
 
-def are_spread() -> bool:
+def are_sharded() -> bool:
     return SPREAD_AXIS in jax.sharding.get_abstract_mesh().axis_names
 
 
@@ -203,7 +203,7 @@ def _summed_cross_entropy_forward(
 ) -> Any:
     def of_piece(sums: Any, piece: Any) -> Any:
         states, labels, weights = (one.reshape(-1, *one.shape[2:]) for one in piece)
-        logits = product_with_rows(states, table).astype(jnp.float32)
+        logits = matmul_with_rows(states, table).astype(jnp.float32)
         logits = logits if bias is None else logits + bias
         loss = (cross_entropy(logits, labels) * weights).sum()
         is_label = jax.lax.broadcasted_iota(jnp.int32, logits.shape, 1) == labels[:, None]
@@ -230,7 +230,7 @@ def _summed_cross_entropy_backward(saved: Any, upstream: Tensor) -> Any:
     return (*scaled, None, None)
 
 
-def pair_over_pieces(
+def pair_over_chunks(
     function: Callable[..., Tensor],
     hidden: Tensor,
     table: Tensor,

@@ -55,7 +55,7 @@ def product(inputs: Tensor, kernel: Tensor) -> Tensor:
     return tf.matmul(inputs, kernel)
 
 
-def product_with_rows(inputs: Tensor, table: Tensor) -> Tensor:
+def matmul_with_rows(inputs: Tensor, table: Tensor) -> Tensor:
     """Computes `inputs @ table.T` for (T, H) and (V, H)."""
     return tf.matmul(inputs, table, transpose_b=True)
 
@@ -103,12 +103,12 @@ def dropout(inputs: Tensor, rate: float, seed: Tensor) -> Tensor:
     return tf.custom_gradient(drop)(inputs)
 
 
-def recomputed(function: Callable) -> Callable:
+def rematerialized(function: Callable) -> Callable:
     """Returns the function unchanged: memory suffices to save what the gradient needs."""
     return function
 
 
-def recomputed_layer(layer: Callable) -> Callable:
+def rematerialized_layer(layer: Callable) -> Callable:
     def call(*inputs: Tensor | None) -> Tensor:
         given = [one is not None for one in inputs]
 
@@ -129,7 +129,7 @@ def has_fused_attention(query: Tensor, key: Tensor) -> bool:
     return False
 
 
-def are_spread() -> bool:
+def are_sharded() -> bool:
     return False
 
 
@@ -170,7 +170,7 @@ def summed_cross_entropy(
         def of_piece(number: Tensor, loss: Tensor, of_table: Tensor, pulls: Any, *rest: Any) -> Any:
             states = tf.reshape(hidden[number], (-1, width))
             counts = tf.reshape(weights[number], (-1,))
-            logits = tf.cast(product_with_rows(states, table), tf.float32)
+            logits = tf.cast(matmul_with_rows(states, table), tf.float32)
             logits = logits + biases[0] if biases else logits
             losses, gradient = _cross_entropy(logits, tf.reshape(labels[number], (-1,)))
             pull, _ = gradient(counts)
@@ -203,7 +203,7 @@ def summed_cross_entropy(
     return tf.custom_gradient(total)(*given)
 
 
-def pair_over_pieces(
+def pair_over_chunks(
     function: Callable[..., Tensor],
     hidden: Tensor,
     table: Tensor,

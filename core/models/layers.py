@@ -26,7 +26,7 @@ _MANY_TOKENS = 256
 
 
 @dataclass(frozen=True)
-class FirstScales:
+class InitializerScales:
     """Factors on the standard deviation of the initialisation, per kernel.
 
     `mixed` is the output projection's; `up` and `down` are the feed-forward layer's.
@@ -70,7 +70,7 @@ class BlockOptions:
     use_bias: bool = True
     gated: bool = False
     scaled: bool = True
-    scales: FirstScales = FirstScales()
+    scales: InitializerScales = InitializerScales()
 
 
 @dataclass(frozen=True)
@@ -98,7 +98,7 @@ class EmbeddingOptions:
     epsilon: float = 0.0
 
 
-class FirstWeights:
+class Initializers:
     """Factory of initializers, which draw with NumPy: weights are equal on all backends.
 
     Args:
@@ -115,7 +115,7 @@ class FirstWeights:
 
     def normal(
         self, scale: float | tuple[float, ...] = 1.0, *, zero_row: int | None = None
-    ) -> NormalWeights:
+    ) -> NormalInitializer:
         """Returns the next weight's initializer.
 
         Args:
@@ -124,7 +124,7 @@ class FirstWeights:
         """
         scales = scale if isinstance(scale, tuple) else (scale,)
         stddevs = tuple(self._stddev * one for one in scales)
-        return NormalWeights(self._seed, next(self._numbers), stddevs, zero_row, self._cutoff)
+        return NormalInitializer(self._seed, next(self._numbers), stddevs, zero_row, self._cutoff)
 
     def dropout_seed(self) -> int:
         """Returns the next dropout layer's seed, below 2**31."""
@@ -132,7 +132,7 @@ class FirstWeights:
         return int(np.random.Philox(key=key).random_raw() >> np.uint64(33))
 
 
-class NormalWeights(keras.initializers.Initializer):
+class NormalInitializer(keras.initializers.Initializer):
     """Draws one weight from a normal distribution, the same values at each call."""
 
     def __init__(
@@ -178,12 +178,12 @@ class NormalWeights(keras.initializers.Initializer):
 
 
 class Dense(keras.layers.Layer):
-    """Computes `x @ kernel + bias` over the last axis; see `FirstWeights.normal` for `scale`."""
+    """Computes `x @ kernel + bias` over the last axis; see `Initializers.normal` for `scale`."""
 
     def __init__(
         self,
         units: int,
-        weights: FirstWeights,
+        weights: Initializers,
         *,
         scale: float | tuple[float, ...] = 1.0,
         use_bias: bool = True,
@@ -232,7 +232,7 @@ class Norm(keras.layers.Layer):
 class Dropout(keras.layers.Layer):
     """Stateless dropout: the step's seed and the layer's own decide the mask."""
 
-    def __init__(self, rate: float, weights: FirstWeights, **kwargs: Any) -> None:
+    def __init__(self, rate: float, weights: Initializers, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.rate = rate
         self._number = weights.dropout_seed()
@@ -254,14 +254,14 @@ class Dropout(keras.layers.Layer):
 class Embedding(keras.layers.Layer):
     """An embedding matrix (V, H), which may also serve as the output projection (weight tying).
 
-    See `FirstWeights.normal` for `scale` and `zero_row`.
+    See `Initializers.normal` for `scale` and `zero_row`.
     """
 
     def __init__(
         self,
         rows: int,
         width: int,
-        weights: FirstWeights,
+        weights: Initializers,
         *,
         scale: float = 1.0,
         zero_row: int | None = None,
@@ -292,7 +292,7 @@ class Embedding(keras.layers.Layer):
         table = kernels.whole(self.table)
         return ops.cast(table[start : start + count], self.compute_dtype)
 
-    def whole_table(self) -> Tensor:
+    def full_matrix(self) -> Tensor:
         """Returns the all-gathered matrix in the compute dtype, (V, H)."""
         return kernels.whole(ops.cast(self.table, self.compute_dtype))
 
@@ -306,7 +306,7 @@ class Embeddings(keras.layers.Layer):
     def __init__(
         self,
         options: EmbeddingOptions,
-        weights: FirstWeights,
+        weights: Initializers,
         words: Embedding | None = None,
         **kwargs: Any,
     ) -> None:
@@ -364,7 +364,7 @@ class Attention(keras.layers.Layer):
     """Multi-head self-attention with fused QKV kernel, or cross-attention with fused KV kernel."""
 
     def __init__(
-        self, options: BlockOptions, weights: FirstWeights, *, cross: bool = False, **kwargs: Any
+        self, options: BlockOptions, weights: Initializers, *, cross: bool = False, **kwargs: Any
     ) -> None:
         # No autocast: the bias on the logits stays in float32.
         super().__init__(autocast=False, **kwargs)
@@ -463,7 +463,7 @@ class FeedForward(keras.layers.Layer):
     Source: https://arxiv.org/abs/2002.05202 for the gate.
     """
 
-    def __init__(self, options: BlockOptions, weights: FirstWeights, **kwargs: Any) -> None:
+    def __init__(self, options: BlockOptions, weights: Initializers, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.activation = kernels.ACTIVATIONS[options.activation]
         self.gated = options.gated
@@ -506,7 +506,7 @@ class Block(keras.layers.Layer):
     def __init__(
         self,
         options: BlockOptions,
-        weights: FirstWeights,
+        weights: Initializers,
         *,
         cross: bool = False,
         attention_norm: bool = True,
@@ -653,7 +653,7 @@ class Block(keras.layers.Layer):
 def run_blocks(blocks: Sequence[Block], remat: bool, hidden: Tensor, *arguments: Any) -> Tensor:
     """Runs blocks in sequence, with gradient checkpointing if `remat`, (B, L, H)."""
     for block in blocks:
-        apply = kernels.recomputed_layer(block) if remat else block
+        apply = kernels.rematerialized_layer(block) if remat else block
         hidden = apply(hidden, *arguments)
     return hidden
 
@@ -670,7 +670,7 @@ def padding_bias(attention_mask: Tensor) -> Tensor:
     return (hidden * _HIDE)[:, None, None, :]
 
 
-def same_text_bias(text_starts: Tensor) -> Tensor:
+def same_document_bias(text_starts: Tensor) -> Tensor:
     """Returns the mask of other documents, float32 (B, 1, L, L), from starts int32 (B, L)."""
     return _hide(text_starts[:, None, :, None] != text_starts[:, None, None, :])
 

@@ -17,8 +17,8 @@ from core.models.encoder import EncoderForMaskedLM, blocks_of
 from core.models.layers import (
     BlockOptions,
     EmbeddingOptions,
-    FirstScales,
-    FirstWeights,
+    Initializers,
+    InitializerScales,
     Tensor,
     both_biases,
     local_bias,
@@ -29,9 +29,9 @@ from core.models.layers import (
 class ModernBertForMaskedLM(EncoderForMaskedLM):
     """ModernBERT with a language-model head tied to its token embeddings."""
 
-    def first_weights(self, seed: int) -> FirstWeights:
+    def first_weights(self, seed: int) -> Initializers:
         found = self.architecture
-        return FirstWeights(seed, found.initializer_range, found.initializer_cutoff_factor)
+        return Initializers(seed, found.initializer_range, found.initializer_cutoff_factor)
 
     def block_options(self) -> BlockOptions:
         found = self.architecture
@@ -44,7 +44,7 @@ class ModernBertForMaskedLM(EncoderForMaskedLM):
             norm_first=True,
             use_bias=False,
             gated=True,
-            scales=FirstScales(mixed=added, down=added),
+            scales=InitializerScales(mixed=added, down=added),
         )
 
     def embedding_options(self) -> EmbeddingOptions:

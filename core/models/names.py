@@ -18,7 +18,7 @@ from core.models.architecture import (
 
 
 @dataclass(frozen=True)
-class Tie:
+class WeightMapping:
     """Mapping of one variable to the tensors of a Hugging Face file.
 
     Attributes:
@@ -36,22 +36,22 @@ class Tie:
     alias: str = ""
 
     @property
-    def their_shape(self) -> tuple[int, ...]:
+    def hf_shape(self) -> tuple[int, ...]:
         """Shape of each tensor."""
         part = (*self.shape[:-1], self.shape[-1] // len(self.names))
         return part[::-1] if self.transposed else part
 
 
-def ties(architecture: Architecture) -> Iterator[Tie]:
+def weight_mappings(architecture: Architecture) -> Iterator[WeightMapping]:
     """Yields the weight mapping of a model."""
     return _FAMILIES[architecture.model_type](architecture)
 
 
-def _roberta(architecture: Architecture) -> Iterator[Tie]:
+def _roberta(architecture: Architecture) -> Iterator[WeightMapping]:
     yield from _bert_body(architecture)
     width = architecture.hidden_size
     yield from _masked_head(architecture, "lm_head.dense", "lm_head.layer_norm", width)
-    yield Tie(
+    yield WeightMapping(
         "roberta/lm_head/bias",
         (architecture.vocab_size,),
         ("lm_head.bias",),
@@ -59,12 +59,12 @@ def _roberta(architecture: Architecture) -> Iterator[Tie]:
     )
 
 
-def _bert(architecture: Architecture) -> Iterator[Tie]:
+def _bert(architecture: Architecture) -> Iterator[WeightMapping]:
     yield from _bert_body(architecture)
     theirs, width = "cls.predictions", architecture.hidden_size
     transform = f"{theirs}.transform"
     yield from _masked_head(architecture, f"{transform}.dense", f"{transform}.LayerNorm", width)
-    yield Tie(
+    yield WeightMapping(
         "bert/lm_head/bias",
         (architecture.vocab_size,),
         (f"{theirs}.bias",),
@@ -72,22 +72,22 @@ def _bert(architecture: Architecture) -> Iterator[Tie]:
     )
 
 
-def _bert_body(architecture: Architecture) -> Iterator[Tie]:
+def _bert_body(architecture: Architecture) -> Iterator[WeightMapping]:
     name, width = architecture.model_type, architecture.hidden_size
     theirs = f"{name}.embeddings"
     decoder = {"roberta": "lm_head.decoder.weight", "bert": "cls.predictions.decoder.weight"}[name]
-    yield Tie(
+    yield WeightMapping(
         f"{name}/embeddings/words/table",
         (architecture.vocab_size, width),
         (f"{theirs}.word_embeddings.weight",),
         alias=decoder,
     )
-    yield Tie(
+    yield WeightMapping(
         f"{name}/embeddings/positions/table",
         (architecture.max_position_embeddings, width),
         (f"{theirs}.position_embeddings.weight",),
     )
-    yield Tie(
+    yield WeightMapping(
         f"{name}/embeddings/segments/table",
         (architecture.type_vocab_size, width),
         (f"{theirs}.token_type_embeddings.weight",),
@@ -97,7 +97,7 @@ def _bert_body(architecture: Architecture) -> Iterator[Tie]:
         yield from _bert_layer(architecture, index)
 
 
-def _bert_layer(architecture: Architecture, index: int) -> Iterator[Tie]:
+def _bert_layer(architecture: Architecture, index: int) -> Iterator[WeightMapping]:
     name, width = architecture.model_type, architecture.hidden_size
     ours, theirs = f"{name}/layer_{index}", f"{name}.encoder.layer.{index}"
     inner, attention = architecture.intermediate_size, f"{theirs}.attention"
@@ -110,16 +110,18 @@ def _bert_layer(architecture: Architecture, index: int) -> Iterator[Tie]:
     yield from _norm(f"{ours}/output_norm", f"{theirs}.output.LayerNorm", width)
 
 
-def _masked_head(architecture: Architecture, dense: str, norm: str, width: int) -> Iterator[Tie]:
+def _masked_head(
+    architecture: Architecture, dense: str, norm: str, width: int
+) -> Iterator[WeightMapping]:
     ours = f"{architecture.model_type}/lm_head"
     yield from _dense(f"{ours}/dense", (dense,), width, width)
     yield from _norm(f"{ours}/norm", norm, width)
 
 
-def _modernbert(architecture: Architecture) -> Iterator[Tie]:
+def _modernbert(architecture: Architecture) -> Iterator[WeightMapping]:
     modern = cast(ModernBertArchitecture, architecture)
     width, inner, vocabulary = modern.hidden_size, modern.intermediate_size, modern.vocab_size
-    yield Tie(
+    yield WeightMapping(
         "modernbert/embeddings/words/table",
         (vocabulary, width),
         ("model.embeddings.tok_embeddings.weight",),
@@ -138,18 +140,18 @@ def _modernbert(architecture: Architecture) -> Iterator[Tie]:
     yield _scale("modernbert/final_norm", "model.final_norm", width)
     yield _kernel("modernbert/lm_head/dense", ("head.dense",), width, width)
     yield _scale("modernbert/lm_head/norm", "head.norm", width)
-    yield Tie("modernbert/lm_head/bias", (vocabulary,), ("decoder.bias",))
+    yield WeightMapping("modernbert/lm_head/bias", (vocabulary,), ("decoder.bias",))
 
 
-def _gpt2(architecture: Architecture) -> Iterator[Tie]:
+def _gpt2(architecture: Architecture) -> Iterator[WeightMapping]:
     width, inner = architecture.hidden_size, architecture.intermediate_size
-    yield Tie(
+    yield WeightMapping(
         "gpt2/decoder/embeddings/words/table",
         (architecture.vocab_size, width),
         ("transformer.wte.weight",),
         alias="lm_head.weight",
     )
-    yield Tie(
+    yield WeightMapping(
         "gpt2/decoder/embeddings/positions/table",
         (architecture.max_position_embeddings, width),
         ("transformer.wpe.weight",),
@@ -166,13 +168,15 @@ def _gpt2(architecture: Architecture) -> Iterator[Tie]:
     yield from _norm("gpt2/decoder/final_norm", "transformer.ln_f", width)
 
 
-def _t5(architecture: Architecture) -> Iterator[Tie]:
+def _t5(architecture: Architecture) -> Iterator[WeightMapping]:
     t5 = cast(T5Architecture, architecture)
     table = (t5.vocab_size, t5.hidden_size)
-    yield Tie("t5/words/table", table, ("shared.weight",), alias="encoder.embed_tokens.weight")
+    yield WeightMapping(
+        "t5/words/table", table, ("shared.weight",), alias="encoder.embed_tokens.weight"
+    )
     for half, layers in (("encoder", t5.num_hidden_layers), ("decoder", t5.num_decoder_layers)):
         first = f"{half}.block.0.layer.0.SelfAttention"
-        yield Tie(
+        yield WeightMapping(
             f"t5/{half}_distances/table",
             (t5.relative_attention_num_buckets, t5.num_attention_heads),
             (f"{first}.relative_attention_bias.weight",),
@@ -180,10 +184,10 @@ def _t5(architecture: Architecture) -> Iterator[Tie]:
         for index in range(layers):
             yield from _t5_layer(t5, half, index)
         yield _scale(f"t5/{half}/final_norm", f"{half}.final_layer_norm", t5.hidden_size)
-    yield Tie("t5/lm_head/table", table, ("lm_head.weight",), alias="shared.weight")
+    yield WeightMapping("t5/lm_head/table", table, ("lm_head.weight",), alias="shared.weight")
 
 
-def _t5_layer(t5: T5Architecture, half: str, index: int) -> Iterator[Tie]:
+def _t5_layer(t5: T5Architecture, half: str, index: int) -> Iterator[WeightMapping]:
     width, inner, units = t5.hidden_size, t5.num_attention_heads * t5.d_kv, t5.intermediate_size
     ours, theirs = f"t5/{half}/layer_{index}", f"{half}.block.{index}.layer"
     own = f"{theirs}.0.SelfAttention"
@@ -203,17 +207,17 @@ def _t5_layer(t5: T5Architecture, half: str, index: int) -> Iterator[Tie]:
     yield _scale(f"{ours}/output_norm", f"{last}.layer_norm", width)
 
 
-def _bart(architecture: Architecture) -> Iterator[Tie]:
+def _bart(architecture: Architecture) -> Iterator[WeightMapping]:
     bart = cast(BartArchitecture, architecture)
     width = bart.hidden_size
-    yield Tie(
+    yield WeightMapping(
         "bart/words/table",
         (bart.vocab_size, width),
         ("model.shared.weight",),
         alias="model.encoder.embed_tokens.weight",
     )
     for half, layers in (("encoder", bart.num_hidden_layers), ("decoder", bart.num_decoder_layers)):
-        yield Tie(
+        yield WeightMapping(
             f"bart/{half}/embeddings/positions/table",
             (bart.max_position_embeddings + bart.POSITION_OFFSET, width),
             (f"model.{half}.embed_positions.weight",),
@@ -223,7 +227,7 @@ def _bart(architecture: Architecture) -> Iterator[Tie]:
             yield from _bart_layer(bart, half, index)
 
 
-def _bart_layer(bart: BartArchitecture, half: str, index: int) -> Iterator[Tie]:
+def _bart_layer(bart: BartArchitecture, half: str, index: int) -> Iterator[WeightMapping]:
     width, inner = bart.hidden_size, bart.intermediate_size
     ours, theirs = f"bart/{half}/layer_{index}", f"model.{half}.layers.{index}"
     own, cross = f"{theirs}.self_attn", f"{theirs}.encoder_attn"
@@ -242,7 +246,7 @@ def _bart_layer(bart: BartArchitecture, half: str, index: int) -> Iterator[Tie]:
     yield from _norm(f"{ours}/output_norm", f"{theirs}.final_layer_norm", width)
 
 
-_FAMILIES: dict[str, Callable[[Architecture], Iterator[Tie]]] = {
+_FAMILIES: dict[str, Callable[[Architecture], Iterator[WeightMapping]]] = {
     "roberta": _roberta,
     "bert": _bert,
     "modernbert": _modernbert,
@@ -252,25 +256,27 @@ _FAMILIES: dict[str, Callable[[Architecture], Iterator[Tie]]] = {
 }
 
 
-def _dense(ours: str, theirs: tuple[str, ...], inputs: int, outputs: int) -> Iterator[Tie]:
+def _dense(
+    ours: str, theirs: tuple[str, ...], inputs: int, outputs: int
+) -> Iterator[WeightMapping]:
     yield _kernel(ours, theirs, inputs, outputs)
-    yield Tie(f"{ours}/bias", (outputs,), tuple(f"{name}.bias" for name in theirs))
+    yield WeightMapping(f"{ours}/bias", (outputs,), tuple(f"{name}.bias" for name in theirs))
 
 
-def _conv(ours: str, theirs: str, inputs: int, outputs: int) -> Iterator[Tie]:
-    yield Tie(f"{ours}/kernel", (inputs, outputs), (f"{theirs}.weight",))
-    yield Tie(f"{ours}/bias", (outputs,), (f"{theirs}.bias",))
+def _conv(ours: str, theirs: str, inputs: int, outputs: int) -> Iterator[WeightMapping]:
+    yield WeightMapping(f"{ours}/kernel", (inputs, outputs), (f"{theirs}.weight",))
+    yield WeightMapping(f"{ours}/bias", (outputs,), (f"{theirs}.bias",))
 
 
-def _kernel(ours: str, theirs: tuple[str, ...], inputs: int, outputs: int) -> Tie:
+def _kernel(ours: str, theirs: tuple[str, ...], inputs: int, outputs: int) -> WeightMapping:
     names = tuple(f"{name}.weight" for name in theirs)
-    return Tie(f"{ours}/kernel", (inputs, outputs), names, transposed=True)
+    return WeightMapping(f"{ours}/kernel", (inputs, outputs), names, transposed=True)
 
 
-def _norm(ours: str, theirs: str, width: int) -> Iterator[Tie]:
+def _norm(ours: str, theirs: str, width: int) -> Iterator[WeightMapping]:
     yield _scale(ours, theirs, width)
-    yield Tie(f"{ours}/bias", (width,), (f"{theirs}.bias",))
+    yield WeightMapping(f"{ours}/bias", (width,), (f"{theirs}.bias",))
 
 
-def _scale(ours: str, theirs: str, width: int) -> Tie:
-    return Tie(f"{ours}/scale", (width,), (f"{theirs}.weight",))
+def _scale(ours: str, theirs: str, width: int) -> WeightMapping:
+    return WeightMapping(f"{ours}/scale", (width,), (f"{theirs}.weight",))

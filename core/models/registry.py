@@ -20,7 +20,7 @@ from core.models.architecture import (
 )
 from core.models.configs import family_class_name
 from core.models.hf import read_architecture
-from core.models.names import ties
+from core.models.names import weight_mappings
 
 if TYPE_CHECKING:
     from core.models.head import LanguageModel
@@ -170,7 +170,7 @@ def count_parameters(architecture: Architecture) -> int:
     """
 
     def counted(layers: dict[str, Any]) -> int:
-        return sum(math.prod(tie.shape) for tie in ties(replace(architecture, **layers)))
+        return sum(math.prod(tie.shape) for tie in weight_mappings(replace(architecture, **layers)))
 
     names = [
         name for name in ("num_hidden_layers", "num_decoder_layers") if hasattr(architecture, name)

@@ -20,7 +20,7 @@ class RobertaForMaskedLM(BertForMaskedLM):
     def embedding_options(self) -> EmbeddingOptions:
         return replace(super().embedding_options(), zero_position=self.architecture.pad_token_id)
 
-    def places(self, ids: Tensor, text_starts: Tensor | None = None) -> Tensor:
+    def position_ids(self, ids: Tensor, text_starts: Tensor | None = None) -> Tensor:
         """Counts tokens from `pad_token_id + 1`; padding has `pad_token_id`, as in transformers."""
         pad = self.architecture.pad_token_id
         tokens = ops.cast(ops.not_equal(ids, pad), "int32")

@@ -26,8 +26,8 @@ from core.models.layers import (
     BlockOptions,
     Embedding,
     EmbeddingOptions,
-    FirstScales,
-    FirstWeights,
+    Initializers,
+    InitializerScales,
     Tensor,
 )
 
@@ -38,7 +38,7 @@ class T5ForConditionalGeneration(EncoderDecoder):
     def block_options(self) -> BlockOptions:
         found = self.architecture
         wide = found.hidden_size**-0.5
-        scales = FirstScales(
+        scales = InitializerScales(
             query=(found.hidden_size * found.d_kv) ** -0.5,
             key=wide,
             value=wide,
@@ -65,7 +65,7 @@ class T5ForConditionalGeneration(EncoderDecoder):
     def final_dropout(self) -> float:
         return float(self.architecture.hidden_dropout_prob)
 
-    def make_distances(self, weights: FirstWeights) -> None:
+    def make_distances(self, weights: Initializers) -> None:
         """Makes one relative position bias each for encoder and decoder, shared by all layers."""
         found = self.architecture
         for half in ("encoder", "decoder"):
@@ -79,7 +79,7 @@ class T5ForConditionalGeneration(EncoderDecoder):
             )
             setattr(self, f"{half}_distances", table)
 
-    def make_head(self, weights: FirstWeights) -> Embedding:
+    def make_head(self, weights: Initializers) -> Embedding:
         found = self.architecture
         return Embedding(
             found.vocab_size,

@@ -20,7 +20,7 @@ from core.foreign_files import check_regular
 from core.models.architecture import Architecture
 from core.models.configs import class_name
 from core.models.interop import find_foreign, indexed_files, open_foreign
-from core.models.names import Tie, ties
+from core.models.names import WeightMapping, weight_mappings
 from core.models.tensors import FLOAT_BYTES, Tensor, open_safetensors
 
 CONFIG_FILE = "config.json"
@@ -85,7 +85,9 @@ class Weights:
                 than the files can hold.
         """
         needed = [
-            self._find(name, tie, architecture) for tie in ties(architecture) for name in tie.names
+            self._find(name, tie, architecture)
+            for tie in weight_mappings(architecture)
+            for name in tie.names
         ]
         declared = sum(tensor.nbytes for tensor in needed)
         most = _MOST_BYTES_PER_FILE_BYTE * self._file_bytes + _ROOM_FOR_SMALL_FILES
@@ -99,7 +101,7 @@ class Weights:
 
     def read(
         self, architecture: Architecture, dtype: Any = np.float32
-    ) -> Iterator[tuple[Tie, list[NDArray[Any]]]]:
+    ) -> Iterator[tuple[WeightMapping, list[NDArray[Any]]]]:
         """Checks all tensors of an architecture, then reads them one by one.
 
         Args:
@@ -117,7 +119,7 @@ class Weights:
         self._check_zeros(architecture)
         if architecture.model_type != "t5":
             self._check_heads(architecture)
-        for tie in ties(architecture):
+        for tie in weight_mappings(architecture):
             parts = (self._find(name, tie, architecture) for name in tie.names)
             yield tie, [_shaped(part.read(dtype), tie) for part in parts]
 
@@ -135,14 +137,14 @@ class Weights:
             self._ambiguous[name] = f"{self._tensors[name].name} and {tensor.name}"
         self._tensors[name] = tensor
 
-    def _find(self, name: str, tie: Tie, architecture: Architecture) -> Tensor:
+    def _find(self, name: str, tie: WeightMapping, architecture: Architecture) -> Tensor:
         """Finds a tensor and checks its shape and dtype."""
         spellings = _spellings(name, tie.alias)
         found = next((one for one in spellings if one in self._tensors), None)
         if found is None:
             raise CheckpointError(
                 f"The checkpoint {self._folder} has no tensor {name}",
-                expected=f"{name} of shape {tie.their_shape}",
+                expected=f"{name} of shape {tie.hf_shape}",
                 received=f"{len(self._tensors)} tensors, among them "
                 + ", ".join(sorted(self._tensors)[:3])[:300],
                 fix=f"use a checkpoint of a {class_name(architecture)}",
@@ -156,10 +158,10 @@ class Weights:
             )
         tensor = self._tensors[found]
         # TensorFlow's GPT-2 has biases of shape (1, H).
-        if tensor.shape not in (tie.their_shape, (1, *tie.their_shape)):
+        if tensor.shape not in (tie.hf_shape, (1, *tie.hf_shape)):
             raise CheckpointError(
                 f"The tensor {found} in {self._folder} has another shape than config.json says",
-                expected=f"shape {tie.their_shape}",
+                expected=f"shape {tie.hf_shape}",
                 received=f"shape {tensor.shape}",
                 fix="use the config.json that was written with these weights",
             )
@@ -187,7 +189,7 @@ class Weights:
 
     def _check_heads(self, architecture: Architecture) -> None:
         """Refuses an untied head in a family with a tied one."""
-        words = next(ties(architecture))
+        words = next(weight_mappings(architecture))
         for head in _HEADS:
             if head not in self._tensors:
                 continue
@@ -257,8 +259,8 @@ def _listing(folder: Path) -> str:
     return ", ".join(names[:8]) if names else "an empty folder"
 
 
-def _shaped(values: NDArray[Any], tie: Tie) -> NDArray[Any]:
-    return values.reshape(tie.their_shape)
+def _shaped(values: NDArray[Any], tie: WeightMapping) -> NDArray[Any]:
+    return values.reshape(tie.hf_shape)
 
 
 def _spellings(name: str, alias: str) -> Iterator[str]:

@@ -5,7 +5,7 @@ from core.objectives.registry import (
     OBJECTIVES,
     create_objective,
     objectives_of_family,
-    stored_row_length,
+    stored_sequence_length,
 )
 
 __all__ = [
@@ -15,5 +15,5 @@ __all__ = [
     "Vocabulary",
     "create_objective",
     "objectives_of_family",
-    "stored_row_length",
+    "stored_sequence_length",
 ]

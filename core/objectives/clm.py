@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from core.objectives.objective import Batch, ObjectiveSettings, Vocabulary
-from core.objectives.rows import check_rows, trailing_padding
+from core.objectives.sequences import check_sequences, trailing_padding
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class CausalLanguageModel:
     pad_id: int | None = None
 
     @classmethod
-    def stored_row_length(cls, settings: ObjectiveSettings) -> int:
+    def stored_sequence_length(cls, settings: ObjectiveSettings) -> int:
         return settings.max_seq_length
 
     @classmethod
@@ -47,7 +47,7 @@ class CausalLanguageModel:
         return cls(settings.max_seq_length, vocabulary.size, vocabulary.pad_id)
 
     @property
-    def predictions_per_row(self) -> int:
+    def predictions_per_sequence(self) -> int:
         """Prediction slots per sequence; the last has weight 0."""
         return self.row_length
 
@@ -65,7 +65,7 @@ class CausalLanguageModel:
             labels int32 (B, L): the next tokens; the last slot repeats the last token.
             label_weights float32 (B, L): 1; 0 in the last slot and before padding.
         """
-        check_rows(rows, self.row_length, self.vocab_size)
+        check_sequences(rows, self.row_length, self.vocab_size)
         labels = np.concatenate((rows[:, 1:], rows[:, -1:]), axis=1)
         counts = np.ones(rows.shape, np.bool_)
         counts[:, -1] = False

@@ -36,7 +36,7 @@ from numpy.typing import NDArray
 from core.errors import ConfigError
 from core.objectives.draws import draw_words, never, place_keys, places_of
 from core.objectives.objective import Batch, ObjectiveSettings, Vocabulary
-from core.objectives.rows import check_rows, pack_left, shift_right
+from core.objectives.sequences import check_sequences, pack_left, shift_right
 
 _SENTENCE_DRAWS = 0x42415254
 _LENGTH_DRAWS = _SENTENCE_DRAWS + 1
@@ -100,7 +100,7 @@ class Denoising:
                 )
 
     @classmethod
-    def stored_row_length(cls, settings: ObjectiveSettings) -> int:
+    def stored_sequence_length(cls, settings: ObjectiveSettings) -> int:
         return settings.max_seq_length
 
     @classmethod
@@ -127,7 +127,7 @@ class Denoising:
         )
 
     @property
-    def predictions_per_row(self) -> int:
+    def predictions_per_sequence(self) -> int:
         return self.row_length
 
     @property
@@ -150,7 +150,7 @@ class Denoising:
             labels int32 (B, L): the sequence without marks, then padding.
             label_weights float32 (B, L): 0 for padding, else 1.
         """
-        check_rows(rows, self.row_length, self.vocab_size)
+        check_sequences(rows, self.row_length, self.vocab_size)
         size, length = rows.shape
         sentence_words = self._draw(size, length, seed, step, first_row, _SENTENCE_DRAWS)
         length_words = self._draw(size, self._most_masked, seed, step, first_row, _LENGTH_DRAWS)

@@ -31,7 +31,7 @@ from core.objectives.draws import (
     words_for,
 )
 from core.objectives.objective import ObjectiveSettings, Vocabulary
-from core.objectives.rows import check_rows, trailing_padding
+from core.objectives.sequences import check_sequences, trailing_padding
 
 # 80 % become the mask token, 10 % a random token, 10 % stay.
 # Source: BERT, https://arxiv.org/abs/1810.04805, section 3.1.
@@ -66,7 +66,7 @@ class MaskedLanguageModel:
     word_starts: NDArray[np.bool_] | None = None
 
     @classmethod
-    def stored_row_length(cls, settings: ObjectiveSettings) -> int:
+    def stored_sequence_length(cls, settings: ObjectiveSettings) -> int:
         return settings.max_seq_length
 
     @classmethod
@@ -93,7 +93,7 @@ class MaskedLanguageModel:
         return ("input_ids", *padded, "masked_positions")
 
     @property
-    def predictions_per_row(self) -> int:
+    def predictions_per_sequence(self) -> int:
         """Predictions per sequence, K."""
         return max(1, round(self.mlm_probability * self.row_length))
 
@@ -109,10 +109,10 @@ class MaskedLanguageModel:
             label_weights float32 (B, K): 1; 0 in spare slots.
             attention_mask int32 (B, L): 0 for padding, else 1; only with a `pad_id`.
         """
-        check_rows(rows, self.row_length, self.vocab_size)
+        check_sequences(rows, self.row_length, self.vocab_size)
         wanted: list[Wanted] = [
             (self._word_type, self.row_length),
-            (np.uint32, self.predictions_per_row),
+            (np.uint32, self.predictions_per_sequence),
         ]
         drawn = draw_words(
             len(rows), words_for(wanted), seed=seed, step=step, first_row=first_row, domain=_DRAWS
@@ -175,7 +175,7 @@ class MaskedLanguageModel:
         """
         keys = place_keys(words if self.word_starts is None else self._by_word(rows, words))
         self._bar(keys, rows)
-        count = min(self.predictions_per_row, self.row_length)
+        count = min(self.predictions_per_sequence, self.row_length)
         lowest = np.partition(keys, count - 1, axis=1)[:, :count]
         if self.pad_id is not None:
             lowest.sort(axis=1)
@@ -205,7 +205,7 @@ class MaskedLanguageModel:
         """Counts the tokens to mask in each padded sequence, int64 (B,), at most K."""
         tokens = self.row_length - trailing_padding(rows, pad_id).sum(axis=1)
         wanted = np.rint(self.mlm_probability * tokens).astype(np.int64)
-        return np.clip(wanted, 1, self.predictions_per_row)
+        return np.clip(wanted, 1, self.predictions_per_sequence)
 
     def _replace(self, labels: NDArray[np.int32], words: NDArray[np.uint32]) -> NDArray[np.int32]:
         """Replaces each label by the mask token, a random token, or itself."""
@@ -221,7 +221,7 @@ class MaskedLanguageModel:
         return stand_ins
 
 
-def frequency_baseline(
+def unigram_baseline(
     token_counts: NDArray[np.int64], labels: NDArray[np.int32], weights: NDArray[np.float32]
 ) -> float:
     """Computes the unigram baseline: the cross-entropy, in nats, of predicting by token counts.

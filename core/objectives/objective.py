@@ -129,7 +129,7 @@ class Objective(Protocol):
         """Tokens per stored sequence."""
 
     @property
-    def predictions_per_row(self) -> int:
+    def predictions_per_sequence(self) -> int:
         """Prediction slots per sequence, K."""
 
     @property

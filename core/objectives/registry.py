@@ -21,13 +21,13 @@ OBJECTIVES: dict[str, ObjectiveClass] = {
 }
 
 
-def stored_row_length(name: str, settings: ObjectiveSettings) -> int:
+def stored_sequence_length(name: str, settings: ObjectiveSettings) -> int:
     """Returns the length of an objective's stored sequences, in tokens.
 
     Raises:
         ConfigError: The name is unknown, or a setting is out of range.
     """
-    return _find(name).stored_row_length(settings)
+    return _find(name).stored_sequence_length(settings)
 
 
 def create_objective(name: str, settings: ObjectiveSettings, vocabulary: Vocabulary) -> Objective:

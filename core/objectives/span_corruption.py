@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from core.errors import ConfigError
 from core.objectives.draws import draw_words, place_keys, places_of
 from core.objectives.objective import Batch, ObjectiveSettings, Vocabulary
-from core.objectives.rows import check_rows, shift_right
+from core.objectives.sequences import check_sequences, shift_right
 
 _DRAWS = 0x5435
 _DEFAULT_NOISE_DENSITY = 0.15
@@ -127,7 +127,7 @@ class SpanCorruption:
             )
 
     @classmethod
-    def stored_row_length(cls, settings: ObjectiveSettings) -> int:
+    def stored_sequence_length(cls, settings: ObjectiveSettings) -> int:
         """Returns the tokens per stored sequence, more than the encoder reads.
 
         Raises:
@@ -168,7 +168,7 @@ class SpanCorruption:
         return self.counts.tokens
 
     @property
-    def predictions_per_row(self) -> int:
+    def predictions_per_sequence(self) -> int:
         """Tokens per target, T."""
         return self.counts.targets_length
 
@@ -201,7 +201,7 @@ class SpanCorruption:
             labels int32 (B, T): a sentinel per unmasked part, masked tokens, the end token.
             label_weights float32 (B, T): 1, and 0 in sequences of padding only.
         """
-        check_rows(rows, self.row_length, self.vocab_size)
+        check_sequences(rows, self.row_length, self.vocab_size)
         noise = self._draw_noise(len(rows), seed, step, first_row)
         labels = self._with_sentinels(rows, ~noise, self.counts.targets_length)
         real = (rows != self.pad_id).any(axis=1)

@@ -30,12 +30,12 @@ def submit_chain(workspace: Workspace, stages: Stages) -> list[str]:
 
 
 def submit_quickstart(workspace: Workspace, config: QuickstartConfig | None = None) -> list[str]:
-    promised = promised_names(workspace)
+    promised = reserved_names(workspace)
     stages = quickstart_stages(config or QuickstartConfig(), workspace, promised)
     return submit_chain(workspace, stages)
 
 
-def promised_names(workspace: Workspace) -> dict[str, set[str]]:
+def reserved_names(workspace: Workspace) -> dict[str, set[str]]:
     """Returns the artifact names, by kind, that are reserved by runs which haven't ended."""
     promised: dict[str, set[str]] = {
         stage.artifact_kind: set() for stage in STAGES.values() if stage.artifact_kind
@@ -58,7 +58,7 @@ def link_stages(workspace: Workspace, stages: Stages) -> list[tuple[str, StageCo
     `stages` are in pipeline order, such as tokenizer, shards, train.
     """
     linked: list[tuple[str, StageConfig]] = []
-    promised = promised_names(workspace)
+    promised = reserved_names(workspace)
     for stage, config in stages:
         if linked:
             earlier, made_by = linked[-1]

@@ -18,7 +18,7 @@ from core.runs.folder import (
     RunFolder,
     RunRecord,
     carried_environment,
-    last_words,
+    log_tail_line,
     new_run_id,
 )
 from core.runs.worker import is_worker_running, start_worker, worker_log
@@ -59,7 +59,7 @@ def request_stop(workspace: Workspace, run_id: str, mode: StopMode = "save") -> 
     Raises RunError if the run doesn't exist or has ended.
     """
     row = _open_and_find(workspace, run_id)
-    if row.ended_for_good:
+    if row.has_ended:
         raise RunError(
             f"The run {row.id} can't be stopped",
             expected="a run that is queued or running",
@@ -250,7 +250,7 @@ def _no_worker(workspace: Workspace) -> RunError:
     return RunError(
         "The worker that starts the runs of this workspace can't be started",
         expected="a process that goes on in the background",
-        received=f"one that ended at once; its log ends: {last_words(log)}",
+        received=f"one that ended at once; its log ends: {log_tail_line(log)}",
         fix=f"read {log}, mend what it says, and ask again",
     )
 

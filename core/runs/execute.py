@@ -20,8 +20,8 @@ from core.events import FolderReporter, RunStopped, is_disk_full, is_out_of_memo
 from core.outbound import distrust_callers
 from core.places import (
     WorkspaceMovedError,
-    check_in_place,
-    guarding_places,
+    check_not_moved,
+    guarding_workspaces,
     private_files,
 )
 from core.redaction import hide_secrets_in_output
@@ -60,7 +60,7 @@ def execute_stage(
 def _moved(workspace: Workspace) -> WorkspaceMovedError | None:
     """Returns the error if the workspace was moved, which is then the cause of any other error."""
     try:
-        check_in_place(workspace.root)
+        check_not_moved(workspace.root)
     except WorkspaceMovedError as error:
         return error
     return None
@@ -143,7 +143,7 @@ def _short(error: BaseException) -> str:
 def main(arguments: list[str] | None = None) -> int:
     folder = RunFolder(Path((arguments or sys.argv[1:])[0]).absolute())
     distrust_callers()
-    with guarding_places():
+    with guarding_workspaces():
         workspace = Workspace(folder.path.parent.parent)
         with private_files(workspace.root):
             return _execute(folder, workspace)

@@ -185,7 +185,7 @@ class RunFolder:
             yield
 
 
-def last_words(log: Path) -> str:
+def log_tail_line(log: Path) -> str:
     """Returns the log tail on one line."""
     lines = [line.strip() for line in _read_tail(log).splitlines() if line.strip()]
     return " / ".join(lines[-_LAST_LINES:])[-_LONGEST_LAST_WORDS:]

@@ -8,7 +8,7 @@ from typing import TextIO
 
 from core.config import StageConfig
 from core.events import FolderReporter
-from core.places import guarding_places
+from core.places import guarding_workspaces
 from core.runs.execute import EXIT_FAILED, execute_stage
 from core.runs.folder import RunFolder, RunRecord, new_run_id
 from core.runs.process import ProcessIdentity
@@ -35,7 +35,7 @@ def run_here(
         created=time.time(),
         cwd=os.getcwd(),
     )
-    with guarding_places():
+    with guarding_workspaces():
         workspace.make_root()
         return _run_here(record, config, workspace, echo)
 

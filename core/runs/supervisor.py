@@ -19,12 +19,12 @@ from core.environment import for_runs
 from core.events import read_stop
 from core.places import (
     WorkspaceMovedError,
-    forget_place,
-    guarding_places,
-    know_root,
-    new_place,
-    ordinary_umask,
+    find_new_location,
+    forget_workspace,
+    guarding_workspaces,
     private_files,
+    register_root,
+    user_umask,
 )
 from core.runs.folder import RunFolder
 from core.runs.process import ProcessIdentity
@@ -37,8 +37,8 @@ _RETRY_SECONDS = 1.0
 def main(arguments: list[str] | None = None) -> int:
     """Runs the folder's stage in a child process, waits, and writes `exit.json`."""
     folder = RunFolder(Path((arguments or sys.argv[1:])[0]).absolute())
-    with guarding_places():
-        know_root(folder.path.parent.parent)
+    with guarding_workspaces():
+        register_root(folder.path.parent.parent)
         with private_files(folder.path.parent.parent):
             return _supervise(folder)
 
@@ -48,7 +48,7 @@ def _supervise(folder: RunFolder) -> int:
         [sys.executable, "-m", "core.runs.execute", str(folder.path)],
         stdin=subprocess.DEVNULL,
         env={**thread_settings(), **for_runs(os.environ), **folder.read_record().environment},
-        umask=ordinary_umask(),
+        umask=user_umask(),
     )
     _pass_on_sigterm(child)
     try:
@@ -73,10 +73,10 @@ def _write_exit(folder: RunFolder, code: int) -> None:
         except WorkspaceMovedError:
             # Write it at the workspace's new path, if known.
             root = folder.path.parent.parent
-            moved = new_place(root)
+            moved = find_new_location(root)
             if not moved:
                 return
-            forget_place(root)
+            forget_workspace(root)
             folder = RunFolder(moved / folder.path.relative_to(root))
         except OSError:
             time.sleep(_RETRY_SECONDS)

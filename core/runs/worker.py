@@ -26,21 +26,21 @@ from typing import Any
 from sqlalchemy.exc import OperationalError
 
 import core
+from core.disk_usage import delete_artifact
 from core.environment import for_runs
 from core.errors import RunError, StudioError
 from core.events import StopMode, read_attempts, read_events, read_last_events, read_stop
-from core.housekeeping import delete_artifact
 from core.outbound import TYPED_HOSTS_VARIABLE, distrust_callers
 from core.places import (
     WorkspaceMovedError,
-    check_in_place,
-    guarding_places,
-    ordinary_umask,
+    check_not_moved,
+    guarding_workspaces,
     private_files,
+    user_umask,
 )
 from core.redaction import hide_secrets_in_output
 from core.runs.execute import ADVICE, describe_error
-from core.runs.folder import RunFolder, RunRecord, last_words
+from core.runs.folder import RunFolder, RunRecord, log_tail_line
 from core.runs.slots import default_slots, get_slots, set_slots
 from core.store import ACTIVE_STATES, RequestRow, RunRow, Store
 from core.workspace import Workspace, file_lock
@@ -75,7 +75,7 @@ class Worker:
     def work(self) -> bool:
         """Does one round; returns True if any run is active or queued."""
         for request in self.store.pending_requests():
-            check_in_place(self.workspace.root)
+            check_not_moved(self.workspace.root)
             self._handle(request)
         # Polling reaps supervisors that have ended.
         for supervisor in self._supervisors.values():
@@ -143,7 +143,7 @@ class Worker:
     def _resume(self, payload: dict[str, Any]) -> None:
         row = self.store.find_run(payload["run"])
         folder = RunFolder.of(self.workspace, row.id)
-        if not row.ended_for_good or folder.is_running():
+        if not row.has_ended or folder.is_running():
             raise RunError(
                 f"The run {row.id} can't be resumed",
                 expected="a run that has ended",
@@ -158,11 +158,11 @@ class Worker:
         folder.write_record(replace(record, config=config))
         # Set the new total, so that the run isn't shown as done.
         total = changes.get("num_train_steps", row.total)
-        self.store.queue_again(row.id, reason="resumed", config=config, total=total)
+        self.store.requeue(row.id, reason="resumed", config=config, total=total)
 
     def _delete(self, payload: dict[str, Any]) -> None:
         row = self.store.find_run(payload["run"])
-        if not row.ended_for_good:
+        if not row.has_ended:
             raise StudioError(
                 f"The run {row.id} can't be deleted",
                 expected="a run that has ended",
@@ -208,20 +208,20 @@ class Worker:
         started = _was_started(row, folder)
         running, exited = folder.is_running(), folder.read_exit()
         # Read events after the liveness check, to include those written just before death.
-        finished = self._take_in(row, folder)
+        finished = self._ingest(row, folder)
         if exited is not None or not running:
             self._end(row, folder, finished, exited, started=started)
 
-    def _take_in(self, row: RunRow, folder: RunFolder) -> dict[str, Any] | None:
+    def _ingest(self, row: RunRow, folder: RunFolder) -> dict[str, Any] | None:
         events, offset = read_events(folder.events, row.event_offset)
-        intake = _Intake(row)
+        intake = _Ingestion(row)
         for one in events:
             if one["n"] > row.event_number:
                 intake.add(one)
         if events:
             number = max(row.event_number, int(events[-1]["n"]))
             values = {**intake.values, "event_number": number, "event_offset": offset}
-            self.store.take_in(
+            self.store.ingest(
                 row.id, intake.metrics, intake.artifacts, values, rewound_to=intake.rewound_to
             )
         return intake.finished
@@ -242,7 +242,7 @@ class Worker:
         asked = read_stop(folder.stop_file)
         if asked is None and _was_preempted(finished, exited):
             folder.archive_attempt(row.attempt)
-            self.store.queue_again(row.id, reason="preempted")
+            self.store.requeue(row.id, reason="preempted")
             return
         values = _ending(finished, exited, folder)
         ended = (exited or finished or {}).get("time") or (finished or {}).get("t")
@@ -257,7 +257,7 @@ class Worker:
             return  # Still starting.
         if code is not None and code > 0:
             # It would fail again. A signal is different: the machine may be shutting down.
-            self._fail(row, "error", _not_started(code, last_words(folder.log)))
+            self._fail(row, "error", _not_started(code, log_tail_line(folder.log)))
         elif time.time() - (row.started or 0) > STARTING_GRACE_SECONDS:
             self.store.update_run(row.id, state="queued", started=None)
 
@@ -310,7 +310,7 @@ class Worker:
         return True
 
 
-class _Intake:
+class _Ingestion:
     def __init__(self, row: RunRow) -> None:
         self.metrics: list[dict[str, Any]] = []
         self.artifacts: list[dict[str, Any]] = []
@@ -495,7 +495,7 @@ def _ending(
         return {**process, "state": "lost", "reason": "", "error": _LOST}
     if number in _ENDINGS_OF_A_STOP.get(read_stop(folder.stop_file) or "", ()):
         return {**process, "state": "stopped", "reason": "aborted", "error": None}
-    words = last_words(folder.log)
+    words = log_tail_line(folder.log)
     reason, advice = _known_cause(number, folder.log_tail(_SIGN_LINES))
     error = {
         "problem": "The run's process ended without saying why",
@@ -605,7 +605,7 @@ def _by_position(row: RunRow) -> int:
 
 
 def _is_ended_badly(row: RunRow) -> bool:
-    return row.ended_for_good and row.state != "done"
+    return row.has_ended and row.state != "done"
 
 
 def _was_started(row: RunRow, folder: RunFolder) -> bool:
@@ -636,16 +636,16 @@ def _start_in_own_session(module_arguments: list[str], log_file: Path) -> subpro
             stderr=log,
             start_new_session=True,
             env=child_environment(),
-            umask=ordinary_umask(),
+            umask=user_umask(),
         )
-    _reap_later(process)
+    _reap_when_ended(process)
     return process
 
 
 _children: list[subprocess.Popen[bytes]] = []
 
 
-def _reap_later(process: subprocess.Popen[bytes]) -> None:
+def _reap_when_ended(process: subprocess.Popen[bytes]) -> None:
     """Avoids zombies by reaping ended children at the next start."""
     _children[:] = [child for child in _children if child.poll() is None]
     _children.append(process)
@@ -658,7 +658,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--idle-seconds", type=float, default=IDLE_SECONDS)
     options = parser.parse_args(arguments)
     distrust_callers()
-    with guarding_places():
+    with guarding_workspaces():
         workspace = Workspace(options.workspace)
         with private_files(workspace.root):
             try:

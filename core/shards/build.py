@@ -31,9 +31,9 @@ from core.objectives import create_objective
 from core.shards.destination import new_destination
 from core.shards.encode import Batcher, DocumentEncoder, Part
 from core.shards.layout import (
-    LineRows,
-    PackedRows,
-    RowLayout,
+    LineSequences,
+    PackedSequences,
+    SequenceLayout,
     id_dtype,
     layout_for,
     objective_settings,
@@ -118,7 +118,7 @@ class Packer:
     """
 
     writer: ShardWriter
-    cutter: PackedRows | LineRows
+    cutter: PackedSequences | LineSequences
     token_counts: NDArray[np.int64]
     tokens: int = 0
 
@@ -182,7 +182,7 @@ def _size_in_utf8(text: str) -> int:
 
 def _write_shards(
     config: ShardConfig,
-    layout: RowLayout,
+    layout: SequenceLayout,
     corpus: Corpus,
     tokenizer: StudioTokenizer,
     folder: Path,
@@ -219,7 +219,7 @@ def _write_shards(
     return _counts(packers, meter, tokenizer, layout)
 
 
-def _encoder(layout: RowLayout, tokenizer: StudioTokenizer) -> DocumentEncoder:
+def _encoder(layout: SequenceLayout, tokenizer: StudioTokenizer) -> DocumentEncoder:
     if not layout.line_by_line:
         mark_id = tokenizer.pad_id if layout.marks_sentences else None
         end_id = tokenizer.sep_id if layout.ends_documents else None
@@ -231,18 +231,18 @@ def _encoder(layout: RowLayout, tokenizer: StudioTokenizer) -> DocumentEncoder:
 
 
 def _cutter(
-    layout: RowLayout, tokenizer: StudioTokenizer, encoder: DocumentEncoder
-) -> PackedRows | LineRows:
+    layout: SequenceLayout, tokenizer: StudioTokenizer, encoder: DocumentEncoder
+) -> PackedSequences | LineSequences:
     if not layout.line_by_line:
-        return PackedRows(layout.row_length)
+        return PackedSequences(layout.row_length)
     assert tokenizer.pad_id is not None, "the objective was refused without one"
-    return LineRows(
+    return LineSequences(
         layout.row_length, tokenizer.vocab_size, tokenizer.pad_id, encoder.suffix_length
     )
 
 
 def _record_layout(
-    config: ShardConfig, layout: RowLayout, tokenizer: StudioTokenizer
+    config: ShardConfig, layout: SequenceLayout, tokenizer: StudioTokenizer
 ) -> RecordLayout:
     if config.record_format == Int64Records.name:
         return Int64Records(layout.row_length, tokenizer.pad_id if layout.line_by_line else None)
@@ -312,7 +312,7 @@ def _check_rows(split: str, packer: Packer) -> None:
 
 
 def _counts(
-    packers: Mapping[str, Packer], meter: Meter, tokenizer: StudioTokenizer, layout: RowLayout
+    packers: Mapping[str, Packer], meter: Meter, tokenizer: StudioTokenizer, layout: SequenceLayout
 ) -> dict[str, int]:
     counts = {
         "row_length": layout.row_length,

@@ -80,7 +80,7 @@ class Memory:
         return bool(held < _MOST_BYTES_REMEMBERED)
 
 
-class RememberingEncoder:
+class CachingEncoder:
     """Encodes pieces of text and caches the results; thread-safe."""
 
     def __init__(self, encode: Callable[[Pieces], Lists], dtype: np.dtype) -> None:
@@ -128,9 +128,9 @@ class UnitEncoder:
             self._backend = _model_alone(specification)
             self._fragmenter = fragmenter_for(specification)
             if self._fragmenter:
-                self._fragments = RememberingEncoder(encode, dtype)
+                self._fragments = CachingEncoder(encode, dtype)
                 encode = self._encode_fragments
-        self._units = RememberingEncoder(encode, dtype)
+        self._units = CachingEncoder(encode, dtype)
 
     def encode(self, text: bytes, known: Mapping[bytes, NDArray]) -> NDArray:
         """Encodes a text to ids, (n,).

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from core.config import ShardConfig
 from core.errors import ConfigError
-from core.objectives import ObjectiveSettings, stored_row_length
+from core.objectives import ObjectiveSettings, stored_sequence_length
 
 _LARGEST_UINT16_VOCABULARY = 1 << 16
 # For line_by_line, padding included: about 100 MB of intermediate arrays.
@@ -25,7 +25,7 @@ _IDS_AT_ONCE = 1 << 22
 
 
 @dataclass(frozen=True)
-class RowLayout:
+class SequenceLayout:
     """How sequences are cut from the token stream.
 
     Attributes:
@@ -59,7 +59,7 @@ def with_noise(
     return replace(settings, mlm_probability=density, mean_noise_span_length=length)
 
 
-def layout_for(config: ShardConfig) -> RowLayout:
+def layout_for(config: ShardConfig) -> SequenceLayout:
     """Returns the layout for the config's objective, and refuses options it doesn't support."""
     if config.line_by_line and config.objective != "mlm":
         raise ConfigError(
@@ -78,8 +78,8 @@ def layout_for(config: ShardConfig) -> RowLayout:
                 fix=f"leave {name} empty here, and set it for the training",
                 field=name,
             )
-    return RowLayout(
-        row_length=stored_row_length(config.objective, objective_settings(config)),
+    return SequenceLayout(
+        row_length=stored_sequence_length(config.objective, objective_settings(config)),
         marks_sentences=config.objective == "denoising",
         line_by_line=config.line_by_line,
         ends_documents=config.objective == "clm",
@@ -91,13 +91,13 @@ def id_dtype(vocab_size: int) -> np.dtype:
     return np.dtype("<u2" if vocab_size <= _LARGEST_UINT16_VOCABULARY else "<u4")
 
 
-def cut_rows(tokens: np.ndarray, row_length: int) -> tuple[np.ndarray, np.ndarray]:
+def cut_sequences(tokens: np.ndarray, row_length: int) -> tuple[np.ndarray, np.ndarray]:
     """Cuts tokens (n,) into sequences (n // row_length, row_length) and the remainder."""
     whole = len(tokens) // row_length * row_length
     return tokens[:whole].reshape(-1, row_length), tokens[whole:]
 
 
-def line_rows(
+def line_sequences(
     tokens: np.ndarray, lengths: np.ndarray, row_length: int, pad_id: int, suffix_length: int = 0
 ) -> tuple[np.ndarray, int]:
     """Pads or truncates each line to a sequence.
@@ -124,7 +124,7 @@ def line_rows(
 
 
 @dataclass
-class PackedRows:
+class PackedSequences:
     """Cuts a stream into packed sequences, carrying the remainder over to the next chunk."""
 
     row_length: int
@@ -133,7 +133,7 @@ class PackedRows:
     def take(self, tokens: NDArray) -> Iterator[NDArray]:
         """Yields the sequences that these tokens complete, (n, row_length)."""
         together = np.concatenate((self._rest, tokens)) if len(self._rest) else tokens
-        rows, rest = cut_rows(together, self.row_length)
+        rows, rest = cut_sequences(together, self.row_length)
         self._rest = rest.copy()
         yield rows
 
@@ -144,7 +144,7 @@ class PackedRows:
 
 
 @dataclass
-class LineRows:
+class LineSequences:
     """Turns the lines of a stream into padded sequences.
 
     Attributes:
@@ -173,7 +173,7 @@ class LineRows:
             some = ends[first : first + most]
             stop = int(some[-1]) + 1
             lines = together[start:stop]
-            rows, cut = line_rows(
+            rows, cut = line_sequences(
                 lines[lines != self.separator_id],
                 np.diff(some, prepend=start - 1) - 1,
                 self.row_length,

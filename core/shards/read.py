@@ -31,8 +31,8 @@ from core.shards.records import (
     Int64Records,
     MappedRecords,
     RecordLayout,
+    detect_record_layout,
     parse_file_name,
-    sniff,
 )
 from core.shards.storage import fetch_shards, hub_address, is_address, is_cached
 from core.workspace import (
@@ -77,7 +77,7 @@ class Rows:
         self.layout = layout
         self._ends = np.cumsum([file.records for file in self.files], dtype=np.int64)
         # A map keeps its file open, and a process may only have so many.
-        self._mapped: Callable[[int], MappedRecords] = lru_cache(_most_open_files())(self._map)
+        self._mapped: Callable[[int], MappedRecords] = lru_cache(_max_open_files())(self._map)
 
     def __len__(self) -> int:
         return int(self._ends[-1]) if self.files else 0
@@ -306,7 +306,7 @@ def is_on_hub(reference: str, workspace: Workspace) -> bool:
     return parse_hub_id(reference) is not None and not any(path.exists() for path in here)
 
 
-def is_far(reference: str, workspace: Workspace) -> bool:
+def is_remote(reference: str, workspace: Workspace) -> bool:
     """Checks whether opening shards contacts a remote store.
 
     An artifact with a cached copy opens without contact.
@@ -441,7 +441,9 @@ def _check_size(path: Path, size: int, records: int, layout: RecordLayout) -> No
 def _open_bare(folder: Path) -> Shards:
     """Opens a folder without a manifest, inferring the metadata."""
     found = _find_files(folder)
-    layouts = {split: sniff(files[0].path) for split, files in found.items() if files}
+    layouts = {
+        split: detect_record_layout(files[0].path) for split, files in found.items() if files
+    }
     if not layouts:
         raise ShardError(
             f"There are no shards in {folder}",
@@ -513,7 +515,7 @@ def _sample(path: Path) -> dict[str, Any]:
     return {"bytes": size, "sha256": digest.hexdigest()}
 
 
-def _most_open_files() -> int:
+def _max_open_files() -> int:
     try:
         import resource
     except ImportError:

@@ -328,7 +328,7 @@ class ShardWriter:
         self._in_file = 0
 
 
-def sniff(path: Path) -> RecordLayout:
+def detect_record_layout(path: Path) -> RecordLayout:
     """Detects a file's layout from its first records.
 
     The width of ids isn't stored. Read as uint32, ids below 22 bits have small upper halves and

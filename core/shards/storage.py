@@ -41,7 +41,7 @@ from core.workspace import (
     manifest_text,
     parse_manifest,
     read_manifest,
-    written_whole,
+    writing_whole_file,
 )
 
 _ATTEMPTS = 3
@@ -305,7 +305,7 @@ def _fetch_file(remote: RemoteFolder, folder: Path, name: str, entry: Mapping[st
     if final.is_file() and final.stat().st_size == entry["bytes"]:
         return
     make_folder(final.parent)
-    with written_whole(final) as draft:
+    with writing_whole_file(final) as draft:
         remote.download(name, draft, most_bytes=entry["bytes"])
         size = draft.stat().st_size
         if size != entry["bytes"] or entry.get("sha256", hash_file(draft)) != hash_file(draft):
@@ -400,7 +400,7 @@ def _with_progress(sizes: Mapping[str, int], reporter: Reporter, address: str) -
 
 
 def _write_synced(path: Path, data: bytes) -> None:
-    with written_whole(path) as draft:
+    with writing_whole_file(path) as draft:
         draft.write_bytes(data)
 
 

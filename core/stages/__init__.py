@@ -77,10 +77,10 @@ def quickstart(
     config: QuickstartConfig | None = None, workspace: Workspace | None = None
 ) -> Artifact:
     """Runs all stages on the built-in corpus in this process and returns the model."""
-    from core.runs.chain import promised_names
+    from core.runs.chain import reserved_names
 
     workspace = workspace or Workspace()
-    stages = quickstart_stages(config or QuickstartConfig(), workspace, promised_names(workspace))
+    stages = quickstart_stages(config or QuickstartConfig(), workspace, reserved_names(workspace))
     return [_run_here(stage, stage_config, workspace) for stage, stage_config in stages][-1]
 
 

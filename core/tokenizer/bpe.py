@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from core.errors import TokenizerError
 from core.events import Reporter
-from core.tokenizer.native import run_watched
+from core.tokenizer.native import run_native
 from core.tokenizer.roles import Roles, parts_between
 
 if TYPE_CHECKING:
@@ -85,7 +85,7 @@ def train_byte_level_bpe(
     all_read = threading.Event()
     batches = _batches(texts, total, reporter, all_read)
     run = partial(backend.train_from_iterator, batches, trainer=trainer)
-    run_watched(run, reporter, f"merging up to {vocab_size:,} tokens", begun=all_read.is_set)
+    run_native(run, reporter, f"merging up to {vocab_size:,} tokens", begun=all_read.is_set)
     backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     sep, cls = (("</s>", SPECIAL_TOKENS.index("</s>")), ("<s>", SPECIAL_TOKENS.index("<s>")))
     backend.post_processor = processors.RobertaProcessing(sep, cls, add_prefix_space=False)

@@ -27,7 +27,7 @@ from core.tokenizer.roles import (
     name_class_for_all,
     name_longest,
     read_roles,
-    without_halves,
+    without_lone_surrogates,
 )
 from core.tokenizer.safety import damaged, read_specification
 from core.workspace import Workspace, expand_path
@@ -152,7 +152,7 @@ class StudioTokenizer:
 
     def _encoding(self, text: str, special: bool = True) -> Encoding:
         with native_calls():
-            return self.backend.encode(without_halves(text), add_special_tokens=special)
+            return self.backend.encode(without_lone_surrogates(text), add_special_tokens=special)
 
     def decode(self, ids: npt.ArrayLike, skip_special: bool = True) -> str:
         numbers = np.asarray(ids, np.int64).reshape(-1).tolist()

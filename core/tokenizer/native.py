@@ -44,7 +44,7 @@ def is_panic(error: BaseException) -> bool:
     return type(error).__name__ == "PanicException" and not isinstance(error, Exception)
 
 
-def run_watched(
+def run_native(
     call: Callable[[], object],
     reporter: Reporter,
     note: str,

@@ -77,7 +77,7 @@ class Roles:
     mask: str | None = None
 
 
-def without_halves(text: str) -> str:
+def without_lone_surrogates(text: str) -> str:
     """Replaces lone surrogates with question marks."""
     return text.encode("utf-8", "replace").decode("utf-8")
 

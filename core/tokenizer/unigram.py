@@ -22,7 +22,7 @@ from core.tokenizer.em import ChosenPieces, choose_pieces
 from core.tokenizer.roles import Roles, parts_between
 from core.tokenizer.words import (
     characters_of,
-    half_of,
+    lone_surrogate_of,
     rare_characters,
     reported,
     sample_words,
@@ -101,7 +101,7 @@ def count_words(texts: Iterable[str]) -> Counter[str]:
             words.update(find(part))
         if len(words) > _DISTINCT_WORDS_KEPT:
             times += 1
-            words = half_of(words, times)
+            words = lone_surrogate_of(words, times)
     return words
 
 

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 
 from core.errors import TokenizerError
 from core.events import Reporter
-from core.tokenizer.native import run_watched
+from core.tokenizer.native import run_native
 from core.tokenizer.roles import Roles
 from core.tokenizer.words import count_words, rare_characters, reported
 
@@ -156,7 +156,7 @@ def _merged(
     all_read = threading.Event()
     repeated = _repeated(words, all_read)
     run = partial(backend.train_from_iterator, repeated, trainer=trainer)
-    run_watched(run, reporter, f"merging up to {vocab_size:,} tokens", begun=all_read.is_set)
+    run_native(run, reporter, f"merging up to {vocab_size:,} tokens", begun=all_read.is_set)
     return backend.get_vocab(with_added_tokens=False)
 
 

@@ -12,7 +12,7 @@ from hashlib import blake2b
 from typing import TYPE_CHECKING
 
 from core.events import Reporter
-from core.tokenizer.roles import parts_between, without_halves
+from core.tokenizer.roles import parts_between, without_lone_surrogates
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -38,7 +38,7 @@ def count_words(
     runs: Counter[str] = Counter()
     characters = times = 0  # Upper bound on the characters of distinct runs.
     for text in texts:
-        for part in parts_between(special_tokens, without_halves(text)):
+        for part in parts_between(special_tokens, without_lone_surrogates(text)):
             normalised = backend.normalizer.normalize_str(part) if backend.normalizer else part
             runs.update(normalised.split())
             characters += len(normalised)
@@ -46,7 +46,7 @@ def count_words(
             characters = sum(map(len, runs))
         if len(runs) > _DISTINCT_WORDS_KEPT or characters > _CHARACTERS_KEPT:
             times += 1
-            runs = half_of(runs, times)
+            runs = lone_surrogate_of(runs, times)
             characters = sum(map(len, runs))
     words: Counter[str] = Counter()
     for run, count in runs.items():
@@ -83,7 +83,7 @@ def reported(texts: Iterable[str], total: int | None, reporter: Reporter) -> Ite
     reporter.progress(number, number, "documents", "counting words")
 
 
-def half_of(words: Mapping[str, int], times: int) -> Counter[str]:
+def lone_surrogate_of(words: Mapping[str, int], times: int) -> Counter[str]:
     """Samples words with half of the characters, for the `times`-th time (from 1)."""
     return Counter(sample_words(words, sum(map(len, words)) // 2, draw=times))
 

@@ -32,7 +32,7 @@ class LossAlarm:
         self._losses: deque[float] = deque(maxlen=_REMEMBERED_LOSSES)
         self._raised = False
 
-    def hear(self, step: int, loss: float) -> None:
+    def observe(self, step: int, loss: float) -> None:
         """Records the loss of a log line, in nats."""
         if len(self._losses) >= _LOSSES_TO_JUDGE_BY:
             self._judge(step, loss)

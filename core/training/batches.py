@@ -38,7 +38,7 @@ _BATCHES_AT_ONCE = 64
 THREADS = 2
 
 
-class RowSource(Protocol):
+class SequenceSource(Protocol):
     """Sequences of token ids, read by index."""
 
     @property
@@ -65,10 +65,10 @@ class Objective(Protocol):
 
 
 @dataclass(frozen=True)
-class RowsSlice:
+class SequenceSlice:
     """The first `length` sequences of a source."""
 
-    rows: RowSource
+    rows: SequenceSource
     length: int
 
     @property
@@ -82,7 +82,7 @@ class RowsSlice:
         return self.rows.take(indices)
 
 
-class TolerantRows:
+class TolerantSequences:
     """Replaces damaged sequences; batches give their labels weight 0.
 
     Args:
@@ -90,7 +90,9 @@ class TolerantRows:
         report: Called once per damaged sequence with the count so far and the problem.
     """
 
-    def __init__(self, rows: RowSource, filler_id: int, report: Callable[[int, str], None]) -> None:
+    def __init__(
+        self, rows: SequenceSource, filler_id: int, report: Callable[[int, str], None]
+    ) -> None:
         self.row_length = rows.row_length
         self._rows = rows
         self._filler_id = filler_id
@@ -126,9 +128,9 @@ class TolerantRows:
             return np.full(self.row_length, self._filler_id, np.int32)
 
 
-def limit_rows(rows: RowSource, most: int | None) -> RowSource:
+def limit_sequences(rows: SequenceSource, most: int | None) -> SequenceSource:
     """Returns the first `most` sequences, or all."""
-    return rows if most is None or most >= len(rows) else RowsSlice(rows, most)
+    return rows if most is None or most >= len(rows) else SequenceSlice(rows, most)
 
 
 @dataclass(frozen=True)
@@ -140,7 +142,7 @@ class TrainBatches:
         seed: Determines data order and masks.
     """
 
-    rows: RowSource
+    rows: SequenceSource
     objective: Objective
     batch_size: int
     seed: int
@@ -155,7 +157,9 @@ class TrainBatches:
         They equal batches made one by one, but share NumPy calls, which dominate small batches.
         """
         start, stop, _ = part.indices(self.batch_size)
-        indices = self.row_indices(numbers).reshape(len(numbers), -1)[:, start:stop].reshape(-1)
+        indices = (
+            self.sequence_indices(numbers).reshape(len(numbers), -1)[:, start:stop].reshape(-1)
+        )
         rows = self.rows.take(indices)
         together = self.objective.batch(rows, self.seed, numbers, first_row=start)
         _leave_out_damaged(together, self.rows, indices)
@@ -171,7 +175,7 @@ class TrainBatches:
         tokens = self.batch_size * self.rows.row_length
         return min(max(_TOKENS_AT_ONCE // tokens, 1), _BATCHES_AT_ONCE)
 
-    def row_indices(self, numbers: range) -> NDArray[np.int64]:
+    def sequence_indices(self, numbers: range) -> NDArray[np.int64]:
         """Returns the batches' sequence indices, int64 (n,)."""
         first, stop = numbers.start * self.batch_size, numbers.stop * self.batch_size
         pieces = []
@@ -196,7 +200,7 @@ class EvalBatches:
     sequences in the last batch have label weight 0. The objective has `mlm_probability` 0.15.
     """
 
-    rows: RowSource
+    rows: SequenceSource
     objective: Objective
     batch_size: int
 
@@ -230,8 +234,8 @@ def permute(places: NDArray[np.int64], count: int, seed: int, epoch: int) -> NDA
     return values.astype(np.int64)
 
 
-def _leave_out_damaged(batch: Batch, rows: RowSource, indices: NDArray[np.int64]) -> None:
-    if isinstance(rows, TolerantRows):
+def _leave_out_damaged(batch: Batch, rows: SequenceSource, indices: NDArray[np.int64]) -> None:
+    if isinstance(rows, TolerantSequences):
         batch["label_weights"][rows.are_damaged(indices)] = 0.0
 
 
@@ -242,7 +246,7 @@ def _order(count: int, seed: int, epoch: int, block: int) -> NDArray[np.int64]:
     return permute(places, count, seed, epoch)
 
 
-class Feeder:
+class BatchPrefetcher:
     """Makes batches ahead in threads, in order, and measures the time spent waiting.
 
     Args:
@@ -271,7 +275,7 @@ class Feeder:
         for _ in range(_PREFETCHED_GROUPS + threads):
             self._order_some()
 
-    def __enter__(self) -> Feeder:
+    def __enter__(self) -> BatchPrefetcher:
         return self
 
     def __exit__(self, *_: object) -> None:

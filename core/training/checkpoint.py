@@ -182,7 +182,7 @@ class Checkpoints:
         verify(self.path(state.step))
         return self.path(state.step)
 
-    def newest_good(self, reporter: Reporter) -> Path | None:
+    def newest_valid(self, reporter: Reporter) -> Path | None:
         """Finds the newest undamaged checkpoint; warns about damaged ones and sets them aside.
 
         Returns None if no checkpoint was ever written.

@@ -23,7 +23,7 @@ from core.errors import DeviceError, ProcessLostError, StudioError
 from core.events import RunStopped, is_out_of_memory
 from core.training.imports import import_for
 
-EngineName = Literal["tensorflow", "jax"]
+BackendName = Literal["tensorflow", "jax"]
 DeviceKind = Literal["cpu", "gpu", "tpu"]
 
 # M_ARENA_MAX (a thread's own arena holds at most 64 MB), M_MMAP_MAX, M_TRIM_THRESHOLD.
@@ -59,7 +59,7 @@ class Devices:
         strategy: TensorFlow's, if several devices share a step.
     """
 
-    engine: EngineName
+    engine: BackendName
     kind: DeviceKind
     count: int
     name: str
@@ -86,7 +86,7 @@ class Devices:
 
 
 @contextmanager
-def telling_a_lost_process(devices: Devices) -> Iterator[None]:
+def reporting_lost_processes(devices: Devices) -> Iterator[None]:
     """Converts JAX's errors to ProcessLostError if several processes share the run.
 
     Memory errors pass: they may be local.
@@ -139,7 +139,7 @@ class Hardware:
 class Choice:
     """A backend and device kind."""
 
-    engine: EngineName
+    engine: BackendName
     kind: DeviceKind
     reason: str
 
@@ -184,7 +184,7 @@ def is_description(note: str) -> bool:
     return _DESCRIPTION.match(note) is not None
 
 
-def select_engine(config: TrainConfig) -> Devices:
+def select_backend(config: TrainConfig) -> Devices:
     """Chooses backend and device, and imports Keras with that backend.
 
     Raises:
@@ -192,7 +192,7 @@ def select_engine(config: TrainConfig) -> Devices:
     """
     hardware = find_hardware()
     choice = choose(config, hardware)
-    refuse_other_backend(choice.engine)
+    check_keras_backend(choice.engine)
     os.environ[_KERAS_BACKEND] = choice.engine
     devices = _start(choice, config, hardware)
     import_for(choice.engine, "keras")
@@ -210,13 +210,13 @@ def count_devices(config: TrainConfig) -> int:
         return (config.num_devices or 1) * processes
     try:
         if choose(config, find_hardware()).kind != "cpu":
-            return select_engine(config).count
+            return select_backend(config).count
     except DeviceError:
         pass
     return 1
 
 
-def foresee_devices(config: TrainConfig, hardware: Hardware) -> int:
+def estimate_devices(config: TrainConfig, hardware: Hardware) -> int:
     """Estimates the number of devices that share a step, without importing a backend.
 
     Counts one if TensorFlow with device `auto` may be unable to use a GPU.
@@ -233,14 +233,14 @@ def foresee_devices(config: TrainConfig, hardware: Hardware) -> int:
     return max(1, here) * (config.num_processes or 1)
 
 
-def memory_of_one(devices: Devices) -> int | None:
+def memory_per_device(devices: Devices) -> int | None:
     """Returns the bytes of one device's memory, if known; CPU devices share their host's."""
     if devices.memory_bytes is None or devices.kind != "cpu":
         return devices.memory_bytes
     return devices.memory_bytes * devices.processes // devices.count
 
 
-def foresee_memory(config: TrainConfig, hardware: Hardware) -> int | None:
+def estimate_memory(config: TrainConfig, hardware: Hardware) -> int | None:
     """Estimates the bytes of one CPU device's memory without a backend; None for accelerators."""
     try:
         memory = _host_memory_bytes(choose(config, hardware).kind)
@@ -261,7 +261,7 @@ def _start(choice: Choice, config: TrainConfig, hardware: Hardware) -> Devices:
     return _start_tensorflow_on_gpu(choice, config)
 
 
-def keep_compiled(devices: Devices, folder: Path) -> None:
+def enable_compilation_cache(devices: Devices, folder: Path) -> None:
     """Enables JAX's compilation cache, unless the user has configured one.
 
     TensorFlow has none for its graphs.
@@ -278,7 +278,7 @@ def keep_compiled(devices: Devices, folder: Path) -> None:
         jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
 
 
-def refuse_other_backend(engine: EngineName) -> None:
+def check_keras_backend(engine: BackendName) -> None:
     """Raises DeviceError if Keras runs on another backend in this process."""
     keras: Any = sys.modules.get("keras")
     running = keras.config.backend() if keras else engine
@@ -293,17 +293,17 @@ def refuse_other_backend(engine: EngineName) -> None:
         )
 
 
-def _engine(config: TrainConfig, default: EngineName) -> EngineName:
+def _engine(config: TrainConfig, default: BackendName) -> BackendName:
     if config.engine != "auto":
         return config.engine
     return "jax" if _needs_jax(config) else default
 
 
 def _needs_jax(config: TrainConfig) -> bool:
-    return config.sharding == "fsdp" or joins_processes(config)
+    return config.sharding == "fsdp" or is_multi_process(config)
 
 
-def joins_processes(config: TrainConfig) -> bool:
+def is_multi_process(config: TrainConfig) -> bool:
     """Returns True if several processes share the run."""
     return (config.num_processes or 1) > 1 or bool(config.coordinator_address)
 
@@ -418,7 +418,7 @@ def _join_processes(choice: Choice, config: TrainConfig) -> None:
     """Joins the processes of all hosts, once; a TPU pod detects their addresses."""
     import jax
 
-    if not joins_processes(config) or jax.distributed.is_initialized():
+    if not is_multi_process(config) or jax.distributed.is_initialized():
         return
     # XLA's preemption notifier would take SIGTERM from Python: the run would not save or end.
     jax.config.update("jax_enable_preemption_service", False)

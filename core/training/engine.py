@@ -46,7 +46,7 @@ _REPLICA_SALT = 0x9E3779B1
 
 
 @dataclass(frozen=True)
-class EngineOptions:
+class BackendOptions:
     """Execution options of a step; results are the same but for rounding.
 
     `sharding` is data (each device holds all weights) or fsdp (each holds a shard).
@@ -56,7 +56,7 @@ class EngineOptions:
     gradient_accumulation_steps: int = 1
 
     @classmethod
-    def of(cls, config: TrainConfig) -> EngineOptions:
+    def of(cls, config: TrainConfig) -> BackendOptions:
         return cls(config.sharding, config.gradient_accumulation_steps)
 
 
@@ -107,16 +107,16 @@ class Engine(Protocol):
         """
 
 
-def create_engine(devices: Devices, build: Build, options: EngineOptions | None = None) -> Engine:
+def create_engine(devices: Devices, build: Build, options: BackendOptions | None = None) -> Engine:
     """Creates the selected backend with the model that `build` makes."""
-    options = options or EngineOptions()
+    options = options or BackendOptions()
     if devices.engine == "jax":
-        from core.training.engine_jax import JaxEngine
+        from core.training.engine_jax import JaxBackend
 
-        return JaxEngine(build, devices, options)
-    from core.training.engine_tensorflow import TensorFlowEngine
+        return JaxBackend(build, devices, options)
+    from core.training.engine_tensorflow import TensorFlowBackend
 
-    return TensorFlowEngine(build, devices, options)
+    return TensorFlowBackend(build, devices, options)
 
 
 def build_for_training(

@@ -20,8 +20,8 @@ from core.models.head import LanguageModel
 from core.training.batches import Batch
 from core.training.devices import Devices
 from core.training.engine import (
+    BackendOptions,
     Build,
-    EngineOptions,
     check_divisible,
     check_state,
     dropout_seeds,
@@ -48,13 +48,13 @@ class TrainState(NamedTuple):
     optimizer: list[Array]
 
 
-class JaxEngine:
+class JaxBackend:
     """Trains a model on one or several devices, in one or several processes.
 
     The Keras variables that `build` makes are stale after construction.
     """
 
-    def __init__(self, build: Build, devices: Devices, options: EngineOptions) -> None:
+    def __init__(self, build: Build, devices: Devices, options: BackendOptions) -> None:
         self._devices = devices
         self._parts = options.gradient_accumulation_steps
         self._mesh = _mesh_of(devices, options)
@@ -266,7 +266,7 @@ def make_evaluate_step(
         trainable: list[Array], non_trainable: list[Array], batch: Mapping[str, Array]
     ) -> Array:
         with weights_of(model, trainable, non_trainable):
-            sums = model.judge(*learned_from(batch))
+            sums = model.evaluate_batch(*learned_from(batch))
         return jnp.append(sums, batch["label_weights"].sum())
 
     return evaluate_step
@@ -285,7 +285,7 @@ def _total_weight(batch: Mapping[str, Array]) -> Array:
     return jnp.maximum(batch["label_weights"].sum(), 1.0)
 
 
-def _mesh_of(devices: Devices, options: EngineOptions) -> DeviceMesh | None:
+def _mesh_of(devices: Devices, options: BackendOptions) -> DeviceMesh | None:
     """Builds the mesh of the selected devices; None for a single device."""
     if devices.count == 1:
         return None

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from core.training.batches import Batch
 from core.training.devices import Devices
 from core.training.engine import (
+    BackendOptions,
     Build,
-    EngineOptions,
     check_divisible,
     check_state,
     dropout_seeds,
@@ -24,10 +24,10 @@ from core.training.engine import (
 Tensor = Any
 
 
-class TensorFlowEngine:
+class TensorFlowBackend:
     """Trains a model on one device, or on several that each hold all weights."""
 
-    def __init__(self, build: Build, devices: Devices, options: EngineOptions) -> None:
+    def __init__(self, build: Build, devices: Devices, options: BackendOptions) -> None:
         self._parts = options.gradient_accumulation_steps
         self._replicas = devices.count
         self._strategy = devices.strategy or tf.distribute.get_strategy()
@@ -151,7 +151,7 @@ class TensorFlowEngine:
         return loss, gradients
 
     def _evaluate_step(self, batch: Mapping[str, Tensor]) -> Tensor:
-        sums = self.model.judge(*learned_from(batch))
+        sums = self.model.evaluate_batch(*learned_from(batch))
         return self._sum(tf.concat([sums, [tf.reduce_sum(batch["label_weights"])]], axis=0))
 
 

@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 
 from core.errors import ShardError
 from core.events import Reporter
-from core.objectives.mlm import frequency_baseline
-from core.training.batches import Batch, EvalBatches, Feeder
+from core.objectives.mlm import unigram_baseline
+from core.training.batches import Batch, BatchPrefetcher, EvalBatches
 from core.training.checkpoint import EvalResults
 from core.training.engine import Engine
 
@@ -56,7 +56,7 @@ class Evaluation:
         """
         self._label_counts[:] = 0
         sums, reported = [], 0.0
-        with Feeder(self._prepare, 0, len(self._batches)) as feeder:
+        with BatchPrefetcher(self._prepare, 0, len(self._batches)) as feeder:
             for number, batch in enumerate(feeder):
                 if self._reporter.stop_requested():
                     return None
@@ -73,7 +73,7 @@ class Evaluation:
             eval_loss=loss,
             eval_accuracy=float(right / weight),
             eval_perplexity=_exp(loss),
-            frequency_baseline_loss=self._frequency_baseline(),
+            frequency_baseline_loss=self._unigram_baseline(),
         )
 
     def _prepare(self, numbers: range) -> list[Mapping[str, Any]]:
@@ -90,12 +90,12 @@ class Evaluation:
         labels = batch["labels"][batch["label_weights"] > 0]
         self._label_counts += np.bincount(labels, minlength=len(self._label_counts))
 
-    def _frequency_baseline(self) -> float:
+    def _unigram_baseline(self) -> float:
         """Returns the cross-entropy of the token counts, computed at the first validation."""
         if self._baseline is None:
             ids = np.arange(len(self._label_counts), dtype=np.int32)
             weights = self._label_counts.astype(np.float32)
-            self._baseline = frequency_baseline(self._token_counts, ids, weights)
+            self._baseline = unigram_baseline(self._token_counts, ids, weights)
         return self._baseline
 
 

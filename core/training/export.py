@@ -14,7 +14,7 @@ from core.config import TrainConfig
 from core.errors import ConfigError, RunError, StudioError
 from core.models.architecture import Architecture
 from core.models.registry import count_parameters, size_of
-from core.places import give_ordinary_modes
+from core.places import apply_umask_below
 from core.training.checkpoint import (
     ARRAYS_FILE,
     CHECKPOINTS_FOLDER,
@@ -236,7 +236,7 @@ def _commit_copy(draft: Path, output: Path) -> None:
         return
     (output / MANIFEST_FILE).unlink(missing_ok=True)
     for path in draft.iterdir():
-        give_ordinary_modes(path)
+        apply_umask_below(path)
     for path in sorted(draft.iterdir(), key=lambda path: path.name == MANIFEST_FILE):
         sync(path)
         path.replace(output / path.name)

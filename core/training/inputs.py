@@ -23,13 +23,13 @@ from core.objectives import (
     ObjectiveSettings,
     create_objective,
     objectives_of_family,
-    stored_row_length,
+    stored_sequence_length,
 )
 from core.objectives.objective import MEAN_NOISE_SPAN_LENGTH
 from core.objectives.span_corruption import SpanCorruption
 from core.shards.layout import with_noise
-from core.training.batches import RowSource, limit_rows
-from core.training.fitting import LAID_OUT_ALIKE, check_layout
+from core.training.batches import SequenceSource, limit_sequences
+from core.training.compatibility import LAID_OUT_ALIKE, check_layout
 from core.workspace import MANIFEST_FILE, Workspace, read_manifest
 
 if TYPE_CHECKING:
@@ -58,8 +58,8 @@ class TrainingInputs:
     shards: Shards
     tokenizer: StudioTokenizer
     architecture: Architecture
-    train_rows: RowSource
-    validation_rows: RowSource
+    train_rows: SequenceSource
+    validation_rows: SequenceSource
     objective: Objective
     eval_objective: Objective
     checkpoint: Path | None
@@ -140,15 +140,15 @@ def open_inputs(
         shards=shards,
         tokenizer=tokenizer,
         architecture=architecture,
-        train_rows=limit_rows(shards.train, config.max_train_examples),
-        validation_rows=limit_rows(shards.validation, config.max_eval_examples),
+        train_rows=limit_sequences(shards.train, config.max_train_examples),
+        validation_rows=limit_sequences(shards.validation, config.max_eval_examples),
         objective=objective,
         eval_objective=eval_objective,
         checkpoint=checkpoint,
     )
 
 
-def settle_checkpoint(config: TrainConfig, workspace: Workspace) -> TrainConfig:
+def resolve_checkpoint(config: TrainConfig, workspace: Workspace) -> TrainConfig:
     """Makes the path of a local checkpoint absolute if it looks like a Hub id.
 
     Elsewhere, a recorded `exports/mini` could only mean a repository on the Hub.
@@ -293,7 +293,7 @@ def _noise_that_fits(
         laid_out.mlm_probability if density is None else density,
         laid_out.mean_noise_span_length if length is None else length,
     )
-    needed = stored_row_length("span_corruption", asked)
+    needed = stored_sequence_length("span_corruption", asked)
     if needed != shards.row_length:
         field = "mean_noise_span_length" if density is None else "mlm_probability"
         raise ConfigError(

@@ -168,7 +168,7 @@ class Muon(AdamW):
     def _backend_update_step(
         self, grads: Sequence[Tensor], variables: Sequence[keras.Variable], learning_rate: Tensor
     ) -> None:
-        if keras.backend.backend() == "jax" and not kernels.are_spread():
+        if keras.backend.backend() == "jax" and not kernels.are_sharded():
             rest = partial(self.update_step, learning_rate=learning_rate)
             self._update_kernels(grads, variables, learning_rate, rest)
         else:

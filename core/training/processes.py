@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from core.training.devices import Devices
 
 
-def share(value: Any, devices: Devices) -> Any:
+def broadcast(value: Any, devices: Devices) -> Any:
     """Broadcasts rank 0's JSON-serialisable value; other ranks' values are ignored."""
     if devices.processes == 1:
         return value
@@ -28,7 +28,7 @@ def share(value: Any, devices: Devices) -> Any:
     return json.loads(np.asarray(_broadcast(room)).tobytes().decode("utf-8"))
 
 
-def share_arrays(
+def broadcast_arrays(
     arrays: Mapping[str, NDArray], like: Mapping[str, Any], devices: Devices
 ) -> Mapping[str, NDArray]:
     """Broadcasts rank 0's arrays; `like` has their shapes and dtypes by the same names."""

@@ -224,7 +224,7 @@ def with_planned_precision(config: TrainConfig, plan: Plan) -> TrainConfig:
     return config.model_copy(update={"dtype_policy": plan.dtype_policy})
 
 
-def settle_learning_rate(config: TrainConfig, architecture: Architecture) -> TrainConfig:
+def resolve_learning_rate(config: TrainConfig, architecture: Architecture) -> TrainConfig:
     """Returns the config with its own peak learning rate, or else the model's default.
 
     Adafactor's is independent of the hidden size: it is relative to the weights.
@@ -286,7 +286,7 @@ def _affordable_eval_steps(config: TrainConfig, batch: int, validation_rows: int
     return -(-rows * 10 // (3 * batch))
 
 
-def predictions_per_row(mlm_probability: float | None, row_length: int) -> int:
+def predictions_per_sequence(mlm_probability: float | None, row_length: int) -> int:
     """Returns the tokens per sequence that an encoder predicts; None: the published 15 %."""
     chosen = EVAL_MLM_PROBABILITY if mlm_probability is None else mlm_probability
     return max(1, round(chosen * row_length))
@@ -314,7 +314,7 @@ def estimate_memory_bytes(
     # Decoders predict every token.
     predictions = tokens
     if architecture.kind == "encoder":
-        predictions = config.per_replica_batch_size * predictions_per_row(
+        predictions = config.per_replica_batch_size * predictions_per_sequence(
             config.mlm_probability, row_length
         )
     # Logits, their gradient and the softmax, in float32, in chunks of at least one prediction per

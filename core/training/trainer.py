@@ -30,10 +30,10 @@ from core.training import recipe
 from core.training.alarms import LossAlarm, StallAlarm
 from core.training.batches import (
     THREADS,
+    BatchPrefetcher,
     EvalBatches,
-    Feeder,
-    RowSource,
-    TolerantRows,
+    SequenceSource,
+    TolerantSequences,
     TrainBatches,
 )
 from core.training.checkpoint import (
@@ -45,17 +45,18 @@ from core.training.checkpoint import (
     read_state,
     write_eval_results,
 )
+from core.training.cooccurrence import CooccurrenceCount, find_words, set_token_embeddings
 from core.training.devices import (
     Devices,
-    joins_processes,
-    keep_compiled,
-    memory_of_one,
-    select_engine,
-    telling_a_lost_process,
+    enable_compilation_cache,
+    is_multi_process,
+    memory_per_device,
+    reporting_lost_processes,
+    select_backend,
 )
 from core.training.engine import (
+    BackendOptions,
     Engine,
-    EngineOptions,
     build_for_training,
     check_divisible,
     create_engine,
@@ -70,17 +71,16 @@ from core.training.export import (
     export_model,
     wanted_name,
 )
-from core.training.inputs import TrainingInputs, open_inputs, settle_checkpoint
+from core.training.inputs import TrainingInputs, open_inputs, resolve_checkpoint
+from core.training.local_attention import local_attention_weights
 from core.training.meter import Meter
-from core.training.neighbours import neighbour_weights
 from core.training.precision import choose_precision
-from core.training.processes import share, share_arrays
+from core.training.processes import broadcast, broadcast_arrays
 from core.training.resolved import resolved_settings
 from core.training.resume import check_nothing_is_lost, check_same_run, resumed_plan
 from core.training.tensorboard import FOLDER as TENSORBOARD_FOLDER
 from core.training.tensorboard import ScalarWriter
 from core.training.uploads import Uploads
-from core.training.word_vectors import WordCount, find_words, set_word_vectors
 from core.workspace import Artifact, Manifest, Workspace
 
 _BEFORE_THE_FIRST_STEP = -1
@@ -112,13 +112,13 @@ def train(config: TrainConfig, workspace: Workspace, reporter: Reporter | None =
     inputs = open_inputs(
         config, workspace, reporter, resumed=resumed, own=_own_checkpoint(config, reporter)
     )
-    config = settle_checkpoint(config, workspace)
+    config = resolve_checkpoint(config, workspace)
     with _run_folder(workspace, reporter) as folder:
         if config.evaluate_only:
             return _evaluate_only(config, inputs, folder, reporter)
         check_destination(config, workspace, folder.name)
         check_room(config, inputs.architecture, folder)
-        with _word_count(config, inputs, ahead=not resumed) as words:
+        with _cooccurrence_count(config, inputs, ahead=not resumed) as words:
             return _train(config, workspace, inputs, words, folder, reporter)
 
 
@@ -126,14 +126,14 @@ def _train(
     config: TrainConfig,
     workspace: Workspace,
     inputs: TrainingInputs,
-    words: WordCount | None,
+    words: CooccurrenceCount | None,
     folder: Path,
     reporter: Reporter,
 ) -> Artifact:
-    devices = select_engine(config)
+    devices = select_backend(config)
     if words and not devices.is_first:
         words.forget()  # Rank 0 broadcasts its own.
-    keep_compiled(devices, workspace.cache / "compiled")
+    enable_compilation_cache(devices, workspace.cache / "compiled")
     reporter.note(devices.describe())
     plan = recipe.plan(
         config,
@@ -143,7 +143,7 @@ def _train(
         validation_rows=len(inputs.validation_rows),
     )
     with (
-        telling_a_lost_process(devices),
+        reporting_lost_processes(devices),
         _uploads(config, workspace, inputs, folder, devices, reporter) as uploads,
     ):
         run = TrainingRun(config, inputs, plan, devices, folder, reporter, uploads, words)
@@ -180,10 +180,10 @@ class TrainingRun:
         folder: Path,
         reporter: Reporter,
         uploads: Uploads | None = None,
-        words: WordCount | None = None,
+        words: CooccurrenceCount | None = None,
     ) -> None:
         self._has_own_rate = config.learning_rate is not None
-        self._config = recipe.settle_learning_rate(config, inputs.architecture)
+        self._config = recipe.resolve_learning_rate(config, inputs.architecture)
         self._inputs = inputs
         self._devices = devices
         self._reporter = reporter
@@ -199,24 +199,24 @@ class TrainingRun:
         self._scalars = ScalarWriter(folder / TENSORBOARD_FOLDER)
         self._loss_alarm = LossAlarm(reporter)
         self._stall_alarm = StallAlarm(reporter)
-        self._go_on_from(found, state)
+        self._resume_from(found, state)
 
     def _find_state(self) -> tuple[Path | None, TrainingState]:
         """Returns the newest undamaged checkpoint and its state, or None and the initial state."""
         found, text = None, None
         if self._devices.is_first:
-            found = self._checkpoints.newest_good(self._reporter)
+            found = self._checkpoints.newest_valid(self._reporter)
             if found:
                 state = replace(read_state(found), best=self._checkpoints.best())
             else:
                 check_nothing_is_lost(self._folder)
                 state = self._first_state()
             text = [bool(found), self._checkpoints.skip_again(state).to_json()]
-        resumed, values = share(text, self._devices)
+        resumed, values = broadcast(text, self._devices)
         place = self._checkpoints.path(values["step"]) if resumed else None
         return found or place, TrainingState.from_json(values)
 
-    def _go_on_from(self, found: Path | None, state: TrainingState) -> None:
+    def _resume_from(self, found: Path | None, state: TrainingState) -> None:
         if found:
             self._keep_rate(state)
             check_same_run(state, self._config, self._inputs.fingerprints)
@@ -225,10 +225,10 @@ class TrainingRun:
         state = replace(state, engine=self._devices.engine)
         self._plan = resumed_plan(self._config, recipe.Plan(**state.plan), state.step)
         parts = recipe.accumulation_steps(
-            self._config, self._plan.global_batch_size, self._devices.count, self._holds
+            self._config, self._plan.global_batch_size, self._devices.count, self._fits_in_memory
         )
         # Rank 0 decides for all hosts, whose memory may differ.
-        self._parts = share(parts, self._devices)
+        self._parts = broadcast(parts, self._devices)
         check_divisible(self._plan.global_batch_size, self._devices.count, self._parts)
         if self._parts != self._config.gradient_accumulation_steps:
             self._reporter.note(
@@ -262,9 +262,9 @@ class TrainingRun:
             rate = state.config["learning_rate"]
             self._config = self._config.model_copy(update={"learning_rate": rate})
 
-    def _holds(self, rows: int) -> bool:
+    def _fits_in_memory(self, rows: int) -> bool:
         """Estimates whether a device fits this many sequences at once; True if unknown."""
-        memory, found = memory_of_one(self._devices), self._inputs.architecture
+        memory, found = memory_per_device(self._devices), self._inputs.architecture
         config = recipe.with_planned_precision(self._config, self._plan)
         config = config.model_copy(update={"per_replica_batch_size": rows})
         needed = recipe.estimate_memory_bytes(
@@ -300,7 +300,7 @@ class TrainingRun:
         first = self._state.next_batch
         try:
             at_once = self._batches.at_once
-            with Feeder(self._prepare, first, first + left, at_once, THREADS) as feeder:
+            with BatchPrefetcher(self._prepare, first, first + left, at_once, THREADS) as feeder:
                 while True:
                     self._visit(feeder)
                     if self._state.step >= self._plan.num_train_steps:
@@ -334,7 +334,7 @@ class TrainingRun:
         # A device may not fit two models.
         del self._engine, self._evaluation
         gc.collect()
-        self._go_on_from(found, start.skipping(window))
+        self._resume_from(found, start.skipping(window))
         if not found:
             self._reporter.event("resumed", step=_BEFORE_THE_FIRST_STEP)
 
@@ -352,7 +352,7 @@ class TrainingRun:
             "skipped_batches": sum(stop - first for _, first, stop in self._state.skipped),
         }
 
-    def _visit(self, feeder: Feeder) -> None:
+    def _visit(self, feeder: BatchPrefetcher) -> None:
         if self._is_validation_due() and not self._is_evaluated():
             self._wait()
             with self._meter.pause("eval", feeder.waited_seconds):
@@ -373,7 +373,7 @@ class TrainingRun:
         if self._losses:
             self._engine.fetch(self._losses[-1:])
 
-    def _step(self, feeder: Feeder) -> None:
+    def _step(self, feeder: BatchPrefetcher) -> None:
         if not self._meter.running:
             self._report_progress("compiling the training step")
         steps = self._steps_in_one_go()
@@ -411,7 +411,7 @@ class TrainingRun:
         batches = self._batches.several(numbers, part)
         return [self._engine.put(one, number) for number, one in zip(numbers, batches, strict=True)]
 
-    def _log(self, feeder: Feeder) -> None:
+    def _log(self, feeder: BatchPrefetcher) -> None:
         loss = self._mean_loss()
         speed = self._meter.read_window(feeder.waited_seconds)
         self._report(
@@ -424,7 +424,7 @@ class TrainingRun:
         )
         if not math.isfinite(loss):
             raise _not_finite("The training loss", self._state.step, loss)
-        self._loss_alarm.hear(self._state.step, loss)
+        self._loss_alarm.observe(self._state.step, loss)
         self._losses = []
         self._state = replace(self._state, pending_losses=[])
 
@@ -481,7 +481,7 @@ class TrainingRun:
         if not self._devices.is_first:
             return
         architecture = self._inputs.architecture
-        weights = {tie.path for tie in hf.ties(architecture)}
+        weights = {tie.path for tie in hf.weight_mappings(architecture)}
 
         def write_model(folder: Path) -> None:
             hf.write_weights(folder, values, architecture)
@@ -522,13 +522,13 @@ class TrainingRun:
         engine = create_engine(
             self._devices,
             lambda: self._build(found),
-            EngineOptions(self._config.sharding, self._parts),
+            BackendOptions(self._config.sharding, self._parts),
         )
         if found:
             mine = self._devices.is_first
             values = {**read_arrays(found), **_read_weights(self._inputs, found)} if mine else {}
             variables = variables_by_path(engine.model, engine.optimizer)
-            engine.write_state(share_arrays(values, variables, self._devices))
+            engine.write_state(broadcast_arrays(values, variables, self._devices))
         return engine
 
     def _build(self, found: Path | None) -> Any:
@@ -542,10 +542,10 @@ class TrainingRun:
         if weights is not None:
             hf.assign_weights(model, weights)
         elif not found:
-            self._set_first_weights(model)
+            self._initialise_weights(model)
         return model, optimizer
 
-    def _set_first_weights(self, model: Any) -> None:
+    def _initialise_weights(self, model: Any) -> None:
         if self._config.output_bias == "log_frequency":
             set_output_bias(model, self._inputs.token_counts)
         if self._words:
@@ -553,13 +553,13 @@ class TrainingRun:
             # Rounding differs between hosts, and replicas must start equal.
             mine = self._devices.is_first
             vectors = {table.path: self._words.vectors()} if mine else {}
-            shared = share_arrays(vectors, {table.path: table}, self._devices)
-            set_word_vectors(table, shared[table.path])
+            shared = broadcast_arrays(vectors, {table.path: table}, self._devices)
+            set_token_embeddings(table, shared[table.path])
         if self._config.attention_kernels == "neighbours":
             weights = variables_by_path(model, None)
             heads = self._inputs.architecture.num_attention_heads
-            found = neighbour_weights(model, heads, self._inputs.shards.row_length)
-            for path, values in share_arrays(found, found, self._devices).items():
+            found = local_attention_weights(model, heads, self._inputs.shards.row_length)
+            for path, values in broadcast_arrays(found, found, self._devices).items():
                 weights[path].assign(values)
 
     def _mean_loss(self) -> float:
@@ -643,20 +643,20 @@ def _evaluate_only(
     config: TrainConfig, inputs: TrainingInputs, folder: Path, reporter: Reporter
 ) -> Artifact:
     assert inputs.checkpoint is not None
-    devices = select_engine(config)
+    devices = select_backend(config)
     reporter.note(devices.describe())
     weights = _read_weights(inputs, inputs.checkpoint)
 
     def build() -> Any:
         policy = config.dtype_policy
         if policy == "auto":
-            policy = share(choose_precision(devices)[0], devices)
+            policy = broadcast(choose_precision(devices)[0], devices)
         model = create_model(inputs.architecture, seed=0, dtype_policy=policy)
         hf.assign_weights(model, weights)
         return model, None
 
-    engine = create_engine(devices, build, EngineOptions.of(config))
-    with telling_a_lost_process(devices):
+    engine = create_engine(devices, build, BackendOptions.of(config))
+    with reporting_lost_processes(devices):
         results = _evaluation(config, inputs, engine, devices, reporter).run(
             0, lambda done, of: reporter.progress(done, of, "batches", "validating")
         )
@@ -684,16 +684,18 @@ def _evaluation(
 
 
 @contextmanager
-def _word_count(
+def _cooccurrence_count(
     config: TrainConfig, inputs: TrainingInputs, *, ahead: bool
-) -> Iterator[WordCount | None]:
+) -> Iterator[CooccurrenceCount | None]:
     """Yields the co-occurrence token embeddings; `ahead` starts counting in a thread at once."""
     if config.word_embeddings != "cooccurrence" or inputs.checkpoint:
         yield None
         return
     found = inputs.architecture
     rows = _tolerant(inputs.train_rows, config, inputs, Reporter())
-    words = WordCount(rows, (found.vocab_size, found.hidden_size), inputs.tokenizer.special_ids)
+    words = CooccurrenceCount(
+        rows, (found.vocab_size, found.hidden_size), inputs.tokenizer.special_ids
+    )
     if ahead and not config.process_id:
         words.begin()  # Importing the backend takes longer.
     try:
@@ -703,21 +705,21 @@ def _word_count(
 
 
 def _tolerant(
-    rows: RowSource, config: TrainConfig, inputs: TrainingInputs, reporter: Reporter
-) -> RowSource:
+    rows: SequenceSource, config: TrainConfig, inputs: TrainingInputs, reporter: Reporter
+) -> SequenceSource:
     if config.damaged_records == "stop":
         return rows
 
     def report(count: int, problem: str) -> None:
         reporter.warn(f"Left out, {count} so far: {problem}", alert="damaged_record")
 
-    return TolerantRows(rows, int(inputs.tokenizer.special_ids[0]), report)
+    return TolerantSequences(rows, int(inputs.tokenizer.special_ids[0]), report)
 
 
 def _artifact_of_all(model: Artifact | None, devices: Devices) -> Artifact:
     """Broadcasts rank 0's model artifact."""
     mine = [str(model.path), asdict(model.manifest)] if model else None
-    path, manifest = share(mine, devices)
+    path, manifest = broadcast(mine, devices)
     return model or Artifact(Path(path), Manifest(**manifest))
 
 
@@ -780,7 +782,7 @@ def _own_checkpoint(config: TrainConfig, reporter: Reporter) -> Path | None:
 
     None with several processes: only rank 0 has checkpoints, and all must resume or none.
     """
-    if joins_processes(config) or not _is_resumed(reporter):
+    if is_multi_process(config) or not _is_resumed(reporter):
         return None
     assert reporter.folder is not None
     saved = Checkpoints(reporter.folder / CHECKPOINTS_FOLDER)

@@ -71,7 +71,7 @@ def ask(engine: str, workspace: Workspace, calls: list[Call]) -> list[Any]:
     return found
 
 
-def judge(folder: Path, family: str, prompt: str, new_tokens: int = NEW_TOKENS) -> list[int]:
+def reference(folder: Path, family: str, prompt: str, new_tokens: int = NEW_TOKENS) -> list[int]:
     """Returns the ids that transformers writes greedily."""
     torch = pytest.importorskip("torch", reason="pip install torch==2.13.0 (PyTorch is the judge)")
     import transformers
@@ -100,7 +100,7 @@ def greedy_texts(engine: str, workspace: Workspace) -> dict[tuple[str, str], dic
 @pytest.mark.parametrize("engine", ENGINES)
 def test_greedy_texts_are_those_of_transformers(engine: str, workspace: Workspace) -> None:
     for (family, prompt), said in greedy_texts(engine, workspace).items():
-        theirs = judge(workspace.folder("model") / family, family, prompt)
+        theirs = reference(workspace.folder("model") / family, family, prompt)
         assert len(set(theirs)) > 1
         assert said["token_ids"] == theirs, (family, prompt)
         assert said["num_new_tokens"] == len(theirs)
@@ -131,7 +131,7 @@ def test_pipelines_and_generate_of_transformers_take_the_folders_as_they_are(
 @pytest.mark.parametrize("engine", ENGINES)
 def test_an_end_token_ends_the_text(engine: str, workspace: Workspace, tmp_path: Path) -> None:
     folder = workspace.folder("model") / "gpt2"
-    wanted = judge(folder, "gpt2", PROMPTS[0])
+    wanted = reference(folder, "gpt2", PROMPTS[0])
     place = next(at for at in range(3, NEW_TOKENS) if wanted[at] not in wanted[:at])
     ending = write_writer(tmp_path / "ending", load_tokenizer(workspace), "gpt2")
     for name in ("config.json", "generation_config.json"):
@@ -139,7 +139,7 @@ def test_an_end_token_ends_the_text(engine: str, workspace: Workspace, tmp_path:
         (ending / name).write_text(json.dumps({**config, "eos_token_id": wanted[place]}), "utf-8")
     greedy = {"max_new_tokens": NEW_TOKENS, "temperature": 0}
     (said,) = ask(engine, workspace, [("generate", [str(ending), PROMPTS[0]], greedy)])
-    assert said["token_ids"] == wanted[: place + 1] == judge(ending, "gpt2", PROMPTS[0])
+    assert said["token_ids"] == wanted[: place + 1] == reference(ending, "gpt2", PROMPTS[0])
     assert said["finish_reason"] == "eos"
     assert said["text"] == load_tokenizer(workspace).decode(wanted[:place])
 
@@ -156,7 +156,7 @@ def test_a_gpt2_whose_end_is_beyond_its_tokens_writes(
         (folder / name).write_text(json.dumps({**config, "eos_token_id": 50_256}), "utf-8")
     greedy = {"max_new_tokens": NEW_TOKENS, "temperature": 0}
     (said,) = ask(engine, workspace, [("generate", [str(folder), PROMPTS[0]], greedy)])
-    assert said["token_ids"] == judge(folder, "gpt2", PROMPTS[0])
+    assert said["token_ids"] == reference(folder, "gpt2", PROMPTS[0])
 
 
 def load_tokenizer(workspace: Workspace) -> Any:

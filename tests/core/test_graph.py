@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from core.errors import CheckpointError, ConfigError
 from core.inference import graph
-from core.inference.compiled import EngineModel
+from core.inference.compiled import BackendModel
 from core.inference.graph import GraphModel
 from core.inference.masks import FillMask
 from core.models import hf
@@ -83,14 +83,14 @@ def test_texts_that_share_a_row_say_what_transformers_says_of_each(
     torch = pytest.importorskip("torch", reason="pip install torch==2.13.0")
     from transformers import AutoModelForMaskedLM
 
-    judge = AutoModelForMaskedLM.from_pretrained(folders / family, attn_implementation="eager")
+    reference = AutoModelForMaskedLM.from_pretrained(folders / family, attn_implementation="eager")
     filler = FillMask(folders / family)
     assert isinstance(filler.model, GraphModel)
     texts = texts_for(tokenizer)
     shared = filler.probabilities(texts)
     for ids, found in zip(texts, shared, strict=True):
         with torch.no_grad():
-            logits = judge(torch.tensor(ids[None], dtype=torch.long)).logits[0].numpy()
+            logits = reference(torch.tensor(ids[None], dtype=torch.long)).logits[0].numpy()
         expected = softmax(logits[ids == tokenizer.mask_id])
         assert expected.max() > 2 * expected.mean()
         np.testing.assert_allclose(found, expected, atol=2e-5)
@@ -127,8 +127,8 @@ def test_who_answers_on_what(
     assert graph.suits(roberta, "float32")
     assert graph.suits(roberta, "auto")
     assert not graph.suits(bart, "float32")
-    assert isinstance(FillMask(folders / "bart").model, EngineModel)
-    assert isinstance(FillMask(folders / "roberta", on_engine=True).model, EngineModel)
+    assert isinstance(FillMask(folders / "bart").model, BackendModel)
+    assert isinstance(FillMask(folders / "roberta", on_engine=True).model, BackendModel)
     with monkeypatch.context() as patched:
         # What can't multiply in bfloat16 at least keeps the weights in it.
         patched.setattr(graph, "_has_bfloat16", lambda: False)

@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 
 from core.errors import CheckpointError, StudioError
+from core.inference.dynamic_batching import DynamicBatcher
 from core.inference.masks import FillMask
 from core.inference.packing import Plan, Planner, Shape, Size
-from core.inference.together import Together
 from core.models import hf
 from core.workspace import Workspace
 from tests.checkpoints import LENGTH, make_tokenizer, write_checkpoint, write_writer
@@ -272,8 +272,8 @@ def test_nobody_waits_for_a_better_shape_where_one_is_ready(workspace: Workspace
         from core.inference.masks import FillMask
         filler = FillMask(Path(sys.argv[1]), on_engine=True)
         model = filler.model
-        prepare, asked, are_answered = model.make_ready, [], threading.Event()
-        model.make_ready = lambda one: (asked.append(one), are_answered.wait(60), prepare(one))
+        prepare, asked, are_answered = model.warm_up, [], threading.Event()
+        model.warm_up = lambda one: (asked.append(one), are_answered.wait(60), prepare(one))
         text = "[MASK]" + " the" * 16
         first = filler([text])
         with ThreadPoolExecutor(16) as threads:
@@ -281,7 +281,7 @@ def test_nobody_waits_for_a_better_shape_where_one_is_ready(workspace: Workspace
         found = [answer[0][0]["token"] for answer in (first, *answers)]
         ready = sorted(model.ready)
         are_answered.set()
-        model.settle()
+        model.wait_until_warm()
         print(json.dumps([ready, asked, sorted(model.ready), len(set(found))]))
     """
     ready, asked, later, found = run_on("jax", code, workspace.folder("model") / "unigram")
@@ -306,7 +306,7 @@ def test_those_who_wait_together_are_computed_together() -> None:
         assert others_wait.wait(20)
         return [[text.upper() for text in row] for row in rows]
 
-    together = Together(compute, PLAN)
+    together = DynamicBatcher(compute, PLAN)
     with ThreadPoolExecutor(8) as threads:
         answers = [threads.submit(together, [(SMALL, "a")])]
         assert first_is_computing.wait(20)
@@ -327,7 +327,7 @@ def test_a_failure_reaches_everybody_who_waited() -> None:
     def compute(shape: Shape, rows: list[list[str]]) -> list[list[str]]:
         raise CheckpointError("The weights are damaged")
 
-    together = Together(compute, PLAN)
+    together = DynamicBatcher(compute, PLAN)
     with ThreadPoolExecutor(2) as threads:
         answers = [threads.submit(together, [(SMALL, "a")]) for _ in range(2)]
         for answer in answers:
@@ -347,7 +347,7 @@ def test_who_has_his_answer_waits_for_nobody_else() -> None:
         return rows
 
     # Where three wait the first and the last go together.
-    together = Together(
+    together = DynamicBatcher(
         compute, lambda sizes: Plan(Shape(1, 16, 1), [[0, 2] if len(sizes) == 3 else [0]])
     )
     with ThreadPoolExecutor(4) as threads:
@@ -376,7 +376,7 @@ def test_who_asks_much_lets_others_go_between() -> None:
             assert others_wait.wait(20)
         return rows
 
-    together = Together(compute, lambda sizes: Plan(Shape(1, 16, 1), [[0]]))
+    together = DynamicBatcher(compute, lambda sizes: Plan(Shape(1, 16, 1), [[0]]))
     with ThreadPoolExecutor(3) as threads:
         many = threads.submit(together, [(SMALL, text) for text in "abcdefgh"])
         while not computed:
@@ -401,7 +401,7 @@ def test_an_interrupt_costs_nobody_else_his_answer(where: str) -> None:
         if place == where and next(interrupts, False):
             raise KeyboardInterrupt
 
-    class Interrupted(Together):
+    class Interrupted(DynamicBatcher):
         def _take(self, every: list[Any]) -> Any:
             taken = super()._take(every)
             interrupt("plan")
@@ -442,7 +442,7 @@ def test_who_is_interrupted_lets_another_compute_for_those_who_wait() -> None:
             raise KeyboardInterrupt
         return rows
 
-    together = Together(compute, PLAN)
+    together = DynamicBatcher(compute, PLAN)
     with ThreadPoolExecutor(3) as threads:
         first = threads.submit(together, [(SMALL, "a")])
         while not batches:
@@ -470,7 +470,7 @@ def test_who_gives_up_leaves_nothing_to_compute() -> None:
             raise CheckpointError("The weights are damaged")
         return rows
 
-    together = Together(compute, lambda sizes: Plan(Shape(1, 16, 1), [[0]]))
+    together = DynamicBatcher(compute, lambda sizes: Plan(Shape(1, 16, 1), [[0]]))
     for first, error in (("b", KeyboardInterrupt), ("c", CheckpointError)):
         with pytest.raises(error):
             together([(SMALL, text) for text in (first, "x", "x")])
@@ -504,7 +504,7 @@ def test_those_who_ask_a_model_in_two_ways_share_its_weights(
         import json, sys
         from pathlib import Path
         import numpy as np
-        from core.inference.generation import Writer
+        from core.inference.generation import TextGenerator
         from core.inference.masks import FillMask
         from core.inference.models import _kept, keep, load_model
         from core.models import hf
@@ -513,14 +513,14 @@ def test_those_who_ask_a_model_in_two_ways_share_its_weights(
         from tests.checkpoints import write_writer
         folder, tokenizer = Path(sys.argv[2]), load("byte_level_bpe", Workspace(sys.argv[1]))
         write_writer(folder, tokenizer, "bart")
-        writer, filler = Writer(folder), FillMask(folder)
+        writer, filler = TextGenerator(folder), FillMask(folder)
         model = writer._model
         filler(["a <mask>"])
         shared = load_model(folder, "float32") is model
         rough = load_model(folder, "bfloat16") is not model
-        before = keep(folder, "float32", Writer)
+        before = keep(folder, "float32", TextGenerator)
         write_writer(folder, tokenizer, "bart")
-        after = keep(folder, "float32", Writer)
+        after = keep(folder, "float32", TextGenerator)
         print(json.dumps([shared, rough, after is not before, len(_kept)]))
     """
     assert run_on("jax", code, workspace.root, tmp_path / "bart") == [True, True, True, 1]

@@ -15,14 +15,14 @@ import pytest
 
 from core.places import (
     WorkspaceMovedError,
-    check_in_place,
-    give_ordinary_modes,
-    guarding_places,
+    apply_umask_below,
+    check_not_moved,
+    guarding_workspaces,
     is_shared,
-    ordinary_umask,
     private_files,
-    remember_place,
-    tighten,
+    remember_workspace,
+    restrict_access,
+    user_umask,
 )
 from core.runs.worker import child_environment
 from core.store import Store
@@ -102,7 +102,7 @@ def test_a_workspace_of_an_earlier_version_is_closed(tmp_path: Path) -> None:
     for name in ("studio.db", "studio.db-wal", "worker.lock", "worker.log"):
         (root / name).touch()
     assert _mode(root) == 0o755
-    tighten(root)
+    restrict_access(root)
     assert _mode(root) == 0o700
     assert _readable_by_others(root) == []
 
@@ -114,7 +114,7 @@ def test_a_folder_with_other_things_in_it_stays_open_and_the_database_does_not(
     (tmp_path / "thesis.tex").touch()
     (tmp_path / "link.log").symlink_to(tmp_path / "thesis.tex")
     tmp_path.chmod(0o755)
-    tighten(tmp_path)
+    restrict_access(tmp_path)
     assert _mode(tmp_path) == 0o755
     assert _mode(tmp_path / "studio.db") == 0o600
     assert _mode(tmp_path / "thesis.tex") == 0o644
@@ -123,7 +123,7 @@ def test_a_folder_with_other_things_in_it_stays_open_and_the_database_does_not(
 def test_a_folder_that_is_no_workspace_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "models").mkdir()
     tmp_path.chmod(0o755)
-    tighten(tmp_path)
+    restrict_access(tmp_path)
     assert (_mode(tmp_path), _mode(tmp_path / "models")) == (0o755, 0o755)
 
 
@@ -159,21 +159,21 @@ def test_what_is_written_elsewhere_has_the_modes_of_the_users_umask(tmp_path: Pa
     workspace = Workspace(tmp_path / "workspace")
     elsewhere = tmp_path / "elsewhere"
     with private_files(workspace.root):
-        assert ordinary_umask() == 0o022
+        assert user_umask() == 0o022
         (elsewhere / "deep").mkdir(parents=True)
         (elsewhere / "deep" / "x").write_text("x")
-        give_ordinary_modes(elsewhere)
+        apply_umask_below(elsewhere)
         write_atomically(tmp_path / "report.html", "x")
         workspace.make_root()
         write_atomically(workspace.root / "x.json", "x")
         inherited = subprocess.run(
-            ["sh", "-c", "umask"], umask=ordinary_umask(), capture_output=True, check=True
+            ["sh", "-c", "umask"], umask=user_umask(), capture_output=True, check=True
         )
     assert inherited.stdout.strip() == b"0022"
     assert (_mode(elsewhere / "deep"), _mode(elsewhere / "deep" / "x")) == (0o755, 0o644)
     assert _mode(tmp_path / "report.html") == 0o644
     assert _mode(workspace.root / "x.json") == 0o600
-    assert ordinary_umask() == -1
+    assert user_umask() == -1
 
 
 def test_threads_check_workspaces_while_others_open_new_ones(tmp_path: Path) -> None:
@@ -183,11 +183,11 @@ def test_threads_check_workspaces_while_others_open_new_ones(tmp_path: Path) -> 
     interval = sys.getswitchinterval()
     sys.setswitchinterval(1e-6)  # Threads take turns all the time.
     try:
-        with guarding_places(), ThreadPoolExecutor(4) as threads:
+        with guarding_workspaces(), ThreadPoolExecutor(4) as threads:
             tasks = [
                 threads.submit(use, root)
                 for root in roots
-                for use in (remember_place, check_in_place, check_in_place)
+                for use in (remember_workspace, check_not_moved, check_not_moved)
             ]
             assert [task.exception() for task in tasks] == [None] * len(tasks)
     finally:
@@ -197,13 +197,13 @@ def test_threads_check_workspaces_while_others_open_new_ones(tmp_path: Path) -> 
 def test_error_of_a_command_names_the_move_that_caused_it(tmp_path: Path) -> None:
     root, new = tmp_path / "old", tmp_path / "new"
     root.mkdir()
-    with pytest.raises(WorkspaceMovedError, match=f"it is at {new} now"), guarding_places():
-        remember_place(root)
+    with pytest.raises(WorkspaceMovedError, match=f"it is at {new} now"), guarding_workspaces():
+        remember_workspace(root)
         root.rename(new)
         os.stat(root / "studio.db")
 
 
 def test_error_of_a_command_stays_if_no_workspace_was_moved(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError), guarding_places():
-        remember_place(tmp_path)
+    with pytest.raises(FileNotFoundError), guarding_workspaces():
+        remember_workspace(tmp_path)
         os.stat(tmp_path / "studio.db")

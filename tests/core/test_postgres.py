@@ -89,7 +89,7 @@ def test_runs_and_metrics_live_on_a_server_too(url: str, tmp_path: Path) -> None
         {"number": number, "step": number, "name": "loss", "value": 1 / number, "time": 1e9}
         for number in range(1, 50)
     ]
-    store.take_in("train-1", rows, [], {"event_number": 49, "event_offset": 3_000_000_000})
+    store.ingest("train-1", rows, [], {"event_number": 49, "event_offset": 3_000_000_000})
     again = Store.open(Workspace(tmp_path))
     run = again.find_run("tr")
     assert (run.config, run.event_offset) == ({"a": [1]}, 3_000_000_000)

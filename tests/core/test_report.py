@@ -44,7 +44,7 @@ def row(workspace: Workspace) -> RunRow:
         for step in range(1, 101)
         for name in ("loss", "eval_loss", "learning_rate")
     ]
-    store.take_in("train-1", metrics, [], {})
+    store.ingest("train-1", metrics, [], {})
     row = store.find_run("train-1")
     store.close()
     return row

@@ -64,7 +64,7 @@ def workspace(tmp_path_factory: pytest.TempPathFactory) -> Workspace:
     return workspace
 
 
-def judge(folder: Path, text: str) -> tuple[list[int], list[float]]:
+def reference_scores(folder: Path, text: str) -> tuple[list[int], list[float]]:
     """Returns a text's ids and what PyTorch's class says each costs; nan for the first of GPT-2."""
     torch = pytest.importorskip("torch", reason="pip install torch==2.13.0 (PyTorch is the judge)")
     import transformers
@@ -94,7 +94,7 @@ def test_perplexity_is_what_transformers_classes_come_to(engine: str, workspace:
     calls = [*asked, *((model, text) for model, text, _ in REFUSED)]
     said, (plain, as_json) = run_on(engine, ASK, workspace.root, json.dumps(calls))
     for (family, text), found in zip(asked, said, strict=False):
-        ids, theirs = judge(workspace.folder("model") / family, text)
+        ids, theirs = reference_scores(workspace.folder("model") / family, text)
         assert [one["token"] for one in found["tokens"]] == ids
         scored = [
             (one["loss"], loss)
@@ -157,15 +157,15 @@ def test_an_encoder_costs_the_same_on_an_engine_as_where_none_is_used(
         from pathlib import Path
         from core import perplexity
         from core.inference import FillMask
-        from core.inference.scoring import _describe, _one_by_one
+        from core.inference.scoring import _describe, _score_one_by_one
         folder, text = Path(sys.argv[1]), sys.argv[2]
         filler = FillMask(folder, on_engine=True)
         ids = filler.tokenizer.encode(text)
-        losses = [loss for some in _one_by_one(filler, ids) for loss in some]
+        losses = [loss for some in _score_one_by_one(filler, ids) for loss in some]
         found = _describe(ids, losses, filler.tokenizer, "pseudo")
         print(json.dumps([found, perplexity(folder, text), type(filler.model).__name__]))
     """
     ours, graph, model = run_on(engine, code, workspace.folder("model") / "roberta", TEXTS[0])
-    assert model == "EngineModel"
+    assert model == "BackendModel"
     assert ours["num_tokens"] == graph["num_tokens"] > 5
     assert ours["loss"] == pytest.approx(graph["loss"], rel=1e-4)

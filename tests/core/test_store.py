@@ -56,7 +56,7 @@ def test_a_run_that_is_queued_again_shows_nothing_of_its_last_end(store: Store) 
     for name, stage in (("a", "train"), ("b", "shards")):
         add_run(store, name, stage=stage, state="done")
         store.update_run(name, done=7, total=9, note="saving")
-        store.queue_again(name)
+        store.requeue(name)
     rows = [store.find_run(name) for name in ("a", "b")]
     assert [(row.done, row.total, row.note) for row in rows] == [(7, 9, ""), (0, 9, "")]
 
@@ -82,23 +82,23 @@ def test_a_run_is_found_by_the_beginning_of_its_id(store: Store) -> None:
 
 def test_a_run_that_waits_again_has_not_been_started(store: Store) -> None:
     add_run(store, "a", state="stopped", started=5.0, ended=9.0)
-    store.queue_again("a", reason="resumed")
+    store.requeue("a", reason="resumed")
     row = store.find_run("a")
     assert (row.state, row.started, row.ended, row.attempt) == ("queued", None, None, 2)
 
 
 def test_metrics_come_by_rows_since_an_event(store: Store) -> None:
     add_run(store, "a")
-    store.take_in("a", [metric(1), metric(2)], [], {"event_number": 2})
+    store.ingest("a", [metric(1), metric(2)], [], {"event_number": 2})
     first = store.metrics_since("a")
-    store.take_in("a", [metric(3, value=0.5)], [], {"event_number": 3})
+    store.ingest("a", [metric(3, value=0.5)], [], {"event_number": 3})
     assert [row.number for row in store.metrics_since("a", first[-1].number)] == [3]
     assert store.latest_metrics("a") == {"loss": 0.5}
 
 
 def test_long_curves_are_sampled_up_to_their_end(store: Store) -> None:
     add_run(store, "a")
-    store.take_in("a", [metric(n, value=n) for n in range(1, 1001)], [], {"event_number": 1000})
+    store.ingest("a", [metric(n, value=n) for n in range(1, 1001)], [], {"event_number": 1000})
     curves, newest = store.sample_metrics("a", ["loss", "eval_loss"], 100)
     assert list(curves) == ["loss"]
     assert len(curves["loss"]) == 100
@@ -108,9 +108,9 @@ def test_long_curves_are_sampled_up_to_their_end(store: Store) -> None:
 
 def test_going_back_to_a_checkpoint_drops_what_is_measured_again(store: Store) -> None:
     add_run(store, "a")
-    store.take_in("a", [metric(n) for n in range(1, 11)], [], {"event_number": 10})
+    store.ingest("a", [metric(n) for n in range(1, 11)], [], {"event_number": 10})
     again = [{**metric(n, value=2.0), "step": n - 10} for n in range(15, 19)]
-    store.take_in("a", again, [], {"event_number": 18}, rewound_to=4)
+    store.ingest("a", again, [], {"event_number": 18}, rewound_to=4)
     curve = store.sample_metrics("a", ["loss"], 100)[0]["loss"]
     assert [step for step, _ in curve] == [1, 2, 3, 4, 5, 6, 7, 8]
     assert store.latest_metrics("a") == {"loss": 2.0}
@@ -119,30 +119,30 @@ def test_going_back_to_a_checkpoint_drops_what_is_measured_again(store: Store) -
 
 def test_what_is_measured_again_is_new_to_whoever_looked_before(store: Store) -> None:
     add_run(store, "a")
-    store.take_in("a", [metric(n) for n in range(1, 11)], [], {"event_number": 10})
+    store.ingest("a", [metric(n) for n in range(1, 11)], [], {"event_number": 10})
     _, newest = store.sample_metrics("a", ["loss"], 100)
     again = [{**metric(n, value=2.0), "step": n - 10} for n in range(15, 19)]
-    store.take_in("a", again, [], {"event_number": 18}, rewound_to=4)
+    store.ingest("a", again, [], {"event_number": 18}, rewound_to=4)
     assert [row.step for row in store.metrics_since("a", newest)] == [5, 6, 7, 8]
 
 
 def test_an_event_comes_whole_whatever_the_limit(store: Store) -> None:
     add_run(store, "a")
     rows = [metric(n, name) for n in (1, 2, 3) for name in ("loss", "epoch")]
-    store.take_in("a", rows, [], {"event_number": 3})
+    store.ingest("a", rows, [], {"event_number": 3})
     assert [row.number for row in store.metrics_since("a", limit=3)] == [1, 1, 2, 2]
     assert [row.number for row in store.metrics_since("a", 2, limit=3)] == [3, 3]
 
 
 def test_metrics_can_be_chosen_by_name(store: Store) -> None:
     add_run(store, "a")
-    store.take_in("a", [metric(1), metric(1, "eval_loss")], [], {"event_number": 1})
+    store.ingest("a", [metric(1), metric(1, "eval_loss")], [], {"event_number": 1})
     assert [row.name for row in store.metrics_since("a", names=["eval_loss"])] == ["eval_loss"]
 
 
 def test_a_run_with_its_metrics_can_be_removed(store: Store) -> None:
     add_run(store, "a")
-    store.take_in("a", [metric(1)], [], {"event_number": 1})
+    store.ingest("a", [metric(1)], [], {"event_number": 1})
     store.remove_run("a")
     assert store.get_run("a") is None
     assert store.metrics_since("a") == []
@@ -173,7 +173,7 @@ def test_readers_do_not_wait_for_the_writer(tmp_path: Path) -> None:
     for thread in threads:
         thread.start()
     for number in range(1, 60):
-        writer.take_in("a", [metric(number)], [], {"event_number": number})
+        writer.ingest("a", [metric(number)], [], {"event_number": number})
     for thread in threads:
         thread.join()
     assert errors == []

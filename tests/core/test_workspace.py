@@ -18,9 +18,9 @@ from core.workspace import (
     check_name,
     damaged_files,
     manifest_text,
-    only_one,
     read_manifest,
     remove_folder,
+    single_instance,
     write_atomically,
     write_manifest,
 )
@@ -114,11 +114,11 @@ def test_two_drafts_of_one_wish_get_two_names(tmp_path: Path) -> None:
 
 def test_only_one_process_holds_a_lock(tmp_path: Path) -> None:
     code = (
-        "import sys; from pathlib import Path; from core.workspace import only_one\n"
-        "with only_one(Path(sys.argv[1]), 'app'): pass"
+        "import sys; from pathlib import Path; from core.workspace import single_instance\n"
+        "with single_instance(Path(sys.argv[1]), 'app'): pass"
     )
     command = [sys.executable, "-c", code, str(tmp_path / "app.lock")]
-    with only_one(tmp_path / "app.lock", "app"):
+    with single_instance(tmp_path / "app.lock", "app"):
         second = subprocess.run(command, capture_output=True, text=True, check=False)
     assert "Another app works on this workspace" in second.stderr
     assert subprocess.run(command, check=False).returncode == 0

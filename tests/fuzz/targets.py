@@ -40,7 +40,7 @@ from core.hub.pull import pull_config, pull_model, pull_tokenizer
 from core.models import hf
 from core.models.registry import count_parameters
 from core.report.settings import list_settings, read_settings
-from core.runs.folder import RunFolder, last_words
+from core.runs.folder import RunFolder, log_tail_line
 from core.runs.worker import Worker
 from core.shards.read import Shards, open_shards
 from core.shards.storage import fetch_shards
@@ -183,7 +183,7 @@ def read_checkpoints(folder: Path, workspace: Path) -> Any:
     checkpoints = Checkpoints(folder / "checkpoints")
     found: list[Any] = [checkpoints.steps()]
     best = checkpoints.best()
-    newest = checkpoints.newest_good(Reporter())
+    newest = checkpoints.newest_valid(Reporter())
     if newest is None:
         check_nothing_is_lost(folder)
         return found
@@ -227,7 +227,7 @@ def read_run(folder: Path, workspace: Path) -> Any:
     found += [read_notes(run.events), read_attempts(run.events), run.device()]
     found += [[event["n"] + 1, event["kind"].upper(), event["t"] + 1.0] for event in events]
     found += [json.dumps(run.read_exit()), run.is_running(), run.count_attempts(), run.log_tail()]
-    found += [last_words(run.log), read_stop(run.stop_file)]
+    found += [log_tail_line(run.log), read_stop(run.stop_file)]
     check_nothing_is_lost(folder)
     found.append(asdict(run.read_record()))
     reporter = FolderReporter(folder, echo=False)

@@ -254,7 +254,7 @@ def _weights(family: str) -> dict[str, Any]:
     generator = np.random.default_rng(0)
     return {
         tie.path: generator.normal(size=tie.shape).astype(np.float32)
-        for tie in hf.ties(_small(family))
+        for tie in hf.weight_mappings(_small(family))
     }
 
 

@@ -28,7 +28,7 @@ def add_points(store: Store, name: str, steps: range) -> None:
         {"number": step + 1, "step": step, "name": name, "value": step / 7, "time": 0.0}
         for step in steps
     ]
-    store.take_in("run", rows, [], {})
+    store.ingest("run", rows, [], {})
 
 
 def test_a_run_without_figures_has_no_curves(store: Store) -> None:

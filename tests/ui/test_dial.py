@@ -13,7 +13,7 @@ from core.errors import ConfigError, StudioError
 from core.workspace import Workspace
 from tests.core.training.test_trainer import make_inputs
 from ui.forms import Form
-from ui.parts import dial
+from ui.parts import planner
 
 
 @pytest.fixture(scope="module")
@@ -25,7 +25,7 @@ def suggest_of(form: Form[TrainConfig], workspace: Workspace) -> tuple[Any, dict
     """Returns the handler of the button, and the dial's components by id."""
     with gr.Blocks() as page:
         form.render()
-        dial.render(form, workspace)
+        planner.render(form, workspace)
     [handler] = [fn.fn for fn in page.fns.values() if getattr(fn.fn, "__name__", "") == "suggest"]
     return handler, {block.elem_id: block for block in page.blocks.values() if block.elem_id}
 
@@ -59,18 +59,18 @@ def test_what_the_shell_finds_wrong_is_shown_and_marked(workspace: Workspace) ->
     [("2", 2), ("0.5", 0.5), ("5e8", 5e8), ("500,000 000", 5e8), (" 1,500.5 ", 1500.5)],
 )
 def test_numbers_are_read_as_people_type_them(typed: str, number: float) -> None:
-    assert dial._number(typed) == number
+    assert planner._number(typed) == number
 
 
 def test_dots_group_the_digits_of_tokens_alone() -> None:
-    assert dial._number("500.000", whole=True) == 500_000
-    assert dial._number("1.500") == 1.5
+    assert planner._number("500.000", whole=True) == 500_000
+    assert planner._number("1.500") == 1.5
 
 
 @pytest.mark.parametrize("typed", ["0.4", "1.5", "2e-1"])
 def test_a_part_of_a_token_is_no_budget(typed: str) -> None:
     with pytest.raises(ConfigError, match="a whole number from 1 on"):
-        dial._number(typed, whole=True)
+        planner._number(typed, whole=True)
 
 
 DECIMAL_COMMAS = ["0,5", "0,500", "1,5", "1000,500", "10 100,500", "1.000,5"]
@@ -81,10 +81,10 @@ DECIMAL_COMMAS = ["0,5", "0,500", "1,5", "1000,500", "10 100,500", "1.000,5"]
 )
 def test_other_things_are_no_budget(typed: Any) -> None:
     with pytest.raises(ConfigError, match="no number of hours or tokens"):
-        dial._number(typed)
+        planner._number(typed)
 
 
 def test_a_shell_that_does_not_answer_is_said(tmp_path: Path) -> None:
     with pytest.raises(StudioError, match="gave no answer") as error:
-        dial._ask(TrainConfig(), "hours", -1.0, Workspace(tmp_path))
+        planner._ask(TrainConfig(), "hours", -1.0, Workspace(tmp_path))
     assert "a number above 0" in error.value.received

@@ -15,7 +15,7 @@ from core.config import (
     TokenizerConfig,
     TrainConfig,
     field_extra,
-    knob,
+    option,
     title_of,
 )
 from core.errors import ConfigError, TokenizerError
@@ -74,8 +74,8 @@ def test_every_field_has_its_title_and_help(model: type[StageConfig], workspace:
 
 def test_a_new_knob_shows_by_itself(workspace: Workspace) -> None:
     class WithMore(TokenizerConfig):
-        dropout: float | None = knob(None, "Skips merges now and then.", group="New", gt=0, lt=1)
-        flavour: str = knob("plain", "Suggested, not fixed.", choices=("plain", "odd"))
+        dropout: float | None = option(None, "Skips merges now and then.", group="New", gt=0, lt=1)
+        flavour: str = option("plain", "Suggested, not fixed.", choices=("plain", "odd"))
 
     form = rendered(WithMore, workspace)
     assert form.components["dropout"].info == "Skips merges now and then."
@@ -84,10 +84,10 @@ def test_a_new_knob_shows_by_itself(workspace: Workspace) -> None:
 
 def test_numbers_are_written_as_people_type_them(workspace: Workspace) -> None:
     class Numbers(StageConfig):
-        rate: float = knob(1e-4, "")
-        tiny: float = knob(1e-8, "")
-        epochs: float = knob(1.0, "")
-        size: int = knob(50_265, "")
+        rate: float = option(1e-4, "")
+        tiny: float = option(1e-8, "")
+        epochs: float = option(1.0, "")
+        size: int = option(50_265, "")
 
     form = rendered(Numbers, workspace)
     assert [one.value for one in form.components.values()] == ["0.0001", "1e-8", "1", "50265"]
@@ -307,11 +307,11 @@ def test_a_preset_fills_any_number_of_fields(workspace: Workspace, fields: int, 
     class Sized(StageConfig):
         presets: ClassVar[dict[str, Preset]] = {name: Preset(filled) for name in ("large", "small")}
         variant: ClassVar[str] = "kind"
-        preset: Literal["large", "small"] = knob("large", "")
-        kind: Literal["a", "b"] = knob("a", "")
-        size_0: int = knob(7, "")
-        size_1: int = knob(7, "")
-        size_2: int = knob(7, "")
+        preset: Literal["large", "small"] = option("large", "")
+        kind: Literal["a", "b"] = option("a", "")
+        size_0: int = option(7, "")
+        size_1: int = option(7, "")
+        size_2: int = option(7, "")
 
     with gr.Blocks() as page:
         form = Form(Sized, "sized", workspace)

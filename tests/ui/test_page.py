@@ -18,7 +18,7 @@ from core.runs.execute import describe_artifact
 from core.runs.folder import RunFolder
 from core.store import RunRow, Store
 from core.workspace import Workspace
-from ui import layout, runs, strip
+from ui import layout, runs, status_bar
 from ui.parts import artifacts, disk
 from ui.parts.run_rows import alert_kinds, ending_of, notices_of
 
@@ -192,7 +192,7 @@ def test_the_figures_of_a_run_that_is_done_are_those_of_its_model(
     add_run(store, "run", "done", stage="train", results=results)
     ask = answers(Workspace(tmp_path), store)["run_detail"]
     assert ask({"run": "run"})["figures"] == {"eval_loss": 3.5, "best_step": 7}
-    store.queue_again("run")
+    store.requeue("run")
     assert ask({"run": "run"})["figures"] == {}
 
 
@@ -290,7 +290,7 @@ def test_the_settings_of_another_version_are_not_put_into_a_form(store: Store) -
 
 def status_of(tmp_path: Path, store: Store) -> Callable[..., dict[str, Any]]:
     with gr.Blocks():
-        line = strip.render(Workspace(tmp_path), store, list(TABS))
+        line = status_bar.render(Workspace(tmp_path), store, list(TABS))
     [ask] = line.server_fns
     return ask
 
@@ -298,7 +298,7 @@ def status_of(tmp_path: Path, store: Store) -> Callable[..., dict[str, Any]]:
 def test_what_failed_last_is_told_of_however_long_ago_it_was_queued(
     tmp_path: Path, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(strip, "_LOOKED_BACK", 3)
+    monkeypatch.setattr(status_bar, "_LOOKED_BACK", 3)
     add_run(store, "long", "failed", ended=99.0, error={"problem": "It ended", "fix": "wait"})
     for number, run in enumerate("abcd"):
         add_run(store, run, ended=float(number))
@@ -337,7 +337,7 @@ def test_a_copy_on_the_disk_has_a_name_of_its_own_and_the_run_that_made_it(
         (draft.folder / "tokenizer.json").write_text("{}")
     assert draft.artifact
     add_run(store, "maker")
-    store.take_in("maker", [], [describe_artifact(draft.artifact)["artifact"]], {})
+    store.ingest("maker", [], [describe_artifact(draft.artifact)["artifact"]], {})
     shutil.copytree(draft.artifact.path, draft.artifact.path.with_name("backup"))
     listed = answers(workspace, store, disk)["disk_use"]({})["artifacts"]
     assert sorted(one["name"] for one in listed) == ["backup", "words"]

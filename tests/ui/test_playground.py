@@ -12,8 +12,8 @@ from core.workspace import ALLOWED_PATHS_VARIABLE, Workspace
 from tests.checkpoints import make_tokenizer, write_checkpoint, write_writer
 from tests.ui.browser import Visitor, find_chromium, running_app, visiting
 from ui.parts import answers
-from ui.parts.asking import render_slider
 from ui.parts.examples import examples, fills, writes
+from ui.parts.prompts import render_slider
 
 RESULT = {"text": " <b>runs</b>", "num_new_tokens": 5, "finish_reason": "length"}
 

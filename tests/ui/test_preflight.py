@@ -12,9 +12,9 @@ import gradio as gr
 import pytest
 
 from core.config import PreflightConfig, TrainConfig
+from core.disk_usage import list_artifact_usage
 from core.errors import DeviceError
 from core.events import EventLog
-from core.housekeeping import list_artifact_uses
 from core.runs.commands import python_lines
 from core.runs.folder import RunFolder
 from core.store import RunRow, Store
@@ -246,7 +246,7 @@ def test_a_check_under_way_and_one_that_failed_are_told(workspace: Workspace, st
 
 def test_a_report_lies_on_the_disk_like_any_artifact(workspace: Workspace, store: Store) -> None:
     put_report(workspace, CONFIG, FITTING)
-    [use] = list_artifact_uses(workspace, store)
+    [use] = list_artifact_usage(workspace, store)
     assert use.artifact.kind == "preflight"
 
 

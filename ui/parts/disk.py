@@ -8,7 +8,7 @@ from typing import Any
 import gradio as gr
 
 from core.config import fingerprint_of
-from core.housekeeping import ArtifactUse, DiskUse, list_artifact_uses, measure_disk_use
+from core.disk_usage import ArtifactUsage, DiskUsage, list_artifact_usage, measure_disk_usage
 from core.runs.client import delete_artifact
 from core.store import ArtifactRow, Store
 from core.workspace import Artifact, Workspace, check_name
@@ -62,9 +62,9 @@ def _list_function(workspace: Workspace, store: Store) -> Callable[..., dict[str
         listed = {
             "artifacts": [
                 _describe(use, store, _maker_of(use.artifact, made))
-                for use in list_artifact_uses(workspace, store)
+                for use in list_artifact_usage(workspace, store)
             ],
-            **_totals(measure_disk_use(workspace)),
+            **_totals(measure_disk_usage(workspace)),
         }
         seen = fingerprint_of(listed)
         return {} if seen == question.get("seen") else {**listed, "seen": seen}
@@ -84,7 +84,7 @@ def _delete_function(workspace: Workspace) -> Callable[..., dict[str, Any]]:
     return delete_one
 
 
-def _totals(use: DiskUse) -> dict[str, Any]:
+def _totals(use: DiskUsage) -> dict[str, Any]:
     parts = [
         {
             "part": part,
@@ -99,7 +99,7 @@ def _totals(use: DiskUse) -> dict[str, Any]:
     return {"parts": parts, "total": f"This workspace takes {total}; {free} are free."}
 
 
-def _describe(use: ArtifactUse, store: Store, maker: str) -> dict[str, Any]:
+def _describe(use: ArtifactUsage, store: Store, maker: str) -> dict[str, Any]:
     artifact, run = use.artifact, store.get_run(maker)
     return {
         "kind": artifact.kind,

@@ -152,13 +152,13 @@ def _load(folder: Path, changed: int) -> StudioTokenizer:
 
 def _own_texts(model: Artifact, workspace: Workspace, cut: Callable[[str], str]) -> list[str]:
     """Returns sentences of the validation documents, if the shards are still there, and here."""
-    from core.shards.read import is_far, open_shards
+    from core.shards.read import is_remote, open_shards
     from core.shards.sentences import validation_sentences
     from core.tokenizer import load
 
     name = str(model.manifest.config.get("shards", ""))
     try:
-        if is_far(name, workspace):
+        if is_remote(name, workspace):
             return []
         shards = open_shards(name, workspace)
         tokenizer = load(str(shards.tokenizer_folder), workspace)

@@ -132,7 +132,7 @@ def _notice(row: RunRow, kind: str, number: int, message: str) -> dict[str, Any]
         "number": number,
         "message": message,
         "bad": False,
-        "over": row.ended_for_good,
+        "over": row.has_ended,
     }
 
 

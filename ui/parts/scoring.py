@@ -11,7 +11,7 @@ from core.inference import DTYPES, Dtype
 from core.models.architecture import Architecture
 from core.playground import PlaygroundClient
 from ui import present
-from ui.parts import answers, asking
+from ui.parts import answers, prompts
 
 _ABOUT = """
 <h3 class="ps-subheading">How well does it know a text?</h3>
@@ -25,7 +25,7 @@ def has_perplexity(architecture: Architecture | None) -> bool:
     return architecture is not None and architecture.kind != "encoder-decoder"
 
 
-def render(client: PlaygroundClient, model: gr.Dropdown) -> asking.AskForm:
+def render(client: PlaygroundClient, model: gr.Dropdown) -> prompts.AskForm:
     """Makes the card, which is shown for models that it suits.
 
     Args:
@@ -69,4 +69,4 @@ def render(client: PlaygroundClient, model: gr.Dropdown) -> asking.AskForm:
         concurrency_id="perplexity",
         concurrency_limit=4,
     )
-    return asking.AskForm(column, text, answer, "", [scored])
+    return prompts.AskForm(column, text, answer, "", [scored])

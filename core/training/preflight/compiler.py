@@ -22,7 +22,7 @@ import keras
 import numpy as np
 
 from core.config import PreflightConfig, fingerprint_of
-from core.models.kernels import count_pieces
+from core.models.kernels import count_chunks
 from core.models.registry import create_model
 from core.training.engine import dropout_seeds
 from core.training.engine_jax import TrainState, make_train_step
@@ -196,7 +196,7 @@ class Lowered:
 def _uncounted(subject: Subject, batch_size: int) -> Costs:
     """Computes the costs of all chunks of the logits but the first: they are a loop."""
     found = subject.architecture
-    pieces = count_pieces(batch_size, subject.predictions, found.vocab_size)
+    pieces = count_chunks(batch_size, subject.predictions, found.vocab_size)
     table = found.vocab_size * found.hidden_size
     tokens = batch_size * -(-subject.predictions // pieces)
     # Three matmuls. The embedding matrix is read twice, in bfloat16, and its float32 gradient is

@@ -15,8 +15,8 @@ from core.events import Reporter, RunStopped
 from core.models.registry import count_parameters
 from core.places import make_folder
 from core.training import recipe
-from core.training.batches import THREADS, Feeder, TrainBatches
-from core.training.devices import Devices, select_engine
+from core.training.batches import THREADS, BatchPrefetcher, TrainBatches
+from core.training.devices import Devices, select_backend
 from core.training.export import checkpoint_disk_bytes
 from core.training.preflight.report import (
     INSTALL_LIBTPU,
@@ -64,7 +64,7 @@ def run(
         # `auto` resolves to this on a TPU.
         config = config.model_copy(update={"dtype_policy": "mixed_bfloat16"})
     topology, subject = check(config, workspace, reporter)
-    devices = select_engine(_on_this_machine(config))
+    devices = select_backend(_on_this_machine(config))
     report = _Preflight(config, workspace, reporter, topology, subject, devices).carry_out()
     return _write(config, workspace, reporter, report)
 
@@ -311,7 +311,7 @@ class _Preflight:
         batches = TrainBatches(self._subject.rows, self._subject.objective, rows_per_host, 0)
         batches(0)
         done, started = 0, time.perf_counter()
-        with Feeder(batches.several, 0, sys.maxsize, batches.at_once, THREADS) as feeder:
+        with BatchPrefetcher(batches.several, 0, sys.maxsize, batches.at_once, THREADS) as feeder:
             while not done or time.perf_counter() - started < _INPUT_SECONDS:
                 for _ in range(batches.at_once):
                     feeder.next()

@@ -13,8 +13,8 @@ from core.errors import ConfigError
 from core.events import Reporter
 from core.models.architecture import Architecture
 from core.models.registry import check_family, resolve_architecture
-from core.objectives import Vocabulary, create_objective, stored_row_length
-from core.training.batches import Batch, Objective, RowSource
+from core.objectives import Vocabulary, create_objective, stored_sequence_length
+from core.training.batches import Batch, Objective, SequenceSource
 from core.training.inputs import objective_name, objective_settings, open_inputs
 from core.workspace import Workspace
 
@@ -34,7 +34,7 @@ class Subject:
 
     architecture: Architecture
     objective: Objective
-    rows: RowSource
+    rows: SequenceSource
     train_rows: int | None
     validation_rows: int
 
@@ -95,7 +95,7 @@ def open_subject(config: PreflightConfig, workspace: Workspace, reporter: Report
 def _without_shards(config: PreflightConfig, vocab_size: int, max_seq_length: int) -> Subject:
     settings = objective_settings(config, max_seq_length)
     name = objective_name(config, config.family)
-    row_length = stored_row_length(name, settings)
+    row_length = stored_sequence_length(name, settings)
     architecture = resolve_architecture(
         config,
         vocab_size=vocab_size,

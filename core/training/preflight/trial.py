@@ -20,12 +20,12 @@ from core.models.architecture import Architecture
 from core.models.registry import count_parameters
 from core.training.batches import TrainBatches
 from core.training.devices import Devices
-from core.training.engine import Engine, EngineOptions, build_for_training, create_engine
+from core.training.engine import BackendOptions, Engine, build_for_training, create_engine
 from core.training.preflight.subject import Subject
 from core.training.recipe import (
     LearningRateSchedule,
     estimate_memory_bytes,
-    settle_learning_rate,
+    resolve_learning_rate,
 )
 
 STEPS = 5
@@ -113,19 +113,19 @@ def _cut(config: PreflightConfig, subject: Subject) -> Architecture:
 
 
 def _engine(config: PreflightConfig, architecture: Architecture, devices: Devices) -> Engine:
-    settled = settle_learning_rate(config, architecture)
+    settled = resolve_learning_rate(config, architecture)
     schedule = LearningRateSchedule("linear", settled.learning_rate or 0.0, STEPS, 2 * STEPS)
     return create_engine(
         devices,
         lambda: build_for_training(config, architecture, schedule),
-        EngineOptions("data", _parts_of(config)),
+        BackendOptions("data", _parts_of(config)),
     )
 
 
 def _check_saving(engine: Engine, architecture: Architecture, folder: Path) -> None:
     """Writes the state as checkpoints do, restores it, and compares."""
     state = engine.read_state()
-    weights = {tie.path for tie in hf.ties(architecture)}
+    weights = {tie.path for tie in hf.weight_mappings(architecture)}
     rest = {path: array for path, array in state.items() if path not in weights}
     save_file(rest, folder / "slots.safetensors")
     hf.write_weights(folder, state, architecture)

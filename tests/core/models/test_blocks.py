@@ -15,13 +15,13 @@ import keras
 import numpy as np
 from keras import ops
 from core.models import kernels
-from core.models.layers import (Block, BlockOptions, FirstWeights, both_biases, local_bias,
+from core.models.layers import (Block, BlockOptions, Initializers, both_biases, local_bias,
                                 padding_bias, rotation)
 
 length, norm_first = int(sys.argv[1]), sys.argv[2] == "True"
 options = BlockOptions(width=16, heads=2, head_size=8, units=24, activation="gelu", dropout=0.0,
                        attention_dropout=0.0, epsilon=1e-5, norm_first=norm_first)
-block = Block(options, FirstWeights(0, 0.3), name="block", dtype="float32")
+block = Block(options, Initializers(0, 0.3), name="block", dtype="float32")
 block.build((None, None, 16))
 generator = np.random.default_rng(0)
 hidden = ops.convert_to_tensor(generator.normal(0, 1, (4, length, 16)).astype(np.float32))

@@ -239,7 +239,7 @@ def test_every_format_and_dtype_is_read(tmp_path: Path, family: str, form: str, 
     architecture, generator = small_architecture(family), np.random.default_rng(0)
     weights = {
         tie.path: generator.normal(size=tie.shape).astype(np.float32)
-        for tie in hf.ties(architecture)
+        for tie in hf.weight_mappings(architecture)
     }
     hf.write_weights(tmp_path, weights, architecture)
     path = tmp_path / "model.safetensors"

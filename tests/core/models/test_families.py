@@ -48,8 +48,8 @@ from keras import ops
 from core.models import hf, kernels
 from core.models.decoding import compile_method
 from core.models.registry import create_model
-from core.training.neighbours import neighbour_weights
-from core.training.word_vectors import find_words
+from core.training.local_attention import local_attention_weights
+from core.training.cooccurrence import find_words
 from tests.core.models.families import ENCODERS, EOS, FAMILIES, GENERATORS, small_architecture
 
 folder, inputs, saved = Path(sys.argv[1]), dict(np.load(sys.argv[2])), Path(sys.argv[3])
@@ -181,7 +181,7 @@ for family in FAMILIES:
     np.savez(place / "first.npz", **{path.replace("/", "!"): v for path, v in first.items()})
     facts[family] = {"paths": [v.path for v in model.variables], "count": model.count_params(),
                      "words": list(find_words(model).shape),
-                     "neighbours": shapes(neighbour_weights(model, 4, 16))}
+                     "neighbours": shapes(local_attention_weights(model, 4, 16))}
 print(json.dumps(facts))
 '''
 
@@ -256,7 +256,7 @@ def said(inputs: Path, saved: Path, tmp_path_factory: pytest.TempPathFactory) ->
         return dict(zip(ENGINES, pool.map(ask_engine, ENGINES), strict=True))
 
 
-def judge(family: str, folder: Path) -> Any:
+def reference(family: str, folder: Path) -> Any:
     """Loads a folder with transformers' class, strictly."""
     import transformers
 
@@ -284,7 +284,7 @@ def ask(model: Any, family: str, inputs: Path, *, padded: bool = False) -> NDArr
 def test_logits_are_those_of_transformers(
     engine: str, family: str, said: dict[str, Said], inputs: Path
 ) -> None:
-    model, ours = judge(family, said[engine].folder / family), said[engine].logits(family)
+    model, ours = reference(family, said[engine].folder / family), said[engine].logits(family)
     full = ask(model, family, inputs)
     assert np.ptp(full) > 1
     assert ours["full"].dtype == np.float32
@@ -333,7 +333,7 @@ def test_what_transformers_saved_is_read(
     engine: str, family: str, said: dict[str, Said], saved: Path, inputs: Path
 ) -> None:
     assert len(list((saved / "several" / family).glob("*.safetensors"))) > 1
-    full = ask(judge(family, saved / "one" / family), family, inputs)
+    full = ask(reference(family, saved / "one" / family), family, inputs)
     for name in ("one", "several"):
         assert np.abs(said[engine].logits(family)[f"theirs_{name}"] - full).max() < 1e-4
 
@@ -346,7 +346,7 @@ def test_gradients_are_those_of_pytorch(
     import torch
     from safetensors.numpy import load_file
 
-    model = judge(family, said[engine].folder / family)
+    model = reference(family, said[engine].folder / family)
     data = {name: torch.tensor(values).long() for name, values in np.load(inputs).items()}
     arrays = {"input_ids": data["input_ids"]}
     if family in ("t5", "bart"):
@@ -368,7 +368,7 @@ def test_greedy_generation_is_that_of_pytorch(
 ) -> None:
     import torch
 
-    model = judge(family, said[engine].folder / family)
+    model = reference(family, said[engine].folder / family)
     data = {name: torch.tensor(values).long() for name, values in np.load(inputs).items()}
     arrays = {"input_ids": data["padded_ids"], "attention_mask": data["attention_mask"]}
     if family == "gpt2":
@@ -454,7 +454,7 @@ def test_parameters_are_counted_without_building_the_model(
         facts = said[engine].facts[family]
         assert facts["count"] == count_parameters(architecture)
         assert facts["paths"] == sorted(set(facts["paths"]), key=facts["paths"].index)
-        assert set(facts["paths"]) == {tie.path for tie in hf.ties(architecture)}
+        assert set(facts["paths"]) == {tie.path for tie in hf.weight_mappings(architecture)}
 
 
 @pytest.mark.parametrize("family", FAMILIES)

@@ -36,7 +36,7 @@ def weights() -> dict[str, NDArray[np.float32]]:
     generator = np.random.default_rng(0)
     return {
         tie.path: generator.normal(size=tie.shape).astype(np.float32)
-        for tie in hf.ties(ARCHITECTURE)
+        for tie in hf.weight_mappings(ARCHITECTURE)
     }
 
 

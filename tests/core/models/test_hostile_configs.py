@@ -14,7 +14,7 @@ import pytest
 from core.errors import CheckpointError, ConfigError, StudioError
 from core.models import hf
 from core.models.architecture import Architecture
-from core.models.names import ties
+from core.models.names import weight_mappings
 from core.models.registry import count_parameters
 from tests.core.models.families import FAMILIES, small_architecture
 
@@ -126,7 +126,9 @@ def test_parameters_are_counted_in_a_time_that_does_not_depend_on_the_layers(fam
     names = [name for name in ("num_hidden_layers", "num_decoder_layers") if hasattr(small, name)]
     for layers in (1, 2, 3, 4, 9):
         found = replace(small, **dict.fromkeys(names, layers))
-        assert count_parameters(found) == sum(int(np.prod(tie.shape)) for tie in ties(found))
+        assert count_parameters(found) == sum(
+            int(np.prod(tie.shape)) for tie in weight_mappings(found)
+        )
     started = time.process_time()
     assert count_parameters(replace(small, **dict.fromkeys(names, 1_000_000))) > 1_000_000
     assert time.process_time() - started < 0.5

@@ -26,7 +26,7 @@ def make(folder: Path, family: str) -> tuple[dict[str, NDArray], dict[str, NDArr
     architecture, generator = small_architecture(family), np.random.default_rng(0)
     weights = {
         tie.path: generator.normal(size=tie.shape).astype(np.float32)
-        for tie in hf.ties(architecture)
+        for tie in hf.weight_mappings(architecture)
     }
     hf.write_weights(folder, weights, architecture)
     tensors = load_file(folder / hf.WEIGHTS_FILE)

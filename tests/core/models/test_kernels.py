@@ -161,7 +161,7 @@ def with_gradients(arguments):
             return loss * 3.0, [3.0 * one for one in tape.gradient(loss, arguments)]
         loss, found = run(*arguments)
     found = [np.asarray(ops.cast(one, "float32")) for one in found]
-    judged = kernels.judge(*arguments[:2], None if len(arguments) < 3 else arguments[2],
+    judged = kernels.evaluate_batch(*arguments[:2], None if len(arguments) < 3 else arguments[2],
                            labels, weights)
     return [float(loss), np.asarray(judged).tolist(), found]
 
@@ -169,7 +169,7 @@ def compare(*arguments):
     found = {}
     for count, most in ((1, whole), (2, 4 * 4 * 23), (3, 4 * 3 * 23), (7, 1)):
         kernels.LOGITS_AT_ONCE = most
-        assert kernels.count_pieces(4, 7, 23) == count
+        assert kernels.count_chunks(4, 7, 23) == count
         found[count] = with_gradients(arguments)
     loss, judged, gradients = found.pop(1)
     assert judged[0] == loss or abs(judged[0] - loss) < 1e-4 * loss

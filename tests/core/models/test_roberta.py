@@ -136,7 +136,7 @@ def said(inputs: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Sa
     }
 
 
-def judge(folder: Path) -> Any:
+def reference(folder: Path) -> Any:
     """Loads a folder with transformers' class, strictly."""
     pytest.importorskip("torch", reason="pip install torch==2.13.0 (PyTorch is the judge)")
     from transformers import RobertaForMaskedLM
@@ -148,7 +148,7 @@ def judge(folder: Path) -> Any:
 
 @pytest.mark.parametrize("engine", ENGINES)
 def test_logits_are_those_of_transformers(engine: str, said: dict[str, Said], inputs: Path) -> None:
-    model = judge(said[engine].folder)
+    model = reference(said[engine].folder)
     import torch
 
     data = {name: torch.tensor(values) for name, values in np.load(inputs).items()}
@@ -162,7 +162,7 @@ def test_logits_are_those_of_transformers(engine: str, said: dict[str, Said], in
 
 @pytest.mark.parametrize("engine", ENGINES)
 def test_gradients_are_those_of_pytorch(engine: str, said: dict[str, Said], inputs: Path) -> None:
-    model = judge(said[engine].folder)
+    model = reference(said[engine].folder)
     import torch
     from safetensors.numpy import load_file
 

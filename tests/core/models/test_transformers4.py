@@ -25,7 +25,7 @@ from core.tokenizer import StudioTokenizer, load, train
 from core.workspace import Workspace
 from tests.checkpoints import make_tokenizer, write_checkpoint, write_model_of, write_writer
 from tests.core.models.families import FAMILIES, LENGTH, small_architecture
-from tests.core.models.transformers4 import ask, cut, judge
+from tests.core.models.transformers4 import ask, cut, reference
 
 pytestmark = pytest.mark.slow(5)
 PACKAGES = Path(sys.prefix) / "transformers4"
@@ -134,7 +134,7 @@ def test_each_of_its_classes_says_what_transformers_5_says(both: Both, family: s
     assert both.said["transformers"].startswith("4.57.")
     arrays = dict(np.load(both.folder / "inputs.npz"))
     names = ["input_ids", "attention_mask", "decoder_input_ids"][: 3 if has_halves(family) else 2]
-    model, logits = judge(both.folder / family, {name: arrays[name] for name in names})
+    model, logits = reference(both.folder / family, {name: arrays[name] for name in names})
     said = np.load(both.folder / family / "said4.npz")
     assert set(said.files) == {"torch", *FOREIGN[family]}
     real = (arrays["attention_mask"] == 1) | has_halves(family)

@@ -17,7 +17,7 @@ import numpy as np
 _IN_SEVERAL_FILES = "40KB"
 
 
-def judge(folder: Path, arrays: dict[str, Any]) -> tuple[Any, Any]:
+def reference(folder: Path, arrays: dict[str, Any]) -> tuple[Any, Any]:
     """Loads a folder strictly, and returns the model and its logits."""
     import torch
     import transformers
@@ -106,7 +106,7 @@ def main(folder: Path) -> None:
         if place.name in ("t5", "bart"):
             names.append("decoder_input_ids")
         given = {name: arrays[name] for name in names}
-        model, logits = judge(place, given)
+        model, logits = reference(place, given)
         said = {"torch": logits}
         for prefix in ("TF", "Flax"):
             other = write(place, model, prefix, given)

@@ -87,4 +87,4 @@ def assert_shapes(task: Objective, batch: Batch, shapes: dict[str, Sequence[int]
     assert {name: values.shape for name, values in batch.items()} == shapes
     for name, values in batch.items():
         assert values.dtype == (np.float32 if name == "label_weights" else np.int32), name
-    assert batch["labels"].shape[1] == task.predictions_per_row
+    assert batch["labels"].shape[1] == task.predictions_per_sequence

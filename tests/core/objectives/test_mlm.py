@@ -11,7 +11,7 @@ import pytest
 from numpy.typing import NDArray
 
 from core.errors import ShardError
-from core.objectives.mlm import MaskedLanguageModel, frequency_baseline
+from core.objectives.mlm import MaskedLanguageModel, unigram_baseline
 
 VOCAB_SIZE, MASK = 1000, 4
 SPECIAL = np.array([0, 1, 2, 3, 4, 999], np.int32)
@@ -44,7 +44,7 @@ def test_the_number_of_predictions_is_fixed(
     row_length: int, probability: float, predictions: int
 ) -> None:
     task = objective(row_length, probability)
-    assert task.predictions_per_row == predictions
+    assert task.predictions_per_sequence == predictions
     batch = task.batch(make_rows(3, row_length), seed=0, step=0)
     shapes = {name: (values.dtype, values.shape) for name, values in batch.items()}
     assert shapes == {
@@ -168,7 +168,7 @@ def test_the_baseline_is_the_cross_entropy_of_the_counts() -> None:
     weights = np.array([[1, 1, 1], [1, 0, 0]], np.float32)
     # Of 9 + 4: 4, 1, 7 and 1.
     expected = -np.mean([np.log(4 / 13), np.log(1 / 13), np.log(7 / 13), np.log(7 / 13)])
-    assert frequency_baseline(counts, labels, weights) == pytest.approx(expected)
+    assert unigram_baseline(counts, labels, weights) == pytest.approx(expected)
 
 
 @pytest.mark.parametrize(("rows", "row_length"), [(64, 128), (8, 512)])

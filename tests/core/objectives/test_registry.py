@@ -17,9 +17,9 @@ from core.objectives import (
     ObjectiveSettings,
     create_objective,
     objectives_of_family,
-    stored_row_length,
+    stored_sequence_length,
 )
-from core.objectives.mlm import frequency_baseline
+from core.objectives.mlm import unigram_baseline
 from tests.core.objectives.support import (
     VOCAB_SIZE,
     assert_a_batch_is_a_pure_function,
@@ -34,13 +34,13 @@ SETTINGS = ObjectiveSettings(max_seq_length=64)
 def test_the_trainer_can_treat_them_alike(name: str) -> None:
     task = create_objective(name, SETTINGS, vocabulary())
     assert task.name == name and task.families
-    assert task.row_length == stored_row_length(name, SETTINGS)
+    assert task.row_length == stored_sequence_length(name, SETTINGS)
     rows = marked_rows(8, task.row_length)
     batch = task.batch(rows, seed=0, step=0)
     assert set(batch) == {*task.input_names, "labels", "label_weights"}
     assert batch["input_ids"].shape == (8, 64)
     for array in ("labels", "label_weights"):
-        assert batch[array].shape == (8, task.predictions_per_row)
+        assert batch[array].shape == (8, task.predictions_per_sequence)
     assert_a_batch_is_a_pure_function(task, rows)
 
 
@@ -61,7 +61,7 @@ def test_every_objective_has_a_frequency_baseline(name: str) -> None:
     task = create_objective(name, SETTINGS, vocabulary())
     batch = task.batch(marked_rows(4, task.row_length), 0, 0)
     counts = np.ones(VOCAB_SIZE, np.int64)
-    baseline = frequency_baseline(counts, batch["labels"], batch["label_weights"])
+    baseline = unigram_baseline(counts, batch["labels"], batch["label_weights"])
     assert baseline == pytest.approx(np.log(VOCAB_SIZE))
 
 
@@ -69,7 +69,7 @@ def test_every_objective_has_a_frequency_baseline(name: str) -> None:
     ("name", "length"), [("mlm", 512), ("clm", 512), ("span_corruption", 568), ("denoising", 512)]
 )
 def test_the_row_length_is_known_before_there_is_a_tokenizer(name: str, length: int) -> None:
-    assert stored_row_length(name, ObjectiveSettings(512)) == length
+    assert stored_sequence_length(name, ObjectiveSettings(512)) == length
 
 
 @pytest.mark.parametrize(
@@ -115,14 +115,14 @@ def test_lines_need_padding() -> None:
 def test_settings_reach_the_objective() -> None:
     whole = ObjectiveSettings(64, mlm_probability=0.3, whole_word_mask=True)
     task = create_objective("mlm", whole, vocabulary())
-    assert task.predictions_per_row == 19
+    assert task.predictions_per_sequence == 19
     assert getattr(task, "word_starts", None) is not None
     assert getattr(create_objective("mlm", SETTINGS, vocabulary()), "word_starts", None) is None
 
 
 def test_an_unknown_objective_is_refused() -> None:
     with pytest.raises(ConfigError, match="mlm, clm, span_corruption, denoising"):
-        stored_row_length("nsp", SETTINGS)
+        stored_sequence_length("nsp", SETTINGS)
 
 
 def test_nothing_but_numpy_is_imported() -> None:

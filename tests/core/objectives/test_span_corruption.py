@@ -46,7 +46,7 @@ def parts(ids: NDArray[np.int32]) -> list[list[int]]:
 def test_the_published_lengths() -> None:
     assert compute_input_and_target_lengths(512) == (568, 114)
     assert task_of(512).row_length == 568
-    assert task_of(512).predictions_per_row == 114
+    assert task_of(512).predictions_per_sequence == 114
     assert task_of(512).counts.spans == 28
 
 
@@ -191,7 +191,7 @@ def test_too_few_sentinels_are_refused() -> None:
 )
 def test_what_can_not_be_is_refused(settings: ObjectiveSettings) -> None:
     with pytest.raises(ConfigError):
-        SpanCorruption.stored_row_length(settings)
+        SpanCorruption.stored_sequence_length(settings)
     with pytest.raises(ConfigError):
         SpanCorruption.create(settings, vocabulary())
 

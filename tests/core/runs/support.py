@@ -40,7 +40,7 @@ def wait_for(condition: Callable[[], object], seconds: float = WAIT_SECONDS) -> 
 def wait_until_ended(workspace: Workspace, run_id: str) -> RunRow:
     """Waits until a run has ended and returns it."""
     store = Store.open(workspace)
-    wait_for(lambda: (row := store.get_run(run_id)) and row.ended_for_good)
+    wait_for(lambda: (row := store.get_run(run_id)) and row.has_ended)
     return store.find_run(run_id)
 
 

@@ -15,7 +15,7 @@ from core.__main__ import _follow, main
 from core.config import QuickstartConfig
 from core.errors import ConfigError, RunError
 from core.events import FolderReporter
-from core.runs.chain import link_stages, promised_names, submit_chain
+from core.runs.chain import link_stages, reserved_names, submit_chain
 from core.runs.client import (
     _check_more_steps,
     choose_slots,
@@ -89,7 +89,7 @@ def test_a_second_quickstart_leaves_the_names_to_the_first(
         add_run(store, stage, "queued", stage, name="quickstart")
     for stage in ("train", "push"):
         add_run(store, f"unnamed-{stage}", "running", stage)
-    promised = promised_names(workspace)
+    promised = reserved_names(workspace)
     stages = quickstart_stages(QuickstartConfig(), workspace, promised)
     tokenizer, shards, training = (config.model_dump() for _, config in stages)
     assert tokenizer["name"] == shards["tokenizer"] == "quickstart-2"

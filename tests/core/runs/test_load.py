@@ -38,7 +38,7 @@ while time.monotonic() < until and sys.stdin.readable():
         store.latest_metrics(row.id)
     rounds += 1
     time.sleep(0.25)
-    if all(row.ended_for_good for row in rows) and len(rows) == 100:
+    if all(row.has_ended for row in rows) and len(rows) == 100:
         break
 print(json.dumps({"rounds": rounds}))
 """
@@ -98,4 +98,4 @@ def queue_run(store: Store, config: TokenizerConfig) -> str:
 
 def all_ended(store: Store) -> bool:
     rows = store.list_runs(limit=1000)
-    return len(rows) == RUNS and all(row.ended_for_good for row in rows)
+    return len(rows) == RUNS and all(row.has_ended for row in rows)

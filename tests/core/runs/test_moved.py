@@ -14,7 +14,7 @@ import pytest
 from core import TrainConfig, Workspace
 from core.errors import RunError, StudioError
 from core.events import read_last_events
-from core.places import WorkspaceMovedError, guarding_places, make_folder
+from core.places import WorkspaceMovedError, guarding_workspaces, make_folder
 from core.runs.client import ensure_worker, rebuild_database, resume_run, submit
 from core.runs.folder import RunFolder
 from core.runs.worker import child_environment, is_worker_running
@@ -49,7 +49,7 @@ def _move(workspace: Workspace) -> Workspace:
 
 @pytest.mark.parametrize("replaced", [False, True])
 def test_nothing_is_made_where_the_workspace_was(workspace: Workspace, replaced: bool) -> None:
-    with guarding_places():
+    with guarding_workspaces():
         store = Store.open(workspace)
         workspace.make_root()
         _move(workspace)
@@ -72,7 +72,7 @@ def test_nothing_is_made_where_the_workspace_was(workspace: Workspace, replaced:
 
 
 def test_a_deleted_workspace_is_gone_for_who_used_it(workspace: Workspace) -> None:
-    with guarding_places():
+    with guarding_workspaces():
         workspace.make_root()
         shutil.rmtree(workspace.root)
         workspace.root.mkdir()

@@ -15,7 +15,7 @@ from core.errors import ConfigError, MissingDataError, ShardError, StudioError
 from core.shards.build import build
 from core.shards.read import Shards, open_shards
 from core.shards.records import walk
-from core.training.batches import TolerantRows
+from core.training.batches import TolerantSequences
 from core.workspace import Workspace
 from tests.core.shards.conftest import UNIGRAM
 from tests.damage import damages_of, flips_of, leave
@@ -84,7 +84,7 @@ def test_a_flipped_byte_costs_one_record_where_that_is_wanted(shards: Shards, pa
         path.write_bytes(damaged)
         heard: list[tuple[int, str]] = []
         fresh = open_shards(str(shards.path)).train
-        rows = TolerantRows(fresh, FILLER, lambda *said: heard.append(said))  # noqa: B023
+        rows = TolerantSequences(fresh, FILLER, lambda *said: heard.append(said))  # noqa: B023
         for _ in range(2):
             assert np.array_equal(rows.take(numbers), expected)
         ((count, problem),) = heard

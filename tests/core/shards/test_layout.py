@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from core.shards.layout import LineRows, line_rows
+from core.shards.layout import LineSequences, line_sequences
 
 PAD, BOS, EOS = 0, 1, 2
 SEPARATOR = 100
@@ -14,17 +14,17 @@ def test_each_line_is_a_row_filled_up_with_padding() -> None:
     lines = [[BOS, 11, 12, EOS], [BOS, EOS], [BOS, 21, 22, 23, 24, EOS], [31]]
     tokens = np.concatenate(lines).astype("<u2")
     lengths = np.array([len(line) for line in lines])
-    rows, cut = line_rows(tokens, lengths, 6, PAD, suffix_length=1)
+    rows, cut = line_sequences(tokens, lengths, 6, PAD, suffix_length=1)
     assert rows.dtype == tokens.dtype and cut == 0
     assert rows.tolist() == [line + [PAD] * (6 - len(line)) for line in lines]
 
 
 def test_a_longer_line_is_cut_and_keeps_what_ends_it() -> None:
     tokens = np.array([BOS, *range(10, 20), EOS, BOS, 30, EOS], "<u4")
-    rows, cut = line_rows(tokens, np.array([12, 3]), 5, PAD, suffix_length=1)
+    rows, cut = line_sequences(tokens, np.array([12, 3]), 5, PAD, suffix_length=1)
     assert rows.tolist() == [[BOS, 10, 11, 12, EOS], [BOS, 30, EOS, PAD, PAD]]
     assert cut == 7
-    bare, _ = line_rows(tokens, np.array([12, 3]), 5, PAD)
+    bare, _ = line_sequences(tokens, np.array([12, 3]), 5, PAD)
     assert bare[0].tolist() == [BOS, 10, 11, 12, 13]
 
 
@@ -32,7 +32,7 @@ def test_every_token_is_in_a_row_or_counted_as_cut() -> None:
     generator = np.random.default_rng(0)
     lengths = generator.integers(1, 40, 1000)
     tokens = np.arange(1, lengths.sum() + 1, dtype=np.uint32)
-    rows, cut = line_rows(tokens, lengths, 24, PAD, suffix_length=2)
+    rows, cut = line_sequences(tokens, lengths, 24, PAD, suffix_length=2)
     ends = np.cumsum(lengths)
     for row, start, end in zip(rows, ends - lengths, ends, strict=True):
         line = tokens[start:end].tolist()
@@ -46,8 +46,8 @@ def test_many_short_lines_become_rows_some_at_a_time() -> None:
     lengths = generator.integers(1, 6, 20_000)
     lengths[[5, 15_000]] = 410
     lines = np.split(generator.integers(3, 90, lengths.sum(), np.uint16), np.cumsum(lengths)[:-1])
-    expected, cut = line_rows(np.concatenate(lines), lengths, 400, PAD, 1)
-    cutter = LineRows(400, SEPARATOR, PAD, 1)
+    expected, cut = line_sequences(np.concatenate(lines), lengths, 400, PAD, 1)
+    cutter = LineSequences(400, SEPARATOR, PAD, 1)
     stream = np.concatenate([np.append(line, SEPARATOR).astype(np.uint16) for line in lines])
     blocks = [rows for part in np.split(stream, [7, 50_003]) for rows in cutter.take(part)]
     assert max(rows.size for rows in blocks) <= 1 << 22 < expected.size
@@ -56,5 +56,5 @@ def test_many_short_lines_become_rows_some_at_a_time() -> None:
 
 
 def test_no_lines_give_no_rows() -> None:
-    rows, cut = line_rows(np.empty(0, np.uint16), np.empty(0, np.int64), 8, PAD, 1)
+    rows, cut = line_sequences(np.empty(0, np.uint16), np.empty(0, np.int64), 8, PAD, 1)
     assert rows.shape == (0, 8) and cut == 0

@@ -135,7 +135,7 @@ def test_more_than_ten_files_keep_their_order(tmp_path: Path) -> None:
 def test_more_files_than_may_be_open_are_read(
     shards: Shards, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(read, "_most_open_files", lambda: 2)
+    monkeypatch.setattr(read, "_max_open_files", lambda: 2)
     rows = all_rows(shards)
     indices = np.random.default_rng(0).permutation(len(rows))
     assert np.array_equal(reopen(shards).train.take(indices), rows[indices])

@@ -14,10 +14,10 @@ from core.shards.records import (
     Int64Records,
     RecordLayout,
     ShardWriter,
+    detect_record_layout,
     file_name,
     frame,
     parse_file_name,
-    sniff,
     walk,
 )
 
@@ -121,7 +121,7 @@ def test_what_tensorflow_writes_is_read_with_its_masks(tmp_path: Path) -> None:
     masks = (np.arange(8) < 5).astype(np.int64) * np.ones_like(rows)
     path = tmp_path / file_name(0, 30)
     write_with_tensorflow(path, rows, masks)
-    assert sniff(path) == Int64Records(8)
+    assert detect_record_layout(path) == Int64Records(8)
     mapped = Int64Records(8).map(path, 30)
     numbers = np.array([3, 29, 0])
     assert np.array_equal(mapped.read(numbers), rows[numbers])
@@ -152,18 +152,18 @@ def test_rows_of_another_length_are_named(tmp_path: Path) -> None:
             features = tf.train.Features(feature={"input_ids": value})
             writer.write(tf.train.Example(features=features).SerializeToString())
     with pytest.raises(ShardError, match=rf"Record 2 of {path}.*4 values.*Received: 3"):
-        everything(path, sniff(path), 3)
+        everything(path, detect_record_layout(path), 3)
 
 
 def test_the_layout_is_found_out(layout: RecordLayout, tmp_path: Path) -> None:
     wide = getattr(layout, "id_bytes", 2) == 4
     rows = some_rows(30, highest=250_000 if wide else 60_000)
-    assert sniff(write(tmp_path, layout, rows)) == layout
+    assert detect_record_layout(write(tmp_path, layout, rows)) == layout
 
 
 def test_a_tiny_vocabulary_is_not_taken_for_wide_ids(tmp_path: Path) -> None:
     path = write(tmp_path, FixedRecords(8, 2), np.random.default_rng(0).integers(0, 40, (9, 8)))
-    assert sniff(path) == FixedRecords(8, 2)
+    assert detect_record_layout(path) == FixedRecords(8, 2)
 
 
 @pytest.mark.parametrize("place", ["header", "payload", "checksum"])
@@ -227,10 +227,10 @@ def test_what_is_no_tfrecord_is_refused(tmp_path: Path) -> None:
     path = tmp_path / file_name(0, 1)
     path.write_bytes(b"not a TFRecord file at all, just text")
     with pytest.raises(ShardError, match=str(path)):
-        sniff(path)
+        detect_record_layout(path)
     path.write_bytes(b"")
     with pytest.raises(ShardError, match=str(path)):
-        sniff(path)
+        detect_record_layout(path)
 
 
 def test_records_without_input_ids_are_refused(tmp_path: Path) -> None:
@@ -241,7 +241,7 @@ def test_records_without_input_ids_are_refused(tmp_path: Path) -> None:
         for data in (b"\x00\x01 no example", b""):
             writer.write(data)
     with pytest.raises(ShardError, match="isn't a row of token ids"):
-        sniff(path)
+        detect_record_layout(path)
 
 
 def test_a_first_record_of_no_ids_is_refused(tmp_path: Path) -> None:
@@ -249,7 +249,7 @@ def test_a_first_record_of_no_ids_is_refused(tmp_path: Path) -> None:
     empty_bytes = b"\n\x13\n\x11\n\tinput_ids\x12\x04\n\x02\n\x00"
     path.write_bytes(frame(empty_bytes))
     with pytest.raises(ShardError, match="isn't a row of token ids"):
-        sniff(path)
+        detect_record_layout(path)
 
 
 def test_varints_come_back() -> None:

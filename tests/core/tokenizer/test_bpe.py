@@ -11,7 +11,7 @@ from tokenizers.trainers import BpeTrainer
 from core.errors import TokenizerError
 from core.events import Reporter, RunStopped
 from core.tokenizer import bpe
-from core.tokenizer.native import run_watched
+from core.tokenizer.native import run_native
 from tests.texts import sentences
 
 
@@ -73,7 +73,7 @@ def test_a_native_call_is_left_when_asked_to_stop() -> None:
 
     forever = threading.Event()
     with pytest.raises(RunStopped):
-        run_watched(forever.wait, Stopping(), "waiting")
+        run_native(forever.wait, Stopping(), "waiting")
     forever.set()
 
 
@@ -82,7 +82,7 @@ def test_what_a_native_call_raises_is_raised() -> None:
         raise ValueError("no")
 
     with pytest.raises(ValueError, match="no"):
-        run_watched(fail, Reporter(), "failing")
+        run_native(fail, Reporter(), "failing")
 
 
 def plainly_trained(texts: list[str], size: int) -> dict[str, int]:

@@ -276,11 +276,11 @@ def test_a_panic_of_native_code_is_a_tokenizer_error(call: str, tmp_path: Path) 
 
 def test_a_panic_in_training_is_a_tokenizer_error() -> None:
     from core.events import Reporter
-    from core.tokenizer.native import run_watched
+    from core.tokenizer.native import run_native
 
     backend = panicking()
     with pytest.raises(TokenizerError, match="can't be trained"):
-        run_watched(lambda: backend.encode("x" * 200), Reporter(), "a note")
+        run_native(lambda: backend.encode("x" * 200), Reporter(), "a note")
 
 
 def test_what_stops_a_program_passes_as_it_is() -> None:

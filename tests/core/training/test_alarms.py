@@ -12,7 +12,7 @@ from core.events import Reporter
 from core.objectives.clm import CausalLanguageModel
 from core.objectives.denoising import Denoising
 from core.training.alarms import LossAlarm, StallAlarm
-from core.training.batches import EvalBatches, Objective, TolerantRows, TrainBatches
+from core.training.batches import EvalBatches, Objective, TolerantSequences, TrainBatches
 
 
 class Listener(Reporter):
@@ -38,7 +38,7 @@ def test_a_jump_of_the_loss_is_said_once_until_it_has_come_back() -> None:
     listener = Listener()
     alarm = LossAlarm(listener)
     for step, loss in enumerate([5.1, 5.0, 5.05, 4.95, 5.0, 4.9, 8.0, 8.5, 4.9, 4.8, 9.0]):
-        alarm.hear(step, loss)
+        alarm.observe(step, loss)
     assert listener.alerts == ["loss_spike", "loss_spike"]
 
 
@@ -47,7 +47,7 @@ def test_noise_and_a_falling_loss_are_no_jump() -> None:
     alarm = LossAlarm(listener)
     noise = np.random.default_rng(0).normal(0, 0.2, 200)
     for step in range(200):
-        alarm.hear(step, 9 * 0.99**step + noise[step])
+        alarm.observe(step, 9 * 0.99**step + noise[step])
     assert listener.alerts == []
 
 
@@ -115,7 +115,7 @@ class Damaged:
 
 def test_a_damaged_row_is_left_out_and_said_once() -> None:
     said: list[tuple[int, str]] = []
-    rows = TolerantRows(Damaged(), 99, lambda count, problem: said.append((count, problem)))
+    rows = TolerantSequences(Damaged(), 99, lambda count, problem: said.append((count, problem)))
     for _ in range(2):
         taken = rows.take(np.array([1, 3, 5]))
         assert taken[:, 0].tolist() == [1, 99, 5]
@@ -134,9 +134,9 @@ def test_a_damaged_row_is_left_out_and_said_once() -> None:
     ids=lambda objective: objective.name,
 )  # fmt: skip
 def test_nothing_is_predicted_of_a_damaged_row(objective: Objective) -> None:
-    rows = TolerantRows(Damaged(), 99, lambda *_: None)
+    rows = TolerantSequences(Damaged(), 99, lambda *_: None)
     batches = TrainBatches(rows, objective, batch_size=6, seed=0)
-    is_damaged = batches.row_indices(range(1, 2)) == 3
+    is_damaged = batches.sequence_indices(range(1, 2)) == 3
     counts = batches(1)["label_weights"].any(axis=1)
     assert counts.tolist() == (~is_damaged).tolist()
     validated = EvalBatches(rows, objective, batch_size=4)(0)["label_weights"]
@@ -148,12 +148,12 @@ def test_a_file_that_is_gone_is_no_damage() -> None:
         def take(self, indices: Any) -> Any:
             raise MissingDataError("the disk is gone")
 
-    rows = TolerantRows(Gone(), 99, lambda *_: pytest.fail("it can't be gone on from"))
+    rows = TolerantSequences(Gone(), 99, lambda *_: pytest.fail("it can't be gone on from"))
     with pytest.raises(MissingDataError, match="the disk is gone"):
         rows.take(np.array([0, 1]))
 
 
 @pytest.mark.parametrize("indices", [[0, 1], [5]])
 def test_whole_rows_are_what_they_were(indices: list[int]) -> None:
-    rows = TolerantRows(Damaged(), 99, lambda *_: pytest.fail("nothing is damaged"))
+    rows = TolerantSequences(Damaged(), 99, lambda *_: pytest.fail("nothing is damaged"))
     assert rows.take(np.array(indices))[:, 0].tolist() == indices

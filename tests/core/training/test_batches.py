@@ -12,7 +12,14 @@ import pytest
 from numpy.typing import NDArray
 
 from core.objectives.mlm import MaskedLanguageModel
-from core.training.batches import EvalBatches, Feeder, RowsSlice, TrainBatches, limit_rows, permute
+from core.training.batches import (
+    BatchPrefetcher,
+    EvalBatches,
+    SequenceSlice,
+    TrainBatches,
+    limit_sequences,
+    permute,
+)
 
 _OBJECTIVE = MaskedLanguageModel(8, 0.25, 4, 40, np.arange(5, dtype=np.int32))
 
@@ -73,7 +80,7 @@ def test_batches_are_the_same_in_whatever_order_they_are_asked_for() -> None:
 
 def test_the_rows_left_over_from_an_epoch_begin_the_next() -> None:
     batches = TrainBatches(ArrayRows(50), _OBJECTIVE, 8, seed=1)
-    visited = np.concatenate([batches.row_indices(range(n, n + 1)) for n in range(25)])
+    visited = np.concatenate([batches.sequence_indices(range(n, n + 1)) for n in range(25)])
     epochs = visited.reshape(4, 50)
     assert all(np.array_equal(np.sort(epoch), np.arange(50)) for epoch in epochs)
     assert batches.epochs_after(25) == 4
@@ -83,10 +90,10 @@ def test_the_order_of_an_epoch_is_the_same_however_it_is_asked_for() -> None:
     """It is worked out in blocks; batches begin and end within them, and an epoch does."""
     count = 20_001
     batches = TrainBatches(ArrayRows(count, 1), _OBJECTIVE, 37, seed=5)
-    together = batches.row_indices(range(count // 37 * 2))
+    together = batches.sequence_indices(range(count // 37 * 2))
     expected = [permute(np.arange(count), count, 5, epoch) for epoch in range(2)]
     assert np.array_equal(together, np.concatenate(expected)[: len(together)])
-    one_by_one = [batches.row_indices(range(n, n + 1)) for n in range(200, 700)]
+    one_by_one = [batches.sequence_indices(range(n, n + 1)) for n in range(200, 700)]
     assert np.array_equal(np.concatenate(one_by_one), together[200 * 37 : 700 * 37])
 
 
@@ -142,9 +149,9 @@ def test_the_last_validation_batch_is_filled_with_what_counts_nothing() -> None:
 
 def test_rows_can_be_limited() -> None:
     rows = ArrayRows(23)
-    assert limit_rows(rows, None) is rows and limit_rows(rows, 99) is rows
-    few = limit_rows(rows, 5)
-    assert isinstance(few, RowsSlice) and len(few) == 5 and few.row_length == 8
+    assert limit_sequences(rows, None) is rows and limit_sequences(rows, 99) is rows
+    few = limit_sequences(rows, 5)
+    assert isinstance(few, SequenceSlice) and len(few) == 5 and few.row_length == 8
     assert np.array_equal(few.take(np.array([4])), rows.values[4:5])
 
 
@@ -154,7 +161,7 @@ def test_a_feeder_keeps_the_order_and_measures_waiting(at_once: int) -> None:
         time.sleep(0.02)
         return list(numbers)
 
-    with Feeder(slow, 3, 11, at_once) as feeder:
+    with BatchPrefetcher(slow, 3, 11, at_once) as feeder:
         assert list(feeder) == list(range(3, 11))
         assert feeder.waited_seconds > 0.02
 
@@ -167,7 +174,7 @@ def test_a_feeder_of_several_threads_keeps_the_order() -> None:
         time.sleep(0.02 if numbers.start % 3 else 0.001)
         return list(numbers)
 
-    with Feeder(uneven, 0, 40, 2, threads=3) as feeder:
+    with BatchPrefetcher(uneven, 0, 40, 2, threads=3) as feeder:
         assert list(feeder) == list(range(40))
     assert len(threads) == 3
 
@@ -187,7 +194,7 @@ def test_a_feeder_makes_the_first_by_itself_and_then_ever_more() -> None:
         asked.append(len(numbers))
         return list(numbers)
 
-    with Feeder(note, 0, 18, 4) as feeder:
+    with BatchPrefetcher(note, 0, 18, 4) as feeder:
         assert len(list(feeder)) == 18
     assert asked == [1, 2, 4, 4, 4, 3]
 
@@ -199,7 +206,7 @@ def test_a_feeder_raises_where_the_batch_is_asked_for(at_once: int) -> None:
             raise ValueError("record 7 is damaged")
         return list(numbers)
 
-    with Feeder(fail, 0, 9, at_once) as feeder:
+    with BatchPrefetcher(fail, 0, 9, at_once) as feeder:
         assert [feeder.next() for _ in range(5)] == [0, 1, 2, 3, 4]
         for _ in range(2):
             with pytest.raises(ValueError, match="record 7"):
@@ -208,6 +215,6 @@ def test_a_feeder_raises_where_the_batch_is_asked_for(at_once: int) -> None:
 
 def test_a_feeder_can_be_left_early() -> None:
     started = time.monotonic()
-    with Feeder(list, 0, 10**9, 16) as feeder:
+    with BatchPrefetcher(list, 0, 10**9, 16) as feeder:
         feeder.next()
     assert time.monotonic() - started < 2

@@ -87,10 +87,10 @@ def test_what_was_written_is_read_back(tmp_path: Path) -> None:
 
 def test_the_newest_is_taken(tmp_path: Path) -> None:
     checkpoints = Checkpoints(tmp_path)
-    assert checkpoints.newest_good(Listener()) is None
+    assert checkpoints.newest_valid(Listener()) is None
     for step in (99, 100, 7):
         _write(checkpoints, _state(step))
-    newest = checkpoints.newest_good(Listener())
+    newest = checkpoints.newest_valid(Listener())
     assert newest is not None and newest.name == "step-00000100"
 
 
@@ -107,7 +107,7 @@ def test_a_damaged_file_is_found_and_named_and_the_checkpoint_before_used(
         with pytest.raises(CheckpointError, match=name):
             verify(newest)
         listener = Listener()
-        found = checkpoints.newest_good(listener)
+        found = checkpoints.newest_valid(listener)
         assert found is not None and found.name == "step-00000005", damage
         (warning,) = listener.warnings
         assert "step 10" in warning and name in warning, damage
@@ -124,7 +124,7 @@ def test_damage_to_the_only_checkpoint_is_never_a_new_start(tmp_path: Path, name
     for _, damaged in damages_of(content):
         leave(only / name, damaged)
         with pytest.raises(CheckpointError, match=f"are damaged.*step 5: .*{name}"):
-            Checkpoints(tmp_path).newest_good(Listener())
+            Checkpoints(tmp_path).newest_valid(Listener())
         (only / name).write_bytes(content)
 
 
@@ -137,7 +137,7 @@ def test_damage_to_what_is_left_out_is_named(tmp_path: Path) -> None:
     for damaged in flips_of(path.read_bytes().strip()):
         path.write_bytes(damaged)
         listener = Listener()
-        assert checkpoints.newest_good(listener) == checkpoints.path(5)
+        assert checkpoints.newest_valid(listener) == checkpoints.path(5)
         (warning,) = listener.warnings
         assert "skipped.json is damaged" in warning
         assert checkpoints.skip_again(state) == state
@@ -149,7 +149,7 @@ def test_with_all_damaged_nothing_starts_over_in_silence(tmp_path: Path) -> None
     for step in (5, 10):
         (_write(checkpoints, _state(step)) / "config.json").write_text("[]")
     with pytest.raises(CheckpointError, match=r"step 10: .*config.json.*step 5: "):
-        checkpoints.newest_good(Listener())
+        checkpoints.newest_valid(Listener())
     assert checkpoints.steps() == [10, 5]
 
 
@@ -243,7 +243,7 @@ def test_folders_with_other_names_are_no_checkpoints(tmp_path: Path) -> None:
         (tmp_path / name).mkdir()
     (tmp_path / "step-00000900").write_text("no folder")
     assert checkpoints.steps() == [500]
-    assert checkpoints.newest_good(Listener()) == checkpoints.path(500)
+    assert checkpoints.newest_valid(Listener()) == checkpoints.path(500)
 
 
 def test_files_in_the_place_of_drafts_are_removed(tmp_path: Path) -> None:
@@ -251,7 +251,7 @@ def test_files_in_the_place_of_drafts_are_removed(tmp_path: Path) -> None:
     for name in (".step-1.draft", "step-00000500.replaced", "damaged-step-00000600"):
         (tmp_path / name).write_text("no folder")
     (tmp_path / "step-00000600").mkdir()
-    assert Checkpoints(tmp_path).newest_good(Listener()) == tmp_path / "step-00000500"
+    assert Checkpoints(tmp_path).newest_valid(Listener()) == tmp_path / "step-00000500"
 
 
 @pytest.mark.parametrize("content", [b"[" * 100_000, b"[]", b'{"windows": 3, "seal": 3}', None])
@@ -261,5 +261,5 @@ def test_any_list_of_skipped_windows_is_passed_over(tmp_path: Path, content: byt
     path = tmp_path / "skipped.json"
     os.mkfifo(path) if content is None else path.write_bytes(content)
     assert checkpoints.skip_again(_state(500)) == _state(500)
-    checkpoints.newest_good(listener)
+    checkpoints.newest_valid(listener)
     assert "is damaged" in listener.warnings[0]

@@ -18,10 +18,10 @@ from core.training.devices import (
     Hardware,
     choose,
     count_devices,
+    estimate_devices,
     find_hardware,
-    foresee_devices,
+    reporting_lost_processes,
     resolver_arguments,
-    telling_a_lost_process,
 )
 from tests.engines import run_on
 
@@ -36,7 +36,7 @@ _JOIN = """
 import json, os, signal, socket, sys, time
 import jax
 from core.config import TrainConfig
-from core.training.devices import select_engine
+from core.training.devices import select_backend
 
 os.environ.update(json.loads(sys.argv[1]))
 heard = []
@@ -44,7 +44,7 @@ signal.signal(signal.SIGTERM, lambda *_: heard.append(True))
 with socket.socket() as free:
     free.bind(("127.0.0.1", 0))
     address = f"127.0.0.1:{free.getsockname()[1]}"
-select_engine(
+select_backend(
     TrainConfig(device="cpu", num_processes=1, process_id=0, coordinator_address=address))
 os.kill(os.getpid(), signal.SIGTERM)
 deadline = time.monotonic() + 5
@@ -173,9 +173,9 @@ def test_simulated_devices_are_as_many_as_asked_for(engine: str) -> None:
         """
         import json, os
         from core.config import TrainConfig
-        from core.training.devices import select_engine
+        from core.training.devices import select_backend
         config = TrainConfig(device="cpu", engine=os.environ["KERAS_BACKEND"], num_devices=4)
-        devices = select_engine(config)
+        devices = select_backend(config)
         print(json.dumps([devices.count, devices.describe()]))
         """,
     )
@@ -196,7 +196,7 @@ def test_a_gpu_that_tensorflow_cannot_use_is_left_alone_unless_it_is_asked_for(d
         devices._GPU_GLOBS = ("/dev/null",)
         config = TrainConfig(engine="tensorflow", device=sys.argv[1])
         try:
-            found = devices.select_engine(config)
+            found = devices.select_backend(config)
             print(json.dumps([found.kind, found.reason]))
         except DeviceError as error:
             print(json.dumps([error.field, str(error)]))
@@ -220,7 +220,7 @@ def test_processes_that_do_not_come_together_are_an_error_that_says_how() -> Non
         config = TrainConfig(
             device="cpu", num_processes=2, process_id=0, coordinator_address="not an address")
         try:
-            devices.select_engine(config)
+            devices.select_backend(config)
         except DeviceError as error:
             print(json.dumps([error.field, str(error)]))
         """,
@@ -269,7 +269,7 @@ def test_devices_are_foreseen_from_what_there_is() -> None:
         (gpus, {"engine": "tensorflow", "device": "gpu"}, 2),
         (gpus, {"engine": "tensorflow"}, 1),
     ):
-        assert foresee_devices(TrainConfig(**values), hardware) == count
+        assert estimate_devices(TrainConfig(**values), hardware) == count
 
 
 @pytest.mark.parametrize(
@@ -322,7 +322,7 @@ def test_jax_may_use_the_cpu_beside_the_accelerators_that_it_is_told_to() -> Non
         jax.config.update("jax_platforms", "cuda")
         devices._GPU_GLOBS, devices._JAX_GPU_PLUGINS = ("/dev/null",), ("jax",)
         try:
-            devices.select_engine(TrainConfig(device="gpu"))
+            devices.select_backend(TrainConfig(device="gpu"))
         except DeviceError:
             pass  # There is none.
         cpus = jax.local_devices(backend="cpu")
@@ -340,10 +340,10 @@ def test_with_jax_on_the_cpu_freed_memory_is_kept_unless_the_user_has_settings(
     code = """
         import ctypes, json, os, resource, sys
         from core.config import TrainConfig
-        from core.training.devices import select_engine
+        from core.training.devices import select_backend
         if sys.argv[1]:
             os.environ[sys.argv[1]] = "8"
-        select_engine(TrainConfig(shards="none", engine="jax", device="cpu"))
+        select_backend(TrainConfig(shards="none", engine="jax", device="cpu"))
         libc, size = ctypes.CDLL(None), 256 << 20
         libc.malloc.restype, libc.malloc.argtypes = ctypes.c_void_p, [ctypes.c_size_t]
         libc.free.argtypes = [ctypes.c_void_p]
@@ -367,9 +367,9 @@ def test_a_process_with_keras_on_another_engine_is_told_so() -> None:
         import json, keras
         from core.config import TrainConfig
         from core.errors import DeviceError
-        from core.training.devices import select_engine
+        from core.training.devices import select_backend
         try:
-            select_engine(TrainConfig(engine="tensorflow", device="cpu"))
+            select_backend(TrainConfig(engine="tensorflow", device="cpu"))
         except DeviceError as error:
             print(json.dumps(str(error)))
         """,
@@ -383,8 +383,8 @@ def test_what_was_found_is_described() -> None:
         """
         import json
         from core.config import TrainConfig
-        from core.training.devices import select_engine
-        print(json.dumps(select_engine(TrainConfig(device="cpu")).describe()))
+        from core.training.devices import select_backend
+        print(json.dumps(select_backend(TrainConfig(device="cpu")).describe()))
         """,
     )
     assert line.startswith("TensorFlow on 1 CPU") and "GiB" in line and "asked for" in line
@@ -411,5 +411,5 @@ def test_only_what_another_process_can_be_the_cause_of_is_laid_to_one(
         pass
 
     shared = Devices("jax", "cpu", processes, "a CPU", None, "asked for", processes)
-    with pytest.raises(told or JaxRuntimeError, match=said), telling_a_lost_process(shared):
+    with pytest.raises(told or JaxRuntimeError, match=said), reporting_lost_processes(shared):
         raise JaxRuntimeError(said)

@@ -25,8 +25,8 @@ from core.models.registry import create_model
 from core.objectives.mlm import MaskedLanguageModel
 from core.training import optimizers, recipe
 from core.training.batches import TrainBatches
-from core.training.devices import select_engine
-from core.training.engine import EngineOptions, create_engine
+from core.training.devices import select_backend
+from core.training.engine import BackendOptions, create_engine
 from core.training.optimizers import (
     KerasSchedule, build_optimizer, create_optimizer, orthogonalise)
 
@@ -50,9 +50,9 @@ def engine_for(make_model, config):
         model, optimizer = make_model(), create_optimizer(config, schedule)
         build_optimizer(optimizer, model)
         return model, optimizer
-    devices = select_engine(config.model_copy(
+    devices = select_backend(config.model_copy(
         update={"engine": keras.config.backend(), "device": "cpu"}))
-    return create_engine(devices, build, EngineOptions.of(config))
+    return create_engine(devices, build, BackendOptions.of(config))
 
 def engine_of(dropout=0.0, policy="float32", **values):
     architecture = Architecture(

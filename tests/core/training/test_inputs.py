@@ -15,7 +15,7 @@ from core.models import hf
 from core.models.architecture import Gpt2Architecture
 from core.models.finding import with_family
 from core.tokenizer import StudioTokenizer, load
-from core.training.inputs import TrainingInputs, open_inputs, settle_checkpoint
+from core.training.inputs import TrainingInputs, open_inputs, resolve_checkpoint
 from core.workspace import Manifest, Workspace, write_manifest
 from tests.checkpoints import write_checkpoint, write_writer
 from tests.core.training.test_trainer import make_inputs
@@ -92,7 +92,7 @@ def test_a_folder_called_like_a_hub_id_is_written_down_as_a_folder(
         ("", ""),
     ):
         config = TrainConfig(shards="rows", checkpoint=named)
-        assert settle_checkpoint(config, workspace).checkpoint == written
+        assert resolve_checkpoint(config, workspace).checkpoint == written
 
 
 def test_gpt2_goes_on_with_a_tokenizer_that_has_no_padding(

@@ -13,10 +13,10 @@ import pytest
 from core.events import read_events, read_last_events
 from core.training.checkpoint import verify
 from core.workspace import Workspace
-from tests import nursery
+from tests import child_processes
+from tests.child_processes import Child
 from tests.core.training.test_trainer import make_inputs
 from tests.engines import ENGINES
-from tests.nursery import Child
 
 STEPS = 120
 KILLS = 10
@@ -66,7 +66,7 @@ def workspace(tmp_path_factory: pytest.TempPathFactory) -> Workspace:
 
 
 def start(workspace: Workspace, name: str, engine: str, where: str = "", count: int = 0) -> Child:
-    return nursery.start(engine, SCRIPT, workspace.root, name, engine, where or "-", count)
+    return child_processes.start(engine, SCRIPT, workspace.root, name, engine, where or "-", count)
 
 
 def finish(workspace: Workspace, name: str, engine: str) -> str:

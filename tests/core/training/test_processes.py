@@ -16,9 +16,9 @@ import pytest
 
 from core.events import read_events
 from core.workspace import Workspace
-from tests import nursery
+from tests import child_processes
+from tests.child_processes import Child
 from tests.core.training.test_trainer import make_inputs
-from tests.nursery import Child
 
 STEPS = 40
 
@@ -87,7 +87,7 @@ def start(places: list[Workspace], **values: Any) -> list[Child]:
     if len(places) > 1:
         common |= {"num_processes": len(places), "coordinator_address": address}
     return [
-        nursery.start("jax", SCRIPT, place.root, json.dumps(own), JAX_PLATFORMS="cpu")
+        child_processes.start("jax", SCRIPT, place.root, json.dumps(own), JAX_PLATFORMS="cpu")
         for number, place in enumerate(places)
         for own in [common if len(places) == 1 else {**common, "process_id": number}]
     ]

@@ -168,12 +168,12 @@ def test_the_schedule_is_that_of_transformers(kind: str) -> None:
 
     optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=0.3)
     name = "constant_with_warmup" if kind == "constant" else kind
-    judge = get_scheduler(name, optimizer, num_warmup_steps=7, num_training_steps=50)
+    reference = get_scheduler(name, optimizer, num_warmup_steps=7, num_training_steps=50)
     schedule = LearningRateSchedule(kind, peak=0.3, warmup_steps=7, num_train_steps=50)
     for step in range(50):
-        assert schedule.at(step) == pytest.approx(judge.get_last_lr()[0], abs=1e-9)
+        assert schedule.at(step) == pytest.approx(reference.get_last_lr()[0], abs=1e-9)
         optimizer.step()
-        judge.step()
+        reference.step()
 
 
 def test_a_stable_rate_falls_at_the_end_as_in_transformers() -> None:
@@ -181,14 +181,14 @@ def test_a_stable_rate_falls_at_the_end_as_in_transformers() -> None:
     from transformers.optimization import get_wsd_schedule
 
     optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=0.3)
-    judge = get_wsd_schedule(
+    reference = get_wsd_schedule(
         optimizer, 10, num_training_steps=50, num_decay_steps=10, decay_type="linear"
     )
     schedule = LearningRateSchedule("warmup_stable_decay", 0.3, 10, 50, decay_ratio=0.25)
     for step in range(50):
-        assert schedule.at(step) == pytest.approx(judge.get_last_lr()[0], abs=1e-9)
+        assert schedule.at(step) == pytest.approx(reference.get_last_lr()[0], abs=1e-9)
         optimizer.step()
-        judge.step()
+        reference.step()
 
 
 def test_a_stable_rate_is_given_more_steps_without_a_fall() -> None:
@@ -238,10 +238,10 @@ def test_a_rate_that_is_left_open_is_settled_by_the_model(
     values: dict[str, Any], width: int, rate: float
 ) -> None:
     config = TrainConfig(**values, hidden_size=width)
-    settled = recipe.settle_learning_rate(config, _architecture(config))
+    settled = recipe.resolve_learning_rate(config, _architecture(config))
     assert settled.learning_rate == pytest.approx(rate)
     wider = config.model_copy(update={"hidden_size": 4 * width})
-    assert recipe.settle_learning_rate(settled, _architecture(wider)) == settled
+    assert recipe.resolve_learning_rate(settled, _architecture(wider)) == settled
 
 
 def _architecture(config: TrainConfig) -> Architecture:

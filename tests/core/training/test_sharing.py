@@ -20,8 +20,8 @@ from core.models.registry import create_model
 from core.objectives.mlm import MaskedLanguageModel
 from core.training import recipe
 from core.training.batches import EvalBatches, TrainBatches
-from core.training.devices import select_engine
-from core.training.engine import EngineOptions, create_engine
+from core.training.devices import select_backend
+from core.training.engine import BackendOptions, create_engine
 from core.training.optimizers import build_optimizer, create_optimizer
 
 values = json.loads(sys.argv[1])
@@ -30,7 +30,7 @@ from core.models import kernels
 # Fewer than the logits of a single row, 4 x 64: all is done in pieces, on any number of devices.
 if values.pop("in_pieces", False):
     kernels.LOGITS_AT_ONCE = 100
-    assert kernels.count_pieces(1, 4, 64) == 3
+    assert kernels.count_chunks(1, 4, 64) == 3
 config = TrainConfig(
     preset="custom", num_train_steps=40, learning_rate=3e-3, weight_decay=0.1, warmup_steps=5,
     max_grad_norm=0.5, engine=os.environ["KERAS_BACKEND"], device="cpu", **values)
@@ -43,7 +43,7 @@ class Rows:
 
 objective = MaskedLanguageModel(16, 0.25, 4, 64, np.arange(5, dtype=np.int32))
 batches = TrainBatches(Rows(), objective, 16, seed=3)
-devices = select_engine(config)
+devices = select_backend(config)
 architecture = Architecture(
     64, 32, 1, 2, 64, 24, 3, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
 
@@ -54,7 +54,7 @@ def build():
     build_optimizer(optimizer, model)
     return model, optimizer
 
-engine = create_engine(devices, build, EngineOptions.of(config))
+engine = create_engine(devices, build, BackendOptions.of(config))
 losses = [engine.train_step(engine.put(batches(n), n)) for n in range(20)]
 sums = engine.evaluate_step(engine.put(EvalBatches(Rows(), objective, 16)(0)))
 held = engine.weight_bytes_per_device() if hasattr(engine, "weight_bytes_per_device") else 0

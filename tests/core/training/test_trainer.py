@@ -325,7 +325,7 @@ def test_damage_to_any_file_of_the_newest_checkpoint_is_named_and_the_one_before
         for damage, damaged in damages_of(content):
             leave(newest / name, damaged)
             listener = Listener()
-            found = Checkpoints(newest.parent).newest_good(listener)
+            found = Checkpoints(newest.parent).newest_valid(listener)
             assert found is not None and found.name == "step-00000010", (name, damage)
             (warning,) = listener.warnings
             assert "step 12 is damaged" in warning and name in warning, (name, damage)

@@ -25,7 +25,7 @@ _MOST_RUNS = 100_000
 
 
 @dataclass(frozen=True)
-class ArtifactUse:
+class ArtifactUsage:
     """An artifact, its disk usage and its relations within the workspace.
 
     The runs in `needed_by` would break without it and block its deletion.
@@ -39,7 +39,7 @@ class ArtifactUse:
 
 
 @dataclass(frozen=True)
-class DiskUse:
+class DiskUsage:
     """Disk usage of a workspace.
 
     `parts` has bytes by tokenizer, shards, model, preflight, runs and other. A hard-linked file
@@ -54,28 +54,28 @@ class DiskUse:
         return sum(self.parts.values())
 
 
-def disk_use_bytes(folder: Path) -> int:
+def disk_usage_bytes(folder: Path) -> int:
     """Returns the disk usage of a folder in bytes; a hard-linked file counts once."""
     return _unseen_bytes(folder, set())
 
 
-def measure_disk_use(workspace: Workspace) -> DiskUse:
+def measure_disk_usage(workspace: Workspace) -> DiskUsage:
     seen: set[tuple[int, int]] = set()
     parts = {kind: _unseen_bytes(workspace.folder(kind), seen) for kind in KINDS}
     parts["runs"] = _unseen_bytes(workspace.runs, seen)
     parts["other"] = _unseen_bytes(workspace.root, seen)
     place = next(path for path in (workspace.root, *workspace.root.parents) if path.exists())
-    return DiskUse(parts, shutil.disk_usage(place).free)
+    return DiskUsage(parts, shutil.disk_usage(place).free)
 
 
-def list_artifact_uses(workspace: Workspace, store: Store) -> list[ArtifactUse]:
+def list_artifact_usage(workspace: Workspace, store: Store) -> list[ArtifactUsage]:
     """Returns all artifacts with disk usage and relations, newest first."""
     found = [artifact for kind in KINDS for artifact in workspace.list(kind)]
     claims = _claims(workspace, store)
     return [
-        ArtifactUse(
+        ArtifactUsage(
             artifact,
-            disk_use_bytes(artifact.path),
+            disk_usage_bytes(artifact.path),
             made_from=[one for one in found if _is_made_from(artifact, one)],
             turned_into=[one for one in found if _is_made_from(one, artifact)],
             needed_by=[claim.row for claim in claims if claim.names(artifact)],
@@ -146,7 +146,7 @@ def _claims(workspace: Workspace, store: Store) -> list[_Claim]:
     return [
         _Claim(row, {kind: _named(workspace, row, kind) for kind in _NAMING_FIELDS})
         for row in store.list_runs(states=states, limit=_MOST_RUNS)
-        if not row.ended_for_good or _can_resume(workspace, row)
+        if not row.has_ended or _can_resume(workspace, row)
     ]
 
 

@@ -10,7 +10,7 @@ from typing import Any
 from core.inference.packing import Plan, Shape, Size
 
 
-class Together:
+class DynamicBatcher:
     """Dynamic batching across threads: one caller leads a batch, then hands over in FIFO order.
 
     A caller that finds no leader computes a batch, with other callers' texts as far as they fit.

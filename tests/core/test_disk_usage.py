@@ -7,14 +7,14 @@ from pathlib import Path
 import pytest
 
 from core.config import ShardConfig
-from core.errors import RunError
-from core.housekeeping import (
+from core.disk_usage import (
     delete_artifact,
-    disk_use_bytes,
-    list_artifact_uses,
-    measure_disk_use,
+    disk_usage_bytes,
+    list_artifact_usage,
+    measure_disk_usage,
     runs_that_need,
 )
+from core.errors import RunError
 from core.runs.folder import RunFolder, RunRecord
 from core.store import RunRow, Store
 from core.workspace import Workspace
@@ -42,7 +42,7 @@ def store(workspace: Workspace) -> Iterator[Store]:
 def test_artifacts_tell_what_they_come_from_and_what_came_of_them(
     workspace: Workspace, store: Store
 ) -> None:
-    shards, tokenizer = list_artifact_uses(workspace, store)
+    shards, tokenizer = list_artifact_usage(workspace, store)
     assert [one.name for one in tokenizer.turned_into] == ["rows"]
     assert [one.name for one in shards.made_from] == ["words"]
     assert (tokenizer.made_from, shards.turned_into, tokenizer.needed_by) == ([], [], [])
@@ -58,7 +58,7 @@ def test_a_waiting_run_is_named_as_what_needs_an_artifact(
         created=1.0, warnings=[], results={},
     )  # fmt: skip
     store.add_run(row)
-    shards, tokenizer = list_artifact_uses(workspace, store)
+    shards, tokenizer = list_artifact_usage(workspace, store)
     assert [one.id for one in tokenizer.needed_by] == ["waiting"]
     assert shards.needed_by == []
 
@@ -85,17 +85,17 @@ def test_a_run_that_names_an_artifact_by_a_path_needs_it(
 
 
 def test_what_is_linked_twice_counts_once(workspace: Workspace, store: Store) -> None:
-    before = measure_disk_use(workspace)
+    before = measure_disk_usage(workspace)
     source = workspace.folder("shards") / "rows" / "rows.tfrecord"
     workspace.runs.mkdir()
     os.link(source, workspace.runs / "copy")
     os.link(source, source.with_name("again"))
-    after = measure_disk_use(workspace)
+    after = measure_disk_usage(workspace)
     assert after.parts == before.parts
     assert after.total_bytes >= 200_000
     assert after.free_bytes > 0
-    assert disk_use_bytes(workspace.folder("tokenizer")) == after.parts["tokenizer"]
+    assert disk_usage_bytes(workspace.folder("tokenizer")) == after.parts["tokenizer"]
 
 
 def test_a_workspace_that_is_not_there_yet_takes_nothing(tmp_path: Path) -> None:
-    assert measure_disk_use(Workspace(tmp_path / "nowhere")).total_bytes == 0
+    assert measure_disk_usage(Workspace(tmp_path / "nowhere")).total_bytes == 0

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from core.training.batches import RowSource
+from core.training.batches import SequenceSource
 
 if TYPE_CHECKING:
     import keras
@@ -40,13 +40,13 @@ _ROUNDS = 2
 _LENGTH = 0.8
 
 
-class WordCount:
-    """Computes `count_word_vectors` on demand, or earlier in a thread."""
+class CooccurrenceCount:
+    """Computes `count_cooccurrences` on demand, or earlier in a thread."""
 
     def __init__(
-        self, rows: RowSource, shape: tuple[int, int], special_ids: NDArray[np.int32]
+        self, rows: SequenceSource, shape: tuple[int, int], special_ids: NDArray[np.int32]
     ) -> None:
-        self._count = partial(count_word_vectors, rows, shape, special_ids)
+        self._count = partial(count_cooccurrences, rows, shape, special_ids)
         self._running: Future[NDArray[np.float32]] | None = None
         self._unwanted = threading.Event()
 
@@ -77,8 +77,8 @@ class WordCount:
         return running.result() if running else self._count()
 
 
-def count_word_vectors(
-    rows: RowSource,
+def count_cooccurrences(
+    rows: SequenceSource,
     shape: tuple[int, int],
     special_ids: NDArray[np.int32],
     unwanted: threading.Event | None = None,
@@ -116,7 +116,7 @@ def count_word_vectors(
     return vectors
 
 
-def set_word_vectors(table: keras.Variable, vectors: NDArray[np.float32]) -> None:
+def set_token_embeddings(table: keras.Variable, vectors: NDArray[np.float32]) -> None:
     """Assigns scaled unit vectors to the embedding matrix; zero vectors keep initial values."""
     drawn = np.asarray(table)
     length = max(_LENGTH, float(np.sqrt(np.square(drawn).sum(axis=1).mean())))

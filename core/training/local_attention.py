@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from core.training.cooccurrence import find_words
 from core.training.engine import variables_by_path
-from core.training.word_vectors import find_words
 
 if TYPE_CHECKING:
     import keras
@@ -39,7 +39,7 @@ _MOST_DISTANCES = 1024
 _SMOOTHING = 0.1
 
 
-def neighbour_weights(
+def local_attention_weights(
     model: keras.Model, heads: int, row_length: int
 ) -> dict[str, NDArray[np.float32]]:
     """Computes initial weights by path; empty without position embeddings or if the head size is 1.
@@ -54,7 +54,7 @@ def neighbour_weights(
         if path.endswith(_TABLE) and positions.shape[1] >= 2 * heads:
             stack, (count, width) = path.removesuffix(_TABLE), positions.shape
             sides = (-1, -1) if "decoder" in stack else (-1, 1)
-            waves = Waves(count, width, width // heads, reach=row_length)
+            waves = PositionWaves(count, width, width // heads, reach=row_length)
             found[path] = np.where(np.any(positions, axis=1, keepdims=True), waves.table(), 0)
             # Length of the position's part of the hidden states after the norm before the first
             # layer.
@@ -67,7 +67,7 @@ def neighbour_weights(
 
 
 def _with_heads(
-    kernel: NDArray[np.float32], waves: Waves, share: float, sides: tuple[int, int]
+    kernel: NDArray[np.float32], waves: PositionWaves, share: float, sides: tuple[int, int]
 ) -> NDArray[np.float32]:
     """Replaces the query and key kernels of half of the heads in a QKV kernel (H, 3, N, D)."""
     kernel = np.array(kernel, np.float32)
@@ -77,7 +77,7 @@ def _with_heads(
     return kernel
 
 
-class Waves:
+class PositionWaves:
     """Sinusoids in a few directions of the hidden space, and dot products built from them.
 
     Args:

@@ -91,7 +91,7 @@ class _Nurse:
             "XLA_FLAGS": f"{os.environ.get('XLA_FLAGS', '')} {_COMPILED_QUICKLY}",
         }
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "tests.nursery", engine],
+            [sys.executable, "-m", "tests.child_processes", engine],
             cwd=ROOT,
             env=environment,
             stdin=subprocess.PIPE,

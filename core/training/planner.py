@@ -15,15 +15,15 @@ from typing import Any
 from core.config import Size, TrainConfig
 from core.errors import ConfigError
 from core.models.architecture import Architecture, EncoderDecoderArchitecture
-from core.models.names import Tie, ties
+from core.models.names import WeightMapping, weight_mappings
 from core.models.registry import FAMILY_SIZES, count_parameters
-from core.training.devices import Devices, select_engine
+from core.training.devices import Devices, select_backend
 from core.training.inputs import TrainingInputs, open_inputs
 from core.training.recipe import (
     estimate_memory_bytes,
     plan,
-    predictions_per_row,
-    settle_learning_rate,
+    predictions_per_sequence,
+    resolve_learning_rate,
 )
 from core.workspace import Workspace
 
@@ -119,7 +119,7 @@ def suggest(
     tokens_per_step = part * parts * row_length
     steps = read // tokens_per_step
     epochs = steps * tokens_per_step / corpus_tokens
-    settled = settle_learning_rate(config.model_copy(update={"learning_rate": None}), architecture)
+    settled = resolve_learning_rate(config.model_copy(update={"learning_rate": None}), architecture)
     assert settled.learning_rate is not None
     seen = _what_is_seen(architecture, read, wanted, hours, flops)
     remarks = _remarks(epochs, wanted, read)
@@ -190,7 +190,7 @@ def flops_per_token(config: TrainConfig, inputs: TrainingInputs) -> float:
     depth = found.num_hidden_layers
     share = 1.0
     if found.kind == "encoder":
-        share = predictions_per_row(config.mlm_probability, length) / length
+        share = predictions_per_sequence(config.mlm_probability, length) / length
     weights, attention = 6 * _body_parameters(found) / depth, 12 * length * found.hidden_size
     # Keys and values are a sixth of a layer's weights.
     layers = depth * (weights + attention) - (1 - share) * (weights * 5 / 6 + attention)
@@ -202,7 +202,7 @@ def _flops_of_halves(found: EncoderDecoderArchitecture, inputs: TrainingInputs) 
 
     Cross-attention computes keys and values for the encoder's tokens.
     """
-    encoded, decoded = inputs.shards.max_seq_length, inputs.objective.predictions_per_row
+    encoded, decoded = inputs.shards.max_seq_length, inputs.objective.predictions_per_sequence
     weights = sum(
         math.prod(tie.shape) * (decoded if _is_for_decoded(tie) else encoded)
         for tie in _ties_beside_tables(found)
@@ -213,7 +213,7 @@ def _flops_of_halves(found: EncoderDecoderArchitecture, inputs: TrainingInputs) 
     return 6 * weights + 12 * width * attention + 6 * found.vocab_size * found.hidden_size * decoded
 
 
-def _is_for_decoded(tie: Tie) -> bool:
+def _is_for_decoded(tie: WeightMapping) -> bool:
     return "/decoder/" in tie.path and "/cross_attention/kv/" not in tie.path
 
 
@@ -227,7 +227,7 @@ def measure_speed(config: TrainConfig) -> tuple[float, Devices]:
     """
     from core.training.precision import choose_precision
 
-    devices = select_engine(config)
+    devices = select_backend(config)
     policy = config.dtype_policy
     if policy == "auto":
         policy, _ = choose_precision(devices)
@@ -309,8 +309,8 @@ def _body_parameters(architecture: Architecture) -> int:
     return sum(math.prod(tie.shape) for tie in _ties_beside_tables(architecture))
 
 
-def _ties_beside_tables(architecture: Architecture) -> Iterator[Tie]:
-    return (tie for tie in ties(architecture) if not tie.path.endswith("/table"))
+def _ties_beside_tables(architecture: Architecture) -> Iterator[WeightMapping]:
+    return (tie for tie in weight_mappings(architecture) if not tie.path.endswith("/table"))
 
 
 def _rows_in_memory(

@@ -16,9 +16,9 @@ from core.config import Size, TrainConfig
 from core.errors import ConfigError
 from core.models.architecture import Architecture
 from core.models.registry import count_parameters, resolve_architecture
-from core.training import dial, recipe
-from core.training.devices import Devices, memory_of_one
-from core.training.dial import _body_parameters, flops_per_token, open_sizes, sizes_of, suggest
+from core.training import planner, recipe
+from core.training.devices import Devices, memory_per_device
+from core.training.planner import _body_parameters, flops_per_token, open_sizes, sizes_of, suggest
 from tests.core.training.test_trainer import make_inputs
 
 LENGTH = 128
@@ -32,7 +32,7 @@ class Inputs:
     train_rows: range
     row_length: int = LENGTH
     max_seq_length: int = LENGTH
-    predictions_per_row: int = LENGTH
+    predictions_per_sequence: int = LENGTH
 
     @property
     def shards(self) -> Inputs:
@@ -176,7 +176,7 @@ def test_a_batch_that_memory_does_not_hold_is_accumulated() -> None:
 
 @pytest.mark.parametrize(("kind", "of_one"), [("cpu", 250), ("gpu", 1000)])
 def test_devices_of_one_cpu_share_its_memory(kind: Literal["cpu", "gpu"], of_one: int) -> None:
-    assert memory_of_one(Devices("jax", kind, 8, "", 1000, "", processes=2)) == of_one
+    assert memory_per_device(Devices("jax", kind, 8, "", 1000, "", processes=2)) == of_one
 
 
 def test_wider_models_take_a_lower_rate() -> None:
@@ -248,9 +248,9 @@ def test_devices_of_one_cpu_share_its_cores(
     kind: Literal["cpu", "gpu"], times: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     eight = Devices("jax", kind, 8, "", None, "", processes=2)
-    monkeypatch.setattr(dial, "select_engine", lambda config: eight)
-    monkeypatch.setattr(dial, "_time_product", lambda side, dtype: float(side**3))
-    flops, _ = dial.measure_speed(TrainConfig(dtype_policy="float32"))
+    monkeypatch.setattr(planner, "select_backend", lambda config: eight)
+    monkeypatch.setattr(planner, "_time_product", lambda side, dtype: float(side**3))
+    flops, _ = planner.measure_speed(TrainConfig(dtype_policy="float32"))
     assert flops == pytest.approx(0.8 * times)
 
 

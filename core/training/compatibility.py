@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 LAID_OUT_ALIKE = ("mlm", "clm")
 
 
-def misfits(shards: Shards, tokenizer: StudioTokenizer) -> dict[str, str]:
+def incompatibilities(shards: Shards, tokenizer: StudioTokenizer) -> dict[str, str]:
     """Maps each family to its incompatibility with the shards, empty if compatible."""
     from core.tokenizer.vocabulary import missing_for
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from core.training.neighbours import Waves, _with_heads
+from core.training.local_attention import PositionWaves, _with_heads
 
 # Of a position's part in the hidden states, beside a word's.
 SHARE = 0.8
@@ -14,7 +14,7 @@ SHARE = 0.8
 
 def attention_of(count: int, width: int, head_size: int, side: int) -> NDArray[np.float64]:
     """Returns how much each token of a row looks at each other in a head, (count, count)."""
-    waves = Waves(count, width, head_size)
+    waves = PositionWaves(count, width, head_size)
     length = SHARE * np.sqrt(width)
     query, key = np.moveaxis(waves.query_and_key(length, side), 1, 0)
     hidden = waves.table() * length
@@ -25,7 +25,7 @@ def attention_of(count: int, width: int, head_size: int, side: int) -> NDArray[n
 
 @pytest.mark.parametrize("width", [32, 64])
 def test_two_positions_are_as_alike_wherever_they_are(width: int) -> None:
-    vectors = Waves(40, width, width // 2).table()
+    vectors = PositionWaves(40, width, width // 2).table()
     assert vectors.shape == (40, width)
     assert vectors.dtype == np.float32
     products = vectors @ vectors.T
@@ -57,14 +57,14 @@ def test_the_nearest_weigh_about_as_much_as_all_others_however_many(count: int) 
 
 
 def test_heads_that_look_the_same_way_are_not_the_same() -> None:
-    waves = Waves(66, 128, 64)
+    waves = PositionWaves(66, 128, 64)
     first, second = (waves.query_and_key(1.0, -1) for _ in range(2))
     assert np.abs(first - second).max() > 0.1 * np.abs(first).max()
 
 
 @pytest.mark.parametrize("count", [514, 50_300])
 def test_a_long_table_of_positions_does_not_change_how_heads_look(count: int) -> None:
-    short, long = (Waves(of, 128, 64, reach=128) for of in (130, count))
+    short, long = (PositionWaves(of, 128, 64, reach=128) for of in (130, count))
     np.testing.assert_allclose(short.table(), long.table()[:130], atol=1e-5)
     np.testing.assert_allclose(short.query_and_key(1.0, 1), long.query_and_key(1.0, 1), atol=1e-4)
 
@@ -73,7 +73,7 @@ def test_a_long_table_of_positions_does_not_change_how_heads_look(count: int) ->
 def test_half_of_the_heads_are_made_to_look_and_two_at_least(heads: int, new: int) -> None:
     width = 4 * heads
     drawn = np.full((width, 3, heads, 4), 7, np.float32)
-    made = _with_heads(drawn, Waves(20, width, 4), 1.0, (-1, 1))
+    made = _with_heads(drawn, PositionWaves(20, width, 4), 1.0, (-1, 1))
     assert made.shape == drawn.shape
     assert (made[:, 2] == 7).all()  # Values stay.
     assert [bool((made[:, :2, head] != 7).all()) for head in range(heads)] == [

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from core.errors import ShardError
 
 
-def check_rows(rows: NDArray[np.int32], row_length: int, vocab_size: int) -> None:
+def check_sequences(rows: NDArray[np.int32], row_length: int, vocab_size: int) -> None:
     """Checks the length and the token ids of sequences (B, L).
 
     Raises:

@@ -10,7 +10,7 @@ import pytest
 from numpy.typing import NDArray
 
 from core.errors import ShardError
-from core.training.word_vectors import WordCount, count_word_vectors
+from core.training.cooccurrence import CooccurrenceCount, count_cooccurrences
 
 # Ids 0 and 1 are no words.
 SPECIAL = np.array([0, 1], np.int32)
@@ -43,7 +43,7 @@ class Rows:
 
 
 def vectors_of(rows: NDArray[np.int32], width: int = 8) -> NDArray[np.float32]:
-    return count_word_vectors(Rows(rows), (20, width), SPECIAL)
+    return count_cooccurrences(Rows(rows), (20, width), SPECIAL)
 
 
 @pytest.mark.parametrize("width", [8, 300])
@@ -78,7 +78,7 @@ def test_text_that_says_nothing_gives_no_numbers_that_are_none(rows: NDArray) ->
 @pytest.mark.parametrize("beside", [False, True])
 def test_what_is_counted_beside_is_what_is_counted_when_asked(beside: bool) -> None:
     rows = rows_of()
-    words = WordCount(Rows(rows), (20, 8), SPECIAL)
+    words = CooccurrenceCount(Rows(rows), (20, 8), SPECIAL)
     if beside:
         words.begin()
     words.wait()
@@ -90,7 +90,7 @@ def test_rows_that_cannot_be_read_are_told_of_where_the_vectors_are_wanted() -> 
         def take(self, indices: NDArray[np.int64]) -> NDArray[np.int32]:
             raise ShardError("A record is damaged")
 
-    words = WordCount(Damaged(rows_of()), (20, 8), SPECIAL)
+    words = CooccurrenceCount(Damaged(rows_of()), (20, 8), SPECIAL)
     words.begin()
     words.wait()
     with pytest.raises(ShardError):
@@ -106,7 +106,7 @@ def test_what_nobody_wants_is_not_counted_to_its_end() -> None:
             may_go_on.wait()
             return super().take(indices)
 
-    words = WordCount(Slow(rows_of()), (20, 8), SPECIAL)
+    words = CooccurrenceCount(Slow(rows_of()), (20, 8), SPECIAL)
     words.begin()
     running = words._running
     assert running
