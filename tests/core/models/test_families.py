@@ -47,7 +47,7 @@ import numpy as np
 from keras import ops
 from core.models import hf, kernels
 from core.models.decoding import compile_method
-from core.models.registry import create_model
+from core.models.building import create_model
 from core.training.neighbours import neighbour_weights
 from core.training.word_vectors import find_words
 from tests.core.models.families import ENCODERS, EOS, FAMILIES, GENERATORS, small_architecture
