@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from core.events import EVENTS_FILE, read_events
-from core.objectives.registry import objectives_of_family
+from core.models.families import objectives_of_family
 
 LENGTH, VOCAB_SIZE = 128, 10_048
 

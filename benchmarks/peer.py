@@ -41,7 +41,7 @@ def peer_model(size: str, vocab_size: int, length: int, pad_id: int, dropout: fl
     """Returns the peer's model, ready to train, with the dimensions that ours has at a size."""
     from transformers import RobertaConfig, RobertaForMaskedLM
 
-    from core.models.registry import SIZES
+    from core.models.family import SIZES
 
     layers, width = SIZES[size]  # type: ignore[index]
     config = RobertaConfig(

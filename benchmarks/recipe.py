@@ -19,11 +19,11 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 from statistics import mean
-from typing import Any, get_args
+from typing import Any
 
 from benchmarks.corpora import prepare_corpus
 from benchmarks.sides import describe_machine
-from core.config import Family
+from core.models.families import list_family_names
 
 BATCH, LENGTH, VOCAB_SIZE = 32, 64, 4096
 # Changes to the preset; `steps` and `rate` are factors.
@@ -80,7 +80,7 @@ def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--folder", type=Path, default=Path("workspace/benchmarks/recipe"))
     parser.add_argument("--text", help="a file with a text on each line")
-    parser.add_argument("--family", choices=get_args(Family), default="roberta")
+    parser.add_argument("--family", choices=list_family_names(), default="roberta")
     parser.add_argument("--size", default="tiny")
     parser.add_argument("--steps", type=int, default=400)
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1])

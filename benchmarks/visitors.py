@@ -25,7 +25,7 @@ from pathlib import Path
 
 import psutil
 
-from core.models.architecture import Architecture
+from core.models.families.roberta import RobertaArchitecture
 from core.workspace import Workspace
 from tests.checkpoints import make_tokenizer, write_model_of
 
@@ -77,7 +77,7 @@ def make_mini(place: Path) -> Path:
     """Writes a RoBERTa of four layers of 256."""
     tokenizer = make_tokenizer(Workspace(place), "byte_level_bpe")
     pad = tokenizer.pad_id or 0
-    architecture = Architecture(
+    architecture = RobertaArchitecture(
         vocab_size=10_000,
         hidden_size=256,
         num_hidden_layers=4,

@@ -11,10 +11,11 @@ from __future__ import annotations
 import json
 import types
 import typing
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, ClassVar, Literal, get_args
+from typing import Annotated, Any, ClassVar, Literal, get_args
 
 from pydantic import (
     BaseModel,
@@ -26,20 +27,41 @@ from pydantic import (
     model_validator,
 )
 from pydantic.fields import FieldInfo
-from pydantic_core import PydanticCustomError
+from pydantic_core import CoreSchema, PydanticCustomError, PydanticKnownError, core_schema
 
 from core.errors import ConfigError
 from core.foreign_files import parse_json
+from core.models.families import list_family_names
+from core.models.family import Size
 from core.presets import SHARD_PRESETS, TOKENIZER_PRESETS, TRAINING_PRESETS, Preset
 from core.training.topologies import TOPOLOGIES
 
 PresetName = Literal["classic", "flax", "custom"]
 TrainPresetName = Literal["fast", "classic", "flax", "custom"]
-Size = Literal["tiny", "mini", "small", "medium", "base", "large"]
 # Precision of inference.
 Dtype = Literal["auto", "float32", "mixed_bfloat16", "bfloat16"]
 DTYPES: tuple[Dtype, ...] = get_args(Dtype)
-Family = Literal["roberta", "bert", "modernbert", "gpt2", "t5", "bart"]
+
+
+@dataclass(frozen=True)
+class OneOf:
+    """Limits a text field to names that are listed when a value is validated."""
+
+    names: Callable[[], Sequence[str]]
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> CoreSchema:
+        return core_schema.no_info_plain_validator_function(self._validate)
+
+    def _validate(self, value: Any) -> Any:
+        names = self.names()
+        if value in names:
+            return value
+        *others, last = map(repr, names)
+        expected = f"{', '.join(others)} or {last}" if others else last
+        raise PydanticKnownError("literal_error", {"expected": expected})
+
+
+Family = Annotated[str, OneOf(list_family_names)]
 
 # The default dataset. It has several configurations, none of them the default.
 _OFFERED_DATASET, _OFFERED_CONFIG = "Salesforce/wikitext", "wikitext-103-raw-v1"
@@ -1192,6 +1214,8 @@ def plain_type(field: FieldInfo) -> tuple[Any, bool]:
 
 def choices_of(field: FieldInfo) -> list[str]:
     annotation, _ = plain_type(field)
+    if names := next((one.names() for one in field.metadata if isinstance(one, OneOf)), None):
+        return list(names)
     return list(typing.get_args(annotation)) if typing.get_origin(annotation) is Literal else []
 
 

@@ -1,30 +1,18 @@
-"""Hyperparameters of the presets, by family or objective. A preset fills unset fields.
+"""Hyperparameters of the presets. A preset fills unset fields; families override its values.
 
 `fast` is the studio's own. `classic` is Hugging Face's TPU example, which trains RoBERTa. `flax`
 follows each family's section in the README of Hugging Face's Flax examples; ModernBERT is younger
-and has its authors' recipe.
-
-The Flax examples train on `oscar`, `unshuffled_deduplicated_no`, a script-based dataset, which
-`datasets` no longer loads. `OSCAR_REPLACEMENT` is Norwegian Common Crawl text in Parquet.
+and has its authors' recipe. `core.models.family` has the addresses TPU_EXAMPLE and FLAX_EXAMPLES.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-Values = Mapping[str, Any]
-
-TPU_EXAMPLE = (
-    "https://github.com/huggingface/transformers/tree/v4.57.0/"
-    "examples/tensorflow/language-modeling-tpu"
-)
-FLAX_EXAMPLES = (
-    "https://github.com/huggingface/transformers/tree/v4.57.0/examples/flax/language-modeling"
-)
-# --dataset-name and --dataset-config.
-OSCAR_REPLACEMENT = ("HuggingFaceFW/fineweb-2", "nob_Latn")
+from core.models.families import find_family, list_family_names
+from core.models.family import NO_DROPOUT, Family, Values, WriteUp
 
 
 @dataclass(frozen=True)
@@ -39,28 +27,41 @@ class Preset:
         return {**self.values, **own}
 
 
-@dataclass(frozen=True)
-class WriteUp:
-    """The source of a preset's training hyperparameters, and its published result.
+class FamilyValues(Mapping[str, Values]):
+    """A preset's overrides by family, from the registered families.
 
-    `setting` names model, sequence length, vocabulary, text and hardware.
+    Args:
+        overrides: Reads one family's overrides.
     """
 
-    source: str
-    setting: str
-    command: str
-    result: str
+    def __init__(self, overrides: Callable[[Family], Values]) -> None:
+        self._overrides = overrides
+
+    def __getitem__(self, family: str) -> Values:
+        if family not in list_family_names():
+            raise KeyError(family)
+        return self._overrides(find_family(family))
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(list_family_names())
+
+    def __len__(self) -> int:
+        return len(list_family_names())
+
+
+def _for_tokenizers(preset: str) -> FamilyValues:
+    return FamilyValues(lambda family: family.tokenizer_presets.get(preset, {}))
+
+
+def _for_training(preset: str) -> FamilyValues:
+    return FamilyValues(lambda family: family.train_presets.get(preset, {}))
 
 
 # TPU_EXAMPLE/train_unigram.py; for other families the same vocabulary size with their own
 # algorithm.
 _CLASSIC_TOKENIZER = Preset(
     {"algorithm": "unigram", "vocab_size": 10_048, "min_frequency": 2, "lowercase": False},
-    {
-        "gpt2": {"algorithm": "byte_level_bpe"},
-        "bart": {"algorithm": "byte_level_bpe"},
-        "t5": {"algorithm": "sentencepiece_unigram"},
-    },
+    _for_tokenizers("classic"),
 )
 # FLAX_EXAMPLES/README.md, "Train tokenizer" of each write-up.
 _FLAX_TOKENIZER = Preset(
@@ -70,16 +71,7 @@ _FLAX_TOKENIZER = Preset(
         "min_frequency": 2,
         "lowercase": False,
     },
-    {
-        "gpt2": {"vocab_size": 50_257},
-        # The source trains 32,000 pieces; T5's tokenizer class adds the sentinels, which count
-        # here. t5_tokenizer_model.py always lower-cases.
-        "t5": {"algorithm": "sentencepiece_unigram", "vocab_size": 32_100, "lowercase": True},
-        # No write-up of its own: the tokenizer of bert-base-uncased, as in run_bert_flax.py.
-        "bert": {"algorithm": "wordpiece", "vocab_size": 30_522, "lowercase": True},
-        # https://arxiv.org/abs/2412.13663, section 2.1.3.
-        "modernbert": {"vocab_size": 50_368},
-    },
+    _for_tokenizers("flax"),
 )
 TOKENIZER_PRESETS = {"classic": _CLASSIC_TOKENIZER, "flax": _FLAX_TOKENIZER}
 
@@ -96,11 +88,6 @@ SHARD_PRESETS = {
         },
     ),
 }
-
-_NO_DROPOUT = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
-# "Dropout was turned off in pre-training (quality win)": https://huggingface.co/google/t5-v1_1-base.
-# The 0.1 in its config.json is for fine-tuning.
-_T5_DROPOUT = _NO_DROPOUT
 
 _CLASSIC_TRAINING = Preset(
     {
@@ -119,7 +106,7 @@ _CLASSIC_TRAINING = Preset(
         "hidden_dropout_prob": 0.1,
         "attention_probs_dropout_prob": 0.1,
     },
-    {"t5": _T5_DROPOUT, "modernbert": _NO_DROPOUT},
+    _for_training("classic"),
 )
 _FLAX_TRAINING = Preset(
     # RoBERTa's values, which run_mlm_flax.py also uses for BERT.
@@ -139,47 +126,7 @@ _FLAX_TRAINING = Preset(
         "hidden_dropout_prob": 0.1,
         "attention_probs_dropout_prob": 0.1,
     },
-    {
-        "gpt2": {
-            "per_replica_batch_size": 64,
-            "num_train_epochs": 20.0,
-            "learning_rate": 5e-3,
-            # resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0 in "Create configuration".
-            **_NO_DROPOUT,
-        },
-        "t5": {
-            "per_replica_batch_size": 32,
-            "num_train_epochs": 3.0,
-            "optimizer": "adafactor",
-            "learning_rate": 5e-3,
-            # The command has --weight_decay=0.001, but the script applies it only to AdamW.
-            "weight_decay": 0.0,
-            "adam_beta2": 0.999,
-            "warmup_steps": 2000,
-            **_T5_DROPOUT,
-        },
-        "bart": {
-            "per_replica_batch_size": 32,
-            "num_train_epochs": 3.0,
-            "learning_rate": 1e-4,
-            "weight_decay": 0.0,
-            "adam_beta2": 0.999,
-            "warmup_steps": 2000,
-        },
-        # Scaled down: batches of 768 sequences on eight devices, the smallest of the authors, and
-        # 1,000 warm-up steps instead of 3 billion tokens; AdamW instead of StableAdamW, and no
-        # dropout after attention instead of 0.1.
-        "modernbert": {
-            "per_replica_batch_size": 96,
-            "num_train_epochs": 1.0,
-            "learning_rate": 8e-4,
-            "lr_scheduler_type": "constant",
-            "weight_decay": 1e-5,
-            "adam_epsilon": 1e-6,
-            "mlm_probability": 0.3,
-            **_NO_DROPOUT,
-        },
-    },
+    _for_training("flax"),
 )
 # docs/recipe.md gives the effect of each of these, and what was tried and left out.
 _FAST_TRAINING = Preset(
@@ -202,65 +149,13 @@ _FAST_TRAINING = Preset(
         "output_bias": "log_frequency",
         "word_embeddings": "cooccurrence",
         "attention_kernels": "neighbours",
-        **_NO_DROPOUT,
+        **NO_DROPOUT,
     },
-    {family: {"mlm_probability": 0.4} for family in ("roberta", "bert", "modernbert")},
+    _for_training("fast"),
 )
 TRAINING_PRESETS = {"fast": _FAST_TRAINING, "classic": _CLASSIC_TRAINING, "flax": _FLAX_TRAINING}
 
-_ON_OSCAR = "from scratch on Norwegian OSCAR on a TPU v3-8"
-_MASKED = WriteUp(
-    f"{FLAX_EXAMPLES}#masked-language-modeling",
-    f"roberta-base, rows of 128, vocabulary 50,265, {_ON_OSCAR}",
-    "run_mlm_flax.py --max_seq_length=128 --per_device_train_batch_size=128 --learning_rate=3e-4 "
-    "--warmup_steps=1000 --adam_beta1=0.9 --adam_beta2=0.98 --weight_decay=0.01 "
-    "--num_train_epochs=18",
-    "loss 1.78, accuracy 0.64 after 18 epochs, in less than 18 hours",
-)
-# By preset and family. A family without an entry uses another family's preset.
-WRITE_UPS: dict[tuple[str, str], WriteUp] = {
-    ("classic", "roberta"): WriteUp(
-        TPU_EXAMPLE,
-        "roberta-base, rows of 512, vocabulary 10,048, on WikiText-103",
-        "run_mlm.py, with the defaults of its arguments",
-        "no loss is published with the script",
-    ),
-    ("flax", "roberta"): _MASKED,
-    ("flax", "gpt2"): WriteUp(
-        f"{FLAX_EXAMPLES}#causal-language-modeling",
-        f"gpt2 without dropout, blocks of 512, vocabulary 50,257, {_ON_OSCAR}",
-        "run_clm_flax.py --block_size=512 --per_device_train_batch_size=64 --learning_rate=5e-3 "
-        "--warmup_steps=1000 --adam_beta1=0.9 --adam_beta2=0.98 --weight_decay=0.01 "
-        "--num_train_epochs=20",
-        "loss 3.24, perplexity 25.72 after 20 epochs, in less than 21 hours",
-    ),
-    ("flax", "t5"): WriteUp(
-        f"{FLAX_EXAMPLES}#t5-like-span-masked-language-modeling",
-        f"google/t5-v1_1-base, 512 tokens for the encoder, vocabulary 32,000, {_ON_OSCAR}",
-        "run_t5_mlm_flax.py --max_seq_length=512 --per_device_train_batch_size=32 --adafactor "
-        "--learning_rate=0.005 --weight_decay=0.001 --warmup_steps=2000",
-        "loss 2.36, accuracy 57.0 after 3 epochs, in 4.5 hours",
-    ),
-    ("flax", "bart"): WriteUp(
-        f"{FLAX_EXAMPLES}#bart-denoising-language-modeling",
-        f"facebook/bart-base, rows of 1,024, vocabulary 50,265, {_ON_OSCAR}",
-        "run_bart_dlm_flax.py --max_seq_length=1024 --per_device_train_batch_size=32 "
-        "--learning_rate=1e-4 --warmup_steps=2000",
-        "loss 1.36, accuracy 0.77 after 3 epochs, in less than 6 hours",
-    ),
-    ("flax", "modernbert"): WriteUp(
-        # With https://arxiv.org/abs/2412.13663.
-        "https://github.com/AnswerDotAI/ModernBERT/blob/main/yamls/modernbert/"
-        "modernbert-base-pretrain.yaml",
-        "ModernBERT-base, rows of 1,024, vocabulary 50,368, on 1.7 trillion tokens",
-        "batches from 768 to 4,608 rows, StableAdamW, learning rate 8e-4 without decay, betas 0.9 "
-        "and 0.98, epsilon 1e-6, weight decay 1e-5, 30 % masked, no dropout",
-        "GLUE 88.4",
-    ),
-}
-
 
 def write_up_of(preset: str, family: str) -> WriteUp | None:
-    if (preset, family) == ("flax", "bert"):
-        return _MASKED
-    return WRITE_UPS.get((preset, family))
+    """Returns a family's source of a preset; None: the preset is another family's."""
+    return find_family(family).write_ups.get(preset)

@@ -10,7 +10,9 @@ from numpy.typing import NDArray
 
 from core.config import CorpusConfig, TokenizerConfig
 from core.models import hf
-from core.models.architecture import ARCHITECTURES, Architecture
+from core.models.architecture import Architecture
+from core.models.families import find_family
+from core.models.families.roberta import RobertaArchitecture
 from core.tokenizer import StudioTokenizer, load, train
 from core.workspace import Workspace
 from tests.texts import write_sentences
@@ -32,7 +34,7 @@ def make_tokenizer(
 def write_checkpoint(folder: Path, tokenizer: StudioTokenizer, seed: int = 0) -> Path:
     """Writes a RoBERTa of two layers, with weights large enough for clear preferences."""
     pad = tokenizer.pad_id or 0
-    architecture = Architecture(
+    architecture = RobertaArchitecture(
         vocab_size=tokenizer.vocab_size,
         hidden_size=32,
         num_hidden_layers=2,
@@ -57,7 +59,7 @@ def write_writer(
 ) -> Path:
     """Writes a GPT-2, T5 or BART of two layers, with weights large enough for clear preferences."""
     halves = {"num_decoder_layers": 2, "decoder_start_token_id": tokenizer.cls_id}
-    architecture = ARCHITECTURES[family](
+    architecture = find_family(family).architecture(
         vocab_size=tokenizer.vocab_size,
         hidden_size=32,
         num_hidden_layers=2,

@@ -17,6 +17,7 @@ from core.demo import (
 )
 from core.inference import read_out
 from core.inference.generation import MOST_PROMPT_TOKENS
+from core.models.families import title_of_family
 from ui import present
 from ui.parts import markup, prompts
 from ui.parts.access_requests import Argument, Number, Text
@@ -51,14 +52,6 @@ OFFERED: dict[str, dict[str, Argument]] = {
         "top_p": Number(0, 1),
         "seed": Number(0, 2**64, is_whole=True),
     },
-}
-_FAMILIES = {
-    "bert": "BERT",
-    "roberta": "RoBERTa",
-    "modernbert": "ModernBERT",
-    "gpt2": "GPT-2",
-    "t5": "T5",
-    "bart": "BART",
 }
 _WHAT_IT_DOES = {
     "encoder": "Hide a word, and see what the model would put there.",
@@ -115,7 +108,7 @@ def build_instructions() -> gr.Blocks:
 
 
 def _head(demo: Demo) -> str:
-    family = _FAMILIES.get(demo.architecture.model_type, demo.architecture.model_type)
+    family = title_of_family(demo.architecture.model_type)
     layers, width = demo.architecture.num_hidden_layers, demo.architecture.hidden_size
     facts = [family, f"{layers} layers of {markup.count(width)}"]
     facts += [f"vocabulary of {markup.count(demo.architecture.vocab_size)}"]

@@ -6,15 +6,15 @@ Below it the preflight: the same settings on a TPU that need not be there.
 from __future__ import annotations
 
 from functools import partial
-from typing import Any, get_args
+from typing import Any
 
 import gradio as gr
 
-from core.config import Family, PreflightConfig, ShardConfig, TrainConfig
+from core.config import PreflightConfig, ShardConfig, TrainConfig
 from core.errors import DeviceError, StudioError
+from core.models.families import list_family_names, objectives_of_family
 from core.models.finding import must_be_fetched
 from core.models.registry import count_parameters
-from core.objectives import objectives_of_family
 from core.presets import write_up_of
 from core.shards.read import is_remote
 from core.store import Store
@@ -30,7 +30,6 @@ from ui.parts.preflight import render_report
 from ui.parts.stage import Earlier, Forecast, Launcher
 from ui.present import escape
 
-_FAMILIES: tuple[str, ...] = get_args(Family)
 _CHECK = """
 <h3 class="ps-subheading">Before you pay for a TPU</h3>
 <p class="ps-note">Compiles the training step with the settings above for a TPU that isn't here, and
@@ -105,7 +104,8 @@ def _offer_what_fits(
         name: str, current: str, aim: str, preset: str, typed: Any, anew: bool = False
     ) -> list[Any]:
         reasons = {} if anew else _misfits(name, workspace)
-        offered = [one for one in _FAMILIES if not reasons.get(one)] or list(_FAMILIES)
+        families = list_family_names()
+        offered = [one for one in families if not reasons.get(one)] or families
         value = current if current in offered else offered[0]
         kept = aim == "auto" or aim in objectives_of_family(value)
         return [
@@ -149,7 +149,7 @@ def _misfits(name: str, workspace: Workspace) -> dict[str, str]:
 def _say_why(name: str, offered: list[str], reasons: dict[str, str]) -> str:
     """Says which families aren't offered, those with the same reason together."""
     by_reason: dict[str, list[str]] = {}
-    for family in _FAMILIES:
+    for family in list_family_names():
         if family not in offered:
             by_reason.setdefault(reasons[family], []).append(family)
     if not by_reason:

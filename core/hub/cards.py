@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from core.config import TrainConfig, title_of
 from core.hub.client import hub_id, parse_hub_id
 from core.hub.facts import ModelFacts
+from core.models.families import title_of_family
 from core.report.titles import accuracy_title
 from core.workspace import Manifest
 
@@ -27,14 +28,6 @@ _TASKS = {
     "encoder": ("fill-mask", "Fill-mask"),
     "decoder": ("text-generation", "Text generation"),
     "encoder-decoder": ("text2text-generation", "Text-to-text generation"),
-}
-_FAMILIES = {
-    "roberta": "RoBERTa",
-    "bert": "BERT",
-    "modernbert": "ModernBERT",
-    "gpt2": "GPT-2",
-    "t5": "T5",
-    "bart": "BART",
 }
 _CLASSES = {
     "encoder": "AutoModelForMaskedLM",
@@ -248,7 +241,7 @@ def _eval_results(facts: ModelFacts) -> list[EvalResult]:
 
 
 def _about_model(facts: ModelFacts) -> str:
-    family = _FAMILIES.get(facts.architecture.model_type, facts.architecture.model_type)
+    family = title_of_family(facts.architecture.model_type)
     begins = f"A {family} ({facts.size}) of {_short(facts.parameters)} parameters"
     if not facts.config:
         return f"{begins}."

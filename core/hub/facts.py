@@ -15,9 +15,9 @@ from core.config import TrainConfig
 from core.errors import StudioError
 from core.events import EVENTS_FILE, read_events
 from core.models.architecture import Architecture
+from core.models.families import objectives_of_family
 from core.models.hf import read_architecture
 from core.models.registry import count_parameters, size_of
-from core.objectives import objectives_of_family
 from core.runs.duration import logged_seconds
 from core.runs.folder import RunFolder
 from core.tokenizer import StudioTokenizer

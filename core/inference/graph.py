@@ -26,7 +26,9 @@ from core.errors import CheckpointError, StudioError
 from core.inference.packing import Plan, Shape, Size, plan_row
 from core.inference.precision import dtype_by_gain
 from core.models import hf
-from core.models.architecture import Architecture, ModernBertArchitecture, check_length
+from core.models.architecture import Architecture, check_length
+from core.models.families import find_family
+from core.models.options import EmbeddingOptions, LayerAttention
 from core.models.rotary import rotary_tables
 from core.training.devices import choose, find_hardware
 from core.training.imports import import_for
@@ -84,6 +86,7 @@ class GraphModel:
         self._dtype = dtype
         self._mask_id = mask_id
         self._refusal: StudioError | None = None
+        self._embeddings = find_family(architecture.model_type).options(architecture).embeddings
 
     def plan(self, sizes: Sequence[Size]) -> Plan:
         """Returns the next batch: one packed sequence without padding."""
@@ -110,7 +113,7 @@ class GraphModel:
             # Later requests fail without reading the weights again.
             self._refusal = error
             raise
-        return answer(_inputs(rows[0], masks[0], self._architecture))[None]
+        return answer(_inputs(rows[0], masks[0], self._embeddings))[None]
 
     def usual_shapes(self) -> list[Shape]:
         """Returns the shapes to warm up with: kernels are packed on first use."""
@@ -150,7 +153,7 @@ class GraphModel:
     def _faster(self, calls: Mapping[str, Any]) -> Callable[[Sequence[NDArray]], Any]:
         tokens = min(_TYPICAL_TOKENS, self._architecture.max_seq_length)
         ((texts,), (masks,)) = self._question(tokens)
-        question = _inputs(texts, masks, self._architecture)
+        question = _inputs(texts, masks, self._embeddings)
         gain = gain_of(
             {name: partial(call, question) for name, call in calls.items()},
             _FEWEST_ROUNDS,
@@ -229,16 +232,19 @@ class _Builder:
         ops, found = self._ops, self._found
         apart = ops.not_equal(*self._pairs(starts))  # (1, 1, T, T)
         all_of_text = self._hide(apart)
-        if not isinstance(found, ModernBertArchitecture):
-            yield from [(all_of_text, None)] * found.num_hidden_layers
-            return
-        distances = ops.absolute(ops.subtract(*self._pairs(places)))
-        reach = ops.constant(np.int32(found.local_attention // 2))
-        near = self._hide(ops.logical_or(apart, ops.greater(distances, reach)))
-        everywhere = (all_of_text, self._rotation(found.global_rope_theta, places))
-        nearby = (near, self._rotation(found.local_rope_theta, places))
-        for index in range(found.num_hidden_layers):
-            yield everywhere if found.is_global(index) else nearby
+        patterns = find_family(found.model_type).options(found).layers
+        patterns = patterns or (LayerAttention(),) * found.num_hidden_layers
+        inputs = {}
+        for one in dict.fromkeys(patterns):
+            bias = all_of_text
+            if one.reach is not None:
+                distances = ops.absolute(ops.subtract(*self._pairs(places)))
+                reach = ops.constant(np.int32(one.reach))
+                bias = self._hide(ops.logical_or(apart, ops.greater(distances, reach)))
+            theta = one.rotary_theta
+            inputs[one] = (bias, None if theta is None else self._rotation(theta, places))
+        for one in patterns:
+            yield inputs[one]
 
     def _pairs(self, values: Node) -> tuple[Node, Node]:
         """Reshapes (1, T) to (1, 1, T, 1) and (1, 1, 1, T), to compare all pairs."""
@@ -353,11 +359,11 @@ class _Builder:
 
 
 def _inputs(
-    texts: Sequence[Ids], masks: Sequence[NDArray[np.intp]], architecture: Architecture
+    texts: Sequence[Ids], masks: Sequence[NDArray[np.intp]], options: EmbeddingOptions
 ) -> list[Ids]:
     """Returns a graph's inputs in order."""
     starts = np.cumsum([0, *map(len, texts)][:-1])
-    places = [_places(ids, architecture) for ids in texts]
+    places = [_places(ids, options) for ids in texts]
     own = [np.full(len(ids), start) for ids, start in zip(texts, starts, strict=True)]
     positions = [start + found for start, found in zip(starts, masks, strict=True)]
     parts = [np.concatenate(one) for one in (texts, places, own, positions)]
@@ -365,11 +371,11 @@ def _inputs(
     return [*(row[None] for row in rows[:3]), rows[3]]
 
 
-def _places(ids: Ids, architecture: Architecture) -> NDArray[np.integer[Any]]:
+def _places(ids: Ids, options: EmbeddingOptions) -> NDArray[np.integer[Any]]:
     """Returns position ids as the family counts them, (tokens,)."""
-    if architecture.model_type != "roberta":
-        return np.arange(len(ids))
-    pad = architecture.pad_token_id
+    pad = options.padding_position
+    if pad is None:
+        return np.arange(len(ids)) + options.first_position
     is_token = ids != pad
     return np.cumsum(is_token) * is_token + pad
 

@@ -21,14 +21,13 @@ from core.inference.graph import suits as suits_graph
 from core.inference.models import check_finite, keep, load_tokenizer, read_compatible
 from core.inference.packing import Shape, Size
 from core.models.architecture import Architecture
+from core.models.families import find_family, list_families
 from core.models.finding import find_model
 from core.workspace import Workspace
 
 Prediction = dict[str, Any]
 Ids = NDArray[np.int32]
 
-# BART's decoder reads the masked text, too, shifted by one token.
-_FILLERS = ("encoder", "bart")
 # Texts computed at once: their probabilities are freed before the next ones.
 _TEXTS_AT_ONCE = 256
 
@@ -37,7 +36,13 @@ def fills_masks(architecture: Architecture | None) -> bool:
     """Checks whether a model fills masks; an unknown one is assumed to."""
     if architecture is None:
         return True
-    return bool({architecture.kind, architecture.model_type} & set(_FILLERS))
+    return find_family(architecture.model_type).fills_masks
+
+
+def _kinds_that_fill() -> tuple[str, ...]:
+    """Returns what an error calls the models that fill masks: a kind, and further families."""
+    others = [one.name for one in list_families() if one.decoder_reads_masks]
+    return ("encoder", *others)
 
 
 def fill_mask(
@@ -87,7 +92,7 @@ class FillMask:
     """
 
     def __init__(self, folder: Path, dtype: Dtype = "float32", *, on_engine: bool = False) -> None:
-        self.architecture = read_compatible(folder, _FILLERS, "fills no masks")
+        self.architecture = read_compatible(folder, _kinds_that_fill(), "fills no masks")
         self.tokenizer = load_tokenizer(folder, self.architecture.vocab_size)
         if self.tokenizer.mask_id is None:
             raise TokenizerError(

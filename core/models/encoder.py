@@ -1,29 +1,31 @@
-"""Base class of BERT, RoBERTa and ModernBERT, without pooler and with the first segment only."""
+"""Encoders: BERT, RoBERTa and ModernBERT."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 import keras
+from keras import ops
 
 from core.models import kernels
 from core.models.architecture import Architecture, check_length
 from core.models.head import LanguageModel
 from core.models.layers import (
     Block,
-    BlockOptions,
     Dense,
-    EmbeddingOptions,
     Embeddings,
     Initializers,
     Norm,
     Tensor,
+    both_biases,
     build_all,
+    local_bias,
     padding_bias,
+    rotation,
     same_document_bias,
 )
+from core.models.options import BlockOptions, LayerAttention, ModelOptions
 
 
 class EncoderForMaskedLM(LanguageModel):
@@ -34,7 +36,8 @@ class EncoderForMaskedLM(LanguageModel):
 
     def __init__(
         self,
-        architecture: Any,
+        architecture: Architecture,
+        model_options: ModelOptions,
         *,
         seed: int,
         dtype: str = "float32",
@@ -43,10 +46,12 @@ class EncoderForMaskedLM(LanguageModel):
         super().__init__(name=architecture.model_type, dtype=dtype)
         self.architecture = architecture
         self.remat = remat
-        policy = self.dtype_policy
-        weights, options = self.first_weights(seed), self.block_options()
+        self.patterns = model_options.layers or (LayerAttention(),) * architecture.num_hidden_layers
+        policy, options = self.dtype_policy, model_options.blocks
+        cutoff = model_options.initializer_cutoff
+        weights = Initializers(seed, architecture.initializer_range, cutoff)
         self.embeddings = Embeddings(
-            self.embedding_options(), weights, name="embeddings", dtype=policy
+            model_options.embeddings, weights, name="embeddings", dtype=policy
         )
         self.layer_stack = [
             Block(
@@ -66,15 +71,6 @@ class EncoderForMaskedLM(LanguageModel):
         )
         self.build()
 
-    def first_weights(self, seed: int) -> Initializers:
-        return Initializers(seed, self.architecture.initializer_range)
-
-    def block_options(self) -> BlockOptions:
-        raise NotImplementedError
-
-    def embedding_options(self) -> EmbeddingOptions:
-        raise NotImplementedError
-
     def position_ids(self, ids: Tensor, text_starts: Tensor | None = None) -> Tensor | None:
         """Returns position ids, int32 (B, L), or None for consecutive ones.
 
@@ -83,11 +79,34 @@ class EncoderForMaskedLM(LanguageModel):
             text_starts: Start of each token's document in its sequence, int32 (B, L); positions are
                 counted from it.
         """
-        return None
+        options = self.embeddings.options
+        if (pad := options.padding_position) is not None:
+            tokens = ops.cast(ops.not_equal(ids, pad), "int32")
+            counts = ops.cumsum(tokens, axis=1)
+            if text_starts is not None:
+                counts -= ops.take_along_axis(counts - tokens, text_starts, axis=1)
+            return counts * tokens + pad
+        if text_starts is None or not options.positions:
+            return None
+        return ops.arange(ids.shape[1])[None] - text_starts + options.first_position
 
     def layer_inputs(self, length: int, bias: Tensor | None) -> list[tuple[Any, Any]]:
         """Returns each layer's attention bias and rotary angles."""
-        return [(bias, None)] * len(self.layer_stack)
+        found = {
+            pattern: self._layer_input(pattern, length, bias)
+            for pattern in dict.fromkeys(self.patterns)
+        }
+        return [found[pattern] for pattern in self.patterns]
+
+    def _layer_input(
+        self, pattern: LayerAttention, length: int, bias: Tensor | None
+    ) -> tuple[Any, Any]:
+        angles = None
+        if pattern.rotary_theta is not None:
+            angles = rotation(length, self.architecture.head_size, pattern.rotary_theta)
+        if pattern.reach is None:
+            return bias, angles
+        return both_biases(local_bias(length, pattern.reach), bias), angles
 
     def build(self, input_shape: Any = None) -> None:
         layers = [self.embeddings, *self.layer_stack, self.final_norm, self.lm_head]
@@ -107,12 +126,12 @@ class EncoderForMaskedLM(LanguageModel):
         hidden = self.embeddings(ids, seed, position_ids)
         # The last layer computes masked positions only.
         wanted = [None] * (len(self.layer_stack) - 1) + [inputs.get("masked_positions")]
-        for layer, (own_bias, rotation), positions in zip(
+        for layer, (own_bias, angles), positions in zip(
             self.layer_stack, self.layer_inputs(ids.shape[1], bias), wanted, strict=True
         ):
             apply = kernels.rematerialized_layer(layer) if self.remat else layer
             # (B, L, H), or (B, K, H) after the last layer.
-            hidden = apply(hidden, own_bias, seed, rotation, None, None, positions)
+            hidden = apply(hidden, own_bias, seed, angles, None, None, positions)
         hidden = hidden if self.final_norm is None else self.final_norm(hidden)
         return self.lm_head(hidden)
 
@@ -156,23 +175,3 @@ class MaskedHead(keras.layers.Layer):
 
     def call(self, hidden: Tensor) -> Tensor:
         return self.norm(kernels.gelu(self.dense(hidden)))
-
-
-def blocks_of(architecture: Architecture, **changes: Any) -> BlockOptions:
-    """Returns BERT's block options for an architecture.
-
-    Args:
-        architecture: Dimensions, dropout, activation and epsilon.
-        **changes: Fields of `BlockOptions` in which a family differs.
-    """
-    bert = BlockOptions(
-        width=architecture.hidden_size,
-        heads=architecture.num_attention_heads,
-        head_size=architecture.head_size,
-        units=architecture.intermediate_size,
-        activation=architecture.hidden_act,
-        dropout=architecture.hidden_dropout_prob,
-        attention_dropout=architecture.attention_probs_dropout_prob,
-        epsilon=architecture.layer_norm_eps,
-    )
-    return replace(bert, **changes)

@@ -1,21 +1,22 @@
-"""Base class of encoder-decoder models: T5 and BART."""
+"""Encoder-decoders: T5 and BART."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
-import keras
+import numpy as np
 from keras import ops
+from numpy.typing import NDArray
 
 from core.models import kernels
+from core.models.architecture import EncoderDecoderArchitecture, check_length
 from core.models.decoding import Decoding
 from core.models.head import LanguageModel
 from core.models.layers import (
-    BlockOptions,
     Cache,
     Embedding,
-    EmbeddingOptions,
     Initializers,
     Tensor,
     build_all,
@@ -23,6 +24,7 @@ from core.models.layers import (
     padding_bias,
     past_bias,
 )
+from core.models.options import ModelOptions
 from core.models.stack import Stack
 
 
@@ -30,54 +32,61 @@ class EncoderDecoder(Decoding, LanguageModel):
     """Encoder and decoder with shared token embeddings; for the arguments see `create_model`."""
 
     def __init__(
-        self, architecture: Any, *, seed: int, dtype: str = "float32", remat: bool = False
+        self,
+        architecture: EncoderDecoderArchitecture,
+        options: ModelOptions,
+        *,
+        seed: int,
+        dtype: str = "float32",
+        remat: bool = False,
     ) -> None:
         super().__init__(name=architecture.model_type, dtype=dtype)
         self.architecture = architecture
-        policy = self.dtype_policy
-        weights = Initializers(seed, architecture.initializer_range)
-        options = self.embedding_options()
-        self.words = Embedding(
-            options.rows,
-            options.width,
-            weights,
-            zero_row=options.zero_row,
-            name="words",
-            dtype=policy,
+        self.options = options
+        cutoff = options.initializer_cutoff
+        weights = Initializers(seed, architecture.initializer_range, cutoff)
+        embeddings = options.embeddings
+        self.words = self._embedding(
+            "words", embeddings.rows, weights, zero_row=embeddings.zero_row
         )
-        self.make_distances(weights)
+        self.encoder_distances = self._distances("encoder", weights)
+        self.decoder_distances = self._distances("decoder", weights)
         self.encoder = self._stack("encoder", architecture.num_hidden_layers, weights, remat)
         self.decoder = self._stack("decoder", architecture.num_decoder_layers, weights, remat)
-        self.lm_head = self.make_head(weights)
+        self.lm_head = None
+        if options.head_scale is not None:
+            self.lm_head = self._embedding(
+                "lm_head", embeddings.rows, weights, scale=options.head_scale
+            )
         self.build()
 
-    def block_options(self) -> BlockOptions:
-        raise NotImplementedError
+    def _embedding(self, name: str, rows: int, weights: Initializers, **settings: Any) -> Embedding:
+        width, policy = self.options.embeddings.width, self.dtype_policy
+        return Embedding(rows, width, weights, name=name, dtype=policy, **settings)
 
-    def embedding_options(self) -> EmbeddingOptions:
-        raise NotImplementedError
-
-    def final_dropout(self) -> float:
-        """Returns the dropout rate after the encoder and after the decoder."""
-        return 0.0
-
-    def make_distances(self, weights: Initializers) -> None:
-        """Makes relative position biases, if the family has them."""
-
-    def make_head(self, weights: Initializers) -> Embedding | None:
-        """Makes the decoder's head; None: tied to the token embeddings."""
-        return None
-
-    def own_layers(self) -> list[keras.layers.Layer]:
-        """Returns the layers that only this family has."""
-        return []
-
-    def check_lengths(self, *lengths: int) -> None:
-        """Refuses sequences longer than the model's positions."""
+    def _distances(self, half: str, weights: Initializers) -> Embedding | None:
+        """Makes the position biases that all layers of the encoder or the decoder share."""
+        relative = self.options.relative
+        if relative is None:
+            return None
+        return Embedding(
+            relative.buckets,
+            self.options.blocks.heads,
+            weights,
+            scale=relative.scale,
+            name=f"{half}_distances",
+            dtype=self.dtype_policy,
+        )
 
     def encoder_bias(self, length: int) -> Tensor | None:
         """Computes the encoder's relative position bias, float32 (1, N, L, L)."""
-        return None
+        if self.options.relative is None:
+            return None
+        places = ops.arange(length)
+        away = places[None, None, :] - places[None, :, None]
+        half = self.options.relative.buckets // 2
+        buckets = self._bucket(ops.abs(away), half)
+        return _heads_first(self.encoder_distances, ops.where(away > 0, buckets + half, buckets))
 
     def decoder_bias(self, queries: Tensor, keys: Tensor) -> Tensor | None:
         """Computes the decoder's relative position bias, broadcast to (B, N, S, M).
@@ -86,10 +95,21 @@ class EncoderDecoder(Decoding, LanguageModel):
             queries: Position ids, int32 (B or 1, S).
             keys: Position ids, int32 (M,).
         """
-        return None
+        if self.options.relative is None:
+            return None
+        back = queries[:, :, None] - keys[None, None, :]
+        return _heads_first(
+            self.decoder_distances, self._bucket(back, self.options.relative.buckets)
+        )
+
+    def _bucket(self, distances: Tensor, buckets: int) -> Tensor:
+        assert self.options.relative is not None
+        classes = distance_buckets(buckets, self.options.relative.max_distance)
+        return ops.take(ops.convert_to_tensor(classes), ops.clip(distances, 0, len(classes) - 1))
 
     def build(self, input_shape: Any = None) -> None:
-        layers = [self.words, *self.own_layers(), self.encoder, self.decoder, self.lm_head]
+        distances = [self.encoder_distances, self.decoder_distances]
+        layers = [self.words, *distances, self.encoder, self.decoder, self.lm_head]
         build_all([one for one in layers if one is not None], (None, None, None))
         self.built = True
 
@@ -101,7 +121,7 @@ class EncoderDecoder(Decoding, LanguageModel):
         """
         ids, seed = inputs["decoder_input_ids"], inputs.get("dropout_seed")
         length = ids.shape[1]
-        self.check_lengths(length)
+        check_length(length, self.architecture)
         memory = self.encode(inputs)
         places = ops.arange(length)
         bias = _sum(self.decoder_bias(places[None, :], places), causal_bias(length))
@@ -116,7 +136,7 @@ class EncoderDecoder(Decoding, LanguageModel):
     def encode(self, inputs: Mapping[str, Tensor]) -> Tensor:
         """Computes the encoder's hidden states (B, L, H)."""
         ids = inputs["input_ids"]
-        self.check_lengths(ids.shape[1])
+        check_length(ids.shape[1], self.architecture)
         bias = _sum(self.encoder_bias(ids.shape[1]), _padding(inputs))
         return self.encoder(ids, bias, inputs.get("dropout_seed"))
 
@@ -130,7 +150,7 @@ class EncoderDecoder(Decoding, LanguageModel):
         Raises:
             ConfigError: The model has fewer positions.
         """
-        self.check_lengths(length)
+        check_length(length, self.architecture)
         size = inputs["input_ids"].shape[0]
         cache = {
             "positions": ops.zeros((size,), "int32"),
@@ -154,12 +174,12 @@ class EncoderDecoder(Decoding, LanguageModel):
     def _stack(self, name: str, count: int, weights: Initializers, remat: bool) -> Stack:
         return Stack(
             count,
-            self.embedding_options(),
-            self.block_options(),
+            self.options.embeddings,
+            self.options.blocks,
             weights,
             words=self.words,
             cross=name == "decoder",
-            final_dropout=self.final_dropout(),
+            final_dropout=self.options.final_dropout,
             remat=remat,
             name=name,
             dtype=self.dtype_policy,
@@ -176,3 +196,24 @@ def _sum(distances: Tensor | None, hidden: Tensor | None) -> Tensor | None:
 def _padding(inputs: Mapping[str, Tensor]) -> Tensor | None:
     mask = inputs.get("attention_mask")
     return None if mask is None else padding_bias(mask)
+
+
+def distance_buckets(buckets: int, max_distance: int) -> NDArray[np.int32]:
+    """Returns the bucket of each distance, int32 (max_distance + 1,).
+
+    The first half of the buckets hold one distance each, the others logarithmic ranges.
+
+    Source: mesh_tensorflow/transformer/transformer_layers.py, `_relative_position_bucket`; in
+        float32, as transformers has it.
+    """
+    exact = buckets // 2
+    distances = np.arange(max_distance + 1)
+    ratio = np.log(np.maximum(distances, 1).astype(np.float32) / np.float32(exact))
+    wide = ratio / np.float32(math.log(max_distance / exact)) * np.float32(buckets - exact)
+    large = np.minimum(exact + wide.astype(np.int32), buckets - 1)
+    return np.where(distances < exact, distances, large).astype(np.int32)
+
+
+def _heads_first(table: Any, buckets: Tensor) -> Tensor:
+    values = ops.cast(table.look_up(buckets), "float32")  # (B, S, M, N)
+    return ops.transpose(values, (0, 3, 1, 2))

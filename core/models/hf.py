@@ -1,6 +1,6 @@
 """Reads and writes Hugging Face's `config.json` and `model.safetensors`, without a backend.
 
-`core.models.configs` and `core.models.names` define their contents. Only `load_model` builds a
+`core.models.families` defines their contents. Only `load_model` builds a
 model. Pickles are never loaded.
 """
 
@@ -18,12 +18,13 @@ from numpy.typing import NDArray
 from core.errors import CheckpointError
 from core.foreign_files import read_json
 from core.models.architecture import Architecture
+from core.models.building import create_model
 from core.models.configs import config_values, parse_config
-from core.models.names import WeightMapping, weight_mappings
+from core.models.families import find_family, weight_mappings
+from core.models.weight_mapping import WeightMapping
 from core.models.weights import (
     CONFIG_FILE,
     INDEX_FILE,
-    LOGITS_BIAS,
     PICKLE_FILE,
     WEIGHTS_FILE,
     Weights,
@@ -82,8 +83,8 @@ def write_weights(
         for tie in weight_mappings(architecture)
         for name, part in zip(tie.names, _to_hf(tie, weights[tie.path]), strict=True)
     }
-    if architecture.model_type == "bart":
-        tensors[LOGITS_BIAS] = np.zeros((1, architecture.vocab_size), np.float32)
+    for name in find_family(architecture.model_type).zero_tensors:
+        tensors[name] = np.zeros((1, architecture.vocab_size), np.float32)
     save_file(tensors, folder / WEIGHTS_FILE, metadata={"format": "pt"})
 
 
@@ -146,8 +147,6 @@ def load_model(folder: str | Path, dtype: str = "float32") -> keras.Model:
 
     `dtype` is a precision policy: float32, mixed_bfloat16 or bfloat16.
     """
-    from core.models.registry import create_model
-
     architecture = read_architecture(folder)
     weights = read_weights(folder, architecture)
     # A zero range skips random initialisation, which would be overwritten.

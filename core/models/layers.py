@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import keras
 import numpy as np
 from keras import ops
 
 from core.models import kernels
+from core.models.options import BlockOptions, EmbeddingOptions
 from core.models.rotary import rotary_tables
 
 Tensor = Any
@@ -23,79 +23,6 @@ Cache = dict[str, Any]
 
 # With fewer tokens, slicing a kernel costs more than it saves (measured on a CPU).
 _MANY_TOKENS = 256
-
-
-@dataclass(frozen=True)
-class InitializerScales:
-    """Factors on the standard deviation of the initialisation, per kernel.
-
-    `mixed` is the output projection's; `up` and `down` are the feed-forward layer's.
-    """
-
-    query: float = 1.0
-    key: float = 1.0
-    value: float = 1.0
-    mixed: float = 1.0
-    up: float = 1.0
-    down: float = 1.0
-
-
-@dataclass(frozen=True)
-class BlockOptions:
-    """How a family builds its blocks.
-
-    Attributes:
-        width: Hidden size H.
-        units: Size of the feed-forward layer.
-        activation: Its name in Hugging Face's configs.
-        dropout: Rate on residual branches.
-        inner_dropout: Rate within the feed-forward layer.
-        norm: layer; plain: layer norm without bias; rms: without mean either.
-        norm_first: Pre-norm instead of post-norm.
-        gated: Whether the feed-forward layer is gated.
-        scaled: Whether attention logits are divided by √D.
-    """
-
-    width: int
-    heads: int
-    head_size: int
-    units: int
-    activation: str
-    dropout: float
-    attention_dropout: float
-    epsilon: float
-    inner_dropout: float | None = None
-    norm: Literal["layer", "plain", "rms"] = "layer"
-    norm_first: bool = False
-    use_bias: bool = True
-    gated: bool = False
-    scaled: bool = True
-    scales: InitializerScales = InitializerScales()
-
-
-@dataclass(frozen=True)
-class EmbeddingOptions:
-    """How a family embeds token ids as vectors of size `width`.
-
-    Attributes:
-        zero_row: The token initialised with zeros.
-        positions: Number of position embeddings.
-        first_position: The first token's position id.
-        zero_position: The position initialised with zeros.
-        segments: Number of segment embeddings, of which the first is used.
-        norm: Norm of the sum, named as in `BlockOptions`.
-    """
-
-    rows: int
-    width: int
-    dropout: float
-    zero_row: int | None = None
-    positions: int = 0
-    first_position: int = 0
-    zero_position: int | None = None
-    segments: int = 0
-    norm: Literal["layer", "plain", "rms"] | None = None
-    epsilon: float = 0.0
 
 
 class Initializers:
@@ -321,7 +248,7 @@ class Embeddings(keras.layers.Layer):
         self.norm: Any = None
         if options.positions:
             self.positions = Embedding(
-                options.positions, width, weights, zero_row=options.zero_position,
+                options.positions, width, weights, zero_row=options.padding_position,
                 name="positions", dtype=policy,
             )  # fmt: skip
         if options.segments:

@@ -1,100 +1,17 @@
-"""Model sizes, architectures from training configs, parameter counts and model classes.
-
-Imports no backend before `create_model` is called.
-"""
+"""Architectures from training configs, and parameter counts; imports no backend."""
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from dataclasses import replace
+from typing import Any
 
-from core.config import Size, TrainConfig, changed_values
+from core.config import TrainConfig, changed_values
 from core.errors import CheckpointError, ConfigError
-from core.models.architecture import (
-    ARCHITECTURES,
-    Architecture,
-    EncoderDecoderArchitecture,
-    T5Architecture,
-)
-from core.models.configs import family_class_name
+from core.models.architecture import Architecture, EncoderDecoderArchitecture
+from core.models.families import find_family, weight_mappings
+from core.models.family import HEAD_SIZE, Family, Size
 from core.models.hf import read_architecture
-from core.models.names import weight_mappings
-
-if TYPE_CHECKING:
-    from core.models.head import LanguageModel
-
-# (layers, hidden size) of BERT, with heads of 64 and a feed-forward layer of four times the hidden
-# size. Source: https://github.com/google-research/bert#smaller-bert-models; for base and large
-# https://arxiv.org/abs/1810.04805, section 3.
-SIZES: dict[Size, tuple[int, int]] = {
-    "tiny": (2, 128),
-    "mini": (4, 256),
-    "small": (4, 512),
-    "medium": (8, 512),
-    "base": (12, 768),
-    "large": (24, 1024),
-}
-_HEAD_SIZE = 64
-
-
-@dataclass(frozen=True)
-class Dimensions:
-    """A published or scaled size; encoder-decoders have `layers` in each of the two."""
-
-    layers: int
-    width: int
-    units: int
-    heads: int
-
-
-def _like_bert(layers: int, width: int, units_per_width: float = 4) -> Dimensions:
-    return Dimensions(layers, width, int(units_per_width * width), width // _HEAD_SIZE)
-
-
-_BERT_SIZES = {size: _like_bert(*dimensions) for size, dimensions in SIZES.items()}
-# Published sizes:
-# gpt2: gpt2, -medium and -large (Radford et al., table 2); medium is larger than base.
-# t5: google/t5-v1_1-small, -base and -large; none lies between small and base.
-# bart: facebook/bart-base and -large (https://arxiv.org/abs/1910.13461, section 2).
-# modernbert: base and large (https://arxiv.org/abs/2412.13663, table 4).
-# The others scale BERT's miniatures.
-FAMILY_SIZES: dict[str, dict[Size, Dimensions]] = {
-    "roberta": _BERT_SIZES,
-    "bert": _BERT_SIZES,
-    "modernbert": {
-        "tiny": _like_bert(2, 128, 1.5),
-        "mini": _like_bert(4, 256, 1.5),
-        "small": _like_bert(4, 512, 1.5),
-        "medium": _like_bert(8, 512, 1.5),
-        "base": _like_bert(22, 768, 1.5),
-        "large": Dimensions(28, 1024, 2624, 16),
-    },
-    "gpt2": {
-        "tiny": _like_bert(2, 128),
-        "mini": _like_bert(4, 256),
-        "small": _like_bert(4, 512),
-        "base": _like_bert(12, 768),
-        "medium": _like_bert(24, 1024),
-        "large": _like_bert(36, 1280),
-    },
-    "t5": {
-        "tiny": _like_bert(2, 128, 2),
-        "mini": _like_bert(4, 256, 2),
-        "small": Dimensions(8, 512, 1024, 6),
-        "base": Dimensions(12, 768, 2048, 12),
-        "large": Dimensions(24, 1024, 2816, 16),
-    },
-    "bart": {
-        "tiny": _like_bert(1, 128),
-        "mini": _like_bert(2, 256),
-        "small": _like_bert(2, 512),
-        "medium": _like_bert(4, 512),
-        "base": _like_bert(6, 768),
-        "large": _like_bert(12, 1024),
-    },
-}
 
 
 def resolve_architecture(
@@ -121,10 +38,10 @@ def resolve_architecture(
             the setting.
     """
     start = _from_file(config) if config.model_config_path else _from_size(config)
-    special = _special_ids(start.model_type, pad_id, bos_id, eos_id)
+    special = _special_ids(find_family(start.model_type), pad_id, bos_id, eos_id)
     _check_ids(special, vocab_size)
     given = start.max_seq_length if config.model_config_path else row_length
-    if isinstance(start, T5Architecture):
+    if not start.limits_length:
         given = start.max_position_embeddings or row_length
     positions = config.max_position_embeddings or given
     placed = replace(_override(start, config), vocab_size=vocab_size, **special)
@@ -154,7 +71,7 @@ def check_family(config: TrainConfig, architecture: Architecture) -> None:
 
 def size_of(architecture: Architecture) -> Size | None:
     """Finds the size with an architecture's number of layers and hidden size."""
-    for size, found in FAMILY_SIZES[architecture.model_type].items():
+    for size, found in find_family(architecture.model_type).sizes.items():
         if (found.layers, found.width) == (
             architecture.num_hidden_layers,
             architecture.hidden_size,
@@ -184,29 +101,15 @@ def count_parameters(architecture: Architecture) -> int:
 
 
 def padding_id(family: str, pad_id: int | None, eos_id: int | None) -> int | None:
-    """Returns the tokenizer's padding token; GPT-2 needs none, as padding is never attended to."""
-    if pad_id is None and family == "gpt2":
+    """Returns the padding token; a family that needs none pads with the end token, or 0."""
+    if pad_id is None and not find_family(family).padding_use:
         return eos_id or 0
     return pad_id
 
 
-def create_model(
-    architecture: Architecture, *, seed: int, dtype_policy: str = "float32", remat: bool = False
-) -> LanguageModel:
-    """Builds and initialises a model.
-
-    Args:
-        seed: Seed of the initialisation (equal on all backends) and the dropout.
-        dtype_policy: float32, mixed_bfloat16 or bfloat16.
-        remat: Checkpoint each layer: save only its inputs for gradients and recompute the rest.
-    """
-    family = import_module(f"core.models.{architecture.model_type}")
-    kind = getattr(family, family_class_name(architecture).replace("GPT2", "Gpt2"))
-    return kind(architecture, seed=seed, dtype=dtype_policy, remat=remat)
-
-
 def _from_size(config: TrainConfig) -> Architecture:
-    sizes = FAMILY_SIZES[config.family]
+    family = find_family(config.family)
+    sizes = family.sizes
     if config.size not in sizes:
         raise ConfigError(
             f"There is no {config.family} of size {config.size}",
@@ -217,10 +120,9 @@ def _from_size(config: TrainConfig) -> Architecture:
         )
     found = sizes[config.size]
     halves: dict[str, Any] = {}
-    kind = ARCHITECTURES[config.family]
-    if issubclass(kind, EncoderDecoderArchitecture):
+    if issubclass(family.architecture, EncoderDecoderArchitecture):
         halves["num_decoder_layers"] = found.layers
-    return kind(
+    return family.architecture(
         vocab_size=0,
         hidden_size=found.width,
         num_hidden_layers=found.layers,
@@ -261,7 +163,7 @@ def _from_file(config: TrainConfig) -> Architecture:
 def _override(start: Architecture, config: TrainConfig) -> Architecture:
     width = config.hidden_size or start.hidden_size
     rewidened = width != start.hidden_size
-    heads = _derive_heads(width, start.model_type) if rewidened else start.num_attention_heads
+    heads = _derive_heads(width, start) if rewidened else start.num_attention_heads
     units = round(start.intermediate_size * width / start.hidden_size)
     changed = replace(
         start,
@@ -272,30 +174,20 @@ def _override(start: Architecture, config: TrainConfig) -> Architecture:
     )
     if isinstance(changed, EncoderDecoderArchitecture) and config.num_hidden_layers:
         changed = replace(changed, num_decoder_layers=config.num_hidden_layers)
-    if isinstance(changed, T5Architecture) and width < _HEAD_SIZE:
-        changed = replace(changed, d_kv=max(1, width // changed.num_attention_heads))
-    return changed
-
-
-_PADDING_USES = {
-    "roberta": "because RoBERTa counts its positions from the padding token's id",
-    "t5": "because T5's decoder begins with it",
-}
+    return changed.adapted()
 
 
 def _special_ids(
-    family: str, pad_id: int | None, bos_id: int | None, eos_id: int | None
+    family: Family, pad_id: int | None, bos_id: int | None, eos_id: int | None
 ) -> dict[str, Any]:
-    pad_id = padding_id(family, pad_id, eos_id)
+    pad_id = padding_id(family.name, pad_id, eos_id)
     if pad_id is None:
-        use = _PADDING_USES.get(family, "because rows are filled up with it")
-        raise _lacks_token("no padding token", f"one, {use}")
-    halves = family in ("t5", "bart")
-    if halves and eos_id is None:
-        raise _lacks_token("no token that ends a text", f"one, such as </s>, for {family}")
+        raise _lacks_token("no padding token", f"one, {family.padding_use}")
+    if "eos" in family.required_tokens and family.decoder_start and eos_id is None:
+        raise _lacks_token("no token that ends a text", f"one, such as </s>, for {family.name}")
     found = {"pad_token_id": pad_id, "bos_token_id": bos_id, "eos_token_id": eos_id}
-    if halves:
-        found["decoder_start_token_id"] = pad_id if family == "t5" else eos_id
+    if family.decoder_start:
+        found["decoder_start_token_id"] = pad_id if family.decoder_start == "pad" else eos_id
     return found
 
 
@@ -321,25 +213,22 @@ def _check_ids(special: dict[str, Any], vocab_size: int) -> None:
             )
 
 
-def _derive_heads(width: int, family: str) -> int:
+def _derive_heads(width: int, architecture: Architecture) -> int:
     """Returns the number of heads of about 64 that divides the hidden size, or 1."""
-    most = max(1, width // _HEAD_SIZE)
-    multiple = _head_multiple(family)
+    most = max(1, width // HEAD_SIZE)
+    multiple = architecture.head_size_multiple
     return next((heads for heads in range(most, 0, -1) if width % (heads * multiple) == 0), 1)
 
 
-def _head_multiple(family: str) -> int:
-    """Returns the divisor of head sizes: rotary positions rotate pairs of values."""
-    return 2 if family == "modernbert" else 1
-
-
 def _check_heads(architecture: Architecture) -> None:
-    family, width = architecture.model_type, architecture.hidden_size
-    heads, multiple = architecture.num_attention_heads, _head_multiple(family)
-    if isinstance(architecture, T5Architecture) or width % (heads * multiple) == 0:
+    width, heads = architecture.hidden_size, architecture.num_attention_heads
+    multiple = architecture.head_size_multiple
+    if architecture.has_own_head_size or width % (heads * multiple) == 0:
         return
     even = ", into heads of an even width" if multiple == 2 else ""
-    better = f"set num_attention_heads to {_derive_heads(width, family)}, or change hidden_size"
+    better = (
+        f"set num_attention_heads to {_derive_heads(width, architecture)}, or change hidden_size"
+    )
     raise ConfigError(
         f"{heads} attention heads don't divide the width {width}{even}",
         expected=f"a number of heads that divides hidden_size without remainder{even}",

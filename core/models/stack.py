@@ -8,11 +8,9 @@ import keras
 
 from core.models.layers import (
     Block,
-    BlockOptions,
     Cache,
     Dropout,
     Embedding,
-    EmbeddingOptions,
     Embeddings,
     Initializers,
     Norm,
@@ -20,6 +18,7 @@ from core.models.layers import (
     build_all,
     run_blocks,
 )
+from core.models.options import BlockOptions, EmbeddingOptions
 
 
 class Stack(keras.layers.Layer):

@@ -19,26 +19,18 @@ from core.errors import CheckpointError
 from core.foreign_files import check_regular
 from core.models.architecture import Architecture
 from core.models.configs import class_name
+from core.models.families import find_family, list_families, weight_mappings
 from core.models.interop import find_foreign, indexed_files, open_foreign
-from core.models.names import WeightMapping, weight_mappings
 from core.models.tensors import FLOAT_BYTES, Tensor, open_safetensors
+from core.models.weight_mapping import WeightMapping
 
 CONFIG_FILE = "config.json"
 WEIGHTS_FILE = "model.safetensors"
 INDEX_FILE = "model.safetensors.index.json"
 PICKLE_FILE = "pytorch_model.bin"
 
-# Prefixes of the model without its head: files of that part alone omit them, as in "wte.weight".
-_BODIES = ("bert.", "roberta.", "transformer.", "model.")
 # PyTorch wrapper modules: DataParallel, compile, FSDP, gradient checkpointing.
 _WRAPPERS = {"module", "_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module"}
-# BART's buffer, required by transformers, never trained.
-LOGITS_BIAS = "final_logits_bias"
-# Copies of the tied language-model head.
-_HEADS = (
-    *("lm_head.weight", "lm_head.decoder.weight"),
-    *("cls.predictions.decoder.weight", "decoder.weight"),
-)
 # HDF5 can declare arrays without storing them. Weights hardly compress.
 _MOST_BYTES_PER_FILE_BYTE = 16
 _ROOM_FOR_SMALL_FILES = 1 << 20
@@ -117,7 +109,7 @@ class Weights:
         """
         self.check(architecture)
         self._check_zeros(architecture)
-        if architecture.model_type != "t5":
+        if find_family(architecture.model_type).tied_heads:
             self._check_heads(architecture)
         for tie in weight_mappings(architecture):
             parts = (self._find(name, tie, architecture) for name in tie.names)
@@ -175,22 +167,25 @@ class Weights:
         return tensor
 
     def _check_zeros(self, architecture: Architecture) -> None:
-        """Refuses a non-zero bias of the logits: BART models here have none."""
-        tensor = self._tensors.get(LOGITS_BIAS)
-        if tensor is None:
-            return
-        if math.prod(tensor.shape) != architecture.vocab_size or np.any(tensor.read()):
-            raise CheckpointError(
-                f"The tensor {LOGITS_BIAS} in {self._folder} has no place in the model",
-                expected="zeros, as in every published BART",
-                received=f"other numbers, or another shape than (1, {architecture.vocab_size})",
-                fix="use a checkpoint without it",
-            )
+        """Refuses tensors of any family that should be zero and aren't: no model here has them."""
+        names = dict.fromkeys(name for family in list_families() for name in family.zero_tensors)
+        for name in names:
+            tensor = self._tensors.get(name)
+            if tensor is None:
+                continue
+            if math.prod(tensor.shape) != architecture.vocab_size or np.any(tensor.read()):
+                raise CheckpointError(
+                    f"The tensor {name} in {self._folder} has no place in the model",
+                    expected="zeros, as in every published BART",
+                    received=f"other numbers, or another shape than (1, {architecture.vocab_size})",
+                    fix="use a checkpoint without it",
+                )
 
     def _check_heads(self, architecture: Architecture) -> None:
         """Refuses an untied head in a family with a tied one."""
         words = next(weight_mappings(architecture))
-        for head in _HEADS:
+        heads = dict.fromkeys(head for family in list_families() for head in family.tied_heads)
+        for head in heads:
             if head not in self._tensors:
                 continue
             table = self._find(words.names[0], words, architecture)
@@ -265,9 +260,10 @@ def _shaped(values: NDArray[Any], tie: WeightMapping) -> NDArray[Any]:
 
 def _spellings(name: str, alias: str) -> Iterator[str]:
     """Yields the names that published files use for a tensor."""
+    bodies = dict.fromkeys(family.body_prefix for family in list_families() if family.body_prefix)
     for one in (name, alias) if alias else (name,):
         yield one
-        for body in _BODIES:
+        for body in bodies:
             if one.startswith(body):
                 yield one.removeprefix(body)
     for norm in ("LayerNorm.", "layer_norm."):  # TensorFlow's first BERTs.

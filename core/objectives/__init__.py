@@ -4,7 +4,6 @@ from core.objectives.objective import Objective, ObjectiveSettings, Vocabulary
 from core.objectives.registry import (
     OBJECTIVES,
     create_objective,
-    objectives_of_family,
     stored_sequence_length,
 )
 
@@ -14,6 +13,5 @@ __all__ = [
     "ObjectiveSettings",
     "Vocabulary",
     "create_objective",
-    "objectives_of_family",
     "stored_sequence_length",
 ]

@@ -31,7 +31,6 @@ class CausalLanguageModel:
     """
 
     name: ClassVar[str] = "clm"
-    families: ClassVar[tuple[str, ...]] = ("gpt2",)
 
     row_length: int
     vocab_size: int

@@ -66,7 +66,6 @@ class Denoising:
     """
 
     name: ClassVar[str] = "denoising"
-    families: ClassVar[tuple[str, ...]] = ("bart",)
 
     row_length: int
     vocab_size: int

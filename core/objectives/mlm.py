@@ -55,7 +55,6 @@ class MaskedLanguageModel:
     """
 
     name: ClassVar[str] = "mlm"
-    families: ClassVar[tuple[str, ...]] = ("roberta", "bert", "modernbert")
 
     row_length: int
     mlm_probability: float

@@ -121,10 +121,6 @@ class Objective(Protocol):
         """Name in configs."""
 
     @property
-    def families(self) -> tuple[str, ...]:
-        """The `model_type`s in transformers that it fits."""
-
-    @property
     def row_length(self) -> int:
         """Tokens per stored sequence."""
 

@@ -39,11 +39,6 @@ def create_objective(name: str, settings: ObjectiveSettings, vocabulary: Vocabul
     return _find(name).create(settings, vocabulary)
 
 
-def objectives_of_family(family: str) -> tuple[str, ...]:
-    """Lists the objectives that fit a model family, its default first."""
-    return tuple(name for name, kind in OBJECTIVES.items() if family in kind.families)
-
-
 def _find(name: str) -> ObjectiveClass:
     if name not in OBJECTIVES:
         raise ConfigError(

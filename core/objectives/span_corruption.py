@@ -105,7 +105,6 @@ class SpanCorruption:
     """
 
     name: ClassVar[str] = "span_corruption"
-    families: ClassVar[tuple[str, ...]] = ("t5",)
 
     max_seq_length: int
     vocab_size: int

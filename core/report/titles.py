@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from core.objectives import objectives_of_family
+from core.models.families import objectives_of_family
 
 _ACCURACY = {
     "mlm": "Accuracy on validation masks",

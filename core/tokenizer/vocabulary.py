@@ -3,25 +3,21 @@
 from __future__ import annotations
 
 from core.errors import TokenizerError
+from core.models.families import find_family, list_family_names
+from core.models.family import Role
 from core.objectives.objective import Vocabulary, advice_for, describe_undecided
 from core.tokenizer.loading import StudioTokenizer
 from core.tokenizer.roles import ENTRIES
 
-_MASK = "a mask token, such as <mask> or [MASK]"
-_PAD = "a padding token, such as <pad> or [PAD]"
-_END = "a token that ends a text, such as </s> or [SEP]"
-_SENTINELS = "sentinels, <extra_id_0> and so on"
-_ROLES = {_MASK: "mask", _PAD: "pad", _END: "sep"}
-_IDS = {"cls": "bos", "sep": "eos", "unk": "unk", "pad": "pad", "mask": "mask"}
-# Tokens that each family requires.
-_NEEDS = {
-    "roberta": (_MASK, _PAD),
-    "bert": (_MASK, _PAD),
-    "modernbert": (_MASK, _PAD),
-    "gpt2": (_END,),
-    "t5": (_SENTINELS, _PAD, _END),
-    "bart": (_MASK, _PAD, _END),
+_DESCRIPTIONS: dict[Role, str] = {
+    "mask": "a mask token, such as <mask> or [MASK]",
+    "pad": "a padding token, such as <pad> or [PAD]",
+    "eos": "a token that ends a text, such as </s> or [SEP]",
+    "sentinels": "sentinels, <extra_id_0> and so on",
 }
+# Roles of a tokenizer's tokens by what families call them.
+_ROLES: dict[Role, str] = {"mask": "mask", "pad": "pad", "eos": "sep"}
+_IDS = {"cls": "bos", "sep": "eos", "unk": "unk", "pad": "pad", "mask": "mask"}
 
 
 def vocabulary_of(tokenizer: StudioTokenizer) -> Vocabulary:
@@ -40,18 +36,19 @@ def vocabulary_of(tokenizer: StudioTokenizer) -> Vocabulary:
 
 def families_of(tokenizer: StudioTokenizer) -> tuple[str, ...]:
     """Returns the model families that a tokenizer suits, by transformers' names."""
-    return tuple(family for family in _NEEDS if not missing_for(tokenizer, family))
+    return tuple(name for name in list_family_names() if not missing_for(tokenizer, name))
 
 
 def missing_for(tokenizer: StudioTokenizer, family: str) -> str:
     """Returns the tokens that a family needs and a tokenizer lacks, or an empty string."""
-    has = {
-        _MASK: tokenizer.mask_id is not None,
-        _PAD: tokenizer.pad_id is not None,
-        _END: tokenizer.sep_id is not None,
-        _SENTINELS: len(tokenizer.sentinel_ids()) > 0,
+    has: dict[Role, bool] = {
+        "mask": tokenizer.mask_id is not None,
+        "pad": tokenizer.pad_id is not None,
+        "eos": tokenizer.sep_id is not None,
+        "sentinels": len(tokenizer.sentinel_ids()) > 0,
     }
-    return ", and ".join(need for need in _NEEDS[family] if not has[need])
+    needed = find_family(family).required_tokens
+    return ", and ".join(_DESCRIPTIONS[one] for one in needed if not has[one])
 
 
 def check_suits(tokenizer: StudioTokenizer, family: str) -> None:
@@ -60,7 +57,7 @@ def check_suits(tokenizer: StudioTokenizer, family: str) -> None:
         suited = families_of(tokenizer)
         unclear = [
             (role, tokenizer.undecided[role])
-            for need in _NEEDS[family]
+            for need in find_family(family).required_tokens
             if (role := _ROLES.get(need)) in tokenizer.undecided
         ]
         raise TokenizerError(

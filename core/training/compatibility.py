@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, get_args
+from typing import TYPE_CHECKING
 
-from core.config import Family
 from core.errors import ConfigError
-from core.objectives import OBJECTIVES, objectives_of_family
+from core.models.families import families_of_objective, list_families
 
 if TYPE_CHECKING:
     from core.shards.read import Shards
@@ -21,12 +20,11 @@ def incompatibilities(shards: Shards, tokenizer: StudioTokenizer) -> dict[str, s
     from core.tokenizer.vocabulary import missing_for
 
     found: dict[str, str] = {}
-    for family in get_args(Family):
-        missing = missing_for(tokenizer, family)
-        found[family] = f"the tokenizer lacks {missing}" if missing else ""
-        objectives = objectives_of_family(family)
-        if not missing and not any(reads(name, shards.objective) for name in objectives):
-            found[family] = f"the rows are laid out for {shards.objective}"
+    for family in list_families():
+        missing = missing_for(tokenizer, family.name)
+        found[family.name] = f"the tokenizer lacks {missing}" if missing else ""
+        if not missing and not any(reads(name, shards.objective) for name in family.objectives):
+            found[family.name] = f"the rows are laid out for {shards.objective}"
     return found
 
 
@@ -37,7 +35,7 @@ def check_layout(objective: str, laid_out_for: str, name: str = "to come") -> No
         ConfigError: The shards' layout is for another objective.
     """
     if not reads(objective, laid_out_for):
-        families = ", ".join(OBJECTIVES[laid_out_for].families)
+        families = ", ".join(families_of_objective(laid_out_for))
         raise ConfigError(
             f"The shards {name} are laid out for another objective",
             expected=f"shards built with objective {objective}",

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from core.config import TrainConfig
 from core.errors import CheckpointError, ConfigError
 from core.models.architecture import Architecture
-from core.models.registry import create_model
+from core.models.building import create_model
 from core.objectives.mlm import log_frequencies
 from core.training.batches import Batch
 from core.training.devices import Devices

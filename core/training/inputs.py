@@ -14,15 +14,14 @@ from core.errors import ConfigError, StudioError
 from core.events import Reporter
 from core.hub.client import parse_hub_id
 from core.models.architecture import Architecture
+from core.models.families import families_of_objective, objectives_of_family
 from core.models.finding import find_here, find_model
 from core.models.hf import read_architecture
 from core.models.registry import check_family, padding_id, resolve_architecture
 from core.objectives import (
-    OBJECTIVES,
     Objective,
     ObjectiveSettings,
     create_objective,
-    objectives_of_family,
     stored_sequence_length,
 )
 from core.objectives.objective import MEAN_NOISE_SPAN_LENGTH
@@ -235,7 +234,7 @@ def objective_name(config: TrainConfig, family: str) -> str:
         raise ConfigError(
             f"The objective {config.objective} is not for a {family}",
             expected=f"{' or '.join(own)} with a {family}, or one of the families "
-            + ", ".join(OBJECTIVES[config.objective].families),
+            + ", ".join(families_of_objective(config.objective)),
             received=f"{config.objective} with a {family}",
             fix="set objective to auto, or choose another family",
             field="objective",

@@ -12,11 +12,13 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
-from core.config import Size, TrainConfig
+from core.config import TrainConfig
 from core.errors import ConfigError
 from core.models.architecture import Architecture, EncoderDecoderArchitecture
-from core.models.names import WeightMapping, weight_mappings
-from core.models.registry import FAMILY_SIZES, count_parameters
+from core.models.families import find_family, weight_mappings
+from core.models.family import Size
+from core.models.registry import count_parameters
+from core.models.weight_mapping import WeightMapping
 from core.training.devices import Devices, select_backend
 from core.training.inputs import TrainingInputs, open_inputs
 from core.training.recipe import (
@@ -150,7 +152,7 @@ def suggest(
 
 def sizes_of(family: str) -> tuple[Size, ...]:
     """Lists a family's sizes, smallest first."""
-    return tuple(FAMILY_SIZES[family])
+    return tuple(find_family(family).sizes)
 
 
 def open_sizes(config: TrainConfig, workspace: Workspace) -> dict[Size, TrainingInputs]:

@@ -16,6 +16,7 @@ from core.config import TrainConfig
 from core.errors import ConfigError
 from core.models.architecture import Architecture
 from core.models.constants import LOGITS_AT_ONCE
+from core.models.families import find_family
 
 # BERT's 15 % in every validation, so that runs are comparable.
 EVAL_MLM_PROBABILITY = 0.15
@@ -32,8 +33,6 @@ _RATES: dict[str, tuple[float, int | None]] = {
     "adamw": (1e-3, 256),
     "adafactor": (5e-3, None),
 }
-# Factors on Muon's peak learning rate; the trials are in benchmarks/trials.md.
-_FAMILY_FACTORS = {"roberta": 1.5, "bert": 1.5, "gpt2": 2.0, "bart": 2.0, "t5": 0.5}
 
 ScheduleKind = Literal["linear", "cosine", "constant", "warmup_stable_decay"]
 
@@ -238,7 +237,7 @@ def resolve_learning_rate(config: TrainConfig, architecture: Architecture) -> Tr
     if up_to is not None:
         rate *= min(1.0, up_to / architecture.hidden_size)
     if config.optimizer == "muon":
-        rate *= _FAMILY_FACTORS.get(architecture.model_type, 1.0)
+        rate *= find_family(architecture.model_type).learning_rate_factor
     return config.model_copy(update={"learning_rate": rate})
 
 

@@ -24,7 +24,8 @@ from core.config import TrainConfig
 from core.errors import LossNotFiniteError, StudioError
 from core.events import Reporter, RunStopped, StopMode
 from core.models import hf
-from core.models.registry import count_parameters, create_model
+from core.models.building import create_model
+from core.models.registry import count_parameters
 from core.places import make_folder
 from core.training import recipe
 from core.training.alarms import LossAlarm, StallAlarm
@@ -486,8 +487,7 @@ class TrainingRun:
         def write_model(folder: Path) -> None:
             hf.write_weights(folder, values, architecture)
             goes_on = architecture.kind == "decoder"
-            # T5's positions are relative: no maximum.
-            longest = None if architecture.model_type == "t5" else architecture.max_seq_length
+            longest = architecture.max_seq_length if architecture.limits_length else None
             self._inputs.tokenizer.copy_to(folder, ends=not goes_on, longest=longest)
 
         rest = {path: array for path, array in values.items() if path not in weights}

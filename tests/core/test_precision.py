@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from core.inference import precision
-from core.models.architecture import Architecture, EncoderDecoderArchitecture
+from core.models.architecture import EncoderDecoderArchitecture
+from core.models.families.roberta import RobertaArchitecture
 from tests.engines import ENGINES, run_on
 
 DIMENSIONS = {
@@ -19,7 +20,7 @@ DIMENSIONS = {
     "max_position_embeddings": 16,
     "pad_token_id": 0,
 }
-ENCODER = Architecture(**DIMENSIONS)  # type: ignore[arg-type]
+ENCODER = RobertaArchitecture(**DIMENSIONS)  # type: ignore[arg-type]
 
 
 @pytest.fixture
@@ -53,7 +54,7 @@ def test_both_halves_count_and_large_models_are_measured_in_part(
 ) -> None:
     halves = EncoderDecoderArchitecture(**DIMENSIONS, num_decoder_layers=3)  # type: ignore[arg-type]
     precision.choose_dtype("auto", halves, 32)
-    large = Architecture(  # type: ignore[arg-type]
+    large = RobertaArchitecture(  # type: ignore[arg-type]
         **{**DIMENSIONS, "hidden_size": 4096, "intermediate_size": 16384, "num_hidden_layers": 48}
     )
     precision.choose_dtype("auto", large, 32)

@@ -20,6 +20,7 @@ from core.errors import StudioError
 from core.inference import DTYPES, Dtype, fills_masks
 from core.inference.filled import filled_texts
 from core.models.architecture import Architecture
+from core.models.families import find_family
 from core.tokenizer import StudioTokenizer
 from ui import present
 from ui.assets import script
@@ -42,13 +43,9 @@ _NOTHING_WRITTEN = markup.empty_state(
     "Let the model write", "Begin a text, or take one of the examples."
 )
 _WAITING_FOR_A_PLACE = answers.writing("", "", "waiting for a place", continues=True)
-_PROMPT_HELP = {
-    "gpt2": "The model goes on from here.",
-    "t5": "Put <mask> or <extra_id_0>, <extra_id_1>, … where words are missing.",
-    "bart": "The model writes the whole text anew; put <mask> where words are missing.",
-}
 
 
+_CONTINUES = "The model goes on from here."
 _WAITING = f"() => [{json.dumps(_WAITING_FOR_A_PLACE)}, {_TO_STOP}]"
 _NOT_BEGUN = (
     f"(shown) => shown === {json.dumps(_WAITING_FOR_A_PLACE)}"
@@ -167,7 +164,8 @@ def render_chips(sentences: Sequence[str] = ()) -> gr.HTML:
 
 def prompt_help(architecture: Architecture | None) -> str:
     """Returns what to write into a prompt, in a sentence."""
-    return _PROMPT_HELP.get(architecture.model_type if architecture else "", _PROMPT_HELP["gpt2"])
+    own = find_family(architecture.model_type).prompt_help if architecture else ""
+    return own or _CONTINUES
 
 
 def render_masks(asked: Asked, chips: gr.HTML, *, visible: bool = True) -> AskForm:

@@ -22,8 +22,8 @@ import keras
 import numpy as np
 
 from core.config import PreflightConfig, fingerprint_of
+from core.models.building import create_model
 from core.models.kernels import count_chunks
-from core.models.registry import create_model
 from core.training.engine import dropout_seeds
 from core.training.engine_jax import TrainState, make_train_step
 from core.training.mesh import DeviceMesh

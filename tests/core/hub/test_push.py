@@ -21,7 +21,7 @@ from core.hub.facts import gather_facts
 from core.hub.push import check, preview, run
 from core.hub.space import _is_sent
 from core.models import hf
-from core.models.architecture import Gpt2Architecture
+from core.models.families.gpt2 import Gpt2Architecture
 from core.models.finding import find_model, with_family
 from core.runs import execute
 from core.shards.read import open_shards

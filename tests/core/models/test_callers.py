@@ -24,7 +24,8 @@ from safetensors.numpy import load_file, save_file
 from core.config import CorpusConfig, ShardConfig, TokenizerConfig
 from core.events import Reporter
 from core.models import hf
-from core.models.architecture import ARCHITECTURES, Architecture
+from core.models.architecture import Architecture
+from core.models.families import find_family
 from core.shards.build import build
 from core.tokenizer import load
 from core.tokenizer import train as train_tokenizer
@@ -161,7 +162,7 @@ class Models:
         pad = tokenizer.pad_id or 0
         halves = {"num_decoder_layers": 1, "decoder_start_token_id": tokenizer.cls_id}
         more = {"t5": {**halves, "d_kv": 8, "decoder_start_token_id": pad}, "bart": halves}
-        return ARCHITECTURES[family](
+        return find_family(family).architecture(
             vocab_size=tokenizer.vocab_size,
             hidden_size=16,
             num_hidden_layers=1,

@@ -47,7 +47,7 @@ import numpy as np
 from keras import ops
 from core.models import hf, kernels
 from core.models.decoding import compile_method
-from core.models.registry import create_model
+from core.models.building import create_model
 from core.training.local_attention import local_attention_weights
 from core.training.cooccurrence import find_words
 from tests.core.models.families import ENCODERS, EOS, FAMILIES, GENERATORS, small_architecture

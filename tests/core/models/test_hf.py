@@ -14,9 +14,9 @@ from safetensors.numpy import load_file, save_file
 
 from core.errors import CheckpointError, ConfigError
 from core.models import hf
-from core.models.architecture import Architecture
+from core.models.families.roberta import RobertaArchitecture
 
-ARCHITECTURE = Architecture(
+ARCHITECTURE = RobertaArchitecture(
     vocab_size=31,
     hidden_size=8,
     num_hidden_layers=2,

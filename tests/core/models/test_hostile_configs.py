@@ -14,7 +14,7 @@ import pytest
 from core.errors import CheckpointError, ConfigError, StudioError
 from core.models import hf
 from core.models.architecture import Architecture
-from core.models.names import weight_mappings
+from core.models.families import weight_mappings
 from core.models.registry import count_parameters
 from tests.core.models.families import FAMILIES, small_architecture
 

@@ -9,11 +9,14 @@ import pytest
 
 from core.config import TrainConfig
 from core.errors import ConfigError
-from core.models.architecture import Architecture, BartArchitecture, ModernBertArchitecture
+from core.models.architecture import Architecture
 from core.models.configs import parse_config
+from core.models.families import find_family, list_family_names
+from core.models.families.bart import BartArchitecture
+from core.models.families.modernbert import ModernBertArchitecture
+from core.models.families.roberta import RobertaArchitecture
+from core.models.family import SIZES
 from core.models.registry import (
-    FAMILY_SIZES,
-    SIZES,
     count_parameters,
     resolve_architecture,
     size_of,
@@ -74,7 +77,7 @@ def test_every_dimension_can_be_overridden() -> None:
         hidden_dropout_prob=0.0,
         attention_probs_dropout_prob=0.3,
     )
-    assert architecture == Architecture(
+    assert architecture == RobertaArchitecture(
         vocab_size=99,
         hidden_size=192,
         num_hidden_layers=3,
@@ -226,10 +229,10 @@ def test_published_sizes_have_the_published_parameters(
     assert size_of(found) == size
 
 
-@pytest.mark.parametrize("family", FAMILY_SIZES)
+@pytest.mark.parametrize("family", list_family_names())
 def test_every_family_knows_its_sizes(family: Any) -> None:
     counts = {}
-    for size in FAMILY_SIZES[family]:
+    for size in find_family(family).sizes:
         found = resolve(family=family, size=size)
         assert (found.model_type, found.max_seq_length >= 64) == (family, True)
         config, parameters = TrainConfig(family=family, size=size), count_parameters(found)
@@ -362,7 +365,8 @@ def test_modernberts_of_transformers_5_are_read(tmp_path: Path, layers: int) -> 
 def test_the_count_equals_that_of_the_built_model() -> None:
     code = """
         from core.config import TrainConfig
-        from core.models.registry import count_parameters, create_model, resolve_architecture
+        from core.models.building import create_model
+        from core.models.registry import count_parameters, resolve_architecture
         config = TrainConfig(size="tiny", num_hidden_layers=3, intermediate_size=50)
         found = resolve_architecture(config, vocab_size=71, row_length=16, pad_id=3)
         print([count_parameters(found), create_model(found, seed=0).count_params()])

@@ -24,7 +24,8 @@ import numpy as np
 from keras import ops
 from core.config import TrainConfig
 from core.models import hf
-from core.models.registry import create_model, resolve_architecture
+from core.models.building import create_model
+from core.models.registry import resolve_architecture
 
 folder, inputs = Path(sys.argv[1]), dict(np.load(sys.argv[2]))
 config = TrainConfig(

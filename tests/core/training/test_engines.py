@@ -19,9 +19,9 @@ import keras
 import numpy as np
 from core.config import TrainConfig
 from core.errors import CheckpointError
-from core.models.architecture import Architecture
+from core.models.families.roberta import RobertaArchitecture
 from core.models.head import LanguageModel
-from core.models.registry import create_model
+from core.models.building import create_model
 from core.objectives.mlm import MaskedLanguageModel
 from core.training import optimizers, recipe
 from core.training.batches import TrainBatches
@@ -55,7 +55,7 @@ def engine_for(make_model, config):
     return create_engine(devices, build, BackendOptions.of(config))
 
 def engine_of(dropout=0.0, policy="float32", **values):
-    architecture = Architecture(
+    architecture = RobertaArchitecture(
         60, 32, 1, 2, 64, 20, 3, hidden_dropout_prob=dropout,
         attention_probs_dropout_prob=dropout)
     config = config_of(**values)

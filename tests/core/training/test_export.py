@@ -11,7 +11,7 @@ import pytest
 
 from core.config import TrainConfig
 from core.errors import ConfigError, RunError
-from core.models.architecture import Architecture
+from core.models.families.roberta import RobertaArchitecture
 from core.models.registry import count_parameters
 from core.training.export import (
     check_destination,
@@ -29,7 +29,7 @@ from core.workspace import (
     write_manifest,
 )
 
-_ARCHITECTURE = Architecture(64, 16, 1, 2, 32, 18, 1)
+_ARCHITECTURE = RobertaArchitecture(64, 16, 1, 2, 32, 18, 1)
 
 
 def _export(workspace: Workspace, output: str, steps: int = 5) -> Artifact:

@@ -12,7 +12,7 @@ from core.__main__ import _stage_values, build_parser
 from core.config import PreflightConfig, TrainConfig
 from core.errors import ConfigError
 from core.models import hf
-from core.models.architecture import Gpt2Architecture
+from core.models.families.gpt2 import Gpt2Architecture
 from core.models.finding import with_family
 from core.tokenizer import StudioTokenizer, load
 from core.training.inputs import TrainingInputs, open_inputs, resolve_checkpoint

@@ -12,9 +12,10 @@ from typing import Any, Literal
 import pytest
 
 from core.__main__ import build_parser, main
-from core.config import Size, TrainConfig
+from core.config import TrainConfig
 from core.errors import ConfigError
 from core.models.architecture import Architecture
+from core.models.family import Size
 from core.models.registry import count_parameters, resolve_architecture
 from core.training import planner, recipe
 from core.training.devices import Devices, memory_per_device

@@ -10,6 +10,7 @@ import pytest
 from core.config import TrainConfig
 from core.errors import ConfigError
 from core.models.architecture import Architecture
+from core.models.families.roberta import RobertaArchitecture
 from core.models.registry import resolve_architecture
 from core.training import recipe
 from core.training.recipe import LearningRateSchedule
@@ -256,7 +257,7 @@ def test_the_classic_preset_is_the_tpu_scripts() -> None:
 
 
 def test_more_of_anything_needs_more_memory() -> None:
-    architecture = Architecture(1000, 64, 2, 2, 256, 80, 1)
+    architecture = RobertaArchitecture(1000, 64, 2, 2, 256, 80, 1)
     small = recipe.estimate_memory_bytes(architecture, 10**6, _config(), 64)
     longer = recipe.estimate_memory_bytes(architecture, 10**6, _config(), 128)
     half = _config(dtype_policy="mixed_bfloat16")

@@ -15,8 +15,8 @@ _SCRIPT = """
 import json, sys
 import numpy as np
 from core.config import TrainConfig
-from core.models.architecture import Architecture
-from core.models.registry import create_model
+from core.models.families.roberta import RobertaArchitecture
+from core.models.building import create_model
 from core.objectives.mlm import MaskedLanguageModel
 from core.training import recipe
 from core.training.batches import EvalBatches, TrainBatches
@@ -44,7 +44,7 @@ class Rows:
 objective = MaskedLanguageModel(16, 0.25, 4, 64, np.arange(5, dtype=np.int32))
 batches = TrainBatches(Rows(), objective, 16, seed=3)
 devices = select_backend(config)
-architecture = Architecture(
+architecture = RobertaArchitecture(
     64, 32, 1, 2, 64, 24, 3, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
 
 def build():

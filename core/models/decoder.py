@@ -1,9 +1,4 @@
-"""GPT-2: a pre-norm decoder with position embeddings and a head tied to the token embeddings.
-
-Source: Radford et al., "Language Models are Unsupervised Multitask Learners", section 2.3.
-    Initialisation: N(0, 0.02²), residual outputs smaller by √(2 · layers). Computes as
-    `GPT2LMHeadModel` in transformers.
-"""
+"""Decoders: GPT-2."""
 
 from __future__ import annotations
 
@@ -12,31 +7,29 @@ from typing import Any
 
 from keras import ops
 
-from core.models.architecture import Gpt2Architecture, check_length
+from core.models.architecture import Architecture, check_length
 from core.models.decoding import Decoding
-from core.models.encoder import blocks_of
 from core.models.head import LanguageModel
 from core.models.layers import (
-    BlockOptions,
     Cache,
-    EmbeddingOptions,
     Initializers,
-    InitializerScales,
     Tensor,
     both_biases,
     causal_bias,
     padding_bias,
     past_bias,
 )
+from core.models.options import ModelOptions
 from core.models.stack import Stack
 
 
-class Gpt2LMHeadModel(Decoding, LanguageModel):
-    """GPT-2 with a language-model head; for the arguments see `create_model`."""
+class DecoderForCausalLM(Decoding, LanguageModel):
+    """A decoder with a tied language-model head; for the arguments see `create_model`."""
 
     def __init__(
         self,
-        architecture: Gpt2Architecture,
+        architecture: Architecture,
+        options: ModelOptions,
         *,
         seed: int,
         dtype: str = "float32",
@@ -46,9 +39,9 @@ class Gpt2LMHeadModel(Decoding, LanguageModel):
         self.architecture = architecture
         self.decoder = Stack(
             architecture.num_hidden_layers,
-            _embedding_options(architecture),
-            _block_options(architecture),
-            Initializers(seed, architecture.initializer_range),
+            options.embeddings,
+            options.blocks,
+            Initializers(seed, architecture.initializer_range, options.initializer_cutoff),
             remat=remat,
             name="decoder",
             dtype=self.dtype_policy,
@@ -89,17 +82,3 @@ class Gpt2LMHeadModel(Decoding, LanguageModel):
         past = past_bias(positions, layers[0]["key"].shape[-1])
         hidden, new = self.decoder.step(ids, layers, positions, past, causal_bias(ids.shape[1]))
         return self.decode(hidden), new
-
-
-def _block_options(found: Gpt2Architecture) -> BlockOptions:
-    added = (2 * found.num_hidden_layers) ** -0.5
-    return blocks_of(found, norm_first=True, scales=InitializerScales(mixed=added, down=added))
-
-
-def _embedding_options(found: Gpt2Architecture) -> EmbeddingOptions:
-    return EmbeddingOptions(
-        rows=found.vocab_size,
-        width=found.hidden_size,
-        dropout=found.hidden_dropout_prob,
-        positions=found.max_position_embeddings,
-    )

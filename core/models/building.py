@@ -1,0 +1,38 @@
+"""Builds a model from its architecture; imports a backend only then."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+from core.models.architecture import Architecture
+from core.models.families import find_family
+
+if TYPE_CHECKING:
+    from core.models.head import LanguageModel
+
+# Module and class by kind of architecture. `import_module` keeps Keras out of this module.
+_MODELS = {
+    "encoder": ("core.models.encoder", "EncoderForMaskedLM"),
+    "decoder": ("core.models.decoder", "DecoderForCausalLM"),
+    "encoder-decoder": ("core.models.encoder_decoder", "EncoderDecoder"),
+}
+
+
+def create_model(
+    architecture: Architecture, *, seed: int, dtype_policy: str = "float32", remat: bool = False
+) -> LanguageModel:
+    """Builds and initialises a model.
+
+    Args:
+        seed: Seed of the initialisation (equal on all backends) and the dropout.
+        dtype_policy: float32, mixed_bfloat16 or bfloat16.
+        remat: Checkpoint each layer: save only its inputs for gradients and recompute the rest.
+    """
+    options = find_family(architecture.model_type).options(architecture)
+    module, name = _MODELS[architecture.kind]
+    model_class = getattr(import_module(module), name)
+    model: LanguageModel = model_class(
+        architecture, options, seed=seed, dtype=dtype_policy, remat=remat
+    )
+    return model

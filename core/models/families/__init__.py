@@ -1,0 +1,80 @@
+"""Registry of the model families; each module here declares one as `FAMILY`.
+
+To add a family, add a module: menus, flags, presets, files and inference follow from its
+descriptor.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from importlib import import_module
+from pkgutil import iter_modules
+
+from core.errors import ConfigError
+from core.models.architecture import Architecture
+from core.models.family import Family
+from core.models.weight_mapping import WeightMapping
+
+_families: dict[str, Family] = {}
+
+
+def register(family: Family) -> None:
+    """Adds a family, or replaces the one of that name."""
+    assert family.architecture.model_type == family.name, "config.json holds the name"
+    _families[family.name] = family
+
+
+def unregister(name: str) -> None:
+    """Removes a family."""
+    del _families[name]
+
+
+def list_families() -> list[Family]:
+    """Lists the families in the order of menus."""
+    return sorted(_families.values(), key=lambda family: (family.menu_position, family.name))
+
+
+def list_family_names() -> list[str]:
+    """Lists the families' names in the order of menus."""
+    return [family.name for family in list_families()]
+
+
+def find_family(name: str) -> Family:
+    """Finds a family by its `model_type`.
+
+    Raises:
+        ConfigError: There is no such family.
+    """
+    if name not in _families:
+        raise ConfigError(
+            f"There is no family {name!r}",
+            expected=" or ".join(list_family_names()),
+            received=name,
+            fix="choose one of these",
+            field="family",
+        )
+    return _families[name]
+
+
+def objectives_of_family(name: str) -> tuple[str, ...]:
+    """Lists the objectives that fit a family, its default first; none for an unknown family."""
+    return _families[name].objectives if name in _families else ()
+
+
+def families_of_objective(objective: str) -> tuple[str, ...]:
+    """Lists the names of the families that an objective fits."""
+    return tuple(one.name for one in list_families() if objective in one.objectives)
+
+
+def title_of_family(name: str) -> str:
+    """Returns a family's name in text; the given name for an unknown family."""
+    return _families[name].title if name in _families else name
+
+
+def weight_mappings(architecture: Architecture) -> Iterator[WeightMapping]:
+    """Yields the weight mapping of a model."""
+    return find_family(architecture.model_type).weight_mapping(architecture)
+
+
+for _module in iter_modules(__path__, f"{__name__}."):
+    register(import_module(_module.name).FAMILY)
