@@ -38,12 +38,12 @@ from core.config import (
 from core.errors import ConfigError, RunError, StudioError
 from core.events import RunStopped, read_events
 from core.outbound import allow_typed_hosts
-from core.places import guarding_places, private_files
 from core.redaction import hide_secrets_in_output
 from core.runs.folder import RunFolder
 from core.stages.registry import STAGES, Stage
 from core.store import ENDED_STATES, RunRow, Store, explaining_refusals
-from core.workspace import KINDS, Workspace, expand_path, write_atomically
+from core.workspace import Workspace, artifact_kinds, expand_path, write_atomically
+from core.workspace.places import guarding_places, private_files
 
 EXIT_DONE, EXIT_FAILED, EXIT_USAGE, EXIT_INTERRUPTED = 0, 1, 2, 130
 _FOLLOW_SECONDS = 0.3
@@ -390,7 +390,7 @@ def _list_artifacts(options: argparse.Namespace) -> int:
             "bytes": disk_use_bytes(artifact.path),
             "fingerprint": artifact.fingerprint,
         }
-        for kind in KINDS
+        for kind in artifact_kinds()
         for artifact in workspace.list(kind)
     ]
     if options.json:
@@ -745,7 +745,7 @@ def _add_artifacts(commands: Any, common: argparse.ArgumentParser) -> None:
     about = "List artifacts with what they take on the disk."
     _add_command(actions, common, "list", about, _list_artifacts)
     deleting = _add_command(actions, common, "delete", "Delete an artifact.", _delete_artifact)
-    deleting.add_argument("kind", choices=KINDS)
+    deleting.add_argument("kind", choices=artifact_kinds())
     deleting.add_argument("name")
 
 

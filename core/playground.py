@@ -45,10 +45,10 @@ from core.inference import (
     prepare,
     stay_on_cpu,
 )
-from core.places import ordinary_umask
 from core.redaction import hide_secrets_in_output
 from core.runs.process import ProcessIdentity
 from core.workspace import Workspace, expand_path
+from core.workspace.places import ordinary_umask
 
 LOG_FILE = "playground.log"
 IDLE_SECONDS = 15 * 60.0

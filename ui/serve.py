@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Any
 from core.demo import MODEL_VARIABLE, MOST_CHARACTERS, Demo
 from core.errors import ConfigError, StudioError
 from core.outbound import distrust_callers
-from core.places import ending_when_moved, guarding_places, private_files
 from core.redaction import AUTH_VARIABLE, parse_logins
 from core.runs.chain import submit_quickstart
 from core.runs.client import refresh
 from core.runs.slots import default_slots
 from core.store import Store, explaining_refusals
 from core.workspace import ALLOWED_PATHS_VARIABLE, Workspace, only_one
+from core.workspace.places import ending_when_moved, guarding_places, private_files
 from ui.parts.access import AccessControl, AllowedRoutes, by_cookie, by_sign_in, is_local
 from ui.parts.access_body import (
     LOGIN_PATHS,

@@ -22,8 +22,7 @@ from core.runs.folder import (
     new_run_id,
 )
 from core.runs.worker import is_worker_running, start_worker, worker_log
-from core.stages import parse_stage_config
-from core.stages.registry import artifact_kind_of
+from core.stages.registry import artifact_kind_of, parse_stage_config
 from core.store import ACTIVE_STATES, RunRow, Store
 from core.workspace import Workspace, check_name
 

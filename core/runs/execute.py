@@ -18,18 +18,17 @@ from core.config import StageConfig
 from core.errors import StudioError
 from core.events import FolderReporter, RunStopped, is_disk_full, is_out_of_memory
 from core.outbound import distrust_callers
-from core.places import (
+from core.redaction import hide_secrets_in_output
+from core.runs.folder import RunFolder
+from core.runs.process import ProcessIdentity
+from core.stages.registry import find_stage, parse_stage_config, stage_function
+from core.workspace import Artifact, Workspace
+from core.workspace.places import (
     WorkspaceMovedError,
     check_in_place,
     guarding_places,
     private_files,
 )
-from core.redaction import hide_secrets_in_output
-from core.runs.folder import RunFolder
-from core.runs.process import ProcessIdentity
-from core.stages import makes_artifact, parse_stage_config
-from core.stages.registry import stage_function
-from core.workspace import Artifact, Workspace
 
 EXIT_FAILED = 1
 
@@ -52,7 +51,8 @@ def execute_stage(
         raise
     # With several hosts, only rank 0 has the artifact.
     if artifact.path.exists():
-        reporter.event("artifact", made=makes_artifact(config), **describe_artifact(artifact))
+        made = find_stage(stage).makes_artifact(config)
+        reporter.event("artifact", made=made, **describe_artifact(artifact))
     reporter.event("finished", state="done", reason="", results=artifact.manifest.counts)
     return artifact
 

@@ -31,19 +31,19 @@ from core.errors import RunError, StudioError
 from core.events import StopMode, read_attempts, read_events, read_last_events, read_stop
 from core.housekeeping import delete_artifact
 from core.outbound import TYPED_HOSTS_VARIABLE, distrust_callers
-from core.places import (
-    WorkspaceMovedError,
-    check_in_place,
-    guarding_places,
-    ordinary_umask,
-    private_files,
-)
 from core.redaction import hide_secrets_in_output
 from core.runs.execute import ADVICE, describe_error
 from core.runs.folder import RunFolder, RunRecord, last_words
 from core.runs.slots import default_slots, get_slots, set_slots
 from core.store import ACTIVE_STATES, RequestRow, RunRow, Store
 from core.workspace import Workspace, file_lock
+from core.workspace.places import (
+    WorkspaceMovedError,
+    check_in_place,
+    guarding_places,
+    ordinary_umask,
+    private_files,
+)
 
 POLL_SECONDS = 0.2
 IDLE_SECONDS = 60.0

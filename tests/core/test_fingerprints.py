@@ -24,14 +24,26 @@ KNOWN: list[tuple[type[StageConfig], dict[str, Any], str]] = [
     (TokenizerConfig, {}, "d88a982aa1d01262"),
     (TokenizerConfig, {"name": "words", "family": "gpt2"}, "cc4b93431ca63e4e"),
     (TokenizerConfig, {"preset": "flax", "family": "bert", "lowercase": True}, "10db443b7ffe86d6"),
-    (TokenizerConfig, {"corpus": FILES, "vocab_size": 4096, "preset": "custom"}, "fd4186515aca8b3e"),
+    (
+        TokenizerConfig,
+        {"corpus": FILES, "vocab_size": 4096, "preset": "custom"},
+        "fd4186515aca8b3e",
+    ),
     (ShardConfig, {}, "ac89add36ec48c53"),
     (ShardConfig, {"name": "rows", "output_dir": "/data/rows"}, "ac89add36ec48c53"),
-    (ShardConfig, {"preset": "flax", "objective": "span_corruption", "tokenizer": "t5"}, "6b888e99bb8f5e2d"),
+    (
+        ShardConfig,
+        {"preset": "flax", "objective": "span_corruption", "tokenizer": "t5"},
+        "6b888e99bb8f5e2d",
+    ),
     (ShardConfig, {"corpus": FILES, "max_seq_length": 64, "split": "train"}, "264403b1447635a4"),
     (TrainConfig, {}, "325aa4bc3d22e2ad"),
     (TrainConfig, {"preset": "classic", "shards": "rows", "size": "tiny"}, "23532532dcbe8e6d"),
-    (TrainConfig, {"preset": "flax", "family": "t5", "warmup_ratio": 0.1, "seed": 7}, "93d2bc756e0bfa8e"),
+    (
+        TrainConfig,
+        {"preset": "flax", "family": "t5", "warmup_ratio": 0.1, "seed": 7},
+        "93d2bc756e0bfa8e",
+    ),
     (
         TrainConfig,
         {
@@ -65,11 +77,19 @@ KNOWN: list[tuple[type[StageConfig], dict[str, Any], str]] = [
         "325aa4bc3d22e2ad",
     ),
     (PreflightConfig, {}, "3393d6fe1875346c"),
-    (PreflightConfig, {"topology": "v4-8", "num_devices": 4, "price_per_chip_hour": 1.5}, "ba93be8c82390300"),
+    (
+        PreflightConfig,
+        {"topology": "v4-8", "num_devices": 4, "price_per_chip_hour": 1.5},
+        "ba93be8c82390300",
+    ),
     (PushConfig, {}, "f8cde134d3ff283a"),
     (PushConfig, {"model": "mine", "repo_id": "owner/mine", "private": False}, "1f906999398d99a6"),
     (QuickstartConfig, {}, "baebca2b08bdd496"),
-    (QuickstartConfig, {"size": "mini", "num_train_steps": 20, "engine": "jax"}, "df32ef32c83427c9"),
+    (
+        QuickstartConfig,
+        {"size": "mini", "num_train_steps": 20, "engine": "jax"},
+        "df32ef32c83427c9",
+    ),
 ]
 
 

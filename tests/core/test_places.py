@@ -12,16 +12,16 @@ from pathlib import Path
 
 import pytest
 
-from core.places import (
+from core.runs.worker import child_environment
+from core.store import Store
+from core.workspace import Workspace, write_atomically
+from core.workspace.places import (
     give_ordinary_modes,
     is_shared,
     ordinary_umask,
     private_files,
     tighten,
 )
-from core.runs.worker import child_environment
-from core.store import Store
-from core.workspace import Workspace, write_atomically
 from tests.core.runs.support import stop_worker
 
 
