@@ -957,9 +957,7 @@ def _progress(row: RunRow) -> str:
 
 def _report(error: StudioError, *, as_json: bool) -> int:
     if as_json:
-        from core.runs.execute import describe_error
-
-        print(json.dumps({"error": describe_error(error)}, ensure_ascii=False))
+        print(json.dumps({"error": error.to_dict()}, ensure_ascii=False))
     _say(f"error: {error}")
     return error.exit_code
 

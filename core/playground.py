@@ -483,8 +483,7 @@ def _parse(line: bytes) -> dict[str, Any]:
 
 
 def _describe(error: StudioError) -> dict[str, str]:
-    names = ("problem", "expected", "received", "fix", "field")
-    return {"kind": type(error).__name__, **{name: getattr(error, name) for name in names}}
+    return {"kind": type(error).__name__, **error.to_dict()}
 
 
 def _result_of(answer: Mapping[str, Any]) -> Any:

@@ -89,27 +89,17 @@ def describe_artifact(artifact: Artifact) -> dict[str, Any]:
 def describe_failure(error: BaseException) -> dict[str, Any]:
     """Returns the reason and error of a `finished` event, with advice for known errors."""
     if isinstance(error, StudioError):
-        return {"reason": error.reason or type(error).__name__, "error": describe_error(error)}
+        return {"reason": error.reason or type(error).__name__, "error": error.to_dict()}
     for reason, is_known in _KNOWN.items():
         if is_known(error):
             advice = StudioError(_PROBLEMS[reason], received=_short(error), fix=ADVICE[reason])
-            return {"reason": reason, "error": describe_error(advice)}
+            return {"reason": reason, "error": advice.to_dict()}
     unknown = StudioError(
         f"The stage failed with {type(error).__name__}",
         received=_short(error),
         fix="read the end of the log; this is not an error that the studio knows",
     )
-    return {"reason": "error", "error": describe_error(unknown)}
-
-
-def describe_error(error: StudioError) -> dict[str, str]:
-    return {
-        "problem": error.problem,
-        "expected": error.expected,
-        "received": error.received,
-        "fix": error.fix,
-        "field": error.field,
-    }
+    return {"reason": "error", "error": unknown.to_dict()}
 
 
 def _is_data_missing(error: BaseException) -> bool:
