@@ -18,6 +18,7 @@ from core.redaction import AUTH_VARIABLE, parse_logins
 from core.runs.chain import submit_quickstart
 from core.runs.client import refresh
 from core.runs.slots import default_slots
+from core.stages.registry import load_further_stages
 from core.store import Store, explaining_refusals
 from core.workspace import ALLOWED_PATHS_VARIABLE, Workspace, only_one
 from core.workspace.places import ending_when_moved, guarding_places, private_files
@@ -84,6 +85,7 @@ def serve(
     _check_port(host, port)
     _allow(allow)
     default_slots()
+    load_further_stages()
     distrust_callers()
     with guarding_places(), private_files(workspace.root):
         workspace.make_root()

@@ -21,7 +21,7 @@ from core.outbound import distrust_callers
 from core.redaction import hide_secrets_in_output
 from core.runs.folder import RunFolder
 from core.runs.process import ProcessIdentity
-from core.stages.registry import find_stage, parse_stage_config, stage_function
+from core.stages.registry import find_stage, load_further_stages, parse_stage_config, stage_function
 from core.workspace import Artifact, Workspace
 from core.workspace.places import (
     WorkspaceMovedError,
@@ -132,6 +132,7 @@ def _short(error: BaseException) -> str:
 
 def main(arguments: list[str] | None = None) -> int:
     folder = RunFolder(Path((arguments or sys.argv[1:])[0]).absolute())
+    load_further_stages()
     distrust_callers()
     with guarding_places():
         workspace = Workspace(folder.path.parent.parent)

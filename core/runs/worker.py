@@ -35,6 +35,7 @@ from core.redaction import hide_secrets_in_output
 from core.runs.execute import ADVICE
 from core.runs.folder import RunFolder, RunRecord, last_words
 from core.runs.slots import default_slots, get_slots, set_slots
+from core.stages.registry import load_further_stages
 from core.store import ACTIVE_STATES, RequestRow, RunRow, Store
 from core.workspace import Workspace, file_lock
 from core.workspace.places import (
@@ -657,6 +658,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--slots", type=int, default=default_slots())
     parser.add_argument("--idle-seconds", type=float, default=IDLE_SECONDS)
     options = parser.parse_args(arguments)
+    load_further_stages()
     distrust_callers()
     with guarding_places():
         workspace = Workspace(options.workspace)

@@ -1,12 +1,14 @@
 """Registry of the stages: each is declared once, and everything else derives from it.
 
-`STUDIO_STAGES` names further modules, separated by commas, that call `register` when imported.
+A stage may also live in a module outside of this package that calls `register` when imported:
+`STUDIO_STAGES` names such modules.
 """
 
 from __future__ import annotations
 
 import importlib
 import os
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -39,12 +41,15 @@ class Stage:
         title: The label in the web app and in reports.
         help: The command's help, one sentence.
         function: Takes the config, the workspace and a reporter.
-        api: The function that runs it from a script, in `core` unless a module is named.
+        api: The function that runs it from a script: its name in `core`, or `module:function`.
         artifact: The kind of artifact it makes; None if none.
         name_deriver: Derives the artifact's name from a config without one; "" if none.
         tab: The tab of its form; "" if the web app has none.
         is_resumable: Whether a stopped run can continue from its saved state.
         reports_top_level: Puts its results at the top level of the JSON instead of in `metrics`.
+        summarizer: Turns the results of a run into what the command line prints; "": the artifact.
+        secret_variable: Environment variable of a secret that must reach no other process; if set,
+            the command line runs the stage in its own process.
     """
 
     name: str
@@ -58,6 +63,14 @@ class Stage:
     tab: str = ""
     is_resumable: bool = False
     reports_top_level: bool = False
+    summarizer: str = ""
+    secret_variable: str = ""
+
+    @property
+    def api_home(self) -> tuple[str, str]:
+        """The module and the name of the function that runs it from a script."""
+        module, _, name = self.api.rpartition(":")
+        return module or "core", name
 
     @property
     def artifact_kind(self) -> str:
@@ -84,6 +97,23 @@ def register(stage: Stage) -> Stage:
     return stage
 
 
+def load_further_stages() -> None:
+    """Imports the modules of STUDIO_STAGES, separated by commas; each program does so first.
+
+    Raises ConfigError if one is missing.
+    """
+    for module in filter(None, re.split(r"[,\s]+", os.environ.get(STAGES_VARIABLE, ""))):
+        try:
+            importlib.import_module(module)
+        except ModuleNotFoundError as error:
+            raise ConfigError(
+                f"The stages of {module} can't be loaded",
+                expected=f"{STAGES_VARIABLE} with names of modules that Python finds",
+                received=str(error),
+                fix="correct the variable, or add the module's folder to PYTHONPATH",
+            ) from error
+
+
 def find_stage(name: str) -> Stage:
     if name not in STAGES:
         raise ConfigError(
@@ -105,6 +135,12 @@ def title_of_stage(stage: str) -> str:
 def artifact_kind_of(stage: str) -> str:
     """Returns the kind of artifact that a stage makes; "" if none, or the stage is unknown."""
     return STAGES[stage].artifact_kind if stage in STAGES else ""
+
+
+def summarize_results(stage: str, results: dict[str, Any], artifact: str) -> str:
+    """Describes a finished run in the stage's own words; by default, with its artifact's path."""
+    summarizer = STAGES[stage].summarizer if stage in STAGES else ""
+    return str(_load(summarizer)(results)) if summarizer else artifact
 
 
 def is_resumable(stage: str) -> bool:
@@ -189,8 +225,7 @@ register(
         api="push",
         tab="publish",
         reports_top_level=True,
+        summarizer="core.hub.push:summarize_receipt",
+        secret_variable="HF_TOKEN",
     )
 )
-
-for _module in filter(None, os.environ.get(STAGES_VARIABLE, "").split(",")):
-    importlib.import_module(_module.strip())
