@@ -1,26 +1,32 @@
-"""Locks between processes; the system releases those of a process that is killed."""
+"""Locks between processes; the system releases those of a process that is killed.
+
+They lock descriptors: `filelock.FileLock` makes missing folders, so it would re-create a workspace
+that was moved while a process waits.
+"""
 
 from __future__ import annotations
 
-import fcntl
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
+
+from filelock import lock_descriptor
 
 from core.errors import StudioError
 from core.workspace.places import make_folder
+
+_POLL_SECONDS = 0.01
 
 
 def lock_folder(folder: Path) -> int | None:
     """Takes a folder's lock; returns its descriptor, or None if another process holds it."""
     descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        os.close(descriptor)
-        return None
-    return descriptor
+    with suppress(OSError):  # The file system has no locks.
+        if lock_descriptor(descriptor, blocking=False):
+            return descriptor
+    os.close(descriptor)
+    return None
 
 
 @contextmanager
@@ -28,12 +34,7 @@ def file_lock(path: Path, *, wait: bool = True) -> Iterator[bool]:
     """Takes a lock between processes; yields whether it is held, which is always so with `wait`."""
     make_folder(path.parent)
     with path.open("a") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
-        except BlockingIOError:
-            yield False
-            return
-        yield True
+        yield lock_descriptor(file.fileno(), blocking=wait, poll_interval=_POLL_SECONDS)
 
 
 @contextmanager
