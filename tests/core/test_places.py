@@ -12,16 +12,16 @@ from pathlib import Path
 
 import pytest
 
-from core.places import (
+from core.runs.worker import child_environment
+from core.store import Store
+from core.workspace import Workspace, write_atomically
+from core.workspace.places import (
     apply_umask_below,
     is_shared,
     private_files,
     restrict_access,
     user_umask,
 )
-from core.runs.worker import child_environment
-from core.store import Store
-from core.workspace import Workspace, write_atomically
 from tests.core.runs.support import stop_worker
 
 
