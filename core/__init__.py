@@ -9,6 +9,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from core.api import build_shards, preflight, push, quickstart, train, train_tokenizer
     from core.config import (
         CorpusConfig,
         PreflightConfig,
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
     )
     from core.errors import StudioError
     from core.inference import fill_mask, generate, generate_stream, perplexity
-    from core.stages import build_shards, preflight, push, quickstart, train, train_tokenizer
     from core.workspace import Artifact, Workspace
 
 _HOMES = {
@@ -34,16 +34,16 @@ _HOMES = {
     "TokenizerConfig": "core.config",
     "TrainConfig": "core.config",
     "Workspace": "core.workspace",
-    "build_shards": "core.stages",
+    "build_shards": "core.api",
     "fill_mask": "core.inference",
     "generate": "core.inference",
     "generate_stream": "core.inference",
     "perplexity": "core.inference",
-    "preflight": "core.stages",
-    "push": "core.stages",
-    "quickstart": "core.stages",
-    "train": "core.stages",
-    "train_tokenizer": "core.stages",
+    "preflight": "core.api",
+    "push": "core.api",
+    "quickstart": "core.api",
+    "train": "core.api",
+    "train_tokenizer": "core.api",
 }
 
 __all__ = [

@@ -38,19 +38,18 @@ from core.config import (
 from core.errors import ConfigError, RunError, StudioError
 from core.events import RunStopped, read_events
 from core.outbound import allow_typed_hosts
-from core.places import guarding_workspaces, private_files
 from core.redaction import hide_secrets_in_output
 from core.runs.folder import RunFolder
-from core.stages.registry import STAGES, Stage
+from core.stages.registry import STAGES, Stage, load_further_stages, summarize_results
 from core.store import ENDED_STATES, RunRow, Store, explaining_refusals
-from core.workspace import KINDS, Workspace, expand_path, write_atomically
+from core.workspace import Workspace, artifact_kinds, expand_path, write_atomically
+from core.workspace.places import guarding_workspaces, private_files
 
 EXIT_DONE, EXIT_FAILED, EXIT_USAGE, EXIT_INTERRUPTED = 0, 1, 2, 130
 _FOLLOW_SECONDS = 0.3
 _LOOK_SECONDS = 5.0
 _MOST_LINES = 1_000_000
 _NO_VALUE = ("none", "null", "")
-_TOKEN_VARIABLE = "HF_TOKEN"
 # If a flag sets the key, the config file's value of its rival, which would take precedence, is
 # dropped.
 _RIVALS = {"warmup_ratio": "warmup_steps", "num_train_epochs": "num_train_steps"}
@@ -63,6 +62,10 @@ _PATTERNS = {"path": "--path", "validation_path": "--validation-path"}
 def main(
     arguments: Sequence[str] | None = None, *, prog: str = "python -m core", epilog: str = ""
 ) -> int:
+    try:
+        load_further_stages()
+    except StudioError as error:
+        return _report(error, as_json=False)
     parser = build_parser(prog, epilog)
     options = parser.parse_args(arguments)
     try:
@@ -106,30 +109,30 @@ def build_parser(prog: str = "python -m core", epilog: str = "") -> argparse.Arg
 def _run_stage(options: argparse.Namespace) -> int:
     from core.runs.client import submit
 
-    model = STAGES[options.stage].config
-    config = model.parse(_stage_values(options, model))
+    stage = STAGES[options.stage]
+    config = stage.config.parse(_stage_values(options, stage.config))
     workspace = _workspace(options)
     awaited = _awaited(options)
-    if options.stage == "push" and _TOKEN_VARIABLE in os.environ and not options.detach:
+    if stage.secret_variable in os.environ and not options.detach:
         _wait_for(workspace, awaited)
-        return _follow(workspace, _push_here(workspace, config), as_json=options.json)
-    run_id = submit(workspace, options.stage, config, after=awaited)
+        return _follow(workspace, _run_here(workspace, stage.name, config), as_json=options.json)
+    run_id = submit(workspace, stage.name, config, after=awaited)
     if options.detach:
         return _print_detached(options, [run_id])
     return _follow(workspace, run_id, as_json=options.json)
 
 
-def _push_here(workspace: Workspace, config: StageConfig) -> str:
-    """Publishes from this process, so that a token in its environment reaches no other process."""
+def _run_here(workspace: Workspace, stage: str, config: StageConfig) -> str:
+    """Runs a stage in this process, so that a secret in its environment reaches no other."""
     from core.runs.client import catch_up
     from core.runs.folder import new_run_id
     from core.runs.local import run_here
 
-    run_id = new_run_id("push")
+    run_id = new_run_id(stage)
     # `_follow` reports errors and stops.
     try:
         with suppress(StudioError, RunStopped):
-            run_here("push", config, workspace, run_id, echo=sys.stderr)
+            run_here(stage, config, workspace, run_id, echo=sys.stderr)
     finally:
         catch_up(workspace)
     return run_id
@@ -390,7 +393,7 @@ def _list_artifacts(options: argparse.Namespace) -> int:
             "bytes": disk_usage_bytes(artifact.path),
             "fingerprint": artifact.fingerprint,
         }
-        for kind in KINDS
+        for kind in artifact_kinds()
         for artifact in workspace.list(kind)
     ]
     if options.json:
@@ -445,21 +448,10 @@ def _print_end(row: RunRow, *, as_json: bool, is_last: bool) -> None:
     if as_json and is_last:
         print(json.dumps(_stage_result(row), ensure_ascii=False), flush=True)
     elif row.state == "done":
-        end = _receipt(row.results) if row.stage == "push" else row.artifact
+        end = summarize_results(row.stage, row.results, row.artifact)
         print(end, file=sys.stderr if as_json else sys.stdout, flush=True)
     if row.error:
         _say(f"error: {StudioError(**row.error)}")
-
-
-def _receipt(results: dict[str, Any]) -> str:
-    if not results["dry_run"]:
-        links = [results["url"] if results["commit"] else "", results["space_url"]]
-        return "\n".join(filter(None, links))
-    lines = []
-    for what, files in (("", results["files"]), ("the Space ", results["space_files"])):
-        lines += [f"{what}{results['repo_id']} would get:"] if files else []
-        lines += [f"  {file['bytes']:>14,}  {file['path']}" for file in files]
-    return "\n".join([*lines, "", results["card"]]).rstrip()
 
 
 class _Follower:
@@ -745,7 +737,7 @@ def _add_artifacts(commands: Any, common: argparse.ArgumentParser) -> None:
     about = "List artifacts with what they take on the disk."
     _add_command(actions, common, "list", about, _list_artifacts)
     deleting = _add_command(actions, common, "delete", "Delete an artifact.", _delete_artifact)
-    deleting.add_argument("kind", choices=KINDS)
+    deleting.add_argument("kind", choices=artifact_kinds())
     deleting.add_argument("name")
 
 
@@ -957,9 +949,7 @@ def _progress(row: RunRow) -> str:
 
 def _report(error: StudioError, *, as_json: bool) -> int:
     if as_json:
-        from core.runs.execute import describe_error
-
-        print(json.dumps({"error": describe_error(error)}, ensure_ascii=False))
+        print(json.dumps({"error": error.to_dict()}, ensure_ascii=False))
     _say(f"error: {error}")
     return error.exit_code
 

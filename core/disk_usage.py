@@ -8,18 +8,13 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from core.config import field_extra
 from core.errors import RunError, StudioError
 from core.runs.folder import RunFolder
+from core.stages.registry import STAGES
 from core.store import ACTIVE_STATES, RunRow, Store
-from core.workspace import KINDS, Artifact, Workspace, expand_path, remove_folder
+from core.workspace import Artifact, Workspace, artifact_kinds, expand_path, remove_folder
 
-# Config fields that name artifacts, by the artifact's kind.
-_NAMING_FIELDS: dict[str, tuple[str, ...]] = {
-    "tokenizer": ("tokenizer",),
-    "shards": ("shards",),
-    "model": ("checkpoint", "model"),
-    "preflight": (),
-}
 _RESUMABLE_STATES = ("stopped", "failed", "lost")
 _MOST_RUNS = 100_000
 
@@ -61,7 +56,7 @@ def disk_usage_bytes(folder: Path) -> int:
 
 def measure_disk_usage(workspace: Workspace) -> DiskUsage:
     seen: set[tuple[int, int]] = set()
-    parts = {kind: _unseen_bytes(workspace.folder(kind), seen) for kind in KINDS}
+    parts = {kind: _unseen_bytes(workspace.folder(kind), seen) for kind in artifact_kinds()}
     parts["runs"] = _unseen_bytes(workspace.runs, seen)
     parts["other"] = _unseen_bytes(workspace.root, seen)
     place = next(path for path in (workspace.root, *workspace.root.parents) if path.exists())
@@ -70,7 +65,7 @@ def measure_disk_usage(workspace: Workspace) -> DiskUsage:
 
 def list_artifact_usage(workspace: Workspace, store: Store) -> list[ArtifactUsage]:
     """Returns all artifacts with disk usage and relations, newest first."""
-    found = [artifact for kind in KINDS for artifact in workspace.list(kind)]
+    found = [artifact for kind in artifact_kinds() for artifact in workspace.list(kind)]
     claims = _claims(workspace, store)
     return [
         ArtifactUsage(
@@ -144,14 +139,14 @@ def _claims(workspace: Workspace, store: Store) -> list[_Claim]:
     """Returns the artifact claims of queued, active and resumable runs."""
     states = ("queued", *ACTIVE_STATES, *_RESUMABLE_STATES)
     return [
-        _Claim(row, {kind: _named(workspace, row, kind) for kind in _NAMING_FIELDS})
+        _Claim(row, {kind: _named(workspace, row, kind) for kind in artifact_kinds()})
         for row in store.list_runs(states=states, limit=_MOST_RUNS)
         if not row.has_ended or _can_resume(workspace, row)
     ]
 
 
 def _named(workspace: Workspace, row: RunRow, kind: str) -> set[str | Path]:
-    names = [str(name) for field in _NAMING_FIELDS[kind] if (name := row.config.get(field))]
+    names = [str(name) for field in _naming_fields(kind) if (name := row.config.get(field))]
     paths = [name for name in names if os.sep in name and "://" not in name]
     found: set[str | Path] = set(names)
     # Without a record, or with an invalid path, the run can't find the artifact either.
@@ -159,6 +154,16 @@ def _named(workspace: Workspace, row: RunRow, kind: str) -> set[str | Path]:
         start = RunFolder.of(workspace, row.id).read_record().cwd if paths else ""
         found |= {Path(start, expand_path(path)).resolve() for path in paths}
     return found
+
+
+def _naming_fields(kind: str) -> set[str]:
+    """Returns the config fields, of any stage, that name artifacts of a kind."""
+    return {
+        name
+        for stage in STAGES.values()
+        for name, field in stage.config.model_fields.items()
+        if field_extra(field)["artifact"] == kind
+    }
 
 
 def _can_resume(workspace: Workspace, row: RunRow) -> bool:

@@ -45,6 +45,16 @@ class StudioError(Exception):
         self.field = field
         super().__init__(self.describe())
 
+    def to_dict(self) -> dict[str, str]:
+        """Returns the constructor's arguments, as events, tables and answers store them."""
+        return {
+            "problem": self.problem,
+            "expected": self.expected,
+            "received": self.received,
+            "fix": self.fix,
+            "field": self.field,
+        }
+
     def describe(self) -> str:
         """Returns the whole message on one line."""
         parts = [_sentence(self.problem)]

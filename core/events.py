@@ -22,8 +22,8 @@ from pathlib import Path
 from typing import Any, BinaryIO, Literal, TextIO
 
 from core.errors import RunError
-from core.places import check_not_moved, make_folder
 from core.redaction import redact_values
+from core.workspace.places import check_not_moved, make_folder
 
 EVENTS_FILE = "events.jsonl"
 STOP_FILE = "stop.json"

@@ -45,10 +45,10 @@ from core.inference import (
     perplexity_stream,
     prepare,
 )
-from core.places import user_umask
 from core.redaction import hide_secrets_in_output
 from core.runs.process import ProcessIdentity
 from core.workspace import Workspace, expand_path
+from core.workspace.places import user_umask
 
 LOG_FILE = "playground.log"
 IDLE_SECONDS = 15 * 60.0
@@ -483,8 +483,7 @@ def _parse(line: bytes) -> dict[str, Any]:
 
 
 def _describe(error: StudioError) -> dict[str, str]:
-    names = ("problem", "expected", "received", "fix", "field")
-    return {"kind": type(error).__name__, **{name: getattr(error, name) for name in names}}
+    return {"kind": type(error).__name__, **error.to_dict()}
 
 
 def _result_of(answer: Mapping[str, Any]) -> Any:

@@ -42,9 +42,9 @@ from sqlalchemy.exc import (
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column, sessionmaker
 
 from core.errors import ConfigError, RunError, StudioError, from_os_error
-from core.places import check_not_moved, is_shared
 from core.stages.registry import is_resumable
 from core.workspace import Workspace, file_lock
+from core.workspace.places import check_not_moved, is_shared
 
 HEAD = "0001"
 DATABASE_FILE = "studio.db"

@@ -11,6 +11,7 @@ ROOT = Path(__file__).parent.parent
 ENGINES = ("tensorflow", "jax", "keras", "torch")
 LIGHT = (
     "core",
+    "core.api",
     "core.config",
     "core.corpus",
     "core.inference",

@@ -17,9 +17,9 @@ import gradio as gr
 
 from core.config import CorpusConfig
 from core.errors import CorpusError, StudioError
-from core.places import make_folder
 from core.store import Store
 from core.workspace import Workspace
+from core.workspace.places import make_folder
 from ui import present
 from ui.assets import script
 from ui.forms import Form

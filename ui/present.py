@@ -193,12 +193,8 @@ def answering(function: Callable[[dict[str, Any]], dict[str, Any]]) -> Callable[
 
 def describe(error: StudioError) -> dict[str, str]:
     """Returns an error's parts as plain text."""
-    return {
-        "problem": hide_secrets(error.problem),
-        "expected": hide_secrets(error.expected),
-        "received": hide_secrets(error.received),
-        "fix": hide_secrets(error.fix),
-    }
+    parts = error.to_dict().items()
+    return {name: hide_secrets(text) for name, text in parts if name != "field"}
 
 
 def error_card(error: StudioError) -> str:

@@ -23,8 +23,7 @@ from core.runs.client import (
 from core.runs.commands import python_lines, shell_line
 from core.runs.folder import RunFolder
 from core.runs.slots import MOST_SLOTS, get_slots
-from core.stages import parse_stage_config
-from core.stages.registry import title_of_stage
+from core.stages.registry import parse_stage_config, title_of_stage
 from core.store import ACTIVE_STATES, RunRow, Store
 from core.workspace import Workspace
 from ui import charts
@@ -140,8 +139,9 @@ def _clone(run: str, store: Store, launchers: Mapping[str, Launcher]) -> dict[An
     """
     row = store.find_run(run)
     config = parse_stage_config(row.stage, row.config)
+    launcher = _launcher_of(row.stage, launchers)
     gr.Info(f"The settings of {escape(row.id)} are in the form; the name is left to be chosen.")
-    return launchers[row.stage].updates(config.model_copy(update={"name": ""}))
+    return launcher.updates(config.model_copy(update={"name": ""}))
 
 
 def _take_settings(text: str, launchers: Mapping[str, Launcher]) -> dict[Any, Any]:
@@ -151,6 +151,12 @@ def _take_settings(text: str, launchers: Mapping[str, Launcher]) -> dict[Any, An
         ConfigError: The file holds none, or one of them is not right.
     """
     stage, config = read_settings(text)
+    launcher = _launcher_of(stage, launchers)
+    gr.Info(f"The settings are in the form of the {title_of_stage(stage)}.")
+    return launcher.updates(config)
+
+
+def _launcher_of(stage: str, launchers: Mapping[str, Launcher]) -> Launcher:
     if stage not in launchers:
         raise ConfigError(
             f"The page has no form for the stage {stage}",
@@ -158,8 +164,7 @@ def _take_settings(text: str, launchers: Mapping[str, Launcher]) -> dict[Any, An
             received=stage,
             fix=f"use the shell: python -m core {stage} --config FILE",
         )
-    gr.Info(f"The settings are in the form of the {title_of_stage(stage)}.")
-    return launchers[stage].updates(config)
+    return launchers[stage]
 
 
 Answer = Callable[..., dict[str, Any]]

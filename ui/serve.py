@@ -14,13 +14,14 @@ from typing import TYPE_CHECKING, Any
 from core.demo import MODEL_VARIABLE, MOST_CHARACTERS, Demo
 from core.errors import ConfigError, StudioError
 from core.outbound import distrust_callers
-from core.places import guarding_workspaces, private_files, stopping_when_moved
 from core.redaction import AUTH_VARIABLE, parse_logins
 from core.runs.chain import submit_quickstart
 from core.runs.client import refresh
 from core.runs.slots import default_slots
+from core.stages.registry import load_further_stages
 from core.store import Store, explaining_refusals
 from core.workspace import ALLOWED_PATHS_VARIABLE, Workspace, single_instance
+from core.workspace.places import guarding_workspaces, private_files, stopping_when_moved
 from ui.parts.access import AccessControl, AllowedRoutes, by_cookie, by_sign_in, is_local
 from ui.parts.access_body import (
     LOGIN_PATHS,
@@ -84,6 +85,7 @@ def serve(
     _check_port(host, port)
     _allow(allow)
     default_slots()
+    load_further_stages()
     distrust_callers()
     with guarding_workspaces(), private_files(workspace.root):
         workspace.make_root()

@@ -25,8 +25,8 @@ from core.corpus.holdout import document_hash
 from core.environment import for_anonymous_users
 from core.errors import CorpusError
 from core.events import Reporter
-from core.places import make_folder
 from core.workspace import Workspace, writing_whole_file
+from core.workspace.places import make_folder
 
 # Distribution to top-level module. All come with requirements.txt.
 PACKAGES: dict[str, str] = {

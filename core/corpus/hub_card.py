@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from core.errors import CorpusError
-from core.paths import has_control
+from core.workspace.names import has_control
 
 # Files that configure a dataset. datasets merges the second into the first.
 _CARDS = ("README.md", ".huggingface.yaml")

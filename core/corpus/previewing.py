@@ -175,9 +175,7 @@ def _explained(error: StudioError | MemoryError, memory_bytes: int) -> StudioErr
 
 
 def _described(error: StudioError) -> dict[str, Any]:
-    names = ("problem", "expected", "received", "fix", "field")
-    described = {name: getattr(error, name) for name in names}
-    return {"error": described, "is_config": isinstance(error, ConfigError)}
+    return {"error": error.to_dict(), "is_config": isinstance(error, ConfigError)}
 
 
 def _limit_memory(memory_bytes: int) -> None:

@@ -27,8 +27,8 @@ from core.corpus.lines import encoding_named
 from core.corpus.report import Facts, ReadingReport
 from core.errors import CorpusError
 from core.events import Reporter
-from core.places import make_folder
 from core.workspace import Workspace, write_atomically, writing_whole_file
+from core.workspace.places import make_folder
 
 Split = Literal["train", "validation"]
 

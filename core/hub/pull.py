@@ -15,8 +15,8 @@ from core.errors import CheckpointError, HubError
 from core.events import Reporter
 from core.hub.client import ask, connect, explaining
 from core.hub.ids import check_hub_id
-from core.paths import relative_name
-from core.places import apply_umask_below
+from core.workspace.names import relative_name
+from core.workspace.places import apply_umask_below
 
 # Read beside the weights; the card holds the key figures shown in a demo.
 _CONFIG = "config.json"

@@ -424,3 +424,15 @@ def _receipt_artifact(
     known = read_manifest(place) if (place / MANIFEST_FILE).is_file() else None
     manifest = known or Manifest(config.kind, name, "")
     return Artifact(place, replace(manifest, kind=config.kind, counts=asdict(receipt)))
+
+
+def summarize_receipt(results: dict[str, Any]) -> str:
+    """Lists the URLs of a push; for a dry run, the files and the card."""
+    if not results["dry_run"]:
+        links = [results["url"] if results["commit"] else "", results["space_url"]]
+        return "\n".join(filter(None, links))
+    lines = []
+    for what, files in (("", results["files"]), ("the Space ", results["space_files"])):
+        lines += [f"{what}{results['repo_id']} would get:"] if files else []
+        lines += [f"  {file['bytes']:>14,}  {file['path']}" for file in files]
+    return "\n".join([*lines, "", results["card"]]).rstrip()

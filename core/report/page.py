@@ -27,9 +27,9 @@ from core.runs.folder import RunFolder
 from core.stages.registry import title_of_stage
 from core.store import RunRow, Store
 from core.workspace import (
-    KINDS,
     Artifact,
     Workspace,
+    artifact_kinds,
     expand_path,
     read_manifest,
     write_atomically,
@@ -178,7 +178,7 @@ def _origin(workspace: Workspace, made: Artifact | None) -> Iterator[tuple[str, 
 
 
 def _name_of(workspace: Workspace, kind: str, fingerprint: str) -> str:
-    if kind not in KINDS:
+    if kind not in artifact_kinds():
         return ""
     found = workspace.find_made(kind, fingerprint)
     return found.name if found else ""

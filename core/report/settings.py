@@ -14,7 +14,7 @@ from typing import Any
 from core.config import StageConfig, field_extra, title_of
 from core.errors import ConfigError
 from core.foreign_files import parse_json
-from core.stages import parse_stage_config
+from core.stages.registry import parse_stage_config
 from core.store import RunRow
 
 # Valid only once, or only on one machine.

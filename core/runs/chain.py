@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from core.config import QuickstartConfig, StageConfig
 from core.errors import ConfigError, StudioError
 from core.runs.client import check_name_is_free, submit
-from core.stages import parse_stage_config, quickstart_stages
-from core.stages.registry import STAGES, artifact_kind_of
+from core.stages.quickstart import quickstart_stages
+from core.stages.registry import STAGES, artifact_kind_of, parse_stage_config
 from core.store import ACTIVE_STATES, RunRow, Store
 from core.workspace import Workspace
 

@@ -13,7 +13,6 @@ from typing import Any
 from core.config import StageConfig
 from core.errors import ConfigError, RunError, StudioError
 from core.events import StopMode
-from core.runs.execute import describe_error
 from core.runs.folder import (
     RunFolder,
     RunRecord,
@@ -22,8 +21,7 @@ from core.runs.folder import (
     new_run_id,
 )
 from core.runs.worker import is_worker_running, start_worker, worker_log
-from core.stages import parse_stage_config
-from core.stages.registry import artifact_kind_of
+from core.stages.registry import artifact_kind_of, parse_stage_config
 from core.store import ACTIVE_STATES, RunRow, Store
 from core.workspace import Workspace, check_name
 
@@ -236,7 +234,7 @@ def _wait_until_handled(
             keeper.look()
         except StudioError as error:
             # Cancel the request, so that a later worker doesn't execute it.
-            store.finish_request(number, json.dumps(describe_error(error)))
+            store.finish_request(number, json.dumps(error.to_dict()))
             raise
 
 

@@ -24,13 +24,18 @@ def python_lines(stage: str, config: StageConfig, workspace: str = "") -> str:
 
 
 def python_script(stages: Sequence[tuple[str, StageConfig]], workspace: str = "") -> str:
-    names = {"Workspace"} if workspace else set()
+    imports = {("core", "Workspace")} if workspace else set()
     for stage, config in stages:
-        names |= {STAGES[stage].api, *_config_names(config)}
+        imports |= {STAGES[stage].api_home, *map(_home_of, _config_models(config))}
     place = f", Workspace({_literal(workspace)})" if workspace else ""
-    *firsts, last = [f"{STAGES[stage].api}({_call(config)}{place})" for stage, config in stages]
-    imports = f"from core import {', '.join(sorted(names))}"
-    return "\n".join([imports, "", *firsts, f"artifact = {last}", "print(artifact.path)"])
+    *firsts, last = [
+        f"{STAGES[stage].api_home[1]}({_call(config)}{place})" for stage, config in stages
+    ]
+    names: dict[str, list[str]] = {}
+    for module, name in sorted(imports):
+        names.setdefault(module, []).append(name)
+    lines = [f"from {module} import {', '.join(found)}" for module, found in names.items()]
+    return "\n".join([*lines, "", *firsts, f"artifact = {last}", "print(artifact.path)"])
 
 
 def _flags(config: StageConfig) -> list[str]:
@@ -54,13 +59,19 @@ def _call(config: StageConfig) -> str:
     return f"{type(config).__name__}({', '.join(arguments)})"
 
 
-def _config_names(config: StageConfig) -> set[str]:
+def _home_of(model: type[StageConfig]) -> tuple[str, str]:
+    """Returns the module from which a script imports a config model, and the model's name."""
+    is_ours = model.__module__.startswith("core.config.")
+    return ("core" if is_ours else model.__module__, model.__name__)
+
+
+def _config_models(config: StageConfig) -> set[type[StageConfig]]:
     nested = [
         getattr(config, name)
         for name, value in changed_values(config).items()
         if isinstance(value, dict)
     ]
-    return {type(config).__name__, *(name for one in nested for name in _config_names(one))}
+    return {type(config), *(model for one in nested for model in _config_models(one))}
 
 
 def _literal(value: Any) -> str:

@@ -18,18 +18,17 @@ from core.config import StageConfig
 from core.errors import StudioError
 from core.events import FolderReporter, RunStopped, is_disk_full, is_out_of_memory
 from core.outbound import distrust_callers
-from core.places import (
+from core.redaction import hide_secrets_in_output
+from core.runs.folder import RunFolder
+from core.runs.process import ProcessIdentity
+from core.stages.registry import find_stage, load_further_stages, parse_stage_config, stage_function
+from core.workspace import Artifact, Workspace
+from core.workspace.places import (
     WorkspaceMovedError,
     check_not_moved,
     guarding_workspaces,
     private_files,
 )
-from core.redaction import hide_secrets_in_output
-from core.runs.folder import RunFolder
-from core.runs.process import ProcessIdentity
-from core.stages import makes_artifact, parse_stage_config
-from core.stages.registry import stage_function
-from core.workspace import Artifact, Workspace
 
 EXIT_FAILED = 1
 
@@ -52,7 +51,8 @@ def execute_stage(
         raise
     # With several hosts, only rank 0 has the artifact.
     if artifact.path.exists():
-        reporter.event("artifact", made=makes_artifact(config), **describe_artifact(artifact))
+        made = find_stage(stage).makes_artifact(config)
+        reporter.event("artifact", made=made, **describe_artifact(artifact))
     reporter.event("finished", state="done", reason="", results=artifact.manifest.counts)
     return artifact
 
@@ -89,27 +89,17 @@ def describe_artifact(artifact: Artifact) -> dict[str, Any]:
 def describe_failure(error: BaseException) -> dict[str, Any]:
     """Returns the reason and error of a `finished` event, with advice for known errors."""
     if isinstance(error, StudioError):
-        return {"reason": error.reason or type(error).__name__, "error": describe_error(error)}
+        return {"reason": error.reason or type(error).__name__, "error": error.to_dict()}
     for reason, is_known in _KNOWN.items():
         if is_known(error):
             advice = StudioError(_PROBLEMS[reason], received=_short(error), fix=ADVICE[reason])
-            return {"reason": reason, "error": describe_error(advice)}
+            return {"reason": reason, "error": advice.to_dict()}
     unknown = StudioError(
         f"The stage failed with {type(error).__name__}",
         received=_short(error),
         fix="read the end of the log; this is not an error that the studio knows",
     )
-    return {"reason": "error", "error": describe_error(unknown)}
-
-
-def describe_error(error: StudioError) -> dict[str, str]:
-    return {
-        "problem": error.problem,
-        "expected": error.expected,
-        "received": error.received,
-        "fix": error.fix,
-        "field": error.field,
-    }
+    return {"reason": "error", "error": unknown.to_dict()}
 
 
 def _is_data_missing(error: BaseException) -> bool:
@@ -142,6 +132,7 @@ def _short(error: BaseException) -> str:
 
 def main(arguments: list[str] | None = None) -> int:
     folder = RunFolder(Path((arguments or sys.argv[1:])[0]).absolute())
+    load_further_stages()
     distrust_callers()
     with guarding_workspaces():
         workspace = Workspace(folder.path.parent.parent)

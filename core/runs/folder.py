@@ -25,10 +25,10 @@ from typing import Any
 from core.errors import RunError, StudioError
 from core.events import EVENTS_FILE, STOP_FILE, StopMode, read_notes, read_resolved
 from core.foreign_files import read_regular
-from core.paths import is_run_id
-from core.places import make_folder
 from core.runs.process import ProcessIdentity
 from core.workspace import Workspace, file_lock, write_atomically
+from core.workspace.names import is_run_id
+from core.workspace.places import make_folder
 
 # The submitter's variables that a run inherits. Secrets are never stored.
 _CARRIED_PREFIXES = ("HF_", "JAX_", "XLA_", "TF_", "TPU_", "CUDA_", "STUDIO_", "LIBTPU_", "KERAS_")

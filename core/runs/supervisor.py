@@ -17,7 +17,9 @@ from types import FrameType
 from core.cores import thread_settings
 from core.environment import for_runs
 from core.events import read_stop
-from core.places import (
+from core.runs.folder import RunFolder
+from core.runs.process import ProcessIdentity
+from core.workspace.places import (
     WorkspaceMovedError,
     find_new_location,
     forget_workspace,
@@ -26,8 +28,6 @@ from core.places import (
     register_root,
     user_umask,
 )
-from core.runs.folder import RunFolder
-from core.runs.process import ProcessIdentity
 
 ABORT_GRACE_SECONDS = 15.0
 _POLL_SECONDS = 0.1

@@ -31,19 +31,20 @@ from core.environment import for_runs
 from core.errors import RunError, StudioError
 from core.events import StopMode, read_attempts, read_events, read_last_events, read_stop
 from core.outbound import TYPED_HOSTS_VARIABLE, distrust_callers
-from core.places import (
+from core.redaction import hide_secrets_in_output
+from core.runs.execute import ADVICE
+from core.runs.folder import RunFolder, RunRecord, log_tail_line
+from core.runs.slots import default_slots, get_slots, set_slots
+from core.stages.registry import load_further_stages
+from core.store import ACTIVE_STATES, RequestRow, RunRow, Store
+from core.workspace import Workspace, file_lock
+from core.workspace.places import (
     WorkspaceMovedError,
     check_not_moved,
     guarding_workspaces,
     private_files,
     user_umask,
 )
-from core.redaction import hide_secrets_in_output
-from core.runs.execute import ADVICE, describe_error
-from core.runs.folder import RunFolder, RunRecord, log_tail_line
-from core.runs.slots import default_slots, get_slots, set_slots
-from core.store import ACTIVE_STATES, RequestRow, RunRow, Store
-from core.workspace import Workspace, file_lock
 
 POLL_SECONDS = 0.2
 IDLE_SECONDS = 60.0
@@ -102,11 +103,11 @@ class Worker:
         except WorkspaceMovedError:
             raise  # The next worker handles it.
         except StudioError as error:
-            self.store.finish_request(request.id, json.dumps(describe_error(error)))
+            self.store.finish_request(request.id, json.dumps(error.to_dict()))
         except Exception as error:  # noqa: BLE001 -- one bad request must not end the worker
             traceback.print_exc()
             unforeseen = StudioError(f"The worker failed with {type(error).__name__}: {error}")
-            self.store.finish_request(request.id, json.dumps(describe_error(unforeseen)))
+            self.store.finish_request(request.id, json.dumps(unforeseen.to_dict()))
         else:
             self.store.finish_request(request.id)
 
@@ -199,7 +200,7 @@ class Worker:
                 self._unreadable.add(row.id)
                 traceback.print_exc()
             if not RunFolder.of(self.workspace, row.id).is_running():
-                self._fail(row, "error", describe_error(_unreadable(error)))
+                self._fail(row, "error", _unreadable(error))
 
     def _follow(self, row: RunRow) -> None:
         folder = RunFolder.of(self.workspace, row.id)
@@ -279,27 +280,28 @@ class Worker:
     def _fail_dependent(self, row: RunRow, awaited: RunRow | None) -> None:
         state = awaited.state if awaited else "deleted"
         name = awaited.id if awaited else "a run that is gone"
-        error = {
-            "problem": "This run waited for another one that didn't end well",
-            "expected": f"{name} to be done",
-            "received": f"{name} is {state}",
-            "fix": "see what that run says, then start both again",
-            "field": "",
-        }
+        error = RunError(
+            "This run waited for another one that didn't end well",
+            expected=f"{name} to be done",
+            received=f"{name} is {state}",
+            fix="see what that run says, then start both again",
+        )
         self._fail(row, "dependency", error)
 
-    def _fail(self, row: RunRow, reason: str, error: dict[str, str]) -> None:
-        self.store.update_run(row.id, state="failed", reason=reason, ended=time.time(), error=error)
+    def _fail(self, row: RunRow, reason: str, error: StudioError) -> None:
+        self.store.update_run(
+            row.id, state="failed", reason=reason, ended=time.time(), error=error.to_dict()
+        )
 
     def _start(self, row: RunRow) -> bool:
         folder = RunFolder.of(self.workspace, row.id)
         if not folder.is_there():
-            self._fail(row, "data_missing", _FOLDER_GONE)
+            self._fail(row, "data_missing", _folder_gone())
             return False
         try:
             folder.read_record()
         except RunError as error:
-            self._fail(row, "data_missing", describe_error(error))
+            self._fail(row, "data_missing", error)
             return False
         # Mark it first: a run marked as running that isn't is requeued, while an unmarked running
         # one would be started twice.
@@ -492,19 +494,18 @@ def _ending(
             "error": finished.get("error"),
         }
     if exited is None:
-        return {**process, "state": "lost", "reason": "", "error": _LOST}
+        return {**process, "state": "lost", "reason": "", "error": _lost().to_dict()}
     if number in _ENDINGS_OF_A_STOP.get(read_stop(folder.stop_file) or "", ()):
         return {**process, "state": "stopped", "reason": "aborted", "error": None}
     words = log_tail_line(folder.log)
     reason, advice = _known_cause(number, folder.log_tail(_SIGN_LINES))
-    error = {
-        "problem": "The run's process ended without saying why",
-        "expected": "a report of how it went",
-        "received": _how_it_ended(code, number, words),
-        "fix": advice,
-        "field": "",
-    }
-    return {**process, "state": "failed", "reason": reason, "error": error}
+    error = RunError(
+        "The run's process ended without saying why",
+        expected="a report of how it went",
+        received=_how_it_ended(code, number, words),
+        fix=advice,
+    )
+    return {**process, "state": "failed", "reason": reason, "error": error.to_dict()}
 
 
 def _known_cause(number: int | None, log: str) -> tuple[str, str]:
@@ -562,33 +563,33 @@ _SIGNALS: dict[int, tuple[str, str]] = {
     ),
 }
 
-_LOST = {
-    "problem": "The run's process is gone and nobody saw how it ended",
-    "expected": "the process, or a record of its end",
-    "received": "neither (the machine may have been switched off)",
-    "fix": "start the run again",
-    "field": "",
-}
+
+def _lost() -> RunError:
+    return RunError(
+        "The run's process is gone and nobody saw how it ended",
+        expected="the process, or a record of its end",
+        received="neither (the machine may have been switched off)",
+        fix="start the run again",
+    )
 
 
-_FOLDER_GONE = {
-    "problem": "The run's folder is gone",
-    "expected": "the run.json that says what is to be run",
-    "received": "no such file: it was removed, or is at the workspace's former place",
-    "fix": "move the folder back to runs/, then resume the run; else start a new run",
-    "field": "",
-}
+def _folder_gone() -> RunError:
+    return RunError(
+        "The run's folder is gone",
+        expected="the run.json that says what is to be run",
+        received="no such file: it was removed, or is at the workspace's former place",
+        fix="move the folder back to runs/, then resume the run; else start a new run",
+    )
 
 
-def _not_started(code: int, words: str) -> dict[str, str]:
-    return {
-        "problem": "The run's process couldn't be started",
-        "expected": "a supervisor that starts it and waits for its end",
-        "received": _how_it_ended(code, None, words),
-        "fix": "read the end of the log; where the program was updated meanwhile, start the app "
+def _not_started(code: int, words: str) -> RunError:
+    return RunError(
+        "The run's process couldn't be started",
+        expected="a supervisor that starts it and waits for its end",
+        received=_how_it_ended(code, None, words),
+        fix="read the end of the log; where the program was updated meanwhile, start the app "
         "again, and then the run",
-        "field": "",
-    }
+    )
 
 
 def _unreadable(error: Exception) -> StudioError:
@@ -657,6 +658,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--slots", type=int, default=default_slots())
     parser.add_argument("--idle-seconds", type=float, default=IDLE_SECONDS)
     options = parser.parse_args(arguments)
+    load_further_stages()
     distrust_callers()
     with guarding_workspaces():
         workspace = Workspace(options.workspace)

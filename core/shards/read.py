@@ -24,7 +24,6 @@ from core.errors import MissingDataError, ShardError, StudioError
 from core.events import Reporter
 from core.hub.client import parse_hub_id
 from core.outbound import allow_typed_hosts
-from core.paths import relative_name
 from core.shards.layout import id_dtype
 from core.shards.records import (
     FixedRecords,
@@ -45,6 +44,7 @@ from core.workspace import (
     hash_file,
     read_manifest,
 )
+from core.workspace.names import relative_name
 
 TRAIN, VALIDATION = "train", "validation"
 SPLITS = (TRAIN, VALIDATION)

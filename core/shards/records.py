@@ -36,7 +36,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from core.errors import MissingDataError, ShardError
-from core.places import make_folder
 from core.shards.protobuf import (
     BYTES,
     INT64,
@@ -46,6 +45,7 @@ from core.shards.protobuf import (
     serialize_example,
     serialize_feature,
 )
+from core.workspace.places import make_folder
 
 INPUT_IDS = "input_ids"
 ATTENTION_MASK = "attention_mask"

@@ -29,8 +29,6 @@ from core.outbound import (
     most_seconds,
     refusal_in,
 )
-from core.paths import flaw_of_name, path_inside
-from core.places import make_folder
 from core.shards.records import parse_file_name
 from core.workspace import (
     MANIFEST_FILE,
@@ -43,6 +41,8 @@ from core.workspace import (
     read_manifest,
     writing_whole_file,
 )
+from core.workspace.names import flaw_of_name, path_inside
+from core.workspace.places import make_folder
 
 _ATTEMPTS = 3
 _LONGEST_COPY_NAME = 96

@@ -1,8 +1,14 @@
-"""Registry of the stages: each is declared once, here, and everything else derives from it."""
+"""Registry of the stages: each is declared once, and everything else derives from it.
+
+A stage may also live in a module outside of this package that calls `register` when imported:
+`STUDIO_STAGES` names such modules.
+"""
 
 from __future__ import annotations
 
 import importlib
+import os
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -17,7 +23,8 @@ from core.config import (
 )
 from core.errors import ConfigError
 from core.events import Reporter
-from core.workspace import Artifact, Workspace
+from core.workspace import Artifact, ArtifactKind, Workspace, register_kind
+from core.workspace.kinds import MODEL, SHARDS, TOKENIZER
 
 StageFunction = Callable[[Any, Workspace, Reporter], Artifact]
 
@@ -34,12 +41,15 @@ class Stage:
         title: The label in the web app and in reports.
         help: The command's help, one sentence.
         function: Takes the config, the workspace and a reporter.
-        api: The function in `core` that runs it from a script.
-        artifact_kind: The kind of artifact it makes; "" if none.
+        api: The function that runs it from a script: its name in `core`, or `module:function`.
+        artifact: The kind of artifact it makes; None if none.
         name_deriver: Derives the artifact's name from a config without one; "" if none.
-        tab: The tab of its form; "": the tab named like the stage.
+        tab: The tab of its form; "" if the web app has none.
         is_resumable: Whether a stopped run can continue from its saved state.
         reports_top_level: Puts its results at the top level of the JSON instead of in `metrics`.
+        summarizer: Turns the results of a run into what the command line prints; "": the artifact.
+        secret_variable: Environment variable of a secret that must reach no other process; if set,
+            the command line runs the stage in its own process.
     """
 
     name: str
@@ -48,23 +58,60 @@ class Stage:
     config: type[StageConfig]
     function: str
     api: str
-    artifact_kind: str = ""
+    artifact: ArtifactKind | None = None
     name_deriver: str = ""
     tab: str = ""
     is_resumable: bool = False
     reports_top_level: bool = False
+    summarizer: str = ""
+    secret_variable: str = ""
+
+    @property
+    def api_home(self) -> tuple[str, str]:
+        """The module and the name of the function that runs it from a script."""
+        module, _, name = self.api.rpartition(":")
+        return module or "core", name
+
+    @property
+    def artifact_kind(self) -> str:
+        """The name of the kind of artifact it makes; "" if none."""
+        return self.artifact.name if self.artifact else ""
+
+    def makes_artifact(self, config: StageConfig) -> bool:
+        """Returns True if a run with this config makes an artifact; an evaluation doesn't."""
+        return self.artifact is not None and not getattr(config, "evaluate_only", False)
 
     def derive_name(self, config: StageConfig) -> str:
         return str(_load(self.name_deriver)(config)) if self.name_deriver else ""
 
 
+STAGES_VARIABLE = "STUDIO_STAGES"
 STAGES: dict[str, Stage] = {}
 
 
 def register(stage: Stage) -> Stage:
     """Adds a stage to the command line, the queue and the web app's lists."""
+    if stage.artifact:
+        register_kind(stage.artifact)
     STAGES[stage.name] = stage
     return stage
+
+
+def load_further_stages() -> None:
+    """Imports the modules of STUDIO_STAGES, separated by commas; each program does so first.
+
+    Raises ConfigError if one is missing.
+    """
+    for module in filter(None, re.split(r"[,\s]+", os.environ.get(STAGES_VARIABLE, ""))):
+        try:
+            importlib.import_module(module)
+        except ModuleNotFoundError as error:
+            raise ConfigError(
+                f"The stages of {module} can't be loaded",
+                expected=f"{STAGES_VARIABLE} with names of modules that Python finds",
+                received=str(error),
+                fix="correct the variable, or add the module's folder to PYTHONPATH",
+            ) from error
 
 
 def find_stage(name: str) -> Stage:
@@ -90,8 +137,25 @@ def artifact_kind_of(stage: str) -> str:
     return STAGES[stage].artifact_kind if stage in STAGES else ""
 
 
+def summarize_results(stage: str, results: dict[str, Any], artifact: str) -> str:
+    """Describes a finished run in the stage's own words; by default, with its artifact's path."""
+    summarizer = STAGES[stage].summarizer if stage in STAGES else ""
+    return str(_load(summarizer)(results)) if summarizer else artifact
+
+
 def is_resumable(stage: str) -> bool:
     return stage in STAGES and STAGES[stage].is_resumable
+
+
+def parse_stage_config(stage: str, values: dict[str, Any]) -> StageConfig:
+    """Parses the stored values of a stage's config; raises ConfigError if they are invalid.
+
+    Fields that did not exist when the config was stored get their own default, not today's preset
+    value: the stored config is what was run.
+    """
+    model = find_stage(stage).config
+    defaults = {name: model.model_fields[name].default for name in model.preset_fields()}
+    return model.parse({**defaults, **values})
 
 
 def _load(reference: str) -> Any:
@@ -107,8 +171,9 @@ register(
         config=TokenizerConfig,
         function="core.tokenizer:train",
         api="train_tokenizer",
-        artifact_kind="tokenizer",
+        artifact=TOKENIZER,
         name_deriver="core.tokenizer.training:derive_name",
+        tab="tokenizer",
     )
 )
 register(
@@ -119,8 +184,9 @@ register(
         config=ShardConfig,
         function="core.shards.build:build",
         api="build_shards",
-        artifact_kind="shards",
+        artifact=SHARDS,
         name_deriver="core.shards.build:derive_name",
+        tab="shards",
     )
 )
 register(
@@ -131,7 +197,8 @@ register(
         config=TrainConfig,
         function="core.training.trainer:train",
         api="train",
-        artifact_kind="model",
+        artifact=MODEL,
+        tab="train",
         is_resumable=True,
     )
 )
@@ -143,7 +210,7 @@ register(
         config=PreflightConfig,
         function="core.training.preflight:run",
         api="preflight",
-        artifact_kind="preflight",
+        artifact=ArtifactKind("preflight", "TPU check"),
         tab="train",
         reports_top_level=True,
     )
@@ -158,5 +225,7 @@ register(
         api="push",
         tab="publish",
         reports_top_level=True,
+        summarizer="core.hub.push:summarize_receipt",
+        secret_variable="HF_TOKEN",
     )
 )

@@ -330,6 +330,8 @@ class _Model:
 
     def estimate(self, iterations: int, least: int) -> None:
         """Fits the scores to the words; drops hardly used pieces, but keeps `least`."""
+        from scipy.special import digamma  # takes half a second to import
+
         for _ in range(iterations):
             scaled = self.scores + self._nats_per_character * self._lengths
             self._expected, log_total = self._lattice.expected(np.exp(scaled))
@@ -337,7 +339,7 @@ class _Model:
             self._drop_unused(least)
             expected = np.maximum(self._expected, _LEAST_EXPECTED)
             # Kudo's sparse prior: exp(digamma(x)) subtracts about a half from each count.
-            self.scores = _digamma(expected) - _digamma(expected.sum(keepdims=True))
+            self.scores = digamma(expected) - digamma(expected.sum(keepdims=True))
 
     def prune(self, count: int) -> None:
         """Keeps the single characters and the pieces with the largest loss."""
@@ -460,18 +462,3 @@ def _by_score(entry: tuple[float, str]) -> tuple[float, str]:
 
 def _codes_of(string: str) -> npt.NDArray[np.uint32]:
     return np.frombuffer(string.encode("utf-32-le"), np.uint32)
-
-
-def _digamma(values: Floats) -> Floats:
-    """Computes the digamma function of positive values.
-
-    Source: asymptotic series at a shifted argument, Abramowitz and Stegun 6.3.18 and 6.3.5.
-    """
-    values, shift = values.copy(), np.zeros_like(values)
-    for _ in range(7):
-        small = values < 7
-        shift[small] -= 1 / values[small]
-        values[small] += 1
-    inverse = 1 / (values * values)
-    series = inverse * (1 / 12 - inverse * (1 / 120 - inverse * (1 / 252 - inverse / 240)))
-    return shift + np.log(values) - 0.5 / values - series

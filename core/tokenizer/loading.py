@@ -16,7 +16,6 @@ import numpy.typing as npt
 
 from core.errors import ConfigError, HubError, TokenizerError
 from core.hub.pull import pull_tokenizer
-from core.places import make_folder
 from core.tokenizer.framing import Frame, find_frame, without_end
 from core.tokenizer.native import is_panic, native_calls
 from core.tokenizer.roles import (
@@ -31,6 +30,7 @@ from core.tokenizer.roles import (
 )
 from core.tokenizer.safety import damaged, read_specification
 from core.workspace import Workspace, expand_path
+from core.workspace.places import make_folder
 
 if TYPE_CHECKING:
     from tokenizers import Encoding, Tokenizer

@@ -34,7 +34,6 @@ from core.errors import CheckpointError, StudioError
 from core.events import Reporter
 from core.foreign_files import read_json, read_regular
 from core.models.tensors import read_safetensors
-from core.places import make_folder
 from core.workspace import (
     MANIFEST_FILE,
     Manifest,
@@ -47,6 +46,7 @@ from core.workspace import (
     write_atomically,
     write_manifest,
 )
+from core.workspace.places import make_folder
 
 CHECKPOINTS_FOLDER = "checkpoints"
 STATE_FILE = "training_state.json"

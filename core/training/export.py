@@ -14,7 +14,6 @@ from core.config import TrainConfig
 from core.errors import ConfigError, RunError, StudioError
 from core.models.architecture import Architecture
 from core.models.registry import count_parameters, size_of
-from core.places import apply_umask_below
 from core.training.checkpoint import (
     ARRAYS_FILE,
     CHECKPOINTS_FOLDER,
@@ -35,6 +34,7 @@ from core.workspace import (
     read_manifest,
     sync,
 )
+from core.workspace.places import apply_umask_below
 
 TRAINING_CONFIG_FILE = "training_config.json"
 _NOT_EXPORTED = (STATE_FILE, ARRAYS_FILE, MANIFEST_FILE)

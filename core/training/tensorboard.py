@@ -10,8 +10,8 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
-from core.places import make_folder
 from core.shards.records import frame
+from core.workspace.places import make_folder
 
 FOLDER = "tensorboard"
 _FILE_VERSION = "brain.Event:2"

@@ -26,7 +26,6 @@ from core.events import Reporter, RunStopped, StopMode
 from core.models import hf
 from core.models.building import create_model
 from core.models.registry import count_parameters
-from core.places import make_folder
 from core.training import recipe
 from core.training.alarms import LossAlarm, StallAlarm
 from core.training.batches import (
@@ -83,6 +82,7 @@ from core.training.tensorboard import FOLDER as TENSORBOARD_FOLDER
 from core.training.tensorboard import ScalarWriter
 from core.training.uploads import Uploads
 from core.workspace import Artifact, Manifest, Workspace
+from core.workspace.places import make_folder
 
 _BEFORE_THE_FIRST_STEP = -1
 _MOST_ROLLBACKS = 3

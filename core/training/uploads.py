@@ -23,9 +23,9 @@ from core.hub.client import LOG_IN, is_signed_in, without_secrets
 from core.hub.facts import gather_facts
 from core.hub.ids import flaw_of_hub_id
 from core.hub.push import Repository, make_public, resolve_repo_id, upload
-from core.places import make_folder
 from core.training.checkpoint import ARRAYS_FILE
 from core.workspace import Artifact, Workspace
+from core.workspace.places import make_folder
 
 _HELD_FOLDER = "uploading"
 # Marks that the run has made its repository public.

@@ -11,7 +11,6 @@ from fsspec.implementations.memory import MemoryFileSystem
 
 from core.errors import RunError, ShardError, StudioError
 from core.events import Reporter
-from core.paths import UnsafePathError, flaw_of_name, flaw_of_names, path_inside
 from core.runs.folder import RunFolder
 from core.shards.storage import fetch_shards
 from core.workspace import (
@@ -22,6 +21,7 @@ from core.workspace import (
     parse_manifest,
     read_manifest,
 )
+from core.workspace.names import UnsafePathError, flaw_of_name, flaw_of_names, path_inside
 
 SHA = "0" * 64
 BAD_NAMES = [

@@ -13,7 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from core.places import (
+from core.runs.worker import child_environment
+from core.store import Store
+from core.workspace import Workspace, write_atomically
+from core.workspace.places import (
     WorkspaceMovedError,
     apply_umask_below,
     check_not_moved,
@@ -24,9 +27,6 @@ from core.places import (
     restrict_access,
     user_umask,
 )
-from core.runs.worker import child_environment
-from core.store import Store
-from core.workspace import Workspace, write_atomically
 from tests.core.runs.support import stop_worker
 
 

@@ -14,7 +14,7 @@ from core.config import CorpusConfig, StageConfig, TokenizerConfig, TrainConfig
 from core.errors import ConfigError, RunError
 from core.report import read_settings, report_page, settings_file, write_report
 from core.report.page import _figures
-from core.stages import parse_stage_config
+from core.stages.registry import parse_stage_config
 from core.store import RunRow, Store
 from core.workspace import Workspace
 

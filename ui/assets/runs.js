@@ -358,7 +358,7 @@ const takeSettings = async (file) => {
 
 // Its form opens first, for what is in a tab isn't there until the tab is opened.
 const cloneRun = (run) => {
-  studio.go(run.tab);
+  if (run.tab) studio.go(run.tab);
   setTimeout(() => trigger("clone", { run: run.id }), 150);
 };
 

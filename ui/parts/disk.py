@@ -11,19 +11,11 @@ from core.config import fingerprint_of
 from core.disk_usage import ArtifactUsage, DiskUsage, list_artifact_usage, measure_disk_usage
 from core.runs.client import delete_artifact
 from core.store import ArtifactRow, Store
-from core.workspace import Artifact, Workspace, check_name
+from core.workspace import Artifact, Workspace, artifact_kinds, check_name, find_kind
 from ui.assets import script
 from ui.parts.markup import byte_count, count
 from ui.present import answering
 
-_TITLES = {
-    "tokenizer": "Tokenizers",
-    "shards": "Shards",
-    "model": "Models",
-    "preflight": "TPU checks",
-    "runs": "Runs",
-}
-_ONE = {"tokenizer": "Tokenizer", "shards": "Shards", "model": "Model", "preflight": "TPU check"}
 _OTHER = "Database, cache, uploads"
 _MOST_NAMES = 4
 _TEMPLATE = """
@@ -88,7 +80,7 @@ def _totals(use: DiskUsage) -> dict[str, Any]:
     parts = [
         {
             "part": part,
-            "title": _TITLES.get(part, _OTHER),
+            "title": _title_of_part(part),
             "bytes": taken,
             "size": byte_count(taken),
         }
@@ -99,12 +91,18 @@ def _totals(use: DiskUsage) -> dict[str, Any]:
     return {"parts": parts, "total": f"This workspace takes {total}; {free} are free."}
 
 
+def _title_of_part(part: str) -> str:
+    if part in artifact_kinds():
+        return find_kind(part).plural_label
+    return "Runs" if part == "runs" else _OTHER
+
+
 def _describe(use: ArtifactUsage, store: Store, maker: str) -> dict[str, Any]:
     artifact, run = use.artifact, store.get_run(maker)
     return {
         "kind": artifact.kind,
         "name": artifact.name,
-        "title": _ONE[artifact.kind],
+        "title": find_kind(artifact.kind).label,
         "size": byte_count(use.bytes),
         "location": artifact.manifest.location,
         "created": artifact.manifest.created,
@@ -130,7 +128,7 @@ def _maker_of(artifact: Artifact, made: Sequence[ArtifactRow]) -> str:
 
 def _called(artifact: Artifact) -> str:
     """Returns an artifact's name with its kind, as one name may be that of several kinds."""
-    return f"{_ONE[artifact.kind].lower()} {artifact.name}"
+    return f"{find_kind(artifact.kind).label.lower()} {artifact.name}"
 
 
 def _listed(names: list[str]) -> str:

@@ -46,8 +46,8 @@ def summarize(row: RunRow, workspace: Workspace) -> dict[str, Any]:
 
 
 def tab_of(stage: str) -> str:
-    """Returns the id of the tab that has a stage's form."""
-    return (STAGES[stage].tab if stage in STAGES else "") or stage
+    """Returns the id of the tab that has a stage's form; "" if none."""
+    return STAGES[stage].tab if stage in STAGES else ""
 
 
 def tabs_by_stage() -> dict[str, str]:

@@ -13,7 +13,6 @@ from core.config import PreflightConfig
 from core.errors import ConfigError
 from core.events import Reporter, RunStopped
 from core.models.registry import count_parameters
-from core.places import make_folder
 from core.training import recipe
 from core.training.batches import THREADS, BatchPrefetcher, TrainBatches
 from core.training.devices import Devices, select_backend
@@ -29,6 +28,7 @@ from core.training.preflight.report import (
 from core.training.preflight.subject import Subject, open_subject
 from core.training.topologies import Topology, find_topology
 from core.workspace import Artifact, Workspace, write_atomically
+from core.workspace.places import make_folder
 
 if TYPE_CHECKING:
     from core.training.preflight.compiler import Compiled, Costs, Lowered

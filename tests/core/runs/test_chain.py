@@ -26,7 +26,7 @@ from core.runs.client import (
 )
 from core.runs.folder import RunFolder, RunRecord
 from core.runs.slots import SLOTS_VARIABLE, default_slots, get_slots, set_slots
-from core.stages import quickstart_stages
+from core.stages.quickstart import quickstart_stages
 from core.store import RunRow, Store
 from tests.core.runs.support import stop_worker, wait_for, wait_until_ended
 from tests.texts import write_sentences

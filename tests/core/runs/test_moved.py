@@ -14,12 +14,12 @@ import pytest
 from core import TrainConfig, Workspace
 from core.errors import RunError, StudioError
 from core.events import read_last_events
-from core.places import WorkspaceMovedError, guarding_workspaces, make_folder
 from core.runs.client import ensure_worker, rebuild_database, resume_run, submit
 from core.runs.folder import RunFolder
 from core.runs.worker import child_environment, is_worker_running
 from core.store import Store
 from core.workspace import file_lock, write_atomically
+from core.workspace.places import WorkspaceMovedError, guarding_workspaces, make_folder
 from tests.core.runs.support import (
     begin_run,
     processes_with,

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from core.api import build_shards as build
 from core.config import CorpusConfig, ShardConfig, TokenizerConfig
 from core.shards.read import open_shards
 from core.shards.sentences import validation_sentences
-from core.stages import build_shards as build
 from core.tokenizer import load, train
 from core.workspace import Workspace
 from tests.texts import sentences

@@ -4,7 +4,7 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from core.tokenizer.em import _digamma, choose_pieces
+from core.tokenizer.em import choose_pieces
 from tests.texts import sentences
 
 
@@ -135,11 +135,3 @@ def test_choosing_can_be_stopped() -> None:
 
     with pytest.raises(Stop):
         choose_pieces({"aa": 2}, 2, stop)
-
-
-def test_digamma_is_right() -> None:
-    # Abramowitz and Stegun, table 6.1: psi(1) is minus Euler's constant.
-    values = _digamma(np.array([0.5, 1.0, 2.0, 10.0]))
-    assert values.tolist() == pytest.approx(
-        [-1.9635100260, -0.5772156649, 0.4227843351, 2.2517525890], abs=1e-9
-    )

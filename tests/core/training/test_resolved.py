@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from core.__main__ import main
+from core.api import build_shards, train_tokenizer
 from core.config import CorpusConfig, ShardConfig, TokenizerConfig
 from core.hub.cards import CardNotes, model_card
 from core.hub.facts import gather_facts
@@ -15,7 +16,6 @@ from core.report import list_settings, report_page
 from core.runs.client import config_of
 from core.runs.duration import run_seconds
 from core.runs.folder import RunFolder
-from core.stages import build_shards, train_tokenizer
 from core.store import Store
 from core.workspace import Workspace
 from tests.core.runs.support import stop_worker

@@ -1,4 +1,4 @@
-"""Validates untrusted names and joins them to a folder without path traversal.
+"""Validates names and paths, typed or untrusted, and joins them without path traversal.
 
 A manifest, weight index, Hub listing, imported settings file or database can hold any text.
 `path_inside` is the only way from such a text to a path: the name must be relative and consist of
@@ -8,16 +8,18 @@ ordinary parts, and no link on the way may lead out of the folder.
 from __future__ import annotations
 
 import os
+import re
 import unicodedata
 from collections.abc import Iterable
 from pathlib import Path
 
-from core.errors import StudioError
+from core.errors import ConfigError, StudioError
 
 # Linux allows 255 bytes per part and 4,096 per path, including the folder in front.
 LONGEST_NAME_BYTES, LONGEST_PATH_BYTES = 255, 3_500
 _LONGEST_RELATIVE_BYTES = 1_024
 _MOST_PARTS = 32
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,95}")
 
 
 class UnsafePathError(StudioError):
@@ -119,5 +121,37 @@ def path_inside(folder: Path, name: object, source: str, *, roots: Iterable[Path
             expected=f"a file in {folder}",
             received=f"{name}, a link that leads to {real}",
             fix="remove the link, or put the file itself there",
+        )
+    return path
+
+
+def check_name(name: str) -> None:
+    """Raises ConfigError with `field="name"` if a name can't be a folder's on every system."""
+    if not _NAME.fullmatch(name):
+        raise ConfigError(
+            "That can't be a name",
+            expected="1 to 96 letters, digits, dots, dashes, underscores; a letter or digit first",
+            received=repr(name),
+            fix="choose another name, or leave it empty",
+            field="name",
+        )
+
+
+def expand_path(text: str | Path, *, field: str = "") -> Path:
+    """Expands ~ and ~name in a typed path; raises ConfigError if no file system accepts it."""
+    try:
+        path = Path(os.path.expanduser(text))
+        lengths = [len(os.fsencode(part)) for part in (str(path), *path.parts)]
+    except ValueError:  # A null byte or a lone surrogate.
+        lengths = [LONGEST_PATH_BYTES + 1]
+    is_long = lengths[0] > LONGEST_PATH_BYTES or max(lengths[1:], default=0) > LONGEST_NAME_BYTES
+    if is_long or "\0" in str(text):
+        raise ConfigError(
+            "That can't be a path",
+            expected=f"at most {LONGEST_NAME_BYTES} bytes between slashes, and "
+            f"{LONGEST_PATH_BYTES:,} in all",
+            received=ascii(str(text))[:100],
+            fix="check the path",
+            field=field,
         )
     return path

@@ -21,6 +21,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from core.errors import StudioError
+from core.workspace.kinds import artifact_kinds, folder_of_kind
 
 _WATCH_SECONDS = 0.5
 _DELETED = " (deleted)"
@@ -39,7 +40,7 @@ _ordinary_umask: int | None = None
 # Files that identify a folder as a workspace, and the names of our files in it.
 _MARKS = ("studio.db", "worker.lock", "database.lock")
 _OURS = frozenset(
-    {"tokenizers", "shards", "models", "preflights", "runs", "cache", "uploads"}
+    {"runs", "cache", "uploads"}
     | {"studio.db", "studio.db-wal", "studio.db-shm", "studio.db-journal"}
 )
 _OUR_SUFFIXES = (".lock", ".log")
@@ -188,7 +189,8 @@ def restrict_access(root: Path) -> None:
         names = os.listdir(root)
         if not any(mark in names for mark in _MARKS):
             return
-        ours = [name for name in names if name in _OURS or name.endswith(_OUR_SUFFIXES)]
+        known = {*_OURS, *map(folder_of_kind, artifact_kinds())}
+        ours = [name for name in names if name in known or name.endswith(_OUR_SUFFIXES)]
         for name in ours:
             _close(root / name)
         if len(ours) == len(names):

@@ -1,0 +1,60 @@
+"""The quickstart: all stages on the built-in corpus, in minutes on two CPU cores."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+
+from core.config import (
+    CorpusConfig,
+    QuickstartConfig,
+    ShardConfig,
+    StageConfig,
+    TokenizerConfig,
+    TrainConfig,
+)
+from core.workspace import Workspace
+
+
+def quickstart_stages(
+    config: QuickstartConfig, workspace: Workspace, promised: Mapping[str, Collection[str]]
+) -> list[tuple[str, StageConfig]]:
+    """Returns the quickstart's stages with their configs, each named as the next one's input.
+
+    Takes a few minutes on two CPU cores: short sequences and the preset `fast` reach 3.4 nats below
+    the unigram baseline (benchmarks/trials.md). `promised` has the names, by kind, that other runs
+    have reserved.
+    """
+    corpus = CorpusConfig(source="docs", limit=config.limit)
+    tokenizer_name, shards_name, model_name = [
+        workspace.free_name(kind, "quickstart", promised[kind])
+        for kind in ("tokenizer", "shards", "model")
+    ]
+    return [
+        (
+            "tokenizer",
+            TokenizerConfig(name=tokenizer_name, corpus=corpus, vocab_size=4096, preset="custom"),
+        ),
+        (
+            "shards",
+            ShardConfig(
+                name=shards_name,
+                corpus=corpus,
+                tokenizer=tokenizer_name,
+                max_seq_length=64,
+                preset="custom",
+            ),
+        ),
+        (
+            "train",
+            TrainConfig(
+                name=model_name,
+                shards=shards_name,
+                size=config.size,
+                num_train_steps=config.num_train_steps or 1500,
+                eval_steps=100,
+                per_replica_batch_size=64,
+                engine=config.engine,
+                seed=config.seed,
+            ),
+        ),
+    ]

@@ -1,0 +1,78 @@
+"""Confines what the web app reads to allowed folders and remote storage."""
+
+from __future__ import annotations
+
+import glob
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from core.errors import ConfigError, StudioError
+from core.outbound import check_reachable
+from core.workspace.names import expand_path
+
+ALLOWED_PATHS_VARIABLE = "STUDIO_ALLOWED_PATHS"
+# Remote storage from which the web app may read.
+_STORES = ("gs", "gcs", "s3", "hf", "az", "abfs", "https")
+
+
+def allowed_roots(root: Path) -> Sequence[Path]:
+    """Returns a workspace's folder and those of STUDIO_ALLOWED_PATHS."""
+    listed = os.environ.get(ALLOWED_PATHS_VARIABLE, "").split(os.pathsep)
+    return [root.resolve(), *(expand_path(path).resolve() for path in listed if path)]
+
+
+def is_address(text: str) -> bool:
+    return "://" in text or "::" in text
+
+
+def check_readable(path: str, roots: Sequence[Path], *, field: str) -> None:
+    """Raises ConfigError for a path, or a match of a pattern, outside `roots`."""
+    if not path:
+        return
+    if is_address(path):
+        _check_address(path, field)
+        return
+    for real in _real_places(expand_path(path, field=field)):
+        if not any(real.is_relative_to(root) for root in roots):
+            raise ConfigError(
+                f"The page may not read {path}",
+                expected="a path within " + " or ".join(map(str, roots)),
+                received=str(real),
+                fix="upload the file here, or start the app with --allow FOLDER "
+                f"(or {ALLOWED_PATHS_VARIABLE})",
+                field=field,
+            )
+
+
+def _real_places(path: Path) -> Iterator[Path]:
+    """Yields the real path of a path, or of each match of a pattern.
+
+    A pattern's text alone isn't enough: `l*k/../x` names a file beside the target of `link`.
+    """
+    yield path.resolve()
+    if glob.has_magic(str(path)) and not path.exists():
+        yield from (Path(os.path.realpath(one)) for one in glob.iglob(str(path), recursive=True))
+
+
+def _check_address(address: str, field: str) -> None:
+    if "::" in address or address.partition("://")[0] not in _STORES:
+        raise ConfigError(
+            f"The page may not read {address}",
+            expected="a path on this machine, or an address that begins with "
+            + ", ".join(f"{store}://" for store in _STORES),
+            received=address,
+            fix="use one of these; the shell takes any address that fsspec knows",
+            field=field,
+        )
+    if address.startswith("https://"):
+        try:
+            check_reachable(address)
+        except StudioError as error:
+            raise ConfigError(
+                f"The page may not read {address}",
+                expected=error.expected,
+                received=error.received,
+                fix=error.fix,
+                field=field,
+            ) from error

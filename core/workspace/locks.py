@@ -1,0 +1,54 @@
+"""Locks between processes; the system releases those of a process that is killed.
+
+They lock descriptors: `filelock.FileLock` makes missing folders, so it would re-create a workspace
+that was moved while a process waits.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from filelock import lock_descriptor
+
+from core.errors import StudioError
+from core.workspace.places import make_folder
+
+_POLL_SECONDS = 0.01
+
+
+def lock_folder(folder: Path) -> int | None:
+    """Takes a folder's lock; returns its descriptor, or None if another process holds it."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    with suppress(OSError):  # The file system has no locks.
+        if lock_descriptor(descriptor, blocking=False):
+            return descriptor
+    os.close(descriptor)
+    return None
+
+
+@contextmanager
+def file_lock(path: Path, *, wait: bool = True) -> Iterator[bool]:
+    """Takes a lock between processes; yields whether it is held, which is always so with `wait`."""
+    make_folder(path.parent)
+    with path.open("a") as file:
+        yield lock_descriptor(file.fileno(), blocking=wait, poll_interval=_POLL_SECONDS)
+
+
+@contextmanager
+def single_instance(path: Path, what: str) -> Iterator[None]:
+    """Holds a lock while the block runs; raises StudioError if another process holds it.
+
+    `what` names the kind of process in the error, as in "app".
+    """
+    with file_lock(path, wait=False) as held:
+        if not held:
+            raise StudioError(
+                f"Another {what} works on this workspace",
+                expected=f"one {what} for {path.parent}",
+                received=f"a second one, while the first holds {path.name}",
+                fix="use the one that runs, stop it first, or name another --workspace",
+            )
+        yield

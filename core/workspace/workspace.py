@@ -1,0 +1,269 @@
+"""Finds, names and commits the artifacts of a workspace."""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from core.errors import ConfigError, StudioError
+from core.workspace import confinement
+from core.workspace.atomic import DraftFolder, commit_folder, remove_left_doomed
+from core.workspace.kinds import folder_of_kind
+from core.workspace.locks import file_lock
+from core.workspace.manifests import (
+    MANIFEST_FILE,
+    Artifact,
+    Manifest,
+    describe_files,
+    fingerprint_of_files,
+    library_versions,
+    read_artifact,
+    read_manifest,
+    write_manifest,
+)
+from core.workspace.names import check_name, expand_path
+from core.workspace.places import make_folder, register_root, restrict_access
+
+logger = logging.getLogger(__name__)
+
+
+class Workspace:
+    """A folder of artifacts and runs.
+
+    Args:
+        root: The folder, made at the first write. None: `STUDIO_HOME`, else `./workspace`.
+    """
+
+    def __init__(self, root: str | Path | None = None) -> None:
+        chosen = root or os.environ.get("STUDIO_HOME") or "workspace"
+        self.root = expand_path(chosen).absolute()
+        register_root(self.root)
+
+    def __repr__(self) -> str:
+        return f"Workspace({str(self.root)!r})"
+
+    def make_root(self) -> None:
+        """Makes the workspace's folder if it is missing; raises WorkspaceMovedError if it was
+        moved.
+        """
+        make_folder(self.root)
+        register_root(self.root)
+        restrict_access(self.root)
+
+    @property
+    def runs(self) -> Path:
+        return self.root / "runs"
+
+    @property
+    def cache(self) -> Path:
+        return self.root / "cache"
+
+    @property
+    def uploads(self) -> Path:
+        return self.root / "uploads"
+
+    def folder(self, kind: str) -> Path:
+        return self.root / folder_of_kind(kind)
+
+    def list(self, kind: str) -> Sequence[Artifact]:
+        """Returns the artifacts of a kind, newest first.
+
+        Those with a damaged manifest are skipped and logged; `find` raises the error.
+        """
+        found = []
+        for path in self.folder(kind).glob(f"[!.]*/{MANIFEST_FILE}"):
+            try:
+                found.append(read_artifact(path.parent))
+            except StudioError as error:
+                logger.warning("%s", error)
+        return sorted(found, key=lambda artifact: -artifact.manifest.created)
+
+    def find(self, kind: str, reference: str) -> Artifact:
+        """Finds an artifact by name or folder; raises ConfigError if none of this kind matches."""
+        shelf = self.folder(kind)
+        for folder in (shelf / reference, expand_path(reference, field=kind)):
+            if reference and (folder / MANIFEST_FILE).is_file():
+                ours = folder.parent == shelf
+                found = read_artifact(folder) if ours else Artifact(folder, read_manifest(folder))
+                return _of_kind(kind, found)
+        known = f"{self._known_names(kind)}, or a folder with a {MANIFEST_FILE}"
+        raise _unknown(kind, reference, known)
+
+    def find_own(self, kind: str, name: str) -> Artifact:
+        """Finds an artifact by name, never a folder elsewhere; raises ConfigError otherwise."""
+        folder = self.folder(kind) / expand_path(name, field=kind)
+        is_name = folder.parent == self.folder(kind) and not name.startswith(".")
+        if not is_name or not (folder / MANIFEST_FILE).is_file():
+            raise _unknown(kind, name, self._known_names(kind))
+        return _of_kind(kind, read_artifact(folder))
+
+    def find_made(self, kind: str, fingerprint: str) -> Artifact | None:
+        found = (one for one in self.list(kind) if one.fingerprint == fingerprint)
+        return next(found, None)
+
+    def free_name(self, kind: str, wanted: str, promised: Collection[str] = ()) -> str:
+        """Returns `wanted`, with a number appended if that name is taken or `promised`."""
+        taken = {*promised, *(path.name for path in self.folder(kind).glob("*"))}
+        candidates = [wanted, *(f"{wanted}-{number}" for number in range(2, 10_000))]
+        return next(name for name in candidates if name not in taken)
+
+    def check_new_name(self, kind: str, name: str) -> None:
+        """Raises ConfigError with `field="name"` if a name is taken or can't be a folder's."""
+        check_name(name)
+        if (self.folder(kind) / name).exists():
+            raise ConfigError(
+                f"The name {name!r} is taken",
+                expected=f"a new name for the {kind}",
+                received=name,
+                fix="choose another, or leave it empty",
+                field="name",
+            )
+
+    @contextmanager
+    def new_artifact(self, kind: str, name: str, *, exact: bool = True) -> Iterator[Draft]:
+        """Yields a draft folder, which becomes the artifact if the block succeeds.
+
+        Drafts of failed blocks are removed at once, those of killed processes when the next
+        artifact of the kind is begun. If another run takes the name meanwhile, `exact` fails; else
+        a number is appended. Raises ConfigError if the name is taken or can't be a folder's.
+        """
+        check_name(name)
+        if exact:
+            self.check_new_name(kind, name)
+        shelf = self.folder(kind)
+        place = DraftFolder(shelf, name)
+        remove_left_doomed(shelf)
+        draft = Draft(kind=kind, name=name, folder=place.path)
+        try:
+            yield draft
+            with file_lock(self.root / "names.lock"):
+                if exact:
+                    self.check_new_name(kind, name)
+                else:
+                    draft.name = self.free_name(kind, name)
+                draft.commit(shelf / draft.name)
+        finally:
+            place.remove()
+
+    def allowed_roots(self) -> Sequence[Path]:
+        """Returns the folders that the web app may read: the workspace and STUDIO_ALLOWED_PATHS."""
+        return confinement.allowed_roots(self.root)
+
+    def confine(self, path: str, *, field: str) -> None:
+        """Raises ConfigError for a path outside the folders that the web app may read.
+
+        Remote URLs such as gs://bucket/folder are allowed, but not fsspec URLs that lead back to
+        this machine: file://, or several joined with ::.
+        """
+        confinement.check_readable(path, self.allowed_roots(), field=field)
+
+    def confine_artifact(self, kind: str, reference: str, *, field: str) -> None:
+        """Raises ConfigError for a reference to a forbidden folder, perhaps through ../."""
+        if confinement.is_address(reference):
+            self.confine(reference, field=field)
+            return
+        named = self.folder(kind) / reference
+        self.confine(str(named), field=field)
+        if (named / MANIFEST_FILE).is_file():
+            # A name takes precedence over a folder of that name in the working directory.
+            self._confine_location(named, field)
+            return
+        folder = expand_path(reference, field=field)
+        if folder.exists():
+            self.confine(reference, field=field)
+            self._confine_location(folder, field)
+
+    def _confine_location(self, folder: Path, field: str) -> None:
+        try:
+            manifest = read_manifest(folder)
+        except StudioError:
+            return  # Opening it reports the error.
+        location = manifest.location
+        if not location or ("://" in location and self._has_copy(manifest)):
+            return
+        if "://" not in location and not os.path.isabs(location):
+            raise ConfigError(
+                f"{folder.name} lies elsewhere, and its manifest doesn't say where",
+                expected="an absolute path, or an address",
+                received=location,
+                fix="build it again",
+                field=field,
+            )
+        self.confine(location, field=field)
+
+    def _has_copy(self, manifest: Manifest) -> bool:
+        """Returns True if a verified local copy exists, whose manifest is written last."""
+        copies = self.cache.glob(f"shards/*-{manifest.fingerprint}/{MANIFEST_FILE}")
+        return bool(manifest.fingerprint) and any(True for _ in copies)
+
+    def _known_names(self, kind: str) -> str:
+        names = [artifact.name for artifact in self.list(kind)]
+        return ", ".join(names[:10]) if names else f"the {kind} in {self.root} (there are none yet)"
+
+
+@dataclass
+class Draft:
+    """An artifact being written. Set its fields before the block ends."""
+
+    kind: str
+    name: str
+    folder: Path
+    fingerprint: str = ""
+    config: dict[str, Any] = field(default_factory=dict)
+    inputs: dict[str, str] = field(default_factory=dict)
+    counts: dict[str, Any] = field(default_factory=dict)
+    run: str = ""
+    location: str = ""
+    artifact: Artifact | None = None
+
+    def commit(self, final: Path) -> Artifact:
+        manifest = replace(self.describe(self.folder), location=self.location)
+        write_manifest(self.folder, manifest)
+        commit_folder(self.folder, final)
+        self.artifact = Artifact(final, manifest)
+        return self.artifact
+
+    def describe(self, folder: Path) -> Manifest:
+        files = describe_files(folder)
+        return Manifest(
+            kind=self.kind,
+            name=self.name,
+            fingerprint=self.fingerprint or fingerprint_of_files(files),
+            config=self.config,
+            inputs=self.inputs,
+            counts=self.counts,
+            files=files,
+            versions=library_versions(),
+            created=time.time(),
+            run=self.run,
+        )
+
+
+def _unknown(kind: str, reference: str, known: str) -> ConfigError:
+    return ConfigError(
+        f"There are no shards called {reference!r}"
+        if folder_of_kind(kind) == kind
+        else f"There is no {kind} called {reference!r}",
+        expected=f"one of {known}",
+        received=reference or "nothing",
+        fix=f"choose one of these, or make one first (the {kind} stage)",
+        field=kind,
+    )
+
+
+def _of_kind(kind: str, artifact: Artifact) -> Artifact:
+    if artifact.kind != kind:
+        raise ConfigError(
+            f"{artifact.path} is not what is needed here",
+            expected=f"a folder of kind {kind}",
+            received=f"a folder of kind {artifact.kind}",
+            field=kind,
+            fix=f"name one from {folder_of_kind(kind)}/",
+        )
+    return artifact
