@@ -1,0 +1,105 @@
+"""Declares options as fields of a config model, and reads their properties."""
+
+from __future__ import annotations
+
+import types
+import typing
+from typing import Any, Literal, get_args
+
+from pydantic import Field
+from pydantic.fields import FieldInfo
+
+PresetName = Literal["classic", "flax", "custom"]
+# Precision of inference.
+Dtype = Literal["auto", "float32", "mixed_bfloat16", "bfloat16"]
+DTYPES: tuple[Dtype, ...] = get_args(Dtype)
+Family = Literal["roberta", "bert", "modernbert", "gpt2", "t5", "bart"]
+Size = Literal["tiny", "mini", "small", "medium", "base", "large"]
+
+HUB_ID_PATTERN = r"^$|^([A-Za-z0-9][\w.-]*/)?[A-Za-z0-9][\w.-]*$"
+# Branch names on the Hub may contain /, but not in the owner/name@branch notation used here.
+BRANCH_PATTERN = r"^$|^[A-Za-z0-9][\w-]*(\.[\w-]+)*$"
+LANGUAGE_PATTERN = r"^[A-Za-z, -]*$"
+
+# The Hub accepts more: https://huggingface.co/docs/hub/repositories-licenses.
+LICENSES = ("apache-2.0", "mit", "cc-by-4.0", "cc-by-sa-4.0", "cc0-1.0", "gpl-3.0", "other")
+
+
+def knob(
+    default: Any,
+    help: str,
+    *,
+    title: str = "",
+    group: str = "General",
+    basic: bool = False,
+    flag: str = "",
+    choices: tuple[str, ...] = (),
+    artifact: str = "",
+    path: bool = False,
+    identity: bool = True,
+    **bounds: Any,
+) -> Any:
+    """Declares an option as a config field.
+
+    Args:
+        default: Default value.
+        help: One or two sentences for the form, `--help` and the docs.
+        title: Label in the form; derived from the name if empty.
+        group: Heading in the advanced form.
+        basic: Whether the basic form shows it.
+        flag: Command-line flag, if it differs from the field's name.
+        choices: Suggested values of a field that also allows others.
+        artifact: Kind of artifact that it names.
+        path: Whether it is a local path, which the web app confines to the allowed folders.
+        identity: Whether it affects the result, and so counts in the fingerprint; False for naming,
+            location and execution.
+        **bounds: For pydantic's `Field`, such as `ge`, `max_length` or `pattern`.
+    """
+    extra: dict[str, Any] = {
+        "group": group,
+        "basic": basic,
+        "flag": flag,
+        "choices": list(choices),
+        "artifact": artifact,
+        "path": path,
+        "identity": identity,
+    }
+    return Field(default, title=title or None, description=help, json_schema_extra=extra, **bounds)
+
+
+def flag_of(name: str, field: FieldInfo) -> str:
+    """Returns a field's command-line flag without the dashes, as in `max-seq-length`."""
+    return str(field_extra(field)["flag"] or name.replace("_", "-"))
+
+
+def field_extra(field: FieldInfo) -> dict[str, Any]:
+    """Returns the properties of a field that `knob` adds to pydantic's."""
+    defaults = {
+        "group": "General",
+        "basic": False,
+        "flag": "",
+        "choices": [],
+        "artifact": "",
+        "path": False,
+        "identity": True,
+    }
+    extra = field.json_schema_extra
+    return {**defaults, **extra} if isinstance(extra, dict) else defaults
+
+
+def title_of(name: str, field: FieldInfo) -> str:
+    return field.title or name.replace("_", " ").capitalize()
+
+
+def plain_type(field: FieldInfo) -> tuple[Any, bool]:
+    """Returns a field's type without None, and whether None is allowed."""
+    annotation = field.annotation
+    if typing.get_origin(annotation) not in (typing.Union, types.UnionType):
+        return annotation, False
+    arguments = [part for part in typing.get_args(annotation) if part is not type(None)]
+    return arguments[0], True
+
+
+def choices_of(field: FieldInfo) -> list[str]:
+    annotation, _ = plain_type(field)
+    return list(typing.get_args(annotation)) if typing.get_origin(annotation) is Literal else []
