@@ -28,6 +28,7 @@ from core.config import (
     expected_by,
     field_extra,
     fingerprint_of,
+    option_label,
     plain_type,
     title_of,
 )
@@ -145,9 +146,28 @@ class Form(Generic[ConfigT]):
             js_on_load=script("problems.js"),
             elem_classes=["ps-unseen"],
             form=self.id,
+            help=self._help(),
         )
         self._gather()
         self._wire_presets()
+
+    def _help(self) -> dict[str, dict[str, Any]]:
+        """Returns what the page shows of a field beside its help line, by the field's id.
+
+        Each choice comes with its label and explanation; `value` is the one taken at first.
+        """
+        found = {}
+        for name, component in self.components.items():
+            extra = field_extra(self.model.model_fields[name])
+            options = {value: texts for value, texts in extra["options"].items() if texts[1]}
+            if options or extra["details"]:
+                found[component.elem_id] = {
+                    "title": component.label,
+                    "options": options,
+                    "details": extra["details"],
+                    "value": component.value,
+                }
+        return found
 
     def _gather(self) -> None:
         """Keeps `typed` and `rest` up to date, without asking the server."""
@@ -581,13 +601,18 @@ def _make_component(
     if annotation is bool:
         return gr.Dropdown(_YES_OR_NO, value=value, **common)
     if choices and len(choices) <= _MOST_BUTTONS:
-        return gr.Radio(choices, value=value, **common)
+        return gr.Radio(labelled(field, choices), value=value, **common)
     if choices:
-        return gr.Dropdown(choices, value=value, filterable=False, **common)
+        return gr.Dropdown(labelled(field, choices), value=value, filterable=False, **common)
     if field_extra(field)["artifact"] or names:
         return gr.Dropdown(names, value=value, allow_custom_value=True, **common)
     common["elem_classes"] = [*common["elem_classes"], *_keyboard(annotation)]
     return gr.Textbox(value=value, max_lines=1, placeholder=_UNSET if optional else "", **common)
+
+
+def labelled(field: FieldInfo, values: Sequence[str]) -> list[tuple[str, str]]:
+    """Returns choices of a field as Gradio takes them: each with its label."""
+    return [(option_label(field, value), value) for value in values]
 
 
 def _keyboard(annotation: Any) -> list[str]:
@@ -613,7 +638,7 @@ def _shown_as(field: FieldInfo, value: Any) -> Any:
     """Returns an update that shows a value, in a menu that may have been shortened meanwhile."""
     choices = choices_of(field)
     if len(choices) > _MOST_BUTTONS:
-        return gr.update(value=_to_raw(field, value), choices=choices)
+        return gr.update(value=_to_raw(field, value), choices=labelled(field, choices))
     return gr.update(value=_to_raw(field, value))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import types
 import typing
+from collections.abc import Mapping
 from typing import Any, Literal, get_args
 
 from pydantic import Field
@@ -37,13 +38,15 @@ def knob(
     artifact: str = "",
     path: bool = False,
     identity: bool = True,
+    options: Mapping[str, tuple[str, str]] | None = None,
+    details: str = "",
     **bounds: Any,
 ) -> Any:
     """Declares an option as a config field.
 
     Args:
         default: Default value.
-        help: One or two sentences for the form, `--help` and the docs.
+        help: One short sentence, shown below the field; `--help` continues it.
         title: Label in the form; derived from the name if empty.
         group: Heading in the advanced form.
         basic: Whether the basic form shows it.
@@ -53,6 +56,9 @@ def knob(
         path: Whether it is a local path, which the web app confines to the allowed folders.
         identity: Whether it affects the result, and so counts in the fingerprint; False for naming,
             location and execution.
+        options: Label and explanation of each choice, by value. The form shows the explanation of
+            the choice that is taken.
+        details: More help, which the form keeps behind a "?".
         **bounds: For pydantic's `Field`, such as `ge`, `max_length` or `pattern`.
     """
     extra: dict[str, Any] = {
@@ -63,6 +69,8 @@ def knob(
         "artifact": artifact,
         "path": path,
         "identity": identity,
+        "options": {value: list(texts) for value, texts in (options or {}).items()},
+        "details": details,
     }
     return Field(default, title=title or None, description=help, json_schema_extra=extra, **bounds)
 
@@ -82,6 +90,8 @@ def field_extra(field: FieldInfo) -> dict[str, Any]:
         "artifact": "",
         "path": False,
         "identity": True,
+        "options": {},
+        "details": "",
     }
     extra = field.json_schema_extra
     return {**defaults, **extra} if isinstance(extra, dict) else defaults
@@ -89,6 +99,22 @@ def field_extra(field: FieldInfo) -> dict[str, Any]:
 
 def title_of(name: str, field: FieldInfo) -> str:
     return field.title or name.replace("_", " ").capitalize()
+
+
+def help_of(field: FieldInfo) -> str:
+    """Joins a field's help, the explanations of its choices and its details into one text."""
+    extra = field_extra(field)
+    explained = "; ".join(
+        f"{value}: {text}" for value, (_, text) in extra["options"].items() if text
+    )
+    parts = [field.description or "", f"{explained}." if explained else "", extra["details"]]
+    return " ".join(part for part in parts if part)
+
+
+def option_label(field: FieldInfo, value: str) -> str:
+    """Returns the label of a choice: `byte_level_bpe` is Byte-level BPE."""
+    texts = field_extra(field)["options"].get(value)
+    return str(texts[0]) if texts else value
 
 
 def plain_type(field: FieldInfo) -> tuple[Any, bool]:
