@@ -430,26 +430,30 @@ class Form(Generic[ConfigT]):
     def _to_value(self, name: str, raw: Any) -> Any:
         return _to_value(self.model.model_fields[name], raw)
 
+    def _conditions(self) -> list[tuple[str, str]]:
+        """Lists the basic fields' choices that a group is called like, each with its field."""
+        fields = self.model.model_fields.items()
+        groups = {field_extra(field)["group"].lower() for _, field in fields}
+        return [
+            (name, choice)
+            for name, field in fields
+            for choice in choices_of(field)
+            if field_extra(field)["basic"] and choice in groups
+        ]
+
     def _condition(self, group: str) -> list[str]:
         """Returns a class for a group called like a choice: it shows while that is chosen."""
-        for name, field in self.model.model_fields.items():
-            if group.lower() in choices_of(field):
-                return ["ps-conditional", f"ps-when-{self.id}-{name}-{group.lower()}"]
+        for name, choice in self._conditions():
+            if group.lower() == choice:
+                return ["ps-conditional", f"ps-when-{self.id}-{name}-{choice}"]
         return []
 
     def _css(self) -> str:
         """Returns the rules that hide a conditional group while another choice is taken."""
-        groups = {field_extra(field)["group"] for field in self.model.model_fields.values()}
-        conditions = [
-            (name, choice)
-            for name, field in self.model.model_fields.items()
-            for choice in choices_of(field)
-            if choice in {group.lower() for group in groups}
-        ]
         return "".join(
             f'body:has(#{self.id}-{name} input[value="{choice}"]:not(:checked)) '
             f".ps-when-{self.id}-{name}-{choice} {{ display: none !important; }}\n"
-            for name, choice in conditions
+            for name, choice in self._conditions()
         )
 
     def remember(self, page: gr.Blocks) -> None:

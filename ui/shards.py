@@ -16,7 +16,7 @@ from ui import present
 from ui.forms import Form
 from ui.parts import artifacts, markup
 from ui.parts.events import QUIET
-from ui.parts.stage import Earlier, Forecast, Launcher
+from ui.parts.stage import Earlier, Forecast, Launcher, main_column, side_column, workbench
 from ui.parts.tokens import mark_masked
 
 if TYPE_CHECKING:
@@ -72,10 +72,12 @@ def render(
     )
     earlier = Earlier(pieces, "tokenizer", "Train a new tokenizer first", _check_pieces)
     launcher = Launcher("shards", form, workspace, _forecast, _summarize, earlier)
-    with gr.Column(elem_classes=["ps-card"]):
-        form.render()
-        launcher.render_facts()
-        launcher.render_start("Build shards")
+    with workbench():
+        with main_column(), gr.Column(elem_classes=["ps-card"]):
+            form.render()
+        with side_column():
+            launcher.render_facts()
+            launcher.render_start("Build shards")
     form.follow_artifacts(line)
     _render_list(workspace, line)
     return launcher

@@ -14,7 +14,7 @@ from ui import present
 from ui.forms import Form
 from ui.parts import artifacts, markup
 from ui.parts.events import QUIET
-from ui.parts.stage import Forecast, Launcher
+from ui.parts.stage import Forecast, Launcher, main_column, side_column, workbench
 from ui.parts.tokens import colour_tokens, list_tokens
 
 if TYPE_CHECKING:
@@ -50,10 +50,12 @@ def render(workspace: Workspace, text: Form[CorpusConfig], line: gr.HTML) -> Lau
         check=_check_vocabulary,
     )
     launcher = Launcher("tokenizer", form, workspace, _forecast, _summarize)
-    with gr.Column(elem_classes=["ps-card"]):
-        form.render()
-        launcher.render_facts()
-        launcher.render_start("Train a tokenizer")
+    with workbench():
+        with main_column(), gr.Column(elem_classes=["ps-card"]):
+            form.render()
+        with side_column():
+            launcher.render_facts()
+            launcher.render_start("Train a tokenizer")
     _render_list(workspace, line)
     return launcher
 

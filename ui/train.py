@@ -27,7 +27,7 @@ from ui.forms import Form
 from ui.parts import dial, markup
 from ui.parts.events import QUIET, listen
 from ui.parts.preflight import render_report
-from ui.parts.stage import Earlier, Forecast, Launcher
+from ui.parts.stage import Earlier, Forecast, Launcher, main_column, side_column, workbench
 from ui.present import escape
 
 _FAMILIES: tuple[str, ...] = get_args(Family)
@@ -67,14 +67,17 @@ def render(
         summarize=_summarize,
         earlier=Earlier(rows, "shards", "Make new shards first, from the text", _check_rows),
     )
-    above = gr.Column(elem_classes=["ps-card"])
-    with gr.Column(elem_classes=["ps-card"]):
-        form.render()
-        fitting = gr.HTML(elem_id="train-fitting")
-        launcher.render_facts()
-        _render_hardware(form)
-        launcher.render_start("Train")
-    with above:
+    with workbench():
+        with main_column():
+            planner_card = gr.Column(elem_classes=["ps-card"])
+            with gr.Column(elem_classes=["ps-card"]):
+                form.render()
+                fitting = gr.HTML(elem_id="train-fitting")
+        with side_column():
+            launcher.render_facts()
+            launcher.render_start("Train")
+            _render_hardware(form)
+    with planner_card:
         dial.render(form, workspace)
     form.follow_artifacts(line)
     _offer_what_fits(form, fitting, launcher.anew, workspace)

@@ -26,12 +26,12 @@ def empty_state(title: str, text: str, *, tab: str = "", link: str = "") -> str:
     return f'<div class="ps-empty"><b>{escape(title)}</b><p>{escape(text)}</p>{go}</div>'
 
 
-def tiles(figures: Iterable[tuple[str, str]]) -> str:
-    """Returns (name, value) pairs as a row of large figures."""
+def tiles(figures: Iterable[tuple[str, str]], *, rows: bool = False) -> str:
+    """Returns (name, value) pairs as large figures beside each other, or as compact rows."""
     cells = "".join(
         f"<div><b>{escape(value)}</b><span>{escape(name)}</span></div>" for name, value in figures
     )
-    return f'<div class="ps-tiles">{cells}</div>'
+    return f'<div class="ps-tiles{" rows" if rows else ""}">{cells}</div>'
 
 
 def table(headings: Sequence[str], rows: Iterable[Sequence[str]], *, label: str) -> str:

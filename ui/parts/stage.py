@@ -45,10 +45,12 @@ class Forecast:
     Attributes:
         button: What the start button says: what will be done.
         facts: HTML with the derived numbers.
+        summary: The most important of them, in a few words, for the bar on a phone.
     """
 
     button: str
     facts: str = ""
+    summary: str = ""
 
 
 @dataclass(frozen=True)
@@ -122,7 +124,9 @@ class Launcher:
         self, button: str, variant: Literal["primary", "secondary"] = "primary"
     ) -> None:
         """Makes the start button, what it answers, and the command; then ties all together."""
-        self._start = gr.Button(button, variant=variant, elem_id=f"{self.stage}-start")
+        with gr.Column(elem_classes=["ps-start-bar"]):
+            self._summary = gr.HTML(elem_classes=["ps-summary-host"])
+            self._start = gr.Button(button, variant=variant, elem_id=f"{self.stage}-start")
         self._answer = gr.HTML(elem_classes=["ps-answer"])
         with gr.Accordion("Show the command", open=False, elem_classes=["ps-command"]):
             self._command = gr.HTML()
@@ -132,7 +136,7 @@ class Launcher:
             elem_classes=["ps-unseen"],
             button=f"{self.stage}-start",
         )
-        shown = [self._facts, self._start, self._command, *self._choices]
+        shown = [self._facts, self._summary, self._start, self._command, *self._choices]
         self.form.on_change(
             self._foresee,
             shown,
@@ -219,6 +223,7 @@ class Launcher:
         return {
             **choices,
             self._facts: (_hint(problem) if problem else "") + forecast.facts,
+            self._summary: _summary(forecast, len(stages)),
             self._start: self._disabled(problem) if problem else _enabled(forecast.button),
             self._command: self._commands(_configs(stages)),
         }
@@ -232,7 +237,12 @@ class Launcher:
         return None
 
     def _unsettled(self, error: StudioError) -> dict[Any, Any]:
-        return {self._facts: "", self._command: _UNSETTLED, self._start: self._disabled(error)}
+        return {
+            self._facts: "",
+            self._summary: "",
+            self._command: _UNSETTLED,
+            self._start: self._disabled(error),
+        }
 
     def _disabled(self, error: StudioError) -> Any:
         """Returns an update of the start button that says why it can't be pressed."""
@@ -291,6 +301,33 @@ def _in_its_tab(form: Form[Any]) -> Iterator[None]:
             received=error.received,
             fix=error.fix,
         ) from None
+
+
+@contextmanager
+def workbench() -> Iterator[None]:
+    """Lays out a stage: the form in the left two thirds, what will happen and the start beside it.
+
+    Forms are rendered within `main_column`, launchers within `side_column`.
+    """
+    with gr.Column(elem_classes=["ps-work"]):
+        yield
+
+
+def main_column() -> gr.Column:
+    """Returns the wide column of a workbench."""
+    return gr.Column(elem_classes=["ps-main"])
+
+
+def side_column() -> gr.Column:
+    """Returns the narrow column of a workbench, which stays in view."""
+    return gr.Column(elem_classes=["ps-card", "ps-side"])
+
+
+def _summary(forecast: Forecast, stages: int) -> str:
+    """Returns what the bar on a phone says beside the start button."""
+    words = f"{stages} runs, one after another" if stages > 1 else forecast.summary
+    first, _, rest = words.partition(" · ")
+    return f'<p class="ps-summary"><b>{escape(first)}</b>{escape(rest)}</p>' if words else ""
 
 
 def _enabled(button: str) -> Any:
