@@ -159,13 +159,16 @@ class Form(Generic[ConfigT]):
         """
         found = {}
         for name, component in self.components.items():
-            extra = field_extra(self.model.model_fields[name])
+            field = self.model.model_fields[name]
+            extra = field_extra(field)
             options = {value: texts for value, texts in extra["options"].items() if texts[1]}
-            if options or extra["details"]:
+            # An explanation stands in the place of the help line.
+            more = [field.description if options else "", extra["details"]]
+            if any(more):
                 found[component.elem_id] = {
                     "title": component.label,
                     "options": options,
-                    "details": extra["details"],
+                    "details": " ".join(filter(None, more)),
                     "value": component.value,
                 }
         return found

@@ -69,7 +69,7 @@ def render(
     )
     with workbench():
         with main_column():
-            planner_card = gr.Column(elem_classes=["ps-card"])
+            planner_place = gr.Column()
             with gr.Column(elem_classes=["ps-card"]):
                 form.render()
                 fitting = gr.HTML(elem_id="train-fitting")
@@ -77,7 +77,7 @@ def render(
             launcher.render_facts()
             launcher.render_start("Train")
             _render_hardware(form)
-    with planner_card:
+    with planner_place:
         dial.render(form, workspace)
     form.follow_artifacts(line)
     _offer_what_fits(form, fitting, launcher.anew, workspace)

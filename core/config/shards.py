@@ -18,7 +18,7 @@ class ShardConfig(StageConfig):
 
     name: str = knob(
         "",
-        "Leave empty to name it after the settings.",
+        "Empty: named by its settings.",
         basic=True,
         identity=False,
     )
@@ -41,7 +41,7 @@ class ShardConfig(StageConfig):
     corpus: CorpusConfig = knob(CorpusConfig(), "Text to tokenise.")
     tokenizer: str = knob(
         "",
-        "Name in the workspace, folder or Hub id.",
+        "Name, folder or Hub id.",
         basic=True,
         artifact="tokenizer",
     )
@@ -60,7 +60,7 @@ class ShardConfig(StageConfig):
     )
     max_seq_length: int = knob(
         512,
-        "Tokens that the model sees at once.",
+        "Tokens per sequence.",
         title="Sequence length",
         basic=True,
         ge=8,

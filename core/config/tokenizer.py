@@ -21,7 +21,7 @@ class TokenizerConfig(StageConfig):
 
     name: str = knob(
         "",
-        "Leave empty to name it after the settings.",
+        "Empty: named by its settings.",
         basic=True,
         identity=False,
     )

@@ -30,7 +30,7 @@ class TrainConfig(StageConfig):
 
     name: str = knob(
         "",
-        "Leave empty to name it after the settings.",
+        "Empty: named by its settings.",
         basic=True,
         identity=False,
     )
@@ -48,7 +48,7 @@ class TrainConfig(StageConfig):
     )
     shards: str = knob(
         "",
-        "Name in the workspace, folder or Hub id.",
+        "Name, folder or Hub id.",
         group="Data",
         basic=True,
         artifact="shards",
@@ -245,8 +245,8 @@ class TrainConfig(StageConfig):
     )
     learning_rate: float | None = knob(
         1e-4,
-        "Peak value; empty: from optimizer, family and hidden size.",
-        details="docs/recipe.md lists the values and their evidence.",
+        "Peak; empty: automatic.",
+        details="Automatic values depend on optimizer, family and hidden size; docs/recipe.md lists them.",
         group="Optimizer",
         basic=True,
         gt=0,

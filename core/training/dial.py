@@ -311,7 +311,7 @@ def measure_cpu_speed() -> float:
         began = time.perf_counter()
         matrix @ matrix
         seconds.append(time.perf_counter() - began)
-    return 2 * side**3 / median(seconds[1:]) * _SHARE_OF_PRODUCTS
+    return 2 * side**3 / min(seconds) * _SHARE_OF_PRODUCTS
 
 
 def _choose_size(budgets: Mapping[Size, int], inputs: Mapping[Size, TrainingInputs]) -> Size:

@@ -17,6 +17,8 @@ from core.stages.registry import STAGES
 
 # Not within a path, a flag, a longer name or quotes.
 _WORD = r"(?<![\w./\\'\"<-]){}(?![\w/\\'\">-]|\.\w)"
+# Choices without an underscore that are no words either.
+_NO_WORDS = ("mlm", "clm")
 _VALUE = re.compile(r"(?<![\w./\\'\"<-])([a-z][a-z0-9_]*)=([\w.-]*\w)")
 
 
@@ -83,7 +85,9 @@ def _replacements(
     for name, field in _fields(models):
         (labels if "_" in name else verbs)[name] = title_of(name, field)
         for value in choices_of(field):
-            if "_" in value and (texts := field_extra(field)["options"].get(value)):
+            if ("_" in value or value in _NO_WORDS) and (
+                texts := field_extra(field)["options"].get(value)
+            ):
                 labels.setdefault(value, texts[0])
     set_to = r"(?<=\b[Ss]et ){}(?= (?:to|empty)\b)"
     patterns = [(_WORD.format(f"`?{re.escape(name)}`?"), label) for name, label in labels.items()]

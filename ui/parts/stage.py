@@ -1,7 +1,7 @@
-"""What the tabs that start a run have in common: what will happen, the button, the command.
+"""Launchers: estimates, start button and command of the tabs that start a run.
 
-A stage needs what an earlier one makes. Where that isn't there yet, or is to be made anew, the
-stages are queued in one go, each with the settings of its own tab.
+A stage needs an artifact of an earlier stage. If it is missing, or a new one is asked for, both
+stages are queued together, each with the settings of its own tab.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ from ui.parts.labels import relabel
 from ui.present import error_card, escape
 
 _IN_ONE_GO = (
-    '<p class="ps-note">Queued in one go, each waiting for the one before it, with the settings '
-    "of its tab:</p>"
+    '<p class="ps-note">Queued together; each run waits for the one before it and uses the '
+    "settings of its tab:</p>"
 )
 _IN_ITS_TAB = "In the "
 _LONGEST_REASON = 100
