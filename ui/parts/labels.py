@@ -81,7 +81,8 @@ def _replacements(
     models: tuple[type[StageConfig], ...],
 ) -> tuple[tuple[re.Pattern[str], str], ...]:
     """Lists the patterns of names and choices with their labels, the longest name first."""
-    labels, verbs = {}, {}
+    labels: dict[str, str] = {}
+    verbs: dict[str, str] = {}
     for name, field in _fields(models):
         (labels if "_" in name else verbs)[name] = title_of(name, field)
         for value in choices_of(field):
