@@ -285,7 +285,9 @@ window.studio ??= (() => {
       block.dataset.explained = "";
       const help = details.get(block.id);
       if (!help) continue;
-      if (help.details) block.append(helpButton(block.id, help), h("p", { class: "ps-more", id: `${block.id}-more`, hidden: true }, help.details));
+      // In front of the control, so that Tab leaves a group of buttons as it did.
+      if (help.details) block.prepend(helpButton(block.id, help));
+      if (help.details) block.append(h("p", { class: "ps-more", id: `${block.id}-more`, hidden: true }, help.details));
       if (Object.keys(help.options).length) block.append(h("p", { class: "ps-option-help" }));
       const form = Object.keys(forms).find((one) => block.id.startsWith(`${one}-`));
       const field = block.id.slice((form ?? "").length + 1);
