@@ -63,7 +63,7 @@ class TokenizerConfig(StageConfig):
     )
     vocab_size: int = knob(
         10_048,
-        "Number of tokens, special tokens included.",
+        "Special tokens included.",
         title="Vocabulary size",
         basic=True,
         ge=16,
