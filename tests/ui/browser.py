@@ -170,6 +170,10 @@ class Visitor:
         """Switches a form to its advanced view."""
         self.page.locator(f"#{form}-view").get_by_text("Advanced", exact=True).click()
 
+    def expand(self, section: str) -> None:
+        """Opens a closed section."""
+        self.page.locator(f"#{section} > button").click()
+
     def start(self, stage: str) -> str:
         """Presses a stage's button and returns the run's id."""
         self.page.locator(f"#{stage}-start").click()
