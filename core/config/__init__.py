@@ -19,7 +19,9 @@ from core.config.options import (
     choices_of,
     field_extra,
     flag_of,
+    help_of,
     option,
+    option_label,
     plain_type,
     title_of,
 )
@@ -55,8 +57,10 @@ __all__ = [
     "field_extra",
     "fingerprint_of",
     "flag_of",
+    "help_of",
     "load_config_file",
     "option",
+    "option_label",
     "plain_type",
     "title_of",
 ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import types
 import typing
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, get_args
 
@@ -12,7 +12,7 @@ from pydantic import Field
 from pydantic.fields import FieldInfo
 from pydantic_core import CoreSchema, PydanticKnownError, core_schema
 
-from core.models.families import list_family_names
+from core.models.families import find_family, list_family_names
 from core.models.family import Size as Size
 
 PresetName = Literal["classic", "flax", "custom"]
@@ -41,6 +41,27 @@ class OneOf:
 
 Family = Annotated[str, OneOf(list_family_names)]
 
+
+def _short_label(objective: str) -> str:
+    """Returns the label of an objective without the family in brackets: Masked LM."""
+    return OBJECTIVE_OPTIONS[objective][0].partition(" (")[0]
+
+
+# Labels and explanations of choices that several stages have, by value.
+OBJECTIVE_OPTIONS = {
+    "mlm": ("Masked LM (BERT)", "predicts masked tokens"),
+    "clm": ("Causal LM (GPT)", "predicts the next token"),
+    "span_corruption": ("Span corruption (T5)", "predicts masked spans"),
+    "denoising": ("Denoising (BART)", "restores a corrupted document"),
+}
+FAMILY_OPTIONS = {
+    family.name: (
+        family.title,
+        f"{family.architecture.kind}; {', '.join(map(_short_label, family.objectives))}",
+    )
+    for family in map(find_family, list_family_names())
+}
+
 HUB_ID_PATTERN = r"^$|^([A-Za-z0-9][\w.-]*/)?[A-Za-z0-9][\w.-]*$"
 # Branch names on the Hub may contain /, but not in the owner/name@branch notation used here.
 BRANCH_PATTERN = r"^$|^[A-Za-z0-9][\w-]*(\.[\w-]+)*$"
@@ -62,13 +83,15 @@ def option(
     artifact: str = "",
     path: bool = False,
     identity: bool = True,
+    options: Mapping[str, tuple[str, str]] | None = None,
+    details: str = "",
     **bounds: Any,
 ) -> Any:
     """Declares an option as a config field.
 
     Args:
         default: Default value.
-        help: One or two sentences for the form, `--help` and the docs.
+        help: One short sentence, shown below the field; `--help` continues it.
         title: Label in the form; derived from the name if empty.
         group: Heading in the advanced form.
         basic: Whether the basic form shows it.
@@ -78,6 +101,9 @@ def option(
         path: Whether it is a local path, which the web app confines to the allowed folders.
         identity: Whether it affects the result, and so counts in the fingerprint; False for naming,
             location and execution.
+        options: Label and explanation of each choice, by value. The form shows the explanation of
+            the choice that is taken.
+        details: More help, which the form keeps behind a "?".
         **bounds: For pydantic's `Field`, such as `ge`, `max_length` or `pattern`.
     """
     extra: dict[str, Any] = {
@@ -88,6 +114,8 @@ def option(
         "artifact": artifact,
         "path": path,
         "identity": identity,
+        "options": {value: list(texts) for value, texts in (options or {}).items()},
+        "details": details,
     }
     return Field(default, title=title or None, description=help, json_schema_extra=extra, **bounds)
 
@@ -107,6 +135,8 @@ def field_extra(field: FieldInfo) -> dict[str, Any]:
         "artifact": "",
         "path": False,
         "identity": True,
+        "options": {},
+        "details": "",
     }
     extra = field.json_schema_extra
     return {**defaults, **extra} if isinstance(extra, dict) else defaults
@@ -114,6 +144,22 @@ def field_extra(field: FieldInfo) -> dict[str, Any]:
 
 def title_of(name: str, field: FieldInfo) -> str:
     return field.title or name.replace("_", " ").capitalize()
+
+
+def help_of(field: FieldInfo) -> str:
+    """Joins a field's help, the explanations of its choices and its details into one text."""
+    extra = field_extra(field)
+    explained = "; ".join(
+        f"{value}: {text}" for value, (_, text) in extra["options"].items() if text
+    )
+    parts = [field.description or "", f"{explained}." if explained else "", extra["details"]]
+    return " ".join(part for part in parts if part)
+
+
+def option_label(field: FieldInfo, value: str) -> str:
+    """Returns the label of a choice: `byte_level_bpe` is Byte-level BPE."""
+    texts = field_extra(field)["options"].get(value)
+    return str(texts[0]) if texts else value
 
 
 def plain_type(field: FieldInfo) -> tuple[Any, bool]:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from core.__main__ import build_parser, main
-from core.config import TrainConfig
+from core.config import TrainConfig, help_of
 from core.stages.registry import STAGES
 from core.workspace import Workspace
 
@@ -96,7 +96,7 @@ def test_the_help_has_the_defaults_that_a_run_begins_with(
     for name in model.preset_fields():
         value, field = getattr(model(), name), model.model_fields[name]
         shown = "none" if value in (None, "") else str(value)
-        text = " ".join(field.description.split())
+        text = " ".join(help_of(field).split())
         assert f"{text} (default: {shown}, from --preset {model().preset}" in said, name
     if model is TrainConfig:
         assert "(default: 0.4, from --preset fast; it goes by --family)" in said

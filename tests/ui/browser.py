@@ -171,6 +171,10 @@ class Visitor:
         """Switches a form to its advanced view."""
         self.page.locator(f"#{form}-view").get_by_text("Advanced", exact=True).click()
 
+    def expand(self, section: str) -> None:
+        """Opens a closed section."""
+        self.page.locator(f"#{section} > button").click()
+
     def start(self, stage: str) -> str:
         """Presses a stage's start button and returns the id of the run."""
         self.page.locator(f"#{stage}-start").click()

@@ -149,6 +149,7 @@ def see_a_row(visitor: Visitor) -> None:
 
 def turn_the_dial(visitor: Visitor) -> None:
     visitor.open("Train")
+    visitor.expand("dial-section")
     visitor.pick("dial-unit", "Tokens")
     visitor.type("dial-amount", "20,000")
     visitor.page.locator("#dial-suggest").click()
@@ -562,7 +563,7 @@ def test_a_link_leads_to_a_run_that_is_older_than_those_listed(studio: tuple[str
 def test_passing_through_the_menu_of_families_changes_nothing(studio: tuple[str, Store]) -> None:
     with visiting(studio[0]) as visit:
         visitor = visit("/#train")
-        visitor.pick("train-preset", "flax")
+        visitor.pick("train-preset", "Flax")
         batch = visitor.field("train-per_replica_batch_size")
         visitor.wait_for(lambda: batch.input_value() == "128", A_PAGE_SECONDS, "the preset")
         # T5 has 32 there, too.
@@ -571,7 +572,7 @@ def test_passing_through_the_menu_of_families_changes_nothing(studio: tuple[str,
         visitor.page.keyboard.press("Tab")
         visitor.page.wait_for_timeout(1000)
         assert batch.input_value() == "32"
-        visitor.choose("train-family", "gpt2")
+        visitor.choose("train-family", "GPT-2")
         visitor.wait_for(lambda: batch.input_value() == "64", A_PAGE_SECONDS, "the family's own")
         assert visitor.errors == []
 

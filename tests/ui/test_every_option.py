@@ -211,6 +211,9 @@ class Chooser:
 
     def open(self, tab: str, view: str) -> None:
         self.visitor.open(tab)
+        sections = self.page.locator(f"#tab-{tab.lower()} .ps-section > button")
+        for number in range(sections.count()):
+            sections.nth(number).click()
         switches = self.page.locator(f"#tab-{tab.lower()} .ps-view")
         for number in range(switches.count()):
             switches.nth(number).get_by_text(view, exact=True).click()

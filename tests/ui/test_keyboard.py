@@ -157,3 +157,38 @@ def test_help_texts_are_shown_as_they_are_written(address: str) -> None:
             assert len(shown) > 5
             assert shown == expected
         assert "data/*.txt" in visitor.page.locator("#corpus-path").text_content()
+
+
+def test_more_help_opens_by_mouse_touch_and_keyboard(address: str) -> None:
+    for touch in (False, True):
+        with visiting(address, touch=touch) as visit:
+            visitor: Visitor = visit("/#train")
+            page = visitor.page
+            button = page.get_by_role("button", name="More about Size")
+            more = page.locator("#train-size-more")
+            assert button.get_attribute("aria-expanded") == "false" and not more.is_visible()
+            button.tap() if touch else button.click()
+            assert button.get_attribute("aria-expanded") == "true"
+            assert "24x1024" in more.inner_text()
+            button.focus()
+            page.keyboard.press("Enter")
+            assert not more.is_visible()
+            page.keyboard.press("Space")
+            assert more.is_visible()
+            assert visitor.errors == []
+
+
+def test_only_the_chosen_option_is_explained(address: str) -> None:
+    with visiting(address) as visit:
+        visitor: Visitor = visit("/#shards")
+        explained = visitor.page.locator("#shards-preset .ps-option-help")
+        assert explained.inner_text() == "Classic: sequences of 512 tokens."
+        visitor.pick("shards-preset", "Custom")
+        visitor.wait_for(
+            lambda: explained.inner_text() == "Custom: default values.", 20, "the choice's own"
+        )
+        visitor.open("Train")
+        family = visitor.page.locator("#train-family .ps-option-help")
+        visitor.choose("train-family", "T5")
+        visitor.wait_for(lambda: family.inner_text().startswith("T5: "), 20, "the family's own")
+        assert visitor.errors == []

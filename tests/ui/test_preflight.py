@@ -368,6 +368,7 @@ def test_a_check_from_the_page(workspace: Workspace, store: Store) -> None:
     with running_app(workspace.root) as url:
         with visiting(url) as visit:
             visitor = visit("/#train")
+            visitor.expand("preflight-section")
             see_an_earlier_one_and_use_its_batch(visitor)
             fill_in(visitor)
             visitor.page.locator("#preflight-start").click()
@@ -378,6 +379,7 @@ def test_a_check_from_the_page(workspace: Workspace, store: Store) -> None:
             assert visitor.errors == []
         with visiting(url, width=390, height=844) as visit:
             visitor = visit("/#train")
+            visitor.expand("preflight-section")
             visitor.page.locator("#preflight-report article").wait_for()
             assert visitor.page.evaluate("document.documentElement.scrollWidth") <= 390
             see_it_in_its_run(visitor, store)

@@ -1,0 +1,61 @@
+"""Errors name options and choices by the page's labels."""
+
+from __future__ import annotations
+
+import pytest
+
+from core.config import ShardConfig, TokenizerConfig, TrainConfig
+from core.errors import ConfigError, TokenizerError
+from core.workspace import Workspace
+from tests.ui.test_forms import problems, rendered, values_of, workspace
+from ui import present
+from ui.parts.labels import relabel, relabel_assignments
+
+__all__ = ["workspace"]
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("lower vocab_size to 216 or less", "lower Vocabulary size to 216 or less"),
+        ("a tokenizer by byte_level_bpe", "a tokenizer by Byte-level BPE"),
+        ("with sharding=fsdp", "with Sharding FSDP"),
+        ("set engine to auto or jax", "set Backend to auto or jax"),
+        ("needs `evaluate_only`", "needs Evaluate only"),
+        ("the objective mlm", "the objective Masked LM (BERT)"),
+        ("the size and the family", "the size and the family"),
+        ("data/vocab_size.txt, --vocab-size, 'vocab_size'", None),
+        ("no_such_option=3", None),
+    ],
+)
+def test_names_of_options_become_labels(text: str, shown: str | None) -> None:
+    assert relabel(text) == (shown or text)
+
+
+def test_the_labels_of_the_form_that_an_error_concerns_come_first() -> None:
+    assert relabel("set mlm_probability to 0.2", ShardConfig) == "set Noise density to 0.2"
+    assert relabel("set mlm_probability to 0.2", TrainConfig) == "set Masking probability to 0.2"
+
+
+def test_received_text_of_a_user_is_left_alone() -> None:
+    assert relabel_assignments("columns text_column, label") == "columns text_column, label"
+    assert relabel_assignments("vocab_size=500") == "Vocabulary size 500"
+
+
+def test_an_error_beside_a_field_and_on_a_card_has_labels(workspace: Workspace) -> None:
+    error = TokenizerError("Too small", fix="lower vocab_size to 216 or less", field="vocab_size")
+    form = rendered(TokenizerConfig, workspace)
+
+    def fail(*raw: object) -> dict[object, object]:
+        raise error
+
+    shown = problems(form.guarded(fail)(*values_of(form)), form)
+    assert shown == {"vocab_size": "Too small. What to do: lower Vocabulary size to 216 or less."}
+    assert "lower Vocabulary size to 216" in present.error_card(error)
+    assert "Vocabulary size" in present.notice(error).message
+
+
+def test_a_contradiction_is_explained_with_labels(workspace: Workspace) -> None:
+    with pytest.raises(ConfigError) as caught:
+        TrainConfig(engine="tensorflow", sharding="fsdp")
+    assert present.describe(caught.value)["problem"] == "TensorFlow can't do Sharding FSDP"
