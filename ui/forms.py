@@ -38,6 +38,7 @@ from ui import present
 from ui.assets import script
 from ui.parts.artifacts import follow_newest, list_names
 from ui.parts.events import QUIET, listen
+from ui.parts.labels import relabel
 
 # More choices than these are a menu instead of a row of buttons.
 _MOST_BUTTONS = 4
@@ -158,13 +159,16 @@ class Form(Generic[ConfigT]):
         """
         found = {}
         for name, component in self.components.items():
-            extra = field_extra(self.model.model_fields[name])
+            field = self.model.model_fields[name]
+            extra = field_extra(field)
             options = {value: texts for value, texts in extra["options"].items() if texts[1]}
-            if options or extra["details"]:
+            # An explanation stands in the place of the help line.
+            more = [field.description if options else "", extra["details"]]
+            if any(more):
                 found[component.elem_id] = {
                     "title": component.label,
                     "options": options,
-                    "details": extra["details"],
+                    "details": " ".join(filter(None, more)),
                     "value": component.value,
                 }
         return found
@@ -294,7 +298,7 @@ class Form(Generic[ConfigT]):
                         raise present.notice(error) from error
                 if not live and beside.keys() & self.nested.keys():
                     place = next(iter(beside)).capitalize()
-                    gr.Warning(present.escape(f"In {place}: {error.problem}"))
+                    gr.Warning(present.escape(f"In {place}: {relabel(error.problem)}"))
                 return {
                     **self._shown(beside, reveal=not live, live=live),
                     **_updates(otherwise, error),
@@ -349,10 +353,9 @@ class Form(Generic[ConfigT]):
             for field in problems:
                 title = title_of(field, form.model.model_fields[field])
                 is_value = isinstance(error.__cause__, ValidationError)
-                return (
-                    f"{place}{title}: {_sentence(problems[field] if is_value else error.problem)}"
-                )
-        return _sentence(error.problem)
+                words = problems[field] if is_value else relabel(error.problem, form.model)
+                return f"{place}{title}: {_sentence(words)}"
+        return _sentence(relabel(error.problem, self.model))
 
     def _forms(self) -> dict[str, Form[Any]]:
         """Returns all forms whose values make the config: "" is this one."""
@@ -404,7 +407,7 @@ class Form(Generic[ConfigT]):
             return {name: text for name, text in problems.items() if name in self.components}
         if error.field not in self.components:
             return {}
-        return {error.field: str(error)}
+        return {error.field: relabel(str(error), self.model)}
 
     def _component(self, name: str, field: FieldInfo, value: Any) -> Component:
         advanced = [] if field_extra(field)["basic"] else ["ps-advanced"]

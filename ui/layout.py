@@ -30,15 +30,13 @@ def build_page(workspace: Workspace) -> gr.Blocks:
         with gr.Tabs(elem_id="tabs", overflow_behavior="wrap"):
             with _tab("corpus", "The text to learn from. The tokenizer and the shards use it."):
                 text = corpus.render(workspace)
-            with _tab("tokenizer", "Learns from the text which pieces to cut it into."):
+            with _tab("tokenizer", "Learns a subword vocabulary from your text."):
                 corpus.render_line(text)
                 pieces = tokenizer.render(workspace, text, line)
-            with _tab("shards", "The text as rows of tokens, in TFRecord files that train fast."):
+            with _tab("shards", "Packs your text into token sequences, in TFRecord files."):
                 corpus.render_line(text)
                 rows = shards.render(workspace, text, pieces, line)
-            with _tab(
-                "train", "A model from scratch, on your shards, by our recipe or a published one."
-            ):
+            with _tab("train", "Trains a model from scratch on your shards."):
                 recipe, check = train.render(workspace, store, rows, line)
             with _tab("runs", "What is queued, what is running, and what came of it."):
                 board = runs.render(workspace, store)

@@ -17,6 +17,22 @@ DTYPES: tuple[Dtype, ...] = get_args(Dtype)
 Family = Literal["roberta", "bert", "modernbert", "gpt2", "t5", "bart"]
 Size = Literal["tiny", "mini", "small", "medium", "base", "large"]
 
+# Labels and explanations of choices that several stages have, by value.
+FAMILY_OPTIONS = {
+    "roberta": ("RoBERTa", "encoder, masked LM"),
+    "bert": ("BERT", "encoder, masked LM"),
+    "modernbert": ("ModernBERT", "encoder with local and global attention, masked LM"),
+    "gpt2": ("GPT-2", "decoder, causal LM"),
+    "t5": ("T5", "encoder-decoder, span corruption"),
+    "bart": ("BART", "encoder-decoder, denoising"),
+}
+OBJECTIVE_OPTIONS = {
+    "mlm": ("Masked LM (BERT)", "predicts masked tokens"),
+    "clm": ("Causal LM (GPT)", "predicts the next token"),
+    "span_corruption": ("Span corruption (T5)", "predicts masked spans"),
+    "denoising": ("Denoising (BART)", "restores a corrupted document"),
+}
+
 HUB_ID_PATTERN = r"^$|^([A-Za-z0-9][\w.-]*/)?[A-Za-z0-9][\w.-]*$"
 # Branch names on the Hub may contain /, but not in the owner/name@branch notation used here.
 BRANCH_PATTERN = r"^$|^[A-Za-z0-9][\w-]*(\.[\w-]+)*$"

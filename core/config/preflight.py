@@ -12,15 +12,15 @@ class PreflightConfig(TrainConfig):
 
     topology: str = knob(
         "v5e-8",
-        "The TPU: v2-8, v3-8, v3-32, v4-8, v4-16, v4-32, v5e-1, -4, -8, -16, -32, v5p-8, v5p-16, "
-        "v6e-1, -4, -8 or -16.",
+        "TPU type and number of cores or chips.",
+        title="TPU",
         group="Preflight",
         basic=True,
         choices=tuple(TOPOLOGIES),
     )
     price_per_chip_hour: float | None = knob(
         None,
-        "What an hour of one chip costs you, in any currency. Empty: no cost is worked out.",
+        "In any currency; empty: no cost estimate.",
         title="Price per chip-hour",
         group="Preflight",
         basic=True,
@@ -28,17 +28,19 @@ class PreflightConfig(TrainConfig):
     )
     largest_batch: bool = knob(
         True,
-        "Also look for the largest batch that fits, which takes a few more compilations.",
+        "Takes a few more compilations.",
+        title="Find the largest batch",
         group="Preflight",
     )
     trial: bool = knob(
         True,
-        "Also take five real steps with few rows on this machine, save, and read back.",
+        "Trains five small steps on this machine, saves and reloads.",
+        title="Trial steps",
         group="Preflight",
     )
     vocab_size: int | None = knob(
         None,
-        "Number of tokens, where there are no shards yet.",
+        "Number of tokens, if there are no shards yet.",
         title="Vocabulary size",
         group="Preflight",
         ge=16,
@@ -46,8 +48,8 @@ class PreflightConfig(TrainConfig):
     )
     max_seq_length: int | None = knob(
         None,
-        "Tokens in a row, where there are no shards yet.",
-        title="Row length",
+        "Tokens in a sequence, if there are no shards yet.",
+        title="Sequence length",
         group="Preflight",
         ge=8,
         le=1 << 20,

@@ -6,7 +6,7 @@ from typing import Literal
 
 from core.config.base import StageConfig
 from core.config.corpus import CorpusConfig
-from core.config.options import PresetName, knob
+from core.config.options import OBJECTIVE_OPTIONS, PresetName, knob
 from core.presets import SHARD_PRESETS
 
 
@@ -18,67 +18,103 @@ class ShardConfig(StageConfig):
 
     name: str = knob(
         "",
-        "What to call the shards. Empty: a name is made from the settings.",
+        "Empty: named by its settings.",
         basic=True,
         identity=False,
     )
     preset: PresetName = knob(
         "classic",
-        "classic: rows of 512 tokens; flax: rows of 128 for mlm, 512 for clm and span_corruption, "
-        "1,024 for denoising; custom: fills nothing in, what you don't set has its field's own "
-        "default.",
+        "Starting values; a value you set wins.",
+        options={
+            "classic": ("Classic", "sequences of 512 tokens"),
+            "flax": (
+                "Flax",
+                (
+                    "published lengths: 128 for masked LM, 512 for causal LM and span "
+                    "corruption, 1,024 for denoising"
+                ),
+            ),
+            "custom": ("Custom", "default values"),
+        },
         basic=True,
     )
-    corpus: CorpusConfig = knob(CorpusConfig(), "The text to tokenise.")
+    corpus: CorpusConfig = knob(CorpusConfig(), "Text to tokenise.")
     tokenizer: str = knob(
         "",
-        "A tokenizer's name in the workspace, its folder, or its id on the Hub.",
+        "Name, folder or Hub id.",
         basic=True,
         artifact="tokenizer",
     )
     objective: Literal["mlm", "clm", "span_corruption", "denoising"] = knob(
         "mlm",
-        "What the rows are for. mlm and clm: documents one after the other, rows for either where "
-        "the tokenizer puts an end after a text (clm does so in any case); "
-        "span_corruption: rows so long that T5 sees max_seq_length tokens of them; denoising: the "
-        "ends of sentences are marked for BART.",
+        "Pretraining objective to pack sequences for.",
+        details=(
+            "Masked LM and causal LM pack documents one after another, and can share "
+            "sequences if the tokenizer ends each document with a token; causal LM "
+            "always adds one. Span corruption packs sequences so long that T5 sees "
+            "Sequence length tokens after masking. Denoising marks the ends of "
+            "sentences."
+        ),
+        options=OBJECTIVE_OPTIONS,
         basic=True,
     )
     max_seq_length: int = knob(
-        512, "Tokens that the model sees.", title="Row length", basic=True, ge=8, le=65_536
+        512,
+        "Tokens per sequence.",
+        title="Sequence length",
+        basic=True,
+        ge=8,
+        le=65_536,
     )
     mlm_probability: float | None = knob(
         None,
-        "Share of the tokens that the rows are laid out to hide (span_corruption only). Empty: "
-        "0.15.",
+        "Share of tokens that span corruption masks.",
+        details="Span corruption only. Empty: 0.15.",
         title="Noise density",
         gt=0,
         le=0.9,
     )
     mean_noise_span_length: float | None = knob(
         None,
-        "Mean tokens in a hidden span that the rows are laid out for (span_corruption only). "
-        "Empty: 3.",
+        "Mean number of tokens in a masked span.",
+        details="Span corruption only. Empty: 3.",
+        title="Mean span length",
         ge=1,
         le=100,
     )
     line_by_line: bool = knob(
         False,
-        "Each line is a row of its own, filled up with padding; a longer one is cut (mlm only).",
+        "Makes one padded sequence of each line.",
+        details="Masked LM only. Longer lines are cut.",
     )
     split: Literal["all", "train", "validation"] = knob(
-        "all", "Which part to write, as in the original script; all writes both."
+        "all",
+        "Split to write.",
+        options={
+            "all": ("All", "both splits"),
+            "train": ("Training", ""),
+            "validation": ("Validation", ""),
+        },
     )
-    shard_size: int = knob(16_384, "Rows in one file.", title="Rows per file", ge=1, le=10_000_000)
+    shard_size: int = knob(
+        16_384, "Sequences in one TFRecord file.", title="Sequences per file", ge=1, le=10_000_000
+    )
     record_format: Literal["bytes", "int64"] = knob(
         "bytes",
-        "bytes: fixed-width ids, the studio's own fast layout; int64: input_ids and "
-        "attention_mask as the original TPU script writes and reads them.",
+        "Layout of a record.",
+        options={
+            "bytes": ("Bytes", "fixed-width ids, the fastest to read"),
+            "int64": (
+                "Int64",
+                "input_ids and attention_mask, as the original TPU script writes them",
+            ),
+        },
     )
     output_dir: str = knob(
         "",
-        "Where the files go: a folder, or an address like gs://bucket/folder. Empty: the "
-        "workspace.",
+        "Folder, or an address like gs://bucket/folder.",
+        details="Empty: the workspace.",
+        title="Output folder",
         path=True,
         identity=False,
     )

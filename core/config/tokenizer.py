@@ -6,7 +6,7 @@ from typing import Literal
 
 from core.config.base import StageConfig
 from core.config.corpus import CorpusConfig
-from core.config.options import Family, PresetName, knob
+from core.config.options import FAMILY_OPTIONS, Family, PresetName, knob
 from core.presets import TOKENIZER_PRESETS
 
 # Far above any tokenizer in use; ids fit in an unsigned 32-bit integer.
@@ -21,35 +21,49 @@ class TokenizerConfig(StageConfig):
 
     name: str = knob(
         "",
-        "What to call the tokenizer. Empty: a name is made from the settings.",
+        "Empty: named by its settings.",
         basic=True,
         identity=False,
     )
     preset: PresetName = knob(
         "classic",
-        "classic: 10,048 tokens, as the TPU example's Unigram; flax: algorithm and size of the "
-        "family's write-up, as byte-level BPE of 50,265 for RoBERTa; custom: fills nothing in, "
-        "what you don't set has its field's own default.",
+        "Starting values; a value you set wins.",
+        details="With RoBERTa, the Flax preset is a byte-level BPE of 50,265 tokens.",
+        options={
+            "classic": ("Classic", "Unigram with 10,048 tokens, as in the TPU example"),
+            "flax": ("Flax", "published algorithm and size of the family"),
+            "custom": ("Custom", "default values"),
+        },
         basic=True,
     )
     family: Family = knob(
         "roberta",
-        "The architecture it is for: the preset's algorithm and size go by it.",
+        "The preset's algorithm and size depend on it.",
+        options=FAMILY_OPTIONS,
         basic=True,
         identity=False,
     )
-    corpus: CorpusConfig = knob(CorpusConfig(), "The text to train on.")
+    corpus: CorpusConfig = knob(CorpusConfig(), "Text to train on.")
     algorithm: Literal["unigram", "sentencepiece_unigram", "byte_level_bpe", "wordpiece"] = knob(
         "unigram",
-        "unigram: picks the most probable pieces, as in the TPU example; sentencepiece_unigram: "
-        "the same as T5 has it, with sentinels and no mask; byte_level_bpe: merges bytes, knows "
-        "no unknown, as in RoBERTa, GPT-2 and BART; wordpiece: merges characters within words, as "
-        "in BERT.",
+        "Learns the subword vocabulary.",
+        options={
+            "unigram": ("Unigram", "keeps the most probable pieces, as in the TPU example"),
+            "sentencepiece_unigram": (
+                "SentencePiece Unigram",
+                "T5's, with sentinels and without a mask token",
+            ),
+            "byte_level_bpe": (
+                "Byte-level BPE",
+                "merges bytes and has no unknown tokens, as in RoBERTa, GPT-2 and BART",
+            ),
+            "wordpiece": ("WordPiece", "merges characters within words, as in BERT"),
+        },
         basic=True,
     )
     vocab_size: int = knob(
         10_048,
-        "Number of tokens, special ones included.",
+        "Number of tokens, special tokens included.",
         title="Vocabulary size",
         basic=True,
         ge=16,
@@ -57,20 +71,23 @@ class TokenizerConfig(StageConfig):
     )
     min_frequency: int = knob(
         2,
-        "A pair of symbols seen less often is never merged (byte_level_bpe and wordpiece).",
+        "Rarer pairs of symbols are never merged.",
+        details="Byte-level BPE and WordPiece only.",
+        title="Minimum frequency",
         ge=1,
     )
     lowercase: bool = knob(
-        False, "Upper case counts as lower case (wordpiece and sentencepiece_unigram)."
+        False, "Lower-cases the text.", details="WordPiece and SentencePiece Unigram only."
     )
     strip_accents: bool | None = knob(
         None,
-        "Take accents off letters (wordpiece). Empty: as BERT does it, where text is lower-cased.",
+        "Removes accents from letters.",
+        details="WordPiece only. Not set: like BERT, if the text is lower-cased.",
     )
     sentinels: int = knob(
         100,
-        "How many tokens <extra_id_0>, <extra_id_1> and so on stand for hidden spans; T5 has 100 "
-        "(sentencepiece_unigram).",
+        "Number of sentinel tokens such as <extra_id_0>; T5 has 100.",
+        details="SentencePiece Unigram only. A sentinel stands for a masked span.",
         ge=0,
         le=10_000,
     )

@@ -7,7 +7,15 @@ from typing import Any, Literal
 from pydantic import field_validator, model_validator
 
 from core.config.base import StageConfig
-from core.config.options import HUB_ID_PATTERN, LICENSES, Family, Size, knob
+from core.config.options import (
+    FAMILY_OPTIONS,
+    HUB_ID_PATTERN,
+    LICENSES,
+    OBJECTIVE_OPTIONS,
+    Family,
+    Size,
+    knob,
+)
 from core.errors import ConfigError
 from core.presets import TRAINING_PRESETS
 
@@ -22,175 +30,223 @@ class TrainConfig(StageConfig):
 
     name: str = knob(
         "",
-        "What to call the model. Empty: a name is made from the settings.",
+        "Empty: named by its settings.",
         basic=True,
         identity=False,
     )
     preset: TrainPresetName = knob(
         "fast",
-        "Which hyperparameters to start from. fast: what learns most in a given time "
-        "(docs/recipe.md); as published: classic, the TPU example's, and flax, those of the "
-        "family's write-up in the Flax README, or ModernBERT's own; custom: fills nothing in, what "
-        "you don't set has its field's own default. What you set yourself wins.",
+        "Starting hyperparameters; a value you set wins.",
+        details="docs/recipe.md explains the Fast recipe and its evidence.",
+        options={
+            "fast": ("Fast", "our recipe for the lowest loss in a given time"),
+            "classic": ("Classic", "published values of the TPU example"),
+            "flax": ("Flax", "published values of the family's Flax example, or ModernBERT's own"),
+            "custom": ("Custom", "default values"),
+        },
         basic=True,
     )
     shards: str = knob(
         "",
-        "The shards' name in the workspace, their folder, or their id on the Hub.",
+        "Name, folder or Hub id.",
+        group="Data",
         basic=True,
         artifact="shards",
     )
     tokenizer: str = knob(
         "",
-        "The tokenizer the shards were made with. Empty: the copy kept beside the shards.",
+        "Tokenizer that the shards were built with.",
+        details="Empty: the copy kept beside the shards.",
+        group="Data",
         artifact="tokenizer",
     )
     objective: Literal["auto", "mlm", "clm", "span_corruption", "denoising"] = knob(
         "auto",
-        "What the model learns to predict: hidden words (mlm), the next word (clm), hidden spans "
-        "(span_corruption), the text from a damaged copy (denoising). auto: the family's own.",
+        "Pretraining objective.",
+        options={"auto": ("Automatic", "the family's own"), **OBJECTIVE_OPTIONS},
         group="Objective",
     )
     evaluate_only: bool = knob(
-        False, "Only measure `checkpoint` on the validation rows; train nothing."
+        False, "Measures the checkpoint on the validation split; trains nothing.", group="Model"
     )
     checkpoint: str = knob(
         "",
-        "A model whose weights to start from: its name in the workspace, a checkpoint folder, or "
-        "an id on the Hub like owner/name or owner/name@revision. Empty: from scratch.",
+        "Model to continue from; empty: from scratch.",
+        details=(
+            "A model in the workspace, a checkpoint folder, or a Hub id like "
+            "owner/name or owner/name@revision."
+        ),
+        group="Model",
+        title="Initial checkpoint",
         artifact="model",
     )
 
     family: Family = knob(
         "roberta",
-        "The architecture. In the shell that of the checkpoint or the model config, where one is "
-        "named.",
+        "Architecture of the model.",
+        details="On the command line, a checkpoint or model config sets the family.",
+        options=FAMILY_OPTIONS,
         group="Model",
         basic=True,
     )
     size: Size = knob(
         "mini",
-        "BERT's published miniatures: tiny 2 layers x 128, mini 4x256, small 4x512, medium 8x512, "
-        "base 12x768, large 24x1024. Other families have their published sizes, as gpt2-medium "
-        "24x1024 or T5 v1.1 small 8x512, and miniatures in proportion.",
+        "Published size of the family.",
+        details=(
+            "BERT's miniatures: tiny 2 layers x 128, mini 4x256, small 4x512, medium "
+            "8x512, base 12x768, large 24x1024. Other families have their published "
+            "sizes, such as gpt2-medium 24x1024 or T5 v1.1 small 8x512, and "
+            "miniatures in proportion."
+        ),
         group="Model",
         basic=True,
     )
     model_config_path: str = knob(
         "",
-        "A Hugging Face config.json (or a folder that holds one) to take the dimensions from.",
+        "Hugging Face config.json, or its folder, for the dimensions.",
         title="Model config",
         group="Model",
         flag="model-config",
         path=True,
     )
     num_hidden_layers: int | None = knob(
-        None, "Layers. Empty: from the size.", group="Model", ge=1, le=1024
+        None, "Empty: from the size.", title="Layers", group="Model", ge=1, le=1024
     )
-    hidden_size: int | None = knob(
-        None, "Width. Empty: from the size.", group="Model", ge=1, le=65_536
-    )
+    hidden_size: int | None = knob(None, "Empty: from the size.", group="Model", ge=1, le=65_536)
     num_attention_heads: int | None = knob(
         None,
-        "Attention heads; they divide the width. Empty: from the size.",
+        "A divisor of the hidden size; empty: from the size.",
+        title="Attention heads",
         group="Model",
         ge=1,
         le=1024,
     )
     intermediate_size: int | None = knob(
         None,
-        "Width of the feed-forward layer. Empty: from the size.",
+        "Empty: from the size.",
+        title="Feed-forward size",
         group="Model",
         ge=1,
         le=1 << 20,
     )
     max_position_embeddings: int | None = knob(
         None,
-        "Longest input in tokens that the model has positions for. Empty: the rows' length.",
+        "Longest input in tokens; empty: the sequence length.",
+        title="Maximum positions",
         group="Model",
         ge=8,
         le=1 << 20,
     )
     hidden_dropout_prob: float = knob(
-        0.1, "Dropout after embeddings and layers.", title="Dropout", group="Model", ge=0, lt=1
+        0.1, "After embeddings and layers.", title="Dropout", group="Model", ge=0, lt=1
     )
     attention_probs_dropout_prob: float = knob(
-        0.1, "Dropout on attention weights.", title="Attention dropout", group="Model", ge=0, lt=1
+        0.1, "On attention weights.", title="Attention dropout", group="Model", ge=0, lt=1
     )
     output_bias: Literal["zeros", "log_frequency"] = knob(
         "zeros",
-        "What an encoder's output bias begins with. log_frequency: what the training rows' counts "
-        "say, so that nothing has to be learned of how often a token occurs.",
+        "Initialisation of an encoder's output bias.",
+        options={
+            "zeros": ("Zeros", ""),
+            "log_frequency": (
+                "Log frequency",
+                ("log token frequencies of the training split, so that they needn't be learned"),
+            ),
+        },
         group="Model",
     )
     word_embeddings: Literal["random", "cooccurrence"] = knob(
         "random",
-        "What the table of words begins with. cooccurrence: vectors that say which words stand "
-        "near which in the training rows, so that this needn't be learned; it takes seconds.",
+        "Initialisation of the token embeddings.",
+        options={
+            "random": ("Random", ""),
+            "cooccurrence": (
+                "Co-occurrence",
+                "vectors from token co-occurrence in the training split; takes seconds",
+            ),
+        },
+        title="Token embeddings",
         group="Model",
     )
     attention_kernels: Literal["random", "neighbours"] = knob(
         "random",
-        "What queries and keys begin with, and the table of positions, in families that have one. "
-        "neighbours: half of the heads, or two, look at the nearest tokens, which then needn't be "
-        "learned.",
+        "Initialisation of queries, keys and position embeddings.",
+        options={
+            "random": ("Random", ""),
+            "neighbours": (
+                "Local attention",
+                "half of the heads, or two, attend to the nearest tokens",
+            ),
+        },
         group="Model",
     )
 
     per_replica_batch_size: int = knob(
         8,
-        "Rows a device sees in one step.",
+        "Sequences per device and step.",
         title="Batch size per device",
-        group="Batch",
+        group="Duration",
         basic=True,
         ge=1,
         le=1 << 20,
     )
     gradient_accumulation_steps: int = knob(
         1,
-        "Batches to add the gradients of before the weights are updated: a step sees so many times "
-        "more rows, in the memory of one batch.",
-        group="Batch",
+        "Micro-batches per optimizer step.",
+        details=("A step uses so many times more sequences in the memory of one micro-batch."),
+        title="Gradient accumulation",
+        group="Duration",
         ge=1,
         le=1 << 16,
         identity=False,
     )
     num_train_epochs: float = knob(
         1.0,
-        "Passes over the training rows, where the steps are not given.",
+        "Passes over the training split.",
+        details="Ignored if Steps is set.",
         title="Epochs",
-        group="Length",
+        group="Duration",
         basic=True,
         gt=0,
         le=1_000_000,
     )
     num_train_steps: int | None = knob(
         None,
-        "Steps to train for. Empty: as many as the epochs need.",
+        "Overrides epochs if set.",
+        details="Empty: as many as the epochs need.",
         title="Steps",
-        group="Length",
+        group="Duration",
         basic=True,
         ge=1,
     )
     max_train_examples: int | None = knob(
-        None, "Use only this many training rows.", group="Length", ge=1
+        None, "Empty: all of them.", title="Training sequences limit", group="Data", ge=1
     )
     max_eval_examples: int | None = knob(
-        None, "Use only this many validation rows.", group="Evaluation", ge=1
+        None, "Empty: all of them.", title="Validation sequences limit", group="Data", ge=1
     )
 
     optimizer: Literal["adamw", "muon", "adafactor"] = knob(
         "adamw",
-        "adamw: as most published examples have it; muon: orthogonalised momentum for the "
-        "matrices, AdamW for the rest, which learns more from a step; adafactor: as T5's example "
-        "has it, with little memory, no weight decay, and a learning rate relative to the weights.",
+        "Updates the weights.",
+        options={
+            "adamw": ("AdamW", "used by most published examples"),
+            "muon": (
+                "Muon",
+                ("orthogonalised momentum for matrices, AdamW for the rest; learns more per step"),
+            ),
+            "adafactor": (
+                "Adafactor",
+                ("T5's; little memory, no weight decay, learning rate relative to the weights"),
+            ),
+        },
         group="Optimizer",
         basic=True,
     )
     learning_rate: float | None = knob(
         1e-4,
-        "Peak learning rate. Empty: what suits the optimizer, the family and the width "
-        "(docs/recipe.md).",
+        "Peak; empty: automatic.",
+        details="Automatic values depend on optimizer, family and hidden size; docs/recipe.md lists them.",
         group="Optimizer",
         basic=True,
         gt=0,
@@ -198,83 +254,117 @@ class TrainConfig(StageConfig):
     )
     lr_scheduler_type: Literal["linear", "cosine", "constant", "warmup_stable_decay"] = knob(
         "linear",
-        "How the learning rate goes on after the warm-up; all but constant end at 0. "
-        "warmup_stable_decay stays at the peak until its last part (decay_ratio), for a run that "
-        "may be given more steps before that.",
+        "Learning rate after the warm-up.",
+        options={
+            "linear": ("Linear", "falls to 0"),
+            "cosine": ("Cosine", "falls to 0"),
+            "constant": ("Constant", "stays at the peak"),
+            "warmup_stable_decay": (
+                "Warm-up, stable, decay",
+                (
+                    "stays at the peak and falls to 0 in the last part; suits a run that may "
+                    "be extended"
+                ),
+            ),
+        },
         title="Schedule",
         group="Optimizer",
     )
     decay_ratio: float = knob(
         0.2,
-        "warmup_stable_decay only: the share of the steps after the warm-up in which the learning "
-        "rate falls to 0.",
+        "Share of steps in which the learning rate falls to 0.",
+        details="Schedule warmup_stable_decay only.",
         group="Optimizer",
         gt=0,
         le=1,
     )
     warmup_steps: int | None = knob(
         None,
-        "Steps to raise the learning rate from 0. Empty: from the ratio.",
+        "Steps from 0 to the peak; empty: from the ratio.",
+        title="Warm-up steps",
         group="Optimizer",
         ge=0,
     )
     warmup_ratio: float = knob(
         0.05,
-        "Share of the steps to raise the learning rate in, where the steps are not given.",
+        "Share of the steps, if warm-up steps are empty.",
+        title="Warm-up ratio",
         group="Optimizer",
         ge=0,
         le=1,
     )
     weight_decay: float = knob(
         1e-3,
-        "Decoupled weight decay; norms and biases are left out.",
+        "Decoupled; not applied to norms and biases.",
         group="Optimizer",
         ge=0,
         le=1,
     )
     adam_learning_rate_ratio: float = knob(
         0.5,
-        "Muon only: the learning rate of what it leaves to AdamW, as a share of the learning rate; "
-        "weight decay goes by the whole of it.",
+        "Muon's AdamW learning rate, relative to the learning rate.",
+        details="Muon only. Weight decay uses the full learning rate.",
+        title="AdamW learning-rate ratio",
         group="Optimizer",
         gt=0,
         le=10,
     )
-    muon_momentum: float = knob(0.95, "Muon only: its momentum.", group="Optimizer", ge=0, lt=1)
-    adam_beta1: float = knob(0.9, "AdamW's first momentum.", group="Optimizer", ge=0, lt=1)
-    adam_beta2: float = knob(0.999, "AdamW's second momentum.", group="Optimizer", ge=0, lt=1)
+    muon_momentum: float = knob(0.95, "Muon only.", group="Optimizer", ge=0, lt=1)
+    adam_beta1: float = knob(
+        0.9, "Decay of AdamW's first moment.", title="Adam beta 1", group="Optimizer", ge=0, lt=1
+    )
+    adam_beta2: float = knob(
+        0.999, "Decay of AdamW's second moment.", title="Adam beta 2", group="Optimizer", ge=0, lt=1
+    )
     adam_epsilon: float = knob(1e-8, "AdamW's epsilon.", group="Optimizer", gt=0, le=1)
     max_grad_norm: float | None = knob(
         None,
-        "Scale gradients down to this global norm. Empty: leave them.",
+        "Maximum global norm; empty: no clipping.",
+        title="Gradient clipping",
         group="Optimizer",
         gt=0,
     )
     mlm_probability: float | None = knob(
         None,
-        "Share of the tokens to hide. Empty: as published, 0.15, and 0.3 for denoising; for "
-        "span_corruption what the rows are laid out for. Validation is always at that.",
+        "Share of tokens to mask.",
+        details=(
+            "Empty: as published: 0.15, and 0.3 for denoising; for span corruption "
+            "the value the shards were built with. Validation always uses that value."
+        ),
         title="Masking probability",
         group="Objective",
         gt=0,
         le=0.9,
     )
     whole_word_mask: bool = knob(
-        False, "Hide whole words and not single tokens (mlm).", group="Objective"
+        False,
+        "Masks whole words instead of single tokens.",
+        details="Masked LM only.",
+        title="Whole-word masking",
+        group="Objective",
     )
     mean_noise_span_length: float | None = knob(
         None,
-        "Mean tokens in a hidden span (span_corruption). Empty: what the rows are laid out for.",
+        "Mean number of tokens in a masked span.",
+        details="Span corruption only. Empty: the value the shards were built with.",
+        title="Mean span length",
         group="Objective",
         ge=1,
         le=100,
     )
     poisson_lambda: float = knob(
-        3.0, "Mean tokens in a hidden span (denoising).", group="Objective", gt=0, le=100
+        3.0,
+        "Mean number of tokens in a masked span.",
+        details="Denoising only.",
+        group="Objective",
+        gt=0,
+        le=100,
     )
     permute_sentence_ratio: float = knob(
         1.0,
-        "Share of the sentences that change places (denoising).",
+        "Share of sentences that change places.",
+        details="Denoising only.",
+        title="Sentence permutation",
         group="Objective",
         ge=0,
         le=1,
@@ -282,50 +372,60 @@ class TrainConfig(StageConfig):
 
     eval_steps: int | None = knob(
         None,
-        "Validate every so many steps. Empty: 20 times in the run, or as often as takes a tenth of "
-        "the time.",
+        "Steps between validations.",
+        details="Empty: 20 validations per run, or as many as take a tenth of the time.",
+        title="Validation interval",
         group="Evaluation",
         ge=1,
         identity=False,
     )
     eval_on_start: bool | None = knob(
         None,
-        "Validate before the first step as well. Empty: only a checkpoint that is trained further.",
+        "Validates before the first step.",
+        details="Not set: only if a checkpoint is trained further.",
+        title="Validate at the start",
         group="Evaluation",
         identity=False,
     )
     per_replica_eval_batch_size: int | None = knob(
         None,
-        "Rows a device sees in one validation step. Empty: as in training.",
+        "Sequences per device; empty: as in training.",
         title="Validation batch size",
         group="Evaluation",
         ge=1,
     )
     logging_steps: int | None = knob(
         None,
-        "Write the training loss every so many steps. Empty: 200 times in the run.",
+        "Steps between logged losses.",
+        details="Empty: 200 values per run.",
+        title="Logging interval",
         group="Evaluation",
         ge=1,
         identity=False,
     )
     save_steps: int | None = knob(
         None,
-        "Save every so many steps. Empty: 20 times in the run, or at each validation where "
-        "eval_steps is set.",
+        "Steps between checkpoints.",
+        details=(
+            "Empty: 20 checkpoints per run, or one per validation if a validation interval is set."
+        ),
+        title="Checkpoint interval",
         group="Checkpoints",
         ge=1,
         identity=False,
     )
     save_total_limit: int = knob(
         2,
-        "Checkpoints to keep, the newest ones; the best is kept besides.",
+        "The newest ones; the best is always kept.",
+        title="Checkpoints to keep",
         group="Checkpoints",
         ge=1,
         identity=False,
     )
     output: str = knob(
         "",
-        "Also copy the best checkpoint to this folder.",
+        "Receives a copy of the best checkpoint.",
+        title="Output folder",
         group="Checkpoints",
         path=True,
         identity=False,
@@ -333,16 +433,16 @@ class TrainConfig(StageConfig):
 
     push_to_hub: bool = knob(
         False,
-        "Upload checkpoints to the Hugging Face Hub while the run goes on, and the best one at its "
-        "end. Needs a login (hf auth login) or HF_TOKEN; an upload that fails never stops the run.",
+        "Uploads checkpoints during the run and the best one at its end.",
+        details=("Needs a login (hf auth login) or HF_TOKEN. A failed upload never stops the run."),
         title="Push to the Hub",
         group="Hub",
         identity=False,
     )
     hub_model_id: str = knob(
         "",
-        "The repository to push to, like owner/name; without an owner it is yours. Empty: called "
-        "as the model.",
+        "Repository such as owner/name; empty: the model's name.",
+        details="Without an owner, it is yours.",
         title="Hub id",
         group="Hub",
         pattern=HUB_ID_PATTERN,
@@ -350,22 +450,23 @@ class TrainConfig(StageConfig):
     )
     hub_private_repo: bool = knob(
         True,
-        "Only you can see the repository. Off: everybody can, even if it was private before.",
+        "Only you can see the repository.",
+        details="Off: everybody can, even if it was private before.",
         title="Private repository",
         group="Hub",
         identity=False,
     )
     hub_every_saves: int = knob(
         1,
-        "Upload every so many saves; 0: only at the end.",
-        title="Upload every so many saves",
+        "Saves per upload; 0: only at the end.",
+        title="Upload interval",
         group="Hub",
         ge=0,
         identity=False,
     )
     hub_license: str = knob(
         "",
-        "The licence that the card names, as the Hub writes it: apache-2.0, mit, cc-by-4.0.",
+        "Licence on the model card, such as apache-2.0, mit or cc-by-4.0.",
         title="Licence",
         group="Hub",
         choices=LICENSES,
@@ -374,25 +475,44 @@ class TrainConfig(StageConfig):
 
     damaged_records: Literal["stop", "skip"] = knob(
         "stop",
-        "What a damaged record in the shards does: stop the run, naming it, or be left out and "
-        "counted.",
-        group="Checkpoints",
+        "Handling of damaged records in the shards.",
+        options={
+            "stop": ("Stop", "stops the run and names the record"),
+            "skip": ("Skip", "skips and counts the record"),
+        },
+        group="Data",
         identity=False,
     )
 
     engine: Literal["auto", "tensorflow", "jax"] = knob(
         "auto",
-        "auto takes TensorFlow on CPU and JAX on TPU and GPU.",
+        "Library that trains the model.",
+        options={
+            "auto": ("Automatic", "TensorFlow on CPU, JAX on TPU and GPU"),
+            "tensorflow": ("TensorFlow", ""),
+            "jax": ("JAX", ""),
+        },
+        title="Backend",
         group="Device",
         identity=False,
     )
     device: Literal["auto", "cpu", "gpu", "tpu"] = knob(
-        "auto", "auto takes the fastest that is there.", group="Device", identity=False
+        "auto",
+        "Device to train on.",
+        options={
+            "auto": ("Automatic", "the fastest that is present"),
+            "cpu": ("CPU", ""),
+            "gpu": ("GPU", ""),
+            "tpu": ("TPU", ""),
+        },
+        group="Device",
+        identity=False,
     )
     num_devices: int | None = knob(
         None,
-        "Devices of this machine that share a step. Empty: all TPUs or GPUs that are there, one "
-        "CPU. Several on a CPU are simulated.",
+        "Devices that share a step; empty: all TPUs or GPUs, or one CPU.",
+        details="Several devices on a CPU are simulated.",
+        title="Devices",
         group="Device",
         ge=1,
         le=4096,
@@ -400,23 +520,31 @@ class TrainConfig(StageConfig):
     )
     sharding: Literal["data", "fsdp"] = knob(
         "data",
-        "data: every device holds all weights; fsdp: each holds a part of weights and optimizer, "
-        "for models that are too large for one (JAX only).",
+        "Placement of weights on several devices.",
+        options={
+            "data": ("Data parallel", "all weights on every device"),
+            "fsdp": (
+                "FSDP",
+                (
+                    "weights and optimizer state sharded, for models too large for one "
+                    "device; JAX only"
+                ),
+            ),
+        },
         group="Device",
         identity=False,
     )
     remat: bool = knob(
         False,
-        "Keep only each layer's inputs for the gradient and compute the rest twice: less memory, "
-        "about a third more work.",
-        title="Rematerialise",
+        "Recomputes activations: less memory, about a third more work.",
+        title="Gradient checkpointing",
         group="Device",
         identity=False,
     )
     steps_per_execution: int = knob(
         1,
-        "Steps that the device does in one go. More than one helps where a step takes less than a "
-        "few milliseconds.",
+        "Steps per call of the device.",
+        details="More than one helps if a step takes less than a few milliseconds.",
         group="Device",
         ge=1,
         le=1024,
@@ -424,29 +552,33 @@ class TrainConfig(StageConfig):
     )
     tpu_name: str = knob(
         "local",
-        "TensorFlow on TPU only: the TPU's name or address; local is the one of this machine.",
+        "Name or address; local is the TPU of this machine.",
+        details="TensorFlow on TPU only.",
         title="TPU name",
         group="Device",
         identity=False,
     )
     tpu_zone: str = knob(
         "",
-        "TensorFlow on TPU only: the Google Cloud zone of a TPU that is named.",
+        "Google Cloud zone of a named TPU.",
+        details="TensorFlow on TPU only.",
         title="TPU zone",
         group="Device",
         identity=False,
     )
     gcp_project: str = knob(
         "",
-        "TensorFlow on TPU only: the Google Cloud project of a TPU that is named.",
+        "Google Cloud project of a named TPU.",
+        details="TensorFlow on TPU only.",
         title="Google Cloud project",
         group="Device",
         identity=False,
     )
     num_processes: int | None = knob(
         None,
-        "Processes that share the run, one on each host of a TPU pod slice or GPU cluster (JAX "
-        "only). Empty: one.",
+        "Processes that share the run; empty: one.",
+        details="One on each host of a TPU pod slice or GPU cluster. JAX only.",
+        title="Processes",
         group="Several hosts",
         ge=1,
         le=65_536,
@@ -454,27 +586,34 @@ class TrainConfig(StageConfig):
     )
     process_id: int | None = knob(
         None,
-        "The number of this process, from 0. Empty: found out, on a TPU pod.",
+        "Rank of this process, from 0.",
+        details="Empty: detected on a TPU pod.",
+        title="Process index",
         group="Several hosts",
         ge=0,
         identity=False,
     )
     coordinator_address: str = knob(
         "",
-        "Where process 0 is reached by the others, host:port. Empty: found out, on a TPU pod.",
+        "Address of process 0, as host:port.",
+        details="Empty: detected on a TPU pod.",
         group="Several hosts",
         identity=False,
     )
     dtype_policy: Literal["auto", "float32", "mixed_bfloat16"] = knob(
         "float32",
-        "mixed_bfloat16 computes in bfloat16 and keeps weights in float32; auto measures at the "
-        "first start which is faster here, and stays with it.",
+        "Number format of computations.",
+        options={
+            "auto": ("Automatic", "measures at the first start which is faster here, and keeps it"),
+            "float32": ("float32", ""),
+            "mixed_bfloat16": ("Mixed bfloat16", "computes in bfloat16, keeps weights in float32"),
+        },
         title="Precision",
         group="Device",
         basic=True,
     )
     seed: int = knob(
-        0, "Decides the first weights, the order, the masks.", group="General", ge=0, lt=1 << 31
+        0, "Seeds initial weights, data order and masks.", group="General", ge=0, lt=1 << 31
     )
 
     @field_validator("hub_model_id")

@@ -90,6 +90,18 @@ def _in_three_digits(value: float) -> float:
     return float(f"{value:.3g}")
 
 
+def rough_duration(seconds: float) -> str:
+    """Returns an estimated duration in one unit: 40 s, 12 min, 3.5 h, 9 days."""
+    if seconds < 90:
+        return f"{max(1, round(seconds))} s"
+    if seconds < 90 * 60:
+        return f"{round(seconds / 60)} min"
+    hours = seconds / 3600
+    if hours < 48:
+        return f"{hours:.2g} h" if hours < 10 else f"{round(hours)} h"
+    return f"{count(hours / 24)} days"
+
+
 def date(seconds: float) -> str:
     """Returns a moment, in unix seconds, in this machine's time: 3 Mar 2026, 14:05."""
     moment = time.localtime(seconds)

@@ -1,7 +1,7 @@
-"""What the tabs that start a run have in common: what will happen, the button, the command.
+"""Launchers: estimates, start button and command of the tabs that start a run.
 
-A stage needs what an earlier one makes. Where that isn't there yet, or is to be made anew, the
-stages are queued in one go, each with the settings of its own tab.
+A stage needs an artifact of an earlier stage. If it is missing, or a new one is asked for, both
+stages are queued together, each with the settings of its own tab.
 """
 
 from __future__ import annotations
@@ -25,11 +25,12 @@ from ui.assets import script
 from ui.forms import Form
 from ui.parts import markup
 from ui.parts.events import QUIET
+from ui.parts.labels import relabel
 from ui.present import error_card, escape
 
 _IN_ONE_GO = (
-    '<p class="ps-note">Queued in one go, each waiting for the one before it, with the settings '
-    "of its tab:</p>"
+    '<p class="ps-note">Queued together; each run waits for the one before it and uses the '
+    "settings of its tab:</p>"
 )
 _IN_ITS_TAB = "In the "
 _LONGEST_REASON = 100
@@ -101,6 +102,8 @@ class Launcher:
         self.summarize = summarize
         self._earlier = earlier
         self._ask = ask
+        # A section that holds the form and is opened when the form shows another config.
+        self.section: gr.Accordion | None = None
         self._choice: gr.Checkbox | None = None
 
     @property
@@ -159,17 +162,22 @@ class Launcher:
 
     def updates(self, config: StageConfig) -> dict[Any, Any]:
         """Returns updates that make the form show a config and nothing be made before it."""
-        return {**self.form.updates(config), **dict.fromkeys(self._choices, False)}
+        opened = {section: gr.update(open=True) for section in self._sections}
+        return {**self.form.updates(config), **dict.fromkeys(self._choices, False), **opened}
 
     @property
     def outputs(self) -> list[Any]:
         """Returns the components that `updates` may change."""
-        return [*self.form.fields, *self._choices]
+        return [*self.form.fields, *self._choices, *self._sections]
 
     @property
     def anew(self) -> gr.Checkbox | None:
         """Returns the box that asks for a new beginning, once it is made."""
         return self._choice
+
+    @property
+    def _sections(self) -> list[Any]:
+        return [self.section] if self.section else []
 
     @property
     def _choices(self) -> list[Any]:
@@ -222,7 +230,7 @@ class Launcher:
         problem = self._problem(raw)
         return {
             **choices,
-            self._facts: (_hint(problem) if problem else "") + forecast.facts,
+            self._facts: (self._hint(problem) if problem else "") + forecast.facts,
             self._summary: _summary(forecast, len(stages)),
             self._start: self._disabled(problem) if problem else _enabled(forecast.button),
             self._command: self._commands(_configs(stages)),
@@ -250,6 +258,12 @@ class Launcher:
         if words.startswith(_IN_ITS_TAB):
             words = f"Check the {words.removeprefix(_IN_ITS_TAB)}"
         return gr.update(value=shorten(words, _LONGEST_REASON, placeholder="…"), interactive=False)
+
+    def _hint(self, error: StudioError) -> str:
+        """Returns the reason why a stage can't be started, in a sentence with what to do."""
+        fix = f" {_upper(error.fix)}." if error.fix else ""
+        words = relabel(f"{error.problem.removesuffix('.')}.{fix}", self.form.model)
+        return f'<p class="ps-warning ps-hint" role="status">{escape(redact(words))}</p>'
 
     def _choice_updates(self, config: StageConfig) -> dict[Any, Any]:
         """Returns updates that show the box only where there is something to choose."""
@@ -332,12 +346,6 @@ def _summary(forecast: Forecast, stages: int) -> str:
 
 def _enabled(button: str) -> Any:
     return gr.update(value=button, interactive=True)
-
-
-def _hint(error: StudioError) -> str:
-    """Returns what keeps a stage from being started, in a sentence with what to do."""
-    words = f"{error.problem.removesuffix('.')}." + (f" {_upper(error.fix)}." if error.fix else "")
-    return f'<p class="ps-warning ps-hint" role="status">{escape(redact(words))}</p>'
 
 
 def _upper(words: str) -> str:
