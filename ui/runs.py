@@ -70,7 +70,8 @@ _TEMPLATE = f"""
         <th scope="col">Progress</th></tr></thead>
         <tbody></tbody>
       </table>
-      <p class="ps-older" hidden><button type="button" class="ps-button">Show older runs</button></p>
+      <p class="ps-older" hidden>
+      <button type="button" class="ps-button">Show older runs</button></p>
       </div>
     </div>
     <section class="ps-detail" aria-label="The selected run"></section>

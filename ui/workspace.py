@@ -16,8 +16,8 @@ from ui.present import escape
 _IMPORT = f"""
 <section class="ps-import" data-tabs="{escape(json.dumps(tabs_by_stage()))}">
   <h3 class="ps-subheading">Import settings</h3>
-  <p class="ps-note">A run exports its settings as a JSON file. An imported file fills in the form of
-  its stage.</p>
+  <p class="ps-note">A run exports its settings as a JSON file.
+  Import one to fill in the form of its stage.</p>
   <label class="ps-button">Import settings
     <input type="file" accept=".json,application/json"></label>
 </section>
