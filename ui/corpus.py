@@ -25,6 +25,7 @@ from ui.assets import script
 from ui.forms import Form
 from ui.parts import markup
 from ui.parts.events import QUIET
+from ui.parts.labels import relabel
 from ui.parts.stage import main_column, side_column, workbench
 
 _PREVIEWED_DOCUMENTS = 5
@@ -277,7 +278,7 @@ def _list(kept: KeptUploads) -> str:
     """Lists the uploaded files with their size and status, as HTML."""
     read = len(kept.sizes) - len(kept.problems)
     rows = [
-        (name, markup.byte_count(size), kept.problems.get(name) or "Ready")
+        (name, markup.byte_count(size), relabel(kept.problems.get(name, "Ready"), CorpusConfig))
         for name, size in kept.sizes.items()
     ]
     total = f"{read} of {len(rows)} uploaded {'file' if len(rows) == 1 else 'files'}"
