@@ -31,6 +31,7 @@ from core.config import (
     TrainConfig,
     choices_of,
     flag_of,
+    help_of,
     load_config_file,
     plain_type,
     title_of,
@@ -802,7 +803,7 @@ def _add_field(group: Any, model: type[StageConfig], name: str) -> None:
     field = model.model_fields[name]
     flag = flag_of(name, field)
     spellings = list(dict.fromkeys([f"--{flag}", f"--{flag.replace('-', '_')}"]))
-    text = f"{field.description} (default: {_shown_default(model, name)})".replace("%", "%%")
+    text = f"{help_of(field)} (default: {_shown_default(model, name)})".replace("%", "%%")
     if plain_type(field)[0] is bool:
         action: Any = argparse.BooleanOptionalAction
         group.add_argument(

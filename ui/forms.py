@@ -28,6 +28,7 @@ from core.config import (
     describe_expected,
     field_extra,
     fingerprint_of,
+    option_label,
     plain_type,
     title_of,
 )
@@ -37,6 +38,7 @@ from ui import present
 from ui.assets import script
 from ui.parts.artifacts import follow_newest, list_names
 from ui.parts.events import QUIET, listen
+from ui.parts.labels import relabel
 
 # More choices than these are a menu instead of a row of buttons.
 _MOST_BUTTONS = 4
@@ -125,8 +127,12 @@ class Form(Generic[ConfigT]):
         """Returns the components through which problems are shown beside fields."""
         return [form.problems for form in self._forms().values()]
 
-    def render(self) -> None:
-        """Makes the components, in the Blocks context that is open."""
+    def render(self, after: Mapping[str, Callable[[], None]] | None = None) -> None:
+        """Makes the components, in the Blocks context that is open.
+
+        Args:
+            after: Functions that make further components below a group of fields, by its heading.
+        """
         fields = {n: f for n, f in self._own_fields().items() if not _is_config(f)}
         defaults = self.model()
         with gr.Column(elem_id=self.id, elem_classes=["ps-form"]):
@@ -140,14 +146,38 @@ class Form(Generic[ConfigT]):
                             self.components[name] = self._component(
                                 name, fields[name], getattr(defaults, name)
                             )
+                if after and group in after:
+                    after[group]()
         self.problems = gr.HTML(
             html_template=f"<style>{self._css()}</style>",
             js_on_load=script("problems.js"),
             elem_classes=["ps-unseen"],
             form=self.id,
+            help=self._help(),
         )
         self._gather()
         self._connect_presets()
+
+    def _help(self) -> dict[str, dict[str, Any]]:
+        """Returns what the page shows of a field beside its help line, by the field's id.
+
+        Each choice comes with its label and explanation; `value` is the one taken at first.
+        """
+        found = {}
+        for name, component in self.components.items():
+            field = self.model.model_fields[name]
+            extra = field_extra(field)
+            options = {value: texts for value, texts in extra["options"].items() if texts[1]}
+            # An explanation stands in the place of the help line.
+            more = [field.description if options else "", extra["details"]]
+            if any(more):
+                found[component.elem_id] = {
+                    "title": component.label,
+                    "options": options,
+                    "details": " ".join(filter(None, more)),
+                    "value": component.value,
+                }
+        return found
 
     def _gather(self) -> None:
         """Keeps `typed` and `rest` up to date, without asking the server."""
@@ -274,7 +304,7 @@ class Form(Generic[ConfigT]):
                         raise present.notice(error) from error
                 if not live and beside.keys() & self.nested.keys():
                     place = next(iter(beside)).capitalize()
-                    gr.Warning(present.escape(f"In {place}: {error.problem}"))
+                    gr.Warning(present.escape(f"In {place}: {relabel(error.problem)}"))
                 return {
                     **self._shown(beside, reveal=not live, live=live),
                     **_updates(otherwise, error),
@@ -329,10 +359,9 @@ class Form(Generic[ConfigT]):
             for field in problems:
                 title = title_of(field, form.model.model_fields[field])
                 is_value = isinstance(error.__cause__, ValidationError)
-                return (
-                    f"{place}{title}: {_sentence(problems[field] if is_value else error.problem)}"
-                )
-        return _sentence(error.problem)
+                words = problems[field] if is_value else relabel(error.problem, form.model)
+                return f"{place}{title}: {_sentence(words)}"
+        return _sentence(relabel(error.problem, self.model))
 
     def _forms(self) -> dict[str, Form[Any]]:
         """Returns all forms whose values make the config: "" is this one."""
@@ -384,7 +413,7 @@ class Form(Generic[ConfigT]):
             return {name: text for name, text in problems.items() if name in self.components}
         if error.field not in self.components:
             return {}
-        return {error.field: str(error)}
+        return {error.field: relabel(str(error), self.model)}
 
     def _component(self, name: str, field: FieldInfo, value: Any) -> Component:
         advanced = [] if field_extra(field)["basic"] else ["ps-advanced"]
@@ -410,26 +439,30 @@ class Form(Generic[ConfigT]):
     def _to_value(self, name: str, raw: Any) -> Any:
         return _to_value(self.model.model_fields[name], raw)
 
+    def _conditions(self) -> list[tuple[str, str]]:
+        """Lists the basic fields' choices that a group is called like, each with its field."""
+        fields = self.model.model_fields.items()
+        groups = {field_extra(field)["group"].lower() for _, field in fields}
+        return [
+            (name, choice)
+            for name, field in fields
+            for choice in choices_of(field)
+            if field_extra(field)["basic"] and choice in groups
+        ]
+
     def _condition(self, group: str) -> list[str]:
         """Returns a class for a group called like a choice: it shows while that is chosen."""
-        for name, field in self.model.model_fields.items():
-            if group.lower() in choices_of(field):
-                return ["ps-conditional", f"ps-when-{self.id}-{name}-{group.lower()}"]
+        for name, choice in self._conditions():
+            if group.lower() == choice:
+                return ["ps-conditional", f"ps-when-{self.id}-{name}-{choice}"]
         return []
 
     def _css(self) -> str:
         """Returns the rules that hide a conditional group while another choice is taken."""
-        groups = {field_extra(field)["group"] for field in self.model.model_fields.values()}
-        conditions = [
-            (name, choice)
-            for name, field in self.model.model_fields.items()
-            for choice in choices_of(field)
-            if choice in {group.lower() for group in groups}
-        ]
         return "".join(
             f'body:has(#{self.id}-{name} input[value="{choice}"]:not(:checked)) '
             f".ps-when-{self.id}-{name}-{choice} {{ display: none !important; }}\n"
-            for name, choice in conditions
+            for name, choice in self._conditions()
         )
 
     def remember(self, page: gr.Blocks) -> None:
@@ -581,13 +614,18 @@ def _make_component(
     if annotation is bool:
         return gr.Dropdown(_YES_OR_NO, value=value, **common)
     if choices and len(choices) <= _MOST_BUTTONS:
-        return gr.Radio(choices, value=value, **common)
+        return gr.Radio(labelled(field, choices), value=value, **common)
     if choices:
-        return gr.Dropdown(choices, value=value, filterable=False, **common)
+        return gr.Dropdown(labelled(field, choices), value=value, filterable=False, **common)
     if field_extra(field)["artifact"] or names:
         return gr.Dropdown(names, value=value, allow_custom_value=True, **common)
     common["elem_classes"] = [*common["elem_classes"], *_keyboard(annotation)]
     return gr.Textbox(value=value, max_lines=1, placeholder=_UNSET if optional else "", **common)
+
+
+def labelled(field: FieldInfo, values: Sequence[str]) -> list[tuple[str, str]]:
+    """Returns choices of a field as Gradio takes them: each with its label."""
+    return [(option_label(field, value), value) for value in values]
 
 
 def _keyboard(annotation: Any) -> list[str]:
@@ -613,7 +651,7 @@ def _shown_as(field: FieldInfo, value: Any) -> Any:
     """Returns an update that shows a value, in a menu that may have been shortened meanwhile."""
     choices = choices_of(field)
     if len(choices) > _MOST_BUTTONS:
-        return gr.update(value=_to_raw(field, value), choices=choices)
+        return gr.update(value=_to_raw(field, value), choices=labelled(field, choices))
     return gr.update(value=_to_raw(field, value))
 
 

@@ -20,6 +20,7 @@ import gradio as gr
 from core.demo import MODEL_VARIABLE
 from core.errors import StudioError
 from core.redaction import redact, redact_forms
+from ui.parts.labels import relabel, relabel_assignments
 
 logger = logging.getLogger("studio.page")
 
@@ -106,7 +107,7 @@ def notice(error: StudioError) -> gr.Error:
     """Returns an error to raise from a handler; Gradio shows it as a notice until it is closed."""
     lines = [f"<b>{label}:</b> {escape(text)}" for label, text in _parts(error)]
     return gr.Error(
-        "<br>".join([escape(hide_secrets(error.problem)), *lines]),
+        "<br>".join([escape(describe(error)["problem"]), *lines]),
         duration=None,
         print_exception=False,
     )
@@ -192,22 +193,23 @@ def answering(function: Callable[[dict[str, Any]], dict[str, Any]]) -> Callable[
 
 
 def describe(error: StudioError) -> dict[str, str]:
-    """Returns an error's parts as plain text."""
+    """Returns an error's parts as plain text, with the page's labels."""
     return {
-        "problem": hide_secrets(error.problem),
-        "expected": hide_secrets(error.expected),
-        "received": hide_secrets(error.received),
-        "fix": hide_secrets(error.fix),
+        "problem": relabel(hide_secrets(error.problem)),
+        "expected": relabel(hide_secrets(error.expected)),
+        "received": relabel_assignments(hide_secrets(error.received)),
+        "fix": relabel(hide_secrets(error.fix)),
     }
 
 
 def error_card(error: StudioError) -> str:
     """Returns an error as HTML, for the place where the result would have been."""
     lines = "".join(f"<p><b>{name}:</b> {escape(text)}</p>" for name, text in _parts(error))
-    title = escape(hide_secrets(error.problem))
+    title = escape(describe(error)["problem"])
     return f'<div class="ps-error" role="alert"><strong>{title}</strong>{lines}</div>'
 
 
 def _parts(error: StudioError) -> list[tuple[str, str]]:
-    parts = [("Expected", error.expected), ("Received", error.received), ("What to do", error.fix)]
-    return [(label, hide_secrets(text)) for label, text in parts if text]
+    shown = describe(error)
+    labels = {"expected": "Expected", "received": "Received", "fix": "What to do"}
+    return [(label, shown[part]) for part, label in labels.items() if shown[part]]

@@ -156,7 +156,7 @@ class _Access:
 
 
 def _launch(page: gr.Blocks, host: str, port: int, access: _Access, **options: Any) -> None:
-    from ui.assets import read
+    from ui.assets import style_sheets
     from ui.parts.access_gradio import GuardedApp, disable_downloads
     from ui.theme import make_theme
 
@@ -165,7 +165,7 @@ def _launch(page: gr.Blocks, host: str, port: int, access: _Access, **options: A
         server_name=host,
         server_port=port,
         theme=make_theme(),
-        css=read("page.css"),
+        css=style_sheets(),
         quiet=True,
         ssr_mode=False,
         share=False,

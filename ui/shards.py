@@ -1,4 +1,4 @@
-"""The Shards tab: text becomes rows of tokens; a row can be looked at as the model will see it."""
+"""The Shards tab: packs text into token sequences, and shows a sequence as the model sees it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ui import present
 from ui.forms import Form
 from ui.parts import artifacts, markup
 from ui.parts.events import QUIET
-from ui.parts.stage import Earlier, Forecast, Launcher
+from ui.parts.stage import Earlier, Forecast, Launcher, main_column, side_column, workbench
 from ui.parts.tokens import mark_masked
 
 if TYPE_CHECKING:
@@ -27,28 +27,28 @@ if TYPE_CHECKING:
     from core.tokenizer import StudioTokenizer
 
 _AIMS = {
-    "mlm": "masked language modelling",
-    "clm": "predicting the next token",
+    "mlm": "masked LM",
+    "clm": "causal LM",
     "span_corruption": "span corruption",
     "denoising": "denoising",
 }
 _SEEN = {
-    "clm": "The model sees, always only up to the token before the one it must say",
-    "span_corruption": "The encoder sees, with a sentinel for each hidden span",
-    "denoising": "The encoder sees, sentences in another order and a mask for each hidden span",
+    "clm": "Input: the model sees the tokens before the one it predicts",
+    "span_corruption": "Encoder input, with a sentinel for each masked span",
+    "denoising": "Encoder input, with permuted sentences and a mask token for each masked span",
 }
 _ASKED = {
-    "clm": "It must say, each from all those before it",
-    "span_corruption": "The decoder must say, with a sentinel for each part that is shown",
-    "denoising": "The decoder must say",
+    "clm": "Target: each token is predicted from all before it",
+    "span_corruption": "Decoder target, with a sentinel for each unmasked part",
+    "denoising": "Decoder target",
 }
 _HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
 _FAR = """
-<p class="ps-note">These rows aren't on this machine. A run that learns from them fetches them
+<p class="ps-note">These sequences aren't on this machine. A run that trains on them fetches them
 first; then they can be shown here.</p>
 """
 _NONE_YET = markup.empty_state(
-    "No shards yet", "What you build appears here, with its counts and a look into its rows."
+    "No shards yet", "What you build appears here, with its counts and examples."
 )
 
 
@@ -72,10 +72,12 @@ def render(
     )
     earlier = Earlier(pieces, "tokenizer", "Train a new tokenizer first", _check_pieces)
     launcher = Launcher("shards", form, workspace, _forecast, _summarize, earlier)
-    with gr.Column(elem_classes=["ps-card"]):
-        form.render()
-        launcher.render_facts()
-        launcher.render_start("Build shards")
+    with workbench():
+        with main_column(), gr.Column(elem_classes=["ps-card"]):
+            form.render()
+        with side_column():
+            launcher.render_facts()
+            launcher.render_start("Build shards")
     form.follow_artifacts(line)
     _render_list(workspace, line)
     return launcher
@@ -115,9 +117,9 @@ def _forecast(config: ShardConfig) -> Forecast:
 
 
 def _summarize(config: ShardConfig) -> str:
-    rows = "a row for each line" if config.line_by_line else "rows"
+    each = ", one per line," if config.line_by_line else ""
     tokens = f"{markup.count(config.max_seq_length)} tokens"
-    return f"Build shards with {rows} of {tokens} for {_AIMS[config.objective]}"
+    return f"Build shards of sequences of {tokens}{each} for {_AIMS[config.objective]}"
 
 
 def _render_list(workspace: Workspace, line: gr.HTML) -> None:
@@ -126,9 +128,9 @@ def _render_list(workspace: Workspace, line: gr.HTML) -> None:
     with gr.Column(elem_classes=["ps-card"], visible=False) as card:
         with gr.Row(elem_classes=["ps-inline"]):
             chosen = gr.Dropdown(
-                [], label="Look into", elem_id="shards-chosen", interactive=True, scale=2
+                [], label="Inspect", elem_id="shards-chosen", interactive=True, scale=2
             )
-            another = gr.Button("Another row", elem_id="shards-another", scale=0)
+            another = gr.Button("Show another sequence", elem_id="shards-another", scale=0)
         row = gr.HTML(elem_id="shards-row")
 
     def show_row(name: str | None) -> str:
@@ -180,10 +182,10 @@ def _list(found: Sequence[Artifact]) -> str:
     ]
     headings = (
         "Name",
-        "For",
-        "Tokens a row",
-        "Training rows",
-        "Validation rows",
+        "Objective",
+        "Sequence length",
+        "Training sequences",
+        "Validation sequences",
         "Training tokens",
         "Size",
     )
@@ -191,7 +193,7 @@ def _list(found: Sequence[Artifact]) -> str:
 
 
 def _show_row(name: str, workspace: Workspace) -> str:
-    """Returns a row of the shards, decoded, and what a model gets of it in some training step.
+    """Renders a random sequence, decoded, with the model's input in some training step.
 
     Of shards that lie elsewhere it says so: fetching them may take long.
 
@@ -213,9 +215,9 @@ def _show_row(name: str, workspace: Workspace) -> str:
     tokenizer = load(str(shards.tokenizer_folder), workspace) if shards.tokenizer_folder else None
     if not len(rows) or tokenizer is None:
         raise ConfigError(
-            f"No row of {name} can be shown",
-            expected="rows, and a copy of their tokenizer",
-            received=f"{len(rows)} rows and {tokenizer or 'no tokenizer'}",
+            f"No sequence of {name} can be shown",
+            expected="sequences, and a copy of their tokenizer",
+            received=f"{len(rows)} sequences and {tokenizer or 'no tokenizer'}",
             fix="build the shards again",
         )
     settings = ObjectiveSettings(shards.max_seq_length, line_by_line=shards.line_by_line)
@@ -224,7 +226,7 @@ def _show_row(name: str, workspace: Workspace) -> str:
     number = random.randrange(len(rows))
     row = rows.take(np.array([number]))
     batch = objective.batch(row, seed=0, step=random.randrange(1 << 20))
-    title = f"Row {markup.count(number + 1)} of {markup.count(len(rows))}"
+    title = f"Sequence {markup.count(number + 1)} of {markup.count(len(rows))}"
     if shards.objective == "mlm":
         return _masked_html(_masked_tokens(row, batch, tokenizer), title)
     return _pair_html(shards.objective, row, batch, tokenizer, title)
@@ -233,9 +235,9 @@ def _show_row(name: str, workspace: Workspace) -> str:
 def _masked_tokens(
     row: NDArray[np.int32], batch: Batch, tokenizer: StudioTokenizer
 ) -> list[tuple[str, str, bool]]:
-    """Returns what stands in a row (1, L), what stood there, and whether it is asked for.
+    """Returns input token, original token and whether it is predicted, of a sequence (1, L).
 
-    Padding that fills a line up is left out.
+    Padding is left out.
     """
     asked = set(batch["masked_positions"][0][batch["label_weights"][0] > 0].tolist())
     shown, stood = batch["input_ids"][0].tolist(), row[0].tolist()
@@ -250,16 +252,16 @@ def _masked_html(tokens: list[tuple[str, str, bool]], title: str) -> str:
     asked = sum(is_asked for _, _, is_asked in tokens)
     original = present.escape("".join(old for _, old, _ in tokens))
     return (
-        f'<p class="ps-note">{title}. Marked: the {asked} tokens that the model must say; most are '
-        f"hidden, some replaced, some kept.</p>{mark_masked(tokens)}"
-        f'<p class="ps-note">The row itself:</p><p class="ps-tokens row">{original}</p>'
+        f'<p class="ps-note">{title}. Marked: the {asked} tokens to predict; most are '
+        f"masked, some replaced, some kept.</p>{mark_masked(tokens)}"
+        f'<p class="ps-note">Original:</p><p class="ps-tokens row">{original}</p>'
     )
 
 
 def _pair_html(
     objective: str, row: NDArray[np.int32], batch: Batch, tokenizer: StudioTokenizer, title: str
 ) -> str:
-    """Returns what a model sees of a row (1, L), what it must say, and the row as it is stored."""
+    """Renders the model's input, its target and the stored sequence (1, L)."""
 
     def text_of(ids: NDArray[np.int32]) -> str:
         text = "".join(tokenizer.readable(number) for number in ids.tolist())
@@ -273,5 +275,5 @@ def _pair_html(
         f'<p class="ps-note">{title}. {_SEEN[objective]} ({len(inputs)} tokens):</p>'
         f"{text_of(inputs)}"
         f'<p class="ps-note">{_ASKED[objective]} ({len(asked)} tokens):</p>{text_of(asked)}'
-        f'<p class="ps-note">The row as it is stored ({row.shape[1]} tokens):</p>{text_of(row[0])}'
+        f'<p class="ps-note">Stored sequence ({row.shape[1]} tokens):</p>{text_of(row[0])}'
     )

@@ -1,4 +1,4 @@
-"""The Tokenizer tab: train one, compare those there are, see how one cuts a sentence."""
+"""The Tokenizer tab: trains tokenizers, lists them, and tokenizes a sentence."""
 
 from __future__ import annotations
 
@@ -8,29 +8,24 @@ from typing import TYPE_CHECKING, Any
 
 import gradio as gr
 
-from core.config import CorpusConfig, TokenizerConfig
+from core.config import CorpusConfig, TokenizerConfig, option_label
 from core.workspace import Artifact, Workspace
 from ui import present
 from ui.forms import Form
 from ui.parts import artifacts, markup
 from ui.parts.events import QUIET
-from ui.parts.stage import Forecast, Launcher
+from ui.parts.stage import Forecast, Launcher, main_column, side_column, workbench
 from ui.parts.tokens import colour_tokens, list_tokens
 
 if TYPE_CHECKING:
     from core.tokenizer import StudioTokenizer
 
-_ALGORITHMS = {
-    "unigram": "Unigram",
-    "sentencepiece_unigram": "SentencePiece-style Unigram",
-    "byte_level_bpe": "byte-level BPE",
-    "wordpiece": "WordPiece",
-}
+_ALGORITHM = TokenizerConfig.model_fields["algorithm"]
 _SENTENCE = "Tokenization splits uncommon words into smaller, more frequent pieces."
 _MOST_CHARACTERS = 5000
 _NONE_YET = markup.empty_state(
     "No tokenizer yet",
-    "What you train appears here, with its scorecard and a field to try it on a sentence.",
+    "What you train appears here, with its scores and a field to try it.",
 )
 
 
@@ -50,10 +45,12 @@ def render(workspace: Workspace, text: Form[CorpusConfig], line: gr.HTML) -> Lau
         check=_check_vocabulary,
     )
     launcher = Launcher("tokenizer", form, workspace, _forecast, _summarize)
-    with gr.Column(elem_classes=["ps-card"]):
-        form.render()
-        launcher.render_facts()
-        launcher.render_start("Train a tokenizer")
+    with workbench():
+        with main_column(), gr.Column(elem_classes=["ps-card"]):
+            form.render()
+        with side_column():
+            launcher.render_facts()
+            launcher.render_start("Train a tokenizer")
     _render_list(workspace, line)
     return launcher
 
@@ -71,7 +68,7 @@ def _forecast(config: TokenizerConfig) -> Forecast:
 
 
 def _summarize(config: TokenizerConfig) -> str:
-    algorithm = _ALGORITHMS.get(config.algorithm, config.algorithm)
+    algorithm = option_label(_ALGORITHM, config.algorithm)
     return f"Train a {algorithm} tokenizer of {markup.count(config.vocab_size)} tokens"
 
 
@@ -79,11 +76,11 @@ def _render_list(workspace: Workspace, line: gr.HTML) -> None:
     gr.HTML('<h3 class="ps-subheading">Tokenizers in this workspace</h3>')
     listed = gr.HTML(_NONE_YET, elem_id="tokenizer-list")
     with gr.Column(elem_classes=["ps-card"], visible=False) as card:
-        chosen = gr.Dropdown([], label="Try", elem_id="tokenizer-chosen", interactive=True)
+        chosen = gr.Dropdown([], label="Tokenizer", elem_id="tokenizer-chosen", interactive=True)
         sentence = gr.Textbox(
             _SENTENCE,
-            label="A sentence",
-            info="Cut as you type.",
+            label="Text to tokenize",
+            info="Tokenized as you type.",
             lines=2,
             max_lines=8,
             max_length=_MOST_CHARACTERS,
@@ -127,7 +124,15 @@ def _render_list(workspace: Workspace, line: gr.HTML) -> None:
 
 
 def _list(found: Sequence[Artifact]) -> str:
-    headings = ("Name", "Algorithm", "Tokens", "Tokens a word", "Bytes a token", "Unknown", "Made")
+    headings = (
+        "Name",
+        "Algorithm",
+        "Tokens",
+        "Tokens per word",
+        "Bytes per token",
+        "Unknown",
+        "Created",
+    )
     return markup.table(headings, map(_row, found), label="Tokenizers in this workspace")
 
 
@@ -136,7 +141,7 @@ def _row(artifact: Artifact) -> tuple[str, ...]:
     algorithm = str(manifest.config.get("algorithm", ""))
     return (
         artifact.name,
-        _ALGORITHMS.get(algorithm, algorithm),
+        option_label(_ALGORITHM, algorithm),
         markup.count(score.get("vocab_size", 0)),
         f"{score.get('tokens_per_word', 0):.2f}",
         f"{score.get('bytes_per_token', 0):.2f}",
@@ -146,7 +151,7 @@ def _row(artifact: Artifact) -> tuple[str, ...]:
 
 
 def _cut(name: str | None, sentence: str, workspace: Workspace) -> str:
-    """Returns a sentence as coloured tokens."""
+    """Tokenizes a sentence, as coloured tokens."""
     if not name or not sentence:
         return ""
     from core.tokenizer import pieces

@@ -1,6 +1,6 @@
-"""The Train tab: the model and its recipe, with what they come to worked out as one types.
+"""The Train tab: model and hyperparameters, with estimates that follow what is typed.
 
-Below it the preflight: the same settings on a TPU that need not be there.
+A closed section below checks the same settings on a TPU.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import Any, get_args
 
 import gradio as gr
 
-from core.config import Family, PreflightConfig, ShardConfig, TrainConfig
+from core.config import Family, PreflightConfig, ShardConfig, TrainConfig, option_label
 from core.errors import DeviceError, StudioError
 from core.models.finding import must_be_fetched
 from core.models.registry import count_parameters
@@ -22,28 +22,28 @@ from core.training import preflight, recipe
 from core.training.compatibility import check_layout, incompatibilities
 from core.training.devices import choose, estimate_devices, find_hardware
 from core.training.inputs import TrainingInputs, objective_name, open_inputs
+from core.training.planner import estimate_seconds, measure_cpu_speed
 from core.workspace import Workspace
-from ui.forms import Form
+from ui.forms import Form, labelled
 from ui.parts import markup, planner
 from ui.parts.events import QUIET, listen
+from ui.parts.labels import relabel
 from ui.parts.preflight import render_report
-from ui.parts.stage import Earlier, Forecast, Launcher
+from ui.parts.stage import Earlier, Forecast, Launcher, main_column, side_column, workbench
 from ui.present import escape
 
 _FAMILIES: tuple[str, ...] = get_args(Family)
 _CHECK = """
-<h3 class="ps-subheading">Before you pay for a TPU</h3>
-<p class="ps-note">Compiles the training step with the settings above for a TPU that isn't here, and
-says whether it fits, how long the run takes and what it costs. It runs on this machine; nothing is
-booked.</p>
+<p class="ps-note">Compiles the training step with the settings above for a TPU that need not be
+attached, and estimates memory, time and cost. Runs on this machine; nothing is booked.</p>
 """
 _FETCHED_FIRST = """
-<p class="ps-note">The shards or the checkpoint aren't on this machine. The run fetches them first;
-then it is known whether all fits together.</p>
+<p class="ps-note">The shards or the checkpoint aren't on this machine. The run fetches them first
+and then checks that they fit together.</p>
 """
 _NO_SHARDS = """
-<p class="ps-note ps-without-shards">No shards are chosen above, so say what they would be like: the
-size of the vocabulary, and the tokens in a row.</p>
+<p class="ps-note ps-without-shards">No shards are chosen: enter a vocabulary size and a sequence
+length.</p>
 """
 
 
@@ -65,16 +65,19 @@ def render(
         workspace,
         forecast=lambda config: _forecast(config, workspace),
         summarize=_summarize,
-        earlier=Earlier(rows, "shards", "Make new shards first, from the text", _check_rows),
+        earlier=Earlier(rows, "shards", "Build new shards first", _check_rows),
     )
-    above = gr.Column(elem_classes=["ps-card"])
-    with gr.Column(elem_classes=["ps-card"]):
-        form.render()
-        fitting = gr.HTML(elem_id="train-fitting")
-        launcher.render_facts()
-        _render_hardware(form)
-        launcher.render_start("Train")
-    with above:
+    with workbench():
+        with main_column():
+            planner_place = gr.Column()
+            with gr.Column(elem_classes=["ps-card"]):
+                form.render()
+                fitting = gr.HTML(elem_id="train-fitting")
+        with side_column():
+            launcher.render_facts()
+            launcher.render_start("Train")
+            _render_hardware(form)
+    with planner_place:
         planner.render(form, workspace)
     form.follow_artifacts(line)
     _offer_what_fits(form, fitting, launcher.anew, workspace)
@@ -106,10 +109,11 @@ def _offer_what_fits(
     ) -> list[Any]:
         reasons = {} if anew else _misfits(name, workspace)
         offered = [one for one in _FAMILIES if not reasons.get(one)] or list(_FAMILIES)
+        choices = labelled(TrainConfig.model_fields["family"], offered)
         value = current if current in offered else offered[0]
         kept = aim == "auto" or aim in objectives_of_family(value)
         return [
-            gr.update(choices=offered, value=value),
+            gr.update(choices=choices, value=value),
             gr.skip() if kept else "auto",
             _say_why(name, offered, reasons),
             *(
@@ -154,11 +158,16 @@ def _say_why(name: str, offered: list[str], reasons: dict[str, str]) -> str:
             by_reason.setdefault(reasons[family], []).append(family)
     if not by_reason:
         return ""
-    parts = "; ".join(f"{', '.join(them)}: {reason}" for reason, them in by_reason.items())
+    parts = "; ".join(f"{_names(them)}: {relabel(reason)}" for reason, them in by_reason.items())
     return (
-        f'<p class="ps-note">For {escape(name)} there {"is" if len(offered) == 1 else "are"} '
-        f"<b>{escape(', '.join(offered))}</b>. Not offered: {escape(parts)}.</p>"
+        f'<p class="ps-note">Families that can learn from {escape(name)}: '
+        f"<b>{escape(_names(offered))}</b>. Not offered: {escape(parts)}.</p>"
     )
+
+
+def _names(families: list[str]) -> str:
+    field = TrainConfig.model_fields["family"]
+    return ", ".join(option_label(field, family) for family in families)
 
 
 def _render_hardware(form: Form[TrainConfig]) -> None:
@@ -189,15 +198,14 @@ def _write_up(config: TrainConfig) -> str:
         # Of encoders alone.
         masking = "more masking, " if filled["mlm_probability"] else ""
         return (
-            '<p class="ps-note"><b>fast</b> is our own recipe, for the lowest loss in a given '
-            f"time: Muon, no dropout, {masking}and first weights that know which words go "
-            "together. <b>classic</b> and <b>flax</b> are published ones.</p>"
+            '<p class="ps-note"><b>Fast</b> is our recipe for the lowest loss in a given time: '
+            f"Muon, no dropout, {masking}and first weights from token co-occurrence.</p>"
         )
     found = write_up_of(config.preset, config.family)
     if found is None:
         return ""
     return (
-        f'<p class="ps-note">The numbers of <b>{escape(config.preset)}</b> are from '
+        f'<p class="ps-note">The values of <b>{escape(config.preset.capitalize())}</b> are from '
         f'<a href="{escape(found.source)}" target="_blank" rel="noreferrer">its write-up</a>: '
         f"{escape(found.setting)}; {escape(found.result)}.</p>"
     )
@@ -212,13 +220,11 @@ def _hardware(config: TrainConfig | None) -> str:
     try:
         choice = choose(config, hardware)
     except StudioError as error:
-        words = (
-            f"{escape(error.problem)}: {escape(error.received)}. What to do: {escape(error.fix)}."
-        )
+        words = escape(relabel(f"{error.problem}: {error.received}. What to do: {error.fix}."))
         return f'<p class="ps-note">{has}</p><p class="ps-warning">{words}</p>'
     engine = {"tensorflow": "TensorFlow", "jax": "JAX"}[choice.engine]
     return (
-        f'<p class="ps-note">{has} The run takes <b>{engine} on the {choice.kind.upper()}</b>: '
+        f'<p class="ps-note">{has} The run uses <b>{engine} on the {choice.kind.upper()}</b>: '
         f"{escape(choice.reason)}.</p>"
     )
 
@@ -232,7 +238,13 @@ def _render_preflight(workspace: Workspace, store: Store, base: Form[TrainConfig
         check=lambda config: _check_on_tpu(config, workspace),
     )
     launcher = Launcher("preflight", form, workspace, _foresee_check, _summarize_check)
-    with gr.Column(elem_classes=["ps-card", "ps-preflight-form"]):
+    launcher.section = gr.Accordion(
+        "Check on a TPU before you pay for it",
+        open=False,
+        elem_id="preflight-section",
+        elem_classes=["ps-card", "ps-section", "ps-preflight-form"],
+    )
+    with launcher.section:
         gr.HTML(_CHECK)
         form.render()
         launcher.render_facts()
@@ -264,17 +276,33 @@ def _forecast(config: TrainConfig, workspace: Workspace) -> Forecast:
         return Forecast(_summarize(config), _FETCHED_FIRST)
     inputs = open_inputs(config, workspace)
     if config.evaluate_only:
-        rows = markup.count(len(inputs.validation_rows))
-        return Forecast(f"Evaluate {config.checkpoint} on {rows} rows")
+        sequences = markup.count(len(inputs.validation_rows))
+        return Forecast(f"Evaluate {config.checkpoint} on {sequences} sequences")
     plan = recipe.plan(
         config, len(inputs.train_rows), inputs.shards.row_length, replicas=_replicas(config)
     )
     parameters = count_parameters(inputs.architecture)
+    seconds = _estimate_seconds(config, inputs, plan)
+    size = f"{markup.short_count(parameters)} parameters"
+    steps = f"{markup.count(plan.num_train_steps)} steps"
     return Forecast(
-        f"Train {config.family} {_size(config)} ({markup.short_count(parameters)} parameters) for "
-        f"{markup.count(plan.num_train_steps)} steps",
-        _facts(config, inputs, plan, parameters),
+        f"Train {_model(config)} ({size}) for {steps}",
+        _facts(config, inputs, plan, parameters, seconds),
+        " · ".join([*([markup.rough_duration(seconds)] if seconds else []), size, steps]),
     )
+
+
+def _estimate_seconds(
+    config: TrainConfig, inputs: TrainingInputs, plan: recipe.Plan
+) -> float | None:
+    """Estimates the duration of a run on this machine's CPU; None on other devices."""
+    try:
+        is_cpu = choose(config, find_hardware()).kind == "cpu"
+    except StudioError:
+        return None  # The note on the hardware says what is missing.
+    if not is_cpu:
+        return None
+    return estimate_seconds(config, inputs, plan.total_tokens, measure_cpu_speed())
 
 
 def _replicas(config: TrainConfig) -> int:
@@ -288,7 +316,7 @@ def _replicas(config: TrainConfig) -> int:
 def _summarize(config: TrainConfig) -> str:
     if config.evaluate_only:
         return f"Evaluate {config.checkpoint}"
-    return f"Train {config.family} {_size(config)} for {_length(config)}"
+    return f"Train {_model(config)} for {_length(config)}"
 
 
 def _length(config: TrainConfig) -> str:
@@ -298,24 +326,33 @@ def _length(config: TrainConfig) -> str:
     return f"{epochs:g} epoch{'' if epochs == 1 else 's'}"
 
 
-def _size(config: TrainConfig) -> str:
-    return "from a config.json" if config.model_config_path else config.size
+def _model(config: TrainConfig) -> str:
+    family = option_label(TrainConfig.model_fields["family"], config.family)
+    return f"{family} {'from a config.json' if config.model_config_path else config.size}"
 
 
-def _facts(config: TrainConfig, inputs: TrainingInputs, plan: recipe.Plan, parameters: int) -> str:
+def _facts(
+    config: TrainConfig,
+    inputs: TrainingInputs,
+    plan: recipe.Plan,
+    parameters: int,
+    seconds: float | None,
+) -> str:
     settled = recipe.resolve_learning_rate(config, inputs.architecture)
     memory = recipe.estimate_memory_bytes(
         inputs.architecture, parameters, config, inputs.shards.row_length
     )
-    return markup.tiles(
-        [
-            ("parameters", markup.short_count(parameters)),
-            ("steps", markup.count(plan.num_train_steps)),
-            ("epochs", f"{plan.num_train_epochs:.3g}"),
-            ("tokens a step", markup.count(plan.tokens_per_step)),
-            ("tokens in all", markup.short_count(plan.total_tokens)),
-            ("tokens per parameter", f"{plan.tokens_per_parameter(parameters):.3g}"),
-            ("peak learning rate", f"{settled.learning_rate:.3g}"),
-            ("memory, roughly", markup.byte_count(memory)),
-        ]
-    )
+    figures = [
+        ("time, roughly", markup.rough_duration(seconds) if seconds else "unknown"),
+        ("memory, roughly", markup.byte_count(memory)),
+        ("parameters", markup.short_count(parameters)),
+        ("steps", markup.count(plan.num_train_steps)),
+    ]
+    details = [
+        ("epochs", f"{plan.num_train_epochs:.3g}"),
+        ("tokens per step", markup.count(plan.tokens_per_step)),
+        ("total tokens", markup.short_count(plan.total_tokens)),
+        ("tokens per parameter", f"{plan.tokens_per_parameter(parameters):.3g}"),
+        ("peak learning rate", f"{settled.learning_rate:.3g}"),
+    ]
+    return markup.tiles(figures) + markup.tiles(details, rows=True)

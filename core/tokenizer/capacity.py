@@ -100,7 +100,7 @@ def _check(config: TokenizerConfig) -> None:
             f"The text is too small for a vocabulary of {config.vocab_size:,}",
             expected=f"at most {most:,} tokens, and probably fewer",
             received=f"vocab_size={config.vocab_size}",
-            fix=f"set vocab_size below {most}, or train on more text",
+            fix=f"lower vocab_size to less than {most}, or train on more text",
             field="vocab_size",
         )
 

@@ -93,7 +93,9 @@ def _check_size(config: TokenizerConfig, backend: Tokenizer) -> None:
     possible = backend.get_vocab_size(with_added_tokens=True)
     if possible < config.vocab_size:
         rarer = config.algorithm in _MERGING and config.min_frequency > 1
-        smaller = f"set vocab_size to {possible} or less, or " if possible >= _least_size() else ""
+        smaller = (
+            f"lower vocab_size to {possible} or less, or " if possible >= _least_size() else ""
+        )
         raise TokenizerError(
             f"The text is too small for a vocabulary of {config.vocab_size:,}",
             expected=f"at most {possible:,} tokens, which is what it supports",

@@ -5,6 +5,7 @@ The result is ordinary settings with reasons. Only `measure_speed` imports a bac
 
 from __future__ import annotations
 
+import functools
 import math
 import time
 from collections.abc import Collection, Iterator, Mapping
@@ -286,6 +287,31 @@ def _check_a_step_is_read(read: int, fewest: int, hours: float | None) -> None:
 
 def _tokens_in(hours: float, flops: float, config: TrainConfig, inputs: TrainingInputs) -> int:
     return int(hours * 3600 * _SHARE_OF_HOURS * flops / flops_per_token(config, inputs))
+
+
+def estimate_seconds(
+    config: TrainConfig, inputs: TrainingInputs, total_tokens: int, flops: float
+) -> float:
+    """Estimates the duration of a run that reads a number of tokens at a speed in FLOP/s."""
+    return total_tokens * flops_per_token(config, inputs) / (_SHARE_OF_HOURS * flops)
+
+
+@functools.cache
+def measure_cpu_speed() -> float:
+    """Estimates a training step's FLOP/s on this machine's CPU in a fraction of a second.
+
+    Times a matmul in NumPy and imports no backend, so it is rougher than `measure_speed`.
+    """
+    import numpy as np
+
+    side = 768
+    matrix = np.ones((side, side), np.float32)
+    seconds = []
+    for _ in range(5):
+        began = time.perf_counter()
+        matrix @ matrix
+        seconds.append(time.perf_counter() - began)
+    return 2 * side**3 / min(seconds) * _SHARE_OF_PRODUCTS
 
 
 def _choose_size(budgets: Mapping[Size, int], inputs: Mapping[Size, TrainingInputs]) -> Size:

@@ -99,8 +99,5 @@ def _less_often(config: TrainConfig, plan: Plan, times: int) -> Plan:
 def _settings(values: dict[str, Any]) -> dict[str, Any]:
     """Returns the settings that must not change; ones unknown at the first start get defaults."""
     defaults = {name: field.default for name, field in TrainConfig.model_fields.items()}
-    return {
-        name: value
-        for name, value in {**defaults, **values}.items()
-        if name not in TrainConfig.unfingerprinted and name not in (*_REFERENCES, *_EXTENDABLE)
-    }
+    ignored = {*TrainConfig.fields_outside_identity(), *_REFERENCES, *_EXTENDABLE}
+    return {name: value for name, value in {**defaults, **values}.items() if name not in ignored}

@@ -1,4 +1,4 @@
-"""The page's style sheet and scripts, kept as files of their own kind."""
+"""The web app's style sheets and scripts."""
 
 from __future__ import annotations
 
@@ -12,6 +12,13 @@ _FOLDER = Path(__file__).parent
 def read(name: str) -> str:
     """Returns the text of a file in this folder."""
     return (_FOLDER / name).read_text("utf-8")
+
+
+@cache
+def style_sheets() -> str:
+    """Joins all style sheets in this folder, `page.css` first and the others by name."""
+    others = sorted(path.name for path in _FOLDER.glob("*.css") if path.name != "page.css")
+    return "\n".join(map(read, ("page.css", *others)))
 
 
 @cache

@@ -174,6 +174,7 @@ window.studio ??= (() => {
   const typed = async (id, field, value) => {
     const form = formOf(id);
     form.values[field] = value;
+    explain(`${id}-${field}`, value);
     if (form.asked) return undefined;
     form.asked = true;
     await null;
@@ -276,8 +277,39 @@ window.studio ??= (() => {
       node.dataset.plain = "";
     }
   };
+  // Help: the explanation of the choice that is taken, below the help line; the rest behind a "?".
+  let details;
+  const showDetails = () => {
+    for (const block of document.querySelectorAll(".ps-field[id]:not([data-explained])")) {
+      details ??= new Map((window.gradio_config?.components ?? []).flatMap(({ props }) => Object.entries(props.props?.help ?? {})));
+      block.dataset.explained = "";
+      const help = details.get(block.id);
+      if (!help) continue;
+      if (help.details) block.append(helpButton(block.id, help), h("p", { class: "ps-more", id: `${block.id}-more`, hidden: true }, help.details));
+      if (Object.keys(help.options).length) block.append(h("p", { class: "ps-option-help" }));
+      const form = Object.keys(forms).find((one) => block.id.startsWith(`${one}-`));
+      const field = block.id.slice((form ?? "").length + 1);
+      explain(block.id, forms[form]?.values[field] ?? help.value);
+    }
+  };
+  const helpButton = (id, help) =>
+    h("button", {
+      type: "button", class: "ps-help", "aria-expanded": "false", "aria-controls": `${id}-more`,
+      "aria-label": `More about ${help.title}`, onclick: (event) => {
+        const more = document.getElementById(`${id}-more`);
+        more.hidden = !more.hidden;
+        event.currentTarget.setAttribute("aria-expanded", String(!more.hidden));
+      },
+    }, "?");
+  const explain = (id, value) => {
+    const place = document.getElementById(id)?.querySelector(":scope > .ps-option-help");
+    if (!place) return;
+    const [label, text] = details.get(id).options[value] ?? [];
+    place.replaceChildren(...(text ? [h("b", {}, `${label}:`), ` ${text}.`] : []));
+  };
   const mend = () => {
     showPlainHelp();
+    showDetails();
     if (document.querySelector('fieldset input[type=radio]:not([name$="/group"])')) mendRadios();
     mendTabs();
   };

@@ -26,12 +26,12 @@ def empty_state(title: str, text: str, *, tab: str = "", link: str = "") -> str:
     return f'<div class="ps-empty"><b>{escape(title)}</b><p>{escape(text)}</p>{go}</div>'
 
 
-def tiles(figures: Iterable[tuple[str, str]]) -> str:
-    """Returns (name, value) pairs as a row of large figures."""
+def tiles(figures: Iterable[tuple[str, str]], *, rows: bool = False) -> str:
+    """Returns (name, value) pairs as large figures beside each other, or as compact rows."""
     cells = "".join(
         f"<div><b>{escape(value)}</b><span>{escape(name)}</span></div>" for name, value in figures
     )
-    return f'<div class="ps-tiles">{cells}</div>'
+    return f'<div class="ps-tiles{" rows" if rows else ""}">{cells}</div>'
 
 
 def table(headings: Sequence[str], rows: Iterable[Sequence[str]], *, label: str) -> str:
@@ -88,6 +88,18 @@ def byte_count(value: float) -> str:
 def _in_three_digits(value: float) -> float:
     """Returns a number rounded before its unit is chosen: 999,600 is 1 M, not 1000 k."""
     return float(f"{value:.3g}")
+
+
+def rough_duration(seconds: float) -> str:
+    """Returns an estimated duration in one unit: 40 s, 12 min, 3.5 h, 9 days."""
+    if seconds < 90:
+        return f"{max(1, round(seconds))} s"
+    if seconds < 90 * 60:
+        return f"{round(seconds / 60)} min"
+    hours = seconds / 3600
+    if hours < 48:
+        return f"{hours:.2g} h" if hours < 10 else f"{round(hours)} h"
+    return f"{count(hours / 24)} days"
 
 
 def date(seconds: float) -> str:

@@ -28,9 +28,8 @@ from ui.parts.events import QUIET
 from ui.present import escape
 
 _ABOUT = """
-<h3 class="ps-subheading">How large, and for how long?</h3>
-<p class="ps-note">Give the hours or the tokens that you have: size, batch, steps and rate follow
-from them, for the shards below. Hours are estimated for this machine.</p>
+<p class="ps-note">Derives size, batch size, steps and learning rate for the shards below from the
+hours or tokens that you have. Hours are estimated for this machine.</p>
 """
 # Commas that group digits, not the one of 0,5.
 _GROUPED = re.compile(r"\A[1-9]\d{0,2}(?:,\d{3})+(?![\d,])")
@@ -45,20 +44,25 @@ def render(form: Form[TrainConfig], workspace: Workspace) -> None:
         form: What is derived goes by what is chosen there, and can be put there.
         workspace: Where the shards are.
     """
-    with gr.Column(elem_classes=["ps-dial"]):
+    with gr.Accordion(
+        "Suggest settings from a time or token budget",
+        open=False,
+        elem_id="dial-section",
+        elem_classes=["ps-card", "ps-section", "ps-dial"],
+    ):
         gr.HTML(_ABOUT)
         with gr.Row(elem_classes=["ps-inline"]):
             unit = gr.Radio(
                 [("Hours", "hours"), ("Tokens", "tokens")],
                 value="hours",
-                label="I have",
+                label="Budget in",
                 elem_id="dial-unit",
                 min_width=150,
                 scale=0,
             )
             amount = gr.Textbox(
                 "2",
-                label="How many",
+                label="Amount",
                 max_lines=1,
                 elem_id="dial-amount",
                 elem_classes=["ps-decimal"],

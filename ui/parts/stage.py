@@ -1,7 +1,7 @@
-"""What the tabs that start a run have in common: what will happen, the button, the command.
+"""Launchers: estimates, start button and command of the tabs that start a run.
 
-A stage needs what an earlier one makes. Where that isn't there yet, or is to be made anew, the
-stages are queued in one go, each with the settings of its own tab.
+A stage needs an artifact of an earlier stage. If it is missing, or a new one is asked for, both
+stages are queued together, each with the settings of its own tab.
 """
 
 from __future__ import annotations
@@ -25,11 +25,12 @@ from ui.assets import script
 from ui.forms import Form
 from ui.parts import markup
 from ui.parts.events import QUIET
+from ui.parts.labels import relabel
 from ui.present import error_card, escape
 
 _IN_ONE_GO = (
-    '<p class="ps-note">Queued in one go, each waiting for the one before it, with the settings '
-    "of its tab:</p>"
+    '<p class="ps-note">Queued together; each run waits for the one before it and uses the '
+    "settings of its tab:</p>"
 )
 _IN_ITS_TAB = "In the "
 _LONGEST_REASON = 100
@@ -45,10 +46,12 @@ class Forecast:
     Attributes:
         button: What the start button says: what will be done.
         facts: HTML with the derived numbers.
+        summary: The most important of them, in a few words, for the bar on a phone.
     """
 
     button: str
     facts: str = ""
+    summary: str = ""
 
 
 @dataclass(frozen=True)
@@ -99,6 +102,8 @@ class Launcher:
         self.summarize = summarize
         self._earlier = earlier
         self._ask = ask
+        # A section that holds the form and is opened when the form shows another config.
+        self.section: gr.Accordion | None = None
         self._choice: gr.Checkbox | None = None
 
     @property
@@ -122,7 +127,9 @@ class Launcher:
         self, button: str, variant: Literal["primary", "secondary"] = "primary"
     ) -> None:
         """Makes the start button, what it answers, and the command; then ties all together."""
-        self._start = gr.Button(button, variant=variant, elem_id=f"{self.stage}-start")
+        with gr.Column(elem_classes=["ps-start-bar"]):
+            self._summary = gr.HTML(elem_classes=["ps-summary-host"])
+            self._start = gr.Button(button, variant=variant, elem_id=f"{self.stage}-start")
         self._answer = gr.HTML(elem_classes=["ps-answer"])
         with gr.Accordion("Show the command", open=False, elem_classes=["ps-command"]):
             self._command = gr.HTML()
@@ -132,7 +139,7 @@ class Launcher:
             elem_classes=["ps-unseen"],
             button=f"{self.stage}-start",
         )
-        shown = [self._facts, self._start, self._command, *self._choices]
+        shown = [self._facts, self._summary, self._start, self._command, *self._choices]
         self.form.on_change(
             self._foresee,
             shown,
@@ -155,17 +162,22 @@ class Launcher:
 
     def updates(self, config: StageConfig) -> dict[Any, Any]:
         """Returns updates that make the form show a config and nothing be made before it."""
-        return {**self.form.updates(config), **dict.fromkeys(self._choices, False)}
+        opened = {section: gr.update(open=True) for section in self._sections}
+        return {**self.form.updates(config), **dict.fromkeys(self._choices, False), **opened}
 
     @property
     def outputs(self) -> list[Any]:
         """Returns the components that `updates` may change."""
-        return [*self.form.fields, *self._choices]
+        return [*self.form.fields, *self._choices, *self._sections]
 
     @property
     def anew(self) -> gr.Checkbox | None:
         """Returns the box that asks for a new beginning, once it is made."""
         return self._choice
+
+    @property
+    def _sections(self) -> list[Any]:
+        return [self.section] if self.section else []
 
     @property
     def _choices(self) -> list[Any]:
@@ -218,7 +230,8 @@ class Launcher:
         problem = self._problem(raw)
         return {
             **choices,
-            self._facts: (_hint(problem) if problem else "") + forecast.facts,
+            self._facts: (self._hint(problem) if problem else "") + forecast.facts,
+            self._summary: _summary(forecast, len(stages)),
             self._start: self._disabled(problem) if problem else _enabled(forecast.button),
             self._command: self._commands(_configs(stages)),
         }
@@ -232,7 +245,12 @@ class Launcher:
         return None
 
     def _unsettled(self, error: StudioError) -> dict[Any, Any]:
-        return {self._facts: "", self._command: _UNSETTLED, self._start: self._disabled(error)}
+        return {
+            self._facts: "",
+            self._summary: "",
+            self._command: _UNSETTLED,
+            self._start: self._disabled(error),
+        }
 
     def _disabled(self, error: StudioError) -> Any:
         """Returns an update of the start button that says why it can't be pressed."""
@@ -240,6 +258,12 @@ class Launcher:
         if words.startswith(_IN_ITS_TAB):
             words = f"Check the {words.removeprefix(_IN_ITS_TAB)}"
         return gr.update(value=shorten(words, _LONGEST_REASON, placeholder="…"), interactive=False)
+
+    def _hint(self, error: StudioError) -> str:
+        """Returns the reason why a stage can't be started, in a sentence with what to do."""
+        fix = f" {_upper(error.fix)}." if error.fix else ""
+        words = relabel(f"{error.problem.removesuffix('.')}.{fix}", self.form.model)
+        return f'<p class="ps-warning ps-hint" role="status">{escape(redact(words))}</p>'
 
     def _choice_updates(self, config: StageConfig) -> dict[Any, Any]:
         """Returns updates that show the box only where there is something to choose."""
@@ -293,14 +317,35 @@ def _in_its_tab(form: Form[Any]) -> Iterator[None]:
         ) from None
 
 
+@contextmanager
+def workbench() -> Iterator[None]:
+    """Lays out a stage: the form in the left two thirds, what will happen and the start beside it.
+
+    Forms are rendered within `main_column`, launchers within `side_column`.
+    """
+    with gr.Column(elem_classes=["ps-work"]):
+        yield
+
+
+def main_column() -> gr.Column:
+    """Returns the wide column of a workbench."""
+    return gr.Column(elem_classes=["ps-main"])
+
+
+def side_column() -> gr.Column:
+    """Returns the narrow column of a workbench, which stays in view."""
+    return gr.Column(elem_classes=["ps-card", "ps-side"])
+
+
+def _summary(forecast: Forecast, stages: int) -> str:
+    """Returns what the bar on a phone says beside the start button."""
+    words = f"{stages} runs, one after another" if stages > 1 else forecast.summary
+    first, _, rest = words.partition(" · ")
+    return f'<p class="ps-summary"><b>{escape(first)}</b>{escape(rest)}</p>' if words else ""
+
+
 def _enabled(button: str) -> Any:
     return gr.update(value=button, interactive=True)
-
-
-def _hint(error: StudioError) -> str:
-    """Returns what keeps a stage from being started, in a sentence with what to do."""
-    words = f"{error.problem.removesuffix('.')}." + (f" {_upper(error.fix)}." if error.fix else "")
-    return f'<p class="ps-warning ps-hint" role="status">{escape(redact(words))}</p>'
 
 
 def _upper(words: str) -> str:

@@ -1,0 +1,66 @@
+"""The stages' options: one pydantic model per stage, the only place where an option is declared.
+
+The form, the command-line flags, the stored JSON and the documentation are generated from a field's
+type, bounds, default and help. To add an option, add a field.
+
+A *preset* fills unset fields; explicit values win. `core.presets` has the values and their sources.
+"""
+
+from core.config.base import StageConfig, config_error, describe_expected, fingerprint_of
+from core.config.corpus import CorpusConfig
+from core.config.options import (
+    DTYPES,
+    HUB_ID_PATTERN,
+    LICENSES,
+    Dtype,
+    Family,
+    PresetName,
+    Size,
+    choices_of,
+    field_extra,
+    flag_of,
+    help_of,
+    option,
+    option_label,
+    plain_type,
+    title_of,
+)
+from core.config.preflight import PreflightConfig
+from core.config.push import PushConfig
+from core.config.quickstart import QuickstartConfig
+from core.config.shards import ShardConfig
+from core.config.tokenizer import TokenizerConfig
+from core.config.train import TrainConfig, TrainPresetName
+from core.config.values import changed_values, load_config_file
+
+__all__ = [
+    "DTYPES",
+    "HUB_ID_PATTERN",
+    "LICENSES",
+    "CorpusConfig",
+    "Dtype",
+    "Family",
+    "PreflightConfig",
+    "PresetName",
+    "PushConfig",
+    "QuickstartConfig",
+    "ShardConfig",
+    "Size",
+    "StageConfig",
+    "TokenizerConfig",
+    "TrainConfig",
+    "TrainPresetName",
+    "changed_values",
+    "choices_of",
+    "config_error",
+    "describe_expected",
+    "field_extra",
+    "fingerprint_of",
+    "flag_of",
+    "help_of",
+    "knob",
+    "load_config_file",
+    "option_label",
+    "plain_type",
+    "title_of",
+]

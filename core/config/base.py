@@ -1,0 +1,163 @@
+"""Base of all stage configs: strict fields, presets, fingerprints, errors."""
+
+from __future__ import annotations
+
+import json
+import typing
+from collections.abc import Mapping
+from hashlib import sha256
+from typing import Any, ClassVar
+
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    ValidationError,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
+from pydantic_core import PydanticCustomError
+
+from core.config.options import (
+    BRANCH_PATTERN,
+    HUB_ID_PATTERN,
+    LANGUAGE_PATTERN,
+    field_extra,
+    plain_type,
+)
+from core.errors import ConfigError
+from core.presets import Preset
+
+# For error messages.
+_WORDS_OF_PATTERNS = {
+    HUB_ID_PATTERN: "a name like my-model or owner/my-model, of letters, digits, and . _ - within",
+    BRANCH_PATTERN: "a name like trial-2, of letters, digits, and . _ - within; no /",
+    LANGUAGE_PATTERN: "codes of languages with commas between them, such as en, or de, fr",
+}
+
+
+class StageConfig(BaseModel):
+    """Base of all stage configs: strict fields, presets, fingerprints."""
+
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, allow_inf_nan=False, protected_namespaces=()
+    )
+
+    presets: ClassVar[dict[str, Preset]] = {}
+    # The field that selects a preset's variant, such as the family.
+    variant: ClassVar[str] = ""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _fill_from_preset(cls, values: Any) -> Any:
+        if not isinstance(values, dict) or "preset" not in cls.model_fields:
+            return values
+        return {**cls.preset_values(values), **values}
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _refuse_mistyped(cls, value: Any, info: ValidationInfo) -> Any:
+        """Rejects integers with a dot (10.000 may mean 10 or 10,000) and text that isn't UTF-8.
+
+        File names may hold undecodable bytes, which can't be stored.
+        """
+        field = cls.model_fields[info.field_name or ""]
+        if isinstance(value, str) and any("\ud800" <= one <= "\udfff" for one in value):
+            raise PydanticCustomError("not_utf_8", "text in UTF-8; rename such a file")
+        if isinstance(value, str) and "." in value and plain_type(field)[0] is int:
+            raise PydanticCustomError("int_dotted", "a whole number such as 10000")
+        return value
+
+    @classmethod
+    def inferred(
+        cls, values: dict[str, Any], before: Mapping[str, Any] | None = None
+    ) -> dict[str, Any]:
+        """Returns `values` completed by inferred ones; `before` are those they will be added to."""
+        return values
+
+    @classmethod
+    def preset_values(cls, values: dict[str, Any]) -> dict[str, Any]:
+        """Returns a preset's values; reads only the preset and the variant field of `values`."""
+        preset, variant = (
+            values.get(name, cls.model_fields[name].default) if name else None
+            for name in ("preset", cls.variant)
+        )
+        found = cls.presets.get(preset) if isinstance(preset, str) else None
+        return found.values_for(variant) if found else {}
+
+    @classmethod
+    def preset_fields(cls) -> list[str]:
+        filled = [
+            values
+            for preset in cls.presets.values()
+            for values in (preset.values, *preset.variants.values())
+        ]
+        return sorted({name for values in filled for name in values})
+
+    def __init__(self, **values: Any) -> None:
+        """Validates plain values.
+
+        Raises ConfigError if a value is unknown, missing, of the wrong type or out of bounds. Its
+        `field` names the first such field.
+        """
+        try:
+            super().__init__(**values)
+        except ValidationError as error:
+            raise config_error(type(self), error) from error
+
+    @classmethod
+    def parse(cls, values: dict[str, Any]) -> typing.Self:
+        """Makes a config from a dict; raises ConfigError like the constructor."""
+        return cls(**values)
+
+    @classmethod
+    def fields_outside_identity(cls) -> frozenset[str]:
+        """Names the fields that affect only naming, location or execution, not the result."""
+        fields = cls.model_fields.items()
+        return frozenset(name for name, field in fields if not field_extra(field)["identity"])
+
+    def fingerprint(self) -> str:
+        """Returns 16 hex digits that identify the fields that affect the result."""
+        excluded = set(self.fields_outside_identity())
+        return fingerprint_of(self.model_dump(mode="json", exclude=excluded))
+
+    def pin_inferred(self, changed: dict[str, Any]) -> dict[str, Any]:
+        """Completes changed values by those that parsing would infer differently from them."""
+        return changed
+
+
+def fingerprint_of(value: Any) -> str:
+    """Returns 16 hex digits of the SHA-256 of a JSON value, independent of key order."""
+    text = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    return sha256(text.encode("utf-8")).hexdigest()[:16]
+
+
+def describe_expected(problem: Mapping[str, Any]) -> str:
+    """Describes the expected value of one of `ValidationError.errors()`; patterns in words."""
+    if problem["type"] == "string_pattern_mismatch":
+        return _WORDS_OF_PATTERNS[problem["ctx"]["pattern"]]
+    return str(problem["msg"]).removeprefix("Input should be ")
+
+
+def config_error(model: type[StageConfig], error: ValidationError) -> ConfigError:
+    """Converts pydantic's first error into a ConfigError that counts the others."""
+    first = error.errors()[0]
+    where = ".".join(str(part) for part in first["loc"])
+    name = str(first["loc"][-1]) if first["loc"] else ""
+    others = len(error.errors()) - 1
+    more = f" (and {others} more)" if others else ""
+    if first["type"] == "extra_forbidden":
+        return ConfigError(
+            f"{model.__name__} has no field {where}{more}",
+            expected="one of " + ", ".join(model.model_fields),
+            received=where,
+            field=name,
+            fix="check the spelling",
+        )
+    return ConfigError(
+        f"{where} is not right{more}",
+        expected=describe_expected(first),
+        received=repr(first["input"]),
+        fix=f"set {where} to such a value",
+        field=name,
+    )

@@ -1,0 +1,235 @@
+"""Options of the corpus, which the tokenizer and the shards read."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from pydantic import model_validator
+
+from core.config.base import StageConfig
+from core.config.options import option
+from core.errors import ConfigError
+
+# The default dataset. It has several configurations, none of them the default.
+_OFFERED_DATASET, _OFFERED_CONFIG = "Salesforce/wikitext", "wikitext-103-raw-v1"
+
+
+# Fields that name text, and the source that each implies.
+_SOURCES = {"validation_path": "files", "path": "files", "dataset_name": "hub"}
+
+
+class CorpusConfig(StageConfig):
+    """The source of the text, and how some of it is held out for validation."""
+
+    source: Literal["docs", "files", "hub"] = option(
+        "docs",
+        "Where the text comes from.",
+        basic=True,
+        options={
+            "docs": (
+                "Installed Python docs",
+                "The documentation of the Python packages on this machine; no download",
+            ),
+            "files": ("My files", "Text, table or JSON files on this machine"),
+            "hub": ("Hugging Face dataset", "A dataset on the Hugging Face Hub, streamed"),
+        },
+        details="On the command line, a path implies files and the name of a dataset implies hub.",
+    )
+    path: str = option(
+        "",
+        "A file, a folder or a pattern like data/*.txt on this machine.",
+        title="Path",
+        group="Files",
+        path=True,
+        details="Formats: .txt, .jsonl, .json, .csv, .tsv and .parquet, also compressed (.gz, "
+        ".zst, .xz, .bz2, .zip). Quote a pattern on the command line: 'data/*.txt'.",
+    )
+    text_unit: Literal["line", "paragraph", "file"] = option(
+        "line",
+        "One document in a .txt file; blank ones are skipped.",
+        title="Document",
+        group="Files",
+        basic=True,
+        options={"line": ("Line", ""), "paragraph": ("Paragraph", ""), "file": ("File", "")},
+    )
+    text_column: str = option(
+        "",
+        "Column of a table with the text.",
+        group="Files",
+        basic=True,
+        choices=("text",),
+        details="Empty: the only column of strings, or the one named text. a.b is a field within a "
+        "column; a[] joins a list of strings.",
+    )
+    file_format: Literal["auto", "text", "jsonl", "json", "csv", "tsv", "parquet"] = option(
+        "auto",
+        "Format of the files, whatever their names.",
+        group="Files",
+        options={"auto": ("Automatic", "Decided by suffix and content")},
+    )
+    encoding: str = option(
+        "",
+        "Character encoding, such as utf-16 or cp949; empty means UTF-8.",
+        group="Files",
+        choices=("utf-16", "cp1252", "cp949", "cp932", "gb18030", "big5", "cp1251", "iso8859-2"),
+    )
+    encoding_errors: Literal["strict", "replace", "ignore"] = option(
+        "strict",
+        "Treatment of bytes that the encoding does not allow.",
+        group="Files",
+        options={
+            "strict": ("Refuse", "Refuse the file"),
+            "replace": ("Replace", "Write U+FFFD in their place"),
+            "ignore": ("Drop", "Drop these bytes"),
+        },
+    )
+    csv_header: Literal["auto", "yes", "no"] = option(
+        "auto",
+        "Whether the first row of a CSV or TSV file names the columns.",
+        title="CSV header",
+        group="Files",
+        options={
+            "auto": ("Automatic", "Decided from the rows; refused if that is unclear"),
+            "yes": ("Yes", "The first row names the columns"),
+            "no": ("No", "The columns are called 1, 2, 3"),
+        },
+    )
+    delimiter: Literal["auto", "comma", "semicolon", "tab", "pipe"] = option(
+        "auto",
+        "Separator of the cells of a CSV or TSV file.",
+        group="Files",
+        options={"auto": ("Automatic", "Decided from the first rows")},
+    )
+    quoting: Literal["auto", "yes", "no"] = option(
+        "auto",
+        "Whether quotation marks enclose cells of a CSV or TSV file.",
+        group="Files",
+        options={
+            "auto": ("Automatic", "Yes, but refused if the marks do not pair up"),
+            "yes": ("Yes", "Marks enclose cells, which may have several lines"),
+            "no": ("No", "Marks are text, and each line is a row"),
+        },
+    )
+    skip_unreadable: bool = option(
+        False,
+        "Skip files and folders that cannot be opened.",
+        group="Files",
+    )
+    max_document_mb: int = option(
+        128,
+        "Largest document or table row, in megabytes.",
+        title="Document size limit (MB)",
+        group="Files",
+        ge=1,
+        le=1_000_000,
+    )
+    max_unpack_ratio: int = option(
+        200,
+        "Largest ratio of unpacked to packed size, for more than 256 MB of text.",
+        title="Unpacking limit (ratio)",
+        group="Files",
+        ge=1,
+    )
+    dataset_name: str = option(
+        _OFFERED_DATASET,
+        "Id of the dataset, as in owner/name.",
+        title="Dataset",
+        group="Hub",
+        basic=True,
+    )
+    dataset_config: str = option(
+        "",
+        "Configuration of the dataset; empty means its default.",
+        title="Configuration",
+        group="Hub",
+        basic=True,
+        details=f"The default of {_OFFERED_DATASET} is {_OFFERED_CONFIG}.",
+    )
+    train_split: str = option("train", "Split to train on.", group="Hub")
+    validation_split: str = option(
+        "",
+        "Split to validate on; empty means documents held out of the training split.",
+        group="Hub",
+    )
+    validation_path: str = option(
+        "",
+        "Files to validate on; empty means documents held out of the training files.",
+        details="Validation files inside the training folder are not trained on.",
+        group="Files",
+        path=True,
+    )
+    validation_percent: float = option(
+        5.0,
+        "Percent of the documents held out for validation.",
+        details="A document's hash decides, so equal documents are always on the same side. Not "
+        "used if a validation split or path is given.",
+        group="Validation",
+        basic=True,
+        gt=0,
+        le=50,
+    )
+    drop_overlapping_validation: bool | None = option(
+        None,
+        "Drop held-out documents that share 20 words in a row with a training document.",
+        group="Validation",
+        details="Costs one more pass over the text. Empty: only for installed documentation.",
+    )
+    limit: int | None = option(
+        None,
+        "Read at most this many documents; empty means all.",
+        title="Document limit",
+        group="Validation",
+        basic=True,
+        ge=1,
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _infer(cls, values: Any) -> Any:
+        return cls._configured(cls.inferred(values)) if isinstance(values, dict) else values
+
+    @classmethod
+    def _configured(cls, values: dict[str, Any]) -> dict[str, Any]:
+        fields = cls.model_fields
+        source, name, chosen = (
+            values.get(one, fields[one].default)
+            for one in ("source", "dataset_name", "dataset_config")
+        )
+        is_read = source == "hub" and name == _OFFERED_DATASET
+        return {**values, "dataset_config": _OFFERED_CONFIG} if is_read and not chosen else values
+
+    @property
+    def has_leftover_configuration(self) -> bool:
+        """True if a changed dataset name still has the default dataset's configuration."""
+        is_offered = self.dataset_name == _OFFERED_DATASET
+        return self.dataset_config == _OFFERED_CONFIG and not is_offered
+
+    def pin_inferred(self, changed: dict[str, Any]) -> dict[str, Any]:
+        named = not _SOURCES.keys().isdisjoint(changed)
+        return {"source": self.source, **changed} if named else changed
+
+    @classmethod
+    def inferred(
+        cls, values: dict[str, Any], before: Mapping[str, Any] | None = None
+    ) -> dict[str, Any]:
+        """Infers the source from the fields that name text, unless one is chosen.
+
+        A newly named dataset doesn't inherit the previous one's configuration. Raises ConfigError
+        if the values name two sources.
+        """
+        name = values.get("dataset_name")
+        if name and name != (before or {}).get("dataset_name"):
+            values = {"dataset_config": "", **values}
+        named = {source: name for name, source in _SOURCES.items() if values.get(name)}
+        if "source" in values or not named:
+            return values
+        if len(named) > 1:
+            raise ConfigError(
+                "It isn't clear where the text comes from",
+                expected="files or a dataset on the Hub, or a source that says which counts",
+                received=" and ".join(f"{name}={values[name]}" for name in named.values()),
+                fix="set source to files or hub, or leave one of them out",
+                field="source",
+            )
+        return {**values, "source": next(iter(named))}

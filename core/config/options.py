@@ -1,0 +1,147 @@
+"""Declares options as fields of a config model, and reads their properties."""
+
+from __future__ import annotations
+
+import types
+import typing
+from collections.abc import Mapping
+from typing import Any, Literal, get_args
+
+from pydantic import Field
+from pydantic.fields import FieldInfo
+
+PresetName = Literal["classic", "flax", "custom"]
+# Precision of inference.
+Dtype = Literal["auto", "float32", "mixed_bfloat16", "bfloat16"]
+DTYPES: tuple[Dtype, ...] = get_args(Dtype)
+Family = Literal["roberta", "bert", "modernbert", "gpt2", "t5", "bart"]
+Size = Literal["tiny", "mini", "small", "medium", "base", "large"]
+
+# Labels and explanations of choices that several stages have, by value.
+FAMILY_OPTIONS = {
+    "roberta": ("RoBERTa", "encoder, masked LM"),
+    "bert": ("BERT", "encoder, masked LM"),
+    "modernbert": ("ModernBERT", "encoder with local and global attention, masked LM"),
+    "gpt2": ("GPT-2", "decoder, causal LM"),
+    "t5": ("T5", "encoder-decoder, span corruption"),
+    "bart": ("BART", "encoder-decoder, denoising"),
+}
+OBJECTIVE_OPTIONS = {
+    "mlm": ("Masked LM (BERT)", "predicts masked tokens"),
+    "clm": ("Causal LM (GPT)", "predicts the next token"),
+    "span_corruption": ("Span corruption (T5)", "predicts masked spans"),
+    "denoising": ("Denoising (BART)", "restores a corrupted document"),
+}
+
+HUB_ID_PATTERN = r"^$|^([A-Za-z0-9][\w.-]*/)?[A-Za-z0-9][\w.-]*$"
+# Branch names on the Hub may contain /, but not in the owner/name@branch notation used here.
+BRANCH_PATTERN = r"^$|^[A-Za-z0-9][\w-]*(\.[\w-]+)*$"
+LANGUAGE_PATTERN = r"^[A-Za-z, -]*$"
+
+# The Hub accepts more: https://huggingface.co/docs/hub/repositories-licenses.
+LICENSES = ("apache-2.0", "mit", "cc-by-4.0", "cc-by-sa-4.0", "cc0-1.0", "gpl-3.0", "other")
+
+
+def option(
+    default: Any,
+    help: str,
+    *,
+    title: str = "",
+    group: str = "General",
+    basic: bool = False,
+    flag: str = "",
+    choices: tuple[str, ...] = (),
+    artifact: str = "",
+    path: bool = False,
+    identity: bool = True,
+    options: Mapping[str, tuple[str, str]] | None = None,
+    details: str = "",
+    **bounds: Any,
+) -> Any:
+    """Declares an option as a config field.
+
+    Args:
+        default: Default value.
+        help: One short sentence, shown below the field; `--help` continues it.
+        title: Label in the form; derived from the name if empty.
+        group: Heading in the advanced form.
+        basic: Whether the basic form shows it.
+        flag: Command-line flag, if it differs from the field's name.
+        choices: Suggested values of a field that also allows others.
+        artifact: Kind of artifact that it names.
+        path: Whether it is a local path, which the web app confines to the allowed folders.
+        identity: Whether it affects the result, and so counts in the fingerprint; False for naming,
+            location and execution.
+        options: Label and explanation of each choice, by value. The form shows the explanation of
+            the choice that is taken.
+        details: More help, which the form keeps behind a "?".
+        **bounds: For pydantic's `Field`, such as `ge`, `max_length` or `pattern`.
+    """
+    extra: dict[str, Any] = {
+        "group": group,
+        "basic": basic,
+        "flag": flag,
+        "choices": list(choices),
+        "artifact": artifact,
+        "path": path,
+        "identity": identity,
+        "options": {value: list(texts) for value, texts in (options or {}).items()},
+        "details": details,
+    }
+    return Field(default, title=title or None, description=help, json_schema_extra=extra, **bounds)
+
+
+def flag_of(name: str, field: FieldInfo) -> str:
+    """Returns a field's command-line flag without the dashes, as in `max-seq-length`."""
+    return str(field_extra(field)["flag"] or name.replace("_", "-"))
+
+
+def field_extra(field: FieldInfo) -> dict[str, Any]:
+    """Returns the properties of a field that `knob` adds to pydantic's."""
+    defaults = {
+        "group": "General",
+        "basic": False,
+        "flag": "",
+        "choices": [],
+        "artifact": "",
+        "path": False,
+        "identity": True,
+        "options": {},
+        "details": "",
+    }
+    extra = field.json_schema_extra
+    return {**defaults, **extra} if isinstance(extra, dict) else defaults
+
+
+def title_of(name: str, field: FieldInfo) -> str:
+    return field.title or name.replace("_", " ").capitalize()
+
+
+def help_of(field: FieldInfo) -> str:
+    """Joins a field's help, the explanations of its choices and its details into one text."""
+    extra = field_extra(field)
+    explained = "; ".join(
+        f"{value}: {text}" for value, (_, text) in extra["options"].items() if text
+    )
+    parts = [field.description or "", f"{explained}." if explained else "", extra["details"]]
+    return " ".join(part for part in parts if part)
+
+
+def option_label(field: FieldInfo, value: str) -> str:
+    """Returns the label of a choice: `byte_level_bpe` is Byte-level BPE."""
+    texts = field_extra(field)["options"].get(value)
+    return str(texts[0]) if texts else value
+
+
+def plain_type(field: FieldInfo) -> tuple[Any, bool]:
+    """Returns a field's type without None, and whether None is allowed."""
+    annotation = field.annotation
+    if typing.get_origin(annotation) not in (typing.Union, types.UnionType):
+        return annotation, False
+    arguments = [part for part in typing.get_args(annotation) if part is not type(None)]
+    return arguments[0], True
+
+
+def choices_of(field: FieldInfo) -> list[str]:
+    annotation, _ = plain_type(field)
+    return list(typing.get_args(annotation)) if typing.get_origin(annotation) is Literal else []

@@ -1,0 +1,56 @@
+"""Options of the TPU check."""
+
+from __future__ import annotations
+
+from core.config.options import option
+from core.config.train import TrainConfig
+from core.training.topologies import TOPOLOGIES
+
+
+class PreflightConfig(TrainConfig):
+    """Options for estimating what a training run needs and costs on a TPU, attached or not."""
+
+    topology: str = option(
+        "v5e-8",
+        "TPU type and number of cores or chips.",
+        title="TPU",
+        group="Preflight",
+        basic=True,
+        choices=tuple(TOPOLOGIES),
+    )
+    price_per_chip_hour: float | None = option(
+        None,
+        "In any currency; empty: no cost estimate.",
+        title="Price per chip-hour",
+        group="Preflight",
+        basic=True,
+        gt=0,
+    )
+    largest_batch: bool = option(
+        True,
+        "Takes a few more compilations.",
+        title="Find the largest batch",
+        group="Preflight",
+    )
+    trial: bool = option(
+        True,
+        "Trains five small steps on this machine, saves and reloads.",
+        title="Trial steps",
+        group="Preflight",
+    )
+    vocab_size: int | None = option(
+        None,
+        "Number of tokens, if there are no shards yet.",
+        title="Vocabulary size",
+        group="Preflight",
+        ge=16,
+        le=1 << 22,
+    )
+    max_seq_length: int | None = option(
+        None,
+        "Tokens in a sequence, if there are no shards yet.",
+        title="Sequence length",
+        group="Preflight",
+        ge=8,
+        le=1 << 20,
+    )

@@ -1,0 +1,20 @@
+"""Options of the quickstart."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from core.config.base import StageConfig
+from core.config.options import option
+
+
+class QuickstartConfig(StageConfig):
+    """Options for running all stages on the built-in corpus, in minutes on two CPU cores."""
+
+    size: Literal["tiny", "mini"] = option("tiny", "Size of the RoBERTa to train.", basic=True)
+    num_train_steps: int | None = option(
+        None, "Steps to train for. Empty: what takes a few minutes on two CPU cores.", ge=1
+    )
+    limit: int | None = option(None, "Read at most this many documents.", ge=1)
+    engine: Literal["auto", "tensorflow", "jax"] = option("auto", "The engine to train on.")
+    seed: int = option(0, "Decides the first weights, the order, the masks.", ge=0, lt=1 << 31)

@@ -1,0 +1,120 @@
+"""Options of shard building."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from core.config.base import StageConfig
+from core.config.corpus import CorpusConfig
+from core.config.options import OBJECTIVE_OPTIONS, PresetName, option
+from core.presets import SHARD_PRESETS
+
+
+class ShardConfig(StageConfig):
+    """Options for packing text into TFRecord shards of fixed-length sequences."""
+
+    presets = SHARD_PRESETS
+    variant = "objective"
+
+    name: str = option(
+        "",
+        "Empty: named by its settings.",
+        basic=True,
+        identity=False,
+    )
+    preset: PresetName = option(
+        "classic",
+        "Starting values; a value you set wins.",
+        options={
+            "classic": ("Classic", "sequences of 512 tokens"),
+            "flax": (
+                "Flax",
+                (
+                    "published lengths: 128 for masked LM, 512 for causal LM and span "
+                    "corruption, 1,024 for denoising"
+                ),
+            ),
+            "custom": ("Custom", "default values"),
+        },
+        basic=True,
+    )
+    corpus: CorpusConfig = option(CorpusConfig(), "Text to tokenise.")
+    tokenizer: str = option(
+        "",
+        "Name, folder or Hub id.",
+        basic=True,
+        artifact="tokenizer",
+    )
+    objective: Literal["mlm", "clm", "span_corruption", "denoising"] = option(
+        "mlm",
+        "Pretraining objective to pack sequences for.",
+        details=(
+            "Masked LM and causal LM pack documents one after another, and can share "
+            "sequences if the tokenizer ends each document with a token; causal LM "
+            "always adds one. Span corruption packs sequences so long that T5 sees "
+            "Sequence length tokens after masking. Denoising marks the ends of "
+            "sentences."
+        ),
+        options=OBJECTIVE_OPTIONS,
+        basic=True,
+    )
+    max_seq_length: int = option(
+        512,
+        "Tokens per sequence.",
+        title="Sequence length",
+        basic=True,
+        ge=8,
+        le=65_536,
+    )
+    mlm_probability: float | None = option(
+        None,
+        "Share of tokens that span corruption masks.",
+        details="Span corruption only. Empty: 0.15.",
+        title="Noise density",
+        gt=0,
+        le=0.9,
+    )
+    mean_noise_span_length: float | None = option(
+        None,
+        "Mean number of tokens in a masked span.",
+        details="Span corruption only. Empty: 3.",
+        title="Mean span length",
+        ge=1,
+        le=100,
+    )
+    line_by_line: bool = option(
+        False,
+        "Makes one padded sequence of each line.",
+        details="Masked LM only. Longer lines are cut.",
+    )
+    split: Literal["all", "train", "validation"] = option(
+        "all",
+        "Split to write.",
+        options={
+            "all": ("All", "both splits"),
+            "train": ("Training", ""),
+            "validation": ("Validation", ""),
+        },
+    )
+    shard_size: int = option(
+        16_384, "Sequences in one TFRecord file.", title="Sequences per file", ge=1, le=10_000_000
+    )
+    record_format: Literal["bytes", "int64"] = option(
+        "bytes",
+        "Layout of a record.",
+        options={
+            "bytes": ("Bytes", "fixed-width ids, the fastest to read"),
+            "int64": (
+                "Int64",
+                "input_ids and attention_mask, as the original TPU script writes them",
+            ),
+        },
+    )
+    output_dir: str = option(
+        "",
+        "Folder, or an address like gs://bucket/folder.",
+        details="Empty: the workspace.",
+        title="Output folder",
+        path=True,
+        identity=False,
+    )

@@ -1,0 +1,93 @@
+"""Options of tokenizer training."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from core.config.base import StageConfig
+from core.config.corpus import CorpusConfig
+from core.config.options import FAMILY_OPTIONS, Family, PresetName, option
+from core.presets import TOKENIZER_PRESETS
+
+# Far above any tokenizer in use; ids fit in an unsigned 32-bit integer.
+_MAX_VOCAB_SIZE = 1 << 24
+
+
+class TokenizerConfig(StageConfig):
+    """Options for training a tokenizer."""
+
+    presets = TOKENIZER_PRESETS
+    variant = "family"
+
+    name: str = option(
+        "",
+        "Empty: named by its settings.",
+        basic=True,
+        identity=False,
+    )
+    preset: PresetName = option(
+        "classic",
+        "Starting values; a value you set wins.",
+        details="With RoBERTa, the Flax preset is a byte-level BPE of 50,265 tokens.",
+        options={
+            "classic": ("Classic", "Unigram with 10,048 tokens, as in the TPU example"),
+            "flax": ("Flax", "published algorithm and size of the family"),
+            "custom": ("Custom", "default values"),
+        },
+        basic=True,
+    )
+    family: Family = option(
+        "roberta",
+        "The preset's algorithm and size depend on it.",
+        options=FAMILY_OPTIONS,
+        basic=True,
+        identity=False,
+    )
+    corpus: CorpusConfig = option(CorpusConfig(), "Text to train on.")
+    algorithm: Literal["unigram", "sentencepiece_unigram", "byte_level_bpe", "wordpiece"] = option(
+        "unigram",
+        "Learns the subword vocabulary.",
+        options={
+            "unigram": ("Unigram", "keeps the most probable pieces, as in the TPU example"),
+            "sentencepiece_unigram": (
+                "SentencePiece Unigram",
+                "T5's, with sentinels and without a mask token",
+            ),
+            "byte_level_bpe": (
+                "Byte-level BPE",
+                "merges bytes and has no unknown tokens, as in RoBERTa, GPT-2 and BART",
+            ),
+            "wordpiece": ("WordPiece", "merges characters within words, as in BERT"),
+        },
+        basic=True,
+    )
+    vocab_size: int = option(
+        10_048,
+        "Number of tokens, special tokens included.",
+        title="Vocabulary size",
+        basic=True,
+        ge=16,
+        le=_MAX_VOCAB_SIZE,
+    )
+    min_frequency: int = option(
+        2,
+        "Rarer pairs of symbols are never merged.",
+        details="Byte-level BPE and WordPiece only.",
+        title="Minimum frequency",
+        ge=1,
+    )
+    lowercase: bool = option(
+        False, "Lower-cases the text.", details="WordPiece and SentencePiece Unigram only."
+    )
+    strip_accents: bool | None = option(
+        None,
+        "Removes accents from letters.",
+        details="WordPiece only. Not set: like BERT, if the text is lower-cased.",
+    )
+    sentinels: int = option(
+        100,
+        "Number of sentinel tokens such as <extra_id_0>; T5 has 100.",
+        details="SentencePiece Unigram only. A sentinel stands for a masked span.",
+        ge=0,
+        le=10_000,
+    )

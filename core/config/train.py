@@ -1,0 +1,665 @@
+"""Options of training."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import field_validator, model_validator
+
+from core.config.base import StageConfig
+from core.config.options import (
+    FAMILY_OPTIONS,
+    HUB_ID_PATTERN,
+    LICENSES,
+    OBJECTIVE_OPTIONS,
+    Family,
+    Size,
+    option,
+)
+from core.errors import ConfigError
+from core.presets import TRAINING_PRESETS
+
+TrainPresetName = Literal["fast", "classic", "flax", "custom"]
+
+
+class TrainConfig(StageConfig):
+    """Options for training a model."""
+
+    presets = TRAINING_PRESETS
+    variant = "family"
+
+    name: str = option(
+        "",
+        "Empty: named by its settings.",
+        basic=True,
+        identity=False,
+    )
+    preset: TrainPresetName = option(
+        "fast",
+        "Starting hyperparameters; a value you set wins.",
+        details="docs/recipe.md explains the Fast recipe and its evidence.",
+        options={
+            "fast": ("Fast", "our recipe for the lowest loss in a given time"),
+            "classic": ("Classic", "published values of the TPU example"),
+            "flax": ("Flax", "published values of the family's Flax example, or ModernBERT's own"),
+            "custom": ("Custom", "default values"),
+        },
+        basic=True,
+    )
+    shards: str = option(
+        "",
+        "Name, folder or Hub id.",
+        group="Data",
+        basic=True,
+        artifact="shards",
+    )
+    tokenizer: str = option(
+        "",
+        "Tokenizer that the shards were built with.",
+        details="Empty: the copy kept beside the shards.",
+        group="Data",
+        artifact="tokenizer",
+    )
+    objective: Literal["auto", "mlm", "clm", "span_corruption", "denoising"] = option(
+        "auto",
+        "Pretraining objective.",
+        options={"auto": ("Automatic", "the family's own"), **OBJECTIVE_OPTIONS},
+        group="Objective",
+    )
+    evaluate_only: bool = option(
+        False, "Measures the checkpoint on the validation split; trains nothing.", group="Model"
+    )
+    checkpoint: str = option(
+        "",
+        "Model to continue from; empty: from scratch.",
+        details=(
+            "A model in the workspace, a checkpoint folder, or a Hub id like "
+            "owner/name or owner/name@revision."
+        ),
+        group="Model",
+        title="Initial checkpoint",
+        artifact="model",
+    )
+
+    family: Family = option(
+        "roberta",
+        "Architecture of the model.",
+        details="On the command line, a checkpoint or model config sets the family.",
+        options=FAMILY_OPTIONS,
+        group="Model",
+        basic=True,
+    )
+    size: Size = option(
+        "mini",
+        "Published size of the family.",
+        details=(
+            "BERT's miniatures: tiny 2 layers x 128, mini 4x256, small 4x512, medium "
+            "8x512, base 12x768, large 24x1024. Other families have their published "
+            "sizes, such as gpt2-medium 24x1024 or T5 v1.1 small 8x512, and "
+            "miniatures in proportion."
+        ),
+        group="Model",
+        basic=True,
+    )
+    model_config_path: str = option(
+        "",
+        "Hugging Face config.json, or its folder, for the dimensions.",
+        title="Model config",
+        group="Model",
+        flag="model-config",
+        path=True,
+    )
+    num_hidden_layers: int | None = option(
+        None, "Empty: from the size.", title="Layers", group="Model", ge=1, le=1024
+    )
+    hidden_size: int | None = option(None, "Empty: from the size.", group="Model", ge=1, le=65_536)
+    num_attention_heads: int | None = option(
+        None,
+        "A divisor of the hidden size; empty: from the size.",
+        title="Attention heads",
+        group="Model",
+        ge=1,
+        le=1024,
+    )
+    intermediate_size: int | None = option(
+        None,
+        "Empty: from the size.",
+        title="Feed-forward size",
+        group="Model",
+        ge=1,
+        le=1 << 20,
+    )
+    max_position_embeddings: int | None = option(
+        None,
+        "Longest input in tokens; empty: the sequence length.",
+        title="Maximum positions",
+        group="Model",
+        ge=8,
+        le=1 << 20,
+    )
+    hidden_dropout_prob: float = option(
+        0.1, "After embeddings and layers.", title="Dropout", group="Model", ge=0, lt=1
+    )
+    attention_probs_dropout_prob: float = option(
+        0.1, "On attention weights.", title="Attention dropout", group="Model", ge=0, lt=1
+    )
+    output_bias: Literal["zeros", "log_frequency"] = option(
+        "zeros",
+        "Initialisation of an encoder's output bias.",
+        options={
+            "zeros": ("Zeros", ""),
+            "log_frequency": (
+                "Log frequency",
+                ("log token frequencies of the training split, so that they needn't be learned"),
+            ),
+        },
+        group="Model",
+    )
+    word_embeddings: Literal["random", "cooccurrence"] = option(
+        "random",
+        "Initialisation of the token embeddings.",
+        options={
+            "random": ("Random", ""),
+            "cooccurrence": (
+                "Co-occurrence",
+                "vectors from token co-occurrence in the training split; takes seconds",
+            ),
+        },
+        title="Token embeddings",
+        group="Model",
+    )
+    attention_kernels: Literal["random", "neighbours"] = option(
+        "random",
+        "Initialisation of queries, keys and position embeddings.",
+        options={
+            "random": ("Random", ""),
+            "neighbours": (
+                "Local attention",
+                "half of the heads, or two, attend to the nearest tokens",
+            ),
+        },
+        group="Model",
+    )
+
+    per_replica_batch_size: int = option(
+        8,
+        "Sequences per device and step.",
+        title="Batch size per device",
+        group="Duration",
+        basic=True,
+        ge=1,
+        le=1 << 20,
+    )
+    gradient_accumulation_steps: int = option(
+        1,
+        "Micro-batches per optimizer step.",
+        details=("A step uses so many times more sequences in the memory of one micro-batch."),
+        title="Gradient accumulation",
+        group="Duration",
+        ge=1,
+        le=1 << 16,
+        identity=False,
+    )
+    num_train_epochs: float = option(
+        1.0,
+        "Passes over the training split.",
+        details="Ignored if Steps is set.",
+        title="Epochs",
+        group="Duration",
+        basic=True,
+        gt=0,
+        le=1_000_000,
+    )
+    num_train_steps: int | None = option(
+        None,
+        "Overrides epochs if set.",
+        details="Empty: as many as the epochs need.",
+        title="Steps",
+        group="Duration",
+        basic=True,
+        ge=1,
+    )
+    max_train_examples: int | None = option(
+        None, "Empty: all of them.", title="Training sequences limit", group="Data", ge=1
+    )
+    max_eval_examples: int | None = option(
+        None, "Empty: all of them.", title="Validation sequences limit", group="Data", ge=1
+    )
+
+    optimizer: Literal["adamw", "muon", "adafactor"] = option(
+        "adamw",
+        "Updates the weights.",
+        options={
+            "adamw": ("AdamW", "used by most published examples"),
+            "muon": (
+                "Muon",
+                ("orthogonalised momentum for matrices, AdamW for the rest; learns more per step"),
+            ),
+            "adafactor": (
+                "Adafactor",
+                ("T5's; little memory, no weight decay, learning rate relative to the weights"),
+            ),
+        },
+        group="Optimizer",
+        basic=True,
+    )
+    learning_rate: float | None = option(
+        1e-4,
+        "Peak; empty: automatic.",
+        details="Automatic values depend on optimizer, family and hidden size; docs/recipe.md lists them.",
+        group="Optimizer",
+        basic=True,
+        gt=0,
+        le=10,
+    )
+    lr_scheduler_type: Literal["linear", "cosine", "constant", "warmup_stable_decay"] = option(
+        "linear",
+        "Learning rate after the warm-up.",
+        options={
+            "linear": ("Linear", "falls to 0"),
+            "cosine": ("Cosine", "falls to 0"),
+            "constant": ("Constant", "stays at the peak"),
+            "warmup_stable_decay": (
+                "Warm-up, stable, decay",
+                (
+                    "stays at the peak and falls to 0 in the last part; suits a run that may "
+                    "be extended"
+                ),
+            ),
+        },
+        title="Schedule",
+        group="Optimizer",
+    )
+    decay_ratio: float = option(
+        0.2,
+        "Share of steps in which the learning rate falls to 0.",
+        details="Schedule warmup_stable_decay only.",
+        group="Optimizer",
+        gt=0,
+        le=1,
+    )
+    warmup_steps: int | None = option(
+        None,
+        "Steps from 0 to the peak; empty: from the ratio.",
+        title="Warm-up steps",
+        group="Optimizer",
+        ge=0,
+    )
+    warmup_ratio: float = option(
+        0.05,
+        "Share of the steps, if warm-up steps are empty.",
+        title="Warm-up ratio",
+        group="Optimizer",
+        ge=0,
+        le=1,
+    )
+    weight_decay: float = option(
+        1e-3,
+        "Decoupled; not applied to norms and biases.",
+        group="Optimizer",
+        ge=0,
+        le=1,
+    )
+    adam_learning_rate_ratio: float = option(
+        0.5,
+        "Muon's AdamW learning rate, relative to the learning rate.",
+        details="Muon only. Weight decay uses the full learning rate.",
+        title="AdamW learning-rate ratio",
+        group="Optimizer",
+        gt=0,
+        le=10,
+    )
+    muon_momentum: float = option(0.95, "Muon only.", group="Optimizer", ge=0, lt=1)
+    adam_beta1: float = option(
+        0.9, "Decay of AdamW's first moment.", title="Adam beta 1", group="Optimizer", ge=0, lt=1
+    )
+    adam_beta2: float = option(
+        0.999, "Decay of AdamW's second moment.", title="Adam beta 2", group="Optimizer", ge=0, lt=1
+    )
+    adam_epsilon: float = option(1e-8, "AdamW's epsilon.", group="Optimizer", gt=0, le=1)
+    max_grad_norm: float | None = option(
+        None,
+        "Maximum global norm; empty: no clipping.",
+        title="Gradient clipping",
+        group="Optimizer",
+        gt=0,
+    )
+    mlm_probability: float | None = option(
+        None,
+        "Share of tokens to mask.",
+        details=(
+            "Empty: as published: 0.15, and 0.3 for denoising; for span corruption "
+            "the value the shards were built with. Validation always uses that value."
+        ),
+        title="Masking probability",
+        group="Objective",
+        gt=0,
+        le=0.9,
+    )
+    whole_word_mask: bool = option(
+        False,
+        "Masks whole words instead of single tokens.",
+        details="Masked LM only.",
+        title="Whole-word masking",
+        group="Objective",
+    )
+    mean_noise_span_length: float | None = option(
+        None,
+        "Mean number of tokens in a masked span.",
+        details="Span corruption only. Empty: the value the shards were built with.",
+        title="Mean span length",
+        group="Objective",
+        ge=1,
+        le=100,
+    )
+    poisson_lambda: float = option(
+        3.0,
+        "Mean number of tokens in a masked span.",
+        details="Denoising only.",
+        group="Objective",
+        gt=0,
+        le=100,
+    )
+    permute_sentence_ratio: float = option(
+        1.0,
+        "Share of sentences that change places.",
+        details="Denoising only.",
+        title="Sentence permutation",
+        group="Objective",
+        ge=0,
+        le=1,
+    )
+
+    eval_steps: int | None = option(
+        None,
+        "Steps between validations.",
+        details="Empty: 20 validations per run, or as many as take a tenth of the time.",
+        title="Validation interval",
+        group="Evaluation",
+        ge=1,
+        identity=False,
+    )
+    eval_on_start: bool | None = option(
+        None,
+        "Validates before the first step.",
+        details="Not set: only if a checkpoint is trained further.",
+        title="Validate at the start",
+        group="Evaluation",
+        identity=False,
+    )
+    per_replica_eval_batch_size: int | None = option(
+        None,
+        "Sequences per device; empty: as in training.",
+        title="Validation batch size",
+        group="Evaluation",
+        ge=1,
+    )
+    logging_steps: int | None = option(
+        None,
+        "Steps between logged losses.",
+        details="Empty: 200 values per run.",
+        title="Logging interval",
+        group="Evaluation",
+        ge=1,
+        identity=False,
+    )
+    save_steps: int | None = option(
+        None,
+        "Steps between checkpoints.",
+        details=(
+            "Empty: 20 checkpoints per run, or one per validation if a validation interval is set."
+        ),
+        title="Checkpoint interval",
+        group="Checkpoints",
+        ge=1,
+        identity=False,
+    )
+    save_total_limit: int = option(
+        2,
+        "The newest ones; the best is always kept.",
+        title="Checkpoints to keep",
+        group="Checkpoints",
+        ge=1,
+        identity=False,
+    )
+    output: str = option(
+        "",
+        "Receives a copy of the best checkpoint.",
+        title="Output folder",
+        group="Checkpoints",
+        path=True,
+        identity=False,
+    )
+
+    push_to_hub: bool = option(
+        False,
+        "Uploads checkpoints during the run and the best one at its end.",
+        details=("Needs a login (hf auth login) or HF_TOKEN. A failed upload never stops the run."),
+        title="Push to the Hub",
+        group="Hub",
+        identity=False,
+    )
+    hub_model_id: str = option(
+        "",
+        "Repository such as owner/name; empty: the model's name.",
+        details="Without an owner, it is yours.",
+        title="Hub id",
+        group="Hub",
+        pattern=HUB_ID_PATTERN,
+        identity=False,
+    )
+    hub_private_repo: bool = option(
+        True,
+        "Only you can see the repository.",
+        details="Off: everybody can, even if it was private before.",
+        title="Private repository",
+        group="Hub",
+        identity=False,
+    )
+    hub_every_saves: int = option(
+        1,
+        "Saves per upload; 0: only at the end.",
+        title="Upload interval",
+        group="Hub",
+        ge=0,
+        identity=False,
+    )
+    hub_license: str = option(
+        "",
+        "Licence on the model card, such as apache-2.0, mit or cc-by-4.0.",
+        title="Licence",
+        group="Hub",
+        choices=LICENSES,
+        identity=False,
+    )
+
+    damaged_records: Literal["stop", "skip"] = option(
+        "stop",
+        "Handling of damaged records in the shards.",
+        options={
+            "stop": ("Stop", "stops the run and names the record"),
+            "skip": ("Skip", "skips and counts the record"),
+        },
+        group="Data",
+        identity=False,
+    )
+
+    engine: Literal["auto", "tensorflow", "jax"] = option(
+        "auto",
+        "Library that trains the model.",
+        options={
+            "auto": ("Automatic", "TensorFlow on CPU, JAX on TPU and GPU"),
+            "tensorflow": ("TensorFlow", ""),
+            "jax": ("JAX", ""),
+        },
+        title="Backend",
+        group="Device",
+        identity=False,
+    )
+    device: Literal["auto", "cpu", "gpu", "tpu"] = option(
+        "auto",
+        "Device to train on.",
+        options={
+            "auto": ("Automatic", "the fastest that is present"),
+            "cpu": ("CPU", ""),
+            "gpu": ("GPU", ""),
+            "tpu": ("TPU", ""),
+        },
+        group="Device",
+        identity=False,
+    )
+    num_devices: int | None = option(
+        None,
+        "Devices that share a step; empty: all TPUs or GPUs, or one CPU.",
+        details="Several devices on a CPU are simulated.",
+        title="Devices",
+        group="Device",
+        ge=1,
+        le=4096,
+        identity=False,
+    )
+    sharding: Literal["data", "fsdp"] = option(
+        "data",
+        "Placement of weights on several devices.",
+        options={
+            "data": ("Data parallel", "all weights on every device"),
+            "fsdp": (
+                "FSDP",
+                (
+                    "weights and optimizer state sharded, for models too large for one "
+                    "device; JAX only"
+                ),
+            ),
+        },
+        group="Device",
+        identity=False,
+    )
+    remat: bool = option(
+        False,
+        "Recomputes activations: less memory, about a third more work.",
+        title="Gradient checkpointing",
+        group="Device",
+        identity=False,
+    )
+    steps_per_execution: int = option(
+        1,
+        "Steps per call of the device.",
+        details="More than one helps if a step takes less than a few milliseconds.",
+        group="Device",
+        ge=1,
+        le=1024,
+        identity=False,
+    )
+    tpu_name: str = option(
+        "local",
+        "Name or address; local is the TPU of this machine.",
+        details="TensorFlow on TPU only.",
+        title="TPU name",
+        group="Device",
+        identity=False,
+    )
+    tpu_zone: str = option(
+        "",
+        "Google Cloud zone of a named TPU.",
+        details="TensorFlow on TPU only.",
+        title="TPU zone",
+        group="Device",
+        identity=False,
+    )
+    gcp_project: str = option(
+        "",
+        "Google Cloud project of a named TPU.",
+        details="TensorFlow on TPU only.",
+        title="Google Cloud project",
+        group="Device",
+        identity=False,
+    )
+    num_processes: int | None = option(
+        None,
+        "Processes that share the run; empty: one.",
+        details="One on each host of a TPU pod slice or GPU cluster. JAX only.",
+        title="Processes",
+        group="Several hosts",
+        ge=1,
+        le=65_536,
+        identity=False,
+    )
+    process_id: int | None = option(
+        None,
+        "Rank of this process, from 0.",
+        details="Empty: detected on a TPU pod.",
+        title="Process index",
+        group="Several hosts",
+        ge=0,
+        identity=False,
+    )
+    coordinator_address: str = option(
+        "",
+        "Address of process 0, as host:port.",
+        details="Empty: detected on a TPU pod.",
+        group="Several hosts",
+        identity=False,
+    )
+    dtype_policy: Literal["auto", "float32", "mixed_bfloat16"] = option(
+        "float32",
+        "Number format of computations.",
+        options={
+            "auto": ("Automatic", "measures at the first start which is faster here, and keeps it"),
+            "float32": ("float32", ""),
+            "mixed_bfloat16": ("Mixed bfloat16", "computes in bfloat16, keeps weights in float32"),
+        },
+        title="Precision",
+        group="Device",
+        basic=True,
+    )
+    seed: int = option(
+        0, "Seeds initial weights, data order and masks.", group="General", ge=0, lt=1 << 31
+    )
+
+    @field_validator("hub_model_id")
+    @classmethod
+    def _check_hub_id(cls, repo_id: str) -> str:
+        if repo_id:
+            from core.hub.ids import check_hub_id
+
+            check_hub_id(repo_id, field="hub_model_id")
+        return repo_id
+
+    @model_validator(mode="after")
+    def _check_hub_name(self) -> TrainConfig:
+        if self.push_to_hub and not self.hub_model_id and self.name:
+            from core.hub.ids import check_hub_id
+
+            check_hub_id(self.name, field="name")
+        return self
+
+    @model_validator(mode="after")
+    def _check_engine(self) -> TrainConfig:
+        if self.engine == "tensorflow" and self.sharding == "fsdp":
+            raise _needs_jax("sharding", "fsdp", "data")
+        if self.engine == "tensorflow" and (self.num_processes or 1) > 1:
+            raise _needs_jax("num_processes", str(self.num_processes), "1")
+        if self.engine == "tensorflow" and self.coordinator_address:
+            raise _needs_jax("coordinator_address", self.coordinator_address, "nothing")
+        return self
+
+    @classmethod
+    def preset_values(cls, values: dict[str, Any]) -> dict[str, Any]:
+        """Returns the preset's values, without warm-up steps if a warm-up ratio is given."""
+        found = super().preset_values(values)
+        return {**found, "warmup_steps": None} if "warmup_ratio" in values else found
+
+    def pin_inferred(self, changed: dict[str, Any]) -> dict[str, Any]:
+        # Without its steps, the warm-up ratio would take precedence.
+        pinned = "warmup_ratio" in changed and self.warmup_steps
+        return {**changed, "warmup_steps": self.warmup_steps} if pinned else changed
+
+
+def _needs_jax(name: str, value: str, other: str) -> ConfigError:
+    return ConfigError(
+        f"TensorFlow can't do {name}={value}",
+        expected=f"engine jax (or auto) with {name}={value}",
+        received=f"engine tensorflow with {name}={value}",
+        fix=f"set engine to auto or jax, or {name} to {other}",
+        field=name,
+    )

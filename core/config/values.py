@@ -1,0 +1,68 @@
+"""Reads config files, and reduces configs to the values that differ from their defaults."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from core.config.base import StageConfig
+from core.errors import ConfigError
+from core.foreign_files import parse_json
+
+_MOST_CONFIG_BYTES = 16 << 20
+
+
+def changed_values(config: StageConfig) -> dict[str, Any]:
+    """Returns the fields whose values differ from their defaults under the same preset."""
+    model = type(config)
+    values: dict[str, Any] = {
+        name: getattr(config, name)
+        for name in ("preset", model.variant)
+        if name in model.model_fields
+    }
+    plain = model(**values)
+    for name in model.model_fields:
+        value = getattr(config, name)
+        if isinstance(value, StageConfig):
+            if nested := changed_values(value):
+                values[name] = nested
+        elif value != getattr(plain, name):
+            values[name] = value
+    values = config.pin_inferred(values)
+    return {
+        name: value
+        for name, value in values.items()
+        if name not in ("preset", model.variant) or value != model.model_fields[name].default
+    }
+
+
+def load_config_file(path: str | Path) -> dict[str, Any]:
+    """Reads a JSON object of config values; raises ConfigError if that fails."""
+    try:
+        # Pipes too: a shell makes one of --config <(command).
+        with Path(path).open("rb") as file:
+            data = file.read(_MOST_CONFIG_BYTES + 1)
+        if len(data) > _MOST_CONFIG_BYTES:
+            raise ValueError(f"it is longer than {_MOST_CONFIG_BYTES:,} bytes")
+        values = parse_json(data)
+    except OSError as error:
+        raise ConfigError(
+            f"The config file {path} can't be read",
+            expected="a JSON file",
+            received=str(error.strerror or error),
+            fix="check the path given with --config",
+        ) from error
+    except ValueError as error:
+        raise ConfigError(
+            f"The config file {path} isn't JSON",
+            expected="an object of field names and values",
+            received=str(error),
+            fix="mend the file at that place",
+        ) from error
+    if not isinstance(values, dict):
+        raise ConfigError(
+            f"The config file {path} doesn't hold an object",
+            expected='{"field": value, ...}',
+            received=type(values).__name__,
+        )
+    return values

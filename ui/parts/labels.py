@@ -1,0 +1,96 @@
+"""Rewrites the names of options and choices in messages as the page's labels.
+
+The library's errors name options as the command line does (`vocab_size`, `byte_level_bpe`). The
+page shows the labels of its forms instead (Vocabulary size, Byte-level BPE).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator
+from functools import cache
+
+from pydantic.fields import FieldInfo
+
+from core.config import CorpusConfig, StageConfig, choices_of, field_extra, title_of
+from core.stages.registry import STAGES
+
+# Not within a path, a flag, a longer name or quotes.
+_WORD = r"(?<![\w./\\'\"<-]){}(?![\w/\\'\">-]|\.\w)"
+# Choices without an underscore that are no words either.
+_NO_WORDS = ("mlm", "clm")
+_VALUE = re.compile(r"(?<![\w./\\'\"<-])([a-z][a-z0-9_]*)=([\w.-]*\w)")
+
+
+def relabel(text: str, model: type[StageConfig] | None = None) -> str:
+    """Returns a message with the page's labels.
+
+    Names without an underscore, such as `size`, are also words; they are replaced only where a
+    message sets them: `size=base`, `set size to`.
+
+    Args:
+        text: The message.
+        model: The form that it concerns. Its labels come first.
+    """
+    models = (model, *_models()) if model else _models()
+    text = _relabel_assignments(text, models)
+    for pattern, label in _replacements(models):
+        text = pattern.sub(_as(label), text)
+    return text
+
+
+def relabel_assignments(text: str) -> str:
+    """Returns a message in which only `name=value` is rewritten; the rest may be a user's text."""
+    return _relabel_assignments(text, _models())
+
+
+def _relabel_assignments(text: str, models: tuple[type[StageConfig], ...]) -> str:
+    return _VALUE.sub(lambda found: _assignment(found, models), text)
+
+
+def _as(label: str) -> Callable[[re.Match[str]], str]:
+    return lambda _: label
+
+
+@cache
+def _models() -> tuple[type[StageConfig], ...]:
+    return (*(stage.config for stage in STAGES.values()), CorpusConfig)
+
+
+def _fields(models: Iterable[type[StageConfig]]) -> Iterator[tuple[str, FieldInfo]]:
+    """Yields fields by name; of several with one name, the first."""
+    known = set()
+    for model in models:
+        for name, field in model.model_fields.items():
+            if name not in known:
+                known.add(name)
+                yield name, field
+
+
+def _assignment(found: re.Match[str], models: tuple[type[StageConfig], ...]) -> str:
+    name, value = found.groups()
+    field = dict(_fields(models)).get(name)
+    if field is None:
+        return found[0]
+    texts = field_extra(field)["options"].get(value)
+    return f"{title_of(name, field)} {texts[0] if texts else value}"
+
+
+@cache
+def _replacements(
+    models: tuple[type[StageConfig], ...],
+) -> tuple[tuple[re.Pattern[str], str], ...]:
+    """Lists the patterns of names and choices with their labels, the longest name first."""
+    labels, verbs = {}, {}
+    for name, field in _fields(models):
+        (labels if "_" in name else verbs)[name] = title_of(name, field)
+        for value in choices_of(field):
+            if ("_" in value or value in _NO_WORDS) and (
+                texts := field_extra(field)["options"].get(value)
+            ):
+                labels.setdefault(value, texts[0])
+    set_to = r"(?<=\b[Ss]et ){}(?= (?:to|empty)\b)"
+    patterns = [(_WORD.format(f"`?{re.escape(name)}`?"), label) for name, label in labels.items()]
+    patterns += [(set_to.format(re.escape(name)), label) for name, label in verbs.items()]
+    longest_first = sorted(patterns, key=lambda one: len(one[0]), reverse=True)
+    return tuple((re.compile(pattern), label) for pattern, label in longest_first)
