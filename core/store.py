@@ -375,12 +375,14 @@ class Store:
             }
         return curves, newest or 0
 
-    def latest_metrics(self, run_id: str) -> dict[str, float]:
+    def latest_metrics(self, run_id: str, names: Sequence[str] | None = None) -> dict[str, float]:
+        """Returns the newest value of each metric of a run, or of those named."""
         with self.session() as session:
             counts = session.scalar(select(RunRow.metric_counts).where(RunRow.id == run_id)) or {}
             return {
                 name: _sample(session, run_id, name, int(count), 1)[-1][1]
                 for name, count in counts.items()
+                if names is None or name in names
             }
 
     def list_artifacts(self, kind: str = "") -> list[ArtifactRow]:

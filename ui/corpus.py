@@ -1,4 +1,4 @@
-"""The Corpus tab: where the text comes from, and a look at it before anything is spent."""
+"""The Corpus tab: the source of the text, uploads, and a preview."""
 
 from __future__ import annotations
 
@@ -25,10 +25,12 @@ from ui.assets import script
 from ui.forms import Form
 from ui.parts import markup
 from ui.parts.events import QUIET
+from ui.parts.labels import relabel
+from ui.parts.stage import main_column, side_column, workbench
 
 _PREVIEWED_DOCUMENTS = 5
 _SHOWN_CHARACTERS = 1500
-# What decides whether an uploaded file can be read.
+# Options that decide whether an uploaded file can be read.
 _READING_OPTIONS = (
     "file_format", "encoding", "encoding_errors", "csv_header", "delimiter", "quoting",
     "text_column", "max_document_mb", "max_unpack_ratio",
@@ -36,77 +38,112 @@ _READING_OPTIONS = (
 _KEPT_FOR_RUNS = ("queued", "running", "stopping", "stopped", "failed", "lost")
 _JSON = re.compile(r"\.json(\.\w+)?$", re.IGNORECASE)
 _UNSAFE = re.compile(r"[^\w.-]+")
-_NOT_LOOKED = markup.empty_state(
-    "Nothing read yet", "“Look at the text” reads the beginning and counts. It changes nothing."
+_NO_PREVIEW = markup.empty_state(
+    "No preview yet", "Preview reads the beginning of the corpus and counts its documents."
 )
 
 
 def render(workspace: Workspace) -> Form[CorpusConfig]:
-    """Makes the tab and returns its form, from which later stages take their text."""
+    """Makes the tab and returns its form, which later stages nest."""
     form = Form(CorpusConfig, "corpus", workspace, check=_check)
-    with gr.Column(elem_classes=["ps-card"]):
-        form.render()
-        # Any suffix: files that can't be read are named, and the others are read.
-        upload = gr.File(
-            label="Upload files",
-            file_count="multiple",
-            height=190,
-            elem_id="corpus-upload",
-            elem_classes=["ps-conditional", "ps-when-corpus-source-files"],
-        )
-        listing = gr.HTML(
-            "",
-            js_on_load=script("upload.js"),
-            elem_id="corpus-files",
-            elem_classes=["ps-conditional", "ps-when-corpus-source-files"],
-        )
-        with gr.Row(elem_classes=["ps-buttons"]):
-            look = gr.Button("Look at the text", variant="primary", elem_id="corpus-look", scale=0)
-            gr.HTML(
-                '<p class="ps-note"><a href="#tokenizer" data-go="tokenizer">'
-                "On to the tokenizer →</a></p>"
-            )
-    shown = gr.HTML(_NOT_LOOKED, elem_id="corpus-preview")
+    uploads: list[Any] = []
+    with workbench():
+        with main_column(), gr.Column(elem_classes=["ps-card"]):
+            form.render(after={"General": lambda: uploads.extend(_render_uploads())})
+            with gr.Row(elem_classes=["ps-buttons"]):
+                look = gr.Button("Preview", variant="primary", elem_id="corpus-look", scale=0)
+                gr.HTML(
+                    '<p class="ps-note"><a href="#tokenizer" data-go="tokenizer">'
+                    "Next: tokenizer →</a></p>"
+                )
+        with side_column():
+            shown = gr.HTML(_NO_PREVIEW, elem_id="corpus-preview")
+
+    column = form.components["text_column"]
 
     def show(*raw: Any) -> dict[Any, Any]:
         config = form.parse(*raw)
         try:
-            return {shown: _preview(config, workspace)}
+            html, columns = _preview(config, workspace)
         except StudioError as error:
-            return {shown: present.error_card(error), **form.beside_field(error)}
+            is_column = error.field == "text_column"
+            return {
+                shown: present.error_card(error),
+                column: _column_menu(config, workspace) if is_column else gr.skip(),
+                **form.beside_field(error),
+            }
+        return {shown: html, column: _offer(columns)}
 
     look.click(
         form.guarded(show),
         form.inputs,
-        [shown, *form.problem_outputs],
+        [shown, column, *form.problem_outputs],
         api_visibility="private",
     )
+    upload, listing = uploads
     _connect_uploads(form, upload, listing, workspace)
     _forget_when_changed(form, shown)
     return form
+
+
+def _render_uploads() -> list[Any]:
+    """Makes the upload zone and the list of uploaded files."""
+    # Any suffix: files that can't be read are named, and the others are read.
+    upload = gr.File(
+        label="Upload files",
+        file_count="multiple",
+        height=150,
+        elem_id="corpus-upload",
+        elem_classes=["ps-conditional", "ps-when-corpus-source-files"],
+    )
+    listing = gr.HTML(
+        "",
+        js_on_load=script("upload.js"),
+        elem_id="corpus-files",
+        elem_classes=["ps-conditional", "ps-when-corpus-source-files"],
+    )
+    return [upload, listing]
+
+
+def _column_menu(config: CorpusConfig, workspace: Workspace) -> Any:
+    """Returns an update that offers the columns of a corpus; without a table the menu stays."""
+    from core.corpus.previewing import list_columns
+
+    return _offer(list_columns(config, workspace))
+
+
+def _offer(columns: Sequence[str]) -> Any:
+    return gr.update(choices=list(columns)) if columns else gr.skip()
 
 
 def _connect_uploads(
     form: Form[CorpusConfig], upload: gr.File, listing: gr.HTML, workspace: Workspace
 ) -> None:
     """Keeps the path and the workspace in step with the files in the upload zone."""
-    path, held = form.components["path"], gr.JSON({}, visible=False)
+    path, column = form.components["path"], form.components["text_column"]
+    held = gr.JSON({}, visible=False)
 
     def follow(files: Any, held: Any, *raw: Any) -> list[Any]:
         before = held if isinstance(held, dict) else {}
         if not files and not before:
-            return [gr.skip(), gr.skip(), gr.skip()]
+            return [gr.skip()] * 4
         if not files:
             is_shown = form.shown(raw[0])["path"] == before.get("path")
             _remove(str(before.get("folder", "")), workspace)
-            return ["" if is_shown else gr.skip(), {}, ""]
+            return ["" if is_shown else gr.skip(), {}, "", gr.skip()]
         try:
             config = form.parse(*raw)
         except StudioError:
-            config = CorpusConfig(source="files")  # the form says what is wrong with it
+            config = CorpusConfig(source="files")  # The form says what is wrong with it.
         kept = keep_uploads(files, config, workspace)
         _remove(str(before.get("folder", "")), workspace)
-        return [kept.path, {"path": kept.path, "folder": str(kept.folder)}, _list(kept)]
+        uploaded = config.model_copy(update={"source": "files", "path": kept.path})
+        return [
+            kept.path,
+            {"path": kept.path, "folder": str(kept.folder)},
+            _list(kept),
+            _column_menu(uploaded, workspace),
+        ]
 
     options = [form.components[name].change for name in _READING_OPTIONS]
     changes: list[Any] = [*options]
@@ -114,35 +151,31 @@ def _connect_uploads(
         [getattr(upload, "change"), *changes],  # noqa: B009
         present.guarded(follow),
         [upload, held, *form.inputs],
-        [path, held, listing],
+        [path, held, listing, column],
         trigger_mode="always_last",
         **QUIET,
     )
 
 
 def _forget_when_changed(form: Form[CorpusConfig], shown: gr.HTML) -> None:
-    """Takes a preview away as soon as it is no longer of the text that the form names."""
+    """Removes the preview as soon as the form names another corpus."""
     for component in form.components.values():
-        component.change(None, None, shown, js=f"() => {json.dumps(_NOT_LOOKED)}", **QUIET)
+        component.change(None, None, shown, js=f"() => {json.dumps(_NO_PREVIEW)}", **QUIET)
 
 
 def render_line(form: Form[CorpusConfig]) -> None:
-    """Makes the line that says, in another tab, which text is in use."""
+    """Makes the line that names the corpus in another tab."""
     line = gr.HTML(elem_classes=["ps-corpus-line-host"])
 
     def describe(*raw: Any) -> dict[Any, Any]:
         config = form.parse(*raw)
         return {line: _line(describe_corpus(config))}
 
-    form.on_change(describe, [line], otherwise={line: _line("not settled yet")})
+    form.on_change(describe, [line], otherwise={line: _line("not chosen yet")})
 
 
 def _check(config: CorpusConfig) -> None:
-    """Refuses a corpus whose files aren't there, before a run is queued for it.
-
-    Raises:
-        StudioError: With the field it concerns.
-    """
+    """Raises StudioError, with the field it concerns, if the files of a corpus are missing."""
     from core.corpus.files import FilesSource
 
     if config.source == "files":
@@ -150,10 +183,10 @@ def _check(config: CorpusConfig) -> None:
 
 
 def describe_corpus(config: CorpusConfig) -> str:
-    """Returns a corpus in a few words."""
+    """Returns a short description of a corpus."""
     source = {
         "docs": "documentation of the installed Python packages",
-        "files": config.path or "files (no path given yet)",
+        "files": config.path or "files (none chosen yet)",
         "hub": " ".join(part for part in (config.dataset_name, config.dataset_config) if part),
     }[config.source]
     limit = f", at most {markup.count(config.limit)} documents" if config.limit else ""
@@ -162,12 +195,13 @@ def describe_corpus(config: CorpusConfig) -> str:
 
 def _line(text: str) -> str:
     return (
-        f'<p class="ps-corpus-line"><span><b>Text:</b> {present.escape(text)}</span> '
+        f'<p class="ps-corpus-line"><span><b>Corpus:</b> {present.escape(text)}</span> '
         '<a href="#corpus" data-go="corpus">Change</a></p>'
     )
 
 
-def _preview(config: CorpusConfig, workspace: Workspace) -> str:
+def _preview(config: CorpusConfig, workspace: Workspace) -> tuple[str, list[str]]:
+    """Returns a preview as HTML, and the columns if the corpus is a table."""
     from core.corpus.previewing import preview_apart
 
     seen = preview_apart(config, workspace, documents=_PREVIEWED_DOCUMENTS)
@@ -176,19 +210,20 @@ def _preview(config: CorpusConfig, workspace: Workspace) -> str:
         ("documents", at_least + markup.count(seen.documents)),
         ("of UTF-8 text", at_least + markup.byte_count(seen.bytes)),
         ("characters", at_least + markup.short_count(seen.characters)),
-        ("characters in the longest", markup.count(seen.longest_characters)),
-        ("blank ones skipped", markup.count(seen.blank_skipped)),
+        ("characters in the longest document", markup.count(seen.longest_characters)),
+        ("blank documents skipped", markup.count(seen.blank_skipped)),
     ]
     documents = "".join(f"<li>{present.escape(_shorten(text))}</li>" for text in seen.samples)
     column = f" (column {seen.text_column})" if seen.text_column else ""
     reading = "".join(f"<li>{present.escape(line)}</li>" for line in seen.reading)
-    return (
+    html = (
         f'<div class="ps-preview">{markup.tiles(figures)}'
-        '<h3 class="ps-subheading">How the files are read</h3>'
+        '<h3 class="ps-subheading">Format</h3>'
         f'<ul class="ps-reading">{reading}</ul>'
-        f'<h3 class="ps-subheading">The first documents{present.escape(column)}</h3>'
+        f'<h3 class="ps-subheading">First documents{present.escape(column)}</h3>'
         f'<ol class="ps-documents">{documents}</ol></div>'
     )
+    return html, seen.columns
 
 
 def _shorten(text: str) -> str:
@@ -200,11 +235,11 @@ class KeptUploads:
     """Uploaded files that are kept in the workspace.
 
     Attributes:
-        folder: The folder that is theirs alone.
-        path: What the form names to read them.
-        sizes: Of all that were uploaded, in bytes, by name.
-        problems: Why some can't be read, by name. Those lie beside the folder's others in
-            `.refused`, unless it is all of them.
+        folder: Their own folder.
+        path: Path of the readable ones, for the form.
+        sizes: Bytes of each file, by name.
+        problems: Reasons why some can't be read, by name. These files are in the subfolder
+            `.refused`, unless all are.
     """
 
     folder: Path
@@ -214,12 +249,11 @@ class KeptUploads:
 
 
 def keep_uploads(files: Sequence[str], config: CorpusConfig, workspace: Workspace) -> KeptUploads:
-    """Keeps uploaded files in the workspace, and sets those apart that can't be read.
+    """Keeps uploaded files in the workspace and separates those that can't be read.
 
     Args:
-        files: Where they lie now.
-        config: How they are read.
-        workspace: Where they are kept.
+        files: Their temporary paths.
+        config: Options of reading them.
     """
     from core.corpus.previewing import check_files
 
@@ -241,16 +275,15 @@ def keep_uploads(files: Sequence[str], config: CorpusConfig, workspace: Workspac
 
 
 def _list(kept: KeptUploads) -> str:
-    """Returns the uploaded files as HTML, with what becomes of each."""
+    """Lists the uploaded files with their size and status, as HTML."""
     read = len(kept.sizes) - len(kept.problems)
     rows = [
-        (name, markup.byte_count(size), kept.problems.get(name) or "is read")
+        (name, markup.byte_count(size), relabel(kept.problems.get(name, "Ready"), CorpusConfig))
         for name, size in kept.sizes.items()
     ]
     total = f"{read} of {len(rows)} uploaded {'file' if len(rows) == 1 else 'files'}"
     return (
-        f'<p class="ps-note"><b>{total} can be read.</b> Files that you add join these; '
-        "× takes one away.</p>"
+        f'<p class="ps-note"><b>{total} can be read.</b> Add more files above; × removes one.</p>'
         + markup.table(("File", "Size", "Status"), rows, label="Uploaded files")
     )  # fmt: skip
 
@@ -297,7 +330,7 @@ def _path_of(folder: Path) -> str:
     kept = sorted(one for one in folder.iterdir() if one.is_file())
     if len(kept) == 1:
         return str(kept[0])
-    # Of a folder, .md files aren't read.
+    # .md files of a folder are not read.
     return str(folder / "*" if any(".md" in path.suffixes for path in kept) else folder)
 
 

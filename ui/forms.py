@@ -127,8 +127,12 @@ class Form(Generic[ConfigT]):
         """Returns the components through which problems are shown beside fields."""
         return [form.problems for form in self._forms().values()]
 
-    def render(self) -> None:
-        """Makes the components, in the Blocks context that is open."""
+    def render(self, after: Mapping[str, Callable[[], None]] | None = None) -> None:
+        """Makes the components, in the Blocks context that is open.
+
+        Args:
+            after: Functions that make further components below a group of fields, by its heading.
+        """
         fields = {n: f for n, f in self._own_fields().items() if not _is_config(f)}
         defaults = self.model()
         with gr.Column(elem_id=self.id, elem_classes=["ps-form"]):
@@ -142,6 +146,8 @@ class Form(Generic[ConfigT]):
                             self.components[name] = self._component(
                                 name, fields[name], getattr(defaults, name)
                             )
+                if after and group in after:
+                    after[group]()
         self.problems = gr.HTML(
             html_template=f"<style>{self._css()}</style>",
             js_on_load=script("problems.js"),

@@ -10,7 +10,7 @@ import gradio as gr
 from core.store import Store
 from core.workspace import Workspace
 from ui import corpus, playground, publish, runs, shards, status_bar, tokenizer, train
-from ui.parts import disk
+from ui import workspace as workspace_tab
 from ui.parts.events import separate_events
 from ui.parts.markup import MARK, heading
 from ui.present import escape
@@ -18,7 +18,7 @@ from ui.present import escape
 _TITLE = "Pretrain Studio"
 # Gradio keeps what is uploaded until it is taken over; how often it looks, how long it keeps it.
 _UPLOADS_KEPT = (3600, 24 * 3600)
-_TABS = ("corpus", "tokenizer", "shards", "train", "runs", "playground", "publish")
+_TABS = ("corpus", "tokenizer", "shards", "train", "runs", "playground", "publish", "workspace")
 
 
 def build_page(workspace: Workspace) -> gr.Blocks:
@@ -40,7 +40,6 @@ def build_page(workspace: Workspace) -> gr.Blocks:
                 recipe, check = train.render(workspace, store, rows, line)
             with _tab("runs", "What is queued, what is running, and what came of it."):
                 board = runs.render(workspace, store)
-                disk.render(workspace, store)
             with _tab(
                 "playground", "Hide a word, or begin a text, and see what the model makes of it."
             ):
@@ -49,7 +48,9 @@ def build_page(workspace: Workspace) -> gr.Blocks:
                 "publish", "What you made, on the Hugging Face Hub: yours alone, or for all."
             ) as tab:
                 hub = publish.render(workspace, line, tab)
-        runs.connect(board, store, [pieces, rows, recipe, check, hub])
+            with _tab("workspace", "Disk usage of runs and artifacts, and imported settings."):
+                importer = workspace_tab.render(workspace, store)
+        runs.connect(board, importer, store, [pieces, rows, recipe, check, hub])
         for form in (text, pieces.form, rows.form, recipe.form, check.form, hub.form):
             form.remember(page)
         separate_events(page)

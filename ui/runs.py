@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from hashlib import sha256
@@ -35,8 +34,8 @@ from ui.parts.run_rows import (
     BAD_ENDINGS,
     describe_alert,
     ending_of,
+    metric_of,
     summarize,
-    tabs_by_stage,
 )
 from ui.parts.stage import Launcher
 from ui.present import answering, escape, guarded
@@ -49,44 +48,39 @@ _FIGURES = (
 )  # fmt: skip
 
 _TEMPLATE = f"""
-<div class="ps-runs" data-tabs="{escape(json.dumps(tabs_by_stage()))}">
+<div class="ps-runs">
   <div class="ps-runs-empty" hidden>
     {
     markup.empty_state(
         "No run yet",
-        "Every tokenizer, every set of shards and every model is made by a run. Start one and "
-        "watch it here; it goes on when this page is closed.",
+        "A run trains a tokenizer, builds shards or trains a model. Start one and watch it here. "
+        "It continues when you close this page.",
         tab="corpus",
-        link="Begin with the text",
+        link="Choose a corpus",
     )
 }
   </div>
   <div class="ps-runs-board" hidden>
-    <div class="ps-queue"><span></span><label>Runs at a time <select></select></label></div>
-    <div class="ps-scroll">
-    <table class="ps-table ps-run-table" aria-label="Runs, the newest first">
-      <thead><tr><th scope="col">Run</th><th scope="col">State</th><th scope="col">Progress</th>
-      <th scope="col">Time</th><th scope="col">Queued</th></tr></thead>
-      <tbody></tbody>
-    </table>
-    <p class="ps-older" hidden><button type="button" class="ps-button">Show older runs</button></p>
+    <div class="ps-run-list">
+      <div class="ps-queue"><span></span><label>Runs at a time <select></select></label></div>
+      <div class="ps-scroll">
+      <table class="ps-table ps-run-table" aria-label="Runs, the newest first">
+        <thead><tr><th scope="col">Run</th><th scope="col">State</th>
+        <th scope="col">Progress</th></tr></thead>
+        <tbody></tbody>
+      </table>
+      <p class="ps-older" hidden>
+      <button type="button" class="ps-button">Show older runs</button></p>
+      </div>
     </div>
-    <section class="ps-detail" aria-label="The chosen run"></section>
+    <section class="ps-detail" aria-label="The selected run"></section>
   </div>
-  <p class="ps-import"><label class="ps-button">Import settings
-    <input type="file" accept=".json,application/json"></label>
-    A run exports its settings as JSON; here they go into their form.</p>
 </div>
 """
 
 
 def render(workspace: Workspace, store: Store) -> gr.HTML:
-    """Makes the tab and returns its board, for `connect`.
-
-    Args:
-        workspace: Whose runs.
-        store: Where they are listed.
-    """
+    """Makes the tab and returns its board, for `connect`."""
     return gr.HTML(
         html_template=_TEMPLATE,
         js_on_load=script("chart.js", "preflight_card.js", "runs.js"),
@@ -103,13 +97,12 @@ def render(workspace: Workspace, store: Store) -> gr.HTML:
     )
 
 
-def connect(board: gr.HTML, store: Store, launchers: Sequence[Launcher]) -> None:
-    """Lets the settings of runs go back into the stages' forms, in whichever tabs they are.
+def connect(board: gr.HTML, importer: gr.HTML, store: Store, launchers: Sequence[Launcher]) -> None:
+    """Fills in the stages' forms with the settings of runs, cloned or imported from a file.
 
     Args:
-        board: What `render` returned.
-        store: Where runs are listed.
-        launchers: The stages' forms.
+        board: The result of `render`.
+        importer: The component whose `settings` event brings an imported file.
     """
     by_stage = {launcher.stage: launcher for launcher in launchers}
 
@@ -120,7 +113,7 @@ def connect(board: gr.HTML, store: Store, launchers: Sequence[Launcher]) -> None
         return _take_settings(str(event._data["text"]), by_stage)
 
     outputs = [component for launcher in launchers for component in launcher.outputs]
-    for listen, handler in ((board.clone, clone), (board.settings, take_settings)):
+    for listen, handler in ((board.clone, clone), (importer.settings, take_settings)):
         listen(
             guarded(handler),
             None,
@@ -186,7 +179,10 @@ def _list_function(workspace: Workspace, store: Store) -> Answer:
         found = {run: store.get_run(run) for run in asked}
         rows = {row.id: row for row in [*new, *active, *found.values()] if row}
         return {
-            "runs": [summarize(row, workspace) for row in rows.values()],
+            "runs": [
+                {**summarize(row, workspace), "metric": metric_of(row, store)}
+                for row in rows.values()
+            ],
             "gone": [run for run, row in found.items() if row is None],
             "oldest": listed[-1].position if len(listed) == _FIRST_RUNS else 0,
             "active": store.count_runs(ACTIVE_STATES),

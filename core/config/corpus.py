@@ -24,75 +24,101 @@ class CorpusConfig(StageConfig):
 
     source: Literal["docs", "files", "hub"] = option(
         "docs",
-        "docs: the documentation of the Python packages installed here (no download); "
-        "files: text on this machine; hub: a dataset on the Hugging Face Hub, streamed. Where it "
-        "isn't given, a path means files, and a dataset's name hub.",
+        "Where the text comes from.",
         basic=True,
+        options={
+            "docs": (
+                "Installed Python docs",
+                "The documentation of the Python packages on this machine; no download",
+            ),
+            "files": ("My files", "Text, table or JSON files on this machine"),
+            "hub": ("Hugging Face dataset", "A dataset on the Hugging Face Hub, streamed"),
+        },
+        details="On the command line, a path implies files and the name of a dataset implies hub.",
     )
     path: str = option(
         "",
-        "A file, a folder or a pattern like data/*.txt (in a shell in quotes: 'data/*.txt'): .txt, "
-        ".jsonl, .json, .csv, .tsv, .parquet, also compressed (.gz, .zst, .xz, .bz2, .zip).",
-        basic=True,
+        "A file, a folder or a pattern like data/*.txt on this machine.",
+        title="Path",
         group="Files",
         path=True,
+        details="Formats: .txt, .jsonl, .json, .csv, .tsv and .parquet, also compressed (.gz, "
+        ".zst, .xz, .bz2, .zip). Quote a pattern on the command line: 'data/*.txt'.",
     )
     text_unit: Literal["line", "paragraph", "file"] = option(
         "line",
-        "What one document is in a .txt file. Blank ones are skipped.",
+        "One document in a .txt file; blank ones are skipped.",
+        title="Document",
         group="Files",
         basic=True,
+        options={"line": ("Line", ""), "paragraph": ("Paragraph", ""), "file": ("File", "")},
     )
     text_column: str = option(
         "",
-        "The column that holds the text; a.b is a field within a column, a[] joins a list of "
-        "strings. Empty: the only string column, or the one named text.",
+        "Column of a table with the text.",
         group="Files",
         basic=True,
+        choices=("text",),
+        details="Empty: the only column of strings, or the one named text. a.b is a field within a "
+        "column; a[] joins a list of strings.",
     )
     file_format: Literal["auto", "text", "jsonl", "json", "csv", "tsv", "parquet"] = option(
         "auto",
-        "How to read the files, whatever they are called. auto: by suffix and content.",
+        "Format of the files, whatever their names.",
         group="Files",
+        options={"auto": ("Automatic", "Decided by suffix and content")},
     )
     encoding: str = option(
         "",
-        "The files' character encoding, such as utf-16, cp1252 or cp949. Empty: UTF-8.",
+        "Character encoding, such as utf-16 or cp949; empty means UTF-8.",
         group="Files",
         choices=("utf-16", "cp1252", "cp949", "cp932", "gb18030", "big5", "cp1251", "iso8859-2"),
     )
     encoding_errors: Literal["strict", "replace", "ignore"] = option(
         "strict",
-        "Bytes that are not in the encoding. strict: refuse the file; replace: write U+FFFD in "
-        "their place; ignore: drop them.",
+        "Treatment of bytes that the encoding does not allow.",
         group="Files",
+        options={
+            "strict": ("Refuse", "Refuse the file"),
+            "replace": ("Replace", "Write U+FFFD in their place"),
+            "ignore": ("Drop", "Drop these bytes"),
+        },
     )
     csv_header: Literal["auto", "yes", "no"] = option(
         "auto",
-        "Whether the first row of a CSV or TSV file names the columns. no: columns are called 1, "
-        "2, 3. auto: decided from the rows, refused where that is not clear.",
+        "Whether the first row of a CSV or TSV file names the columns.",
         title="CSV header",
         group="Files",
+        options={
+            "auto": ("Automatic", "Decided from the rows; refused if that is unclear"),
+            "yes": ("Yes", "The first row names the columns"),
+            "no": ("No", "The columns are called 1, 2, 3"),
+        },
     )
     delimiter: Literal["auto", "comma", "semicolon", "tab", "pipe"] = option(
         "auto",
-        "What separates the cells of a CSV or TSV file. auto: decided from the first rows.",
+        "Separator of the cells of a CSV or TSV file.",
         group="Files",
+        options={"auto": ("Automatic", "Decided from the first rows")},
     )
     quoting: Literal["auto", "yes", "no"] = option(
         "auto",
-        "Whether quotation marks enclose cells of a CSV or TSV file. no: they are text, and each "
-        "line is a row. auto: yes, but refused where the marks do not pair up.",
+        "Whether quotation marks enclose cells of a CSV or TSV file.",
         group="Files",
+        options={
+            "auto": ("Automatic", "Yes, but refused if the marks do not pair up"),
+            "yes": ("Yes", "Marks enclose cells, which may have several lines"),
+            "no": ("No", "Marks are text, and each line is a row"),
+        },
     )
     skip_unreadable: bool = option(
         False,
-        "Pass over files and folders that cannot be opened, instead of refusing to start.",
+        "Skip files and folders that cannot be opened.",
         group="Files",
     )
     max_document_mb: int = option(
         128,
-        "Refuse files with a document, or a table row, larger than this many megabytes.",
+        "Largest document or table row, in megabytes.",
         title="Document size limit (MB)",
         group="Files",
         ge=1,
@@ -100,38 +126,44 @@ class CorpusConfig(StageConfig):
     )
     max_unpack_ratio: int = option(
         200,
-        "Refuse files that hold this many times their own size in text, from 256 MB of text on.",
+        "Largest ratio of unpacked to packed size, for more than 256 MB of text.",
         title="Unpacking limit (ratio)",
         group="Files",
         ge=1,
     )
     dataset_name: str = option(
-        _OFFERED_DATASET, "The dataset's id on the Hub.", group="Hub", basic=True
-    )
-    dataset_config: str = option(
-        "",
-        f"The dataset's configuration. Empty: its default one; {_OFFERED_CONFIG} of "
-        f"{_OFFERED_DATASET}.",
+        _OFFERED_DATASET,
+        "Id of the dataset, as in owner/name.",
+        title="Dataset",
         group="Hub",
         basic=True,
     )
-    train_split: str = option("train", "The dataset's split to train on.", group="Hub")
+    dataset_config: str = option(
+        "",
+        "Configuration of the dataset; empty means its default.",
+        title="Configuration",
+        group="Hub",
+        basic=True,
+        details=f"The default of {_OFFERED_DATASET} is {_OFFERED_CONFIG}.",
+    )
+    train_split: str = option("train", "Split to train on.", group="Hub")
     validation_split: str = option(
         "",
-        "The dataset's split to validate on. Empty: hold documents out of the training split.",
+        "Split to validate on; empty means documents held out of the training split.",
         group="Hub",
     )
     validation_path: str = option(
         "",
-        "Files to validate on (a pattern: in a shell in quotes). Those that lie in the training "
-        "folder aren't trained on. Empty: hold documents out of the training files.",
+        "Files to validate on; empty means documents held out of the training files.",
+        details="Validation files inside the training folder are not trained on.",
         group="Files",
         path=True,
     )
     validation_percent: float = option(
         5.0,
-        "Percent of the documents held out for validation where no part is named for it. "
-        "A document's own hash decides, so equal documents are always on the same side.",
+        "Percent of the documents held out for validation.",
+        details="A document's hash decides, so equal documents are always on the same side. Not "
+        "used if a validation split or path is given.",
         group="Validation",
         basic=True,
         gt=0,
@@ -139,12 +171,17 @@ class CorpusConfig(StageConfig):
     )
     drop_overlapping_validation: bool | None = option(
         None,
-        "Drop held-out documents that share a window of 20 words with a training document. "
-        "Costs one more pass over the text. Empty: only for installed documentation.",
+        "Drop held-out documents that share 20 words in a row with a training document.",
         group="Validation",
+        details="Costs one more pass over the text. Empty: only for installed documentation.",
     )
     limit: int | None = option(
-        None, "Read at most this many documents.", title="Document limit", basic=True, ge=1
+        None,
+        "Read at most this many documents; empty means all.",
+        title="Document limit",
+        group="Validation",
+        basic=True,
+        ge=1,
     )
 
     @model_validator(mode="before")

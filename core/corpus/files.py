@@ -81,6 +81,15 @@ class FilesSource:
         parts = self._files.items()
         return {part: [self._identity(one, by_content) for one in files] for part, files in parts}
 
+    def column_names(self) -> list[str]:
+        """Returns the columns of the first table with rows, without choosing one of them."""
+        for file in self._files["train"]:
+            if file.format != "text":
+                with _naming(file), self._table(file) as table:
+                    if table.has_rows:
+                        return table.columns
+        return []
+
     def columns(self) -> tuple[list[str], str]:
         """Returns the columns of the first table with rows, and its text column."""
         for file in self._files["train"]:

@@ -29,6 +29,7 @@ TIMEOUT_SECONDS = 90.0
 _SCAN_SECONDS = 10.0
 _CHECK_SECONDS = 1.0
 _SAMPLE_CHARACTERS = 2000
+_MOST_COLUMNS = 1000
 _ROOT = Path(__file__).parents[2]
 # The rest of the app's environment is withheld from the subprocess.
 _PASSED_ON = ("PATH", "HOME", "LANG", "LC_ALL", "TMPDIR", "PYTHONPATH", "SYSTEMROOT", "PYTHONUTF8")
@@ -87,6 +88,22 @@ def check_files(
     }
 
 
+def list_columns(
+    config: CorpusConfig, workspace: Workspace, *, timeout_seconds: float = TIMEOUT_SECONDS
+) -> list[str]:
+    """Returns the columns of the first table among the files, read in a subprocess.
+
+    Empty if the corpus has no files, no table, or one that can't be read.
+    """
+    if config.source != "files" or not config.path:
+        return []
+    question = {**_question(config, workspace, MEMORY_BYTES), "columns": True}
+    try:
+        return [str(name) for name in _ask(question, timeout_seconds)["columns"]]
+    except CorpusError:
+        return []
+
+
 def _question(config: CorpusConfig, workspace: Workspace, memory_bytes: int) -> dict[str, Any]:
     return {
         "config": config.model_dump(mode="json"),
@@ -136,6 +153,12 @@ def _main() -> None:
     if "files" in question:
         problems = {path: _problem(path, config) for path in question["files"]}
         print(json.dumps({"problems": {path: one for path, one in problems.items() if one}}))
+        return
+    if "columns" in question:
+        columns: list[str] = []
+        with suppress(StudioError, MemoryError):
+            columns = FilesSource(config).column_names()[:_MOST_COLUMNS]
+        print(json.dumps({"columns": columns}))
         return
     try:
         seen = preview(

@@ -1,17 +1,11 @@
-// The Runs tab: the table, and what is known of the run that is chosen. It asks only for what is new.
+// The Runs tab: the list of runs and the selected run. It asks the server only for changes.
 const { h, number, compact, duration, ago } = studio;
-const tabs = JSON.parse(element.querySelector(".ps-runs").dataset.tabs); // by stage
 const body = element.querySelector("tbody");
 const empty = element.querySelector(".ps-runs-empty");
 const board = element.querySelector(".ps-runs-board");
 const detail = element.querySelector(".ps-detail");
 const queue = element.querySelector(".ps-queue");
 const slots = queue.querySelector("select");
-const chosenFile = element.querySelector(".ps-import input");
-chosenFile.addEventListener("change", async () => {
-  await takeSettings(chosenFile.files[0]);
-  chosenFile.value = "";
-});
 const ENDED = ["stopped", "done", "failed", "lost"];
 
 const rows = new Map(); // id -> {run, cells}
@@ -31,10 +25,8 @@ const makeRow = (run) => {
     name: h("button", { class: "ps-run-name", type: "button" }),
     state: h("td", { class: "state" }),
     progress: h("td", { class: "progress" }),
-    time: h("td", { class: "time" }),
-    created: h("td", { class: "created" }),
   };
-  cells.row = h("tr", { onclick: () => choose(run.id) }, h("td", { class: "name" }, cells.name), cells.state, cells.progress, cells.time, cells.created);
+  cells.row = h("tr", { onclick: () => choose(run.id) }, h("td", { class: "name" }, cells.name), cells.state, cells.progress);
   return { run, cells };
 };
 
@@ -63,7 +55,7 @@ const bar = (run) => {
 const titleOf = (id) => rows.get(id)?.run.title ?? id;
 
 const spent = (run) => {
-  if (run.state === "queued") return run.after.length ? `waits for ${run.after.map(titleOf).join(", ")}` : "waiting for its turn";
+  if (run.state === "queued") return run.after.length ? `waits for ${run.after.map(titleOf).join(", ")}` : "waiting for a slot";
   if (run.state === "running" && run.eta_seconds >= 1) return `${duration(run.eta_seconds)} left`;
   if (!run.started) return "";
   // `started` is when the current attempt was; the pauses between attempts don't count.
@@ -74,10 +66,9 @@ const spent = (run) => {
 const fillRow = ({ run, cells }) => {
   cells.name.replaceChildren(h("b", {}, run.title), h("small", {}, run.id));
   cells.state.replaceChildren(badge(run), ...alertBadges(run));
-  const shown = (isActive(run) || run.done) && bar(run);
-  cells.progress.replaceChildren(...(shown ? [shown] : []), h("small", {}, run.progress));
-  cells.time.textContent = spent(run);
-  cells.created.textContent = ago(run.created);
+  const shown = isActive(run) && bar(run);
+  const facts = isActive(run) ? [run.metric || run.progress, spent(run)] : [run.metric || spent(run), ago(run.created)];
+  cells.progress.replaceChildren(...(shown ? [shown] : []), h("small", {}, ...facts.filter(Boolean).map((fact) => h("span", {}, fact))));
   cells.row.classList.toggle("selected", run.id === selected);
   cells.name.setAttribute("aria-current", String(run.id === selected));
 };
@@ -147,13 +138,13 @@ const CHARTS = [
   {
     title: "Loss", unit: "nats", tall: true,
     lines: [
-      { name: "frequency_baseline_loss", label: "Frequency baseline", color: "--ps-baseline", dashed: true, level: true },
+      { name: "frequency_baseline_loss", label: "Unigram baseline", color: "--ps-baseline", dashed: true, level: true },
       { name: "loss", label: "Training", color: "--ps-train", faint: true },
       { name: "eval_loss", label: "Validation", color: "--ps-accent", dots: true },
     ],
   },
   { title: "Learning rate", lines: [{ name: "learning_rate", label: "", color: "--ps-violet" }], floor: 0 },
-  { title: "Tokens a second", lines: [{ name: "tokens_per_second", label: "", color: "--ps-green" }], floor: 0 },
+  { title: "Tokens per second", lines: [{ name: "tokens_per_second", label: "", color: "--ps-green" }], floor: 0 },
   { title: "Accuracy", lines: [{ name: "eval_accuracy", label: "", color: "--ps-accent", dots: true }], floor: 0 },
 ];
 // What is predicted goes by the objective.
@@ -162,9 +153,21 @@ const chartsOf = (run) => CHARTS.map((chart) => (chart.title === "Accuracy" && r
 const choose = (id) => {
   noteStarted();
   byHand = true;
-  history.replaceState(null, "", `#runs/${encodeURIComponent(id)}`);
+  // Where the list and a run don't fit side by side, the browser's Back leads to the list.
+  const change = isNarrow() && !namedRun() ? "pushState" : "replaceState";
+  history[change](null, "", `#runs/${encodeURIComponent(id)}`);
   select(id);
+  showChosen();
   refresh();
+};
+
+const isNarrow = () => matchMedia("(max-width: 899px)").matches;
+
+// Where there is no room for both, either the list is shown or the run that the address names.
+const showChosen = () => {
+  const was = board.classList.contains("chosen");
+  board.classList.toggle("chosen", Boolean(namedRun()));
+  if (isNarrow() && was !== board.classList.contains("chosen")) element.scrollIntoView({ block: "start" });
 };
 
 // Not scrollIntoView, which would move the page too. The head of the list covers less than a row.
@@ -199,12 +202,13 @@ const makeView = (id) => {
   const part = (name, tag = "div") => h(tag, { class: name });
   const view = {
     id, after: 0, logSeen: "", stateSeen: "", latest: {}, figures: {}, confirming: "", asked: null,
-    title: part("ps-detail-title"), control: part("ps-actions ps-control"), tools: part("ps-actions ps-tools"), question: part("ps-question"),
+    title: part("ps-detail-title"), progress: part("ps-detail-progress"), control: part("ps-actions ps-control"), tools: part("ps-actions ps-tools"), question: part("ps-question"),
     problem: part("ps-detail-problem"), ending: part("ps-detail-ending"), warnings: part("ps-detail-warnings"),
     tiles: part("ps-tiles"), verdict: part("ps-verdict", "p"), devices: part("ps-note", "p"), report: part("ps-detail-report"), chartsBox: part("ps-charts"), facts: part("ps-detail-facts"),
     log: h("code", {}, ""),
   };
-  view.head = h("div", { class: "ps-detail-head" }, view.title, view.control, view.tools, view.question);
+  const back = h("a", { class: "ps-back", href: "#runs", "data-go": "runs" }, "← All runs");
+  view.head = h("div", { class: "ps-detail-head" }, back, view.title, view.control, view.tools, view.question);
   view.head.addEventListener("pointerleave", (event) => (event.pointerType === "mouse" ? release(view) : releaseLater(view)));
   view.charts = chartsOf(rows.get(id)?.run).map((chart) => {
     const host = part("ps-chart-host");
@@ -214,8 +218,8 @@ const makeView = (id) => {
   });
   view.scale = h("label", { class: "ps-log-scale" }, h("input", { type: "checkbox", onchange: (event) => setLogarithmic(view, event.target.checked) }), "Logarithmic steps");
   view.scale.hidden = true;
-  view.logBox = h("details", { class: "ps-log" }, h("summary", {}, "Log"), h("pre", { tabindex: "0", "aria-label": "The end of the run's log" }, view.log));
-  view.root = h("div", {}, view.head, view.problem, view.ending, view.warnings, view.devices, view.report, view.verdict, view.tiles, view.scale, view.chartsBox, view.logBox, view.facts);
+  view.logBox = h("details", { class: "ps-log" }, h("summary", {}, "Log"), h("pre", { tabindex: "0", "aria-label": "End of the run's log" }, view.log));
+  view.root = h("div", {}, view.head, view.progress, view.problem, view.ending, view.warnings, view.devices, view.report, view.verdict, view.tiles, view.scale, view.chartsBox, view.logBox, view.facts);
   view.logBox.addEventListener("toggle", () => view.logBox.open && refreshLog(view));
   return view;
 };
@@ -262,7 +266,14 @@ const drawHead = (view, run) => {
   if (!controls(view, run).length && view.control.childElementCount) keepRoom(view.control);
   redraw(view.control, state, () => controls(view, run));
   redraw(view.tools, [...state, run.model, run.extendable], () => tools(view, run));
+  drawProgress(view, run);
   drawQuestion(view, run);
+};
+
+const drawProgress = (view, run) => {
+  const shown = (isActive(run) || run.done) && bar(run);
+  const facts = [run.progress, spent(run), `queued ${ago(run.created)}`].filter(Boolean).join(" · ");
+  view.progress.replaceChildren(...(shown ? [shown] : []), h("small", {}, facts));
 };
 
 const drawQuestion = (view, run) => {
@@ -304,7 +315,7 @@ const confirmFirst = (view, run, what) => () => {
 
 // What stops a run that is under way. Nothing else ever stands in this place.
 const controls = (view, run) => {
-  if (run.state === "queued") return [button("Take out of the queue", "", () => act("abort"), isAsked(view, run, ""))];
+  if (run.state === "queued") return [button("Remove from queue", "", () => act("abort"), isAsked(view, run, ""))];
   if (!isActive(run)) return [];
   const abort = button(run.saves ? "Abort" : "Stop", "danger", confirmFirst(view, run, "abort"), isAsked(view, run, "abort"));
   const isStopping = run.state === "stopping" || isAsked(view, run, "");
@@ -313,12 +324,12 @@ const controls = (view, run) => {
 
 const tools = (view, run) => {
   const clone = button("Clone", "", () => cloneRun(run));
-  clone.title = "Put these settings into the form, for another run";
+  clone.title = "Copy these settings into the form";
   if (!ENDED.includes(run.state)) return [clone];
   const report = button("Report", "", () => download(server.run_report, run));
-  report.title = "Save all that is known of this run as one HTML file";
-  const open = run.model && run.state === "done" && h("a", { class: "ps-button primary", href: "#playground", "data-go": `playground/${run.model}` }, "Try it in the Playground");
-  const publish = run.model && run.state === "done" && h("a", { class: "ps-button", href: "#publish", "data-go": `publish/${run.model}` }, "Publish it");
+  report.title = "Save this run as one HTML file";
+  const open = run.model && run.state === "done" && h("a", { class: "ps-button primary", href: "#playground", "data-go": `playground/${run.model}` }, "Open in Playground");
+  const publish = run.model && run.state === "done" && h("a", { class: "ps-button", href: "#publish", "data-go": `publish/${run.model}` }, "Publish");
   const again = run.state !== "done" && button(run.saves ? "Resume" : "Run again", "", () => act("resume"), isAsked(view, run, "resume"));
   const extend = run.extendable && button("Extend", "", confirmFirst(view, run, "extend"));
   const remove = button("Delete", "ps-last", confirmFirst(view, run, "delete"));
@@ -328,11 +339,11 @@ const tools = (view, run) => {
 // A question, and what its two buttons say: to do it, and to leave it.
 const CONFIRM = {
   abort: (run) => [
-    run.saves ? "Stop without saving what was done since the last save?" : "Stop this run? It saves nothing on its way: what it has done so far is lost.",
-    "Stop now",
-    "Go on",
+    run.saves ? "Stop without saving? The steps since the last save are lost." : "Stop this run? It saves nothing before its end, so its work is lost.",
+    run.saves ? "Stop without saving" : "Stop",
+    "Keep running",
   ],
-  delete: () => ["Delete this run with its log, curves and checkpoints? What it made stays.", "Delete", "Keep it"],
+  delete: () => ["Delete this run with its log, curves and checkpoints? Its artifact stays.", "Delete", "Cancel"],
 };
 
 // What the server writes about a run becomes a file of the browser's.
@@ -342,18 +353,6 @@ const download = async (ask, run) => {
   const address = URL.createObjectURL(new Blob([answer.text], { type: "text/plain;charset=utf-8" }));
   h("a", { href: address, download: answer.name }).click();
   setTimeout(() => URL.revokeObjectURL(address), 10_000);
-};
-
-// Settings that somebody exported go into the form of their stage, which opens first.
-const takeSettings = async (file) => {
-  if (!file) return;
-  const text = await file.text();
-  let stage = "";
-  try {
-    stage = JSON.parse(text).stage;
-  } catch {} // The server says what is wrong with it.
-  if (tabs[stage]) studio.go(tabs[stage]);
-  setTimeout(() => trigger("settings", { text }), 150);
 };
 
 // Its form opens first, for what is in a tab isn't there until the tab is opened.
@@ -370,7 +369,7 @@ const useBatch = (batch_size) => {
 
 // A run that has ended goes on to more steps than it was planned for.
 const extension = (view, run) => {
-  const steps = h("input", { type: "text", inputmode: "numeric", value: String(run.total), "aria-label": "Steps in all" });
+  const steps = h("input", { type: "text", inputmode: "numeric", value: String(run.total), "aria-label": "Total steps" });
   const close = () => {
     view.confirming = "";
     drawHead(view, run);
@@ -381,9 +380,9 @@ const extension = (view, run) => {
   };
   return [
     h("form", { class: "ps-extend", onsubmit: send },
-      h("label", {}, "Steps in all ", steps),
-      h("button", { type: "submit", class: "ps-button primary" }, "Train on"),
-      h("button", { type: "button", class: "ps-button ps-leave", onclick: close }, "Leave it")),
+      h("label", {}, "Total steps ", steps),
+      h("button", { type: "submit", class: "ps-button primary" }, "Extend"),
+      h("button", { type: "button", class: "ps-button ps-leave", onclick: close }, "Cancel")),
   ];
 };
 
@@ -440,7 +439,7 @@ const ending = (run, known) => {
   if (!known.error) return [];
   const when = run.ended && new Date(run.ended * 1000).toLocaleString("en", { dateStyle: "medium", timeStyle: "short" });
   const facts = [run.label, known.ending, run.progress && `at ${run.progress}`, when].filter(Boolean).join(" · ");
-  const log = known.log_end && [h("p", {}, h("b", {}, "The log ends:")), h("pre", { tabindex: "0", "aria-label": "The end of the log" }, known.log_end)];
+  const log = known.log_end && [h("p", {}, h("b", {}, "Last lines of the log:")), h("pre", { tabindex: "0", "aria-label": "The end of the log" }, known.log_end)];
   return [studio.problemCard(known.error, h("p", { class: "ps-ending" }, facts), ...(log || []))];
 };
 
@@ -489,7 +488,7 @@ const drawTiles = (view) => {
     [isLast ? "Validation loss" : `Validation loss, step ${number(figures.best_step)}`, loss, (value) => value.toFixed(3)],
     ["Perplexity", perplexity, compact],
     ["Accuracy", accuracy, (value) => `${(100 * value).toFixed(1)} %`],
-    ["Tokens a second", view.latest.tokens_per_second, compact],
+    ["Tokens per second", view.latest.tokens_per_second, compact],
     ["Waiting for data", view.latest.data_wait_percent, (value) => `${value.toFixed(1)} %`],
     ["Epoch", view.latest.epoch, (value) => value.toFixed(2)],
   ].filter(([, value]) => value !== undefined && value !== null);
@@ -500,7 +499,7 @@ const drawTiles = (view) => {
 const verdict = (loss, baseline) => {
   if (loss === undefined || baseline === undefined) return "";
   const gain = baseline - loss;
-  const level = `the frequency baseline (${baseline.toFixed(2)}), which is what counting tokens alone would reach`;
+  const level = `the unigram baseline (${baseline.toFixed(2)}), the loss of predicting from token counts alone`;
   return gain > 0 ? `${gain.toFixed(2)} nats below ${level}.` : `Not below ${level} (the dashed line).`;
 };
 
@@ -510,7 +509,7 @@ const refreshLog = async (view) => {
   const pre = view.log.parentElement;
   const atEnd = pre.scrollHeight - pre.scrollTop - pre.clientHeight < 40;
   view.logSeen = answer.seen;
-  view.log.textContent = answer.text || "Nothing has been printed yet.";
+  view.log.textContent = answer.text || "The log is empty.";
   if (atEnd) pre.scrollTop = pre.scrollHeight;
 };
 
@@ -535,7 +534,7 @@ const refreshView = async (view) => {
 
 // Says once that a run isn't there, beside the one that is shown in its place.
 const tellMissed = (id) => {
-  if (id && id !== missed && id !== deleted && view) showProblem(view, { problem: `There is no run ${id}`, fix: "choose another; what a deleted run had made may still be there" });
+  if (id && id !== missed && id !== deleted && view) showProblem(view, { problem: `There is no run ${id}`, fix: "select another one; the artifact of a deleted run may still exist" });
   missed = id;
 };
 
@@ -583,6 +582,7 @@ const ask = async () => {
   const wanted = wantedRun();
   if (!wanted) detail.replaceChildren();
   else if (wanted !== selected || !view) select(wanted);
+  showChosen();
   if (view && rows.has(view.id)) await refreshView(view);
   tellMissed(gone);
 };

@@ -8,7 +8,7 @@ from typing import Any
 from core.report.titles import accuracy_title
 from core.runs.duration import earlier_seconds
 from core.stages.registry import STAGES, artifact_kind_of, title_of_stage
-from core.store import RunRow
+from core.store import RunRow, Store
 from core.workspace import Workspace
 from ui.parts.markup import count
 
@@ -43,6 +43,17 @@ def summarize(row: RunRow, workspace: Workspace) -> dict[str, Any]:
         "model": model_of(row),
         "accuracy": accuracy_title(row.config) if row.stage == "train" else "",
     }
+
+
+def metric_of(row: RunRow, store: Store) -> str:
+    """Returns a training run's newest validation loss, or its training loss, as text."""
+    if row.stage != "train" or row.state == "queued":
+        return ""
+    measured = {**store.latest_metrics(row.id, ("loss", "eval_loss")), **row.results}
+    for name, label in (("eval_loss", "Validation loss"), ("loss", "Training loss")):
+        if isinstance(measured.get(name), (int, float)):
+            return f"{label} {measured[name]:.3f}"
+    return ""
 
 
 def tab_of(stage: str) -> str:
