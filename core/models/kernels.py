@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from functools import partial
 from importlib import import_module
 from typing import Any
 
@@ -22,36 +21,9 @@ Tensor = Any
 engine: Any = import_module(f"core.models.kernels_{keras.config.backend()}")
 
 
-def dense(
-    inputs: Tensor,
-    kernel: Tensor,
-    bias: Tensor | None = None,
-    columns: tuple[int, int] | None = None,
-) -> Tensor:
-    """Computes `inputs @ kernel + bias`, (…, I) to (…, O).
-
-    `columns` is the range (start, stop) of the O to compute; None: all.
-    """
-    kernel = ops.convert_to_tensor(kernel)
-    bias = None if bias is None else ops.convert_to_tensor(bias)
-    compute = partial(_dense, columns=columns)
-    # Saves the sharded kernel for the gradient, which all-gathers it again.
-    return (engine.rematerialized(compute) if are_sharded() else compute)(inputs, kernel, bias)
-
-
-def _dense(
-    inputs: Tensor, kernel: Tensor, bias: Tensor | None, columns: tuple[int, int] | None
-) -> Tensor:
-    kernel = whole(kernel)
-    if columns is not None:
-        kernel = kernel[:, slice(*columns)]
-        bias = None if bias is None else bias[slice(*columns)]
-    # Two axes, or TensorFlow sums one kernel gradient per example.
-    if bias is None:
-        outputs = engine.product(_flat(inputs), kernel)
-    else:
-        outputs = engine.dense(_flat(inputs), kernel, bias)
-    return ops.reshape(outputs, (*ops.shape(inputs)[:-1], kernel.shape[-1]))
+# Computes `inputs @ kernel + bias`, (…, I) to (…, O). `columns` is the range (start, stop) of the O
+# to compute; None: all. Takes tensors, not variables.
+dense: Callable[..., Tensor] = engine.dense
 
 
 def whole(weight: Tensor) -> Tensor:

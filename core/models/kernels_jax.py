@@ -1,12 +1,13 @@
 """JAX implementation of `core.models.kernels`.
 
-Dense layers and norms take inputs with flattened leading axes, (T, H). Chunks have a leading axis:
+Norms take inputs with flattened leading axes, (T, H). Chunks have a leading axis:
 hidden states (chunks, B, k, H), labels and weights (chunks, B, k).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import jax
@@ -34,12 +35,28 @@ _AMPERE = 8.0
 _HOPPER = 9.0
 
 
-def dense(inputs: Tensor, kernel: Tensor, bias: Tensor) -> Tensor:
-    return product(inputs, kernel) + bias
+def dense(
+    inputs: Tensor,
+    kernel: Tensor,
+    bias: Tensor | None = None,
+    columns: tuple[int, int] | None = None,
+) -> Tensor:
+    if not are_sharded():
+        return _dense(inputs, kernel, bias, columns)
+    # Saves the sharded kernel for the gradient, which all-gathers it again.
+    return rematerialized(partial(_dense, columns=columns))(inputs, kernel, bias)
 
 
-def product(inputs: Tensor, kernel: Tensor) -> Tensor:
-    return _product(inputs, kernel, 0)
+def _dense(
+    inputs: Tensor, kernel: Tensor, bias: Tensor | None, columns: tuple[int, int] | None
+) -> Tensor:
+    kernel = whole(kernel)
+    if columns is not None:
+        kernel = kernel[:, slice(*columns)]
+        bias = None if bias is None else bias[slice(*columns)]
+    outputs = _product(inputs.reshape(-1, inputs.shape[-1]), kernel, 0)
+    outputs = outputs if bias is None else outputs + bias
+    return outputs.reshape(*inputs.shape[:-1], kernel.shape[-1])
 
 
 def matmul_with_rows(inputs: Tensor, table: Tensor) -> Tensor:
@@ -52,7 +69,7 @@ def _product(inputs: Tensor, kernel: Tensor, axis: int) -> Tensor:
     """Contracts the last axis of (T, I) with one axis of a kernel."""
     if inputs.dtype == kernel.dtype == jnp.bfloat16:
         return _narrow_product(inputs, kernel, axis)
-    return _dot(inputs, kernel, 1, axis)
+    return jax.lax.dot_general(inputs, kernel, (((1,), (axis,)), ((), ())))
 
 
 def _dot(left: Tensor, right: Tensor, left_axis: int, right_axis: int, **options: Any) -> Tensor:
@@ -212,7 +229,7 @@ def _summed_cross_entropy_forward(
         of_table = _dot(narrow, states, 0, 0, preferred_element_type=jnp.float32)
         of_bias = None if bias is None else pull.sum(axis=0)
         sums = jax.tree.map(jnp.add, sums, (loss, of_table, of_bias))
-        return sums, product(narrow, table).reshape(piece[0].shape)
+        return sums, _product(narrow, table, 0).reshape(piece[0].shape)
 
     def of_device(hidden: Tensor, table: Tensor, bias: Any, labels: Tensor, weights: Tensor) -> Any:
         zeros = (jnp.zeros(()), jnp.zeros(table.shape), None if bias is None else bias * 0)

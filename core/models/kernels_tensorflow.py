@@ -14,6 +14,7 @@ from functools import wraps
 from typing import Any
 
 import tensorflow as tf
+from keras import ops
 
 from core.models.constants import (
     GELU_CUBE,
@@ -43,16 +44,25 @@ def _is_there(kind: str) -> bool:
     return bool(tf.config.list_logical_devices(kind))
 
 
-def dense(inputs: Tensor, kernel: Tensor, bias: Tensor) -> Tensor:
-    def add(inputs: Tensor, bias: Tensor) -> Any:
-        # `bias_add` fuses with the matmul. Its own gradient is slower than ours.
-        return tf.nn.bias_add(inputs, bias), lambda upstream: (upstream, _column_sum(upstream))
+def dense(
+    inputs: Tensor,
+    kernel: Tensor,
+    bias: Tensor | None = None,
+    columns: tuple[int, int] | None = None,
+) -> Tensor:
+    if columns is not None:
+        kernel = kernel[:, slice(*columns)]
+        bias = None if bias is None else bias[slice(*columns)]
+    # Two axes, or TensorFlow sums one kernel gradient per example.
+    outputs = tf.matmul(ops.reshape(inputs, (-1, inputs.shape[-1])), kernel)
+    if bias is not None:
+        outputs = tf.custom_gradient(_add_bias)(outputs, tf.convert_to_tensor(bias))
+    return ops.reshape(outputs, (*ops.shape(inputs)[:-1], kernel.shape[-1]))
 
-    return tf.custom_gradient(add)(tf.matmul(inputs, kernel), tf.convert_to_tensor(bias))
 
-
-def product(inputs: Tensor, kernel: Tensor) -> Tensor:
-    return tf.matmul(inputs, kernel)
+def _add_bias(inputs: Tensor, bias: Tensor) -> Any:
+    # `bias_add` fuses with the matmul. Its own gradient is slower than ours.
+    return tf.nn.bias_add(inputs, bias), lambda upstream: (upstream, _column_sum(upstream))
 
 
 def matmul_with_rows(inputs: Tensor, table: Tensor) -> Tensor:

@@ -128,9 +128,14 @@ class Dense(keras.layers.Layer):
         if self.use_bias:
             self.bias = self.add_weight(shape=(self.units,), initializer="zeros", name="bias")
 
-    def call(self, inputs: Tensor, columns: tuple[int, int] | None = None) -> Tensor:
-        """Returns (…, units), or the range `columns` (start, stop) of the units."""
-        return kernels.dense(inputs, self.kernel, self.bias, columns)
+    def __call__(self, inputs: Tensor, columns: tuple[int, int] | None = None) -> Tensor:
+        """Returns (…, units), or the range `columns` (start, stop) of the units.
+
+        Replaces Keras's call, which adds six frames, and casts as it would.
+        """
+        dtype = self.compute_dtype
+        bias = None if self.bias is None else ops.cast(self.bias, dtype)
+        return kernels.dense(ops.cast(inputs, dtype), ops.cast(self.kernel, dtype), bias, columns)
 
 
 class Norm(keras.layers.Layer):
