@@ -113,7 +113,8 @@ def _check_pieces(pieces: TokenizerConfig, config: ShardConfig) -> None:
 
 
 def _forecast(config: ShardConfig) -> Forecast:
-    return Forecast(_summarize(config))
+    summary = f"{markup.count(config.max_seq_length)} tokens · {_AIMS[config.objective]}"
+    return Forecast(_summarize(config), summary=summary)
 
 
 def _summarize(config: ShardConfig) -> str:

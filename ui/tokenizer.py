@@ -64,7 +64,9 @@ def _check_vocabulary(config: TokenizerConfig) -> None:
 
 def _forecast(config: TokenizerConfig) -> Forecast:
     _check_vocabulary(config)
-    return Forecast(_summarize(config))
+    algorithm = option_label(_ALGORITHM, config.algorithm)
+    summary = f"{markup.count(config.vocab_size)} tokens · {algorithm}"
+    return Forecast(_summarize(config), summary=summary)
 
 
 def _summarize(config: TokenizerConfig) -> str:

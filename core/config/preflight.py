@@ -13,7 +13,6 @@ class PreflightConfig(TrainConfig):
     topology: str = option(
         "v5e-8",
         "TPU type and number of cores or chips.",
-        title="TPU",
         group="Preflight",
         basic=True,
         choices=tuple(TOPOLOGIES),

@@ -419,8 +419,8 @@ def _what_is_seen(
 
 def _why_batch(part: int, replicas: int, accumulated: int) -> str:
     why = (
-        f"The most rows a step, of {_BATCHES[0]} to {_BATCHES[-1]}, with which there are "
-        f"{_FEWEST_STEPS:,} steps, or the fewest."
+        f"Largest batch ({_BATCHES[0]}–{_BATCHES[-1]}) that leaves {_FEWEST_STEPS:,} steps, "
+        "or the smallest."
     )
     if replicas * accumulated == 1:
         return why

@@ -24,7 +24,9 @@ __all__ = ["workspace"]
         ("needs `evaluate_only`", "needs Evaluate only"),
         ("the objective mlm", "the objective Masked LM (BERT)"),
         ("the size and the family", "the size and the family"),
-        ("data/vocab_size.txt, --vocab-size, 'vocab_size'", None),
+        ("name it with --model", "name it with Model"),
+        ("give --hours", None),
+        ("data/vocab_size.txt, 'vocab_size'", None),
         ("no_such_option=3", None),
     ],
 )

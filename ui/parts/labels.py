@@ -1,7 +1,7 @@
 """Rewrites the names of options and choices in messages as the page's labels.
 
-The library's errors name options as the command line does (`vocab_size`, `byte_level_bpe`). The
-page shows the labels of its forms instead (Vocabulary size, Byte-level BPE).
+The library's errors name options as the command line does (`vocab_size`, `--model`,
+`byte_level_bpe`). The page shows the labels of its forms instead (Vocabulary size, Byte-level BPE).
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from functools import cache
 
 from pydantic.fields import FieldInfo
 
-from core.config import CorpusConfig, StageConfig, choices_of, field_extra, title_of
+from core.config import CorpusConfig, StageConfig, choices_of, field_extra, flag_of, title_of
 from core.stages.registry import STAGES
 
 # Not within a path, a flag, a longer name or quotes.
@@ -90,8 +90,10 @@ def _replacements(
                 texts := field_extra(field)["options"].get(value)
             ):
                 labels.setdefault(value, texts[0])
+    flags = {flag_of(name, field): title_of(name, field) for name, field in _fields(models)}
     set_to = r"(?<=\b[Ss]et ){}(?= (?:to|empty)\b)"
     patterns = [(_WORD.format(f"`?{re.escape(name)}`?"), label) for name, label in labels.items()]
+    patterns += [(rf"(?<![\w-])--{flag}(?![\w-])", label) for flag, label in flags.items()]
     patterns += [(set_to.format(re.escape(name)), label) for name, label in verbs.items()]
     longest_first = sorted(patterns, key=lambda one: len(one[0]), reverse=True)
     return tuple((re.compile(pattern), label) for pattern, label in longest_first)
