@@ -5,7 +5,7 @@ follows each family's section in the README of Hugging Face's Flax examples; Mod
 and has its authors' recipe.
 
 The Flax examples train on `oscar`, `unshuffled_deduplicated_no`, a script-based dataset, which
-`datasets` no longer loads. `OSCAR_REPLACEMENT` is Norwegian Common Crawl text in Parquet.
+`datasets` no longer loads.
 """
 
 from __future__ import annotations
@@ -23,8 +23,6 @@ TPU_EXAMPLE = (
 FLAX_EXAMPLES = (
     "https://github.com/huggingface/transformers/tree/v4.57.0/examples/flax/language-modeling"
 )
-# --dataset-name and --dataset-config.
-OSCAR_REPLACEMENT = ("HuggingFaceFW/fineweb-2", "nob_Latn")
 
 
 @dataclass(frozen=True)
