@@ -46,7 +46,7 @@ from core.store import ENDED_STATES, RunRow, Store, explaining_refusals
 from core.workspace import Workspace, artifact_kinds, expand_path, write_atomically
 from core.workspace.places import guarding_workspaces, private_files
 
-EXIT_DONE, EXIT_FAILED, EXIT_USAGE, EXIT_INTERRUPTED = 0, 1, 2, 130
+EXIT_DONE, EXIT_FAILED, EXIT_INTERRUPTED = 0, 1, 130
 _FOLLOW_SECONDS = 0.3
 _LOOK_SECONDS = 5.0
 _MOST_LINES = 1_000_000

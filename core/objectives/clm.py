@@ -50,10 +50,6 @@ class CausalLanguageModel:
         """Prediction slots per sequence; the last has weight 0."""
         return self.row_length
 
-    @property
-    def input_names(self) -> tuple[str, ...]:
-        return ("input_ids",)
-
     def batch(
         self, rows: NDArray[np.int32], seed: int, step: int | range, *, first_row: int = 0
     ) -> Batch:

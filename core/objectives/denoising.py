@@ -129,10 +129,6 @@ class Denoising:
     def predictions_per_sequence(self) -> int:
         return self.row_length
 
-    @property
-    def input_names(self) -> tuple[str, ...]:
-        return ("input_ids", "attention_mask", "decoder_input_ids")
-
     def batch(
         self, rows: NDArray[np.int32], seed: int, step: int | range, *, first_row: int = 0
     ) -> Batch:

@@ -87,11 +87,6 @@ class MaskedLanguageModel:
         )
 
     @property
-    def input_names(self) -> tuple[str, ...]:
-        padded = () if self.pad_id is None else ("attention_mask",)
-        return ("input_ids", *padded, "masked_positions")
-
-    @property
     def predictions_per_sequence(self) -> int:
         """Predictions per sequence, K."""
         return max(1, round(self.mlm_probability * self.row_length))

@@ -111,7 +111,7 @@ def advice_for(entry: str) -> str:
 class Objective(Protocol):
     """Turns token sequences into batches of model inputs, labels and label weights.
 
-    The model reads the arrays in `input_names`. The loss reads `labels` and `label_weights`, both
+    The loss reads `labels` and `label_weights`, both
     (B, K). The K predictions per sequence are those at `masked_positions` if the batch has them,
     else one per token of `decoder_input_ids`, or of `input_ids` if the model has no decoder.
     """
@@ -128,10 +128,6 @@ class Objective(Protocol):
     def predictions_per_sequence(self) -> int:
         """Prediction slots per sequence, K."""
 
-    @property
-    def input_names(self) -> tuple[str, ...]:
-        """Names of the batch arrays that the model reads."""
-
     def batch(
         self, rows: NDArray[np.int32], seed: int, step: int | range, *, first_row: int = 0
     ) -> Batch:
@@ -147,7 +143,7 @@ class Objective(Protocol):
                 part of the full batch.
 
         Returns:
-            The arrays in `input_names`; labels int32 (B, K); label_weights float32 (B, K), 0 in
+            The arrays that the model reads; labels int32 (B, K); label_weights float32 (B, K), 0 in
             slots without a prediction.
 
         Raises:

@@ -184,10 +184,6 @@ class SpanCorruption:
         labels[self.eos_id] += rows
         return labels
 
-    @property
-    def input_names(self) -> tuple[str, ...]:
-        return ("input_ids", "decoder_input_ids")
-
     def batch(
         self, rows: NDArray[np.int32], seed: int, step: int | range, *, first_row: int = 0
     ) -> Batch:

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-BYTES, FLOAT, INT64 = 1, 2, 3
+BYTES, INT64 = 1, 3
 
 _VARINT, _FIXED64, _LENGTH_DELIMITED, _FIXED32 = 0, 1, 2, 5
 _MAX_VARINT_BYTES = 10

@@ -16,6 +16,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from core.tokenizer.unigram import words_and_newlines
+
 Bytes = NDArray[np.uint8]
 Places = NDArray[np.int64]
 
@@ -40,23 +42,6 @@ _SPLIT_AT_SPACES = {"BertPreTokenizer", "Whitespace", "WhitespaceSplit"}
 
 
 METASPACE = "▁"
-# The pre-tokenizer of Unigram tokenizers trained here: prepends a space; a run of newlines, a run
-# of spaces without its last, and a word with its preceding space are words.
-_WORDS_AND_NEWLINES: dict[str, Any] = {
-    "type": "Sequence",
-    "pretokenizers": [
-        *(
-            {"type": "Metaspace", "replacement": mark, "prepend_scheme": scheme, "split": False}
-            for mark, scheme in ((METASPACE, "never"), (" ", "first"), (METASPACE, "never"))
-        ),
-        {
-            "type": "Split",
-            "pattern": {"Regex": "▁+(?=▁)|▁?[^▁\\n]+|▁|\\n+"},
-            "behavior": "Isolated",
-            "invert": False,
-        },
-    ],
-}
 # The pre-tokenizer of Unigram tokenizers trained here for T5.
 _SENTENCEPIECE: dict[str, Any] = {
     "type": "Sequence",
@@ -162,7 +147,7 @@ def unit_rule(specification: dict[str, Any]) -> UnitRule | None:
         # All sentinels share a prefix, which is searched once.
         texts = {_SENTINELS if text.startswith(_SENTINELS) else text for text in added}
         return UnitRule(starts_at_spaces, (*sorted(texts), b"  "), _find_new_spaces())
-    if splitter == _WORDS_AND_NEWLINES and _keeps_words_apart(normalizer, set()):
+    if splitter == words_and_newlines() and _keeps_words_apart(normalizer, set()):
         return _words_and_newlines_rule(added, _replacements(normalizer))
     return None
 
@@ -210,7 +195,7 @@ def starts_at_spaces(text: Bytes) -> Places:
 
 
 def starts_at_runs(text: Bytes) -> Places:
-    """Finds unit starts for `_WORDS_AND_NEWLINES`."""
+    """Finds unit starts for `words_and_newlines`."""
     space, newline = text == _SPACE, text == _NEWLINE
     inner = np.zeros_like(space)
     inner[1:-1] = space[:-2] & space[2:]

@@ -11,9 +11,11 @@ language-modeling-tpu/train_unigram.py
 
 from __future__ import annotations
 
+import json
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from core.errors import TokenizerError
@@ -30,6 +32,7 @@ from core.tokenizer.words import (
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
+    from tokenizers.pre_tokenizers import PreTokenizer
 
 ROLES = Roles(cls="[CLS]", sep="[SEP]", unk="<unk>", pad="<pad>", mask="[MASK]")
 SPECIAL_TOKENS = ("[CLS]", "[SEP]", "<unk>", "<pad>", "[MASK]")
@@ -150,12 +153,10 @@ def _check_room(vocab_size: int, characters: int) -> None:
 def _assembled(chosen: ChosenPieces) -> Tokenizer:
     from tokenizers import (
         AddedToken,
-        Regex,
         Tokenizer,
         decoders,
         models,
         normalizers,
-        pre_tokenizers,
         processors,
     )
 
@@ -170,16 +171,7 @@ def _assembled(chosen: ChosenPieces) -> Tokenizer:
     backend.normalizer = normalizers.Sequence(
         [normalizers.Replace(old, new) for old, new in _REPLACED.items()]
     )
-    # The decoder removes one mark before the text. Metaspace alone omits it before a text that
-    # begins with a space, and so loses that space; the first step leaves no spaces.
-    backend.pre_tokenizer = pre_tokenizers.Sequence(
-        [
-            pre_tokenizers.Metaspace(_SPACE, prepend_scheme="never", split=False),
-            pre_tokenizers.Metaspace(" ", prepend_scheme="first", split=False),
-            pre_tokenizers.Metaspace(_SPACE, prepend_scheme="never", split=False),
-            pre_tokenizers.Split(Regex(_WORDS), behavior="isolated"),
-        ]
-    )
+    backend.pre_tokenizer = _pre_tokenizer()
     backend.decoder = decoders.Metaspace(_SPACE, prepend_scheme="first", split=False)
     backend.post_processor = processors.TemplateProcessing(
         single="[CLS]:0 $A:0 [SEP]:0",
@@ -187,6 +179,31 @@ def _assembled(chosen: ChosenPieces) -> Tokenizer:
         special_tokens=[(token, SPECIAL_TOKENS.index(token)) for token in ("[CLS]", "[SEP]")],
     )
     return backend
+
+
+def _pre_tokenizer() -> PreTokenizer:
+    from tokenizers import Regex, pre_tokenizers
+
+    # The decoder removes one mark before the text. Metaspace alone omits it before a text that
+    # begins with a space, and so loses that space; the first step leaves no spaces.
+    return pre_tokenizers.Sequence(
+        [
+            pre_tokenizers.Metaspace(_SPACE, prepend_scheme="never", split=False),
+            pre_tokenizers.Metaspace(" ", prepend_scheme="first", split=False),
+            pre_tokenizers.Metaspace(_SPACE, prepend_scheme="never", split=False),
+            pre_tokenizers.Split(Regex(_WORDS), behavior="isolated"),
+        ]
+    )
+
+
+@cache
+def words_and_newlines() -> dict[str, Any]:
+    """Describes the pre-tokenizer as `tokenizer.json` does.
+
+    It prepends a space; a run of newlines, a run of spaces without its last, and a word with its
+    preceding space are words.
+    """
+    return dict(json.loads(_pre_tokenizer().__getstate__()))
 
 
 def rounded_scores(chosen: ChosenPieces) -> list[tuple[str, float]]:
