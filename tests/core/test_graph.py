@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from core.backends import devices
 from core.errors import CheckpointError, ConfigError
 from core.inference import graph
 from core.inference.compiled import BackendModel
@@ -21,7 +22,6 @@ from core.models import hf
 from core.models.architecture import Architecture
 from core.runs.worker import child_environment
 from core.tokenizer import StudioTokenizer
-from core.training import devices
 from core.workspace import Workspace
 from tests.checkpoints import make_tokenizer, write_checkpoint, write_model_of, write_writer
 from tests.core.models.families import ENCODERS, small_architecture
