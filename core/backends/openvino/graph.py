@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from core.backends.imports import import_for
-from core.backends.openvino.compilation import PACKAGE
+from core.backends.openvino.compilation import PACKAGE, import_openvino
 from core.models.architecture import Architecture
 from core.models.families import find_family
 from core.models.options import LayerAttention
