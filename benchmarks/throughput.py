@@ -126,9 +126,9 @@ def make_rows(shapes: Shapes) -> np.ndarray:
 
 def prepare_ours(shapes: Shapes) -> Callable[[int], None]:
     """Returns our training step."""
+    from core.backends.selection import select_backend
     from core.config import TrainConfig
     from core.objectives.mlm import MaskedLanguageModel
-    from core.training.devices import select_backend
 
     config = TrainConfig(
         preset="classic",
@@ -141,15 +141,15 @@ def prepare_ours(shapes: Shapes) -> Callable[[int], None]:
     )
     devices = select_backend(config)
 
+    from core.backends.creation import build_for_training, create_backend
     from core.models.registry import resolve_architecture
-    from core.training.engine import build_for_training, create_engine
     from core.training.recipe import LearningRateSchedule
 
     architecture = resolve_architecture(
         config, vocab_size=shapes.vocab_size, row_length=shapes.length, pad_id=PAD_ID
     )
     schedule = LearningRateSchedule("linear", config.learning_rate, 100, 10_000)
-    engine = create_engine(devices, lambda: build_for_training(config, architecture, schedule))
+    engine = create_backend(devices, lambda: build_for_training(config, architecture, schedule))
     special = np.arange(SPECIAL_IDS, dtype=np.int32)
     objective = MaskedLanguageModel(shapes.length, 0.15, MASK_ID, shapes.vocab_size, special)
     rows = make_rows(shapes)

@@ -178,13 +178,9 @@ def _run_quickstart(options: argparse.Namespace) -> int:
 
 
 def _run_suggest(options: argparse.Namespace) -> int:
+    from core.backends.devices import estimate_memory, find_hardware, memory_per_device
+    from core.backends.selection import count_devices
     from core.runs.commands import shell_line
-    from core.training.devices import (
-        count_devices,
-        estimate_memory,
-        find_hardware,
-        memory_per_device,
-    )
     from core.training.planner import measure_speed, open_sizes, suggest
 
     workspace = _workspace(options)

@@ -191,18 +191,6 @@ def guard_fsspec() -> None:
         )
 
 
-def guard_hub() -> None:
-    """Applies this policy to the Hub client's connections and redirects."""
-    from huggingface_hub import set_client_factory
-
-    from core.outbound_http import guarded_hub_client
-
-    if guarded_hub_client.is_set:
-        return
-    guarded_hub_client.is_set = True
-    set_client_factory(guarded_hub_client)
-
-
 def refusal_in(error: BaseException | None) -> StudioError | None:
     """Finds the OutboundError that a library has wrapped in an error of its own."""
     seen: set[int] = set()

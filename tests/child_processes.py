@@ -142,10 +142,10 @@ def start(engine: str, code: str, *arguments: object, **environment: str) -> Chi
 
 def _serve(engine: str) -> None:
     """Forks a child for each line of stdin, until that ends."""
-    from core.training.imports import import_for
+    from core.backends.imports import import_for
 
     import_for(engine, "keras")
-    for module in (*_IMPORTED, f"core.training.engine_{engine}"):
+    for module in (*_IMPORTED, f"core.backends.{engine}.step"):
         import_module(module)
     orders = open(0, "rb", buffering=0, closefd=False)  # noqa: SIM115  Unbuffered, for select.
     children: dict[int, Path] = {}

@@ -10,6 +10,7 @@ from typing import Any
 
 import gradio as gr
 
+from core.backends.devices import choose, estimate_devices, find_hardware
 from core.config import PreflightConfig, ShardConfig, TrainConfig, option_label
 from core.errors import DeviceError, StudioError
 from core.models.families import list_family_names, objectives_of_family
@@ -20,7 +21,6 @@ from core.shards.read import is_remote
 from core.store import Store
 from core.training import preflight, recipe
 from core.training.compatibility import check_layout, incompatibilities
-from core.training.devices import choose, estimate_devices, find_hardware
 from core.training.inputs import TrainingInputs, objective_name, open_inputs
 from core.training.planner import estimate_seconds, measure_cpu_speed
 from core.workspace import Workspace

@@ -130,8 +130,8 @@ def flops_per_token(shapes: Shapes) -> float:
 
 def measure_ours(shapes: Shapes) -> dict[str, float]:
     """Times our step, with the input that training has."""
+    from core.backends.selection import select_backend
     from core.config import TrainConfig
-    from core.training.devices import select_backend
 
     config = TrainConfig(
         preset="classic",
@@ -145,17 +145,17 @@ def measure_ours(shapes: Shapes) -> dict[str, float]:
     )
     devices = select_backend(config)
 
+    from core.backends.creation import build_for_training, create_backend
     from core.models.registry import resolve_architecture
     from core.objectives.mlm import MaskedLanguageModel
     from core.training.batches import BatchPrefetcher
-    from core.training.engine import build_for_training, create_engine
     from core.training.recipe import LearningRateSchedule
 
     architecture = resolve_architecture(
         config, vocab_size=shapes.vocab_size, row_length=shapes.length, pad_id=_PAD_ID
     )
     schedule = LearningRateSchedule("linear", 1e-4, 100, 10_000)
-    engine = create_engine(devices, lambda: build_for_training(config, architecture, schedule))
+    engine = create_backend(devices, lambda: build_for_training(config, architecture, schedule))
     special = np.arange(_SPECIAL_IDS, dtype=np.int32)
     objective = MaskedLanguageModel(shapes.length, 0.15, _MASK_ID, shapes.vocab_size, special)
     rows = make_rows(shapes)

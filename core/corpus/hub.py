@@ -17,7 +17,8 @@ from core.corpus.columns import choose_text_column, string_columns
 from core.corpus.hub_card import check_card, check_data_files
 from core.errors import ConfigError, CorpusError, StudioError
 from core.hub.ids import flaw_of_hub_id
-from core.outbound import guard_fsspec, guard_hub, refusal_in
+from core.outbound import guard_fsspec, refusal_in
+from core.outbound_hub import guard_hub
 
 _NAME = re.compile(r"\w[\w.-]*(/\w[\w.-]*)?")
 _SHA = re.compile(r"[0-9A-Za-z]{1,64}")

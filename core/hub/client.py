@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from core.errors import HubError, StudioError
 from core.events import RunStopped, is_disk_full
 from core.hub.ids import flaw_of_hub_id
-from core.outbound import guard_hub
+from core.outbound_hub import guard_hub
 from core.redaction import HIDDEN, redact
 
 if TYPE_CHECKING:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from core.backends.compilation import compile_method
 from core.config import Dtype
 from core.inference.models import choose_backend, load_model
 from core.inference.packing import Plan, Planner, Shape, Size
@@ -23,7 +24,7 @@ from core.models.architecture import Architecture
 from core.objectives.sequences import shift_right
 
 if TYPE_CHECKING:
-    import keras
+    pass
 
 Ids = NDArray[np.int32]
 
@@ -96,41 +97,10 @@ class BackendModel:
     def _predict(self) -> Callable[[Mapping[str, NDArray]], NDArray[np.float32]]:
         choose_backend()
         dtype = choose_dtype(self._dtype, self._architecture, _TYPICAL_TOKENS)
-        return _compile(load_model(self._folder, dtype))
+        from keras import ops
 
-
-def _compile(model: keras.Model) -> Callable[[Mapping[str, NDArray]], NDArray[np.float32]]:
-    import keras
-
-    return (_compile_jax if keras.config.backend() == "jax" else _compile_tensorflow)(model)
-
-
-def _compile_tensorflow(
-    model: keras.Model,
-) -> Callable[[Mapping[str, NDArray]], NDArray[np.float32]]:
-    import tensorflow as tf
-
-    compiled = tf.function(model, autograph=False)
-
-    def predict(inputs: Mapping[str, NDArray]) -> NDArray[np.float32]:
-        tensors = {name: tf.convert_to_tensor(values) for name, values in inputs.items()}
-        return compiled(tensors).numpy()
-
-    return predict
-
-
-def _compile_jax(model: keras.Model) -> Callable[[Mapping[str, NDArray]], NDArray[np.float32]]:
-    import jax
-
-    # Weights are arguments: constants would be compiled into the program.
-    weights = [variable.value for variable in model.trainable_variables]
-    others = [variable.value for variable in model.non_trainable_variables]
-
-    def logits(weights: list[Any], others: list[Any], inputs: Mapping[str, Any]) -> Any:
-        return model.stateless_call(weights, others, inputs)[0]
-
-    compiled = jax.jit(logits)
-    return lambda inputs: np.asarray(compiled(weights, others, inputs))
+        compiled = compile_method(load_model(self._folder, dtype), "__call__")
+        return lambda inputs: ops.convert_to_numpy(compiled(dict(inputs)))
 
 
 def _planner_for(architecture: Any) -> Planner:

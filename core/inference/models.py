@@ -14,13 +14,13 @@ from weakref import WeakValueDictionary
 import numpy as np
 from numpy.typing import NDArray
 
+from core.backends.devices import choose, find_hardware
+from core.backends.imports import import_for
 from core.config import Dtype, TrainConfig
 from core.errors import CheckpointError, ConfigError
 from core.inference.precision import check_dtype
 from core.models import hf
 from core.models.architecture import Architecture
-from core.training.devices import choose, find_hardware
-from core.training.imports import import_for
 
 if TYPE_CHECKING:
     from core.tokenizer import StudioTokenizer

@@ -7,10 +7,11 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from core.backends.compilation import compile_function
+from core.backends.precision import gain_of
 from core.config import DTYPES, Dtype
 from core.errors import ConfigError
 from core.models.architecture import Architecture
-from core.training.precision import gain_of
 
 logger = logging.getLogger(__name__)
 _FEWEST_ROUNDS, _MOST_ROUNDS = 7, 60
@@ -91,7 +92,7 @@ def _products(
     """Returns a function that runs the matmuls and waits for them."""
     from keras import ops
 
-    from core.models import kernels
+    from core.backends import kernels
 
     def stack(inputs: Any, kernel_pairs: Sequence[tuple[Any, Any]]) -> Any:
         for widening, narrowing in kernel_pairs:
@@ -103,17 +104,5 @@ def _products(
         (ops.zeros((hidden, intermediate), dtype), ops.zeros((intermediate, hidden), dtype))
         for _ in range(layers)
     ]
-    compiled = _compile(stack)
+    compiled = compile_function(stack)
     return lambda: ops.convert_to_numpy(compiled(inputs, kernel_pairs)[:1, :1])
-
-
-def _compile(function: Callable[..., Any]) -> Callable[..., Any]:
-    import keras
-
-    if keras.config.backend() == "jax":
-        import jax
-
-        return jax.jit(function)
-    import tensorflow as tf
-
-    return tf.function(function, autograph=False)

@@ -2,12 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
-import keras
-
-from core.models import kernels
+from core.backends import kernels
 from core.models.layers import Cache, Tensor
 
 
@@ -54,53 +49,3 @@ class Decoding:
     def fill_cache(self, ids: Tensor, cache: Cache) -> Cache:
         """Extends the cache; compiled, it skips the logits, which cost most if V is large."""
         return self.decode_step(ids, cache)[1]
-
-
-def compile_method(model: keras.Model, name: str) -> Callable[..., Any]:
-    """Compiles a method, once per set of shapes.
-
-    The function takes the current weights as arguments, so they aren't copied into it.
-
-    Args:
-        model: A built model.
-        name: A method of tensors, or dictionaries and lists of them: `start_cache`, `predict_next`,
-            `encode`. Integers stay Python integers.
-    """
-    if keras.config.backend() == "jax":
-        return _compile_jax(model, name)
-    import tensorflow as tf
-
-    return tf.function(getattr(model, name), autograph=False)
-
-
-def compile_extend_cache(model: Decoding) -> Callable[[Cache, list[Cache]], Cache]:
-    """Compiles `extend_cache`, which consumes the given cache."""
-    if keras.config.backend() == "jax":
-        import jax
-
-        return jax.jit(model.extend_cache, donate_argnums=0)
-    import tensorflow as tf
-
-    return tf.function(model.extend_cache, autograph=False)
-
-
-def _compile_jax(model: keras.Model, name: str) -> Callable[..., Any]:
-    import jax
-
-    # Listed once: walking all layers takes as long as a small model's step.
-    variables = list(model.variables)
-    weights = [variable.value for variable in variables]
-
-    def run(weights: list[Any], arguments: tuple[Any, ...], fixed: tuple[int, ...]) -> Any:
-        mapping = zip(variables, weights, strict=True)
-        with keras.StatelessScope(state_mapping=mapping):
-            return getattr(model, name)(*arguments, *fixed)
-
-    compiled = jax.jit(run, static_argnums=2)
-
-    def call(*arguments: Any) -> Any:
-        tensors = tuple(one for one in arguments if not isinstance(one, int))
-        fixed = tuple(one for one in arguments if isinstance(one, int))
-        return compiled(weights, tensors, fixed)
-
-    return call

@@ -8,7 +8,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from core.models import kernels
+from core.backends import kernels
 from core.models.architecture import Architecture, check_length
 from core.models.head import LanguageModel
 from core.models.layers import (

@@ -10,7 +10,7 @@ import numpy as np
 from keras import ops
 from numpy.typing import NDArray
 
-from core.models import kernels
+from core.backends import kernels
 from core.models.architecture import EncoderDecoderArchitecture, check_length
 from core.models.decoding import Decoding
 from core.models.head import LanguageModel

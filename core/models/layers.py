@@ -1,4 +1,4 @@
-"""Layers that all families share, in plain Keras 3; `core.models.kernels` has their maths.
+"""Layers that all families share, in plain Keras 3; `core.backends.kernels` has their maths.
 
 Softmax and norms compute in float32 under any policy. Weights are called `kernel`, `table`, `scale`
 and `bias`; the last two have no weight decay.
@@ -14,7 +14,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from core.models import kernels
+from core.backends import kernels
 from core.models.options import BlockOptions, EmbeddingOptions
 from core.models.rotary import rotary_tables
 

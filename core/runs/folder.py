@@ -137,7 +137,7 @@ class RunFolder:
     def device(self) -> str:
         """Returns the newest attempt's description of its device and why it was chosen."""
         # Imported here because it takes supervisors half a second.
-        from core.training.devices import is_description
+        from core.backends.devices import is_description
 
         return next(filter(is_description, reversed(read_notes(self.events))), "")
 

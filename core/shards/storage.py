@@ -25,10 +25,10 @@ from core.events import Reporter, RunStopped
 from core.outbound import (
     check_url,
     guard_fsspec,
-    guard_hub,
     most_seconds,
     refusal_in,
 )
+from core.outbound_hub import guard_hub
 from core.shards.records import parse_file_name
 from core.workspace import (
     MANIFEST_FILE,

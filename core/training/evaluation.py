@@ -13,12 +13,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from core.backends.base import Backend
 from core.errors import ShardError
 from core.events import Reporter
 from core.objectives.mlm import unigram_baseline
 from core.training.batches import Batch, BatchPrefetcher, EvalBatches
 from core.training.checkpoint import EvalResults
-from core.training.engine import Engine
 
 _PROGRESS_SECONDS = 0.5
 
@@ -31,7 +31,7 @@ class Evaluation:
 
     def __init__(
         self,
-        engine: Engine,
+        engine: Backend,
         batches: EvalBatches,
         token_counts: NDArray[np.int64],
         reporter: Reporter,

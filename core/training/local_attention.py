@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from core.backends.base import variables_by_path
 from core.training.cooccurrence import find_words
-from core.training.engine import variables_by_path
 
 if TYPE_CHECKING:
     import keras

@@ -15,8 +15,8 @@ from typing import Any
 import keras
 from keras import ops
 
+from core.backends import kernels
 from core.config import TrainConfig
-from core.models import kernels
 from core.training.recipe import LearningRateSchedule
 
 Tensor = Any

@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
+from core.backends.devices import Devices
+from core.backends.selection import select_backend
 from core.config import TrainConfig
 from core.errors import ConfigError
 from core.models.architecture import Architecture, EncoderDecoderArchitecture
@@ -20,7 +22,6 @@ from core.models.families import find_family, weight_mappings
 from core.models.family import Size
 from core.models.registry import count_parameters
 from core.models.weight_mapping import WeightMapping
-from core.training.devices import Devices, select_backend
 from core.training.inputs import TrainingInputs, open_inputs
 from core.training.recipe import (
     estimate_memory_bytes,
@@ -228,7 +229,7 @@ def measure_speed(config: TrainConfig) -> tuple[float, Devices]:
     Raises:
         DeviceError: The requested device is missing.
     """
-    from core.training.precision import choose_precision
+    from core.backends.precision import choose_precision
 
     devices = select_backend(config)
     policy = config.dtype_policy

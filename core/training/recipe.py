@@ -12,10 +12,10 @@ from typing import Any, Literal
 
 import numpy as np
 
+from core.backends.constants import LOGITS_AT_ONCE
 from core.config import TrainConfig
 from core.errors import ConfigError
 from core.models.architecture import Architecture
-from core.models.constants import LOGITS_AT_ONCE
 from core.models.families import find_family
 
 # BERT's 15 % in every validation, so that runs are comparable.

@@ -20,6 +20,24 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from core.backends.base import (
+    Backend,
+    BackendOptions,
+    check_divisible,
+    set_output_bias,
+    variables_by_path,
+)
+from core.backends.compilation import enable_compilation_cache
+from core.backends.creation import build_for_training, create_backend
+from core.backends.devices import (
+    Devices,
+    is_multi_process,
+    memory_per_device,
+    reporting_lost_processes,
+)
+from core.backends.precision import choose_precision
+from core.backends.processes import broadcast, broadcast_arrays
+from core.backends.selection import select_backend
 from core.config import TrainConfig
 from core.errors import LossNotFiniteError, StudioError
 from core.events import Reporter, RunStopped, StopMode
@@ -46,23 +64,6 @@ from core.training.checkpoint import (
     write_eval_results,
 )
 from core.training.cooccurrence import CooccurrenceCount, find_words, set_token_embeddings
-from core.training.devices import (
-    Devices,
-    enable_compilation_cache,
-    is_multi_process,
-    memory_per_device,
-    reporting_lost_processes,
-    select_backend,
-)
-from core.training.engine import (
-    BackendOptions,
-    Engine,
-    build_for_training,
-    check_divisible,
-    create_engine,
-    set_output_bias,
-    variables_by_path,
-)
 from core.training.evaluation import Evaluation, eval_figures
 from core.training.export import (
     check_destination,
@@ -74,8 +75,6 @@ from core.training.export import (
 from core.training.inputs import TrainingInputs, open_inputs, resolve_checkpoint
 from core.training.local_attention import local_attention_weights
 from core.training.meter import Meter
-from core.training.precision import choose_precision
-from core.training.processes import broadcast, broadcast_arrays
 from core.training.resolved import resolved_settings
 from core.training.resume import check_nothing_is_lost, check_same_run, resumed_plan
 from core.training.tensorboard import FOLDER as TENSORBOARD_FOLDER
@@ -518,8 +517,8 @@ class TrainingRun:
         self._reporter.note(f"Computing in {reason}")
         return replace(plan, dtype_policy=policy)
 
-    def _create_engine(self, found: Path | None) -> Engine:
-        engine = create_engine(
+    def _create_engine(self, found: Path | None) -> Backend:
+        engine = create_backend(
             self._devices,
             lambda: self._build(found),
             BackendOptions(self._config.sharding, self._parts),
@@ -655,7 +654,7 @@ def _evaluate_only(
         hf.assign_weights(model, weights)
         return model, None
 
-    engine = create_engine(devices, build, BackendOptions.of(config))
+    engine = create_backend(devices, build, BackendOptions.of(config))
     with reporting_lost_processes(devices):
         results = _evaluation(config, inputs, engine, devices, reporter).run(
             0, lambda done, of: reporter.progress(done, of, "batches", "validating")
@@ -670,7 +669,7 @@ def _evaluate_only(
 def _evaluation(
     config: TrainConfig,
     inputs: TrainingInputs,
-    engine: Engine,
+    engine: Backend,
     devices: Devices,
     reporter: Reporter,
 ) -> Evaluation:

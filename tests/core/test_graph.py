@@ -12,6 +12,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from core.backends import devices
+from core.backends.openvino import compilation
 from core.errors import CheckpointError, ConfigError
 from core.inference import graph
 from core.inference.compiled import BackendModel
@@ -21,7 +23,6 @@ from core.models import hf
 from core.models.architecture import Architecture
 from core.runs.worker import child_environment
 from core.tokenizer import StudioTokenizer
-from core.training import devices
 from core.workspace import Workspace
 from tests.checkpoints import make_tokenizer, write_checkpoint, write_model_of, write_writer
 from tests.core.models.families import ENCODERS, small_architecture
@@ -114,7 +115,7 @@ def test_bfloat16_comes_close(family: str, folders: Path, tokenizer: StudioToken
     wanted = np.concatenate([exact[number] for number in row])
     error = np.abs(rough - wanted).mean()
     assert error < 0.01 * wanted.max(axis=-1).mean()
-    assert error > 1e-7 or not graph._has_bfloat16()
+    assert error > 1e-7 or not graph.has_bfloat16()
 
 
 def test_who_answers_on_what(
@@ -131,7 +132,7 @@ def test_who_answers_on_what(
     assert isinstance(FillMask(folders / "roberta", on_engine=True).model, BackendModel)
     with monkeypatch.context() as patched:
         # What can't multiply in bfloat16 at least keeps the weights in it.
-        patched.setattr(graph, "_has_bfloat16", lambda: False)
+        patched.setattr(graph, "has_bfloat16", lambda: False)
         assert not graph.suits(roberta, "bfloat16")
         assert graph.suits(roberta, "auto")
     with monkeypatch.context() as patched:
@@ -155,8 +156,8 @@ def test_auto_takes_one_of_the_two(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     if not has_bfloat16:
-        monkeypatch.setattr(graph, "_has_bfloat16", lambda: False)
-    is_measured = graph._has_bfloat16()
+        monkeypatch.setattr(graph, "has_bfloat16", lambda: False)
+    is_measured = graph.has_bfloat16()
     with caplog.at_level("INFO", "core.inference"):
         filler = FillMask(folders / "roberta", "auto")
         (found,) = filler.probabilities(texts_for(tokenizer, 1))
@@ -170,11 +171,11 @@ def test_auto_takes_one_of_the_two(
 def test_in_a_container_it_has_as_many_threads_as_cores(
     folders: Path, tokenizer: StudioTokenizer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(graph, "usable_cores", lambda: 1)
-    monkeypatch.setattr(graph, "allowed_cores", lambda: 2)
+    monkeypatch.setattr(compilation, "usable_cores", lambda: 1)
+    monkeypatch.setattr(compilation, "allowed_cores", lambda: 2)
     assert graph.compile_settings("float32")["INFERENCE_NUM_THREADS"] == 1
     (found,) = FillMask(folders / "roberta").probabilities(texts_for(tokenizer, 1))
-    monkeypatch.setattr(graph, "allowed_cores", lambda: 1)
+    monkeypatch.setattr(compilation, "allowed_cores", lambda: 1)
     assert "INFERENCE_NUM_THREADS" not in graph.compile_settings("float32")
     (other,) = FillMask(folders / "roberta").probabilities(texts_for(tokenizer, 1))
     np.testing.assert_allclose(found, other, atol=1e-5)

@@ -11,6 +11,7 @@ from typing import Any
 import gradio as gr
 import pytest
 
+from core.backends.devices import Devices, Hardware, is_description
 from core.config import PreflightConfig, TrainConfig
 from core.disk_usage import list_artifact_usage
 from core.errors import DeviceError
@@ -18,7 +19,6 @@ from core.events import EventLog
 from core.runs.commands import python_lines
 from core.runs.folder import RunFolder
 from core.store import RunRow, Store
-from core.training.devices import Devices, Hardware, is_description
 from core.training.preflight.report import Report
 from core.workspace import Artifact, Workspace
 from tests.ui.browser import Visitor, find_chromium, running_app, visiting

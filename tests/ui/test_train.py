@@ -10,6 +10,7 @@ from typing import Any
 import gradio as gr
 import pytest
 
+from core.backends.devices import Hardware
 from core.config import CorpusConfig, ShardConfig, TokenizerConfig, TrainConfig
 from core.errors import ConfigError
 from core.events import Reporter
@@ -17,7 +18,6 @@ from core.shards.build import build
 from core.shards.read import open_shards
 from core.shards.storage import RemoteFolder, upload_folder
 from core.tokenizer import train
-from core.training.devices import Hardware
 from core.workspace import ALLOWED_PATHS_VARIABLE, Workspace
 from tests.texts import write_sentences
 from ui import layout

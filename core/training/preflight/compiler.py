@@ -1,6 +1,6 @@
 """Compiles the training step for a TPU that is not attached, and reads the compiler's figures.
 
-The step and its shardings are those of `core.training.engine_jax`. Imports JAX and Keras: import
+The step and its shardings are those of `core.backends.jax.step`. Imports JAX and Keras: import
 this module only after the backend was chosen.
 
 Source: https://docs.jax.dev/en/latest/aot.html.
@@ -21,12 +21,12 @@ import jax
 import keras
 import numpy as np
 
+from core.backends.base import dropout_seeds
+from core.backends.jax.mesh import DeviceMesh
+from core.backends.jax.step import TrainState, make_train_step
+from core.backends.kernels import count_chunks
 from core.config import PreflightConfig, fingerprint_of
 from core.models.building import create_model
-from core.models.kernels import count_chunks
-from core.training.engine import dropout_seeds
-from core.training.engine_jax import TrainState, make_train_step
-from core.training.mesh import DeviceMesh
 from core.training.optimizers import build_optimizer, create_optimizer
 from core.training.preflight.subject import Subject
 from core.training.recipe import LearningRateSchedule

@@ -13,14 +13,15 @@ import psutil
 from numpy.typing import NDArray
 from safetensors.numpy import load_file, save_file
 
+from core.backends.base import Backend, BackendOptions
+from core.backends.creation import build_for_training, create_backend
+from core.backends.devices import Devices
 from core.config import PreflightConfig
 from core.errors import LossNotFiniteError, RunError
 from core.models import hf
 from core.models.architecture import Architecture
 from core.models.registry import count_parameters
 from core.training.batches import TrainBatches
-from core.training.devices import Devices
-from core.training.engine import BackendOptions, Engine, build_for_training, create_engine
 from core.training.preflight.subject import Subject
 from core.training.recipe import (
     LearningRateSchedule,
@@ -112,17 +113,17 @@ def _cut(config: PreflightConfig, subject: Subject) -> Architecture:
     return architecture
 
 
-def _engine(config: PreflightConfig, architecture: Architecture, devices: Devices) -> Engine:
+def _engine(config: PreflightConfig, architecture: Architecture, devices: Devices) -> Backend:
     settled = resolve_learning_rate(config, architecture)
     schedule = LearningRateSchedule("linear", settled.learning_rate or 0.0, STEPS, 2 * STEPS)
-    return create_engine(
+    return create_backend(
         devices,
         lambda: build_for_training(config, architecture, schedule),
         BackendOptions("data", _parts_of(config)),
     )
 
 
-def _check_saving(engine: Engine, architecture: Architecture, folder: Path) -> None:
+def _check_saving(engine: Backend, architecture: Architecture, folder: Path) -> None:
     """Writes the state as checkpoints do, restores it, and compares."""
     state = engine.read_state()
     weights = {tie.path for tie in hf.weight_mappings(architecture)}

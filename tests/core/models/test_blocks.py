@@ -14,7 +14,7 @@ import json, sys
 import keras
 import numpy as np
 from keras import ops
-from core.models import kernels
+from core.backends import kernels
 from core.models.layers import (Block, BlockOptions, Initializers, both_biases, local_bias,
                                 padding_bias, rotation)
 

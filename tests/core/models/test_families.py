@@ -45,8 +45,9 @@ from pathlib import Path
 import keras
 import numpy as np
 from keras import ops
-from core.models import hf, kernels
-from core.models.decoding import compile_method
+from core.models import hf
+from core.backends import kernels
+from core.backends.compilation import compile_method
 from core.models.building import create_model
 from core.training.local_attention import local_attention_weights
 from core.training.cooccurrence import find_words

@@ -25,8 +25,9 @@ from core.models.building import create_model
 from core.objectives.mlm import MaskedLanguageModel
 from core.training import optimizers, recipe
 from core.training.batches import TrainBatches
-from core.training.devices import select_backend
-from core.training.engine import BackendOptions, create_engine
+from core.backends.selection import select_backend
+from core.backends.base import BackendOptions
+from core.backends.creation import create_backend
 from core.training.optimizers import (
     KerasSchedule, build_optimizer, create_optimizer, orthogonalise)
 
@@ -52,7 +53,7 @@ def engine_for(make_model, config):
         return model, optimizer
     devices = select_backend(config.model_copy(
         update={"engine": keras.config.backend(), "device": "cpu"}))
-    return create_engine(devices, build, BackendOptions.of(config))
+    return create_backend(devices, build, BackendOptions.of(config))
 
 def engine_of(dropout=0.0, policy="float32", **values):
     architecture = RobertaArchitecture(
@@ -359,7 +360,7 @@ CROSS_ENTROPY = """
 import json
 import numpy as np
 import tensorflow as tf
-from core.models.kernels_tensorflow import cross_entropy
+from core.backends.tensorflow.kernels import cross_entropy
 
 generator = np.random.default_rng(0)
 labels = generator.integers(0, 50, (4, 6)).astype(np.int32)

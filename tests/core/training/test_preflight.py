@@ -56,7 +56,7 @@ from core.training.preflight import stage
 stage._INPUT_SECONDS = 0.0
 """
 _IN_FOUR_PIECES = """
-from core.models import constants
+from core.backends import constants
 constants.LOGITS_AT_ONCE = 8 * 64 * 4096 // 4
 """
 _NUMBERS = {"vocab_size": 512, "max_seq_length": 64}

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from core.training.stderr import is_hidden
+from core.backends.stderr import is_hidden
 from tests.hub_server import HubServer
 from tests.texts import write_sentences
 
@@ -52,7 +52,7 @@ needs_no_gpu = pytest.mark.skipif(
 )
 LOAD = """
 import sys
-from core.training.imports import import_for
+from core.backends.imports import import_for
 keras = import_for(sys.argv[1], "keras")
 print(float(keras.ops.sum(keras.ops.ones((2, 2)) @ keras.ops.ones((2, 2)))))
 """
@@ -90,7 +90,7 @@ def test_lines_are_hidden_by_their_severity() -> None:
 
 FILTERED = """
 import os, sys
-from core.training.stderr import filtered_stderr
+from core.backends.stderr import filtered_stderr
 with filtered_stderr(2, cuda=False):
     for line in {lines!r}:
         os.write(2, line)

@@ -20,13 +20,14 @@ from core.models.building import create_model
 from core.objectives.mlm import MaskedLanguageModel
 from core.training import recipe
 from core.training.batches import EvalBatches, TrainBatches
-from core.training.devices import select_backend
-from core.training.engine import BackendOptions, create_engine
+from core.backends.selection import select_backend
+from core.backends.base import BackendOptions
+from core.backends.creation import create_backend
 from core.training.optimizers import build_optimizer, create_optimizer
 
 values = json.loads(sys.argv[1])
 import os
-from core.models import kernels
+from core.backends import kernels
 # Fewer than the logits of a single row, 4 x 64: all is done in pieces, on any number of devices.
 if values.pop("in_pieces", False):
     kernels.LOGITS_AT_ONCE = 100
@@ -54,7 +55,7 @@ def build():
     build_optimizer(optimizer, model)
     return model, optimizer
 
-engine = create_engine(devices, build, BackendOptions.of(config))
+engine = create_backend(devices, build, BackendOptions.of(config))
 losses = [engine.train_step(engine.put(batches(n), n)) for n in range(20)]
 sums = engine.evaluate_step(engine.put(EvalBatches(Rows(), objective, 16)(0)))
 held = engine.weight_bytes_per_device() if hasattr(engine, "weight_bytes_per_device") else 0
@@ -142,8 +143,8 @@ import json, sys
 import jax
 import numpy as np
 jax.config.update("jax_num_cpu_devices", 8)
-from core.models import kernels
-from core.training.mesh import DeviceMesh, to_devices, to_host
+from core.backends import kernels
+from core.backends.jax.mesh import DeviceMesh, to_devices, to_host
 
 width, layers, dtype = 128, 24, sys.argv[2]
 mesh = DeviceMesh(jax.devices(), sys.argv[1])

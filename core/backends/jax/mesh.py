@@ -17,8 +17,8 @@ from jax.experimental import multihost_utils
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from numpy.typing import NDArray
 
-from core.models.constants import SPREAD_AXIS
-from core.models.kernels_jax import part_of
+from core.backends.constants import SPREAD_AXIS
+from core.backends.jax.kernels import part_of
 
 Array = Any
 

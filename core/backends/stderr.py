@@ -1,7 +1,7 @@
 """Filters the log lines of C++ libraries on stderr that ignore the configured log level.
 
 The filter is a separate process, so that the log tail still arrives if a library aborts this one.
-`python core/training/stderr.py LEVEL CUDA` copies stdin to stdout without the hidden lines; it
+`python core/backends/stderr.py LEVEL CUDA` copies stdin to stdout without the hidden lines; it
 loads this file by path, so the file imports nothing of `core`.
 """
 

@@ -8,7 +8,7 @@ from functools import partial
 from statistics import median
 from typing import Any, Literal
 
-from core.training.devices import Devices
+from core.backends.devices import Devices
 
 DtypePolicy = Literal["float32", "mixed_bfloat16"]
 
@@ -47,7 +47,7 @@ def _has_tensor_cores(devices: Devices) -> bool:
     """Returns True if JAX computes on a GPU with bfloat16 tensor cores."""
     if devices.engine != "jax" or devices.kind != "gpu":
         return False
-    from core.models import kernels_jax
+    from core.backends.jax import kernels as kernels_jax
 
     return kernels_jax.has_tensor_cores()
 

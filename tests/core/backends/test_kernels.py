@@ -11,7 +11,7 @@ import json
 import keras
 import numpy as np
 from keras import ops
-from core.models import kernels
+from core.backends import kernels
 
 generator = np.random.default_rng(0)
 def random(*shape):
@@ -66,7 +66,7 @@ import json
 import jax
 import jax.numpy as jnp
 import numpy as np
-from core.models import kernels
+from core.backends import kernels
 
 generator = np.random.default_rng(0)
 def random(*shape):
@@ -109,7 +109,7 @@ from hashlib import sha256
 import keras
 import numpy as np
 from keras import ops
-from core.models import kernels
+from core.backends import kernels
 
 ones = ops.ones((40, 50, 60))
 outputs = [np.asarray(kernels.dropout(ones, 0.1, np.array([seed, step], "int32")))
@@ -132,7 +132,7 @@ import json
 import keras
 import numpy as np
 from keras import ops
-from core.models import kernels
+from core.backends import kernels
 
 generator = np.random.default_rng(0)
 def random(dtype, *shape):
@@ -196,7 +196,8 @@ import json
 import jax
 import jax.numpy as jnp
 import numpy as np
-from core.models import kernels, kernels_jax
+from core.backends.jax import kernels as kernels_jax
+from core.backends import kernels
 
 kernels_jax.FUSED_ATTENTION = "xla"
 cpus, has_tensor_cores = jax.devices(), kernels_jax.has_tensor_cores

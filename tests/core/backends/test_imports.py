@@ -8,7 +8,7 @@ from tests.engines import ENGINES, run_anew
 
 CODE = """
 import json, sys
-from core.training.imports import import_for
+from core.backends.imports import import_for
 engine = sys.argv[1]
 keras = import_for(engine, "keras")
 before = sorted({"pandas", "matplotlib.pyplot"} & set(sys.modules))

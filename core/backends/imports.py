@@ -4,7 +4,7 @@ TensorFlow imports JAX for its converters, and Keras imports pandas and pyplot, 
 third of a backend's import time, unused here. OpenVINO imports telemetry.
 
 TensorFlow's libraries write to stderr before they read the configured log level;
-`core.training.stderr` applies that level to these lines.
+`core.backends.stderr` applies that level to these lines.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from core.backends.stderr import filtered_stderr
 from core.cores import thread_settings
-from core.training.stderr import filtered_stderr
 
 _UNUSED = {
     "tensorflow": ("jax", "pandas", "matplotlib.pyplot"),

@@ -14,16 +14,16 @@ from typing import Any
 import keras
 from keras import ops
 
-from core.models.constants import LOGITS_AT_ONCE
+from core.backends.constants import LOGITS_AT_ONCE
 
 Tensor = Any
 
-engine: Any = import_module(f"core.models.kernels_{keras.config.backend()}")
+backend: Any = import_module(f"core.backends.{keras.config.backend()}.kernels")
 
 
 # Computes `inputs @ kernel + bias`, (…, I) to (…, O). `columns` is the range (start, stop) of the O
 # to compute; None: all. Takes tensors, not variables.
-dense: Callable[..., Tensor] = engine.dense
+dense: Callable[..., Tensor] = backend.dense
 
 
 def whole(weight: Tensor) -> Tensor:
@@ -34,12 +34,12 @@ def whole(weight: Tensor) -> Tensor:
 
     Source: Rajbhandari et al., "ZeRO", https://arxiv.org/abs/1910.02054, section 5.
     """
-    return engine.whole(ops.convert_to_tensor(weight))
+    return backend.whole(ops.convert_to_tensor(weight))
 
 
 def are_sharded() -> bool:
     """Checks whether weights are sharded in the current context."""
-    return bool(engine.are_sharded())
+    return bool(backend.are_sharded())
 
 
 def rematerialized_layer(layer: Callable[..., Tensor]) -> Callable[..., Tensor]:
@@ -51,7 +51,7 @@ def rematerialized_layer(layer: Callable[..., Tensor]) -> Callable[..., Tensor]:
     Source: Chen et al., "Training Deep Nets with Sublinear Memory Cost",
         https://arxiv.org/abs/1604.06174.
     """
-    return engine.rematerialized_layer(layer)
+    return backend.rematerialized_layer(layer)
 
 
 def layer_norm(inputs: Tensor, scale: Tensor, bias: Tensor | None, epsilon: float) -> Tensor:
@@ -61,7 +61,7 @@ def layer_norm(inputs: Tensor, scale: Tensor, bias: Tensor | None, epsilon: floa
     """
     scale = ops.convert_to_tensor(scale)
     bias = ops.zeros_like(scale) if bias is None else ops.convert_to_tensor(bias)
-    outputs = engine.layer_norm(_flat(inputs), scale, bias, epsilon)
+    outputs = backend.layer_norm(_flat(inputs), scale, bias, epsilon)
     return ops.reshape(outputs, ops.shape(inputs))
 
 
@@ -70,7 +70,7 @@ def rms_norm(inputs: Tensor, scale: Tensor, epsilon: float) -> Tensor:
 
     Source: https://arxiv.org/abs/1910.07467.
     """
-    outputs = engine.rms_norm(_flat(inputs), ops.convert_to_tensor(scale), epsilon)
+    outputs = backend.rms_norm(_flat(inputs), ops.convert_to_tensor(scale), epsilon)
     return ops.reshape(outputs, ops.shape(inputs))
 
 
@@ -79,7 +79,7 @@ def gelu(inputs: Tensor) -> Tensor:
 
     Source: https://arxiv.org/abs/1606.08415.
     """
-    return engine.gelu(inputs)
+    return backend.gelu(inputs)
 
 
 def gelu_tanh(inputs: Tensor) -> Tensor:
@@ -87,7 +87,7 @@ def gelu_tanh(inputs: Tensor) -> Tensor:
 
     Source: https://arxiv.org/abs/1606.08415, section 2.
     """
-    return engine.gelu_tanh(inputs)
+    return backend.gelu_tanh(inputs)
 
 
 def dropout(inputs: Tensor, rate: float, seed: Tensor) -> Tensor:
@@ -100,7 +100,7 @@ def dropout(inputs: Tensor, rate: float, seed: Tensor) -> Tensor:
         rate: 0 to 1, exclusive.
         seed: Two integers, (2,), new ones for each use.
     """
-    return engine.dropout(inputs, rate, seed)
+    return backend.dropout(inputs, rate, seed)
 
 
 def split_heads(fused: Tensor, heads: int, parts: int = 3) -> list[Tensor]:
@@ -179,11 +179,11 @@ def attention(
         weights = weights if seed is None else dropout(weights, rate, seed)
         return ops.einsum("bnlm,bmnd->blnd", weights, value)
 
-    if bias is None and seed is None and engine.has_fused_attention(query, key):
+    if bias is None and seed is None and backend.has_fused_attention(query, key):
         scale = query.shape[-1] ** -0.5 if scaled else 1.0
-        mixed = engine.fused_attention(query, key, value, scale)
+        mixed = backend.fused_attention(query, key, value, scale)
     else:
-        mixed = engine.rematerialized(attend)(query, key, value, bias, seed)
+        mixed = backend.rematerialized(attend)(query, key, value, bias, seed)
     return _joined(mixed)
 
 
@@ -219,12 +219,12 @@ def _joined(heads: Tensor) -> Tensor:
 
 def gather_positions(hidden: Tensor, positions: Tensor) -> Tensor:
     """Gathers positions (B, K) from (B, L, …): (B, K, …)."""
-    return engine.gather_positions(hidden, positions)
+    return backend.gather_positions(hidden, positions)
 
 
 def tied_logits(hidden: Tensor, table: Tensor, bias: Tensor | None = None) -> Tensor:
     """Computes `hidden @ table.T + bias`, float32 (…, V)."""
-    logits = ops.cast(engine.matmul_with_rows(_flat(hidden), table), "float32")
+    logits = ops.cast(backend.matmul_with_rows(_flat(hidden), table), "float32")
     logits = logits if bias is None else logits + ops.cast(bias, "float32")
     return ops.reshape(logits, (*ops.shape(hidden)[:-1], table.shape[0]))
 
@@ -248,10 +248,10 @@ def summed_cross_entropy(
     """
     pieces = _in_chunks(table, hidden, labels, weights)
     if pieces is None:
-        losses = engine.cross_entropy(tied_logits(hidden, table, bias), labels)
+        losses = backend.cross_entropy(tied_logits(hidden, table, bias), labels)
         return ops.sum(losses * weights)
     hidden, labels, weights = pieces
-    return engine.summed_cross_entropy(hidden, table, _wide(bias), labels, weights)
+    return backend.summed_cross_entropy(hidden, table, _wide(bias), labels, weights)
 
 
 def evaluate_batch(
@@ -262,19 +262,19 @@ def evaluate_batch(
     def sums(hidden: Tensor, table: Tensor, bias: Any, labels: Tensor, weights: Tensor) -> Tensor:
         logits = tied_logits(hidden, table, bias)
         right = ops.cast(ops.equal(ops.argmax(logits, axis=-1), labels), "float32")
-        losses = engine.cross_entropy(logits, labels)
+        losses = backend.cross_entropy(logits, labels)
         return ops.stack([ops.sum(losses * weights), ops.sum(right * weights)])
 
     pieces = _in_chunks(table, hidden, labels, weights)
     if pieces is None:
         return sums(hidden, table, bias, labels, weights)
     hidden, labels, weights = pieces
-    return engine.pair_over_chunks(sums, hidden, table, _wide(bias), labels, weights)
+    return backend.pair_over_chunks(sums, hidden, table, _wide(bias), labels, weights)
 
 
 def count_chunks(rows: int, predictions: int, words: int) -> int:
     """Returns the number of chunks, along K, in which logits (B, K, V) are computed."""
-    logits = rows * predictions * words / engine.count_devices()
+    logits = rows * predictions * words / backend.count_devices()
     return min(predictions, math.ceil(logits / LOGITS_AT_ONCE))
 
 

@@ -9,20 +9,20 @@ from pathlib import Path
 
 import pytest
 
-from core.config import TrainConfig
-from core.errors import ConfigError, DeviceError, ProcessLostError
-from core.training import devices
-from core.training.devices import (
+from core.backends import devices
+from core.backends.devices import (
     Choice,
     Devices,
     Hardware,
     choose,
-    count_devices,
     estimate_devices,
     find_hardware,
     reporting_lost_processes,
-    resolver_arguments,
 )
+from core.backends.selection import count_devices
+from core.backends.tensorflow.devices import resolver_arguments
+from core.config import TrainConfig
+from core.errors import ConfigError, DeviceError, ProcessLostError
 from tests.engines import run_on
 
 _NOTHING = Hardware(gpus=(), tpus=(), jax_gpu=False, jax_tpu=False)
@@ -36,7 +36,7 @@ _JOIN = """
 import json, os, signal, socket, sys, time
 import jax
 from core.config import TrainConfig
-from core.training.devices import select_backend
+from core.backends.selection import select_backend
 
 os.environ.update(json.loads(sys.argv[1]))
 heard = []
@@ -56,9 +56,9 @@ print(json.dumps([bool(heard), jax.config.read("jax_cuda_visible_devices")]))
 
 _PRECISION = """
 import json
-from core.models import kernels_jax
-from core.training import precision
-from core.training.devices import Devices
+from core.backends.jax import kernels as kernels_jax
+from core.backends import precision
+from core.backends.devices import Devices
 
 measured = []
 precision._gain = lambda *_: measured.append(1) or 1.0
@@ -148,7 +148,7 @@ def test_tensorflows_resolver_takes_these_arguments() -> None:
         import json
         import tensorflow as tf
         from core.config import TrainConfig
-        from core.training.devices import resolver_arguments
+        from core.backends.tensorflow.devices import resolver_arguments
         arguments = resolver_arguments(TrainConfig(tpu_name="grpc://10.0.0.2:8470"))
         resolver = tf.distribute.cluster_resolver.TPUClusterResolver(**arguments)
         print(json.dumps(resolver.master()))
@@ -173,7 +173,7 @@ def test_simulated_devices_are_as_many_as_asked_for(engine: str) -> None:
         """
         import json, os
         from core.config import TrainConfig
-        from core.training.devices import select_backend
+        from core.backends.selection import select_backend
         config = TrainConfig(device="cpu", engine=os.environ["KERAS_BACKEND"], num_devices=4)
         devices = select_backend(config)
         print(json.dumps([devices.count, devices.describe()]))
@@ -191,12 +191,12 @@ def test_a_gpu_that_tensorflow_cannot_use_is_left_alone_unless_it_is_asked_for(d
         import json, os, sys
         from core.config import TrainConfig
         from core.errors import DeviceError
-        from core.training import devices
+        from core.backends import devices, selection
         os.environ["CUDA_VISIBLE_DEVICES"] = "99"  # So there is none, to TensorFlow.
         devices._GPU_GLOBS = ("/dev/null",)
         config = TrainConfig(engine="tensorflow", device=sys.argv[1])
         try:
-            found = devices.select_backend(config)
+            found = selection.select_backend(config)
             print(json.dumps([found.kind, found.reason]))
         except DeviceError as error:
             print(json.dumps([error.field, str(error)]))
@@ -215,12 +215,13 @@ def test_processes_that_do_not_come_together_are_an_error_that_says_how() -> Non
         import json
         from core.config import TrainConfig
         from core.errors import DeviceError
-        from core.training import devices
+        from core.backends import selection
+        from core.backends.jax import devices
         devices._JOIN_SECONDS = 2
         config = TrainConfig(
             device="cpu", num_processes=2, process_id=0, coordinator_address="not an address")
         try:
-            devices.select_backend(config)
+            selection.select_backend(config)
         except DeviceError as error:
             print(json.dumps([error.field, str(error)]))
         """,
@@ -318,11 +319,11 @@ def test_jax_may_use_the_cpu_beside_the_accelerators_that_it_is_told_to() -> Non
         import jax
         from core.config import TrainConfig
         from core.errors import DeviceError
-        from core.training import devices
+        from core.backends import devices, selection
         jax.config.update("jax_platforms", "cuda")
         devices._GPU_GLOBS, devices._JAX_GPU_PLUGINS = ("/dev/null",), ("jax",)
         try:
-            devices.select_backend(TrainConfig(device="gpu"))
+            selection.select_backend(TrainConfig(device="gpu"))
         except DeviceError:
             pass  # There is none.
         cpus = jax.local_devices(backend="cpu")
@@ -340,7 +341,7 @@ def test_with_jax_on_the_cpu_freed_memory_is_kept_unless_the_user_has_settings(
     code = """
         import ctypes, json, os, resource, sys
         from core.config import TrainConfig
-        from core.training.devices import select_backend
+        from core.backends.selection import select_backend
         if sys.argv[1]:
             os.environ[sys.argv[1]] = "8"
         select_backend(TrainConfig(shards="none", engine="jax", device="cpu"))
@@ -367,7 +368,7 @@ def test_a_process_with_keras_on_another_engine_is_told_so() -> None:
         import json, keras
         from core.config import TrainConfig
         from core.errors import DeviceError
-        from core.training.devices import select_backend
+        from core.backends.selection import select_backend
         try:
             select_backend(TrainConfig(engine="tensorflow", device="cpu"))
         except DeviceError as error:
@@ -383,7 +384,7 @@ def test_what_was_found_is_described() -> None:
         """
         import json
         from core.config import TrainConfig
-        from core.training.devices import select_backend
+        from core.backends.selection import select_backend
         print(json.dumps(select_backend(TrainConfig(device="cpu")).describe()))
         """,
     )

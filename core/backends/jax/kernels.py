@@ -1,4 +1,4 @@
-"""JAX implementation of `core.models.kernels`.
+"""JAX implementation of `core.backends.kernels`.
 
 Norms take inputs with flattened leading axes, (T, H). Chunks have a leading axis:
 hidden states (chunks, B, k, H), labels and weights (chunks, B, k).
@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import PartitionSpec
 
-from core.models.constants import (
+from core.backends.constants import (
     GELU_CUBE,
     INVERSE_SQRT_2_PI,
     LAST_SHIFT,

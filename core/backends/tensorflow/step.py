@@ -9,9 +9,7 @@ import numpy as np
 import tensorflow as tf
 from numpy.typing import NDArray
 
-from core.training.batches import Batch
-from core.training.devices import Devices
-from core.training.engine import (
+from core.backends.base import (
     BackendOptions,
     Build,
     check_divisible,
@@ -20,6 +18,8 @@ from core.training.engine import (
     learned_from,
     variables_by_path,
 )
+from core.backends.devices import Devices
+from core.training.batches import Batch
 
 Tensor = Any
 

@@ -15,12 +15,8 @@ from numpy.typing import NDArray
 
 from core.config import TrainConfig
 from core.errors import CheckpointError, ConfigError
-from core.models.architecture import Architecture
-from core.models.building import create_model
 from core.objectives.mlm import log_frequencies
 from core.training.batches import Batch
-from core.training.devices import Devices
-from core.training.recipe import LearningRateSchedule
 
 if TYPE_CHECKING:
     import keras
@@ -60,7 +56,7 @@ class BackendOptions:
         return cls(config.sharding, config.gradient_accumulation_steps)
 
 
-class Engine(Protocol):
+class Backend(Protocol):
     """A training step and a validation step, compiled for the devices."""
 
     model: LanguageModel
@@ -105,32 +101,6 @@ class Engine(Protocol):
         Raises:
             CheckpointError: A value is missing, unknown, or of another shape.
         """
-
-
-def create_engine(devices: Devices, build: Build, options: BackendOptions | None = None) -> Engine:
-    """Creates the selected backend with the model that `build` makes."""
-    options = options or BackendOptions()
-    if devices.engine == "jax":
-        from core.training.engine_jax import JaxBackend
-
-        return JaxBackend(build, devices, options)
-    from core.training.engine_tensorflow import TensorFlowBackend
-
-    return TensorFlowBackend(build, devices, options)
-
-
-def build_for_training(
-    config: TrainConfig, architecture: Architecture, schedule: LearningRateSchedule
-) -> tuple[LanguageModel, keras.optimizers.Optimizer]:
-    """Creates a randomly initialised model and its optimizer, as a `Build`."""
-    from core.training.optimizers import build_optimizer, create_optimizer
-
-    model = create_model(
-        architecture, seed=config.seed, dtype_policy=config.dtype_policy, remat=config.remat
-    )
-    optimizer = create_optimizer(config, schedule)
-    build_optimizer(optimizer, model)
-    return model, optimizer
 
 
 def set_output_bias(model: LanguageModel, token_counts: NDArray[np.int64]) -> None:

@@ -16,10 +16,7 @@ import keras
 import numpy as np
 from numpy.typing import NDArray
 
-from core.models.head import LanguageModel
-from core.training.batches import Batch
-from core.training.devices import Devices
-from core.training.engine import (
+from core.backends.base import (
     BackendOptions,
     Build,
     check_divisible,
@@ -28,7 +25,10 @@ from core.training.engine import (
     learned_from,
     variables_by_path,
 )
-from core.training.mesh import DeviceMesh, to_devices, to_host
+from core.backends.devices import Devices
+from core.backends.jax.mesh import DeviceMesh, to_devices, to_host
+from core.models.head import LanguageModel
+from core.training.batches import Batch
 from core.training.optimizers import KerasSchedule, schedule_of
 
 Array = Any

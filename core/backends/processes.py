@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from core.training.devices import Devices
+from core.backends.devices import Devices
 
 
 def broadcast(value: Any, devices: Devices) -> Any:

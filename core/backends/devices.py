@@ -1,4 +1,4 @@
-"""Chooses the backend and device before a backend is imported.
+"""Finds accelerators and chooses backend and device, without importing a backend.
 
 A process can't undo the import of a backend, and Keras keeps its first one. So the file system is
 searched for accelerators first. A missing device that was requested is an error, never a silent
@@ -7,10 +7,8 @@ fallback.
 
 from __future__ import annotations
 
-import ctypes
 import os
 import re
-import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -21,30 +19,21 @@ from typing import Any, Literal
 from core.config import TrainConfig
 from core.errors import DeviceError, ProcessLostError, StudioError
 from core.events import RunStopped, is_out_of_memory
-from core.training.imports import import_for
 
 BackendName = Literal["tensorflow", "jax"]
 DeviceKind = Literal["cpu", "gpu", "tpu"]
 
-# M_ARENA_MAX (a thread's own arena holds at most 64 MB), M_MMAP_MAX, M_TRIM_THRESHOLD.
-_MALLOC_SETTINGS = ((-8, 1), (-4, 0), (-1, -1))
 
-# Limit of the compilation cache; the least recently used programs are evicted first.
-_COMPILED_BYTES = 1 << 30
 _JAX_GPU_PLUGINS = ("jax_cuda12_plugin", "jax_cuda13_plugin", "jax_rocm7_plugin")
 _AMD_GPUS = "/dev/kfd"
 _WSL_GPU = "/dev/dxg"
 _GPU_GLOBS = ("/proc/driver/nvidia/gpus/*", "/dev/nvidia[0-9]*", _AMD_GPUS, _WSL_GPU)
 _TPU_GLOBS = ("/dev/accel[0-9]*", "/dev/vfio/[0-9]*")
-_KERAS_BACKEND = "KERAS_BACKEND"
 
 _DESCRIPTION = re.compile(r"(TensorFlow|JAX) on \d+ (CPU|GPU|TPU)\b")
 
 # TensorFlow's name for the TPU of its own machine.
 LOCAL_TPU = "local"
-
-_JOIN_SECONDS = 300
-_HEARTBEAT_SECONDS = 30
 
 
 @dataclass(frozen=True)
@@ -128,7 +117,7 @@ class Hardware:
 
     def describe(self) -> str:
         """Returns for example: 16 CPU cores, 64.0 GiB of memory, 1 GPU, no TPU."""
-        memory = _host_memory_bytes("cpu") or 0
+        memory = host_memory_bytes("cpu") or 0
         return (
             f"{os.cpu_count()} CPU cores, {memory / 2**30:.1f} GiB of memory, "
             f"{_how_many(self.gpus, 'GPU')}, {_how_many(self.tpus, 'TPU')}"
@@ -184,38 +173,6 @@ def is_description(note: str) -> bool:
     return _DESCRIPTION.match(note) is not None
 
 
-def select_backend(config: TrainConfig) -> Devices:
-    """Chooses backend and device, and imports Keras with that backend.
-
-    Raises:
-        DeviceError: A requested device is missing, or the process runs another backend.
-    """
-    hardware = find_hardware()
-    choice = choose(config, hardware)
-    check_keras_backend(choice.engine)
-    os.environ[_KERAS_BACKEND] = choice.engine
-    devices = _start(choice, config, hardware)
-    import_for(choice.engine, "keras")
-    return devices
-
-
-def count_devices(config: TrainConfig) -> int:
-    """Counts the devices that share a step, over all processes.
-
-    Imports a backend only if there is an accelerator and its number isn't set. Missing or remote
-    accelerators count one per process.
-    """
-    processes = config.num_processes or 1
-    if config.num_devices or processes > 1:
-        return (config.num_devices or 1) * processes
-    try:
-        if choose(config, find_hardware()).kind != "cpu":
-            return select_backend(config).count
-    except DeviceError:
-        pass
-    return 1
-
-
 def estimate_devices(config: TrainConfig, hardware: Hardware) -> int:
     """Estimates the number of devices that share a step, without importing a backend.
 
@@ -243,54 +200,10 @@ def memory_per_device(devices: Devices) -> int | None:
 def estimate_memory(config: TrainConfig, hardware: Hardware) -> int | None:
     """Estimates the bytes of one CPU device's memory without a backend; None for accelerators."""
     try:
-        memory = _host_memory_bytes(choose(config, hardware).kind)
+        memory = host_memory_bytes(choose(config, hardware).kind)
     except DeviceError:  # The run may execute on another machine.
         return None
     return None if memory is None else memory // (config.num_devices or 1)
-
-
-def _start(choice: Choice, config: TrainConfig, hardware: Hardware) -> Devices:
-    if choice.engine == "jax":
-        return _start_jax(choice, config)
-    if choice.kind == "tpu":
-        return _start_tensorflow_on_tpu(choice, config)
-    if choice.kind == "gpu" and config.device == "auto" and not _gpus_of(_import_tensorflow()):
-        choice = Choice("tensorflow", "cpu", _why_cpu(config, hardware))
-    if choice.kind == "cpu":
-        return _start_tensorflow_on_cpu(choice, config, hide_gpus=bool(hardware.gpus))
-    return _start_tensorflow_on_gpu(choice, config)
-
-
-def enable_compilation_cache(devices: Devices, folder: Path) -> None:
-    """Enables JAX's compilation cache, unless the user has configured one.
-
-    TensorFlow has none for its graphs.
-
-    Source: https://docs.jax.dev/en/latest/persistent_compilation_cache.html
-    """
-    if devices.engine != "jax":
-        return
-    import jax
-
-    if jax.config.jax_compilation_cache_dir is None:
-        jax.config.update("jax_compilation_cache_dir", str(folder))
-        jax.config.update("jax_compilation_cache_max_size", _COMPILED_BYTES)
-        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
-
-
-def check_keras_backend(engine: BackendName) -> None:
-    """Raises DeviceError if Keras runs on another backend in this process."""
-    keras: Any = sys.modules.get("keras")
-    running = keras.config.backend() if keras else engine
-    if running != engine:
-        raise DeviceError(
-            f"This process already runs Keras on {running}",
-            expected=f"{engine}, which the settings ask for or which suits the device",
-            received=f"{running}: Keras was imported before with that backend",
-            fix=f"set engine={running!r}, or start a new process (the shell and the page always "
-            "do)",
-            field="engine",
-        )
 
 
 def _engine(config: TrainConfig, default: BackendName) -> BackendName:
@@ -337,10 +250,10 @@ def _choose_any(config: TrainConfig, hardware: Hardware) -> Choice:
     if hardware.gpus and config.engine == "tensorflow":
         reason = "a GPU is the fastest device here, if TensorFlow can use it"
         return Choice("tensorflow", "gpu", reason)
-    return Choice(_engine(config, "tensorflow"), "cpu", _why_cpu(config, hardware))
+    return Choice(_engine(config, "tensorflow"), "cpu", why_cpu(config, hardware))
 
 
-def _why_cpu(config: TrainConfig, hardware: Hardware) -> str:
+def why_cpu(config: TrainConfig, hardware: Hardware) -> str:
     found = "TPU" if hardware.tpus else "GPU" if hardware.gpus else ""
     if not found:
         return "there is no TPU and no GPU on this machine"
@@ -360,194 +273,7 @@ def _package(kind: str, gpus: Sequence[str] = ()) -> str:
     return '"jax[rocm7-local]"' if _AMD_GPUS in gpus else '"jax[cuda12]"'
 
 
-def _keep_freed_memory() -> None:
-    """Makes malloc keep freed memory, since XLA allocates each step's memory anew.
-
-    Allocating and zeroing takes a seventh of a step of `mini`. The user's malloc settings take
-    precedence.
-
-    Source: https://man7.org/linux/man-pages/man3/mallopt.3.html
-    """
-    if any(name.startswith(("MALLOC_", "GLIBC_TUNABLES")) for name in os.environ):
-        return
-    # Other systems, and other C libraries on Linux, lack it.
-    mallopt = getattr(ctypes.CDLL(None), "mallopt", None) if sys.platform == "linux" else None
-    if mallopt is not None:
-        for setting in _MALLOC_SETTINGS:
-            mallopt(*setting)
-
-
-def _start_jax(choice: Choice, config: TrainConfig) -> Devices:
-    import jax
-
-    try:
-        if choice.kind == "cpu":
-            _keep_freed_memory()
-            jax.config.update("jax_platforms", "cpu")
-            if config.num_devices and jax.config.jax_num_cpu_devices != config.num_devices:
-                jax.config.update("jax_num_cpu_devices", config.num_devices)
-        elif platforms := jax.config.jax_platforms:
-            jax.config.update("jax_platforms", _with_cpu(platforms))
-        _join_processes(choice, config)
-        found = jax.local_devices()
-    except RuntimeError as error:
-        raise _not_started(choice, str(error)) from error
-    kind = "gpu" if found[0].platform in ("gpu", "cuda", "rocm") else found[0].platform
-    if kind != choice.kind:
-        raise _not_started(choice, f"JAX found {len(found)} {kind.upper()}")
-    statistics = {} if kind == "cpu" else found[0].memory_stats() or {}
-    used = _number_to_use(choice, config, len(found))
-    return Devices(
-        engine="jax",
-        kind=choice.kind,
-        count=used * jax.process_count(),
-        name=_cpu_name() if kind == "cpu" else found[0].device_kind,
-        memory_bytes=statistics.get("bytes_limit") or _host_memory_bytes(kind),
-        reason=choice.reason + _others(len(found) - used),
-        processes=jax.process_count(),
-        process=jax.process_index(),
-    )
-
-
-def _with_cpu(platforms: str) -> str:
-    """Adds the CPU, on which weights for many devices are initialised."""
-    return platforms if "cpu" in platforms.split(",") else f"{platforms},cpu"
-
-
-def _join_processes(choice: Choice, config: TrainConfig) -> None:
-    """Joins the processes of all hosts, once; a TPU pod detects their addresses."""
-    import jax
-
-    if not is_multi_process(config) or jax.distributed.is_initialized():
-        return
-    # XLA's preemption notifier would take SIGTERM from Python: the run would not save or end.
-    jax.config.update("jax_enable_preemption_service", False)
-    try:
-        jax.distributed.initialize(
-            coordinator_address=config.coordinator_address or None,
-            num_processes=config.num_processes,
-            process_id=config.process_id,
-            cluster_detection_method="deactivate" if _says_all_of_processes(config) else None,
-            initialization_timeout=_JOIN_SECONDS,
-            heartbeat_timeout_seconds=_HEARTBEAT_SECONDS,
-        )
-    except (RuntimeError, ValueError, IndexError) as error:
-        raise DeviceError(
-            "The processes of this run didn't come together",
-            expected=f"{config.num_processes or 'all'} processes within {_JOIN_SECONDS} seconds, "
-            f"at {config.coordinator_address or 'the address that the TPU pod tells'}",
-            received=_first_line(error),
-            fix="start the same command on every host, each with its own process_id and all with "
-            "the same coordinator_address and num_processes"
-            + ("" if choice.kind != "tpu" else "; on a TPU pod num_processes alone is enough"),
-            field="coordinator_address",
-        ) from error
-
-
-def _says_all_of_processes(config: TrainConfig) -> bool:
-    """Returns True if nothing is left to detect.
-
-    With Slurm or Open MPI, JAX would take one GPU per host.
-    """
-    numbers = (config.num_processes, config.process_id)
-    return bool(config.coordinator_address) and None not in numbers
-
-
-def resolver_arguments(config: TrainConfig) -> dict[str, str | None]:
-    """Returns the arguments of `TPUClusterResolver`."""
-    return {
-        "tpu": config.tpu_name,
-        "zone": config.tpu_zone or None,
-        "project": config.gcp_project or None,
-    }
-
-
-def _start_tensorflow_on_tpu(choice: Choice, config: TrainConfig) -> Devices:
-    tf = _import_tensorflow()
-    try:
-        resolver = tf.distribute.cluster_resolver.TPUClusterResolver(**resolver_arguments(config))
-        if config.tpu_name != LOCAL_TPU:
-            tf.config.experimental_connect_to_cluster(resolver)
-        tf.tpu.experimental.initialize_tpu_system(resolver)
-        strategy = tf.distribute.TPUStrategy(resolver)
-    except Exception as error:
-        raise _not_started(choice, _first_line(error)) from error
-    if config.num_devices not in (None, strategy.num_replicas_in_sync):
-        raise DeviceError(
-            "TensorFlow takes all cores of a TPU",
-            expected=f"num_devices={strategy.num_replicas_in_sync}, or nothing",
-            received=f"num_devices={config.num_devices}",
-            fix="leave num_devices empty, or set engine to jax",
-            field="num_devices",
-        )
-    return Devices(
-        engine="tensorflow",
-        kind="tpu",
-        count=strategy.num_replicas_in_sync,
-        name=config.tpu_name,
-        memory_bytes=None,
-        reason=choice.reason,
-        strategy=strategy,
-    )
-
-
-def _start_tensorflow_on_gpu(choice: Choice, config: TrainConfig) -> Devices:
-    tf = _import_tensorflow()
-    gpus = _gpus_of(tf)
-    if not gpus:
-        raise _not_started(choice, "TensorFlow found no GPU")
-    for gpu in gpus:
-        tf.config.experimental.set_memory_growth(gpu, True)
-    details = tf.config.experimental.get_device_details(gpus[0])
-    used = _number_to_use(choice, config, len(gpus))
-    return Devices(
-        engine="tensorflow",
-        kind="gpu",
-        count=used,
-        name=details.get("device_name", "GPU"),
-        memory_bytes=None,
-        reason=choice.reason + _others(len(gpus) - used),
-        strategy=_mirrored(tf, "GPU", used),
-    )
-
-
-def _gpus_of(tf: Any) -> list[Any]:
-    """Lists the GPUs that TensorFlow can use: none, unless built for them."""
-    return list(tf.config.list_physical_devices("GPU"))
-
-
-def _start_tensorflow_on_cpu(choice: Choice, config: TrainConfig, *, hide_gpus: bool) -> Devices:
-    tf = _import_tensorflow()
-    used = config.num_devices or 1
-    try:
-        if hide_gpus:
-            tf.config.set_visible_devices([], "GPU")
-        if used > 1:
-            parts = [tf.config.LogicalDeviceConfiguration() for _ in range(used)]
-            tf.config.set_logical_device_configuration(
-                tf.config.list_physical_devices("CPU")[0], parts
-            )
-    except RuntimeError as error:
-        raise _not_started(choice, str(error)) from error
-    return Devices(
-        engine="tensorflow",
-        kind="cpu",
-        count=used,
-        name=_cpu_name(),
-        memory_bytes=_host_memory_bytes("cpu"),
-        reason=choice.reason,
-        strategy=_mirrored(tf, "CPU", used),
-    )
-
-
-def _mirrored(tf: Any, kind: str, count: int) -> Any:
-    """Returns the strategy that replicates weights on several devices."""
-    if count == 1:
-        return None
-    return tf.distribute.MirroredStrategy([f"{kind}:{number}" for number in range(count)])
-
-
-def _number_to_use(choice: Choice, config: TrainConfig, found: int) -> int:
+def number_to_use(choice: Choice, config: TrainConfig, found: int) -> int:
     wanted = config.num_devices or found
     if wanted > found:
         raise DeviceError(
@@ -560,15 +286,11 @@ def _number_to_use(choice: Choice, config: TrainConfig, found: int) -> int:
     return wanted
 
 
-def _import_tensorflow() -> Any:
-    return import_for("tensorflow", "tensorflow")
-
-
-def _others(unused: int) -> str:
+def describe_unused(unused: int) -> str:
     return f"; {unused} more of the kind are not used" if unused else ""
 
 
-def _first_line(error: BaseException) -> str:
+def first_line(error: BaseException) -> str:
     return next(iter(str(error).splitlines()), type(error).__name__)
 
 
@@ -586,11 +308,11 @@ def _how_many(found: Sequence[str], what: str) -> str:
     return f"{number} {what}{'s' if len(found) > 1 else ''}"
 
 
-def _cpu_name() -> str:
+def cpu_name() -> str:
     return f"{os.cpu_count()} cores"
 
 
-def _host_memory_bytes(kind: str) -> int | None:
+def host_memory_bytes(kind: str) -> int | None:
     import psutil
 
     return int(psutil.virtual_memory().total) if kind == "cpu" else None
@@ -618,7 +340,7 @@ def _no_tpu(received: str) -> DeviceError:
     )
 
 
-def _not_started(choice: Choice, received: str) -> DeviceError:
+def not_started(choice: Choice, received: str) -> DeviceError:
     return DeviceError(
         f"{choice.engine} could not be started on a {choice.kind.upper()}",
         expected=f"at least one {choice.kind.upper()} ({choice.reason})",

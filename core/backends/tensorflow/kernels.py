@@ -1,10 +1,10 @@
-"""TensorFlow implementation of `core.models.kernels`; weights are replicated.
+"""TensorFlow implementation of `core.backends.kernels`; weights are replicated.
 
 In graph mode every elementwise operation is a pass over memory. XLA compiles the few that matter as
 small functions; matmuls stay in TensorFlow's libraries. On a CPU this beats either alone
 (`benchmarks/throughput.py`).
 
-For the shapes see `core.models.kernels_jax`.
+For the shapes see `core.backends.jax.kernels`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 import tensorflow as tf
 from keras import ops
 
-from core.models.constants import (
+from core.backends.constants import (
     GELU_CUBE,
     INVERSE_SQRT_2_PI,
     LAST_SHIFT,

@@ -1,0 +1,1 @@
+"""Code for TensorFlow, JAX or OpenVINO: step, kernels, compilation, devices, precision."""

@@ -1,0 +1,82 @@
+"""Compiles functions for the backend that Keras runs on, and keeps compiled programs on disk."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from core.backends.devices import Devices
+
+if TYPE_CHECKING:
+    import keras
+
+# Limit of the compilation cache; the least recently used programs are evicted first.
+_COMPILED_BYTES = 1 << 30
+
+
+def compile_function(
+    function: Callable[..., Any], *, static: Sequence[int] = (), donated: Sequence[int] = ()
+) -> Callable[..., Any]:
+    """Compiles a function of tensors, once per set of shapes.
+
+    Args:
+        static: Positions of arguments that are Python values. TensorFlow finds them itself.
+        donated: Positions of arguments whose memory the result may reuse; JAX only.
+    """
+    import keras
+
+    if keras.config.backend() == "jax":
+        import jax
+
+        return jax.jit(function, static_argnums=tuple(static), donate_argnums=tuple(donated))
+    import tensorflow as tf
+
+    return tf.function(function, autograph=False)
+
+
+def compile_method(model: keras.Model, name: str) -> Callable[..., Any]:
+    """Compiles a method of a built model. Weights are arguments, not constants of the program.
+
+    Args:
+        name: A method of tensors, or dictionaries and lists of them, such as `start_cache` or
+            `__call__`. Integers stay Python integers.
+    """
+    import keras
+
+    method = getattr(model, name)
+    if keras.config.backend() != "jax":
+        return compile_function(method)
+    # Listed once: walking all layers takes as long as a small model's step.
+    variables = list(model.variables)
+    weights = [variable.value for variable in variables]
+
+    def run(weights: list[Any], arguments: tuple[Any, ...], fixed: tuple[int, ...]) -> Any:
+        with keras.StatelessScope(state_mapping=zip(variables, weights, strict=True)):
+            return method(*arguments, *fixed)
+
+    compiled = compile_function(run, static=(2,))
+
+    def call(*arguments: Any) -> Any:
+        tensors = tuple(one for one in arguments if not isinstance(one, int))
+        fixed = tuple(one for one in arguments if isinstance(one, int))
+        return compiled(weights, tensors, fixed)
+
+    return call
+
+
+def enable_compilation_cache(devices: Devices, folder: Path) -> None:
+    """Enables JAX's compilation cache, unless the user has configured one.
+
+    TensorFlow has none for its graphs.
+
+    Source: https://docs.jax.dev/en/latest/persistent_compilation_cache.html
+    """
+    if devices.engine != "jax":
+        return
+    import jax
+
+    if jax.config.jax_compilation_cache_dir is None:
+        jax.config.update("jax_compilation_cache_dir", str(folder))
+        jax.config.update("jax_compilation_cache_max_size", _COMPILED_BYTES)
+        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)

@@ -1,0 +1,45 @@
+"""Creates the selected backend with a model."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from core.backends.base import Backend, BackendOptions, Build
+from core.backends.devices import Devices
+from core.config import TrainConfig
+from core.models.architecture import Architecture
+from core.models.building import create_model
+from core.training.recipe import LearningRateSchedule
+
+if TYPE_CHECKING:
+    import keras
+
+    from core.models.head import LanguageModel
+
+
+def create_backend(
+    devices: Devices, build: Build, options: BackendOptions | None = None
+) -> Backend:
+    """Creates the selected backend with the model that `build` makes."""
+    options = options or BackendOptions()
+    if devices.engine == "jax":
+        from core.backends.jax.step import JaxBackend
+
+        return JaxBackend(build, devices, options)
+    from core.backends.tensorflow.step import TensorFlowBackend
+
+    return TensorFlowBackend(build, devices, options)
+
+
+def build_for_training(
+    config: TrainConfig, architecture: Architecture, schedule: LearningRateSchedule
+) -> tuple[LanguageModel, keras.optimizers.Optimizer]:
+    """Creates a randomly initialised model and its optimizer, as a `Build`."""
+    from core.training.optimizers import build_optimizer, create_optimizer
+
+    model = create_model(
+        architecture, seed=config.seed, dtype_policy=config.dtype_policy, remat=config.remat
+    )
+    optimizer = create_optimizer(config, schedule)
+    build_optimizer(optimizer, model)
+    return model, optimizer

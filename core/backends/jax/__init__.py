@@ -1,0 +1,1 @@
+"""JAX: kernels, sharding, devices and the training step."""

@@ -1,0 +1,1 @@
+"""OpenVINO: encoders as a graph, for inference on a CPU."""

@@ -1,0 +1,87 @@
+"""Selects a backend and starts it on its devices."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Any
+
+from core.backends.devices import (
+    BackendName,
+    Choice,
+    Devices,
+    Hardware,
+    choose,
+    find_hardware,
+    why_cpu,
+)
+from core.backends.imports import import_for
+from core.backends.jax import devices as jax
+from core.backends.tensorflow import devices as tensorflow
+from core.config import TrainConfig
+from core.errors import DeviceError
+
+_KERAS_BACKEND = "KERAS_BACKEND"
+
+
+def select_backend(config: TrainConfig) -> Devices:
+    """Chooses backend and device, and imports Keras with that backend.
+
+    Raises:
+        DeviceError: A requested device is missing, or the process runs another backend.
+    """
+    hardware = find_hardware()
+    choice = choose(config, hardware)
+    check_keras_backend(choice.engine)
+    os.environ[_KERAS_BACKEND] = choice.engine
+    devices = _start(choice, config, hardware)
+    import_for(choice.engine, "keras")
+    return devices
+
+
+def count_devices(config: TrainConfig) -> int:
+    """Counts the devices that share a step, over all processes.
+
+    Imports a backend only if there is an accelerator and its number isn't set. Missing or remote
+    accelerators count one per process.
+    """
+    processes = config.num_processes or 1
+    if config.num_devices or processes > 1:
+        return (config.num_devices or 1) * processes
+    try:
+        if choose(config, find_hardware()).kind != "cpu":
+            return select_backend(config).count
+    except DeviceError:
+        pass
+    return 1
+
+
+def _start(choice: Choice, config: TrainConfig, hardware: Hardware) -> Devices:
+    if choice.engine == "jax":
+        return jax.start(choice, config)
+    if choice.kind == "tpu":
+        return tensorflow.start_on_tpu(choice, config)
+    if (
+        choice.kind == "gpu"
+        and config.device == "auto"
+        and not tensorflow.list_gpus(tensorflow.import_tensorflow())
+    ):
+        choice = Choice("tensorflow", "cpu", why_cpu(config, hardware))
+    if choice.kind == "cpu":
+        return tensorflow.start_on_cpu(choice, config, hide_gpus=bool(hardware.gpus))
+    return tensorflow.start_on_gpu(choice, config)
+
+
+def check_keras_backend(engine: BackendName) -> None:
+    """Raises DeviceError if Keras runs on another backend in this process."""
+    keras: Any = sys.modules.get("keras")
+    running = keras.config.backend() if keras else engine
+    if running != engine:
+        raise DeviceError(
+            f"This process already runs Keras on {running}",
+            expected=f"{engine}, which the settings ask for or which suits the device",
+            received=f"{running}: Keras was imported before with that backend",
+            fix=f"set engine={running!r}, or start a new process (the shell and the page always "
+            "do)",
+            field="engine",
+        )

@@ -1,0 +1,1 @@
+"""TensorFlow: kernels, devices and the training step."""

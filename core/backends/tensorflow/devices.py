@@ -1,0 +1,118 @@
+"""Starts TensorFlow on its devices."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from core.backends.devices import (
+    LOCAL_TPU,
+    Choice,
+    Devices,
+    cpu_name,
+    describe_unused,
+    first_line,
+    host_memory_bytes,
+    not_started,
+    number_to_use,
+)
+from core.backends.imports import import_for
+from core.config import TrainConfig
+from core.errors import DeviceError
+
+
+def resolver_arguments(config: TrainConfig) -> dict[str, str | None]:
+    """Returns the arguments of `TPUClusterResolver`."""
+    return {
+        "tpu": config.tpu_name,
+        "zone": config.tpu_zone or None,
+        "project": config.gcp_project or None,
+    }
+
+
+def start_on_tpu(choice: Choice, config: TrainConfig) -> Devices:
+    tf = import_tensorflow()
+    try:
+        resolver = tf.distribute.cluster_resolver.TPUClusterResolver(**resolver_arguments(config))
+        if config.tpu_name != LOCAL_TPU:
+            tf.config.experimental_connect_to_cluster(resolver)
+        tf.tpu.experimental.initialize_tpu_system(resolver)
+        strategy = tf.distribute.TPUStrategy(resolver)
+    except Exception as error:
+        raise not_started(choice, first_line(error)) from error
+    if config.num_devices not in (None, strategy.num_replicas_in_sync):
+        raise DeviceError(
+            "TensorFlow takes all cores of a TPU",
+            expected=f"num_devices={strategy.num_replicas_in_sync}, or nothing",
+            received=f"num_devices={config.num_devices}",
+            fix="leave num_devices empty, or set engine to jax",
+            field="num_devices",
+        )
+    return Devices(
+        engine="tensorflow",
+        kind="tpu",
+        count=strategy.num_replicas_in_sync,
+        name=config.tpu_name,
+        memory_bytes=None,
+        reason=choice.reason,
+        strategy=strategy,
+    )
+
+
+def start_on_gpu(choice: Choice, config: TrainConfig) -> Devices:
+    tf = import_tensorflow()
+    gpus = list_gpus(tf)
+    if not gpus:
+        raise not_started(choice, "TensorFlow found no GPU")
+    for gpu in gpus:
+        tf.config.experimental.set_memory_growth(gpu, True)
+    details = tf.config.experimental.get_device_details(gpus[0])
+    used = number_to_use(choice, config, len(gpus))
+    return Devices(
+        engine="tensorflow",
+        kind="gpu",
+        count=used,
+        name=details.get("device_name", "GPU"),
+        memory_bytes=None,
+        reason=choice.reason + describe_unused(len(gpus) - used),
+        strategy=_mirrored(tf, "GPU", used),
+    )
+
+
+def list_gpus(tf: Any) -> list[Any]:
+    """Lists the GPUs that TensorFlow can use: none, unless built for them."""
+    return list(tf.config.list_physical_devices("GPU"))
+
+
+def start_on_cpu(choice: Choice, config: TrainConfig, *, hide_gpus: bool) -> Devices:
+    tf = import_tensorflow()
+    used = config.num_devices or 1
+    try:
+        if hide_gpus:
+            tf.config.set_visible_devices([], "GPU")
+        if used > 1:
+            parts = [tf.config.LogicalDeviceConfiguration() for _ in range(used)]
+            tf.config.set_logical_device_configuration(
+                tf.config.list_physical_devices("CPU")[0], parts
+            )
+    except RuntimeError as error:
+        raise not_started(choice, str(error)) from error
+    return Devices(
+        engine="tensorflow",
+        kind="cpu",
+        count=used,
+        name=cpu_name(),
+        memory_bytes=host_memory_bytes("cpu"),
+        reason=choice.reason,
+        strategy=_mirrored(tf, "CPU", used),
+    )
+
+
+def _mirrored(tf: Any, kind: str, count: int) -> Any:
+    """Returns the strategy that replicates weights on several devices."""
+    if count == 1:
+        return None
+    return tf.distribute.MirroredStrategy([f"{kind}:{number}" for number in range(count)])
+
+
+def import_tensorflow() -> Any:
+    return import_for("tensorflow", "tensorflow")

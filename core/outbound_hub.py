@@ -1,0 +1,15 @@
+"""Applies the policy of `core.outbound` to the client of the Hugging Face Hub."""
+
+from __future__ import annotations
+
+
+def guard_hub() -> None:
+    """Applies this policy to the Hub client's connections and redirects."""
+    from huggingface_hub import set_client_factory
+
+    from core.outbound_http import guarded_hub_client
+
+    if guarded_hub_client.is_set:
+        return
+    guarded_hub_client.is_set = True
+    set_client_factory(guarded_hub_client)

@@ -1,0 +1,73 @@
+"""The imports between modules: no cycles, and no forbidden dependencies."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from graphlib import CycleError, TopologicalSorter
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent
+
+
+def module_name(path: Path) -> str:
+    return ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+
+
+MODULES = {
+    module_name(path): path
+    for package in ("core", "ui")
+    for path in sorted((ROOT / package).rglob("*.py"))
+}
+
+
+def statements(node: ast.AST) -> Iterator[ast.Import | ast.ImportFrom]:
+    """Yields all imports, also those in functions, but not those for type checkers only."""
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.If) and "TYPE_CHECKING" in ast.unparse(child.test):
+            continue
+        if isinstance(child, (ast.Import, ast.ImportFrom)):
+            yield child
+        yield from statements(child)
+
+
+def imports_of(path: Path) -> set[str]:
+    """Returns the modules of this project that a module imports."""
+    found = set()
+    for statement in statements(ast.parse(path.read_text("utf-8"))):
+        if isinstance(statement, ast.Import):
+            names = [alias.name for alias in statement.names]
+        else:
+            base = statement.module or ""
+            names = [
+                name if (name := f"{base}.{alias.name}") in MODULES else base
+                for alias in statement.names
+            ]
+        found |= MODULES.keys() & set(names)
+    return found - {module_name(path)}
+
+
+GRAPH = {name: imports_of(path) for name, path in MODULES.items()}
+
+
+def test_imports_form_no_cycle() -> None:
+    assert len(GRAPH) > 200
+    try:
+        TopologicalSorter(GRAPH).prepare()
+    except CycleError as error:
+        raise AssertionError(" -> ".join(error.args[1])) from None
+
+
+def test_inference_imports_no_training() -> None:
+    found = {
+        f"{name} -> {imported}"
+        for name in GRAPH
+        for imported in GRAPH[name]
+        if name.startswith("core.inference") and imported.startswith("core.training")
+    }
+    assert not found
+
+
+def test_function_level_imports_count() -> None:
+    source = ROOT / "core" / "inference" / "generation.py"
+    assert "core.backends.compilation" in imports_of(source)
