@@ -68,7 +68,7 @@ def draw_curves(
             zorder=1 if curve.faint else 2,
         )
     if baseline is not None:
-        axes.axhline(baseline, color=_BASELINE_COLOR, linestyle="--", label="frequency baseline")
+        axes.axhline(baseline, color=_BASELINE_COLOR, linestyle="--", label="unigram baseline")
     _dress(axes, x_label, y_label)
     picture = io.BytesIO()
     # Without a date and random ids, the same values give the same bytes.

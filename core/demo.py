@@ -45,8 +45,9 @@ _FIGURES = {
     "validation loss": "Validation loss",
     "loss": "Validation loss",
     "eval_loss": "Validation loss",
-    "frequency baseline": "Frequency baseline",
-    "frequency_baseline_loss": "Frequency baseline",
+    "unigram baseline": "Unigram baseline",
+    "frequency baseline": "Unigram baseline",  # In cards of earlier versions.
+    "frequency_baseline_loss": "Unigram baseline",
     "perplexity": "Perplexity",
     "accuracy": "Accuracy",
 }

@@ -35,7 +35,6 @@ _NOT_SHOWN = markup.empty_state(
 )
 # More files than these are folded up.
 _MOST_LISTED = 20
-_KINDS = {"model": "the model", "tokenizer": "the tokenizer", "shards": "the shards"}
 _HEADER = re.compile(r"\A---\n(.*?)\n---\n", re.DOTALL)
 # Links to other files of the repository, which aren't here.
 _BESIDE = re.compile(r"(?<!!)\[([^\]]+)\]\((?!https?:)[^)]+\)")
@@ -168,10 +167,10 @@ def _summarize(config: PushConfig) -> str:
     name = getattr(config, config.kind)
     if not name:
         return "Publish"
-    verb = "Try out publishing" if config.dry_run else "Publish"
-    where = "for yourself alone" if config.private else "for everybody to see"
-    space = " with a Space" if config.space and config.kind == "model" else ""
-    return f"{verb} {_KINDS[config.kind]} {name}{space}, {where}"
+    verb = "Preview publishing" if config.dry_run else "Publish"
+    visibility = "private" if config.private else "public"
+    space = " and a Space" if config.space and config.kind == "model" else ""
+    return f"{verb} {name}{space} ({visibility})"
 
 
 def _listing(receipt: push.Receipt) -> str:

@@ -18,37 +18,42 @@ class PushConfig(StageConfig):
 
     kind: Literal["model", "tokenizer", "shards"] = option(
         "model",
-        "What to publish. Shards become a dataset repository.",
+        "What to publish.",
         title="What",
+        options={
+            "model": ("Model", ""),
+            "tokenizer": ("Tokenizer", ""),
+            "shards": ("Shards", "Shards become a dataset repository"),
+        },
         group="What",
         basic=True,
     )
     model: str = option(
         "",
-        "A model's name in the workspace, or a checkpoint folder; for a Space alone, an id on the "
-        "Hub.",
+        "Name in the workspace, or a checkpoint folder.",
+        details="For a Space alone, also a Hub id.",
         group="Model",
         basic=True,
         artifact="model",
     )
     tokenizer: str = option(
         "",
-        "A tokenizer's name in the workspace, or its folder.",
+        "Name in the workspace, or a folder.",
         group="Tokenizer",
         basic=True,
         artifact="tokenizer",
     )
     shards: str = option(
         "",
-        "The shards' name in the workspace, or their folder.",
+        "Name in the workspace, or a folder.",
         group="Shards",
         basic=True,
         artifact="shards",
     )
     repo_id: str = option(
         "",
-        "The repository, like owner/name; without an owner it is yours. It is made where there is "
-        "none. Empty: called as what is published.",
+        "Repository, as in owner/name; created if missing.",
+        details="Without an owner it is yours. Empty: the name of what is published.",
         title="Hub id",
         group="Where",
         basic=True,
@@ -56,21 +61,23 @@ class PushConfig(StageConfig):
     )
     private: bool = option(
         True,
-        "Only you can see the repository. Off: everybody can, even if it was private before.",
+        "Only you can see the repository; off makes it public.",
         group="Where",
         basic=True,
     )
     revision: str = option(
         "",
-        "A branch to push to, made where there is none. Empty: main.",
+        "Branch to push to; empty means main. Created if missing.",
         title="Branch",
         group="Where",
         pattern=BRANCH_PATTERN,
     )
-    commit_message: str = option("", "Empty: says what is pushed.", group="Where")
+    commit_message: str = option(
+        "", "Commit message; empty means a description of the push.", group="Where"
+    )
     license: str = option(
         "",
-        "The licence that the card names, as the Hub writes it: apache-2.0, mit, cc-by-4.0.",
+        "Licence in the card, such as apache-2.0 or mit.",
         title="Licence",
         group="Card",
         basic=True,
@@ -78,17 +85,15 @@ class PushConfig(StageConfig):
     )
     language: str = option(
         "",
-        "The text's languages for the card, as ISO codes: en, or de, fr.",
+        "Languages of the text as ISO codes, such as en or de, fr.",
         group="Card",
         basic=True,
         pattern=LANGUAGE_PATTERN,
     )
-    description: str = option(
-        "", "A sentence or two that the card begins with.", group="Card", basic=True
-    )
+    description: str = option("", "First sentences of the card.", group="Card", basic=True)
     space: bool = option(
         False,
-        "Also make a Space called the same: a demo of the model that answers in the browser.",
+        "Also create a Space of the same name: a demo of the model.",
         title="Make a Space",
         group="Model",
         basic=True,

@@ -108,7 +108,7 @@ def installed_versions() -> dict[str, str]:
             "There is no installed documentation to read",
             expected="the packages of requirements.txt in this Python's environment",
             received="none of them", field="source",
-            fix="install requirements.txt (make install), or choose source files or hub",
+            fix="install requirements.txt (make setup), or choose source files or hub",
         )  # fmt: skip
     return {"python": sys.version.split()[0], **found}
 

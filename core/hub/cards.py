@@ -220,7 +220,7 @@ def _eval_results(facts: ModelFacts) -> list[EvalResult]:
     datasets = _datasets(facts.corpus)
     metrics = (
         ("loss", "Validation loss", "eval_loss"),
-        ("loss", "Frequency baseline", "frequency_baseline_loss"),
+        ("loss", "Unigram baseline", "frequency_baseline_loss"),
         ("perplexity", "Perplexity", "eval_perplexity"),
         ("accuracy", "Accuracy", "eval_accuracy"),
     )
@@ -304,7 +304,7 @@ def _evaluation(facts: ModelFacts) -> str:
         return ""
     rows = [
         ("Validation loss", f"**{figures['eval_loss']:.4f}** nats"),
-        ("Frequency baseline", _nats(figures.get("frequency_baseline_loss"))),
+        ("Unigram baseline", _nats(figures.get("frequency_baseline_loss"))),
         ("Perplexity", _number(figures.get("eval_perplexity"))),
         (
             accuracy_title({"objective": facts.objective}),
@@ -320,13 +320,13 @@ def _evaluation(facts: ModelFacts) -> str:
             about += ", as published (15 % of the tokens hidden), on masks that never change"
         about += "."
     baseline = (
-        " The frequency baseline is what counting tokens alone would reach on the same predictions."
+        " The unigram baseline is the loss of predicting from token counts alone."
         if "frequency_baseline_loss" in figures
         else ""
     )
     drawn = any("eval_loss" in row.values for row in facts.log)
     picture = (
-        f"![Training and validation loss by step, with the frequency baseline]({CURVES_FILE})\n\n"
+        f"![Training and validation loss by step, with the unigram baseline]({CURVES_FILE})\n\n"
         f"All figures by step are in [{LOG_FILE}]({LOG_FILE})."
     )
     return "\n\n".join(

@@ -47,7 +47,7 @@ _CURVES = {
 # Shown first, in this order, with units; the others follow by name.
 _FIGURES = {
     "eval_loss": ("Validation loss", "nats"),
-    "frequency_baseline_loss": ("Frequency baseline", "nats"),
+    "frequency_baseline_loss": ("Unigram baseline", "nats"),
     "eval_perplexity": ("Perplexity", ""),
     "eval_accuracy": ("Accuracy", ""),
     "num_train_steps": ("Steps", ""),
@@ -139,7 +139,7 @@ def _verdict(results: dict[str, Any]) -> str:
     if loss is None or baseline is None:
         return ""
     gain = float(baseline) - float(loss)
-    level = f"the frequency baseline ({baseline:.2f}), what counting tokens alone would reach"
+    level = f"the unigram baseline ({baseline:.2f}), the loss of predicting from token counts alone"
     return f"{gain:.2f} nats below {level}." if gain > 0 else f"Not below {level}."
 
 

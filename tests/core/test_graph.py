@@ -136,7 +136,7 @@ def test_who_answers_on_what(
         assert not graph.suits(roberta, "bfloat16")
         assert graph.suits(roberta, "auto")
     with monkeypatch.context() as patched:
-        patched.setattr(graph, "_PACKAGE", "no_such_package")
+        patched.setattr(graph, "PACKAGE", "no_such_package")
         assert not graph.suits(roberta, "float32")
     with monkeypatch.context() as patched:
         (tmp_path / "nvidia0").touch()
@@ -173,10 +173,10 @@ def test_in_a_container_it_has_as_many_threads_as_cores(
 ) -> None:
     monkeypatch.setattr(compilation, "usable_cores", lambda: 1)
     monkeypatch.setattr(compilation, "allowed_cores", lambda: 2)
-    assert graph.compile_settings("float32")["INFERENCE_NUM_THREADS"] == 1
+    assert compilation.compile_settings("float32")["INFERENCE_NUM_THREADS"] == 1
     (found,) = FillMask(folders / "roberta").probabilities(texts_for(tokenizer, 1))
     monkeypatch.setattr(compilation, "allowed_cores", lambda: 1)
-    assert "INFERENCE_NUM_THREADS" not in graph.compile_settings("float32")
+    assert "INFERENCE_NUM_THREADS" not in compilation.compile_settings("float32")
     (other,) = FillMask(folders / "roberta").probabilities(texts_for(tokenizer, 1))
     np.testing.assert_allclose(found, other, atol=1e-5)
 

@@ -76,7 +76,7 @@ def test_the_report_tells_what_came_of_a_run_and_needs_nothing_else(
     text = path.read_text("utf-8")
     page = Page(text)
     for words in (
-        "4.5", "1.75 nats below the frequency baseline (6.25)", "1,234,567", "took 3 min 10 s",
+        "4.5", "1.75 nats below the unigram baseline (6.25)", "1,234,567", "took 3 min 10 s",
         NAME, "0.002", "python -m core train", "Loss", "Learning rate",
     ):  # fmt: skip
         assert words.lower() in page.words.lower(), words

@@ -14,7 +14,7 @@ from core.workspace import Workspace
 from tests.checkpoints import make_tokenizer, write_checkpoint
 from tests.ui.browser import ROOT, Visitor, find_chromium, running_app, visiting
 
-TABS = ("Corpus", "Tokenizer", "Shards", "Train", "Runs", "Playground", "Publish")
+TABS = ("Corpus", "Tokenizer", "Shards", "Train", "Runs", "Playground", "Publish", "Workspace")
 # Lighthouse calls a layout shift below this good.
 MOST_SHIFT = 0.1
 SHIFTS = """

@@ -21,7 +21,7 @@ from tests.ui.browser import Visitor, find_chromium, running_app, visiting
 
 pytestmark = pytest.mark.slow(30)
 
-TABS = ("Corpus", "Tokenizer", "Shards", "Train", "Runs", "Playground", "Publish")
+TABS = ("Corpus", "Tokenizer", "Shards", "Train", "Runs", "Playground", "Publish", "Workspace")
 A_STAGE_SECONDS = 240
 # The page itself is slow where two cores run browser, app and training.
 A_PAGE_SECONDS = 60
@@ -70,7 +70,8 @@ def wait_for_run(visitor: Visitor, store: Store, run: str, *states: str) -> RunR
 
 def make_tokenizer(visitor: Visitor, store: Store, text: Path) -> None:
     visitor.open("Corpus")
-    visitor.pick("corpus-source", "files")
+    visitor.pick("corpus-source", "My files")
+    visitor.show_all_settings("corpus")
     visitor.page.locator("#corpus-upload input[type=file]").set_input_files(str(text))
     path = visitor.field("corpus-path")
     visitor.wait_for(
@@ -171,7 +172,7 @@ def see_curves(visitor: Visitor, run: str) -> None:
         A_PAGE_SECONDS,
         "the loss is drawn",
     )
-    assert "Frequency baseline" in loss.get_attribute("aria-label")
+    assert "Unigram baseline" in loss.get_attribute("aria-label")
 
 
 def fill_a_mask(visitor: Visitor) -> None:
@@ -261,7 +262,8 @@ def test_all_in_one_go_then_on_then_cleared_up(
 def queue_all_in_one_go(visitor: Visitor, text: Path) -> list[str]:
     """Fills in the forms while there is nothing yet, presses the last button, returns the runs."""
     visitor.open("Corpus")
-    visitor.pick("corpus-source", "files")
+    visitor.pick("corpus-source", "My files")
+    visitor.show_all_settings("corpus")
     visitor.type("corpus-path", str(text))
     visitor.open("Tokenizer")
     visitor.type("tokenizer-name", "words")
@@ -339,7 +341,7 @@ def hand_over(visitor: Visitor, run: str, folder: Path) -> None:
 
 def clear_up(visitor: Visitor, workspace: Workspace, name: str) -> None:
     visitor.open("Runs")
-    disk = visitor.page.get_by_role("region", name="On the disk")
+    disk = visitor.page.get_by_role("region", name="Disk usage")
     disk.get_by_text("are free").wait_for()
     disk.get_by_role("button", name=f"Delete: Shards {name}").click()
     assert workspace.list("shards")
@@ -391,12 +393,12 @@ def test_stopping_says_what_would_be_lost(workspace: Workspace, store: Store) ->
         detail = visitor.page.locator(".ps-detail")
         detail.get_by_role("button", name="Abort").click()
         detail.get_by_text("Stop without saving what was done since the last save?").wait_for()
-        detail.get_by_role("button", name="Go on", exact=True).click()
+        detail.get_by_role("button", name="Keep running", exact=True).click()
         detail.get_by_role("button", name="Stop and save").wait_for()
         visitor.page.get_by_role("button", name="tokenizer-here").click()
         detail.get_by_role("button", name="Stop", exact=True).click()
         detail.get_by_text("It saves nothing on its way").wait_for()
-        detail.get_by_role("button", name="Go on", exact=True).click()
+        detail.get_by_role("button", name="Keep running", exact=True).click()
         detail.get_by_role("button", name="Stop", exact=True).wait_for()
         assert visitor.errors == []
     for folder, reporter in begun:

@@ -35,7 +35,7 @@ def visit(workspace: Workspace) -> Iterator[Any]:
 @pytest.fixture
 def visitor(visit: Any) -> Iterator[Visitor]:
     one: Visitor = visit("/#corpus")
-    one.pick("corpus-source", "files")
+    one.pick("corpus-source", "My files")
     yield one
     assert not one.errors
     one.page.close()

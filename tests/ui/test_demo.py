@@ -389,7 +389,7 @@ def test_a_card_says_what_is_shown(folder: Path, tmp_path: Path) -> None:
     card = read_card(folder)
     assert list(card.figures.items()) == [
         ("Validation loss", 3.218),
-        ("Frequency baseline", 6.91),
+        ("Unigram baseline", 6.91),
         ("Perplexity", 24.98),
     ]
     assert card.licence == "apache-2.0"

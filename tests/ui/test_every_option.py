@@ -30,6 +30,7 @@ FORMS = {
     "Runs": {},
     "Playground": {},
     "Publish": {"push": "publish"},
+    "Workspace": {},
 }
 TRIED = [
     (*way, tab)

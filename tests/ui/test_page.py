@@ -23,7 +23,7 @@ from ui.parts import artifacts, disk
 from ui.parts.run_rows import alert_kinds, ending_of, notices_of
 
 ROOT = Path(__file__).parent.parent.parent
-TABS = ("corpus", "tokenizer", "shards", "train", "runs", "playground", "publish")
+TABS = ("corpus", "tokenizer", "shards", "train", "runs", "playground", "publish", "workspace")
 
 
 @pytest.fixture(scope="module")

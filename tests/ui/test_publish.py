@@ -62,7 +62,7 @@ def test_a_model_is_shown_then_published(
 
         visitor.type("publish-repo_id", "shown")
         visitor.wait_for(lambda: not shown_files(visitor), 20, "what is old is taken away")
-        page.locator("#push-start", has_text="Publish the model words, for yourself alone").click()
+        page.locator("#push-start", has_text="Publish words (private)").click()
         page.locator("#tab-publish .ps-started a").click()
         page.locator("#tab-runs .ps-published a").wait_for()
         assert page.locator("#tab-runs .ps-published a").inner_text().endswith("/me/shown")

@@ -19,8 +19,8 @@ from ui.present import answering
 _OTHER = "Database, cache, uploads"
 _MOST_NAMES = 4
 _TEMPLATE = """
-<section class="ps-disk" aria-label="On the disk" hidden>
-  <h3 class="ps-subheading">On the disk</h3>
+<section class="ps-disk" aria-label="Disk usage" hidden>
+  <h3 class="ps-subheading">Disk usage</h3>
   <p class="ps-note ps-disk-total"></p>
   <div class="ps-disk-parts" aria-hidden="true"></div>
   <ul class="ps-disk-legend"></ul>

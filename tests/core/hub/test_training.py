@@ -163,7 +163,7 @@ def test_the_pushed_card_is_valid_and_has_the_figures(scene: Scene, tmp_path: Pa
     figures = scene.workspace.find("model", "words").manifest.counts
     assert found["results"] == [
         ["loss", "Validation loss", round(figures["eval_loss"], 6)],
-        ["loss", "Frequency baseline", round(figures["frequency_baseline_loss"], 6)],
+        ["loss", "Unigram baseline", round(figures["frequency_baseline_loss"], 6)],
         ["perplexity", "Perplexity", round(figures["eval_perplexity"], 6)],
         ["accuracy", "Accuracy", round(figures["eval_accuracy"], 6)],
     ]
