@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from core.config import TrainConfig
 from core.errors import CheckpointError, ConfigError
 from core.objectives.mlm import log_frequencies
-from core.training.batches import Batch
+from core.objectives.objective import Batch
 
 if TYPE_CHECKING:
     import keras

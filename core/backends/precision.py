@@ -18,7 +18,7 @@ _SHAPES = {"cpu": (2048, 256, 1024), "gpu": (8192, 4096, 8192)}
 _PRODUCTS = {"cpu": 1, "gpu": 4}
 _ROUNDS = 7
 # The rest of a step gains nothing, and casts have a cost.
-_WORTH_IT = 1.25
+_LEAST_TRAINING_SPEEDUP = 1.25
 
 
 def choose_precision(
@@ -38,7 +38,7 @@ def choose_precision(
     if quiet:
         quiet()
     ratio = _gain(_SHAPES[devices.kind], _PRODUCTS[devices.kind])
-    if ratio >= _WORTH_IT:
+    if ratio >= _LEAST_TRAINING_SPEEDUP:
         return "mixed_bfloat16", f"bfloat16, in which products were {ratio:.1f} times as fast here"
     return "float32", f"float32: in bfloat16 products were only {ratio:.1f} times as fast here"
 

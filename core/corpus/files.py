@@ -29,7 +29,7 @@ from core.corpus.json_rows import read_json, texts_of
 from core.corpus.lines import Decoder, encoding_named
 from core.corpus.parquet_rows import ParquetTexts
 from core.corpus.report import Facts, Findings, ReadingReport
-from core.corpus.unpack import SUFFIXES, Meter, open_regular, unpacked
+from core.corpus.unpack import SUFFIXES, UnpackMeter, open_regular, unpacked
 from core.errors import ConfigError, CorpusError
 
 _SAMPLED_ROWS = 200
@@ -206,7 +206,7 @@ class FilesSource:
     def _parquet(self, file: TextFile, stream: IO[bytes], compression: str) -> _Table:
         config = self._config
         table = ParquetTexts(file.shown, stream, config.max_document_mb)
-        meter = Meter(file.shown, _size(file), config.max_unpack_ratio)
+        meter = UnpackMeter(file.shown, _size(file), config.max_unpack_ratio)
 
         def choose() -> str:
             wanted = config.text_column

@@ -72,7 +72,7 @@ class Packed:
         return f"{self.path}/{self.member}" if self.member else str(self.path)
 
 
-class Meter:
+class UnpackMeter:
     """Counts a file's unpacked bytes and refuses too many for its size.
 
     Args:
@@ -102,7 +102,7 @@ class Meter:
 class _Counted(io.RawIOBase):
     """A stream that reports its bytes to a `Meter`."""
 
-    def __init__(self, stream: Any, meter: Meter) -> None:
+    def __init__(self, stream: Any, meter: UnpackMeter) -> None:
         self._stream = stream
         self._meter = meter
 
@@ -168,7 +168,7 @@ def unpacked(packed: Packed, ratio: int) -> Iterator[tuple[IO[bytes], str]]:
         if not name and not packed.member:
             yield stream, ""
             return
-        meter = Meter(packed.shown, packed.path.stat().st_size, ratio)
+        meter = UnpackMeter(packed.shown, packed.path.stat().st_size, ratio)
         with _decompressor(stream, name) as plain:
             counted = _Counted(plain, meter)
             yield io.BufferedReader(counted, _READ_BYTES), name or "zip"

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,13 +18,10 @@ from numpy.typing import NDArray
 from core.backends.compilation import compile_method
 from core.config import Dtype
 from core.inference.models import choose_backend, load_model
-from core.inference.packing import Plan, Planner, Shape, Size
+from core.inference.packing import BatchPlan, Planner, Shape, Size
 from core.inference.precision import choose_dtype
 from core.models.architecture import Architecture
 from core.objectives.sequences import shift_right
-
-if TYPE_CHECKING:
-    pass
 
 Ids = NDArray[np.int32]
 
@@ -52,7 +49,7 @@ class BackendModel:
         self._preparer = ThreadPoolExecutor(1)
         self._preparing: Future[None] | None = None
 
-    def plan(self, sizes: Sequence[Size]) -> Plan:
+    def plan(self, sizes: Sequence[Size]) -> BatchPlan:
         """Returns the next batch, and compiles a better shape for it in the background."""
         plan = self._planner.plan(sizes, tuple(self.ready))
         # One at a time: a process that exits waits for it.

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from itertools import chain
 from typing import Any
 
-from core.inference.packing import Plan, Shape, Size
+from core.inference.packing import BatchPlan, Shape, Size
 
 
 class DynamicBatcher:
@@ -26,7 +26,7 @@ class DynamicBatcher:
     def __init__(
         self,
         compute: Callable[[Shape, list[list[Any]]], Sequence[Sequence[Any]]],
-        plan: Callable[[list[Size]], Plan],
+        plan: Callable[[list[Size]], BatchPlan],
     ) -> None:
         self._compute = compute
         self._plan = plan

@@ -25,7 +25,7 @@ from core.backends.openvino.graph import build_graph
 from core.backends.precision import gain_of
 from core.config import Dtype, TrainConfig
 from core.errors import CheckpointError, StudioError
-from core.inference.packing import Plan, Shape, Size, plan_row
+from core.inference.packing import BatchPlan, Shape, Size, plan_row
 from core.inference.precision import dtype_by_gain
 from core.models import hf
 from core.models.architecture import Architecture, check_length
@@ -78,7 +78,7 @@ class GraphModel:
         self._refusal: StudioError | None = None
         self._embeddings = find_family(architecture.model_type).options(architecture).embeddings
 
-    def plan(self, sizes: Sequence[Size]) -> Plan:
+    def plan(self, sizes: Sequence[Size]) -> BatchPlan:
         """Returns the next batch: one packed sequence without padding."""
         return plan_row(sizes)
 

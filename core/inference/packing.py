@@ -59,7 +59,7 @@ class Shape(NamedTuple):
     masks: int
 
 
-class Plan(NamedTuple):
+class BatchPlan(NamedTuple):
     """A planned batch.
 
     Attributes:
@@ -93,7 +93,7 @@ class Planner:
         shared = [shape for shape in self._shapes_for_several(Size(1, 1)) if shape.rows < _ROWS[-1]]
         return [*alone, *shared]
 
-    def plan(self, sizes: Sequence[Size], ready: Collection[Shape] | None = None) -> Plan:
+    def plan(self, sizes: Sequence[Size], ready: Collection[Shape] | None = None) -> BatchPlan:
         """Returns the batch with the most text per unit of time.
 
         Args:
@@ -119,11 +119,11 @@ class Planner:
         gain = self._worth(best, sizes) / self._worth(found, sizes)
         return found._replace(better=best.shape if gain >= _WORTH_COMPILING else None)
 
-    def _best(self, shapes: Iterable[Shape], sizes: Sequence[Size]) -> Plan:
-        plans = [Plan(shape, self._fill(shape, sizes[:_MOST_LOOKED_AT])) for shape in shapes]
+    def _best(self, shapes: Iterable[Shape], sizes: Sequence[Size]) -> BatchPlan:
+        plans = [BatchPlan(shape, self._fill(shape, sizes[:_MOST_LOOKED_AT])) for shape in shapes]
         return max(plans, key=lambda plan: self._worth(plan, sizes))
 
-    def _worth(self, plan: Plan, sizes: Sequence[Size]) -> float:
+    def _worth(self, plan: BatchPlan, sizes: Sequence[Size]) -> float:
         tokens = sum(sizes[number].tokens for row in plan.rows for number in row)
         return tokens / (_TOKENS_BESIDE_A_BATCH + self._padded(plan.shape))
 
@@ -185,7 +185,7 @@ class Planner:
         )
 
 
-def plan_row(sizes: Sequence[Size]) -> Plan:
+def plan_row(sizes: Sequence[Size]) -> BatchPlan:
     """Plans one sequence without padding: the first text, and later ones that fit."""
     chosen, room = [0], max(_ROW_TOKENS, sizes[0].tokens) - sizes[0].tokens
     masks = sizes[0].masks
@@ -194,7 +194,7 @@ def plan_row(sizes: Sequence[Size]) -> Plan:
             chosen.append(number)
             room -= size.tokens
             masks += size.masks
-    return Plan(Shape(1, sum(sizes[number].tokens for number in chosen), masks), [chosen])
+    return BatchPlan(Shape(1, sum(sizes[number].tokens for number in chosen), masks), [chosen])
 
 
 def _masks_of(size: Size) -> int:

@@ -17,7 +17,7 @@ logger = logging.getLogger(__name__)
 _FEWEST_ROUNDS, _MOST_ROUNDS = 7, 60
 _ENOUGH_SECONDS = 0.3
 # Below this, the speed-up isn't worth the rounding errors.
-_WORTH_IT = 1.2
+_LEAST_INFERENCE_SPEEDUP = 1.2
 # Float32 bytes of the timed kernels: more than a processor's cache holds.
 _MOST_KERNEL_BYTES = 256 << 20
 
@@ -66,7 +66,7 @@ def dtype_by_gain(gain: float, measured: str) -> Dtype:
         gain: Speed-up over float32.
         measured: Subject and verb of the log line.
     """
-    chosen: Dtype = "bfloat16" if gain >= _WORTH_IT else "float32"
+    chosen: Dtype = "bfloat16" if gain >= _LEAST_INFERENCE_SPEEDUP else "float32"
     logger.info("Answers in %s: in bfloat16 %s %.1f times as fast", chosen, measured, gain)
     return chosen
 

@@ -139,7 +139,7 @@ class Packer:
         return self.cutter.dropped
 
 
-class Meter:
+class DocumentMeter:
     """Counts documents and reports progress.
 
     Args:
@@ -200,7 +200,7 @@ def _write_shards(
         )
         for split in splits
     }
-    meter = Meter(corpus, splits, reporter)
+    meter = DocumentMeter(corpus, splits, reporter)
     documents = meter.count(_documents(corpus, splits))
     batches = _batches(_lines(documents) if layout.line_by_line else documents, encoder, splits)
     for split, tokens in _encode_ahead(batches, encoder):
@@ -312,7 +312,10 @@ def _check_rows(split: str, packer: Packer) -> None:
 
 
 def _counts(
-    packers: Mapping[str, Packer], meter: Meter, tokenizer: StudioTokenizer, layout: SequenceLayout
+    packers: Mapping[str, Packer],
+    meter: DocumentMeter,
+    tokenizer: StudioTokenizer,
+    layout: SequenceLayout,
 ) -> dict[str, int]:
     counts = {
         "row_length": layout.row_length,

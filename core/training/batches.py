@@ -21,8 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from core.errors import MissingDataError, ShardError
-
-Batch = dict[str, NDArray]
+from core.objectives.objective import Batch
 
 # Validation masks are the same in every run.
 EVAL_SEED = 0x5EED
@@ -52,7 +51,7 @@ class SequenceSource(Protocol):
         """Returns the sequences at these indices, int32 (n, row_length)."""
 
 
-class Objective(Protocol):
+class BatchMaker(Protocol):
     """Makes model inputs and labels from a batch of sequences."""
 
     def batch(
@@ -143,7 +142,7 @@ class TrainBatches:
     """
 
     rows: SequenceSource
-    objective: Objective
+    objective: BatchMaker
     batch_size: int
     seed: int
 
@@ -201,7 +200,7 @@ class EvalBatches:
     """
 
     rows: SequenceSource
-    objective: Objective
+    objective: BatchMaker
     batch_size: int
 
     def __len__(self) -> int:

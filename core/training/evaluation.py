@@ -17,7 +17,8 @@ from core.backends.base import Backend
 from core.errors import ShardError
 from core.events import Reporter
 from core.objectives.mlm import unigram_baseline
-from core.training.batches import Batch, BatchPrefetcher, EvalBatches
+from core.objectives.objective import Batch
+from core.training.batches import BatchPrefetcher, EvalBatches
 from core.training.checkpoint import EvalResults
 
 _PROGRESS_SECONDS = 0.5

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 
-class Meter:
+class ThroughputMeter:
     """Adds up step times, without validation and saving."""
 
     def __init__(

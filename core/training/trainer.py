@@ -74,7 +74,7 @@ from core.training.export import (
 )
 from core.training.inputs import TrainingInputs, open_inputs, resolve_checkpoint
 from core.training.local_attention import local_attention_weights
-from core.training.meter import Meter
+from core.training.meter import ThroughputMeter
 from core.training.resolved import resolved_settings
 from core.training.resume import check_nothing_is_lost, check_same_run, resumed_plan
 from core.training.tensorboard import FOLDER as TENSORBOARD_FOLDER
@@ -248,7 +248,7 @@ class TrainingRun:
             self._config, self._inputs, self._engine, self._devices, self._reporter
         )
         self._evaluation.resume(self._state.evaluated)
-        self._meter = Meter(self._plan.tokens_per_step)
+        self._meter = ThroughputMeter(self._plan.tokens_per_step)
         self._losses: list[Any] = []
         self._clock_started = time.perf_counter()
         self._seconds_before = self._state.seconds

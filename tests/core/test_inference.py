@@ -15,7 +15,7 @@ import pytest
 from core.errors import CheckpointError, StudioError
 from core.inference.dynamic_batching import DynamicBatcher
 from core.inference.masks import FillMask
-from core.inference.packing import Plan, Planner, Shape, Size
+from core.inference.packing import BatchPlan, Planner, Shape, Size
 from core.models import hf
 from core.workspace import Workspace
 from tests.checkpoints import LENGTH, make_tokenizer, write_checkpoint, write_writer
@@ -348,7 +348,7 @@ def test_who_has_his_answer_waits_for_nobody_else() -> None:
 
     # Where three wait the first and the last go together.
     together = DynamicBatcher(
-        compute, lambda sizes: Plan(Shape(1, 16, 1), [[0, 2] if len(sizes) == 3 else [0]])
+        compute, lambda sizes: BatchPlan(Shape(1, 16, 1), [[0, 2] if len(sizes) == 3 else [0]])
     )
     with ThreadPoolExecutor(4) as threads:
         answers = [threads.submit(together, [(SMALL, "a")])]
@@ -376,7 +376,7 @@ def test_who_asks_much_lets_others_go_between() -> None:
             assert others_wait.wait(20)
         return rows
 
-    together = DynamicBatcher(compute, lambda sizes: Plan(Shape(1, 16, 1), [[0]]))
+    together = DynamicBatcher(compute, lambda sizes: BatchPlan(Shape(1, 16, 1), [[0]]))
     with ThreadPoolExecutor(3) as threads:
         many = threads.submit(together, [(SMALL, text) for text in "abcdefgh"])
         while not computed:
@@ -470,7 +470,7 @@ def test_who_gives_up_leaves_nothing_to_compute() -> None:
             raise CheckpointError("The weights are damaged")
         return rows
 
-    together = DynamicBatcher(compute, lambda sizes: Plan(Shape(1, 16, 1), [[0]]))
+    together = DynamicBatcher(compute, lambda sizes: BatchPlan(Shape(1, 16, 1), [[0]]))
     for first, error in (("b", KeyboardInterrupt), ("c", CheckpointError)):
         with pytest.raises(error):
             together([(SMALL, text) for text in (first, "x", "x")])

@@ -71,7 +71,7 @@ def test_removed_uploads_are_no_longer_read(
     first = write_sentences(tmp_path / "first.txt", 20)
     second = write_sentences(tmp_path / "second.txt", 10, seed=1)
     upload(visitor, first, second)
-    listed(visitor, "2 of 2", "first.txt", "second.txt", "join these")
+    listed(visitor, "2 of 2", "first.txt", "second.txt", "Add more files")
     folder = Path(path_of(visitor))
     assert sorted(one.name for one in folder.iterdir()) == ["first.txt", "second.txt"]
     assert "30\ndocuments" in look(visitor)
@@ -111,8 +111,8 @@ def test_a_preview_goes_when_another_source_is_chosen(visitor: Visitor, tmp_path
     listed(visitor, "1 of 1")
     said = look(visitor)
     assert re.search(r"rows\.jsonl\.gz: jsonl, gzip, \S+, column review", said)
-    visitor.pick("corpus-source", "hub")
-    visitor.page.get_by_text("Nothing read yet").wait_for()
+    visitor.pick("corpus-source", "Hugging Face dataset")
+    visitor.page.get_by_text("No preview yet").wait_for()
     assert visitor.page.locator("#corpus-preview .ps-documents").count() == 0
 
 

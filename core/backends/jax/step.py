@@ -28,7 +28,7 @@ from core.backends.base import (
 from core.backends.devices import Devices
 from core.backends.jax.mesh import DeviceMesh, to_devices, to_host
 from core.models.head import LanguageModel
-from core.training.batches import Batch
+from core.objectives.objective import Batch
 from core.training.optimizers import KerasSchedule, schedule_of
 
 Array = Any

@@ -19,7 +19,7 @@ from core.backends.base import (
     variables_by_path,
 )
 from core.backends.devices import Devices
-from core.training.batches import Batch
+from core.objectives.objective import Batch
 
 Tensor = Any
 

@@ -14,7 +14,8 @@ from core.events import Reporter
 from core.models.architecture import Architecture
 from core.models.registry import check_family, resolve_architecture
 from core.objectives import Vocabulary, create_objective, stored_sequence_length
-from core.training.batches import Batch, Objective, SequenceSource
+from core.objectives.objective import Batch, Objective
+from core.training.batches import SequenceSource
 from core.training.inputs import objective_name, objective_settings, open_inputs
 from core.workspace import Workspace
 

@@ -12,7 +12,7 @@ from core.events import Reporter
 from core.objectives.clm import CausalLanguageModel
 from core.objectives.denoising import Denoising
 from core.training.alarms import LossAlarm, StallAlarm
-from core.training.batches import EvalBatches, Objective, TolerantSequences, TrainBatches
+from core.training.batches import BatchMaker, EvalBatches, TolerantSequences, TrainBatches
 
 
 class Listener(Reporter):
@@ -133,7 +133,7 @@ def test_a_damaged_row_is_left_out_and_said_once() -> None:
     ],
     ids=lambda objective: objective.name,
 )  # fmt: skip
-def test_nothing_is_predicted_of_a_damaged_row(objective: Objective) -> None:
+def test_nothing_is_predicted_of_a_damaged_row(objective: BatchMaker) -> None:
     rows = TolerantSequences(Damaged(), 99, lambda *_: None)
     batches = TrainBatches(rows, objective, batch_size=6, seed=0)
     is_damaged = batches.sequence_indices(range(1, 2)) == 3

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from core.training.meter import Meter
+from core.training.meter import ThroughputMeter
 
 
 class Clock:
@@ -17,7 +17,7 @@ class Clock:
         return self.now
 
 
-def _train(meter: Meter, clock: Clock, steps: int, seconds_per_step: float) -> None:
+def _train(meter: ThroughputMeter, clock: Clock, steps: int, seconds_per_step: float) -> None:
     for _ in range(steps):
         clock.now += seconds_per_step
         meter.count_steps(1)
@@ -25,7 +25,7 @@ def _train(meter: Meter, clock: Clock, steps: int, seconds_per_step: float) -> N
 
 def test_compilation_does_not_count() -> None:
     clock = Clock()
-    meter = Meter(1000, clock)
+    meter = ThroughputMeter(1000, clock)
     _train(meter, clock, 1, 60.0)
     meter.start()
     _train(meter, clock, 4, 0.5)
@@ -35,7 +35,7 @@ def test_compilation_does_not_count() -> None:
 
 def test_validation_and_saving_do_not_count_as_steps_but_towards_the_end() -> None:
     clock = Clock()
-    meter = Meter(1000, clock)
+    meter = ThroughputMeter(1000, clock)
     meter.start()
     _train(meter, clock, 2, 1.0)
     with meter.pause("eval", 0.0):
@@ -48,7 +48,7 @@ def test_validation_and_saving_do_not_count_as_steps_but_towards_the_end() -> No
 
 def test_waiting_for_data_is_a_share_of_the_time() -> None:
     clock = Clock()
-    meter = Meter(1000, clock)
+    meter = ThroughputMeter(1000, clock)
     meter.start(waited_seconds=5.0)
     _train(meter, clock, 4, 1.0)
     assert meter.read_window(6.0)["data_wait_percent"] == pytest.approx(25)
@@ -57,6 +57,6 @@ def test_waiting_for_data_is_a_share_of_the_time() -> None:
 
 
 def test_nothing_is_said_before_anything_was_measured() -> None:
-    meter = Meter(1000, Clock())
+    meter = ThroughputMeter(1000, Clock())
     assert meter.read_window(0.0) == {}
     assert meter.eta_seconds(10, {}) is None
