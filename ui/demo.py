@@ -54,9 +54,9 @@ OFFERED: dict[str, dict[str, Argument]] = {
     },
 }
 _WHAT_IT_DOES = {
-    "encoder": "Hide a word, and see what the model would put there.",
-    "decoder": "Begin a text, and let the model go on.",
-    "encoder-decoder": "Leave out words, and let the model write what is missing.",
+    "encoder": "Mask a word, and see the model's predictions.",
+    "decoder": "Write a prompt, and let the model continue it.",
+    "encoder-decoder": "Leave out words, and let the model fill them in.",
 }
 _WRITERS = 4
 

@@ -28,7 +28,7 @@ def build_page(workspace: Workspace) -> gr.Blocks:
         gr.HTML(_header(workspace))
         line = status_bar.render(workspace, store, list(_TABS))
         with gr.Tabs(elem_id="tabs", overflow_behavior="wrap"):
-            with _tab("corpus", "The text to learn from. The tokenizer and the shards use it."):
+            with _tab("corpus", "The text to train on. The tokenizer and the shards read it."):
                 text = corpus.render(workspace)
             with _tab("tokenizer", "Learns a subword vocabulary from your text."):
                 corpus.render_line(text)
@@ -38,17 +38,17 @@ def build_page(workspace: Workspace) -> gr.Blocks:
                 rows = shards.render(workspace, text, pieces, line)
             with _tab("train", "Trains a model from scratch on your shards."):
                 recipe, check = train.render(workspace, store, rows, line)
-            with _tab("runs", "What is queued, what is running, and what came of it."):
+            with _tab("runs", "Queued, running and finished runs."):
                 board = runs.render(workspace, store)
             with _tab(
-                "playground", "Hide a word, or begin a text, and see what the model makes of it."
+                "playground", "Fill masked tokens, continue a text, or measure its perplexity."
             ):
                 playground.render(workspace, line)
             with _tab(
-                "publish", "What you made, on the Hugging Face Hub: yours alone, or for all."
+                "publish", "Publishes models, tokenizers and shards on the Hugging Face Hub."
             ) as tab:
                 hub = publish.render(workspace, line, tab)
-            with _tab("workspace", "Disk usage of runs and artifacts, and imported settings."):
+            with _tab("workspace", "Disk usage of runs and artifacts, and import of settings."):
                 importer = workspace_tab.render(workspace, store)
         runs.connect(board, importer, store, [pieces, rows, recipe, check, hub])
         for form in (text, pieces.form, rows.form, recipe.form, check.form, hub.form):

@@ -25,7 +25,7 @@ _PROGRESS = gr.Progress()
 _FETCHED_AT_ONCE = 4
 _NO_MODEL = markup.empty_state(
     "No model yet",
-    "A finished training run leaves a model here. One on the Hub can be tried now, by its id.",
+    "A finished training run puts a model here. Models on the Hub can be tried by their id.",
     tab="train",
     link="Train a model",
 )
@@ -66,7 +66,7 @@ def render(workspace: Workspace, line: gr.HTML) -> None:
             model = gr.Dropdown(
                 [],
                 label="Model",
-                info="One of this workspace, or one on the Hub: owner/name or owner/name@branch.",
+                info="A model of this workspace, or a Hub id: owner/name or owner/name@branch.",
                 elem_id="playground-model",
                 interactive=True,
                 allow_custom_value=True,

@@ -19,19 +19,19 @@ from ui.assets import script
 from ui.forms import Form
 from ui.parts import markup
 from ui.parts.events import QUIET, listen
-from ui.parts.stage import Forecast, Launcher
+from ui.parts.stage import Forecast, Launcher, main_column, side_column, workbench
 from ui.present import escape
 
-_NOT_ASKED = '<p class="ps-account"><i class="ps-dot"></i>Asking the Hub who you are …</p>'
+_NOT_ASKED = '<p class="ps-account"><i class="ps-dot"></i>Checking the Hub account …</p>'
 _NOBODY = """
-<p class="ps-account"><i class="ps-dot"></i><span><b>Nobody is signed in.</b> Run
-<code>hf auth login</code> in a shell on the machine where the studio runs, with a
-<a href="https://huggingface.co/settings/tokens" target="_blank" rel="noreferrer">token</a> that may
-write. There is no field for a token here.</span></p>
+<p class="ps-account"><i class="ps-dot"></i><span><b>You are not signed in.</b> Run
+<code>hf auth login</code> on the machine of the studio, with a
+<a href="https://huggingface.co/settings/tokens" target="_blank" rel="noreferrer">token</a> with write
+access. This page never asks for a token.</span></p>
 """
 _NOT_SHOWN = markup.empty_state(
-    "Nothing is sent yet",
-    "“Show what would be sent” lists every file with its size, and the card. It asks nobody.",
+    "No preview yet",
+    "Preview lists every file with its size, and the card. Nothing is sent.",
 )
 # More files than these are folded up.
 _MOST_LISTED = 20
@@ -51,12 +51,13 @@ def render(workspace: Workspace, line: gr.HTML, tab: gr.Tab) -> Launcher:
     form = Form(PushConfig, "publish", workspace, check=lambda config: _check(config, workspace))
     launcher = Launcher("push", form, workspace, _forecast, _summarize, ask=_sign_in)
     account = gr.HTML(_NOT_ASKED, elem_id="publish-account")
-    with gr.Column(elem_classes=["ps-card"]):
-        form.render()
-        launcher.render_facts()
-        with gr.Row(elem_classes=["ps-buttons"]):
-            show = gr.Button("Show what would be sent", elem_id="publish-show", scale=0)
-        launcher.render_start("Publish")
+    with workbench():
+        with main_column(), gr.Column(elem_classes=["ps-card"]):
+            form.render()
+        with side_column():
+            launcher.render_facts()
+            show = gr.Button("Preview", elem_id="publish-show", elem_classes=["ps-beside"])
+            launcher.render_start("Publish")
     with gr.Column(elem_id="publish-preview"):
         listing = gr.HTML(_NOT_SHOWN)
         card = gr.Markdown(visible=False, elem_id="publish-card", latex_delimiters=[])

@@ -43,8 +43,9 @@ Family = Annotated[str, OneOf(list_family_names)]
 
 
 def _short_label(objective: str) -> str:
-    """Returns the label of an objective without the family in brackets: Masked LM."""
-    return OBJECTIVE_OPTIONS[objective][0].partition(" (")[0]
+    """Returns the label of an objective without the family in brackets: masked LM."""
+    label = OBJECTIVE_OPTIONS[objective][0].partition(" (")[0]
+    return label[:1].lower() + label[1:]
 
 
 # Labels and explanations of choices that several stages have, by value.

@@ -90,7 +90,7 @@ def sign_in(attempts: int = _ATTEMPTS) -> Account:
     """
     if not is_signed_in():
         raise HubError(
-            "Nobody is signed in to the Hugging Face Hub",
+            "You are not signed in to the Hugging Face Hub",
             expected="a token in HF_TOKEN, or the login of `hf auth login`",
             received="neither",
             fix=LOG_IN,

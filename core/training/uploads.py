@@ -72,7 +72,7 @@ class Uploads:
             )
         if not is_signed_in():
             reporter.warn(
-                "Nobody is signed in to the Hugging Face Hub, so nothing can be pushed yet. "
+                "You are not signed in to the Hugging Face Hub, so nothing can be pushed yet. "
                 f"What to do: {LOG_IN}; uploads begin at the next save after that",
                 alert="upload_failed",
             )

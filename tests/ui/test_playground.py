@@ -161,7 +161,7 @@ def test_a_model_writes_into_the_page_until_it_is_stopped(tmp_path: Path) -> Non
         visitor.page.locator("#playground-write").wait_for()
         assert visitor.page.locator("#playground-stop").is_hidden()
         visitor.page.wait_for_timeout(1000)
-        assert "Let the model write" in visitor.page.locator("#playground-written").inner_text()
+        assert "No text yet" in visitor.page.locator("#playground-written").inner_text()
         visitor.choose("playground-model", "reader")
         visitor.page.locator("#playground-prompt").wait_for(state="hidden")
         visitor.page.locator("#playground-examples button").first.click()

@@ -93,6 +93,6 @@ def test_whoever_is_not_signed_in_hears_how(
     monkeypatch.delenv("HF_TOKEN")
     assert "hf auth login" in publish._who()
     (tmp_path / "model.safetensors").write_bytes(b"")
-    with pytest.raises(HubError, match="Nobody is signed in"):
+    with pytest.raises(HubError, match="You are not signed in"):
         publish._check(PushConfig(model=str(tmp_path)), Workspace(tmp_path))
     assert hub.count("whoami") == 2

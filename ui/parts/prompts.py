@@ -37,15 +37,13 @@ _TO_STOP = f"{_SHOWN % 'false'}, {_SHOWN % 'true'}"
 _TO_WRITE = f"{_SHOWN % 'true'}, {_SHOWN % 'false'}"
 _MOST_TOP_K = 200
 _NOTHING_ASKED = markup.empty_state(
-    "Ask the model something", "Write a sentence with a mask in it, or take one of the examples."
+    "No prediction yet", "Write a sentence with a mask, or choose an example."
 )
-_NOTHING_WRITTEN = markup.empty_state(
-    "Let the model write", "Begin a text, or take one of the examples."
-)
+_NOTHING_WRITTEN = markup.empty_state("No text yet", "Write a prompt, or choose an example.")
 _WAITING_FOR_A_PLACE = answers.writing("", "", "waiting for a place", continues=True)
 
 
-_CONTINUES = "The model goes on from here."
+_CONTINUES = "The model continues it."
 _WAITING = f"() => [{json.dumps(_WAITING_FOR_A_PLACE)}, {_TO_STOP}]"
 _NOT_BEGUN = (
     f"(shown) => shown === {json.dumps(_WAITING_FOR_A_PLACE)}"
@@ -174,9 +172,9 @@ def render_masks(asked: Asked, chips: gr.HTML, *, visible: bool = True) -> AskFo
         with gr.Column(elem_classes=["ps-card"]):
             text = gr.Textbox(
                 label="Text",
-                info=f"Write {asked.mask} where a word is hidden."
+                info=f"Write {asked.mask} for a masked word."
                 if asked.mask
-                else "One or several masks, each written as the model's mask token.",
+                else "Write the model's mask token for each masked word.",
                 lines=2,
                 max_lines=6,
                 elem_id="playground-text",
@@ -188,13 +186,11 @@ def render_masks(asked: Asked, chips: gr.HTML, *, visible: bool = True) -> AskFo
                     MOST_PREDICTIONS,
                     value=5,
                     step=1,
-                    label="Predictions for each mask",
+                    label="Predictions per mask",
                     elem_id="playground-top-k",
                 )
                 dtype = [_precision("playground-dtype", "auto")] if asked.has_precision else []
-                ask = gr.Button(
-                    "Fill the mask", variant="primary", elem_id="playground-ask", scale=0
-                )
+                ask = gr.Button("Fill masks", variant="primary", elem_id="playground-ask", scale=0)
         answer = gr.HTML(_NOTHING_ASKED, elem_id="playground-answer")
 
     def fill(name: str | None, sentence: str, count: float, precision: Dtype = "auto") -> str:
@@ -245,7 +241,7 @@ def render_writing(
             )
             settings = _render_settings(asked)
             with gr.Row(elem_classes=["ps-buttons"]):
-                ask = gr.Button("Write", variant="primary", elem_id="playground-write")
+                ask = gr.Button("Generate", variant="primary", elem_id="playground-write")
                 stop = gr.Button("Stop", elem_id="playground-stop", visible=False)
         answer = gr.HTML(_NOTHING_WRITTEN, elem_id="playground-written")
 
@@ -318,7 +314,7 @@ def _render_settings(asked: Asked) -> list[Any]:
             50,
             step=1,
             label="Top-k",
-            info="Draw from so many of the most probable tokens; 0: from all.",
+            info="Sample from this many most probable tokens; 0 means all.",
             elem_id="playground-write-top-k",
         )
         top_p = render_slider(
@@ -327,7 +323,7 @@ def _render_settings(asked: Asked) -> list[Any]:
             0.95,
             step=0.05,
             label="Top-p",
-            info="Draw from the most probable tokens that come to this together.",
+            info="Sample from the most probable tokens with this total probability.",
             elem_id="playground-top-p",
         )
         seed = gr.Number(
@@ -335,7 +331,7 @@ def _render_settings(asked: Asked) -> list[Any]:
             precision=0,
             minimum=0,
             label="Seed",
-            info="The same one gives the same text.",
+            info="The same seed gives the same text.",
             elem_id="playground-seed",
         )
         dtype = [_precision("playground-write-dtype", "float32")] if asked.has_precision else []
@@ -347,7 +343,7 @@ def _precision(elem_id: str, value: Dtype) -> gr.Dropdown:
         list(DTYPES),
         value=value,
         label="Precision",
-        info="auto: bfloat16 where this machine is faster with it.",
+        info="auto: bfloat16 if this machine computes faster in it.",
         elem_id=elem_id,
         interactive=True,
     )

@@ -213,7 +213,7 @@ def test_who_may_not_write_hears_it_before_anything_is_sent(
     with pytest.raises(HubError, match="Invalid user token"):
         push(workspace, model="plain")
     monkeypatch.delenv("HF_TOKEN")
-    with pytest.raises(HubError, match="Nobody is signed in"):
+    with pytest.raises(HubError, match="You are not signed in"):
         push(workspace, model="plain")
     assert not hub.count("PUT|preupload")
 
