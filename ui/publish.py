@@ -26,8 +26,8 @@ _NOT_ASKED = '<p class="ps-account"><i class="ps-dot"></i>Checking the Hub accou
 _NOBODY = """
 <p class="ps-account"><i class="ps-dot"></i><span><b>You are not signed in.</b> Run
 <code>hf auth login</code> on the machine of the studio, with a
-<a href="https://huggingface.co/settings/tokens" target="_blank" rel="noreferrer">token</a> with write
-access. This page never asks for a token.</span></p>
+<a href="https://huggingface.co/settings/tokens" target="_blank" rel="noreferrer">token</a> with
+write access. This page never asks for a token.</span></p>
 """
 _NOT_SHOWN = markup.empty_state(
     "No preview yet",
