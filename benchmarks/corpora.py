@@ -49,7 +49,7 @@ def build_shards(folder: Path, name: str, tokenizer: str, *arguments: str) -> No
 
 
 def core(folder: Path, *arguments: str) -> dict[str, Any]:
-    """Runs a command of the shell and returns what it says last."""
+    """Runs a command and returns the last line of its output."""
     command = [sys.executable, "-m", "core", *arguments, "--workspace", str(folder), "--json"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:

@@ -12,14 +12,14 @@ learning rate falls to 0 just then, also where the 1,000 steps of the Flax examp
 done. The validation loss it ends with is the target. Its validations on the way, which the picture
 needs, stop its clock.
 
-Ours is the shell's command, its clock from the command too, start, compilation and validations
+Ours is the command line's command, its clock from the command too, start, compilation and validations
 included; on a GPU, as for the peer, a run before has kept the compiled programs. It is given an
 eighth of the peer's time against the Flax numbers and a quarter against AdamW, and less with
 `--shares`, as a number of steps that a short run before has found to take that long. It has reached
 the target when one of its validations is at or below it.
 
 Rows and masks for validation are the same on both sides. A target counts only where it lies below
-the frequency baseline, which the output bias alone could give.
+the unigram baseline, which the output bias alone could give.
 
     python -m benchmarks.time_to_loss --text korean.txt [--minutes 15] [--corpora docs text] ...
     python -m benchmarks.time_to_loss --corpora docs --device gpu --size base

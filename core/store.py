@@ -534,7 +534,7 @@ def _make_database(path: Path) -> None:
 
 
 def create_database_engine(url: str | URL) -> Engine:
-    """Creates the engine; the only place that sets SQLite pragmas.
+    """Creates SQLAlchemy's engine; the only place that sets SQLite pragmas.
 
     Raises ConfigError if the URL is invalid or its driver isn't installed.
     """

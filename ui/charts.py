@@ -10,7 +10,7 @@ from typing import Any
 
 from core.store import MetricRow, Store
 
-# What a first look fetches at most, over all curves, and a later one at once.
+# Most points of a first answer, over all curves, and of each later one.
 MOST_POINTS = 2000
 MOST_NEW_ROWS = 2000
 

@@ -62,11 +62,10 @@ _WRITERS = 4
 
 
 def build_demo(demo: Demo, address: str) -> gr.Blocks:
-    """Builds the page of one model. Imports no engine.
+    """Builds the page of one model. Imports no backend.
 
     Args:
-        demo: The model.
-        address: What `gradio_client` is given to reach this page.
+        address: The page's address for `gradio_client`.
     """
     asked = prompts.Asked(
         demo,

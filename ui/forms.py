@@ -1,6 +1,6 @@
 """A config model as Gradio components, and back.
 
-Titles, help, choices, groups, defaults and presets are read from the model, so a new knob in
+Titles, help, choices, groups, defaults and presets are read from the model, so a new option in
 `core.config` shows in its form by itself. This module knows of no particular field.
 """
 
@@ -46,7 +46,7 @@ _YES_OR_NO = [("Automatic", ""), ("Yes", "yes"), ("No", "no")]
 # Dots group digits too where people write a decimal comma, but not beside other separators.
 _GROUPED_DIGITS = re.compile(r"-?[1-9]\d{0,2}(?:(?:[ ,_\u00a0\u202f]\d{3})+|(?:\.\d{3})+)")
 _UNSET = "not set"
-# What the form that this one extends is called among the forms beside it.
+# Name of the form that this one extends, among the forms beside it.
 _BASE = "(base)"
 # Problems are numbered, so that the same one shown twice is a change.
 _numbers = itertools.count(1)
@@ -61,7 +61,7 @@ _REST = "() => studio.rest(%s)"
 _KEEP = "(typed) => [Object.fromEntries(%s.filter((n) => n in typed).map((n) => [n, typed[n]]))]"
 _CHOSEN = "(...all) => [...all.slice(0, -1), studio.changed(%s, all[1], %s)]"
 _NOTED = "(value) => void studio.noted(%s, value)"
-# Where nothing was kept, nothing is touched: somebody may be typing already.
+# If nothing was kept, nothing changes: the user may be typing already.
 _RECALL = '(kept) => %s.map((name) => kept?.[name] ?? { __type__: "update" })'
 
 
@@ -108,7 +108,7 @@ class Form(Generic[ConfigT]):
 
     @property
     def inputs(self) -> list[Any]:
-        """Returns what handlers take: what was typed here, then what was in the other forms."""
+        """Returns the inputs of handlers: the values of this form, then of the other forms."""
         return [form.typed for form in self._all()]
 
     @property
@@ -159,7 +159,7 @@ class Form(Generic[ConfigT]):
         self._connect_presets()
 
     def _help(self) -> dict[str, dict[str, Any]]:
-        """Returns what the page shows of a field beside its help line, by the field's id.
+        """Returns the further help texts of fields, by the field's id.
 
         Each choice comes with its label and explanation; `value` is the one taken at first.
         """
@@ -204,13 +204,13 @@ class Form(Generic[ConfigT]):
         return config
 
     def shown(self, typed: Any) -> dict[str, Any]:
-        """Returns what this form's fields hold, by name.
+        """Returns the values of this form's fields, by name.
 
         Args:
             typed: The value of `typed`. It comes from outside and may be anything.
 
         Raises:
-            ConfigError: It is not what the page sends.
+            ConfigError: It has another form than the page sends.
         """
         shown = {name: component.value for name, component in self.components.items()}
         if not _is_typed(typed, shown):
@@ -546,7 +546,7 @@ class Form(Generic[ConfigT]):
         return choices_of(self.model.model_fields[self.model.variant])
 
     def _filled(self, preset: str, variant: str) -> dict[str, Any]:
-        """Returns what components show of a preset, by field; nothing where it fills nothing in."""
+        """Returns the values that a preset sets, as components show them, by field."""
         if preset not in self.model.presets:
             return {}
         settled = {"preset": preset, **({self.model.variant: variant} if variant else {})}
@@ -681,7 +681,7 @@ def _write_number(value: float) -> str:
 
 
 def _explain(error: Mapping[str, Any]) -> str:
-    """Says what pydantic found, in words for people who don't program."""
+    """Describes an error of pydantic in plain words."""
     if error["type"].startswith("int"):
         return "Enter a whole number, such as 1000."
     if error["type"].startswith(("float", "finite")):

@@ -22,7 +22,7 @@ _TABS = ("corpus", "tokenizer", "shards", "train", "runs", "playground", "publis
 
 
 def build_page(workspace: Workspace) -> gr.Blocks:
-    """Builds the page of a workspace. Imports no engine and starts nothing."""
+    """Builds the page of a workspace. Imports no backend and starts nothing."""
     store = Store.open(workspace)
     with gr.Blocks(title=_TITLE, analytics_enabled=False, delete_cache=_UPLOADS_KEPT) as page:
         gr.HTML(_header(workspace))

@@ -56,8 +56,7 @@ def render(workspace: Workspace, line: gr.HTML) -> None:
     """Makes the tab.
 
     Args:
-        workspace: Where models are found.
-        line: The status line, whose `artifacts` event tells of new models.
+        line: The status bar, whose `artifacts` event reports new models.
     """
     client = PlaygroundClient(workspace)
     nothing = gr.HTML(_NO_MODEL, visible=not artifacts.list_names(workspace, "model"))
@@ -120,7 +119,7 @@ def render(workspace: Workspace, line: gr.HTML) -> None:
             gr.update(visible=writes(name, workspace)),
             gr.update(info=prompts.prompt_help(found)),
             gr.update(visible=scoring.has_perplexity(found)),
-            # What the other model said would stand under this one's name.
+            # The other model's answer would stand under this one's name.
             masks.nothing,
             writing.nothing,
             score.nothing,

@@ -30,7 +30,7 @@ UNEXPECTED = StudioError(
 )
 
 
-# What the user has sent with the request that is being answered.
+# Strings of the current request.
 _sent: ContextVar[tuple[str, ...]] = ContextVar("sent", default=())
 
 
@@ -79,7 +79,7 @@ def _shows_back_stream(function: Callable[..., Iterator[Any]]) -> Callable[..., 
 
 
 def _stream(values: Iterator[Any], sent: Any) -> Iterator[Any]:
-    """Yields what a generator does; each step may run in another thread's context."""
+    """Yields a generator's values; each step may run in another thread's context."""
     with ExitStack() as stack:
         if isinstance(values, Generator):
             stack.enter_context(closing(values))

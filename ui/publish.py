@@ -41,12 +41,11 @@ _BESIDE = re.compile(r"(?<!!)\[([^\]]+)\]\((?!https?:)[^)]+\)")
 
 
 def render(workspace: Workspace, line: gr.HTML, tab: gr.Tab) -> Launcher:
-    """Makes the tab and returns what starts its runs.
+    """Makes the tab and returns its launcher.
 
     Args:
-        workspace: What there is to publish.
-        line: The status line, whose `artifacts` event tells of new artifacts.
-        tab: The tab; the Hub is asked who is signed in when it is opened.
+        line: The status bar, whose `artifacts` event reports new artifacts.
+        tab: The tab; opening it checks the Hub account.
     """
     form = Form(PushConfig, "publish", workspace, check=lambda config: _check(config, workspace))
     launcher = Launcher("push", form, workspace, _forecast, _summarize, ask=_sign_in)
@@ -200,7 +199,7 @@ def _files(title: str, files: list[dict[str, Any]]) -> str:
 
 
 def _header(card: str) -> str:
-    """Returns what of the card is for machines, folded up."""
+    """Renders the metadata of the card, folded up."""
     match = _HEADER.match(card)
     if match is None:
         return ""

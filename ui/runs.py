@@ -196,7 +196,7 @@ def _list_function(workspace: Workspace, store: Store) -> Answer:
 def _detail_function(workspace: Workspace, store: Store) -> Answer:
     @answering
     def run_detail(question: dict[str, Any]) -> dict[str, Any]:
-        """Returns what of a run changes only with its state."""
+        """Returns the facts about a run that change only with its state."""
         row = store.find_run(str(question["run"]))
         folder = RunFolder.of(workspace, row.id)
         return {
@@ -292,7 +292,7 @@ def _extend(workspace: Workspace, run: str, steps: str) -> None:
 
 
 def _log_end(workspace: Workspace, row: RunRow) -> str:
-    """Returns what a run that went wrong had printed last."""
+    """Returns the log tail of a run that failed."""
     if row.state not in BAD_ENDINGS:
         return ""
     return read_log_tail(workspace, row.id, lines=_LINES_OF_A_BAD_END)
@@ -306,7 +306,7 @@ def _preflight(row: RunRow) -> dict[str, Any] | None:
 
 
 def _figures(row: RunRow) -> dict[str, float]:
-    """Returns what was measured of the model that a run has made, not always at its last step."""
+    """Returns the metrics of a run's model, which may be from an earlier step than the last."""
     if row.stage != "train" or row.state != "done":
         return {}
     return {name: row.results[name] for name in _FIGURES if row.results.get(name) is not None}

@@ -44,7 +44,7 @@ _SESSIONS_KEPT = 200
 _FRAMED_BY = ("https://huggingface.co",)
 # In which an anonymous user's question must be there.
 _BODY_SECONDS = 10.0
-# What anonymous users may reach: the login, and what Gradio asks itself when it starts.
+# Routes for anonymous users: the login, and Gradio's own request at its start.
 _STARTUP_ROUTE = "GET /gradio_api/startup-events"
 _LOGIN_ROUTES = (*(f"POST {path}" for path in LOGIN_PATHS), _STARTUP_ROUTE)
 _SIGN_IN_PATHS = ("/login/huggingface", "/login/callback")
@@ -66,11 +66,8 @@ def serve(
     page that says how to name one.
 
     Args:
-        workspace: What the page shows.
-        host: The address to listen on.
-        port: The port to listen on.
         allow: Folders that the page may read besides the workspace.
-        quickstart: Submit the quickstart if nothing was ever run here.
+        quickstart: Submits the quickstart if the workspace has no run.
 
     Raises:
         StudioError: The port is taken, another app works here, a folder isn't there or can't be

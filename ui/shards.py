@@ -55,13 +55,12 @@ _NONE_YET = markup.empty_state(
 def render(
     workspace: Workspace, text: Form[CorpusConfig], pieces: Launcher, line: gr.HTML
 ) -> Launcher:
-    """Makes the tab and returns what starts its runs.
+    """Makes the tab and returns its launcher.
 
     Args:
-        workspace: Where tokenizers are found and the shards go.
         text: The corpus form.
-        pieces: What trains a tokenizer where there is none.
-        line: The status line, whose `artifacts` event tells of what is new.
+        pieces: The launcher that trains a tokenizer if there is none.
+        line: The status bar, whose `artifacts` event reports new artifacts.
     """
     form = Form(
         ShardConfig,

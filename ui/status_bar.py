@@ -52,7 +52,7 @@ def _status_function(workspace: Workspace, store: Store) -> Callable[..., dict[s
         running = store.list_runs(states=ACTIVE_STATES, limit=MOST_SLOTS)
         queued = store.count_runs(("queued",))
         ended = store.list_ended(_LOOKED_BACK)
-        # What only waited for another says less than that one.
+        # A run that only waited for another says less than that one.
         last = next((row for row in ended if row.reason != "dependency"), None)
         if running or queued:
             keep_worker()

@@ -30,12 +30,11 @@ _NONE_YET = markup.empty_state(
 
 
 def render(workspace: Workspace, text: Form[CorpusConfig], line: gr.HTML) -> Launcher:
-    """Makes the tab and returns what starts its runs.
+    """Makes the tab and returns its launcher.
 
     Args:
-        workspace: Where tokenizers live.
         text: The corpus form.
-        line: The status line, whose `artifacts` event tells of new tokenizers.
+        line: The status bar, whose `artifacts` event reports new tokenizers.
     """
     form = Form(
         TokenizerConfig,

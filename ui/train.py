@@ -49,13 +49,11 @@ length.</p>
 def render(
     workspace: Workspace, store: Store, rows: Launcher, line: gr.HTML
 ) -> tuple[Launcher, Launcher]:
-    """Makes the tab and returns what starts its trainings, and what starts its preflights.
+    """Makes the tab and returns the launchers of trainings and of preflights.
 
     Args:
-        workspace: Where shards are found and the run goes.
-        store: Where runs are listed.
-        rows: What builds shards where there are none.
-        line: The status line, whose `artifacts` event tells of new shards.
+        rows: The launcher that builds shards if there are none.
+        line: The status bar, whose `artifacts` event reports new shards.
     """
     form = Form(TrainConfig, "train", workspace, check=lambda config: _check(config, workspace))
     launcher = Launcher(
@@ -151,7 +149,7 @@ def _misfits(name: str, workspace: Workspace) -> dict[str, str]:
 
 
 def _say_why(name: str, offered: list[str], reasons: dict[str, str]) -> str:
-    """Says which families aren't offered, those with the same reason together."""
+    """Lists the families that aren't offered, grouped by reason."""
     by_reason: dict[str, list[str]] = {}
     for family in list_family_names():
         if family not in offered:
@@ -192,10 +190,10 @@ def _render_hardware(form: Form[TrainConfig]) -> None:
 
 
 def _write_up(config: TrainConfig) -> str:
-    """Says where the preset's numbers are from, and what came of them there."""
+    """Describes the source of the preset's values and the published result."""
     if config.preset == "fast":
         filled = TrainConfig.preset_values({"preset": "fast", "family": config.family})
-        # Of encoders alone.
+        # Encoders only.
         masking = "more masking, " if filled["mlm_probability"] else ""
         return (
             '<p class="ps-note"><b>Fast</b> is our recipe for the lowest loss in a given time: '
@@ -212,7 +210,7 @@ def _write_up(config: TrainConfig) -> str:
 
 
 def _hardware(config: TrainConfig | None) -> str:
-    """Says what this machine has, and what a run with these settings would take of it."""
+    """Describes this machine, and the devices that a run would use."""
     hardware = find_hardware()
     has = f"This machine: {escape(hardware.describe())}."
     if config is None:

@@ -127,7 +127,7 @@ def flag_of(name: str, field: FieldInfo) -> str:
 
 
 def field_extra(field: FieldInfo) -> dict[str, Any]:
-    """Returns the properties of a field that `knob` adds to pydantic's."""
+    """Returns the properties of a field that `option` adds to pydantic's."""
     defaults = {
         "group": "General",
         "basic": False,

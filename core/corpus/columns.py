@@ -66,7 +66,7 @@ def texts_within(name: str, value: Any, levels: int = _DEEPEST_SUGGESTED) -> lis
 
     Args:
         name: The value's column.
-        value: What it holds in some row.
+        value: Its value in some row.
         levels: How far down to look: the value may be nested deeper than Python can follow.
     """
     if isinstance(value, Mapping) and levels:

@@ -164,7 +164,7 @@ def _items(shown: str, blocks: Iterator[str], decoder: Decoder, is_array: bool) 
 
 
 def _ijson_error() -> type[Exception]:
-    """Returns what ijson raises; it is imported where a file needs it."""
+    """Returns the error class of ijson, which is imported only if a file needs it."""
     import ijson
 
     return ijson.JSONError

@@ -218,7 +218,7 @@ def _advice(error: BaseException, status: int | None) -> tuple[str, str]:
     )
 
 
-# What the Hub's client raises where an answer isn't what it expects.
+# The Hub's client raises these for answers that it doesn't expect.
 _NO_ANSWER = (TypeError, KeyError, IndexError, AttributeError, AssertionError)
 _CHECK_TOKEN = f"see whether the token has expired (`hf auth whoami`); if so, {LOG_IN}"
 _CHECK_RIGHTS = (

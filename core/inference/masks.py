@@ -40,7 +40,7 @@ def fills_masks(architecture: Architecture | None) -> bool:
 
 
 def _kinds_that_fill() -> tuple[str, ...]:
-    """Returns what an error calls the models that fill masks: a kind, and further families."""
+    """Describes the models that fill masks, for errors: a kind, and further families."""
     others = [one.name for one in list_families() if one.decoder_reads_masks]
     return ("encoder", *others)
 

@@ -85,7 +85,7 @@ class Family:
         decoder_start: The special token that a decoder's input begins with.
         decoder_reads_masks: Whether an encoder-decoder fills masks, as encoders do, because its
             decoder reads the masked text, too.
-        prompt_help: What to write into a prompt; empty for encoders.
+        prompt_help: Help on writing a prompt; empty for encoders.
         learning_rate_factor: Factor on Muon's peak learning rate; the trials are in
             benchmarks/trials.md.
         variants: Other `model_type`s in transformers with the same architecture.

@@ -358,7 +358,7 @@ def _join_chunks(value: dict[str, Any]) -> NDArray[Any]:
 
 
 def _in_order(value: dict[str, Any], name: str) -> list[Any]:
-    """Returns what Flax writes in place of a list: values by the names 0, 1, 2 and so on."""
+    """Returns the list that Flax stores as a mapping from 0, 1, 2 and so on."""
     numbered = value.get(name)
     if not isinstance(numbered, dict) or set(numbered) != set(map(str, range(len(numbered)))):
         raise ValueError(f"it holds an array in pieces without its {name}")

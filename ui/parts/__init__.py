@@ -1,1 +1,1 @@
-"""What the page and its tabs are put together from."""
+"""Parts of the page that several tabs share."""

@@ -45,7 +45,7 @@ class BadBody(Exception):
 
     Attributes:
         status: The HTTP status.
-        sentence: What is wrong, what was expected, what was received, and what to do.
+        sentence: The problem, what was expected and received, and the fix.
     """
 
     def __init__(self, status: int, problem: str, expected: str, received: str, fix: str) -> None:
@@ -85,7 +85,7 @@ class BodyLimits:
         self._has_login = has_login
         self._is_strict = is_strict
         self._seconds = seconds
-        # Of logins, which anonymous users send, and of other requests.
+        # Limits for logins, which anonymous users send, and for other requests.
         self._num_reading = {True: 0, False: 0}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -95,13 +95,13 @@ class BodyLimits:
         try:
             receive = await self._checked(scope, receive)
         except BadBody as error:
-            # What is left of the body is not worth reading.
+            # The rest of the body is not read.
             await refuse(send, error.status, error.sentence, [(b"connection", b"close")])
             return
         await self._app(scope, receive, send)
 
     async def _checked(self, scope: Scope, receive: Receive) -> Receive:
-        """Returns what Gradio may receive.
+        """Returns the `receive` function for Gradio.
 
         Raises:
             BadBody: The request is refused.
@@ -199,7 +199,7 @@ def parse_json(body: bytes, *, is_strict: bool) -> Any:
     except RecursionError as error:
         raise _too_deep() from error
     except ValueError as error:
-        # Of a number with thousands of digits as of any other text that can't be read.
+        # This includes numbers with thousands of digits.
         raise _not_json(str(error)[:200], "check the JSON") from error
     return found
 

@@ -1,7 +1,7 @@
-"""What a demo may be asked: a model of each request's JSON, made from what the demo offers.
+"""Validates requests to a demo with a model of each request's JSON, made from its endpoints.
 
-Whatever doesn't fit is refused before Gradio sees it, in the form in which Gradio's page and
-`gradio_client` show what is wrong with an input.
+An invalid request is refused before Gradio sees it, in the form in which Gradio's page and
+`gradio_client` show problems of an input.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Text:
         return text | None if self.may_be_empty else text
 
     def expected(self) -> str:
-        """Returns what is right, in words."""
+        """Describes a valid value."""
         return f"one string of at most {self.most_characters} characters"
 
 
@@ -87,7 +87,7 @@ class Number:
         return number | None if self.may_be_empty else number
 
     def expected(self) -> str:
-        """Returns what is right, in words."""
+        """Describes a valid value."""
         kind = "a whole number" if self.is_whole else "a number"
         return f"{kind} from {self.low:g} to {self.high:g}"
 
@@ -118,7 +118,7 @@ class _Function:
     """A function that may be called.
 
     Attributes:
-        arguments: What each is called, in order, and what it may be.
+        arguments: Names and types, in order.
         join: The model of a call by the page and by `gradio_client`.
         call: The model of a call by address.
     """
@@ -136,7 +136,7 @@ class DemoRequests:
     Args:
         app: The app behind it.
         page: The demo's page, whose functions may be called.
-        offered: What the functions for programs take, by their names and their arguments' names.
+        offered: Arguments of the functions for programs, by function and argument name.
         most_characters: The longest text from the page's own forms.
     """
 
@@ -175,7 +175,7 @@ class DemoRequests:
         await self._app(scope, receive, send)
 
     def _problem(self, path: str, body: Any) -> tuple[str, ConfigError] | None:
-        """Returns which part of a body is wrong, and how."""
+        """Describes the invalid part of a body."""
         if not isinstance(body, dict):
             expected = "a JSON object"
             return "body", _error("The body is no object", expected, body, "send a JSON object")
@@ -226,7 +226,7 @@ def _make_function(
 
 
 def _in_form(block: Any, most_characters: int) -> tuple[str, Argument]:
-    """Returns what one of the page's own inputs is called, and what it may hold.
+    """Returns the name and the type of one of the page's own inputs.
 
     Its sliders' boxes may be empty, or beyond their ends, while somebody types into them.
     """

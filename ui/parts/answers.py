@@ -1,4 +1,4 @@
-"""What models answer, as HTML. Every text that comes in is escaped here."""
+"""Renders the answers of models as HTML, and escapes all text."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ _ENDINGS = {
 
 
 def predictions(found: list[Any], texts: Sequence[Sequence[str]] = ()) -> str:
-    """Returns predictions as bars; of several masks one block each.
+    """Renders predictions as bars, one block per mask.
 
     Args:
-        found: What `core.fill_mask` returned.
-        texts: For several masks, what each prediction makes of the text. Empty: its sequence.
+        found: Result of `core.fill_mask`.
+        texts: For several masks, the text with each prediction. Empty: its sequence.
     """
     if found and isinstance(found[0], dict):
         blocks = _bars(found)
@@ -44,25 +44,23 @@ def predictions(found: list[Any], texts: Sequence[Sequence[str]] = ()) -> str:
 
 
 def writing(prompt: str, text: str, note: str, *, continues: bool) -> str:
-    """Returns a text that is being written.
+    """Renders a text during generation.
 
     Args:
-        prompt: What was given.
-        text: What there is so far.
-        note: A word on how it goes.
-        continues: Whether the text goes on from the prompt.
+        text: The generated text so far.
+        note: A note on the progress.
+        continues: Whether the text continues the prompt.
     """
     return _written(prompt, escape(text) + _CARET, note, continues)
 
 
 def written(prompt: str, result: dict[str, Any], seconds: float, *, continues: bool) -> str:
-    """Returns a text that is written.
+    """Renders a generated text.
 
     Args:
-        prompt: What was given.
-        result: What `core.generate` returned.
-        seconds: From the first piece to the last.
-        continues: Whether the text goes on from the prompt.
+        result: Result of `core.generate`.
+        seconds: Time from the first piece to the last.
+        continues: Whether the text continues the prompt.
     """
     count = result["num_new_tokens"]
     facts = ["1 token" if count == 1 else f"{markup.count(count)} tokens"]
@@ -76,10 +74,10 @@ def written(prompt: str, result: dict[str, Any], seconds: float, *, continues: b
 
 
 def stopped(shown: str) -> str:
-    """Returns a text that was being written, and is no longer.
+    """Renders a text whose generation was stopped.
 
     Args:
-        shown: What `writing` returned. It comes from outside and may be anything, of any length.
+        shown: Result of `writing`. It comes from the browser and may be anything, of any length.
     """
     before, _, after = shown.partition(_CARET)
     head, opening, rest = after.partition("<small>")
@@ -88,11 +86,11 @@ def stopped(shown: str) -> str:
 
 
 def fill_spans(prompt: str, text: str) -> str:
-    """Puts what a T5 wrote for each sentinel into the prompt; nothing where there is none.
+    """Puts T5's spans into the prompt; empty if there are none.
 
     Args:
-        prompt: With sentinels or masks.
-        text: As the model writes it: each sentinel and what stood there.
+        prompt: A prompt with sentinels or masks.
+        text: The model's output: each sentinel and its span.
     """
     parts = _SENTINEL.split(text)
     spans = dict(zip(map(int, parts[1::2]), (part.strip() for part in parts[2::2]), strict=True))
@@ -102,10 +100,10 @@ def fill_spans(prompt: str, text: str) -> str:
 
 
 def surprise(found: dict[str, Any]) -> str:
-    """Returns a text coloured by how much each token surprises a model, with its perplexity.
+    """Renders a text coloured by each token's surprisal, with its perplexity.
 
     Args:
-        found: What `core.perplexity` returned.
+        found: Result of `core.perplexity`.
     """
     tokens = [(one["token_str"], one["loss"]) for one in found["tokens"]]
     scored = [(text, nats) for text, nats in tokens if nats is not None]

@@ -1,10 +1,10 @@
-"""What the workspace holds, as the page lists it."""
+"""Lists the workspace's artifacts for menus."""
 
 from __future__ import annotations
 
 from core.workspace import Workspace
 
-# Those that other stages take.
+# Kinds that other stages read.
 KINDS = ("tokenizer", "shards", "model")
 
 
@@ -25,15 +25,15 @@ def revision(workspace: Workspace, *kinds: str) -> str:
 
 
 def follow_newest(names: list[str], chosen: str, known: list[str]) -> str:
-    """Returns what a menu should show after the list behind it has changed.
+    """Returns the value of a menu after its list has changed.
 
-    It moves to what is new, unless a person has chosen something else than the newest there was,
-    or has typed what is no artifact of the workspace.
+    The menu moves to the newest artifact, unless the user has chosen an older one or typed
+    something else.
 
     Args:
-        names: What there is now, the newest first.
-        chosen: What the menu shows.
-        known: What there was when it was last filled.
+        names: Current names, the newest first.
+        chosen: The menu's value.
+        known: Names when it was last filled.
     """
     # A page that was away may have forgotten what it knew.
     typed = chosen and chosen not in known and (known or chosen not in names)

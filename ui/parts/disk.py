@@ -1,4 +1,4 @@
-"""What the workspace takes on the disk, artifact by artifact, and how it is cleared up."""
+"""Shows the disk usage of a workspace by artifact, and deletes artifacts."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def render(workspace: Workspace, store: Store) -> None:
 def _list_function(workspace: Workspace, store: Store) -> Callable[..., dict[str, Any]]:
     @answering
     def disk_use(question: dict[str, Any]) -> dict[str, Any]:
-        """Returns what there is, or nothing where it is still what was `seen`."""
+        """Returns the list, or nothing if it equals the one that was `seen`."""
         made = store.list_artifacts()
         listed = {
             "artifacts": [
@@ -118,7 +118,7 @@ def _maker_of(artifact: Artifact, made: Sequence[ArtifactRow]) -> str:
 
     Args:
         artifact: The artifact.
-        made: What runs have made, the newest first.
+        made: Artifacts of runs, the newest first.
     """
     known = (artifact.kind, artifact.fingerprint)
     alike = [row for row in made if (row.kind, row.fingerprint) == known]

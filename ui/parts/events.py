@@ -1,4 +1,4 @@
-"""What the page's events have in common."""
+"""Shared set-up of the page's events."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def separate_events(page: gr.Blocks) -> None:
         if handler.fn is not None and handler.trigger_mode == "always_last":
             for event in handler.targets:
                 followers[event].append(handler)
-    # What happens once, when the page is loaded, is not repeated.
+    # Events of the page's load are not repeated.
     shared = {
         event: handlers
         for event, handlers in followers.items()

@@ -1,4 +1,4 @@
-"""What to try a model on: sentences of its own validation documents, else plain English."""
+"""Examples for a model: sentences of its validation documents, else plain English."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from core.workspace import Artifact, Workspace
 if TYPE_CHECKING:
     from core.tokenizer import StudioTokenizer
 
-# What stands where a word is hidden.
+# Placeholder of a masked word.
 _HOLE = "{mask}"
 _SENTENCES_TRIED = 12
 _EXAMPLES_SHOWN = 4
@@ -57,7 +57,7 @@ def architecture_of(name: str | None, workspace: Workspace) -> Architecture | No
 def _folder_of(name: str, workspace: Workspace) -> Path:
     """Returns a model's folder: of the workspace, or, by an id on the Hub, in the Hub's cache."""
     if is_on_hub(name, workspace):
-        # As far as it is there: nobody waits for a download here.
+        # Only local files: examples don't wait for a download.
         config = find_fetched(name, CONFIG_FILE)
         if config is None:
             raise CheckpointError(f"Nothing says what {name} is", expected=CONFIG_FILE)
@@ -94,9 +94,8 @@ def general_examples(
     """Returns texts for any model of a kind.
 
     Args:
-        architecture: The model's.
-        folder: Where its tokenizer lies.
-        own: Texts that suit it better, with {mask} where a word is hidden.
+        folder: Folder of its tokenizer.
+        own: Texts that suit it better, with {mask} for a masked word.
     """
     if architecture.kind == "decoder":
         return list(own or _BEGINNINGS)

@@ -21,7 +21,7 @@ def heading(title: str, text: str) -> str:
 
 
 def empty_state(title: str, text: str, *, tab: str = "", link: str = "") -> str:
-    """Returns what stands where there is nothing yet: what it would be, and what to do next."""
+    """Renders an empty state: a title, an explanation and the next step."""
     go = f'<a class="ps-button" href="#{tab}" data-go="{tab}">{escape(link)}</a>' if tab else ""
     return f'<div class="ps-empty"><b>{escape(title)}</b><p>{escape(text)}</p>{go}</div>'
 

@@ -1,6 +1,6 @@
 """The dial above the Train form: from the hours or the tokens there are to settings, with reasons.
 
-They are worked out by `python -m core suggest`, in a process of its own: it may load an engine.
+They are worked out by `python -m core suggest`, in a process of its own: it may load a backend.
 """
 
 from __future__ import annotations
@@ -33,16 +33,15 @@ hours or tokens that you have. Hours are estimated for this machine.</p>
 """
 # Commas that group digits, not the one of 0,5.
 _GROUPED = re.compile(r"\A[1-9]\d{0,2}(?:,\d{3})+(?![\d,])")
-# An engine is loaded, and a product of matrices timed.
+# Loads a backend and times a matmul.
 _MOST_SECONDS = 180
 
 
 def render(form: Form[TrainConfig], workspace: Workspace) -> None:
-    """Makes the dial.
+    """Makes the planner, which derives settings from a budget.
 
     Args:
-        form: What is derived goes by what is chosen there, and can be put there.
-        workspace: Where the shards are.
+        form: The settings that are kept, and that the plan can fill in.
     """
     with gr.Accordion(
         "Suggest settings from a time or token budget",
@@ -98,14 +97,14 @@ def render(form: Form[TrainConfig], workspace: Workspace) -> None:
 
 
 def _number(typed: Any, *, whole: bool = False) -> float:
-    """Returns a number as people type it: 2, 0.5, 5e8, 500,000,000.
+    """Parses a typed number: 2, 0.5, 5e8, 500,000,000.
 
     Args:
-        typed: What came from the page.
-        whole: Whether it is a whole number, in which dots group digits too: 500.000.
+        typed: The value from the page.
+        whole: Whether it must be whole; dots then group digits too: 500.000.
 
     Raises:
-        ConfigError: It is no number above 0, has a decimal comma, or isn't whole and is to be.
+        ConfigError: It isn't above 0, has a decimal comma, or isn't whole.
     """
     text = str(typed).strip()
     if whole:
@@ -133,10 +132,10 @@ def _number(typed: Any, *, whole: bool = False) -> float:
 
 
 def _ask(config: TrainConfig, unit: str, amount: float, workspace: Workspace) -> dict[str, Any]:
-    """Returns what the shell suggests: values, reasons and remarks.
+    """Returns the suggestion of the command line: values, reasons and remarks.
 
     Raises:
-        StudioError: The shell's own, or there was no answer.
+        StudioError: The command failed or gave no answer.
     """
     line = shell_line("suggest", config, str(workspace.root))
     number = f"{amount:.0f}" if unit == "tokens" else f"{amount:g}"

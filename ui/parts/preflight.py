@@ -26,7 +26,7 @@ from ui.parts.markup import byte_count, count, short_count
 from ui.parts.run_rows import BAD_ENDINGS, summarize
 from ui.present import answering
 
-# What a report doesn't depend on. The price is left out because the card works out the cost anew.
+# Settings that a report doesn't depend on. The card computes the cost itself.
 _WITHOUT_EFFECT = frozenset(
     {
         *("name", "output", "preset", "price_per_chip_hour", "device", "num_devices", "engine"),
@@ -35,7 +35,7 @@ _WITHOUT_EFFECT = frozenset(
         *("num_processes", "process_id", "coordinator_address", "max_eval_examples"),
     }
 )
-# What shards already say.
+# Settings that shards determine.
 _WITHOUT_SHARDS = ("vocab_size", "max_seq_length")
 _NO_BREAK = "\u00a0"
 _MOST_LISTED = 8
@@ -50,9 +50,7 @@ def render_report(workspace: Workspace, store: Store, form: Form[PreflightConfig
     """Makes the place where a check's progress and its report are shown.
 
     Args:
-        workspace: Where the reports are.
-        store: Where the runs that make them are listed.
-        form: The settings; the report for these very ones is shown, else the newest there is.
+        form: The settings; the report for exactly these is shown, else the newest.
     """
     board = gr.HTML(
         html_template=_TEMPLATE,
@@ -120,12 +118,12 @@ def is_report(values: Mapping[str, Any]) -> bool:
 def describe_report(
     report: Mapping[str, Any], config: Mapping[str, Any], price: float | None = None
 ) -> dict[str, Any]:
-    """Returns a report in words, as the scripts draw it.
+    """Describes a report in the form that the scripts draw.
 
     Args:
         report: The figures, for which `is_report` holds.
-        config: The settings that it was made with.
-        price: Of a chip-hour, for the cost.
+        config: The settings of the check.
+        price: Price per chip-hour, for the cost.
     """
     return {
         "fits": report["fits"],
@@ -175,7 +173,7 @@ def _memory(report: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _advice(report: Mapping[str, Any], config: Mapping[str, Any]) -> str:
-    """Returns what to do where it doesn't fit, beside taking the largest batch that does."""
+    """Returns advice for a run that doesn't fit, beside the largest batch that does."""
     if report["fits"] or report["estimated"]:
         return ""
     if report["largest_per_replica_batch_size"]:
@@ -184,7 +182,7 @@ def _advice(report: Mapping[str, Any], config: Mapping[str, Any]) -> str:
 
 
 def _tiles(report: Mapping[str, Any], price: float | None) -> Iterator[tuple[str, str]]:
-    """Gives what people ask for first."""
+    """Returns the main figures."""
     if not report["step_seconds"]:
         return
     if report["hours"]:
@@ -267,7 +265,7 @@ def _small_print(report: Mapping[str, Any], price: float | None) -> str:
     return " ".join(parts)
 
 
-# What the Train tab shows.
+# State of the checks for the Train tab.
 
 
 def _state_function(workspace: Workspace, store: Store) -> Callable[..., dict[str, Any]]:
@@ -275,7 +273,7 @@ def _state_function(workspace: Workspace, store: Store) -> Callable[..., dict[st
 
     @answering
     def preflight_state(question: dict[str, Any]) -> dict[str, Any]:
-        """Returns what there is to show, or nothing where it is still what was `seen`."""
+        """Returns the reports, or nothing if they equal those that were `seen`."""
         present, price = question.get("settings") or {}, question.get("price")
         found = reports()
         chosen = _choose(found, present, str(question.get("report", "")))

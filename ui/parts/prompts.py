@@ -1,6 +1,6 @@
-"""What a model is asked with: a sentence with masks, or a beginning to go on with.
+"""Forms for questions to a model: a sentence with masks, or a prompt.
 
-The Playground asks whichever model is chosen beside the form, the demo always the same one.
+The Playground asks the model that is selected beside the form; a demo always asks the same one.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from ui.parts import answers, markup
 from ui.parts.events import QUIET
 
 MOST_PREDICTIONS = 20
-# Those who wait together for masks are answered together.
+# Waiting fill-mask requests form one batch.
 ASKERS_AT_ONCE = 32
 WRITERS_AT_ONCE = 8
 _MOST_NEW_TOKENS = 512
@@ -65,7 +65,7 @@ def render_slider(*bounds: float, **options: Any) -> gr.Slider:
 
 
 class Answerer(Protocol):
-    """Who passes questions on to models."""
+    """Interface that passes questions to models."""
 
     def fill_mask(self, model: str, text: str, top_k: int = ..., dtype: Dtype = ...) -> list[Any]:
         """Fills a text's masks; see `core.inference.fill_mask`."""
@@ -99,7 +99,7 @@ class Asked:
     tokenizer: Callable[[str | None], StudioTokenizer | None] = lambda _: None
 
     def filled_texts(self, name: str | None, text: str, found: list[Any]) -> list[list[str]]:
-        """Returns what predictions for several masks make of a text; nothing for one mask."""
+        """Returns the text with each prediction for several masks; empty for one mask."""
         if found and isinstance(found[0], dict):
             return []
         tokenizer = self.tokenizer(name)
@@ -130,16 +130,15 @@ class Asked:
 
 @dataclass(frozen=True)
 class AskForm:
-    """What a kind of models is asked with.
+    """Components of a form for one kind of models.
 
     Attributes:
         column: Shown for models that it suits.
-        text: What is asked about.
-        answer: Where the answer stands.
-        nothing: What stands there before somebody asks.
-        events: Those in which a model answers.
-        buttons: The one that begins and the one that stops, which is shown meanwhile, if there is
-            such a pair.
+        text: The question's text.
+        answer: Place of the answer.
+        nothing: Content of that place before the first question.
+        events: Events in which a model answers.
+        buttons: The start and the stop button, if generation can be stopped.
     """
 
     column: gr.Column
@@ -161,7 +160,7 @@ def render_chips(sentences: Sequence[str] = ()) -> gr.HTML:
 
 
 def prompt_help(architecture: Architecture | None) -> str:
-    """Returns what to write into a prompt, in a sentence."""
+    """Returns help on writing a prompt."""
     own = find_family(architecture.model_type).prompt_help if architecture else ""
     return own or _CONTINUES
 
@@ -272,7 +271,7 @@ def render_writing(
         concurrency_id="generate",
         concurrency_limit=at_once,
     )
-    # Where the queue is full: what happened is said beside.
+    # The queue is full: the notice says so.
     started.failure(None, answer, [answer, ask, stop], js=_NOT_BEGUN, **QUIET)
     # In two steps: what was on its way when it was stopped must not come after the last word.
     stop.click(

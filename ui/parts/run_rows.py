@@ -16,7 +16,7 @@ BAD_ENDINGS = ("failed", "lost")
 
 
 def summarize(row: RunRow, workspace: Workspace) -> dict[str, Any]:
-    """Returns what a line about a run says, small enough to be sent every second."""
+    """Summarises a run in a few values, which the page polls every second."""
     return {
         "id": row.id,
         "position": row.position,
@@ -67,7 +67,7 @@ def tabs_by_stage() -> dict[str, str]:
 
 
 def title_of(row: RunRow) -> str:
-    """Returns what a run is called: its stage and what it makes."""
+    """Returns a run's title: its stage and its artifact's name."""
     return f"{title_of_stage(row.stage)} {row.name}".strip()
 
 
@@ -89,7 +89,7 @@ def ending_of(row: RunRow) -> str:
 
 
 def alert_kinds(row: RunRow) -> list[str]:
-    """Returns what a run has raised alerts for, each once, the newest first: loss spike."""
+    """Lists the kinds of a run's alerts, the newest first: loss spike."""
     kinds = [describe_alert(one["alert"]) for one in row.warnings if one.get("alert")]
     return list(dict.fromkeys(reversed(kinds)))
 
@@ -100,7 +100,7 @@ def describe_alert(alert: str) -> str:
 
 
 def notices_of(row: RunRow) -> list[dict[str, Any]]:
-    """Returns what a person should hear of a run at once, wherever in the page they are.
+    """Returns the notices of a run, which the page shows in every tab.
 
     `number` grows with every notice of a kind, so that each can be shown once.
     """

@@ -41,10 +41,10 @@ Stages = Sequence[tuple["Launcher", StageConfig]]
 
 @dataclass(frozen=True)
 class Forecast:
-    """What a form comes to.
+    """Summary of a form's settings.
 
     Attributes:
-        button: What the start button says: what will be done.
+        button: Text of the start button.
         facts: HTML with the derived numbers.
         summary: The most important of them, in a few words, for the bar on a phone.
     """
@@ -56,13 +56,13 @@ class Forecast:
 
 @dataclass(frozen=True)
 class Earlier:
-    """The stage that makes what another one needs.
+    """An earlier stage whose artifact another one needs.
 
     Attributes:
         launcher: The stage.
-        field: The field in which the later stage names what this one makes.
-        choice: What the box says with which people ask for a new one.
-        check: Refuses what it would make where the later stage can't use that; takes both configs.
+        field: The later stage's field that names the artifact.
+        choice: Label of the checkbox that asks for a new artifact.
+        check: Raises an error if the later stage can't use the artifact; takes both configs.
     """
 
     launcher: Launcher
@@ -75,14 +75,12 @@ class Launcher:
     """The lower part of a stage's form.
 
     Args:
-        stage: tokenizer, shards, train, ...
-        form: Its form.
-        workspace: Where the run goes.
-        forecast: Tells what a config comes to; a StudioError is shown beside its field.
-        summarize: Says what a config does, without looking at what it needs.
-        earlier: The stage that makes what this one needs, if any does.
-        ask: Refuses, with a StudioError, what only a question over the network finds. It is called
-            when the stage is started.
+        stage: Name of the stage.
+        forecast: Summarises a config; a StudioError is shown beside its field.
+        summarize: Describes a config without reading its inputs.
+        earlier: The stage that makes this one's input, if any.
+        ask: Raises a StudioError for problems that need the network to be found. Called at the
+            start.
     """
 
     def __init__(
@@ -108,7 +106,7 @@ class Launcher:
 
     @property
     def inputs(self) -> list[Any]:
-        """Returns what handlers take: of the form, then of the earlier stages."""
+        """Returns the inputs of handlers: the form's, then the earlier stages'."""
         return [*self.form.inputs, *self._earlier_inputs]
 
     def render_facts(self) -> None:
@@ -237,7 +235,7 @@ class Launcher:
         }
 
     def _problem(self, raw: Sequence[Any]) -> StudioError | None:
-        """Returns what the start would be refused for, as far as that is known in a moment."""
+        """Returns the error with which the start would fail, if it is found quickly."""
         try:
             self._stages(raw, check=True)
         except StudioError as error:
@@ -295,7 +293,7 @@ class Launcher:
         )
 
     def describe(self, config: StageConfig) -> str:
-        """Says what a config does, with the tab in which that is settled."""
+        """Describes a config, with a link to its tab."""
         words = escape(self.summarize(config))
         return f'{words} <a href="#{self.stage}" data-go="{self.stage}">Change</a>'
 
@@ -338,7 +336,7 @@ def side_column() -> gr.Column:
 
 
 def _summary(forecast: Forecast, stages: int) -> str:
-    """Returns what the bar on a phone says beside the start button."""
+    """Renders the summary beside the start button on a phone."""
     words = f"{stages} runs, one after another" if stages > 1 else forecast.summary
     first, _, rest = words.partition(" · ")
     return f'<p class="ps-summary"><b>{escape(first)}</b>{escape(rest)}</p>' if words else ""

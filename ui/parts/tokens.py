@@ -11,7 +11,7 @@ _COLOURS = 5
 SURPRISES = (1.0, 3.0, 5.0, 8.0)
 
 
-# What can't be seen otherwise. In coloured tokens a space shows by the colour behind it.
+# Invisible characters. In coloured tokens a space shows by the colour behind it.
 _VISIBLE = str.maketrans({"\n": "⏎", "\r": "␍", "\t": "⇥"})
 
 
@@ -34,10 +34,10 @@ def list_tokens(texts: Iterable[str]) -> str:
 
 
 def mark_masked(tokens: Iterable[tuple[str, str, bool]]) -> str:
-    """Returns a row as the model sees it.
+    """Renders a sequence as the model sees it.
 
     Args:
-        tokens: What stands there, what stood there, and whether the model must say so.
+        tokens: The input token, the original token, and whether the model predicts it.
     """
     spans = []
     for shown, original, predicted in tokens:
@@ -50,10 +50,10 @@ def mark_masked(tokens: Iterable[tuple[str, str, bool]]) -> str:
 
 
 def colour_surprise(tokens: Iterable[tuple[str, float | None]]) -> str:
-    """Returns a text whose tokens are coloured, and underlined, by how much they surprise.
+    """Renders a text whose tokens are coloured and underlined by their surprisal.
 
     Args:
-        tokens: What each reads like, and its surprise in nats; None where it isn't scored.
+        tokens: Text and surprisal in nats of each; None if it isn't scored.
     """
     spans = []
     for text, nats in tokens:
@@ -67,7 +67,7 @@ def colour_surprise(tokens: Iterable[tuple[str, float | None]]) -> str:
 
 
 def surprise_legend() -> str:
-    """Returns what the colours of `colour_surprise` stand for."""
+    """Renders the legend of `colour_surprise`."""
     bounds = [0, *SURPRISES]
     names = [f"{low:g} to {high:g}" for low, high in zip(bounds, SURPRISES, strict=False)] + [
         f"{bounds[-1]:g} and more"
