@@ -9,7 +9,7 @@ The peer, after Hugging Face's `run_mlm.py`: TFRecord files with int64 features,
 in a buffer, put together, and masked by TensorFlow as its data collator does (80 % masked, 10 %
 random, 10 % left), everything that can be parallel set to AUTOTUNE, and a prefetch at the end.
 
-What a run waits for its input is taken from a run: RoBERTa `mini`, as the command line trains it, over
+What a run waits for its input is taken from a run: RoBERTa `mini`, as the CLI trains it, over
 several epochs and long after what is made before the first step has been used up.
 
     python -m benchmarks.inputs [--epochs 2] [--rounds 5]

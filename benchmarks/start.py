@@ -1,6 +1,6 @@
 """From the command to the first training step, and where the seconds go.
 
-RoBERTa `mini` on rows of 128, batches of 32, as the command line trains it. The first run compiles what
+RoBERTa `mini` on rows of 128, batches of 32, as the CLI trains it. The first run compiles what
 the ones after it find in the workspace's cache; what counts is the median of those.
 
     python -m benchmarks.start [--engines tensorflow jax] [--rounds 3]

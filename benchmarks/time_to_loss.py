@@ -12,7 +12,7 @@ learning rate falls to 0 just then, also where the 1,000 steps of the Flax examp
 done. The validation loss it ends with is the target. Its validations on the way, which the picture
 needs, stop its clock.
 
-Ours is the command line's command, its clock from the command too, start, compilation and validations
+Ours is the CLI's command, its clock from the command too, start, compilation and validations
 included; on a GPU, as for the peer, a run before has kept the compiled programs. It is given an
 eighth of the peer's time against the Flax numbers and a quarter against AdamW, and less with
 `--shares`, as a number of steps that a short run before has found to take that long. It has reached

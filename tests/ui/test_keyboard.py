@@ -102,15 +102,15 @@ def test_arrow_keys_move_between_tabs(address: str) -> None:
         page.locator("#tab-corpus-button").focus()
         assert press(page, "ArrowRight") == "tab-tokenizer-button"
         page.locator("#tokenizer-start").wait_for()
-        assert press(page, "ArrowLeft", "ArrowLeft") == "tab-publish-button"
+        assert press(page, "ArrowLeft", "ArrowLeft") == "tab-workspace-button"
         assert press(page, "Home") == "tab-corpus-button"
-        assert press(page, "End") == "tab-publish-button"
-        page.locator("#push-start").wait_for()
+        assert press(page, "End") == "tab-workspace-button"
+        page.get_by_text("Import settings").first.wait_for()
         stops = page.evaluate(
             "[...document.querySelectorAll('#tabs [role=tab]')].filter((tab) => tab.tabIndex === 0)"
             ".map((tab) => tab.id)"
         )
-        assert stops == ["tab-publish-button"]
+        assert stops == ["tab-workspace-button"]
         assert visitor.errors == []
 
 

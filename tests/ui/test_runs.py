@@ -234,7 +234,7 @@ def test_a_resumed_run_tells_its_whole_time_and_the_settings_that_it_used(studio
                 .map((name) => [name.innerText, name.nextElementSibling.innerText]))"""
         )
         assert values["Learning rate"] == "0.012 (auto)"
-        assert values["Warmup steps"] == "60 (auto)"
+        assert values["Warm-up steps"] == "60 (auto)"
         assert values["Precision"] == "mixed_bfloat16 (auto)"
         assert values["Batch size per device"] == "64 (set: 32)"
         assert values["Steps"] == "1000" and values["Epochs"] == "0.25"

@@ -64,7 +64,7 @@ def test_names_of_uploads_stay_names(name: str) -> None:
 
 def test_a_look_at_the_text_counts_and_escapes(tmp_path: Path, workspace: Workspace) -> None:
     path = uploaded(tmp_path, "text.txt", "<script>alert(1)</script>\n\nTwo words\n")
-    shown = corpus._preview(CorpusConfig(source="files", path=path), workspace)
+    shown, _ = corpus._preview(CorpusConfig(source="files", path=path), workspace)
     assert "&lt;script&gt;" in shown
     assert "<script>" not in shown
     assert "<b>2</b><span>documents</span>" in shown

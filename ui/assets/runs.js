@@ -67,7 +67,7 @@ const fillRow = ({ run, cells }) => {
   cells.name.replaceChildren(h("b", {}, run.title), h("small", {}, run.id));
   cells.state.replaceChildren(badge(run), ...alertBadges(run));
   const shown = isActive(run) && bar(run);
-  const facts = isActive(run) ? [run.metric || run.progress, spent(run)] : [run.metric || spent(run), ago(run.created)];
+  const facts = isActive(run) ? [run.metric || run.progress, spent(run)] : [run.metric || (run.state === "done" ? spent(run) : run.progress) || spent(run), ago(run.created)];
   cells.progress.replaceChildren(...(shown ? [shown] : []), h("small", {}, ...facts.filter(Boolean).map((fact) => h("span", {}, fact))));
   cells.row.classList.toggle("selected", run.id === selected);
   cells.name.setAttribute("aria-current", String(run.id === selected));
