@@ -342,7 +342,7 @@ def hand_over(visitor: Visitor, run: str, folder: Path) -> None:
 
 
 def clear_up(visitor: Visitor, workspace: Workspace, name: str) -> None:
-    visitor.open("Runs")
+    visitor.open("Workspace")
     disk = visitor.page.get_by_role("region", name="Disk usage")
     disk.get_by_text("are free").wait_for()
     disk.get_by_role("button", name=f"Delete: Shards {name}").click()

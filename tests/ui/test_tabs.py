@@ -68,7 +68,7 @@ def test_a_look_at_the_text_counts_and_escapes(tmp_path: Path, workspace: Worksp
     assert "&lt;script&gt;" in shown
     assert "<script>" not in shown
     assert "<b>2</b><span>documents</span>" in shown
-    assert "<b>1</b><span>blank ones skipped</span>" in shown
+    assert "<b>1</b><span>blank documents skipped</span>" in shown
 
 
 def test_the_line_on_the_text_names_the_configuration_that_is_read() -> None:
