@@ -49,7 +49,7 @@ NO_VALUE = re.compile(r"""^\s*[\[{]|\[object |__type__|\bundefined\b|\bNaN\b""")
 CAUSED = re.compile(
     "too few sentinels|no sentinels|fewer training rows than one step|You are not signed in|"
     "only evaluate|evaluate_only|[Nn]o path|a path|dataset_name|needs? a checkpoint|config.json|"
-    "The checkpoint is of another family|The objective \\w+ is not for an? |"
+    "The checkpoint is of another family|The objective [\\w ()]+ is not for an? |"
     "doesn.t fit|can't learn from|isn't there|no GPU|no TPU|There is no"
 )
 
