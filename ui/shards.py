@@ -69,7 +69,7 @@ def render(
         nested={"corpus": text},
         check=lambda config: _check_tokenizer(config, workspace),
     )
-    earlier = Earlier(pieces, "tokenizer", "Train a new tokenizer first", _check_pieces)
+    earlier = Earlier(pieces, "tokenizer", "Train a new tokenizer first", _check_tokenizer_fits)
     launcher = Launcher("shards", form, workspace, _forecast, _summarize, earlier)
     with workbench():
         with main_column(), gr.Column(elem_classes=["ps-card"]):
@@ -96,7 +96,7 @@ def _check_tokenizer(config: ShardConfig, workspace: Workspace) -> None:
         load_tokenizer(config, workspace)
 
 
-def _check_pieces(pieces: TokenizerConfig, config: ShardConfig) -> None:
+def _check_tokenizer_fits(pieces: TokenizerConfig, config: ShardConfig) -> None:
     """Refuses a tokenizer that is to lack what the objective needs: sentinels, or a mask."""
     has_sentinels = pieces.algorithm == "sentencepiece_unigram" and pieces.sentinels > 0
     wants = {"span_corruption": True, "mlm": False, "denoising": False}.get(config.objective)
@@ -135,7 +135,7 @@ def _render_list(workspace: Workspace, line: gr.HTML) -> None:
 
     def show_row(name: str | None) -> str:
         try:
-            return _show_row(name, workspace) if name else ""
+            return _show_sequence(name, workspace) if name else ""
         except StudioError as error:
             return present.error_card(error)
 
@@ -192,7 +192,7 @@ def _list(found: Sequence[Artifact]) -> str:
     return markup.table(headings, rows, label="Shards in this workspace")
 
 
-def _show_row(name: str, workspace: Workspace) -> str:
+def _show_sequence(name: str, workspace: Workspace) -> str:
     """Renders a random sequence, decoded, with the model's input in some training step.
 
     Of shards that lie elsewhere it says so: fetching them may take long.

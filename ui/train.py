@@ -62,7 +62,7 @@ def render(
         workspace,
         forecast=lambda config: _forecast(config, workspace),
         summarize=_summarize,
-        earlier=Earlier(rows, "shards", "Build new shards first", _check_rows),
+        earlier=Earlier(rows, "shards", "Build new shards first", _check_shards_fit),
     )
     with workbench():
         with main_column():
@@ -88,7 +88,7 @@ def _check(config: TrainConfig, workspace: Workspace) -> None:
         open_inputs(config, workspace)
 
 
-def _check_rows(rows: ShardConfig, config: TrainConfig) -> None:
+def _check_shards_fit(rows: ShardConfig, config: TrainConfig) -> None:
     """Refuses rows that are to be laid out for another objective than the model's."""
     check_layout(objective_name(config, config.family), rows.objective)
 
@@ -104,7 +104,7 @@ def _offer_what_fits(
     def offer(
         name: str, current: str, aim: str, preset: str, typed: Any, anew: bool = False
     ) -> list[Any]:
-        reasons = {} if anew else _misfits(name, workspace)
+        reasons = {} if anew else _family_incompatibilities(name, workspace)
         families = list_family_names()
         offered = [one for one in families if not reasons.get(one)] or families
         choices = labelled(TrainConfig.model_fields["family"], offered)
@@ -129,7 +129,7 @@ def _offer_what_fits(
     )
 
 
-def _misfits(name: str, workspace: Workspace) -> dict[str, str]:
+def _family_incompatibilities(name: str, workspace: Workspace) -> dict[str, str]:
     """Returns why families can't learn from shards; nothing where that can't be told."""
     from core.shards.read import open_shards
     from core.tokenizer import load
@@ -235,7 +235,7 @@ def _render_preflight(workspace: Workspace, store: Store, base: Form[TrainConfig
         base=base,
         check=lambda config: _check_on_tpu(config, workspace),
     )
-    launcher = Launcher("preflight", form, workspace, _foresee_check, _summarize_check)
+    launcher = Launcher("preflight", form, workspace, _estimate_check, _summarize_check)
     launcher.section = gr.Accordion(
         "Check on a TPU before you pay for it",
         open=False,
@@ -256,7 +256,7 @@ def _check_on_tpu(config: PreflightConfig, workspace: Workspace) -> None:
         preflight.check(config, workspace)
 
 
-def _foresee_check(config: PreflightConfig) -> Forecast:
+def _estimate_check(config: PreflightConfig) -> Forecast:
     return Forecast(_summarize_check(config), "" if config.shards else _NO_SHARDS)
 
 

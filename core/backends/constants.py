@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 # Mesh axis that shards batch and weights. A mesh without it shards the batch only.
-SPREAD_AXIS = "fsdp"
+SHARDED_AXIS = "fsdp"
 
 # Per chunk and device: 256 MiB, and as much again for the softmax and for the gradient. Smaller
 # chunks are slower: each costs a pass over the embedding matrix's gradient.
-LOGITS_AT_ONCE = 1 << 26
+MAX_LOGITS_PER_CHUNK = 1 << 26
 
 # GELU: Φ(x) = (1 + erf(x √½)) / 2, and Φ'(x) = exp(-x²/2) / √(2π).
 SQRT_HALF = 0.7071067811865476

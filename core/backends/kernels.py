@@ -14,7 +14,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from core.backends.constants import LOGITS_AT_ONCE
+from core.backends.constants import MAX_LOGITS_PER_CHUNK
 
 Tensor = Any
 
@@ -275,7 +275,7 @@ def evaluate_batch(
 def count_chunks(rows: int, predictions: int, words: int) -> int:
     """Returns the number of chunks, along K, in which logits (B, K, V) are computed."""
     logits = rows * predictions * words / backend.count_devices()
-    return min(predictions, math.ceil(logits / LOGITS_AT_ONCE))
+    return min(predictions, math.ceil(logits / MAX_LOGITS_PER_CHUNK))
 
 
 def _in_chunks(table: Tensor, *arrays: Tensor) -> list[Tensor] | None:

@@ -161,7 +161,7 @@ def _inputs(
 ) -> list[Ids]:
     """Returns a graph's inputs in order."""
     starts = np.cumsum([0, *map(len, texts)][:-1])
-    places = [_places(ids, options) for ids in texts]
+    places = [_position_ids(ids, options) for ids in texts]
     own = [np.full(len(ids), start) for ids, start in zip(texts, starts, strict=True)]
     positions = [start + found for start, found in zip(starts, masks, strict=True)]
     parts = [np.concatenate(one) for one in (texts, places, own, positions)]
@@ -169,7 +169,7 @@ def _inputs(
     return [*(row[None] for row in rows[:3]), rows[3]]
 
 
-def _places(ids: Ids, options: EmbeddingOptions) -> NDArray[np.integer[Any]]:
+def _position_ids(ids: Ids, options: EmbeddingOptions) -> NDArray[np.integer[Any]]:
     """Returns position ids as the family counts them, (tokens,)."""
     pad = options.padding_position
     if pad is None:

@@ -126,7 +126,9 @@ class FillMask:
         Args:
             encoded: Ids int32 (tokens,) with a mask, at most the model's maximum length.
         """
-        return self._together([(Size(len(ids), len(self._places(ids))), ids) for ids in encoded])
+        return self._together(
+            [(Size(len(ids), len(self._masked_positions(ids))), ids) for ids in encoded]
+        )
 
     def prepare(self) -> Iterator[Shape]:
         """Loads the model and warms it up for the most common shapes.
@@ -180,14 +182,14 @@ class FillMask:
             )
         return ids
 
-    def _places(self, ids: Ids) -> NDArray[np.intp]:
+    def _masked_positions(self, ids: Ids) -> NDArray[np.intp]:
         return np.flatnonzero(ids == self.tokenizer.mask_id)
 
     def _score(
         self, shape: Shape, rows: Sequence[Sequence[Ids]]
     ) -> list[list[NDArray[np.float32]]]:
         """Computes the probabilities of each text of each sequence, (masks, V)."""
-        places = [[self._places(ids) for ids in row] for row in rows]
+        places = [[self._masked_positions(ids) for ids in row] for row in rows]
         logits = self.model.logits(shape, rows, places)
         found = [
             [_softmax(some) for some in np.split(of_row, np.cumsum(list(map(len, row))))[:-1]]
@@ -199,7 +201,7 @@ class FillMask:
         return found
 
     def _describe(self, ids: Ids, rows: NDArray[np.float32], top_k: int) -> list[Any]:
-        places = self._places(ids)
+        places = self._masked_positions(ids)
         single = len(places) == 1
         results = [
             [

@@ -34,7 +34,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from core.errors import ConfigError
-from core.objectives.draws import draw_words, never, place_keys, places_of
+from core.objectives.draws import draw_random_bits, never, position_keys, positions_of_keys
 from core.objectives.objective import Batch, ObjectiveSettings, Vocabulary
 from core.objectives.sequences import check_sequences, pack_left, shift_right
 
@@ -190,7 +190,9 @@ class Denoising:
     def _draw(
         self, rows: int, words: int, seed: int, step: int | range, first_row: int, domain: int
     ) -> NDArray[np.uint64]:
-        drawn = draw_words(rows, words, seed=seed, step=step, first_row=first_row, domain=domain)
+        drawn = draw_random_bits(
+            rows, words, seed=seed, step=step, first_row=first_row, domain=domain
+        )
         return drawn[:, :words]
 
     def _permute_sentences(
@@ -204,13 +206,13 @@ class Denoising:
         numbers = np.maximum(np.cumsum(heads, axis=1) - 1, 0)
         # Each border token is its own document, so nothing moves across it.
         documents = 2 * np.cumsum(is_border, axis=1) - is_border
-        places = self._new_places(heads, numbers, documents, words)
+        places = self._new_sentence_positions(heads, numbers, documents, words)
         new_places = np.take_along_axis(places, numbers, axis=1)
         new_places[is_mark] = places.shape[1]
         narrow = new_places.astype(np.min_scalar_type(places.shape[1]))
         return np.take_along_axis(rows, np.argsort(narrow, axis=1, kind="stable"), axis=1)
 
-    def _new_places(
+    def _new_sentence_positions(
         self,
         heads: NDArray[np.bool_],
         numbers: NDArray[np.int64],
@@ -275,7 +277,7 @@ class Denoising:
         spans = (ends > starts).sum(axis=1)
         edges = np.zeros((len(counts), self.row_length + 1), np.int8)
         if most := int(spans.max(initial=0)):
-            before = _choose_places(place_words, counts - wanted + 1, spans, most)
+            before = _choose_positions(place_words, counts - wanted + 1, spans, most)
             row, span = np.nonzero(np.arange(most) < spans[:, None])
             edges[row, before[row, span] + starts[row, span]] = 1
             edges[row, before[row, span] + ends[row, span]] = -1
@@ -306,7 +308,7 @@ def _first_of_each_run(values: NDArray[np.uint64], ratio: float) -> NDArray[np.b
     return (place_in_run < np.ceil(lengths * ratio)[run]).reshape(values.shape)
 
 
-def _choose_places(
+def _choose_positions(
     words: NDArray[np.uint64], counts: NDArray[np.int64], chosen: NDArray[np.int64], most: int
 ) -> NDArray[np.int64]:
     """Chooses some of the first places of each sequence, uniformly.
@@ -320,9 +322,9 @@ def _choose_places(
     Returns:
         Places, ascending, int64 (B, most); the first `chosen` are valid.
     """
-    keys = place_keys(words)
+    keys = position_keys(words)
     keys[np.arange(words.shape[1]) >= counts[:, None]] = never(np.uint64)
     lowest = np.sort(np.partition(keys, most - 1, axis=1)[:, :most], axis=1)
     real = np.arange(most) < chosen[:, None]
-    places = places_of(lowest, words.shape[1]).astype(np.int64)
+    places = positions_of_keys(lowest, words.shape[1]).astype(np.int64)
     return np.sort(np.where(real, places, words.shape[1]), axis=1)

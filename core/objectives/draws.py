@@ -48,14 +48,14 @@ class _OfThread(threading.local):
 _of_thread = _OfThread()
 
 
-def draw_words(
-    rows: int, words_per_row: int, *, seed: int, step: int | range, first_row: int, domain: int
+def draw_random_bits(
+    rows: int, uint64_per_example: int, *, seed: int, step: int | range, first_row: int, domain: int
 ) -> NDArray[np.uint64]:
     """Draws random words that are the same for an example in any slice of its batch.
 
     Args:
         rows: Number of examples, B.
-        words_per_row: Words per example, W.
+        uint64_per_example: Words per example, W.
         seed: Seed of the run.
         step: Training step. A range stacks equally large batches, one per step.
         first_row: Position of the first example of each batch in the global batch.
@@ -67,7 +67,7 @@ def draw_words(
     Source: Salmon et al., "Parallel Random Numbers: As Easy as 1, 2, 3",
         https://doi.org/10.1145/2063384.2063405 (Philox)
     """
-    counts = -(-words_per_row // _WORDS_PER_COUNT)
+    counts = -(-uint64_per_example // _WORDS_PER_COUNT)
     steps = step if isinstance(step, range) else range(step, step + 1)
     words, random_raw = counts * _WORDS_PER_COUNT, _of_thread.generator.random_raw
     drawn = np.empty((len(steps), rows // len(steps) * words), np.uint64)
@@ -77,25 +77,25 @@ def draw_words(
     return drawn.reshape(rows, words)
 
 
-def split_words(drawn: NDArray[np.uint64], wanted: Sequence[Wanted]) -> list[NDArray[Any]]:
+def split_random_bits(drawn: NDArray[np.uint64], wanted: Sequence[Wanted]) -> list[NDArray[Any]]:
     """Splits 64-bit words (B, W) into shorter ones, (B, count) for each entry of `wanted`.
 
-    W must be at least `words_for(wanted)`.
+    W must be at least `num_uint64_for(wanted)`.
     """
     pieces, first = [], 0
     for dtype, count in wanted:
-        last = first + words_for([(dtype, count)])
+        last = first + num_uint64_for([(dtype, count)])
         pieces.append(drawn[:, first:last].view(dtype)[:, :count])
         first = last
     return pieces
 
 
-def words_for(wanted: Sequence[Wanted]) -> int:
+def num_uint64_for(wanted: Sequence[Wanted]) -> int:
     """Counts the 64-bit words that hold the shorter ones."""
     return sum(-(-count * np.dtype(dtype).itemsize // 8) for dtype, count in wanted)
 
 
-def place_keys(words: NDArray[Any]) -> NDArray[Any]:
+def position_keys(words: NDArray[Any]) -> NDArray[Any]:
     """Builds sort keys in random order, each with its column index in the low bits, (B, n).
 
     The columns of an example's K lowest keys are a uniform choice. Ties between equal words go to
@@ -119,7 +119,7 @@ def key_type(word_type: Word) -> Word:
     return np.uint32 if word_type is np.uint16 else np.uint64
 
 
-def places_of(keys: NDArray[Any], columns: int) -> NDArray[Any]:
+def positions_of_keys(keys: NDArray[Any], columns: int) -> NDArray[Any]:
     """Extracts the column indices from keys; `never` gives an index of at least `columns`."""
     return keys & keys.dtype.type((1 << columns.bit_length()) - 1)
 

@@ -22,13 +22,13 @@ from numpy.typing import NDArray
 from core.objectives.draws import (
     Wanted,
     Word,
-    draw_words,
+    draw_random_bits,
     key_type,
     never,
-    place_keys,
-    places_of,
-    split_words,
-    words_for,
+    num_uint64_for,
+    position_keys,
+    positions_of_keys,
+    split_random_bits,
 )
 from core.objectives.objective import ObjectiveSettings, Vocabulary
 from core.objectives.sequences import check_sequences, trailing_padding
@@ -108,10 +108,15 @@ class MaskedLanguageModel:
             (self._word_type, self.row_length),
             (np.uint32, self.predictions_per_sequence),
         ]
-        drawn = draw_words(
-            len(rows), words_for(wanted), seed=seed, step=step, first_row=first_row, domain=_DRAWS
+        drawn = draw_random_bits(
+            len(rows),
+            num_uint64_for(wanted),
+            seed=seed,
+            step=step,
+            first_row=first_row,
+            domain=_DRAWS,
         )
-        words, choices = split_words(drawn, wanted)
+        words, choices = split_random_bits(drawn, wanted)
         positions, valid = self._pick(rows, words)
         # Flat indices: NumPy gathers faster from one dimension.
         places = positions + np.arange(0, rows.size, self.row_length)[:, None]
@@ -167,7 +172,7 @@ class MaskedLanguageModel:
         """Chooses K positions per sequence, uniform among maskable tokens, and marks the valid
         ones.
         """
-        keys = place_keys(words if self.word_starts is None else self._by_word(rows, words))
+        keys = position_keys(words if self.word_starts is None else self._by_word(rows, words))
         self._bar(keys, rows)
         count = min(self.predictions_per_sequence, self.row_length)
         lowest = np.partition(keys, count - 1, axis=1)[:, :count]
@@ -175,7 +180,7 @@ class MaskedLanguageModel:
             lowest.sort(axis=1)
             spare = np.arange(count) >= self._quotas(rows, self.pad_id)[:, None]
             lowest[spare] = never(key_type(self._word_type))
-        positions = places_of(lowest, self.row_length).astype(np.int32)
+        positions = positions_of_keys(lowest, self.row_length).astype(np.int32)
         positions.sort(axis=1)
         valid = positions < self.row_length
         positions *= valid

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from core.errors import ConfigError
-from core.objectives.draws import draw_words, place_keys, places_of
+from core.objectives.draws import draw_random_bits, position_keys, positions_of_keys
 from core.objectives.objective import Batch, ObjectiveSettings, Vocabulary
 from core.objectives.sequences import check_sequences, shift_right
 
@@ -217,7 +217,7 @@ class SpanCorruption:
         Source: as for `count_spans` (random_spans_noise_mask)
         """
         kept_tokens = self.counts.tokens - self.counts.noise_tokens
-        words = draw_words(
+        words = draw_random_bits(
             rows, self.counts.tokens,
             seed=seed, step=step, first_row=first_row, domain=_DRAWS,
         )  # fmt: skip
@@ -262,8 +262,8 @@ def _segment_ends(words: NDArray[np.uint64], segments: int) -> NDArray[np.int64]
     rows, items = words.shape
     ends = np.full((rows, segments), items, np.int64)
     if segments > 1:
-        keys = np.partition(place_keys(words[:, :-1]), segments - 2, axis=1)[:, : segments - 1]
-        ends[:, :-1] = np.sort(places_of(keys, items - 1).astype(np.int64), axis=1) + 1
+        keys = np.partition(position_keys(words[:, :-1]), segments - 2, axis=1)[:, : segments - 1]
+        ends[:, :-1] = np.sort(positions_of_keys(keys, items - 1).astype(np.int64), axis=1) + 1
     return ends
 
 

@@ -209,7 +209,7 @@ def _write_shards(
         meter.report(len(tokens))
     for split, packer in packers.items():
         packer.writer.close()
-        _check_rows(split, packer)
+        _check_any_sequence(split, packer)
     tokenizer.copy_to(folder / TOKENIZER_FOLDER)
     if TRAIN in packers:
         token_counts = packers[TRAIN].token_counts
@@ -299,7 +299,7 @@ def _encode_ahead(
             pool.shutdown(cancel_futures=True)
 
 
-def _check_rows(split: str, packer: Packer) -> None:
+def _check_any_sequence(split: str, packer: Packer) -> None:
     if packer.rows:
         return
     raise ShardError(

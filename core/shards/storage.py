@@ -142,7 +142,7 @@ class RemoteFolder:
                 self._make_folder(name)
                 self._fs.put_file(str(path), self._path(name))
                 self._fs.invalidate_cache()
-            if self._holds(path, name):
+            if self._has_same_content(path, name):
                 return
         raise ShardError(
             f"{self.address}/{name} isn't what was written there",
@@ -168,7 +168,7 @@ class RemoteFolder:
                 except FileNotFoundError:
                     continue
 
-    def _holds(self, path: Path, name: str) -> bool:
+    def _has_same_content(self, path: Path, name: str) -> bool:
         with _failures_named(f"{self.address}/{name} can't be read"):
             stored = _stored_file(self._fs.info(self._path(name)))
         if stored.bytes != path.stat().st_size:

@@ -138,7 +138,7 @@ class Checkpoints:
         for draft in folder.glob(f".*{_DRAFT_SUFFIX}"):
             _remove(draft)
         for replaced in folder.glob(f"{_PREFIX}*{_REPLACED_SUFFIX}"):
-            _settle(replaced)
+            _finish_replacement(replaced)
 
     def steps(self) -> list[int]:
         """Lists the steps with a checkpoint, newest first."""
@@ -251,7 +251,7 @@ class Checkpoints:
             commit_folder(draft, final)
         finally:
             if replaced.exists():
-                _settle(replaced)
+                _finish_replacement(replaced)
 
     def _read_skipped(self) -> list[list[int]] | None:
         """Returns the saved windows; None if the file is damaged."""
@@ -355,7 +355,7 @@ def write_eval_results(folder: Path, results: EvalResults) -> None:
     write_atomically(folder / EVAL_RESULTS_FILE, json.dumps(asdict(results), indent=2) + "\n")
 
 
-def _settle(replaced: Path) -> None:
+def _finish_replacement(replaced: Path) -> None:
     """Deletes a replaced checkpoint, or restores it if the new one is missing."""
     final = replaced.with_name(replaced.name.removesuffix(_REPLACED_SUFFIX))
     if final.exists():

@@ -124,7 +124,7 @@ def set_token_embeddings(table: keras.Variable, vectors: NDArray[np.float32]) ->
     table.assign(np.where(is_known, vectors * length, drawn))
 
 
-def find_words(model: keras.Model) -> keras.Variable:
+def find_token_embeddings(model: keras.Model) -> keras.Variable:
     """Returns the embedding matrix, (V, H)."""
     return next(one for one in model.trainable_variables if one.path.endswith("words/table"))
 

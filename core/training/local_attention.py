@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from core.backends.base import variables_by_path
-from core.training.cooccurrence import find_words
+from core.training.cooccurrence import find_token_embeddings
 
 if TYPE_CHECKING:
     import keras
@@ -48,7 +48,7 @@ def local_attention_weights(
     training; the model may have more positions.
     """
     weights = variables_by_path(model, None)
-    word_length = float(np.sqrt(np.square(find_words(model)).sum(axis=1).mean()))
+    word_length = float(np.sqrt(np.square(find_token_embeddings(model)).sum(axis=1).mean()))
     found: dict[str, NDArray[np.float32]] = {}
     for path, positions in weights.items():
         if path.endswith(_TABLE) and positions.shape[1] >= 2 * heads:

@@ -109,15 +109,15 @@ def suggest(
     held = {
         size: one
         for size, one in inputs.items()
-        if _is_held(config, one.architecture, 1, row_length, memory_bytes)
+        if _fits_in_memory(config, one.architecture, 1, row_length, memory_bytes)
     }
     wished, size = _choose_size(reads, inputs), _choose_size(reads, held or inputs)
     wanted, read = budgets[size], reads[size]
-    _check_a_step_is_read(read, fewest_tokens, hours)
+    _check_one_step_is_affordable(read, fewest_tokens, hours)
     architecture = inputs[size].architecture
     parts = replicas * config.gradient_accumulation_steps
     whole = max(1, _choose_batch(read // row_length, train_rows) // parts)
-    part = _rows_in_memory(config, architecture, whole, row_length, memory_bytes)
+    part = _batch_size_in_memory(config, architecture, whole, row_length, memory_bytes)
     accumulated = config.gradient_accumulation_steps * (whole // part)
     parts = replicas * accumulated
     tokens_per_step = part * parts * row_length
@@ -125,7 +125,7 @@ def suggest(
     epochs = steps * tokens_per_step / corpus_tokens
     settled = resolve_learning_rate(config.model_copy(update={"learning_rate": None}), architecture)
     assert settled.learning_rate is not None
-    seen = _what_is_seen(architecture, read, wanted, hours, flops)
+    seen = _describe_token_budget(architecture, read, wanted, hours, flops)
     remarks = _remarks(epochs, wanted, read)
     if wished not in held:
         remarks.append(_too_large(wished, memory_bytes))
@@ -190,7 +190,7 @@ def flops_per_token(config: TrainConfig, inputs: TrainingInputs) -> float:
     """
     found, length = inputs.architecture, inputs.shards.row_length
     if isinstance(found, EncoderDecoderArchitecture):
-        return _flops_of_halves(found, inputs) / length
+        return _encoder_decoder_flops(found, inputs) / length
     depth = found.num_hidden_layers
     share = 1.0
     if found.kind == "encoder":
@@ -201,7 +201,7 @@ def flops_per_token(config: TrainConfig, inputs: TrainingInputs) -> float:
     return layers + 6 * found.vocab_size * found.hidden_size * share
 
 
-def _flops_of_halves(found: EncoderDecoderArchitecture, inputs: TrainingInputs) -> float:
+def _encoder_decoder_flops(found: EncoderDecoderArchitecture, inputs: TrainingInputs) -> float:
     """Returns the FLOPs per sequence.
 
     Cross-attention computes keys and values for the encoder's tokens.
@@ -209,7 +209,7 @@ def _flops_of_halves(found: EncoderDecoderArchitecture, inputs: TrainingInputs) 
     encoded, decoded = inputs.shards.max_seq_length, inputs.objective.predictions_per_sequence
     weights = sum(
         math.prod(tie.shape) * (decoded if _is_for_decoded(tie) else encoded)
-        for tie in _ties_beside_tables(found)
+        for tie in _non_embedding_weights(found)
     )
     attention = found.num_hidden_layers * encoded**2
     attention += found.num_decoder_layers * decoded * (decoded + encoded)
@@ -237,13 +237,13 @@ def measure_speed(config: TrainConfig) -> tuple[float, Devices]:
         policy, _ = choose_precision(devices)
     dtype = "bfloat16" if policy == "mixed_bfloat16" else "float32"
     side = 1024 if devices.kind == "cpu" else 8192
-    one = _time_product(side, dtype)
+    one = _time_matmul(side, dtype)
     # Several devices of one CPU share its cores.
     together = devices.processes if devices.kind == "cpu" else devices.count
     return 2 * side**3 / one * _SHARE_OF_PRODUCTS * together, devices
 
 
-def _time_product(side: int, dtype: str) -> float:
+def _time_matmul(side: int, dtype: str) -> float:
     import keras
 
     matrix = keras.ops.ones((side, side), dtype)
@@ -276,7 +276,7 @@ def _check_budget(hours: float | None, tokens: int | None) -> None:
         )
 
 
-def _check_a_step_is_read(read: int, fewest: int, hours: float | None) -> None:
+def _check_one_step_is_affordable(read: int, fewest: int, hours: float | None) -> None:
     if read >= fewest:
         return
     come_to = f", which {hours:g} hours come to" if hours is not None else ""
@@ -335,26 +335,26 @@ def _choose_batch(rows: int, train_rows: int) -> int:
 
 def _body_parameters(architecture: Architecture) -> int:
     """Counts the weights except embeddings (token, position, segment, distance)."""
-    return sum(math.prod(tie.shape) for tie in _ties_beside_tables(architecture))
+    return sum(math.prod(tie.shape) for tie in _non_embedding_weights(architecture))
 
 
-def _ties_beside_tables(architecture: Architecture) -> Iterator[WeightMapping]:
+def _non_embedding_weights(architecture: Architecture) -> Iterator[WeightMapping]:
     return (tie for tie in weight_mappings(architecture) if not tie.path.endswith("/table"))
 
 
-def _rows_in_memory(
+def _batch_size_in_memory(
     config: TrainConfig,
     architecture: Architecture,
     rows: int,
     row_length: int,
     memory_bytes: int | None,
 ) -> int:
-    while rows > 1 and not _is_held(config, architecture, rows, row_length, memory_bytes):
+    while rows > 1 and not _fits_in_memory(config, architecture, rows, row_length, memory_bytes):
         rows //= 2
     return rows
 
 
-def _is_held(
+def _fits_in_memory(
     config: TrainConfig,
     architecture: Architecture,
     rows: int,
@@ -406,7 +406,7 @@ def _more_dropout(config: TrainConfig, epochs: float) -> dict[str, tuple[Any, st
     return {name: (_DROPOUT, why) for name in names if getattr(config, name) < _DROPOUT}
 
 
-def _what_is_seen(
+def _describe_token_budget(
     architecture: Architecture, read: int, wanted: int, hours: float | None, flops: float | None
 ) -> str:
     body = _body_parameters(architecture)

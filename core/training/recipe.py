@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from core.backends.constants import LOGITS_AT_ONCE
+from core.backends.constants import MAX_LOGITS_PER_CHUNK
 from core.config import TrainConfig
 from core.errors import ConfigError
 from core.models.architecture import Architecture
@@ -318,7 +318,7 @@ def estimate_memory_bytes(
         )
     # Logits, their gradient and the softmax, in float32, in chunks of at least one prediction per
     # sequence.
-    at_once = max(config.per_replica_batch_size * architecture.vocab_size, LOGITS_AT_ONCE)
+    at_once = max(config.per_replica_batch_size * architecture.vocab_size, MAX_LOGITS_PER_CHUNK)
     logits = min(predictions * architecture.vocab_size, at_once) * 4 * 3
     return parameters * _BYTES_PER_PARAMETER + layers + logits
 

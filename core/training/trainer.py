@@ -63,7 +63,11 @@ from core.training.checkpoint import (
     read_state,
     write_eval_results,
 )
-from core.training.cooccurrence import CooccurrenceCount, find_words, set_token_embeddings
+from core.training.cooccurrence import (
+    CooccurrenceCount,
+    find_token_embeddings,
+    set_token_embeddings,
+)
 from core.training.evaluation import Evaluation, eval_figures
 from core.training.export import (
     check_destination,
@@ -182,7 +186,7 @@ class TrainingRun:
         uploads: Uploads | None = None,
         words: CooccurrenceCount | None = None,
     ) -> None:
-        self._has_own_rate = config.learning_rate is not None
+        self._has_configured_learning_rate = config.learning_rate is not None
         self._config = recipe.resolve_learning_rate(config, inputs.architecture)
         self._inputs = inputs
         self._devices = devices
@@ -218,7 +222,7 @@ class TrainingRun:
 
     def _resume_from(self, found: Path | None, state: TrainingState) -> None:
         if found:
-            self._keep_rate(state)
+            self._keep_learning_rate(state)
             check_same_run(state, self._config, self._inputs.fingerprints)
             self._reporter.note(f"Going on from step {state.step}", step=state.step)
             self._reporter.event("resumed", step=state.step)
@@ -253,12 +257,12 @@ class TrainingRun:
         self._clock_started = time.perf_counter()
         self._seconds_before = self._state.seconds
 
-    def _keep_rate(self, state: TrainingState) -> None:
+    def _keep_learning_rate(self, state: TrainingState) -> None:
         """Keeps the learning rate resolved at the first start, unless the settings give one.
 
         Another version may resolve another one.
         """
-        if not self._has_own_rate:
+        if not self._has_configured_learning_rate:
             rate = state.config["learning_rate"]
             self._config = self._config.model_copy(update={"learning_rate": rate})
 
@@ -287,14 +291,14 @@ class TrainingRun:
         self._describe()
         try:
             with self._stall_alarm:
-                while not self._trained_to_the_end():
+                while not self._is_training_finished():
                     pass
         finally:
             self._scalars.close()
         assert self._state.best is not None, "the last step is always validated and saved"
         return self._checkpoints.path(self._state.best.step)
 
-    def _trained_to_the_end(self) -> bool:
+    def _is_training_finished(self) -> bool:
         """Trains to the last step; returns False after a rollback instead."""
         left = self._plan.num_train_steps - self._state.step
         first = self._state.next_batch
@@ -376,7 +380,7 @@ class TrainingRun:
     def _step(self, feeder: BatchPrefetcher) -> None:
         if not self._meter.running:
             self._report_progress("compiling the training step")
-        steps = self._steps_in_one_go()
+        steps = self._steps_per_call()
         self._losses.append(self._engine.train_steps([feeder.next() for _ in range(steps)]))
         self._state = replace(
             self._state, step=self._state.step + steps, next_batch=self._state.next_batch + steps
@@ -400,7 +404,7 @@ class TrainingRun:
             return "save"
         return agreed
 
-    def _steps_in_one_go(self) -> int:
+    def _steps_per_call(self) -> int:
         step, wanted = self._state.step, self._config.steps_per_execution
         every = (self._plan.eval_steps, self._plan.save_steps, self._plan.logging_steps)
         room = min(*(one - step % one for one in every), self._plan.num_train_steps - step)
@@ -444,7 +448,7 @@ class TrainingRun:
         self._state = replace(self._state, evaluated=results)
         if not self._devices.is_first:
             return
-        with self._tolerating_a_full_disk("the validation's results"):
+        with self._warning_if_disk_full("the validation's results"):
             write_eval_results(self._checkpoints.folder, results)
 
     def _save(self, *, must_succeed: bool) -> None:
@@ -456,7 +460,7 @@ class TrainingRun:
         state = replace(
             self._state, pending_losses=losses, best=best, seconds=self._seconds_so_far()
         )
-        with nullcontext() if must_succeed else self._tolerating_a_full_disk("the checkpoint"):
+        with nullcontext() if must_succeed else self._warning_if_disk_full("the checkpoint"):
             self._write(state)
             self._losses = []
             self._state = self._saved = state
@@ -464,7 +468,7 @@ class TrainingRun:
                 self._checkpoints.prune(self._config.save_total_limit, best.step if best else None)
 
     @contextmanager
-    def _tolerating_a_full_disk(self, what: str) -> Iterator[None]:
+    def _warning_if_disk_full(self, what: str) -> Iterator[None]:
         """Turns a failed write into a warning; files written before stay intact."""
         try:
             yield
@@ -548,7 +552,7 @@ class TrainingRun:
         if self._config.output_bias == "log_frequency":
             set_output_bias(model, self._inputs.token_counts)
         if self._words:
-            table = find_words(model)
+            table = find_token_embeddings(model)
             # Rounding differs between hosts, and replicas must start equal.
             mine = self._devices.is_first
             vectors = {table.path: self._words.vectors()} if mine else {}
@@ -607,7 +611,7 @@ class TrainingRun:
 
     def _report(self, values: dict[str, float]) -> None:
         self._reporter.metrics(self._state.step, values)
-        with self._tolerating_a_full_disk("a figure for TensorBoard"):
+        with self._warning_if_disk_full("a figure for TensorBoard"):
             self._scalars.write(self._state.step, values)
 
     def _report_progress(self, note: str) -> None:

@@ -21,7 +21,7 @@ from core.workspace.places import (
 )
 
 _DRAFT_SUFFIX = ".draft"
-_DOOMED_SUFFIX = ".deleted"
+_TOMBSTONE_SUFFIX = ".deleted"
 # A draft is created first and locked shortly after.
 _LOCKED_AFTER_SECONDS = 60
 
@@ -72,14 +72,14 @@ def remove_folder(folder: Path) -> None:
     Remains are removed when the next artifact beside it is begun or removed.
     """
     check_not_moved(folder)
-    remove_left_doomed(folder.parent)
-    doomed = folder.with_name(f".{folder.name}.{secrets.token_hex(4)}{_DOOMED_SUFFIX}")
-    folder.rename(doomed)
-    shutil.rmtree(doomed, ignore_errors=True)
+    remove_tombstones(folder.parent)
+    tombstone = folder.with_name(f".{folder.name}.{secrets.token_hex(4)}{_TOMBSTONE_SUFFIX}")
+    folder.rename(tombstone)
+    shutil.rmtree(tombstone, ignore_errors=True)
 
 
-def remove_left_doomed(shelf: Path) -> None:
-    for folder in shelf.glob(f".*{_DOOMED_SUFFIX}"):
+def remove_tombstones(shelf: Path) -> None:
+    for folder in shelf.glob(f".*{_TOMBSTONE_SUFFIX}"):
         shutil.rmtree(folder, ignore_errors=True)
 
 

@@ -32,7 +32,7 @@ MOST_MANIFEST_BYTES = 64 << 20
 _MOST_FILES = 200_000
 _MOST_TOTAL_BYTES = 1 << 50
 # The last line of a manifest: the SHA-256 of the bytes before it.
-_SEAL = re.compile(rb',\n  "seal": "([0-9a-f]{64})"\n\}\n\Z')
+_CHECKSUM_LINE = re.compile(rb',\n  "seal": "([0-9a-f]{64})"\n\}\n\Z')
 _VERSIONED = ("tensorflow", "keras", "jax", "tokenizers", "transformers", "datasets", "numpy")
 
 
@@ -197,7 +197,7 @@ def parse_manifest(data: bytes) -> Manifest:
     if b"\\ud" in data.lower():
         # Half of a surrogate pair, which JSON can carry and no file or page can.
         json.dumps(values, ensure_ascii=False).encode("utf-8")
-    seal = _SEAL.search(data)
+    seal = _CHECKSUM_LINE.search(data)
     is_whole = (
         sha256(data[: seal.start()]).hexdigest().encode() == seal[1]
         if seal

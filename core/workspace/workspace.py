@@ -13,7 +13,7 @@ from typing import Any
 
 from core.errors import ConfigError, StudioError
 from core.workspace import confinement
-from core.workspace.atomic import DraftFolder, commit_folder, remove_left_doomed
+from core.workspace.atomic import DraftFolder, commit_folder, remove_tombstones
 from core.workspace.kinds import folder_of_kind
 from core.workspace.locks import file_lock
 from core.workspace.manifests import (
@@ -138,7 +138,7 @@ class Workspace:
             self.check_new_name(kind, name)
         shelf = self.folder(kind)
         place = DraftFolder(shelf, name)
-        remove_left_doomed(shelf)
+        remove_tombstones(shelf)
         draft = Draft(kind=kind, name=name, folder=place.path)
         try:
             yield draft

@@ -40,7 +40,7 @@ def config_of(workspace: Workspace, **values: object) -> ShardConfig:
 def shown(workspace: Workspace, **values: object) -> tuple[str, list[str]]:
     """Builds shards and returns a row's HTML, and the texts in it."""
     artifact = build(config_of(workspace, **values), workspace)
-    html = tab._show_row(artifact.name, workspace)
+    html = tab._show_sequence(artifact.name, workspace)
     texts = re.findall(r'<p class="ps-tokens row">(.*?)</p>', html, flags=re.DOTALL)
     return html, [unescape(re.sub("<[^>]+>", "", text)) for text in texts]
 

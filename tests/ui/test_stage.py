@@ -64,7 +64,7 @@ def words_of(updates: dict[Any, Any]) -> str:
 
 
 def test_a_stage_that_has_what_it_needs_runs_alone(shards: Launcher) -> None:
-    seen = words_of(shards._foresee(*values(shards, shards_tokenizer="words")))
+    seen = words_of(shards._estimate(*values(shards, shards_tokenizer="words")))
     assert "Alone" in seen
     assert "'visible': True" in seen
     assert "core tokenizer" not in seen
@@ -76,7 +76,7 @@ def test_a_stage_that_has_what_it_needs_runs_alone(shards: Launcher) -> None:
 def test_what_is_missing_or_asked_for_is_made_first(
     shards: Launcher, changed: dict[str, Any]
 ) -> None:
-    seen = words_of(shards._foresee(*values(shards, tokenizer_vocab_size="300", **changed)))
+    seen = words_of(shards._estimate(*values(shards, tokenizer_vocab_size="300", **changed)))
     assert "Make the tokenizer, then do ShardConfig" in seen
     assert "python -m core tokenizer --name docs-unigram-300 --vocab-size 300" in seen
     assert "--tokenizer docs-unigram-300" in seen
@@ -87,7 +87,7 @@ def test_a_wrong_setting_in_another_tab_is_named_with_that_tab(shards: Launcher)
     with pytest.raises(StudioError, match="In the Tokenizer tab: ") as error:
         shards._stages(raw, check=True)
     assert error.value.field == ""
-    assert "In the Tokenizer tab" in words_of(shards._foresee(*raw))
+    assert "In the Tokenizer tab" in words_of(shards._estimate(*raw))
 
 
 def test_showing_a_config_makes_nothing_before_it(shards: Launcher) -> None:
@@ -100,7 +100,9 @@ def test_showing_a_config_makes_nothing_before_it(shards: Launcher) -> None:
 
 def start_of(launcher: Launcher, **changed: Any) -> dict[str, Any]:
     """Returns what becomes of the start button where fields hold these values."""
-    handler = launcher.form.guarded(launcher._foresee, live=True, otherwise=launcher._unsettled)
+    handler = launcher.form.guarded(
+        launcher._estimate, live=True, otherwise=launcher._show_unresolved
+    )
     return dict(handler(*values(launcher, **changed))[launcher._start])
 
 

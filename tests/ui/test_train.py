@@ -91,10 +91,14 @@ def test_all_families_are_offered_where_new_shards_are_to_be_made(
     family, _, why, *_ = offer("mlm", "roberta", "auto", "flax", shown("flax", "roberta"), True)
     assert len(family["choices"]) == 6 and why == ""
     with pytest.raises(ConfigError, match="laid out for another objective"):
-        tab._check_rows(ShardConfig(objective="mlm"), TrainConfig(family="t5"))
+        tab._check_shards_fit(ShardConfig(objective="mlm"), TrainConfig(family="t5"))
     with pytest.raises(ConfigError, match="doesn't fit the objective span_corruption"):
-        shards_tab._check_pieces(TokenizerConfig(), ShardConfig(objective="span_corruption"))
-    shards_tab._check_pieces(TokenizerConfig(family="t5"), ShardConfig(objective="span_corruption"))
+        shards_tab._check_tokenizer_fits(
+            TokenizerConfig(), ShardConfig(objective="span_corruption")
+        )
+    shards_tab._check_tokenizer_fits(
+        TokenizerConfig(family="t5"), ShardConfig(objective="span_corruption")
+    )
 
 
 def test_shards_that_lie_elsewhere_are_left_for_the_run_to_fetch(
@@ -108,11 +112,11 @@ def test_shards_that_lie_elsewhere_are_left_for_the_run_to_fetch(
         family, _, why, *_ = offer(name, "roberta", "auto", "flax", shown("flax", "roberta"))
         assert len(family["choices"]) == 6 and why == ""
         assert "fetches them first" in tab._forecast(TrainConfig(shards=name), workspace).facts
-    assert "aren't on this machine" in shards_tab._show_row("far", workspace)
+    assert "aren't on this machine" in shards_tab._show_sequence("far", workspace)
     assert not workspace.cache.joinpath("shards").exists()
     open_shards("far", workspace)
     assert "Not offered: T5" in offer("far", "roberta", "mlm", "flax", shown("flax", "t5"))[2]
-    assert "masked" in shards_tab._show_row("far", workspace)
+    assert "masked" in shards_tab._show_sequence("far", workspace)
 
 
 def test_shards_where_the_page_may_not_read_are_not_looked_at(

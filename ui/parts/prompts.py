@@ -254,7 +254,7 @@ def render_writing(
             gr.update(visible=True),
         )
         shown = ""
-        for shown in _pieces_shown(asked.answerer, name or "", text, options, continues):
+        for shown in _stream_answer(asked.answerer, name or "", text, options, continues):
             yield shown, gr.skip(), gr.skip()
         yield shown, gr.update(visible=True), gr.update(visible=False)
 
@@ -366,7 +366,7 @@ def _options(
     }
 
 
-def _pieces_shown(
+def _stream_answer(
     answerer: Answerer, name: str, prompt: str, options: dict[str, Any], continues: bool
 ) -> Iterator[str]:
     """Yields the answer as it grows, and in the end the whole of it, or the error."""

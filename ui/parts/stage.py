@@ -34,7 +34,7 @@ _IN_ONE_GO = (
 )
 _IN_ITS_TAB = "In the "
 _LONGEST_REASON = 100
-_UNSETTLED = '<p class="ps-note">Fix the marked settings first.</p>'
+_UNRESOLVED = '<p class="ps-note">Fix the marked settings first.</p>'
 
 Stages = Sequence[tuple["Launcher", StageConfig]]
 
@@ -139,14 +139,14 @@ class Launcher:
         )
         shown = [self._facts, self._summary, self._start, self._command, *self._choices]
         self.form.on_change(
-            self._foresee,
+            self._estimate,
             shown,
-            otherwise=self._unsettled,
+            otherwise=self._show_unresolved,
             also=self._earlier_inputs,
             when=self._changes,
         )
         again.again(
-            self.form.guarded(self._foresee, live=True, otherwise=self._unsettled),
+            self.form.guarded(self._estimate, live=True, otherwise=self._show_unresolved),
             self.inputs,
             [*shown, *self.form.problem_outputs],
             **QUIET,
@@ -216,14 +216,14 @@ class Launcher:
         assert self._earlier is not None
         return bool(rest[0]) or not getattr(config, self._earlier.field)
 
-    def _foresee(self, *raw: Any) -> dict[Any, Any]:
+    def _estimate(self, *raw: Any) -> dict[Any, Any]:
         config = self.form.parse(*raw[: len(self.form.inputs)])
         check_name_is_free(self._workspace, self.stage, config)
         choices = self._choice_updates(config)
         try:
             stages = self._stages(raw)
         except StudioError as error:
-            return {**choices, **self._unsettled(error), self._facts: error_card(error)}
+            return {**choices, **self._show_unresolved(error), self._facts: error_card(error)}
         forecast = self._forecast(config) if len(stages) == 1 else _forecast_of_all(stages)
         problem = self._problem(raw)
         return {
@@ -242,11 +242,11 @@ class Launcher:
             return error
         return None
 
-    def _unsettled(self, error: StudioError) -> dict[Any, Any]:
+    def _show_unresolved(self, error: StudioError) -> dict[Any, Any]:
         return {
             self._facts: "",
             self._summary: "",
-            self._command: _UNSETTLED,
+            self._command: _UNRESOLVED,
             self._start: self._disabled(error),
         }
 

@@ -20,7 +20,7 @@ from core.backends.constants import (
     INVERSE_SQRT_2_PI,
     LAST_SHIFT,
     MIXING,
-    SPREAD_AXIS,
+    SHARDED_AXIS,
     SQRT_2_BY_PI,
     SQRT_HALF,
     drop_below,
@@ -167,12 +167,12 @@ def whole(weight: Tensor) -> Tensor:
     """All-gathers a weight if the current mesh shards weights."""
     if not are_sharded():
         return weight
-    devices = jax.sharding.get_abstract_mesh().shape[SPREAD_AXIS]
+    devices = jax.sharding.get_abstract_mesh().shape[SHARDED_AXIS]
     return _gathered(weight, part_of(weight.shape, devices))
 
 
 def are_sharded() -> bool:
-    return SPREAD_AXIS in jax.sharding.get_abstract_mesh().axis_names
+    return SHARDED_AXIS in jax.sharding.get_abstract_mesh().axis_names
 
 
 def part_of(shape: tuple[int, ...], devices: int) -> PartitionSpec:
@@ -184,7 +184,7 @@ def part_of(shape: tuple[int, ...], devices: int) -> PartitionSpec:
     if len(shape) < 2 or not fitting:
         return PartitionSpec()
     axis = -max(fitting)[1]
-    return PartitionSpec(*[SPREAD_AXIS if one == axis else None for one in range(len(shape))])
+    return PartitionSpec(*[SHARDED_AXIS if one == axis else None for one in range(len(shape))])
 
 
 def _gather(weight: Tensor, part: PartitionSpec) -> Tensor:

@@ -17,7 +17,7 @@ from jax.experimental import multihost_utils
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from numpy.typing import NDArray
 
-from core.backends.constants import SPREAD_AXIS
+from core.backends.constants import SHARDED_AXIS
 from core.backends.jax.kernels import part_of
 
 Array = Any
@@ -35,7 +35,7 @@ class DeviceMesh:
 
     def __init__(self, devices: Sequence[Any], sharding: str) -> None:
         self.size = len(devices)
-        self._axis = SPREAD_AXIS if sharding == "fsdp" else _DATA_AXIS
+        self._axis = SHARDED_AXIS if sharding == "fsdp" else _DATA_AXIS
         self._mesh = Mesh(np.array(devices), (self._axis,))
 
     def rows(self, *, axis: int = 0) -> NamedSharding:

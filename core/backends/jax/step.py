@@ -73,10 +73,10 @@ class JaxBackend:
 
     def put(self, batch: Batch, number: int | None = None) -> dict[str, Array]:
         parts = 1 if number is None else self._parts
-        arrays = {name: self._put_rows(values, parts) for name, values in batch.items()}
+        arrays = {name: self._put_sharded(values, parts) for name, values in batch.items()}
         if number is not None:
             seeds = dropout_seeds(number, parts)
-            arrays["dropout_seed"] = self._put_whole(seeds if parts > 1 else seeds[0])
+            arrays["dropout_seed"] = self._put_replicated(seeds if parts > 1 else seeds[0])
         return arrays
 
     def train_step(self, batch: Mapping[str, Array]) -> Array:
@@ -138,7 +138,7 @@ class JaxBackend:
         if self.optimizer is not None:
             step = make_train_step(self.model, self.optimizer, self._parts)
             schedule = schedule_of(self.optimizer)
-            self._schedule = self._put_whole(np.array(schedule.schedule.numbers, np.float32))
+            self._schedule = self._put_replicated(np.array(schedule.schedule.numbers, np.float32))
             self._train = jax.jit(
                 within(make_train_steps(step, schedule)), donate_argnums=0, out_shardings=shardings
             )
@@ -172,20 +172,22 @@ class JaxBackend:
             return jnp.asarray(array)
         return to_devices(array, self._mesh.weight(array.shape))
 
-    def _put_whole(self, array: NDArray) -> Array:
+    def _put_replicated(self, array: NDArray) -> Array:
         return (
             jax.device_put(array) if self._mesh is None else to_devices(array, self._mesh.whole())
         )
 
-    def _put_rows(self, values: NDArray, parts: int) -> Array:
+    def _put_sharded(self, values: NDArray, parts: int) -> Array:
         """Copies sequences (B, …) to the devices, as (parts, B / parts, …) if parts > 1."""
         if self._mesh is None:
             check_divisible(len(values), 1, parts)
-            return jax.device_put(_in_parts(values, 1, parts))
+            return jax.device_put(_split_micro_batches(values, 1, parts))
         local = self._devices.count // self._devices.processes
         check_divisible(len(values) * self._devices.processes, self._devices.count, parts)
         rows = self._mesh.rows(axis=0 if parts == 1 else 1)
-        return jax.make_array_from_process_local_data(rows, _in_parts(values, local, parts))
+        return jax.make_array_from_process_local_data(
+            rows, _split_micro_batches(values, local, parts)
+        )
 
     def _wait_for_room(self, result: Array) -> None:
         self._in_flight.append(result)
@@ -298,7 +300,7 @@ def _mesh_of(devices: Devices, options: BackendOptions) -> DeviceMesh | None:
     return DeviceMesh(chosen, options.sharding)
 
 
-def _in_parts(values: NDArray, devices: int, parts: int) -> NDArray:
+def _split_micro_batches(values: NDArray, devices: int, parts: int) -> NDArray:
     """Reshapes (B, …) to (parts, B / parts, …) so that each device keeps its own sequences."""
     if parts == 1:
         return values

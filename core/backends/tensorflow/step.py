@@ -49,7 +49,7 @@ class TensorFlowBackend:
         def share(replica: int) -> dict[str, Tensor]:
             first, count = rows // self._replicas * replica, rows // self._replicas
             arrays = {
-                name: _in_parts(values[first : first + count], parts)
+                name: _split_micro_batches(values[first : first + count], parts)
                 for name, values in batch.items()
             }
             if number is not None:
@@ -121,11 +121,11 @@ class TensorFlowBackend:
     def _gradients(self, batch: Mapping[str, Tensor], weight: Tensor) -> tuple[Tensor, list[Any]]:
         """Computes the loss and the gradients of this device's sequences."""
         if self._parts == 1:
-            return self._part_gradients(batch, weight)
+            return self._micro_batch_gradients(batch, weight)
 
         def add(part: Tensor, loss: Tensor, sums: list[Tensor]) -> Any:
             rows = {name: values[part] for name, values in batch.items()}
-            more, gradients = self._part_gradients(rows, weight)
+            more, gradients = self._micro_batch_gradients(rows, weight)
             pairs = zip(sums, gradients, strict=True)
             return part + 1, loss + more, [one + tf.convert_to_tensor(two) for one, two in pairs]
 
@@ -138,7 +138,7 @@ class TensorFlowBackend:
         )
         return loss, sums
 
-    def _part_gradients(
+    def _micro_batch_gradients(
         self, batch: Mapping[str, Tensor], weight: Tensor
     ) -> tuple[Tensor, list[Any]]:
         with tf.GradientTape() as tape:
@@ -155,6 +155,6 @@ class TensorFlowBackend:
         return self._sum(tf.concat([sums, [tf.reduce_sum(batch["label_weights"])]], axis=0))
 
 
-def _in_parts(values: NDArray, parts: int) -> NDArray:
+def _split_micro_batches(values: NDArray, parts: int) -> NDArray:
     """Reshapes (B, …) to (parts, B / parts, …) if parts > 1."""
     return values if parts == 1 else values.reshape(parts, -1, *values.shape[1:])

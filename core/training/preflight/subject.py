@@ -23,7 +23,7 @@ from core.workspace import Workspace
 _SPECIAL_IDS = 5
 _BOS_ID, _EOS_ID, _PAD_ID, _MASK_ID = 1, 2, 3, 4
 _SENTINELS = 100
-_RANDOM_ROWS = 4096
+_NUM_RANDOM_SEQUENCES = 4096
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class Subject:
         return self.objective.batch(self.rows.take(np.zeros(rows, np.int64)), 0, 0)
 
 
-class RandomRows:
+class RandomSequences:
     """Sequences of random ids, for a preflight without shards."""
 
     def __init__(self, row_length: int, vocab_size: int) -> None:
@@ -57,7 +57,7 @@ class RandomRows:
         self._vocab_size = vocab_size
 
     def __len__(self) -> int:
-        return _RANDOM_ROWS
+        return _NUM_RANDOM_SEQUENCES
 
     def take(self, indices: NDArray[np.int64]) -> NDArray[np.int32]:
         """Returns sequences, int32 (n, row_length)."""
@@ -116,4 +116,4 @@ def _without_shards(config: PreflightConfig, vocab_size: int, max_seq_length: in
         sentinel_ids=np.arange(vocab_size - 1, vocab_size - 1 - _SENTINELS, -1, dtype=np.int32),
     )
     objective = create_objective(name, settings, vocabulary)
-    return Subject(architecture, objective, RandomRows(row_length, vocab_size), None, 0)
+    return Subject(architecture, objective, RandomSequences(row_length, vocab_size), None, 0)

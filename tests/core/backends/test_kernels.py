@@ -141,7 +141,7 @@ def random(dtype, *shape):
 labels = generator.integers(0, 23, (4, 7)).astype(np.int32)
 weights = generator.random((4, 7)).astype(np.float32)
 weights[1, 2:] = 0
-whole = kernels.LOGITS_AT_ONCE
+whole = kernels.MAX_LOGITS_PER_CHUNK
 
 def compute(arguments):
     bias = arguments[2] if len(arguments) == 3 else None
@@ -168,7 +168,7 @@ def with_gradients(arguments):
 def compare(*arguments):
     found = {}
     for count, most in ((1, whole), (2, 4 * 4 * 23), (3, 4 * 3 * 23), (7, 1)):
-        kernels.LOGITS_AT_ONCE = most
+        kernels.MAX_LOGITS_PER_CHUNK = most
         assert kernels.count_chunks(4, 7, 23) == count
         found[count] = with_gradients(arguments)
     loss, judged, gradients = found.pop(1)

@@ -50,7 +50,7 @@ from core.backends import kernels
 from core.backends.compilation import compile_method
 from core.models.building import create_model
 from core.training.local_attention import local_attention_weights
-from core.training.cooccurrence import find_words
+from core.training.cooccurrence import find_token_embeddings
 from tests.core.models.families import ENCODERS, EOS, FAMILIES, GENERATORS, small_architecture
 
 folder, inputs, saved = Path(sys.argv[1]), dict(np.load(sys.argv[2])), Path(sys.argv[3])
@@ -181,7 +181,7 @@ for family in FAMILIES:
     np.savez(place / "said.npz", **said)
     np.savez(place / "first.npz", **{path.replace("/", "!"): v for path, v in first.items()})
     facts[family] = {"paths": [v.path for v in model.variables], "count": model.count_params(),
-                     "words": list(find_words(model).shape),
+                     "words": list(find_token_embeddings(model).shape),
                      "neighbours": shapes(local_attention_weights(model, 4, 16))}
 print(json.dumps(facts))
 '''

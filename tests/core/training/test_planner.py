@@ -250,7 +250,7 @@ def test_devices_of_one_cpu_share_its_cores(
 ) -> None:
     eight = Devices("jax", kind, 8, "", None, "", processes=2)
     monkeypatch.setattr(planner, "select_backend", lambda config: eight)
-    monkeypatch.setattr(planner, "_time_product", lambda side, dtype: float(side**3))
+    monkeypatch.setattr(planner, "_time_matmul", lambda side, dtype: float(side**3))
     flops, _ = planner.measure_speed(TrainConfig(dtype_policy="float32"))
     assert flops == pytest.approx(0.8 * times)
 

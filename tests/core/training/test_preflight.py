@@ -57,7 +57,7 @@ stage._INPUT_SECONDS = 0.0
 """
 _IN_FOUR_PIECES = """
 from core.backends import constants
-constants.LOGITS_AT_ONCE = 8 * 64 * 4096 // 4
+constants.MAX_LOGITS_PER_CHUNK = 8 * 64 * 4096 // 4
 """
 _NUMBERS = {"vocab_size": 512, "max_seq_length": 64}
 

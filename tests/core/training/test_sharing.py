@@ -30,7 +30,7 @@ import os
 from core.backends import kernels
 # Fewer than the logits of a single row, 4 x 64: all is done in pieces, on any number of devices.
 if values.pop("in_pieces", False):
-    kernels.LOGITS_AT_ONCE = 100
+    kernels.MAX_LOGITS_PER_CHUNK = 100
     assert kernels.count_chunks(1, 4, 64) == 3
 config = TrainConfig(
     preset="custom", num_train_steps=40, learning_rate=3e-3, weight_decay=0.1, warmup_steps=5,
