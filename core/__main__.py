@@ -634,7 +634,7 @@ def _add_fill_mask(commands: Any, common: argparse.ArgumentParser) -> None:
 
 
 def _add_generate(commands: Any, common: argparse.ArgumentParser) -> None:
-    about = "Go on with a text, or say what is missing in one."
+    about = "Continue a text, or fill in its masked spans."
     parser = _add_command(commands, common, "generate", about, _run_generate)
     parser.add_argument("words", nargs="*", metavar="MODEL PROMPT")
     parser.add_argument("--model", default="", help="a model's name, or a checkpoint folder")
@@ -708,7 +708,7 @@ def _add_runs(commands: Any, common: argparse.ArgumentParser) -> None:
     log.add_argument("--lines", type=_lines, default=200)
     stop = _add_run_command(actions, common, "stop", "Ask a run to save and stop.", _stop_run)
     stop.add_argument("--abort", action="store_true", help="stop without saving")
-    resume = _add_run_command(actions, common, "resume", "Go on with an ended run.", _resume_run)
+    resume = _add_run_command(actions, common, "resume", "Resume an ended run.", _resume_run)
     resume.add_argument("--follow", action="store_true", help="print how it goes until it ends")
     resume.add_argument(
         "--num-train-steps",

@@ -155,7 +155,7 @@ def _launcher_of(stage: str, launchers: Mapping[str, Launcher]) -> Launcher:
             f"The page has no form for the stage {stage}",
             expected="one of " + ", ".join(launchers),
             received=stage,
-            fix=f"use the shell: python -m core {stage} --config FILE",
+            fix=f"use the command line: python -m core {stage} --config FILE",
         )
     return launchers[stage]
 

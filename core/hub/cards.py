@@ -369,7 +369,7 @@ def _scorecard(manifest: Manifest | None) -> str:
     rows = [
         ("Algorithm", _ALGORITHMS.get(algorithm, algorithm)),
         ("Tokens", _whole(scores.get("vocab_size"))),
-        ("Tokens a word", _number(scores.get("tokens_per_word"))),
+        ("Tokens per word", _number(scores.get("tokens_per_word"))),
         ("Bytes a token", _number(scores.get("bytes_per_token"))),
         ("Unknown", _percent(scores.get("unknown_share"))),
         ("Measured on", where if "tokens_per_word" in scores else ""),

@@ -39,7 +39,7 @@ class ProcessIdentity:
     def from_json(cls, values: Any) -> ProcessIdentity | None:
         try:
             return cls(int(values["pid"]), float(values["started"]), str(values["boot_id"]))
-        except (TypeError, KeyError, ValueError):
+        except (TypeError, KeyError, ValueError, OverflowError):
             return None
 
     def to_json(self) -> dict[str, Any]:

@@ -24,6 +24,7 @@ from core.errors import StudioError
 from core.workspace.kinds import artifact_kinds, folder_of_kind
 
 _WATCH_SECONDS = 0.5
+_INTERRUPT_AGAIN_SECONDS = 10.0
 _DELETED = " (deleted)"
 # Nested `guarding_workspaces` blocks, and the descriptors of the workspaces in use. The web app's
 # threads share them; a signal handler may interrupt a thread that holds the lock.
@@ -246,7 +247,10 @@ def stopping_when_moved(root: Path) -> Iterator[None]:
             except WorkspaceMovedError as error:
                 errors.append(error)
                 signal.raise_signal(signal.SIGINT)
-                return
+                break
+        # Library code may have swallowed the interrupt.
+        while not ended.wait(_INTERRUPT_AGAIN_SECONDS):
+            signal.raise_signal(signal.SIGINT)
 
     thread = threading.Thread(target=watch, daemon=True, name="place")
     thread.start()

@@ -81,7 +81,8 @@ def test_a_pattern_that_the_shell_has_expanded_is_explained(
 @pytest.mark.parametrize("command", ["tokenizer", "shards"])
 def test_the_help_says_that_a_pattern_goes_in_quotes(command: str) -> None:
     corpus = STAGES[command].config.model_fields["corpus"].annotation
-    assert "in quotes: 'data/*.txt'" in corpus.model_fields["path"].description
+    help_text = help_of(corpus.model_fields["path"])
+    assert "Quote a pattern on the command line: 'data/*.txt'" in help_text
 
 
 @pytest.mark.parametrize("command", ["tokenizer", "shards", "train", "preflight", "suggest"])

@@ -24,10 +24,10 @@ from core.outbound import (
     check_redirect,
     configured_hosts,
     guard_fsspec,
-    guard_hub,
     is_public,
     resolve,
 )
+from core.outbound_hub import guard_hub
 from core.runs.folder import carried_environment
 from core.runs.worker import child_environment
 from core.shards.storage import RemoteFolder, fetch_shards

@@ -244,7 +244,7 @@ def test_a_run_that_went_wrong_says_how_and_with_which_last_words(
     ("state", "values", "words"),
     [
         ("failed", {"exit_code": 1}, "ended with exit code 1"),
-        ("lost", {}, "nobody saw its process end"),
+        ("lost", {}, "the end of its process was not observed"),
         ("failed", {"reason": "dependency"}, ""),
         ("done", {"exit_code": 0}, ""),
     ],

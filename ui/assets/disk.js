@@ -79,4 +79,4 @@ const refresh = studio.poll(element, 4000, async () => {
   listed = answer;
   draw();
 });
-window.addEventListener("ps-place", () => studio.place().tab === "runs" && setTimeout(refresh, 50));
+window.addEventListener("ps-place", () => studio.place().tab === "workspace" && setTimeout(refresh, 50));

@@ -434,7 +434,7 @@ const drawDetail = (view, run, known) => {
   if (!run.saves && !ENDED.includes(run.state)) view.logBox.open = true;
 };
 
-// What became of a run that went wrong: what happened, how its process ended, its last words.
+// What became of a run that went wrong: what happened, how its process ended, its log tail.
 const ending = (run, known) => {
   if (!known.error) return [];
   const when = run.ended && new Date(run.ended * 1000).toLocaleString("en", { dateStyle: "medium", timeStyle: "short" });

@@ -14,7 +14,7 @@ from ui.present import escape
 _CARET = '<i class="ps-caret" aria-hidden="true"></i>'
 _MOST_SURPRISING = 5
 _PSEUDO = (
-    "Each token is hidden in turn and guessed from all the others, so the figure can't be compared "
+    "Each token is masked in turn and guessed from all the others, so the figure can't be compared "
     "with that of a model that reads from left to right."
 )
 _SENTINEL = re.compile(r"<extra_id_(\d+)>")

@@ -85,7 +85,7 @@ def ending_of(row: RunRow) -> str:
         return f"ended by signal {row.signal} ({_signal_name(row.signal)})"
     if row.exit_code is not None:
         return f"ended with exit code {row.exit_code}"
-    return "nobody saw its process end"
+    return "the end of its process was not observed"
 
 
 def alert_kinds(row: RunRow) -> list[str]:

@@ -296,7 +296,7 @@ def test_of_a_model_that_is_trained_on_the_dimensions_come_first(
 def test_a_tokenizer_comes_back_as_it_was(workspace: Workspace, hub: HubServer) -> None:
     push(workspace, tokenizer="unigram", repo_id="me/pieces")
     found = files_of(hub, "models", "me/pieces")
-    assert b"Tokens a word" in found["README.md"] and "manifest.json" not in found
+    assert b"Tokens per word" in found["README.md"] and "manifest.json" not in found
     assert str(workspace.root).encode() not in b"".join(found.values())
     elsewhere = Workspace(workspace.root / "elsewhere")
     assert load("me/pieces", elsewhere).fingerprint == load("unigram", workspace).fingerprint

@@ -170,7 +170,7 @@ def test_the_pushed_card_is_valid_and_has_the_figures(scene: Scene, tmp_path: Pa
     header = found["header"]
     assert (header["pipeline_tag"], header["library_name"]) == ("fill-mask", "transformers")
     assert (header["license"], header["parameters"]) == ("mit", figures["parameters"])
-    for words in ("trained from scratch", "Tokens a word", "curves.png", "on 1 CPU", "me/words"):
+    for words in ("trained from scratch", "Tokens per word", "curves.png", "on 1 CPU", "me/words"):
         assert words in found["card"]
 
 

@@ -33,4 +33,6 @@ def test_an_ended_process_is_not_alive() -> None:
 
 def test_nonsense_is_no_identity() -> None:
     assert ProcessIdentity.from_json({"pid": "x"}) is None
+    infinite = {"pid": float("inf"), "started": 1.0, "boot_id": "x"}
+    assert ProcessIdentity.from_json(infinite) is None
     assert ProcessIdentity.from_json(None) is None
