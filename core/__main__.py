@@ -40,7 +40,6 @@ from core.errors import ConfigError, RunError, StudioError
 from core.events import RunStopped, read_events
 from core.outbound import allow_typed_hosts
 from core.redaction import hide_secrets_in_output
-from core.runs.folder import RunFolder
 from core.stages.registry import STAGES, Stage, load_further_stages, summarize_results
 from core.store import ENDED_STATES, RunRow, Store, explaining_refusals
 from core.workspace import Workspace, artifact_kinds, expand_path, write_atomically
@@ -498,6 +497,8 @@ class _Follower:
             _say(line)
 
     def _reading_lines(self) -> list[str]:
+        from core.runs.folder import RunFolder
+
         events = RunFolder.of(self._workspace, self._run_id).events
         new, self._events_read = read_events(events, self._events_read)
         return [str(one["message"]) for one in new if one["kind"] == "note" and one.get("reading")]

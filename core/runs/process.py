@@ -7,8 +7,6 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-import psutil
-
 
 @dataclass(frozen=True)
 class ProcessIdentity:
@@ -63,6 +61,8 @@ def _start_time(pid: int) -> float | None:
 
 
 def _start_time_elsewhere(pid: int) -> float | None:
+    import psutil
+
     try:
         process = psutil.Process(pid)
         return None if process.status() == psutil.STATUS_ZOMBIE else process.create_time()
@@ -74,4 +74,6 @@ def _boot_id() -> str:
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     except OSError:
+        import psutil
+
         return str(int(psutil.boot_time()))

@@ -11,8 +11,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from filelock import lock_descriptor
-
 from core.errors import StudioError
 from core.workspace.places import make_folder
 
@@ -21,6 +19,8 @@ _POLL_SECONDS = 0.01
 
 def lock_folder(folder: Path) -> int | None:
     """Takes a folder's lock; returns its descriptor, or None if another process holds it."""
+    from filelock import lock_descriptor
+
     descriptor = os.open(folder, os.O_RDONLY)
     with suppress(OSError):  # The file system has no locks.
         if lock_descriptor(descriptor, blocking=False):
@@ -32,6 +32,8 @@ def lock_folder(folder: Path) -> int | None:
 @contextmanager
 def file_lock(path: Path, *, wait: bool = True) -> Iterator[bool]:
     """Takes a lock between processes; yields whether it is held, which is always so with `wait`."""
+    from filelock import lock_descriptor
+
     make_folder(path.parent)
     with path.open("a") as file:
         yield lock_descriptor(file.fileno(), blocking=wait, poll_interval=_POLL_SECONDS)
