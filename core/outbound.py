@@ -13,7 +13,6 @@ import ipaddress
 import os
 import socket
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
 from urllib.parse import urljoin, urlsplit
 
 from core.errors import ConfigError, StudioError
@@ -172,13 +171,6 @@ def check_redirect(url: str, location: str, peer: str) -> None:
 
 def most_seconds(size_bytes: int) -> float:
     return BASE_SECONDS + size_bytes / SLOWEST_BYTES_PER_SECOND
-
-
-def http_filesystem() -> Any:
-    import fsspec
-
-    guard_fsspec()
-    return fsspec.filesystem("https")
 
 
 def guard_fsspec() -> None:

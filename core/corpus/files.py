@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from hashlib import blake2b
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, TypeVar
 
 from core.config import CorpusConfig
 from core.corpus.columns import choose_text_column, string_columns, texts_within
@@ -31,6 +31,8 @@ from core.corpus.parquet_rows import ParquetTexts
 from core.corpus.report import Facts, Findings, ReadingReport
 from core.corpus.unpack import SUFFIXES, UnpackMeter, open_regular, unpacked
 from core.errors import ConfigError, CorpusError
+
+T = TypeVar("T")
 
 _SAMPLED_ROWS = 200
 # Up to this size files are identified by content, above by size, time and both ends.
@@ -83,21 +85,20 @@ class FilesSource:
 
     def column_names(self) -> list[str]:
         """Returns the columns of the first table with rows, without choosing one of them."""
-        for file in self._files["train"]:
-            if file.format != "text":
-                with _naming(file), self._table(file) as table:
-                    if table.has_rows:
-                        return table.columns
-        return []
+        return self._of_first_table(lambda table: table.columns) or []
 
     def columns(self) -> tuple[list[str], str]:
         """Returns the columns of the first table with rows, and its text column."""
+        found = self._of_first_table(lambda table: (table.columns, table.text_column()))
+        return found or ([], "")
+
+    def _of_first_table(self, read: Callable[[_Table], T]) -> T | None:
         for file in self._files["train"]:
             if file.format != "text":
                 with _naming(file), self._table(file) as table:
                     if table.has_rows:
-                        return table.columns, table.text_column()
-        return [], ""
+                        return read(table)
+        return None
 
     def documents(self, part: str) -> Iterator[str]:
         for file in self._files[part]:

@@ -262,7 +262,7 @@ def _has_dimensions(config: TrainConfig) -> bool:
 def _check_budget(hours: float | None, tokens: int | None) -> None:
     if (hours is None) == (tokens is None):
         raise ConfigError(
-            "The dial turns by one thing",
+            "Give exactly one of --hours and --tokens",
             expected="either the hours or the tokens that there are",
             received="both" if hours is not None else "neither",
             fix="give --hours or --tokens",

@@ -49,7 +49,9 @@ def metric_of(row: RunRow, store: Store) -> str:
     """Returns a training run's newest validation loss, or its training loss, as text."""
     if row.stage != "train" or row.state == "queued":
         return ""
-    measured = {**store.latest_metrics(row.id, ("loss", "eval_loss")), **row.results}
+    measured = row.results
+    if "eval_loss" not in measured:  # The run is not done, or has not validated yet.
+        measured = {**store.latest_metrics(row.id, ("loss", "eval_loss")), **measured}
     for name, label in (("eval_loss", "Validation loss"), ("loss", "Training loss")):
         if isinstance(measured.get(name), (int, float)):
             return f"{label} {measured[name]:.3f}"
