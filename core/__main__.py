@@ -18,7 +18,7 @@ import time
 from collections.abc import Callable, Generator, Sequence
 from contextlib import suppress
 from dataclasses import asdict
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pydantic.fields import FieldInfo
 
@@ -40,10 +40,13 @@ from core.errors import ConfigError, RunError, StudioError
 from core.events import RunStopped, read_events
 from core.outbound import allow_typed_hosts
 from core.redaction import hide_secrets_in_output
+from core.refusals import explaining_refusals
 from core.stages.registry import STAGES, Stage, load_further_stages, summarize_results
-from core.store import ENDED_STATES, RunRow, Store, explaining_refusals
 from core.workspace import Workspace, artifact_kinds, expand_path, write_atomically
 from core.workspace.places import guarding_workspaces, private_files
+
+if TYPE_CHECKING:
+    from core.store import RunRow, Store
 
 EXIT_DONE, EXIT_FAILED, EXIT_INTERRUPTED = 0, 1, 130
 _FOLLOW_SECONDS = 0.3
@@ -140,6 +143,8 @@ def _run_here(workspace: Workspace, stage: str, config: StageConfig) -> str:
 
 def _wait_for(workspace: Workspace, runs: Sequence[str]) -> None:
     """Follows runs until all are done; raises RunError if one ends in another state."""
+    from core.store import Store
+
     store = Store.open(workspace)
     for run_id in runs:
         try:
@@ -416,6 +421,8 @@ def _delete_artifact(options: argparse.Namespace) -> int:
 
 def _follow(workspace: Workspace, *runs: str, as_json: bool) -> int:
     """Follows runs one after the other; returns the first non-zero exit code, else 0."""
+    from core.store import Store
+
     store = Store.open(workspace)
     codes = []
     for run_id in runs:
@@ -478,7 +485,7 @@ class _Follower:
                     fix="start it again, or take run folders in with: python -m core runs rebuild",
                 )
             self._print_news(row)
-            if row.state in ENDED_STATES:
+            if row.has_ended:
                 return row
             keeper.look()
             time.sleep(_FOLLOW_SECONDS)
@@ -905,6 +912,7 @@ def _workspace(options: argparse.Namespace) -> Workspace:
 
 def _fresh_store(options: argparse.Namespace) -> Store:
     from core.runs.client import refresh
+    from core.store import Store
 
     workspace = _workspace(options)
     refresh(workspace)
@@ -938,7 +946,7 @@ def _progress(row: RunRow) -> str:
         parts.append(f"{100 * row.done / row.total:.0f} % of {row.total:,.0f} {row.unit}")
     elif row.done:
         parts.append(f"{row.done:,.0f} {row.unit}")
-    if row.note and row.state not in ENDED_STATES:
+    if row.note and not row.has_ended:
         parts.append(row.note)
     if row.eta_seconds is not None:
         parts.append(f"{row.eta_seconds / 60:.1f} minutes left")

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -41,7 +41,7 @@ from sqlalchemy.exc import (
 )
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column, sessionmaker
 
-from core.errors import ConfigError, RunError, StudioError, from_os_error
+from core.errors import ConfigError, RunError, StudioError
 from core.stages.registry import is_resumable
 from core.workspace import Workspace, file_lock
 from core.workspace.places import check_not_moved, is_shared
@@ -552,20 +552,11 @@ def create_database_engine(url: str | URL) -> Engine:
     return engine
 
 
-@contextmanager
-def explaining_refusals() -> Iterator[None]:
-    """Converts errors of the operating system and the database into a StudioError.
-
-    A broken pipe is left to the writer.
-    """
-    try:
-        yield
-    except BrokenPipeError:
-        raise
-    except OSError as error:
-        raise from_os_error(error) from error
-    except OperationalError as error:
-        raise _explained(error, "The database can't be read or written") from error
+def explain_database_error(error: Exception) -> StudioError | None:
+    """Converts an error of the database; None for any other."""
+    if isinstance(error, OperationalError):
+        return _explained(error, "The database can't be read or written")
+    return None
 
 
 def _explained(error: SQLAlchemyError, problem: str) -> StudioError:

@@ -15,11 +15,12 @@ from core.demo import MODEL_VARIABLE, MOST_CHARACTERS, Demo
 from core.errors import ConfigError, StudioError
 from core.outbound import distrust_callers
 from core.redaction import AUTH_VARIABLE, parse_logins
+from core.refusals import explaining_refusals
 from core.runs.chain import submit_quickstart
 from core.runs.client import refresh
 from core.runs.slots import default_slots
 from core.stages.registry import load_further_stages
-from core.store import Store, explaining_refusals
+from core.store import Store
 from core.workspace import ALLOWED_PATHS_VARIABLE, Workspace, single_instance
 from core.workspace.places import guarding_workspaces, private_files, stopping_when_moved
 from ui.parts.access import AccessControl, AllowedRoutes, by_cookie, by_sign_in, is_local

@@ -16,7 +16,8 @@ from sqlalchemy.exc import SQLAlchemyError
 import core
 from core.__main__ import main
 from core.errors import ConfigError, RunError, StudioError
-from core.store import RunRow, Store, explaining_refusals
+from core.refusals import explaining_refusals
+from core.store import RunRow, Store
 from core.workspace import Workspace
 
 

@@ -1,0 +1,25 @@
+"""Converts errors of the operating system and the database into a StudioError."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from core.errors import StudioError, from_os_error
+
+
+@contextmanager
+def explaining_refusals() -> Iterator[None]:
+    """Raises StudioError for an OSError or a database error. A broken pipe is the writer's."""
+    try:
+        yield
+    except (StudioError, BrokenPipeError):
+        raise
+    except OSError as error:
+        raise from_os_error(error) from error
+    except Exception as error:
+        # Imported here because SQLAlchemy takes 0.2 s, which most commands don't need.
+        from core.store import explain_database_error
+
+        explained = explain_database_error(error)
+        if explained is None:
+            raise
+        raise explained from error
