@@ -133,7 +133,7 @@ def test_openvino_serves_encoders_and_the_backend_everything_else(
     assert isinstance(FillMask(folders / "bart").model, BackendModel)
     assert isinstance(FillMask(folders / "roberta", on_engine=True).model, BackendModel)
     with monkeypatch.context() as patched:
-        # Without bfloat16 arithmetic, auto still stores the weights in bfloat16.
+        # Without bfloat16 arithmetic, the backend at least stores bfloat16 weights.
         patched.setattr(graph, "has_bfloat16", lambda: False)
         assert not graph.suits(roberta, "bfloat16")
         assert graph.suits(roberta, "auto")

@@ -391,7 +391,7 @@ def test_requests_of_other_callers_interleave_with_a_long_list() -> None:
         others_wait.set()
         assert many.result(20) == list("abcdefgh")
         assert [one.result(20) for one in others] == [["x"], ["y"]]
-    # The requests were queued after the second batch had formed, and each waits one call.
+    # Each further text of a call queues as if it had come one call later.
     assert "".join(computed) == "abxcydefgh"
 
 

@@ -242,7 +242,7 @@ def test_process_with_an_explicit_id_under_slurm_keeps_all_gpus() -> None:
     assert visible == "all"
 
 
-def test_device_count_from_the_settings_imports_no_backend(
+def test_device_count_follows_from_the_settings(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(devices, "find_hardware", lambda: _NOTHING)

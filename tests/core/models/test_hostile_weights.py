@@ -214,7 +214,7 @@ def test_small_hdf5_file_that_declares_gigabytes_allocates_no_memory(bert: Path)
         group = file.create_group("main")
         group.attrs["weight_names"] = [name.encode() for name in shapes]
         for name, shape in shapes.items():
-            group.create_dataset(name, shape, "f4")  # Space that is never written takes none.
+            group.create_dataset(name, shape, "f4")  # HDF5 allocates no space for unwritten data.
     write_config(bert, vocab_size=rows, hidden_size=width)
     assert (bert / "tf_model.h5").stat().st_size < 1 << 17
     (said,) = open_guarded(bert)

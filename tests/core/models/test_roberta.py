@@ -173,7 +173,7 @@ def test_gradients_match_pytorch(engine: str, said: dict[str, Said], inputs: Pat
     chosen = logits.gather(1, places).reshape(-1, VOCAB_SIZE)
     torch.nn.functional.cross_entropy(chosen, data["labels"].reshape(-1)).backward()
     theirs = {name: weight.grad.numpy() for name, weight in model.named_parameters()}
-    # PyTorch computes no gradient for the padding row of an embedding; ours is zero, too.
+    # PyTorch gives a padding row no gradient; these inputs have no padding.
     ours = load_file(said[engine].folder / "gradients" / "model.safetensors")
     assert ours.keys() == theirs.keys()
     for name, gradient in theirs.items():
