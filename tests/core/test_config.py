@@ -25,16 +25,16 @@ from core.presets import write_up_of
 from core.stages.registry import STAGES
 
 
-def test_a_preset_fills_what_nobody_set() -> None:
+def test_preset_fills_in_unset_fields() -> None:
     config = TrainConfig(preset="flax")
     assert (config.learning_rate, config.adam_beta2, config.warmup_steps) == (3e-4, 0.98, 1000)
 
 
-def test_what_is_set_wins_over_the_preset() -> None:
+def test_set_value_overrides_the_preset() -> None:
     assert TrainConfig(preset="flax", learning_rate=1e-3).learning_rate == 1e-3
 
 
-def test_a_warm_up_s_ratio_wins_over_the_steps_of_the_preset() -> None:
+def test_warmup_ratio_overrides_the_warmup_steps_of_the_preset() -> None:
     config = TrainConfig(preset="flax", warmup_ratio=0.1)
     assert (config.warmup_steps, config.warmup_ratio) == (None, 0.1)
     both = TrainConfig(preset="flax", warmup_ratio=0.1, warmup_steps=1000)
@@ -43,7 +43,7 @@ def test_a_warm_up_s_ratio_wins_over_the_steps_of_the_preset() -> None:
         assert TrainConfig.parse(changed_values(one)) == one
 
 
-def test_the_classic_preset_has_the_numbers_of_the_original_script() -> None:
+def test_classic_preset_has_the_values_of_the_original_script() -> None:
     config = TrainConfig(preset="classic")
     assert config.learning_rate == 1e-4
     assert config.weight_decay == 1e-3
@@ -54,7 +54,7 @@ def test_the_classic_preset_has_the_numbers_of_the_original_script() -> None:
 
 
 @pytest.mark.parametrize("model", [stage.config for stage in STAGES.values()])
-def test_every_preset_names_fields_that_exist(model: type) -> None:
+def test_every_preset_names_existing_fields(model: type) -> None:
     assert set(model.preset_fields()) <= set(model.model_fields)
     for preset in model.presets:
         variants = choices_of(model.model_fields[model.variant])
@@ -64,12 +64,12 @@ def test_every_preset_names_fields_that_exist(model: type) -> None:
 
 
 def numbers_of(command: str) -> dict[str, float]:
-    """Returns what an original command says, by flag."""
+    """The numbers of an original command, by flag."""
     return {name: float(value) for name, value in re.findall(r"--(\w+)=([\d.e-]+)", command)}
 
 
 @pytest.mark.parametrize("family", ["roberta", "bert", "gpt2", "t5", "bart"])
-def test_the_flax_preset_has_the_numbers_of_the_family_s_write_up(family: str) -> None:
+def test_flax_preset_has_the_values_of_the_familys_write_up(family: str) -> None:
     write_up = write_up_of("flax", family)
     config = TrainConfig(preset="flax", family=family)
     assert write_up is not None
@@ -83,10 +83,10 @@ def test_the_flax_preset_has_the_numbers_of_the_family_s_write_up(family: str) -
         "num_train_epochs": config.num_train_epochs,
         "weight_decay": config.weight_decay,
     }
-    # Where the command says nothing, the script's own defaults hold.
+    # Options that the command omits have the script's defaults.
     defaults = {"adam_beta2": 0.999, "num_train_epochs": 3, "weight_decay": 0}
     if family == "t5":
-        assert said.pop("weight_decay") == 0.001  # Which the script gives to AdamW alone.
+        assert said.pop("weight_decay") == 0.001  # The script applies it with AdamW only.
     assert ours == {"adam_beta1": 0.9, **defaults, **{n: said[n] for n in ours if n in said}}
     assert (config.optimizer == "adafactor") == ("--adafactor" in write_up.command)
     objective = {"gpt2": "clm", "t5": "span_corruption", "bart": "denoising"}.get(family, "mlm")
@@ -94,7 +94,7 @@ def test_the_flax_preset_has_the_numbers_of_the_family_s_write_up(family: str) -
     assert rows == said.get("max_seq_length", said.get("block_size"))
 
 
-def test_the_flax_preset_trains_each_family_s_tokenizer() -> None:
+def test_flax_preset_trains_each_familys_tokenizer() -> None:
     def of(family: str) -> tuple[str, int]:
         config = TokenizerConfig(preset="flax", family=family)
         return config.algorithm, config.vocab_size
@@ -106,7 +106,7 @@ def test_the_flax_preset_trains_each_family_s_tokenizer() -> None:
 
 
 @pytest.mark.parametrize("preset", ["classic", "flax"])
-def test_families_that_were_published_without_dropout_have_none(preset: str) -> None:
+def test_families_published_without_dropout_have_none(preset: str) -> None:
     for family in ("t5", "modernbert"):
         config = TrainConfig(preset=preset, family=family)
         assert config.hidden_dropout_prob == config.attention_probs_dropout_prob == 0
@@ -114,30 +114,30 @@ def test_families_that_were_published_without_dropout_have_none(preset: str) -> 
     assert TrainConfig(preset=preset, family="bart").hidden_dropout_prob == 0.1
 
 
-def test_the_family_that_a_preset_goes_by_says_nothing_of_the_tokenizer_itself() -> None:
+def test_family_of_a_preset_does_not_change_the_tokenizer_fingerprint() -> None:
     values = {"algorithm": "byte_level_bpe", "vocab_size": 300}
     prints = {TokenizerConfig(family=f, **values).fingerprint() for f in ("roberta", "gpt2")}
     assert len(prints) == 1
 
 
-def test_what_a_family_s_preset_fills_in_is_no_change() -> None:
+def test_values_from_a_familys_preset_are_not_changes() -> None:
     config = TrainConfig(preset="flax", family="gpt2", learning_rate=1e-3)
     assert changed_values(config) == {"preset": "flax", "family": "gpt2", "learning_rate": 1e-3}
     assert TrainConfig.parse(changed_values(config)) == config
 
 
 @pytest.mark.parametrize("model", [stage.config for stage in STAGES.values()])
-def test_every_field_explains_itself(model: type) -> None:
+def test_every_field_has_a_description(model: type) -> None:
     for name, field in model.model_fields.items():
         assert field.description, name
 
 
-def test_an_unknown_field_is_named() -> None:
+def test_unknown_field_is_named() -> None:
     with pytest.raises(ConfigError, match="no field sizze"):
         TrainConfig(sizze="mini")
 
 
-def test_a_value_out_of_bounds_says_expected_and_received() -> None:
+def test_out_of_range_value_reports_expected_and_received() -> None:
     with pytest.raises(ConfigError) as caught:
         ShardConfig(max_seq_length=4)
     assert caught.value.field == "max_seq_length"
@@ -147,26 +147,26 @@ def test_a_value_out_of_bounds_says_expected_and_received() -> None:
 
 
 @pytest.mark.parametrize("typed", ["10.000", "10.0", "1.000.000"])
-def test_a_whole_number_with_a_dot_is_not_guessed_at(typed: str) -> None:
+def test_whole_number_with_a_dot_is_refused(typed: str) -> None:
     with pytest.raises(ConfigError, match="a whole number such as 10000") as caught:
         TokenizerConfig.parse({"corpus": {"limit": typed}})
     assert (caught.value.field, caught.value.received) == ("limit", repr(typed))
     assert TrainConfig.parse({"num_train_epochs": "10.000"}).num_train_epochs == 10
 
 
-def test_a_nested_field_is_named() -> None:
+def test_nested_field_is_named() -> None:
     with pytest.raises(ConfigError) as caught:
         TokenizerConfig.parse({"corpus": {"validation_percent": 80}})
     assert caught.value.field == "validation_percent"
 
 
-def test_the_fingerprint_leaves_the_name_out_and_sees_the_rest() -> None:
+def test_fingerprint_depends_on_everything_but_the_name() -> None:
     base = TokenizerConfig(name="a").fingerprint()
     assert TokenizerConfig(name="b").fingerprint() == base
     assert TokenizerConfig(name="a", vocab_size=500).fingerprint() != base
 
 
-def test_changed_values_make_the_same_config_again() -> None:
+def test_changed_values_restore_the_config() -> None:
     config = TokenizerConfig(
         preset="flax", vocab_size=300, corpus=CorpusConfig(source="files", path="a b.txt")
     )
@@ -179,7 +179,7 @@ def test_changed_values_make_the_same_config_again() -> None:
     assert TokenizerConfig.parse(values) == config
 
 
-def test_a_source_that_nobody_chose_is_the_one_that_is_named() -> None:
+def test_unset_source_follows_from_the_given_path_or_dataset() -> None:
     for values, source in (
         ({"path": "a.txt"}, "files"),
         ({"validation_path": "a.txt"}, "files"),
@@ -191,7 +191,7 @@ def test_a_source_that_nobody_chose_is_the_one_that_is_named() -> None:
     assert TokenizerConfig.parse({"corpus": {"path": "a.txt"}}).corpus.source == "files"
 
 
-def test_a_dataset_that_is_named_has_a_configuration_of_its_own() -> None:
+def test_default_dataset_configuration_applies_only_to_the_default_dataset() -> None:
     for values, configuration in (
         ({"source": "hub"}, "wikitext-103-raw-v1"),
         ({"dataset_name": "Salesforce/wikitext"}, "wikitext-103-raw-v1"),
@@ -220,7 +220,7 @@ def test_a_dataset_that_is_named_has_a_configuration_of_its_own() -> None:
         (PushConfig, "language", "de;fr", "such as en, or de, fr"),
     ],
 )
-def test_what_a_pattern_allows_is_said_in_words(
+def test_pattern_mismatch_is_described_without_the_pattern(
     model: type, field: str, typed: str, said: str
 ) -> None:
     with pytest.raises(ConfigError) as caught:
@@ -229,7 +229,7 @@ def test_what_a_pattern_allows_is_said_in_words(
     assert (caught.value.field, caught.value.received) == (field, repr(typed))
 
 
-def test_every_pattern_is_put_into_words() -> None:
+def test_every_pattern_has_a_description() -> None:
     patterned = 0
     for model in (CorpusConfig, *(stage.config for stage in STAGES.values())):
         for name, field in model.model_fields.items():
@@ -242,50 +242,50 @@ def test_every_pattern_is_put_into_words() -> None:
 
 
 @pytest.mark.parametrize("branch", ["", "main", "v1.0", "trial-2", "a.b_c"])
-def test_names_of_branches_are_taken(branch: str) -> None:
+def test_valid_branch_names_are_accepted(branch: str) -> None:
     assert PushConfig(revision=branch).revision == branch
 
 
 @pytest.mark.parametrize("model", [TokenizerConfig, ShardConfig, TrainConfig])
-def test_the_preset_custom_fills_in_nothing_and_its_help_says_so(model: type) -> None:
+def test_custom_preset_keeps_the_defaults_and_documents_it(model: type) -> None:
     plain = {name: model.model_fields[name].default for name in model.preset_fields()}
     config = model(preset="custom")
     assert {name: getattr(config, name) for name in plain} == plain
     assert "custom: default values" in help_of(model.model_fields["preset"])
 
 
-def test_naming_two_sources_asks_for_a_choice() -> None:
+def test_two_sources_are_refused_with_a_request_to_choose() -> None:
     with pytest.raises(ConfigError, match=r"path=a\.txt and dataset_name=me/words") as caught:
         ShardConfig.parse({"corpus": {"path": "a.txt", "dataset_name": "me/words"}})
     assert caught.value.field == "source"
 
 
-def test_a_config_survives_json() -> None:
+def test_config_round_trips_through_json() -> None:
     config = TrainConfig(preset="flax", size="tiny", num_train_steps=7)
     assert TrainConfig.parse(json.loads(json.dumps(config.model_dump(mode="json")))) == config
 
 
 @pytest.mark.parametrize("content", ["not json", "[1, 2]"])
-def test_a_config_file_that_is_not_an_object_is_refused(tmp_path: Path, content: str) -> None:
+def test_config_file_that_is_not_an_object_is_refused(tmp_path: Path, content: str) -> None:
     file = tmp_path / "config.json"
     file.write_text(content)
     with pytest.raises(ConfigError, match=r"config\.json"):
         load_config_file(file)
 
 
-def test_a_missing_config_file_is_named(tmp_path: Path) -> None:
+def test_missing_config_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"nothing\.json"):
         load_config_file(tmp_path / "nothing.json")
 
 
 @pytest.mark.parametrize("number", [math.nan, math.inf, -math.inf, "nan"])
-def test_what_is_no_number_is_refused(number: object) -> None:
+def test_non_finite_number_is_refused(number: object) -> None:
     for values in ({"max_grad_norm": number}, {"num_train_epochs": number}):
         with pytest.raises(ConfigError, match="finite"):
             TrainConfig.parse(values)
 
 
-def test_a_name_that_is_not_utf_8_is_refused_before_any_work() -> None:
+def test_name_that_is_not_utf_8_is_refused() -> None:
     with pytest.raises(ConfigError, match="UTF-8") as caught:
         TokenizerConfig.parse({"corpus": {"path": "caf\udce9.txt"}})
     assert caught.value.field == "path"
@@ -297,20 +297,20 @@ def test_a_name_that_is_not_utf_8_is_refused_before_any_work() -> None:
     [b"[" * 100_000 + b"]" * 100_000, b'{"a": ' * 100_000, b"\xff\xfe{}", b'{"seed": NaN}', b"\0"],
     ids=["nested", "torn", "UTF-16", "not a number", "zero"],
 )
-def test_a_config_file_of_anything_is_refused_in_words(tmp_path: Path, content: bytes) -> None:
+def test_invalid_config_file_is_refused(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "config.json"
     path.write_bytes(content)
     with pytest.raises(ConfigError, match="isn't JSON"):
         load_config_file(path)
 
 
-def test_a_config_file_without_end_is_refused(tmp_path: Path) -> None:
+def test_endless_config_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / "config.json").symlink_to("/dev/zero")
     with pytest.raises(ConfigError, match="is longer than"):
         load_config_file(tmp_path / "config.json")
 
 
-def test_a_config_may_come_from_a_pipe(tmp_path: Path) -> None:
+def test_config_may_be_read_from_a_pipe(tmp_path: Path) -> None:
     path = tmp_path / "pipe"
     os.mkfifo(path)
     writer = threading.Thread(target=path.write_bytes, args=(b'{"seed": 7}',))

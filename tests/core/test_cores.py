@@ -1,4 +1,4 @@
-"""A container's share of its machine counts."""
+"""A container's CPU quota limits the number of threads."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ QUOTAS = {
 
 
 @pytest.mark.parametrize("case", QUOTAS)
-def test_a_containers_share_is_what_can_be_used(
+def test_cpu_quota_of_a_container_limits_the_usable_cores(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, case: str
 ) -> None:
     files, expected = QUOTAS[case]
@@ -67,7 +67,7 @@ def test_a_containers_share_is_what_can_be_used(
     assert said == (set() if expected == 16 else {str(expected)})
 
 
-def test_where_nothing_is_said_all_cores_are_used(tmp_path: Path) -> None:
+def test_all_cores_are_usable_without_a_quota(tmp_path: Path) -> None:
     assert usable_cores(tmp_path) == allowed_cores() > 0
     assert thread_settings(tmp_path) == {}
 
@@ -76,7 +76,7 @@ def test_where_nothing_is_said_all_cores_are_used(tmp_path: Path) -> None:
 @pytest.mark.skipif(sys.platform != "linux", reason="threads are counted in /proc")
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.long
-def test_engines_have_as_many_threads_as_they_are_told(engine: str) -> None:
+def test_backends_use_the_requested_number_of_threads(engine: str) -> None:
     found = []
     for threads in (2, 40):
         engines = {"TF_NUM_INTRAOP_THREADS", "NPROC"}

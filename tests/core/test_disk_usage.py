@@ -1,4 +1,4 @@
-"""What is on the disk, and what hangs together there."""
+"""Disk usage, and the dependencies between artifacts."""
 
 import os
 from collections.abc import Iterator
@@ -39,9 +39,7 @@ def store(workspace: Workspace) -> Iterator[Store]:
     store.close()
 
 
-def test_artifacts_tell_what_they_come_from_and_what_came_of_them(
-    workspace: Workspace, store: Store
-) -> None:
+def test_artifacts_list_their_inputs_and_their_products(workspace: Workspace, store: Store) -> None:
     shards, tokenizer = list_artifact_usage(workspace, store)
     assert [one.name for one in tokenizer.turned_into] == ["rows"]
     assert [one.name for one in shards.made_from] == ["words"]
@@ -49,9 +47,7 @@ def test_artifacts_tell_what_they_come_from_and_what_came_of_them(
     assert shards.bytes > 200_000 > tokenizer.bytes > 10_000
 
 
-def test_a_waiting_run_is_named_as_what_needs_an_artifact(
-    workspace: Workspace, store: Store
-) -> None:
+def test_queued_run_is_listed_as_needing_its_artifact(workspace: Workspace, store: Store) -> None:
     config = ShardConfig(tokenizer="words").model_dump(mode="json")
     row = RunRow(
         id="waiting", stage="shards", name="", state="queued", config=config, after=[],
@@ -64,7 +60,7 @@ def test_a_waiting_run_is_named_as_what_needs_an_artifact(
 
 
 @pytest.mark.parametrize("named", ["shards/rows", "{}/shards/rows/", "link/shards/rows"])
-def test_a_run_that_names_an_artifact_by_a_path_needs_it(
+def test_run_that_names_an_artifact_by_path_needs_it(
     tmp_path: Path, named: str, workspace: Workspace, store: Store
 ) -> None:
     (tmp_path / "link").symlink_to(tmp_path)
@@ -84,7 +80,7 @@ def test_a_run_that_names_an_artifact_by_a_path_needs_it(
     assert shards.path.is_dir()
 
 
-def test_what_is_linked_twice_counts_once(workspace: Workspace, store: Store) -> None:
+def test_hard_links_count_once(workspace: Workspace, store: Store) -> None:
     before = measure_disk_usage(workspace)
     source = workspace.folder("shards") / "rows" / "rows.tfrecord"
     workspace.runs.mkdir()
@@ -97,5 +93,5 @@ def test_what_is_linked_twice_counts_once(workspace: Workspace, store: Store) ->
     assert disk_usage_bytes(workspace.folder("tokenizer")) == after.parts["tokenizer"]
 
 
-def test_a_workspace_that_is_not_there_yet_takes_nothing(tmp_path: Path) -> None:
+def test_missing_workspace_uses_no_space(tmp_path: Path) -> None:
     assert measure_disk_usage(Workspace(tmp_path / "nowhere")).total_bytes == 0

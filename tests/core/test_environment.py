@@ -1,4 +1,4 @@
-"""Child processes get the variables that they need, and no secret that they don't."""
+"""Child processes get the variables that they need, and no other secrets."""
 
 from __future__ import annotations
 
@@ -30,22 +30,22 @@ def environment_of(pid: int) -> dict[str, str]:
     return dict(entry.split("=", 1) for entry in entries if "=" in entry)
 
 
-def test_a_process_for_anonymous_users_gets_nothing_but_the_small_list() -> None:
+def test_process_for_anonymous_users_gets_only_allowed_variables() -> None:
     assert environment.for_anonymous_users({**SETTINGS, **SECRETS}) == SETTINGS
 
 
-def test_a_password_in_an_address_keeps_a_variable_out_whatever_its_name() -> None:
+def test_variable_with_a_password_in_a_url_is_withheld() -> None:
     given = {"HF_HOME": "/hf", "XLA_FLAGS": "--dump=s3://me:secret@bucket"}
     assert environment.for_anonymous_users(given) == {"HF_HOME": "/hf"}
 
 
-def test_no_process_gets_what_only_the_app_needs() -> None:
+def test_no_child_process_gets_the_apps_secrets() -> None:
     given = {**SETTINGS, **SECRETS, "STUDIO_PASS_ENVIRONMENT": "*"}
     for selected in (environment.for_models(given), environment.for_runs(given)):
         assert not {"STUDIO_AUTH", "OAUTH_CLIENT_SECRET"} & selected.keys()
 
 
-def test_runs_get_what_they_read_and_write_with() -> None:
+def test_runs_get_the_credentials_for_their_data() -> None:
     given = {**SETTINGS, **SECRETS}
     needed = {
         "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "GOOGLE_APPLICATION_CREDENTIALS", "HF_TOKEN",
@@ -61,7 +61,7 @@ def test_runs_get_what_they_read_and_write_with() -> None:
     assert not {"AWS_SECRET_ACCESS_KEY", "STUDIO_DATABASE_URL"} & models.keys()
 
 
-def test_a_user_can_pass_more_variables_to_runs_but_not_to_a_demo() -> None:
+def test_user_can_pass_more_variables_to_runs_but_not_to_a_demo() -> None:
     given = {"MINE": "1", "MY_A": "2", "MY_B": "3", "OTHER": "4"}
     given["STUDIO_PASS_ENVIRONMENT"] = "MINE, MY_*"
     passed = {name: value for name, value in given.items() if name != "OTHER"}
@@ -85,7 +85,7 @@ def demo(tmp_path: Path, secrets: None) -> Iterator[PlaygroundClient]:
 
 
 @pytest.mark.slow(4)
-def test_the_model_process_of_a_demo_has_no_secret(demo: PlaygroundClient) -> None:
+def test_model_process_of_a_demo_has_no_secret(demo: PlaygroundClient) -> None:
     with pytest.raises(Exception, match="There is one model"):
         demo.fill_mask("another", "a text")
     assert demo.pid is not None
@@ -94,7 +94,7 @@ def test_the_model_process_of_a_demo_has_no_secret(demo: PlaygroundClient) -> No
     assert found["PATH"] == os.environ["PATH"]
 
 
-def test_a_worker_has_neither_the_apps_secrets_nor_unknown_ones(
+def test_worker_has_neither_the_apps_secrets_nor_unknown_ones(
     tmp_path: Path, secrets: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("STUDIO_PASS_ENVIRONMENT", "A_VARIABLE_THAT_NOBODY_KNOWS")

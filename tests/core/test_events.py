@@ -29,7 +29,7 @@ def test_events_are_numbered_from_one(tmp_path: Path) -> None:
     assert offset == (tmp_path / "events.jsonl").stat().st_size
 
 
-def test_reading_goes_on_where_it_ended(tmp_path: Path) -> None:
+def test_reading_continues_at_the_returned_offset(tmp_path: Path) -> None:
     log = EventLog(tmp_path / "events.jsonl")
     log.append("note", message="a")
     _, offset = read_events(tmp_path / "events.jsonl")
@@ -38,7 +38,7 @@ def test_reading_goes_on_where_it_ended(tmp_path: Path) -> None:
     assert [event["message"] for event in events] == ["b"]
 
 
-def test_a_torn_last_line_is_left_for_later(tmp_path: Path) -> None:
+def test_torn_last_line_is_not_read(tmp_path: Path) -> None:
     path = tmp_path / "events.jsonl"
     path.write_bytes(b'{"n":1,"t":0,"kind":"note"}\n{"n":2,"t":')
     events, offset = read_events(path)
@@ -46,7 +46,7 @@ def test_a_torn_last_line_is_left_for_later(tmp_path: Path) -> None:
     assert offset == path.read_bytes().index(b"\n") + 1
 
 
-def test_a_log_opened_again_cuts_the_torn_line_and_numbers_on(tmp_path: Path) -> None:
+def test_reopened_log_removes_the_torn_line_and_continues_the_numbers(tmp_path: Path) -> None:
     path = tmp_path / "events.jsonl"
     path.write_bytes(b'{"n":1,"t":0,"kind":"note"}\n{"n":2,"t":')
     log = EventLog(path)
@@ -55,7 +55,7 @@ def test_a_log_opened_again_cuts_the_torn_line_and_numbers_on(tmp_path: Path) ->
     assert [event["n"] for event in read_events(path)[0]] == [1, 2]
 
 
-def test_attempts_are_read_with_what_was_heard_of_them_last(tmp_path: Path) -> None:
+def test_attempts_are_read_with_their_first_and_last_times(tmp_path: Path) -> None:
     path = tmp_path / "events.jsonl"
     assert read_attempts(path) == []
     log = EventLog(path)
@@ -69,7 +69,7 @@ def test_attempts_are_read_with_what_was_heard_of_them_last(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("torn", [b"", b'{"n":4,"t":' + b"0" * 100_000])
-def test_a_long_last_line_is_read_whole(tmp_path: Path, torn: bytes) -> None:
+def test_long_last_line_is_read_entirely(tmp_path: Path, torn: bytes) -> None:
     path = tmp_path / "events.jsonl"
     log = EventLog(path)
     for kind in ("started", "note"):
@@ -84,7 +84,7 @@ def test_a_long_last_line_is_read_whole(tmp_path: Path, torn: bytes) -> None:
     assert [event["n"] for event in read_events(path)[0]] == [1, 2, 3, 4]
 
 
-def test_a_file_that_is_no_event_log_is_refused_and_left_alone(tmp_path: Path) -> None:
+def test_file_that_is_not_an_event_log_is_refused_and_left_alone(tmp_path: Path) -> None:
     path = tmp_path / "events.jsonl"
     path.write_bytes(b"x" * 200_000)
     with pytest.raises(RunError):
@@ -92,11 +92,11 @@ def test_a_file_that_is_no_event_log_is_refused_and_left_alone(tmp_path: Path) -
     assert path.stat().st_size == 200_000
 
 
-def test_missing_events_are_no_events(tmp_path: Path) -> None:
+def test_missing_log_has_no_events(tmp_path: Path) -> None:
     assert read_events(tmp_path / "events.jsonl") == ([], 0)
 
 
-def test_a_stop_request_is_heard(tmp_path: Path) -> None:
+def test_stop_request_is_received(tmp_path: Path) -> None:
     reporter = FolderReporter(tmp_path, echo=False)
     reporter.raise_if_stopped()
     (tmp_path / "stop.json").write_text(json.dumps({"mode": "save"}))
@@ -107,14 +107,14 @@ def test_a_stop_request_is_heard(tmp_path: Path) -> None:
     reporter.close()
 
 
-def test_a_half_written_stop_request_is_none_yet(tmp_path: Path) -> None:
+def test_incomplete_stop_request_is_ignored(tmp_path: Path) -> None:
     reporter = FolderReporter(tmp_path, echo=False)
     (tmp_path / "stop.json").write_text('{"mo')
     assert reporter.stop_requested() is None
     reporter.close()
 
 
-def test_progress_is_thinned_out_but_the_end_is_kept(tmp_path: Path) -> None:
+def test_progress_is_thinned_out_but_its_end_is_kept(tmp_path: Path) -> None:
     reporter = FolderReporter(tmp_path, echo=False, min_progress_seconds=60)
     for done in range(1, 101):
         reporter.progress(done, 100, "rows")
@@ -123,7 +123,7 @@ def test_progress_is_thinned_out_but_the_end_is_kept(tmp_path: Path) -> None:
     assert [event["done"] for event in events] == [1, 100]
 
 
-def test_how_far_a_stage_came_is_told_before_it_ends(tmp_path: Path) -> None:
+def test_last_progress_of_a_stage_is_written_before_its_end(tmp_path: Path) -> None:
     reporter = FolderReporter(tmp_path, echo=False, min_progress_seconds=60)
     for done in range(1, 8):
         reporter.progress(done, None, "documents")
@@ -137,11 +137,11 @@ def test_how_far_a_stage_came_is_told_before_it_ends(tmp_path: Path) -> None:
     assert [event["done"] for event in events if event["kind"] == "progress"] == [1, 7]
 
 
-def test_the_silent_reporter_never_stops() -> None:
+def test_silent_reporter_never_stops() -> None:
     Reporter().raise_if_stopped()
 
 
-def test_a_text_that_is_not_utf_8_does_not_break_the_log(tmp_path: Path) -> None:
+def test_text_that_is_not_utf_8_does_not_break_the_log(tmp_path: Path) -> None:
     log = EventLog(tmp_path / "events.jsonl")
     log.append("note", message="caf\udce9.txt is gone")
     log.close()
@@ -165,7 +165,7 @@ NOT_EVENTS = [
 
 
 @pytest.mark.parametrize("line", NOT_EVENTS, ids=range(len(NOT_EVENTS)))
-def test_a_line_that_is_no_event_is_passed_over(tmp_path: Path, line: bytes) -> None:
+def test_invalid_line_is_ignored(tmp_path: Path, line: bytes) -> None:
     path = tmp_path / "events.jsonl"
     first = b'{"n":1,"t":0,"kind":"started"}'
     path.write_bytes(first + b"\n" + line + b"\n")
@@ -185,7 +185,7 @@ def test_lone_surrogates_in_a_log_are_replaced(tmp_path: Path) -> None:
     assert event["message"] == "a?b \u00e9"
 
 
-def test_a_log_that_is_no_file_is_refused_at_once(tmp_path: Path) -> None:
+def test_log_that_is_not_a_regular_file_is_refused_at_once(tmp_path: Path) -> None:
     path = tmp_path / "events.jsonl"
     os.mkfifo(path)
     for read in (read_events, read_last_events, read_notes, read_attempts, EventLog):
@@ -200,13 +200,13 @@ def test_a_log_that_is_no_file_is_refused_at_once(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "text", ["[]", "7", '{"mode": ["save"]}', "[" * 100_000, '{"mode": {"save": 1}}', "\udcff"]
 )
-def test_a_stop_request_of_something_else_counts_as_none(tmp_path: Path, text: str) -> None:
+def test_invalid_stop_request_is_ignored(tmp_path: Path, text: str) -> None:
     path = tmp_path / "stop.json"
     path.write_text(text, "utf-8", "surrogateescape")
     assert read_stop(path) is None
 
 
-def test_numbers_go_on_behind_a_long_line_that_is_no_event(tmp_path: Path) -> None:
+def test_numbering_continues_after_a_long_invalid_line(tmp_path: Path) -> None:
     path = tmp_path / "events.jsonl"
     log = EventLog(path)
     log.append("note", message="before")

@@ -1,4 +1,4 @@
-"""Texts with one of several masks filled read like texts, for tokenizers of each kind."""
+"""Texts with one of several masks filled in, for each kind of tokenizer."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def tokenizer(
 
 
 def filled(tokenizer: StudioTokenizer, text: str, tokens: list[int]) -> list[list[str]]:
-    """Returns what a prediction of each token for each mask makes of a text."""
+    """The text with each token predicted for each mask."""
     found = [
         {"token": token, "token_str": tokenizer.decode([token], skip_special=False)}
         for token in tokens
@@ -39,13 +39,13 @@ def filled(tokenizer: StudioTokenizer, text: str, tokens: list[int]) -> list[lis
 
 
 @pytest.mark.parametrize("text", TEXTS)
-def test_each_token_joins_the_text_as_where_it_is_the_only_mask(
+def test_filled_token_is_decoded_as_if_it_were_the_only_mask(
     tokenizer: StudioTokenizer, text: str
 ) -> None:
     mask, other = str(tokenizer.mask_token), "bridge"
     special = set(tokenizer.special_ids.tolist())
     tokens = [token for token in range(tokenizer.vocab_size) if token not in special]
-    # Bytes that are no text by themselves are told apart by their neighbours.
+    # Incomplete UTF-8 bytes decode differently depending on their neighbours.
     tokens = [token for token in tokens if "�" not in tokenizer.decode([token])]
     shown = filled(tokenizer, text.format(mask, mask), tokens)
     for number, words in enumerate(((mask, other), (other, mask))):
@@ -57,14 +57,14 @@ def test_each_token_joins_the_text_as_where_it_is_the_only_mask(
             assert one.replace(mask, other).strip() == tokenizer.decode(ids).strip()
 
 
-def test_masks_that_were_not_written_as_such_leave_the_sequences(
+def test_unexpected_number_of_masks_gives_no_filled_texts(
     tokenizer: StudioTokenizer,
 ) -> None:
     text = f"The {tokenizer.mask_token} walks."
     assert filled(tokenizer, text, [5]) == []
 
 
-def test_a_special_token_is_left_out(tokenizer: StudioTokenizer) -> None:
+def test_special_token_is_omitted(tokenizer: StudioTokenizer) -> None:
     mask = str(tokenizer.mask_token)
     special = [token for token in (tokenizer.sep_id, tokenizer.cls_id) if token is not None]
     shown = filled(tokenizer, f"The old {mask} reads {mask}.", special)

@@ -1,4 +1,4 @@
-"""Written texts, beside those of transformers' `generate`; draws, beside its warpers."""
+"""Generated texts, compared with transformers' `generate`; sampling, compared with its warpers."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ NEW_TOKENS = 12
 FIRST_TOKENS = 8
 GREEDY = {"max_new_tokens": NEW_TOKENS, "do_sample": False}
 
-# Asks for many texts; an answer is what `generate` returned, the pieces of the stream, or an error.
+# Sends many requests; an answer is the result, the pieces of the stream, or an error.
 ASK = """
 import json, sys
 from core import Workspace, fill_mask, generate, generate_stream
@@ -54,7 +54,7 @@ Call = tuple[str, list[Any], dict[str, Any]]
 
 @pytest.fixture(scope="module")
 def workspace(tmp_path_factory: pytest.TempPathFactory) -> Workspace:
-    """A workspace with one model of each family, called as that, and one that ends early."""
+    """A workspace with one model per family, named after it, and a RoBERTa model."""
     workspace = Workspace(tmp_path_factory.mktemp("workspace"))
     tokenizer = make_tokenizer(workspace, "byte_level_bpe")
     for family in FAMILIES:
@@ -72,7 +72,7 @@ def ask(engine: str, workspace: Workspace, calls: list[Call]) -> list[Any]:
 
 
 def reference(folder: Path, family: str, prompt: str, new_tokens: int = NEW_TOKENS) -> list[int]:
-    """Returns the ids that transformers writes greedily."""
+    """The ids that transformers generates greedily."""
     torch = pytest.importorskip("torch", reason="pip install torch==2.13.0 (PyTorch is the judge)")
     import transformers
 
@@ -91,14 +91,14 @@ def reference(folder: Path, family: str, prompt: str, new_tokens: int = NEW_TOKE
 
 @cache
 def greedy_texts(engine: str, workspace: Workspace) -> dict[tuple[str, str], dict[str, Any]]:
-    """Returns what each family makes of each prompt, the most probable token taken each time."""
+    """Greedy generations by family and prompt."""
     asked = [(family, prompt) for family in FAMILIES for prompt in PROMPTS]
     calls: list[Call] = [("generate", list(one), GREEDY) for one in asked]
     return dict(zip(asked, ask(engine, workspace, calls), strict=True))
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-def test_greedy_texts_are_those_of_transformers(engine: str, workspace: Workspace) -> None:
+def test_greedy_generation_matches_transformers(engine: str, workspace: Workspace) -> None:
     for (family, prompt), said in greedy_texts(engine, workspace).items():
         theirs = reference(workspace.folder("model") / family, family, prompt)
         assert len(set(theirs)) > 1
@@ -107,10 +107,10 @@ def test_greedy_texts_are_those_of_transformers(engine: str, workspace: Workspac
         assert said["generated_text"] == (prompt if family == "gpt2" else "") + said["text"]
 
 
-def test_pipelines_and_generate_of_transformers_take_the_folders_as_they_are(
+def test_model_folders_work_in_transformers_pipelines_and_generate(
     workspace: Workspace,
 ) -> None:
-    """No argument says what the folders don't: which tokens begin, end and fill up."""
+    """The folders declare all special tokens: no arguments set them."""
     pytest.importorskip("torch", reason="pip install torch==2.13.0 (PyTorch is the judge)")
     from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, pipeline
 
@@ -123,13 +123,15 @@ def test_pipelines_and_generate_of_transformers_take_the_folders_as_they_are(
         given = AutoTokenizer.from_pretrained(folder)(PROMPTS[0], return_tensors="pt")
         model = AutoModelForSeq2SeqLM.from_pretrained(folder).eval()
         written = model.generate(**given, **GREEDY)[0].tolist()
-        # BART ends by force where a text becomes too long, as its config says.
+        # BART's config forces an end token at the maximum length.
         last = [model.config.eos_token_id] if family == "bart" else said["token_ids"][-1:]
         assert written[1:] == [*said["token_ids"][:-1], *last]
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-def test_an_end_token_ends_the_text(engine: str, workspace: Workspace, tmp_path: Path) -> None:
+def test_generation_stops_at_the_end_of_text_token(
+    engine: str, workspace: Workspace, tmp_path: Path
+) -> None:
     folder = workspace.folder("model") / "gpt2"
     wanted = reference(folder, "gpt2", PROMPTS[0])
     place = next(at for at in range(3, NEW_TOKENS) if wanted[at] not in wanted[:at])
@@ -145,10 +147,10 @@ def test_an_end_token_ends_the_text(engine: str, workspace: Workspace, tmp_path:
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-def test_a_gpt2_whose_end_is_beyond_its_tokens_writes(
+def test_gpt2_with_an_eos_id_outside_its_vocabulary_generates(
     engine: str, workspace: Workspace, tmp_path: Path
 ) -> None:
-    """As transformers' own config has it of a model with fewer tokens than GPT-2's."""
+    """transformers' default config has this id for a model with fewer tokens than GPT-2."""
     folder = write_writer(tmp_path / "small", load_tokenizer(workspace), "gpt2")
     for name in ("config.json", "generation_config.json"):
         config = json.loads((folder / name).read_text("utf-8"))
@@ -166,7 +168,7 @@ def load_tokenizer(workspace: Workspace) -> Any:
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-def test_what_is_asked_for_is_what_is_drawn(engine: str, workspace: Workspace) -> None:
+def test_sampling_follows_the_settings_and_the_seed(engine: str, workspace: Workspace) -> None:
     prompt, drawn = PROMPTS[0], {"max_new_tokens": 20, "seed": 5, "top_k": 40, "top_p": 0.9}
     calls: list[Call] = [
         ("generate", ["gpt2", prompt], drawn),
@@ -192,13 +194,13 @@ def test_what_is_asked_for_is_what_is_drawn(engine: str, workspace: Workspace) -
     assert greedy[0] == greedy[1] == greedy[2]
     assert rough["num_new_tokens"] == 20 or rough["finish_reason"] == "eos"
     assert one["text"] == load_tokenizer(workspace).decode(one["token_ids"])
-    # The positions end: the last token that was written is never looked at.
+    # No position is left: the last generated token is never fed back.
     assert full["finish_reason"] == "positions"
     assert full["num_prompt_tokens"] + full["num_new_tokens"] == LENGTH
     assert full["token_ids"][:20] == greedy[0]["token_ids"]
 
 
-def test_bad_input_gets_a_sentence(workspace: Workspace) -> None:
+def test_invalid_input_is_refused_with_an_error_naming_the_field(workspace: Workspace) -> None:
     text = PROMPTS[0]
     wrong: list[tuple[str, list[Any], dict[str, Any], list[str]]] = [
         ("generate", ["roberta", text], {}, ["ConfigError", "model", "fill_mask"]),
@@ -228,7 +230,7 @@ def test_bad_input_gets_a_sentence(workspace: Workspace) -> None:
         assert words in refusal[2], (call, refusal)
 
 
-def test_only_likely_tokens_are_drawn() -> None:
+def test_sampled_tokens_are_within_top_k_and_top_p() -> None:
     generator = np.random.default_rng(0)
     for trial in range(200):
         logits = generator.normal(0, generator.uniform(0.1, 5), 50).astype(np.float32)
@@ -245,7 +247,7 @@ def test_only_likely_tokens_are_drawn() -> None:
         assert set(np.flatnonzero(probabilities(logits, sampling))) == set(allowed.tolist())
 
 
-def test_probabilities_are_those_of_the_warpers_of_transformers() -> None:
+def test_probabilities_match_transformers_logits_warpers() -> None:
     torch = pytest.importorskip("torch", reason="pip install torch==2.13.0 (PyTorch is the judge)")
     from transformers import TemperatureLogitsWarper, TopKLogitsWarper, TopPLogitsWarper
 
@@ -268,7 +270,7 @@ def test_probabilities_are_those_of_the_warpers_of_transformers() -> None:
         assert np.abs(probabilities(logits, sampling) - theirs).max() < 1e-9
 
 
-def test_tokens_are_drawn_as_often_as_they_are_likely() -> None:
+def test_tokens_are_sampled_with_their_probabilities() -> None:
     logits = np.log(np.array([0.5, 0.3, 0.15, 0.05], np.float32))
     sampler = Sampler(Sampling(seed=3))
     counts = np.bincount([sampler.choose(logits) for _ in range(20_000)], minlength=4)

@@ -1,4 +1,4 @@
-"""Encoders as graphs: what they say is what transformers' classes say."""
+"""OpenVINO graphs of encoders, compared with transformers' classes."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> StudioTokenizer:
 
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory: pytest.TempPathFactory, tokenizer: StudioTokenizer) -> Path:
-    """A folder with a small model of each family, called as that."""
+    """A folder with one small model per family, named after it."""
     root = tmp_path_factory.mktemp("models")
     for family in ENCODERS:
         write_model_of(root / family, tokenizer, architecture_of(family, tokenizer))
@@ -62,7 +62,7 @@ def architecture_of(family: str, tokenizer: StudioTokenizer) -> Architecture:
 
 
 def texts_for(tokenizer: StudioTokenizer, count: int = 12, longest: int = 40) -> list[Ids]:
-    """Returns random texts with a mask or two, and with padding that somebody typed."""
+    """Random sequences with one or two masks and a padding token among the text."""
     draws = np.random.default_rng(0)
     found = []
     for _ in range(count):
@@ -78,7 +78,7 @@ def softmax(logits: Any) -> NDArray[np.float32]:
 
 
 @pytest.mark.parametrize("family", ENCODERS)
-def test_texts_that_share_a_row_say_what_transformers_says_of_each(
+def test_packed_texts_have_the_probabilities_of_transformers(
     family: str, folders: Path, tokenizer: StudioTokenizer
 ) -> None:
     torch = pytest.importorskip("torch", reason="pip install torch==2.13.0")
@@ -100,7 +100,9 @@ def test_texts_that_share_a_row_say_what_transformers_says_of_each(
 
 
 @pytest.mark.parametrize("family", ENCODERS)
-def test_bfloat16_comes_close(family: str, folders: Path, tokenizer: StudioTokenizer) -> None:
+def test_bfloat16_probabilities_are_close_to_float32(
+    family: str, folders: Path, tokenizer: StudioTokenizer
+) -> None:
     texts = texts_for(tokenizer)
     exact = FillMask(folders / family).probabilities(texts)
     model = GraphModel(
@@ -118,7 +120,7 @@ def test_bfloat16_comes_close(family: str, folders: Path, tokenizer: StudioToken
     assert error > 1e-7 or not graph.has_bfloat16()
 
 
-def test_who_answers_on_what(
+def test_openvino_serves_encoders_and_the_backend_everything_else(
     folders: Path,
     tokenizer: StudioTokenizer,
     tmp_path: Path,
@@ -131,7 +133,7 @@ def test_who_answers_on_what(
     assert isinstance(FillMask(folders / "bart").model, BackendModel)
     assert isinstance(FillMask(folders / "roberta", on_engine=True).model, BackendModel)
     with monkeypatch.context() as patched:
-        # What can't multiply in bfloat16 at least keeps the weights in it.
+        # Without bfloat16 arithmetic, the backend at least stores bfloat16 weights.
         patched.setattr(graph, "has_bfloat16", lambda: False)
         assert not graph.suits(roberta, "bfloat16")
         assert graph.suits(roberta, "auto")
@@ -148,7 +150,7 @@ def test_who_answers_on_what(
 
 
 @pytest.mark.parametrize("has_bfloat16", [True, False])
-def test_auto_takes_one_of_the_two(
+def test_auto_selects_float32_or_bfloat16(
     has_bfloat16: bool,
     folders: Path,
     tokenizer: StudioTokenizer,
@@ -168,7 +170,7 @@ def test_auto_takes_one_of_the_two(
         np.testing.assert_array_equal(found, exact)
 
 
-def test_in_a_container_it_has_as_many_threads_as_cores(
+def test_threads_in_a_container_are_limited_to_its_cores(
     folders: Path, tokenizer: StudioTokenizer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(compilation, "usable_cores", lambda: 1)
@@ -181,7 +183,7 @@ def test_in_a_container_it_has_as_many_threads_as_cores(
     np.testing.assert_allclose(found, other, atol=1e-5)
 
 
-def test_who_asks_at_the_same_time_gets_his_own_answer(
+def test_concurrent_requests_get_their_own_answers(
     folders: Path, tokenizer: StudioTokenizer
 ) -> None:
     filler, texts = FillMask(folders / "modernbert"), texts_for(tokenizer, 48)
@@ -192,7 +194,7 @@ def test_who_asks_at_the_same_time_gets_his_own_answer(
         np.testing.assert_allclose(one, other, atol=1e-5)
 
 
-def test_what_is_made_ready_is_no_longer_than_the_model(
+def test_warmed_up_shapes_are_at_most_as_long_as_the_model(
     folders: Path, tokenizer: StudioTokenizer
 ) -> None:
     architecture = architecture_of("roberta", tokenizer)
@@ -205,7 +207,7 @@ def test_what_is_made_ready_is_no_longer_than_the_model(
     assert only.length == 9
 
 
-def test_a_text_longer_than_the_positions_is_refused(
+def test_text_longer_than_the_position_embeddings_is_refused(
     folders: Path, tokenizer: StudioTokenizer
 ) -> None:
     filler = FillMask(folders / "bert")
@@ -216,7 +218,7 @@ def test_a_text_longer_than_the_positions_is_refused(
 
 
 @pytest.mark.parametrize("path", ["lm_head/bias", "layer_0/feed_forward/up/bias"])
-def test_one_weight_that_is_no_number_is_refused(
+def test_single_non_finite_weight_is_refused_by_name(
     path: str, tokenizer: StudioTokenizer, tmp_path: Path
 ) -> None:
     folder = write_checkpoint(tmp_path / "model", tokenizer)
@@ -229,11 +231,13 @@ def test_one_weight_that_is_no_number_is_refused(
     for _ in range(2):
         with pytest.raises(CheckpointError, match=f"says nothing that can be used.*{path}"):
             filler.probabilities(texts_for(tokenizer, 1, 8))
-        # It isn't read again to be refused again.
+        # The second refusal reads no file.
         (folder / "model.safetensors").unlink(missing_ok=True)
 
 
-def test_a_word_may_be_ruled_out_by_its_bias(tokenizer: StudioTokenizer, tmp_path: Path) -> None:
+def test_bias_of_minus_infinity_excludes_a_token(
+    tokenizer: StudioTokenizer, tmp_path: Path
+) -> None:
     folder = write_checkpoint(tmp_path / "model", tokenizer)
     weights = hf.read_weights(folder)
     weights["roberta/lm_head/bias"] = weights["roberta/lm_head/bias"].copy()
@@ -253,13 +257,13 @@ print(json.dumps(sorted(engines & set(sys.modules))))
 """
 
 
-def test_no_engine_is_imported_for_it(folders: Path) -> None:
+def test_inference_imports_no_backend(folders: Path) -> None:
     assert run_anew("jax", ASK, folders / "bert") == []
 
 
 @needs_strace
-def test_it_talks_to_nobody(folders: Path, tmp_path: Path) -> None:
-    # OpenVINO's telemetry keeps silent where it thinks that nobody would be told of.
+def test_inference_runs_offline(folders: Path, tmp_path: Path) -> None:
+    # OpenVINO's telemetry is off in CI environments.
     unset = ("CI", "TF_BUILD", "JENKINS_URL")
     environment = {name: value for name, value in child_environment().items() if name not in unset}
     environment["HOME"] = str(tmp_path)

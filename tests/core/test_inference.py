@@ -1,4 +1,4 @@
-"""Filled masks, beside those of transformers' pipeline."""
+"""Fill-mask inference, compared with transformers' pipeline."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ print(json.dumps([refusal(*call[0], **call[1]) for call in json.loads(sys.argv[2
 
 @pytest.fixture(scope="module")
 def workspace(tmp_path_factory: pytest.TempPathFactory) -> Workspace:
-    """A workspace with one model for each kind of tokenizer, called as that."""
+    """A workspace with one model per kind of tokenizer, named after the tokenizer."""
     workspace = Workspace(tmp_path_factory.mktemp("workspace"))
     for algorithm in ALGORITHMS:
         tokenizer = make_tokenizer(workspace, algorithm)  # type: ignore[arg-type]
@@ -87,7 +87,7 @@ def flat(predictions: list[Any]) -> list[dict[str, Any]]:
 
 
 def assert_equal(ours: list[Any], theirs: list[Any], tolerance: float = 1e-4) -> None:
-    """Compares all but the scores exactly, and how the lists are nested."""
+    """Compares everything but the scores exactly, including how the lists are nested."""
     without_scores = [
         json.loads(json.dumps(one), object_hook=lambda found: {**found, "score": 0})
         for one in (ours, theirs)
@@ -98,7 +98,7 @@ def assert_equal(ours: list[Any], theirs: list[Any], tolerance: float = 1e-4) ->
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-def test_answers_are_those_of_the_pipeline(engine: str, workspace: Workspace) -> None:
+def test_predictions_match_the_transformers_pipeline(engine: str, workspace: Workspace) -> None:
     pytest.importorskip("torch", reason="pip install torch==2.13.0 (PyTorch is the judge)")
     from transformers import pipeline
 
@@ -106,7 +106,7 @@ def test_answers_are_those_of_the_pipeline(engine: str, workspace: Workspace) ->
         str(workspace.folder("model") / name): [text.replace("{mask}", mask) for text in texts]
         for name, mask, texts in (
             *((algorithm, mask, TEXTS) for algorithm, mask in ALGORITHMS.items()),
-            ("bart", "<mask>", TEXTS[:3]),  # Tokenized like the one before.
+            ("bart", "<mask>", TEXTS[:3]),  # BART uses the byte-level BPE tokenizer.
         )
     }
     answers = run_on(engine, FILL, json.dumps(questions))
@@ -116,13 +116,13 @@ def test_answers_are_those_of_the_pipeline(engine: str, workspace: Workspace) ->
         for text, alone, among in zip(texts, one_by_one, together, strict=True):
             assert_equal(alone, judge(text, top_k=6))
             assert_equal(among, alone, tolerance=1e-5)
-        # Rounding may swap near equals, so only how likely the best is can be compared.
+        # Rounding may swap near-equal predictions, so compare only the best score.
         for found in rough:
             best = one_by_one[0][0]["score"]
             assert found[0]["score"] == pytest.approx(best, rel=0.2, abs=0.01)
 
 
-def test_predictions_are_plain_and_ordered(workspace: Workspace) -> None:
+def test_predictions_are_json_serialisable_and_sorted_by_score(workspace: Workspace) -> None:
     code = """
         import json, sys
         from core import Workspace, fill_mask
@@ -137,7 +137,7 @@ def test_predictions_are_plain_and_ordered(workspace: Workspace) -> None:
     assert sorted(one["token"] for one in predictions) == list(range(len(predictions)))
 
 
-def test_what_was_made_ready_is_what_answers(workspace: Workspace) -> None:
+def test_fill_mask_reuses_the_model_that_prepare_warmed_up(workspace: Workspace) -> None:
     code = """
         import json, sys
         from core import Workspace, fill_mask
@@ -157,7 +157,9 @@ def vocabulary_of(workspace: Workspace) -> int:
     return hf.read_architecture(workspace.folder("model") / "unigram").vocab_size
 
 
-def test_bad_input_gets_a_sentence(workspace: Workspace, tmp_path: Path) -> None:
+def test_invalid_input_is_refused_with_an_error_naming_the_field(
+    workspace: Workspace, tmp_path: Path
+) -> None:
     write_maskless_checkpoint(tmp_path / "maskless")
     (tmp_path / "empty").mkdir()
     text = "the [MASK] runs"
@@ -205,7 +207,7 @@ def write_maskless_checkpoint(folder: Path) -> None:
     write_checkpoint(folder / "checkpoint", load(str(folder)))
 
 
-def test_a_folder_is_not_mistaken_for_a_tokenizer_of_that_name(
+def test_model_name_is_not_resolved_to_a_folder_of_that_name(
     workspace: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from core.inference import FillMask, find_model
@@ -218,7 +220,7 @@ def test_a_folder_is_not_mistaken_for_a_tokenizer_of_that_name(
     assert FillMask(find_model("byte_level_bpe", elsewhere)).tokenizer.mask_token == "[MASK]"
 
 
-def test_a_checkpoint_written_anew_is_loaded_anew(workspace: Workspace, tmp_path: Path) -> None:
+def test_rewritten_checkpoint_is_reloaded(workspace: Workspace, tmp_path: Path) -> None:
     code = """
         import json, sys
         from pathlib import Path
@@ -238,7 +240,7 @@ def test_a_checkpoint_written_anew_is_loaded_anew(workspace: Workspace, tmp_path
     assert first != other
 
 
-def test_a_tokenizer_larger_than_the_model_is_refused(workspace: Workspace, tmp_path: Path) -> None:
+def test_tokenizer_larger_than_the_model_is_refused(workspace: Workspace, tmp_path: Path) -> None:
     from core.inference import FillMask
     from core.tokenizer import load
 
@@ -249,7 +251,7 @@ def test_a_tokenizer_larger_than_the_model_is_refused(workspace: Workspace, tmp_
 
 
 @pytest.mark.parametrize("order", ["engine named", "none named"])
-def test_the_engine_is_the_one_that_training_takes(order: str, workspace: Workspace) -> None:
+def test_inference_uses_the_same_backend_as_training(order: str, workspace: Workspace) -> None:
     code = """
         import os, sys
         os.environ.pop("KERAS_BACKEND")
@@ -264,7 +266,7 @@ def test_the_engine_is_the_one_that_training_takes(order: str, workspace: Worksp
     assert found == "jax" if order == "engine named" else found in ENGINES
 
 
-def test_nobody_waits_for_a_better_shape_where_one_is_ready(workspace: Workspace) -> None:
+def test_requests_use_a_compiled_shape_while_a_better_one_compiles(workspace: Workspace) -> None:
     code = """
         import json, sys, threading
         from concurrent.futures import ThreadPoolExecutor
@@ -296,7 +298,7 @@ PLAN = Planner(longest=128, mask_cost=0.1, shares_rows=True).plan
 SMALL = Size(12, 1)
 
 
-def test_those_who_wait_together_are_computed_together() -> None:
+def test_waiting_requests_are_computed_in_one_batch() -> None:
     batches: list[list[list[str]]] = []
     first_is_computing, others_wait = threading.Event(), threading.Event()
 
@@ -317,13 +319,13 @@ def test_those_who_wait_together_are_computed_together() -> None:
         others_wait.set()
         assert [answer.result(20) for answer in answers] == [[text] for text in "ABCDE"]
     assert not together._leader
-    # Whoever of them comes first takes the others.
+    # The first request that takes over the batch computes the others, too.
     assert batches[0] == [["a"]]
     assert len(batches) == 2
     assert sorted("".join(map("".join, batches[1]))) == list("bcde")
 
 
-def test_a_failure_reaches_everybody_who_waited() -> None:
+def test_failure_reaches_every_waiting_request() -> None:
     def compute(shape: Shape, rows: list[list[str]]) -> list[list[str]]:
         raise CheckpointError("The weights are damaged")
 
@@ -336,7 +338,7 @@ def test_a_failure_reaches_everybody_who_waited() -> None:
     assert together._waiting == []
 
 
-def test_who_has_his_answer_waits_for_nobody_else() -> None:
+def test_answered_request_does_not_wait_for_other_requests() -> None:
     others_wait, last_may_end = threading.Event(), threading.Event()
 
     def compute(shape: Shape, rows: list[list[str]]) -> list[list[str]]:
@@ -346,7 +348,7 @@ def test_who_has_his_answer_waits_for_nobody_else() -> None:
             assert last_may_end.wait(20)
         return rows
 
-    # Where three wait the first and the last go together.
+    # With three waiting requests, the first and the last form a batch.
     together = DynamicBatcher(
         compute, lambda sizes: BatchPlan(Shape(1, 16, 1), [[0, 2] if len(sizes) == 3 else [0]])
     )
@@ -365,7 +367,7 @@ def test_who_has_his_answer_waits_for_nobody_else() -> None:
         assert answers[2].result(20) == ["c"]
 
 
-def test_who_asks_much_lets_others_go_between() -> None:
+def test_requests_of_other_callers_interleave_with_a_long_list() -> None:
     computed: list[str] = []
     others_wait = threading.Event()
 
@@ -389,12 +391,12 @@ def test_who_asks_much_lets_others_go_between() -> None:
         others_wait.set()
         assert many.result(20) == list("abcdefgh")
         assert [one.result(20) for one in others] == [["x"], ["y"]]
-    # Each as if what was asked beside it had been asked a call later.
+    # Each further text of a call queues as if it had come one call later.
     assert "".join(computed) == "abxcydefgh"
 
 
 @pytest.mark.parametrize("where", ["plan", "compute", "told"])
-def test_an_interrupt_costs_nobody_else_his_answer(where: str) -> None:
+def test_interrupt_costs_no_other_request_its_answer(where: str) -> None:
     interrupts = iter([True])
 
     def interrupt(place: str) -> None:
@@ -430,7 +432,7 @@ def test_an_interrupt_costs_nobody_else_his_answer(where: str) -> None:
     assert together._leader is None and together._waiting == []
 
 
-def test_who_is_interrupted_lets_another_compute_for_those_who_wait() -> None:
+def test_interrupted_leader_hands_over_to_another_waiting_request() -> None:
     others_wait = threading.Event()
     batches: list[list[list[str]]] = []
 
@@ -458,7 +460,7 @@ def test_who_is_interrupted_lets_another_compute_for_those_who_wait() -> None:
     assert not together._leader and together._waiting == []
 
 
-def test_who_gives_up_leaves_nothing_to_compute() -> None:
+def test_aborted_request_leaves_nothing_queued() -> None:
     seen: list[str] = []
 
     def compute(shape: Shape, rows: list[list[str]]) -> list[list[str]]:
@@ -479,7 +481,7 @@ def test_who_gives_up_leaves_nothing_to_compute() -> None:
     assert together([(SMALL, "a")]) == ["a"]
 
 
-def test_a_long_list_is_answered_some_texts_at_a_time(
+def test_long_list_is_computed_in_chunks(
     workspace: Workspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     filler = FillMask(workspace.folder("model") / "unigram")
@@ -497,7 +499,7 @@ def test_a_long_list_is_answered_some_texts_at_a_time(
     assert [one[0]["token"] for one in found] == [1] * 256 + [2] * 256 + [3] * 88
 
 
-def test_those_who_ask_a_model_in_two_ways_share_its_weights(
+def test_fill_mask_and_generation_share_a_models_weights(
     workspace: Workspace, tmp_path: Path
 ) -> None:
     code = """
@@ -526,7 +528,7 @@ def test_those_who_ask_a_model_in_two_ways_share_its_weights(
     assert run_on("jax", code, workspace.root, tmp_path / "bart") == [True, True, True, 1]
 
 
-def test_weights_that_are_no_numbers_are_said(workspace: Workspace, tmp_path: Path) -> None:
+def test_non_finite_weights_are_reported(workspace: Workspace, tmp_path: Path) -> None:
     for name, family in (("roberta", ""), ("gpt2", "gpt2")):
         code = """
             import json, sys

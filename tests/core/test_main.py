@@ -1,4 +1,4 @@
-"""The shell: words wherever they stand, and refusals that a person can act on."""
+"""The CLI: the order of its arguments, and helpful errors."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ TEXT = "Returns the [MASK]"
 
 
 def refusal_of(line: str, capsys: pytest.CaptureFixture[str]) -> str:
-    """Returns the last line of what the shell says to a line that it refuses."""
+    """The last line of the CLI's error for a refused command line."""
     with pytest.raises(SystemExit) as ended:
         build_parser().parse_args(shlex.split(line))
     assert ended.value.code == 2
@@ -38,17 +38,17 @@ def refusal_of(line: str, capsys: pytest.CaptureFixture[str]) -> str:
     ],
     ids=shlex.join,
 )
-def test_model_and_text_stand_anywhere_among_the_flags(command: str, words: list[str]) -> None:
+def test_model_and_text_may_stand_anywhere_among_the_flags(command: str, words: list[str]) -> None:
     options = build_parser().parse_args([command, *words])
     assert (options.model, options.text) == ("quickstart", TEXT)
 
 
-def test_a_text_may_begin_with_a_dash() -> None:
+def test_text_may_start_with_a_dash() -> None:
     options = build_parser().parse_args(["fill-mask", "it", "--top-k", "3", "- a [MASK] here"])
     assert (options.model, options.text) == ("it", "- a [MASK] here")
 
 
-def test_one_word_alone_is_the_model() -> None:
+def test_single_argument_is_the_model() -> None:
     options = build_parser().parse_args(["fill-mask", "quickstart", "--top-k", "3"])
     assert (options.model, options.text, options.top_k) == ("quickstart", "", 3)
 
@@ -62,14 +62,14 @@ def test_more_than_a_model_and_a_text_is_refused(
     assert "one model and one text" in refusal_of(f"fill-mask {words}", capsys)
 
 
-def test_a_flag_that_is_not_there_is_still_named(capsys: pytest.CaptureFixture[str]) -> None:
+def test_unknown_flag_is_named(capsys: pytest.CaptureFixture[str]) -> None:
     said = refusal_of("fill-mask quickstart --topk 3 text", capsys)
     assert "unrecognized arguments: --topk" in said
 
 
 @pytest.mark.parametrize("command", ["tokenizer", "shards"])
 @pytest.mark.parametrize("flag", ["--path", "--validation-path"])
-def test_a_pattern_that_the_shell_has_expanded_is_explained(
+def test_pattern_expanded_by_the_shell_is_explained(
     command: str, flag: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     files = " ".join(f"data/{name}.txt" for name in "abcdef")
@@ -79,17 +79,17 @@ def test_a_pattern_that_the_shell_has_expanded_is_explained(
 
 
 @pytest.mark.parametrize("command", ["tokenizer", "shards"])
-def test_the_help_says_that_a_pattern_goes_in_quotes(command: str) -> None:
+def test_help_recommends_quoting_a_pattern(command: str) -> None:
     corpus = STAGES[command].config.model_fields["corpus"].annotation
     help_text = help_of(corpus.model_fields["path"])
     assert "Quote a pattern on the command line: 'data/*.txt'" in help_text
 
 
 @pytest.mark.parametrize("command", ["tokenizer", "shards", "train", "preflight", "suggest"])
-def test_the_help_has_the_defaults_that_a_run_begins_with(
+def test_help_shows_the_defaults_of_the_preset(
     command: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("COLUMNS", "10000")  # So that no text is broken at a hyphen.
+    monkeypatch.setenv("COLUMNS", "10000")  # Prevents line breaks at hyphens.
     with pytest.raises(SystemExit):
         build_parser().parse_args([command, "--help"])
     said = " ".join(capsys.readouterr().out.split())
@@ -125,7 +125,7 @@ def test_ctrl_c_ends_a_command_without_a_traceback(
         ("runs list --limit 1e9", "at most 1,000,000", "1e9"),
     ],
 )
-def test_a_number_that_is_none_is_refused_in_words(
+def test_invalid_number_is_refused_in_plain_words(
     line: str, expected: str, received: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     said = refusal_of(line, capsys)

@@ -1,4 +1,4 @@
-"""Which addresses are connected to when somebody else names them."""
+"""Outgoing connections to addresses that others name."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def _redirect(handler: BaseHTTPRequestHandler, location: str) -> None:
 
 @pytest.fixture
 def inner() -> Iterator[Server]:
-    """A service that only this machine is to reach."""
+    """A service that only this machine may reach."""
     with serving(lambda handler: send(handler, b"secret", "text/plain")) as server:
         yield server
 
@@ -64,12 +64,12 @@ def nothing_allowed(monkeypatch: pytest.MonkeyPatch) -> None:
         "64:ff9b::7f00:1", "2002:7f00:1::", "192.0.0.1", "198.18.0.1", "no address",
     ],
 )  # fmt: skip
-def test_an_address_that_is_not_public_is_known(address: str) -> None:
+def test_non_public_address_is_recognised(address: str) -> None:
     assert not is_public(address)
 
 
 @pytest.mark.parametrize("address", ["1.1.1.1", "8.8.8.8", "2606:4700::1111", "::ffff:8.8.8.8"])
-def test_an_address_of_the_internet_is_public(address: str) -> None:
+def test_internet_address_is_public(address: str) -> None:
     assert is_public(address)
 
 
@@ -81,12 +81,12 @@ def test_an_address_of_the_internet_is_public(address: str) -> None:
         "https://user@127.0.0.1/x", "https://127.0.0.1:99999/x", "https://[x/",
     ],
 )  # fmt: skip
-def test_an_address_of_this_machine_is_refused_however_it_is_written(url: str) -> None:
+def test_local_address_is_refused_in_every_notation(url: str) -> None:
     with pytest.raises(StudioError):
         check_reachable(url)
 
 
-def test_hosts_of_the_users_own_configuration_are_known() -> None:
+def test_hosts_of_the_users_configuration_are_known() -> None:
     environment = {
         "HF_ENDPOINT": "http://hub.internal:8080",
         "STORAGE_EMULATOR_HOST": "localhost:9000",
@@ -99,8 +99,8 @@ def test_hosts_of_the_users_own_configuration_are_known() -> None:
     assert wanted <= configured_hosts(environment)
 
 
-def test_a_redirect_to_this_machine_is_not_followed(tmp_path: Path, inner: Server) -> None:
-    """Attack: a shards address that redirects to a service of this machine."""
+def test_redirect_to_the_local_machine_is_not_followed(tmp_path: Path, inner: Server) -> None:
+    """Attack: a shards URL redirects to a service of this machine."""
     with serving(lambda handler: _redirect(handler, f"{inner.url}{handler.path}")) as outer:
         allow_typed_hosts([outer.url])
         with pytest.raises(OutboundError, match="not connected to"):
@@ -108,7 +108,7 @@ def test_a_redirect_to_this_machine_is_not_followed(tmp_path: Path, inner: Serve
     assert outer.asked and not inner.asked
 
 
-def test_a_file_that_redirects_to_this_machine_is_not_fetched(
+def test_file_that_redirects_to_the_local_machine_is_not_fetched(
     tmp_path: Path, inner: Server
 ) -> None:
     name = "train/dataset-0-1.tfrecord"
@@ -130,9 +130,7 @@ def test_a_file_that_redirects_to_this_machine_is_not_fetched(
     assert not inner.asked
 
 
-def test_what_a_user_typed_is_reached_and_what_a_manifest_names_is_not(
-    tmp_path: Path, inner: Server
-) -> None:
+def test_only_hosts_that_the_user_typed_may_be_local(tmp_path: Path, inner: Server) -> None:
     with pytest.raises(OutboundError):
         RemoteFolder(inner.url).files()
     assert not inner.asked
@@ -143,7 +141,7 @@ def test_what_a_user_typed_is_reached_and_what_a_manifest_names_is_not(
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
 def test_every_http_file_system_of_fsspec_is_guarded(inner: Server, host: str) -> None:
-    """The datasets library opens what a dataset's card names through fsspec."""
+    """The datasets library opens the URLs of a dataset card through fsspec."""
     guard_fsspec()
     url = inner.url.replace("127.0.0.1", host)
     with pytest.raises(OutboundError):
@@ -153,10 +151,10 @@ def test_every_http_file_system_of_fsspec_is_guarded(inner: Server, host: str) -
     assert not inner.asked
 
 
-def test_a_name_that_stands_for_another_address_the_second_time_is_not_connected_to(
+def test_dns_rebinding_to_a_local_address_is_refused(
     inner: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """DNS rebinding: the check and the connection must use one answer."""
+    """The check and the connection must use the same DNS answer."""
     real, answers = socket.getaddrinfo, iter(["93.184.216.34"])
 
     def rebinding(host: object, port: object, *arguments: object, **named: object) -> object:
@@ -174,7 +172,7 @@ def test_a_name_that_stands_for_another_address_the_second_time_is_not_connected
     assert not inner.asked
 
 
-def test_no_redirect_leads_from_a_public_address_to_one_of_the_configuration(
+def test_redirect_from_a_public_to_a_configured_address_is_refused(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv(ALLOWED_HOSTS_VARIABLE, "127.0.0.1:9000")
@@ -183,7 +181,7 @@ def test_no_redirect_leads_from_a_public_address_to_one_of_the_configuration(
     check_redirect("http://127.0.0.1:9000/x", "/y", "127.0.0.1")
 
 
-def test_the_hubs_client_does_not_follow_a_redirect_to_this_machine(
+def test_hub_client_does_not_follow_a_redirect_to_the_local_machine(
     inner: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from huggingface_hub.utils import get_session
@@ -198,7 +196,7 @@ def test_the_hubs_client_does_not_follow_a_redirect_to_this_machine(
         assert hub.asked and not inner.asked
 
 
-def test_a_server_that_sends_more_than_the_manifest_says_is_given_up(tmp_path: Path) -> None:
+def test_download_larger_than_its_manifest_is_aborted(tmp_path: Path) -> None:
     name = "train/dataset-0-1.tfrecord"
     files = {name: {"bytes": 6, "sha256": "0" * 64}}
     manifest = manifest_text(Manifest("shards", "x", "0" * 16, files=files)).encode()
@@ -226,7 +224,7 @@ def test_a_server_that_sends_more_than_the_manifest_says_is_given_up(tmp_path: P
     assert len(sent) < 50
 
 
-def test_an_endless_chain_of_redirects_ends(tmp_path: Path) -> None:
+def test_endless_chain_of_redirects_ends(tmp_path: Path) -> None:
     def on(handler: BaseHTTPRequestHandler) -> None:
         _redirect(handler, handler.path + "x")
 
@@ -237,22 +235,20 @@ def test_an_endless_chain_of_redirects_ends(tmp_path: Path) -> None:
     assert len(outer.asked) < 40
 
 
-def test_what_was_typed_goes_with_its_own_run_alone() -> None:
+def test_typed_hosts_are_trusted_only_in_their_own_run() -> None:
     allow_typed_hosts(["http://127.0.0.1:81/x", "no address", 7])
     assert carried_environment(os.environ)[TYPED_HOSTS_VARIABLE] == "127.0.0.1:81"
     assert TYPED_HOSTS_VARIABLE not in child_environment()
 
 
-def test_the_page_refuses_a_shards_address_on_this_machine(tmp_path: Path) -> None:
+def test_web_app_refuses_a_shards_url_on_the_local_machine(tmp_path: Path) -> None:
     for address in ("https://127.0.0.1/x", "https://localhost/x", "https://169.254.169.254/x"):
         with pytest.raises(ConfigError, match="may not read"):
             Workspace(tmp_path).confine(address, field="shards")
 
 
-def test_a_submitted_run_does_not_trust_the_address_in_its_config(
-    tmp_path: Path, inner: Server
-) -> None:
-    """What the page submits runs in a process that nobody typed an address into."""
+def test_submitted_run_does_not_trust_the_url_in_its_config(tmp_path: Path, inner: Server) -> None:
+    """The web app's runs execute in a process without typed URLs."""
     code = (
         "import sys; from core.outbound import distrust_callers; distrust_callers()\n"
         "from core.shards.read import open_shards; from core.workspace import Workspace\n"

@@ -1,4 +1,4 @@
-"""Batches of texts that wait: full of text, of few shapes, and never too large."""
+"""Batches of waiting texts: little padding, few shapes, and limited size."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def planner(longest: int = 512, *, shares_rows: bool = True, mask_cost: float = 
 
 
 def check(shape: Shape, rows: Sequence[Sequence[int]], sizes: Sequence[Size]) -> None:
-    """Everything has room, the first text is there, and none is there twice."""
+    """Checks that all texts fit, the first is included, and none occurs twice."""
     assert 0 < len(rows) <= shape.rows
     for row in rows:
         assert row
@@ -27,7 +27,7 @@ def check(shape: Shape, rows: Sequence[Sequence[int]], sizes: Sequence[Size]) ->
 
 
 @pytest.mark.parametrize("shares_rows", [True, False])
-def test_every_plan_has_room_for_what_is_in_it(shares_rows: bool) -> None:
+def test_every_plan_fits_its_texts(shares_rows: bool) -> None:
     choose = random.Random(0)
     for longest in (16, 100, 128, 512):
         chooses = planner(longest, shares_rows=shares_rows)
@@ -42,13 +42,13 @@ def test_every_plan_has_room_for_what_is_in_it(shares_rows: bool) -> None:
             assert shares_rows or all(len(row) == 1 for row in rows)
 
 
-def test_a_text_alone_has_a_row_of_about_its_length() -> None:
+def test_single_text_has_a_row_of_about_its_length() -> None:
     shapes = [planner().plan([Size(*size)])[0] for size in ((5, 1), (20, 1), (40, 3), (400, 17))]
     assert shapes == [(1, 16, 1), (1, 24, 1), (1, 48, 4), (1, 512, 64)]
     assert planner(100).plan([Size(100, 100)])[0] == (1, 100, 100)
 
 
-def test_texts_that_share_rows_leave_little_padding() -> None:
+def test_packed_texts_leave_little_padding() -> None:
     choose = random.Random(1)
     sizes = [Size(choose.randint(10, 70), 1) for _ in range(32)]
     shape, rows, _ = planner().plan(sizes)
@@ -57,39 +57,39 @@ def test_texts_that_share_rows_leave_little_padding() -> None:
     assert shape.length == 128
 
 
-def test_a_few_who_wait_are_not_put_into_a_large_batch() -> None:
+def test_few_waiting_texts_get_a_small_batch() -> None:
     shape, rows, _ = planner().plan([Size(20, 1)] * 4)
     assert (shape, [sorted(row) for row in rows]) == ((1, 128, 8), [[0, 1, 2, 3]])
-    # Most of a shared row would be padding.
+    # A shared row would be mostly padding.
     assert planner().plan([Size(14, 1)] * 2) == ((1, 16, 1), [[0]], None)
 
 
-def test_masks_that_cost_much_get_few_places() -> None:
+def test_expensive_masks_get_few_slots() -> None:
     sizes = [Size(12, 1)] * 32
     cheap, dear = (planner(mask_cost=cost).plan(sizes)[0] for cost in (0.1, 100.0))
     assert cheap.masks == 8
     assert dear.masks < 8
 
 
-def test_what_shares_no_row_goes_with_others_of_its_length() -> None:
+def test_texts_that_cannot_be_packed_are_batched_by_length() -> None:
     shape, rows, _ = planner(shares_rows=False).plan([Size(30, 1)] * 9)
     assert (shape, len(rows)) == ((8, 32, 1), 8)
 
 
-def test_what_is_ready_is_taken_before_what_is_better() -> None:
+def test_compiled_shape_is_used_while_a_better_one_compiles() -> None:
     chooses, short = planner(), [Size(10, 1)]
     assert chooses.plan(short, [])[::2] == ((1, 16, 1), None)
     assert chooses.plan(short, [Shape(1, 16, 1)])[::2] == ((1, 16, 1), None)
     assert chooses.plan(short, [Shape(1, 96, 1), Shape(1, 64, 1)])[::2] == ((1, 64, 1), (1, 16, 1))
-    # What gains too little isn't worth a program of its own.
+    # The gain is too small for compiling another shape.
     assert chooses.plan(short, [Shape(1, 24, 1)])[::2] == ((1, 24, 1), None)
-    # In these it has no room, or would take longer than to compile what is better.
+    # The text does not fit, or the shape would take longer than compiling a better one.
     for other in (Shape(1, 8, 1), Shape(32, 512, 16)):
         assert chooses.plan(short, [other])[::2] == ((1, 16, 1), None)
     assert chooses.plan([Size(10, 3)], [Shape(1, 16, 1)])[::2] == ((1, 16, 4), None)
 
 
-def test_those_who_wait_go_into_what_is_ready() -> None:
+def test_waiting_texts_use_a_compiled_shape() -> None:
     sizes = [Size(20, 1)] * 32
     shape, rows, better = planner().plan(sizes, [Shape(1, 24, 1), Shape(1, 128, 4)])
     check(shape, rows, sizes)
@@ -98,7 +98,7 @@ def test_those_who_wait_go_into_what_is_ready() -> None:
 
 
 @pytest.mark.parametrize("shares_rows", [True, False])
-def test_long_texts_are_not_computed_many_at_once(shares_rows: bool) -> None:
+def test_batches_of_long_texts_are_limited(shares_rows: bool) -> None:
     for tokens, most in ((512, 32), (1024, 8), (8192, 1)):
         sizes = [Size(tokens, 1)] * 40
         shape, rows, _ = planner(8192, shares_rows=shares_rows).plan(sizes)
@@ -108,14 +108,14 @@ def test_long_texts_are_not_computed_many_at_once(shares_rows: bool) -> None:
 
 
 @pytest.mark.parametrize("shares_rows", [True, False])
-def test_many_masks_are_not_computed_all_at_once(shares_rows: bool) -> None:
+def test_batches_with_many_masks_are_limited(shares_rows: bool) -> None:
     sizes = [Size(64, 64)] * 20
     shape, rows, _ = planner(shares_rows=shares_rows).plan(sizes)
     check(shape, rows, sizes)
     assert shape.rows * shape.masks <= 512
 
 
-def test_the_usual_shapes_are_those_that_are_asked_for() -> None:
+def test_usual_shapes_cover_typical_requests() -> None:
     usual = planner(128).usual_shapes()
     assert len(set(usual)) == len(usual) < 15
     choose = random.Random(2)
@@ -125,14 +125,14 @@ def test_the_usual_shapes_are_those_that_are_asked_for() -> None:
     assert all(shape.length <= 20 for shape in planner(20).usual_shapes())
 
 
-def test_a_row_without_padding_holds_the_first_text_and_those_that_fit() -> None:
+def test_unpadded_row_holds_the_first_text_and_others_that_fit() -> None:
     sizes = [Size(200, 2), Size(100, 1), Size(40, 1), Size(16, 3)]
     assert plan_row(sizes) == (Shape(1, 256, 6), [[0, 2, 3]], None)
     assert plan_row([Size(400, 1), Size(1, 1)]) == (Shape(1, 400, 1), [[0]], None)
     assert plan_row([Size(12, 1)] * 50).shape == (1, 252, 21)
 
 
-def test_a_row_has_no_more_masks_than_are_computed_at_once() -> None:
+def test_row_has_at_most_the_limit_of_masks() -> None:
     shape, ((*chosen,),), _ = plan_row([Size(600, 500), *[Size(10, 10)] * 9])
     assert (shape.masks, chosen) == (500, [0])
     shape, ((*chosen,),), _ = plan_row([Size(10, 600), *[Size(10, 1)] * 9])

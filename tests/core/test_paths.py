@@ -1,4 +1,4 @@
-"""Which names from elsewhere become a path below a folder."""
+"""File names from untrusted sources, and the paths they may become."""
 
 from __future__ import annotations
 
@@ -53,17 +53,17 @@ BAD_NAMES = [
 
 
 @pytest.mark.parametrize("name", BAD_NAMES, ids=lambda name: ascii(name)[:20])
-def test_no_path_is_made_of_such_a_name(tmp_path: Path, name: object) -> None:
+def test_unsafe_name_does_not_become_a_path(tmp_path: Path, name: object) -> None:
     with pytest.raises(UnsafePathError, match="not accepted"):
         path_inside(tmp_path, name, "The manifest")
 
 
 @pytest.mark.parametrize("name", ["a", "train/dataset-0-1.tfrecord", "x y/é.json", "a..b", "a:b"])
-def test_an_ordinary_name_is_a_path_below_the_folder(tmp_path: Path, name: str) -> None:
+def test_ordinary_name_becomes_a_path_below_the_folder(tmp_path: Path, name: str) -> None:
     assert path_inside(tmp_path, name, "The manifest") == tmp_path / name
 
 
-def test_a_link_that_leads_out_is_refused_and_one_within_is_followed(tmp_path: Path) -> None:
+def test_link_out_of_the_folder_is_refused_and_one_within_is_followed(tmp_path: Path) -> None:
     folder, elsewhere = tmp_path / "folder", tmp_path / "elsewhere"
     folder.mkdir()
     elsewhere.mkdir()
@@ -79,7 +79,7 @@ def test_a_link_that_leads_out_is_refused_and_one_within_is_followed(tmp_path: P
 @pytest.mark.parametrize(
     "names", [["a", "A"], ["a", "a/b"], ["\u00e9", "e\u0301"], ["a/b", "A/B"], ["x", "X/y"]]
 )
-def test_names_that_are_one_file_somewhere_are_refused_together(names: list[str]) -> None:
+def test_names_that_collide_on_some_file_systems_are_refused(names: list[str]) -> None:
     assert all(not flaw_of_name(name) for name in names)
     assert flaw_of_names(names)
 
@@ -131,7 +131,7 @@ def _file(**changes: object) -> dict[str, object]:
     ],
     ids=lambda changes: ascii(changes)[:40],
 )
-def test_a_manifest_that_breaks_the_schema_is_refused(
+def test_manifest_that_violates_the_schema_is_refused(
     tmp_path: Path, changes: dict[str, object]
 ) -> None:
     assert parse_manifest(_text()).fingerprint == "0123456789abcdef"
@@ -143,19 +143,19 @@ def test_a_manifest_that_breaks_the_schema_is_refused(
 
 
 @pytest.mark.parametrize("data", [b"[" * 100_000, b"{}", b"\xff", b"", b"1" * 5000])
-def test_any_other_bytes_are_no_manifest(tmp_path: Path, data: bytes) -> None:
+def test_invalid_manifest_file_is_refused(tmp_path: Path, data: bytes) -> None:
     (tmp_path / "manifest.json").write_bytes(data)
     with pytest.raises(StudioError, match="can't be read"):
         read_manifest(tmp_path)
 
 
-def test_a_pipe_is_no_manifest(tmp_path: Path) -> None:
+def test_pipe_in_place_of_a_manifest_is_refused(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "manifest.json")
     with pytest.raises(StudioError, match="can't be read"):
         read_manifest(tmp_path)
 
 
-def test_a_manifest_of_this_version_is_read_as_it_was_written() -> None:
+def test_manifest_round_trips() -> None:
     files = {"train/dataset-0-1.tfrecord": {"bytes": 1, "sha256": SHA}}
     made = Manifest("shards", "a b", "0" * 16, counts={"loss": float("inf")}, files=files, run="r")
     assert parse_manifest(manifest_text(made).encode()) == made
@@ -164,10 +164,8 @@ def test_a_manifest_of_this_version_is_read_as_it_was_written() -> None:
 @pytest.mark.parametrize(
     "fingerprint", ["0/../../../../../escaped", "/../../../../escaped", "0" * 15, ""]
 )
-def test_fetched_shards_write_nothing_outside_of_the_cache(
-    tmp_path: Path, fingerprint: str
-) -> None:
-    """The fingerprint of a manifest was a part of the copy's folder."""
+def test_fetched_shards_write_nothing_outside_the_cache(tmp_path: Path, fingerprint: str) -> None:
+    """Attack: the fingerprint of a manifest used to be part of the copy's path."""
     content = b"import this"
     name = "sitecustomize.py"
     files = {name: {"bytes": len(content), "sha256": _sha256(content)}}
@@ -183,7 +181,7 @@ def test_fetched_shards_write_nothing_outside_of_the_cache(
     assert not list(tmp_path.rglob(name))
 
 
-def test_a_link_in_the_cache_does_not_lead_a_download_out(tmp_path: Path) -> None:
+def test_link_in_the_cache_does_not_lead_a_download_out(tmp_path: Path) -> None:
     content, name = b"text", "train/dataset-0-1.tfrecord"
     made = Manifest(
         "shards",
@@ -204,7 +202,7 @@ def test_a_link_in_the_cache_does_not_lead_a_download_out(tmp_path: Path) -> Non
     assert not list(elsewhere.iterdir())
 
 
-def test_a_file_that_is_larger_than_its_manifest_says_is_given_up(tmp_path: Path) -> None:
+def test_file_larger_than_its_manifest_says_is_refused(tmp_path: Path) -> None:
     name = "train/dataset-0-1.tfrecord"
     made = Manifest("shards", "x", "1" * 16, files={name: {"bytes": 10, "sha256": SHA}})
     store = MemoryFileSystem()
@@ -215,21 +213,21 @@ def test_a_file_that_is_larger_than_its_manifest_says_is_given_up(tmp_path: Path
     assert not any(path.is_file() for path in (tmp_path / "cache").rglob("*"))
 
 
-def test_a_download_that_the_disk_has_no_room_for_does_not_begin(tmp_path: Path) -> None:
+def test_download_larger_than_the_free_disk_space_does_not_start(tmp_path: Path) -> None:
     made = Manifest("shards", "x", "2" * 16, files={"train/a": {"bytes": 1 << 49, "sha256": SHA}})
     MemoryFileSystem().pipe_file("memory://huge/manifest.json", manifest_text(made).encode())
     with pytest.raises(ShardError, match="no room"):
         fetch_shards("memory://huge", Workspace(tmp_path), Reporter())
 
 
-def test_damaged_files_are_not_looked_for_outside_of_the_folder(tmp_path: Path) -> None:
+def test_damage_check_reads_no_file_outside_the_folder(tmp_path: Path) -> None:
     made = Manifest("shards", "x", "", files={"../secret": {"bytes": 1, "sha256": SHA}})
     with pytest.raises(UnsafePathError, match="not accepted"):
         damaged_files(tmp_path, made)
 
 
 @pytest.mark.parametrize("run_id", ["../../x", "", ".", "a/b", "a\0", ".x", "x" * 300])
-def test_a_run_id_from_a_database_is_no_path(tmp_path: Path, run_id: str) -> None:
+def test_unsafe_run_id_is_refused(tmp_path: Path, run_id: str) -> None:
     with pytest.raises(RunError, match="can't be a run's id"):
         RunFolder.of(Workspace(tmp_path), run_id)
 

@@ -1,4 +1,4 @@
-"""Who may read a workspace, and what is written elsewhere."""
+"""Access to a workspace, and modes of files written elsewhere."""
 
 from __future__ import annotations
 
@@ -59,8 +59,8 @@ def _core(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.slow(15)
-def test_what_commands_worker_and_runs_make_is_their_owners_alone(tmp_path: Path) -> None:
-    """Attack: another account of the machine read the database."""
+def test_files_made_by_commands_worker_and_runs_are_private(tmp_path: Path) -> None:
+    """Attack: another account of the machine reads the database."""
     text = tmp_path / "text.txt"
     words = "one two three four five six seven eight nine ten"
     text.write_text("".join(f"{words} {number}\n" for number in range(100)))
@@ -84,7 +84,7 @@ def test_what_commands_worker_and_runs_make_is_their_owners_alone(tmp_path: Path
         assert _mode(path) == (0o755 if path.is_dir() else 0o644), path
 
 
-def test_a_script_makes_a_workspace_that_its_owner_alone_enters(tmp_path: Path) -> None:
+def test_workspace_made_by_a_script_is_private(tmp_path: Path) -> None:
     workspace = Workspace(tmp_path / "workspace")
     Store.open(workspace).close()
     assert _mode(workspace.root) == 0o700
@@ -96,7 +96,7 @@ def test_a_script_makes_a_workspace_that_its_owner_alone_enters(tmp_path: Path) 
     assert os.umask(0o022) == 0o022
 
 
-def test_a_workspace_of_an_earlier_version_is_closed(tmp_path: Path) -> None:
+def test_workspace_of_an_earlier_version_becomes_private(tmp_path: Path) -> None:
     root = tmp_path / "workspace"
     (root / "runs").mkdir(parents=True)
     for name in ("studio.db", "studio.db-wal", "worker.lock", "worker.log"):
@@ -107,7 +107,7 @@ def test_a_workspace_of_an_earlier_version_is_closed(tmp_path: Path) -> None:
     assert _readable_by_others(root) == []
 
 
-def test_a_folder_with_other_things_in_it_stays_open_and_the_database_does_not(
+def test_folder_with_other_files_stays_open_but_its_database_is_private(
     tmp_path: Path,
 ) -> None:
     (tmp_path / "studio.db").touch()
@@ -120,7 +120,7 @@ def test_a_folder_with_other_things_in_it_stays_open_and_the_database_does_not(
     assert _mode(tmp_path / "thesis.tex") == 0o644
 
 
-def test_a_folder_that_is_no_workspace_is_left_alone(tmp_path: Path) -> None:
+def test_folder_that_is_not_a_workspace_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "models").mkdir()
     tmp_path.chmod(0o755)
     restrict_access(tmp_path)
@@ -128,7 +128,7 @@ def test_a_folder_that_is_no_workspace_is_left_alone(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("by", ["variable", "setgid"])
-def test_a_workspace_that_is_shared_stays_shared(
+def test_shared_workspace_stays_shared(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, by: str
 ) -> None:
     workspace = Workspace(tmp_path / "workspace")
@@ -148,14 +148,14 @@ def test_a_workspace_that_is_shared_stays_shared(
     assert _mode(workspace.folder("tokenizer") / "t" / "x") == 0o664
 
 
-def test_a_workspace_below_a_shared_folder_is_private_all_the_same(tmp_path: Path) -> None:
+def test_workspace_below_a_shared_folder_is_private(tmp_path: Path) -> None:
     tmp_path.chmod(0o2775)
     workspace = Workspace(tmp_path / "workspace")
     workspace.make_root()
     assert _mode(workspace.root) == 0o700
 
 
-def test_what_is_written_elsewhere_has_the_modes_of_the_users_umask(tmp_path: Path) -> None:
+def test_files_written_elsewhere_have_the_users_umask(tmp_path: Path) -> None:
     workspace = Workspace(tmp_path / "workspace")
     elsewhere = tmp_path / "elsewhere"
     with private_files(workspace.root):
@@ -181,7 +181,7 @@ def test_threads_check_workspaces_while_others_open_new_ones(tmp_path: Path) -> 
     for root in roots:
         root.mkdir()
     interval = sys.getswitchinterval()
-    sys.setswitchinterval(1e-6)  # Threads take turns all the time.
+    sys.setswitchinterval(1e-6)  # Force frequent thread switches.
     try:
         with guarding_workspaces(), ThreadPoolExecutor(4) as threads:
             tasks = [

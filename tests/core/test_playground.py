@@ -1,4 +1,4 @@
-"""The page's models in their own process: the real process, over the real socket."""
+"""The playground's model process, over its real socket."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def client(workspace: Workspace) -> Iterator[PlaygroundClient]:
 
 
 def poke(client: PlaygroundClient) -> int | None:
-    """Asks what needs no engine, and returns the process that answered."""
+    """Sends a request that needs no backend; returns the id of the process that answered."""
     with pytest.raises(ConfigError, match="There is no model called 'nowhere'"):
         client.fill_mask("nowhere", TEXT)
     return client.pid
@@ -60,7 +60,7 @@ def wait_until(condition: Callable[[], bool], seconds: float = 30) -> None:
         time.sleep(0.05)
 
 
-def test_a_model_answers(client: PlaygroundClient) -> None:
+def test_client_fills_masks(client: PlaygroundClient) -> None:
     predictions = client.fill_mask("small", TEXT, 3)
     assert len(predictions) == 3
     assert set(predictions[0]) == {"score", "token", "token_str", "sequence"}
@@ -68,7 +68,7 @@ def test_a_model_answers(client: PlaygroundClient) -> None:
     assert [len(one) for one in nested] == [5, 5]
 
 
-def test_a_text_is_scored(client: PlaygroundClient) -> None:
+def test_client_scores_a_text(client: PlaygroundClient) -> None:
     found = client.perplexity("small", "the small house")
     assert found["kind"] == "pseudo" and found["num_tokens"] > 1
 
@@ -82,7 +82,7 @@ def read_out(stream: Generator[str, None, Any]) -> tuple[list[str], Any]:
             return pieces, end.value
 
 
-def test_a_model_writes_piece_by_piece(client: PlaygroundClient) -> None:
+def test_generated_text_is_streamed(client: PlaygroundClient) -> None:
     pieces, result = read_out(client.generate("writer", "the small", max_new_tokens=10, seed=1))
     assert len(pieces) > 3
     assert "".join(pieces) == result["text"]
@@ -91,7 +91,7 @@ def test_a_model_writes_piece_by_piece(client: PlaygroundClient) -> None:
     assert client.fill_mask("small", TEXT)
 
 
-def test_what_a_model_cannot_do_comes_with_what_it_can(client: PlaygroundClient) -> None:
+def test_unsupported_method_error_names_the_supported_one(client: PlaygroundClient) -> None:
     with pytest.raises(ConfigError, match="fill_mask"):
         next(client.generate("small", "the small"))
     with pytest.raises(ConfigError, match="generate"):
@@ -101,7 +101,7 @@ def test_what_a_model_cannot_do_comes_with_what_it_can(client: PlaygroundClient)
     assert caught.value.field == "top_p"
 
 
-def test_a_model_stops_writing_when_nobody_listens() -> None:
+def test_generation_stops_when_the_stream_is_closed() -> None:
     written: list[str] = []
     ended: list[bool] = []
 
@@ -123,7 +123,7 @@ def test_a_model_stops_writing_when_nobody_listens() -> None:
     assert last == {"id": 3, "result": "all"}
 
 
-def test_a_closed_stream_leaves_the_process_ready(client: PlaygroundClient) -> None:
+def test_process_keeps_serving_after_a_stream_is_closed(client: PlaygroundClient) -> None:
     stream = client.generate("writer", "the small", max_new_tokens=LENGTH)
     next(stream)
     pid = client.pid
@@ -132,7 +132,7 @@ def test_a_closed_stream_leaves_the_process_ready(client: PlaygroundClient) -> N
     assert client.pid == pid
 
 
-def test_importing_and_asking_import_no_engine_here(client: PlaygroundClient) -> None:
+def test_client_imports_no_backend(client: PlaygroundClient) -> None:
     code = (
         "import sys; from core.playground import PlaygroundClient; "
         "from core.workspace import Workspace; "
@@ -144,7 +144,7 @@ def test_importing_and_asking_import_no_engine_here(client: PlaygroundClient) ->
     assert done.stdout.strip() == "[]", done.stderr
 
 
-def test_the_process_is_in_a_session_of_its_own_and_off_the_accelerators(
+def test_process_has_its_own_session_and_logs_to_a_file(
     client: PlaygroundClient,
 ) -> None:
     client.fill_mask("small", TEXT)
@@ -152,18 +152,18 @@ def test_the_process_is_in_a_session_of_its_own_and_off_the_accelerators(
     assert os.getsid(client.pid) == client.pid
     environment = psutil.Process(client.pid).environ()
     assert environment.get("STUDIO_AUTH") is None
-    # It writes to a file: nobody needs to read a pipe for it to go on.
+    # Output goes to a file: the process does not block on a pipe.
     assert os.readlink(f"/proc/{client.pid}/fd/1").endswith(LOG_FILE)
 
 
-def test_the_socket_is_for_its_owner_only(client: PlaygroundClient) -> None:
+def test_socket_is_accessible_to_its_owner_only(client: PlaygroundClient) -> None:
     client.fill_mask("small", TEXT)
     assert client._socket_path is not None
     assert client._socket_path.parent.stat().st_mode & 0o777 == 0o700
     assert client._socket_path.stat().st_mode & 0o077 == 0
 
 
-def test_errors_come_through_with_their_parts(client: PlaygroundClient) -> None:
+def test_errors_keep_their_fields(client: PlaygroundClient) -> None:
     with pytest.raises(ConfigError) as caught:
         client.fill_mask("small", "no mask")
     assert caught.value.field == "text"
@@ -171,14 +171,14 @@ def test_errors_come_through_with_their_parts(client: PlaygroundClient) -> None:
     assert caught.value.fix
 
 
-def test_a_model_that_is_not_there_is_refused(client: PlaygroundClient) -> None:
+def test_unknown_model_is_refused(client: PlaygroundClient) -> None:
     with pytest.raises(ConfigError) as caught:
         client.fill_mask("nowhere", TEXT)
     assert caught.value.field == "model"
 
 
 @pytest.mark.parametrize("way", ["absolute", "relative"])
-def test_a_model_outside_the_workspace_is_refused(
+def test_model_outside_the_workspace_is_refused(
     client: PlaygroundClient, workspace: Workspace, tmp_path: Path, way: str
 ) -> None:
     from core.tokenizer import load
@@ -190,12 +190,12 @@ def test_a_model_outside_the_workspace_is_refused(
         client.fill_mask(name, TEXT)
 
 
-def test_a_text_without_end_is_refused(client: PlaygroundClient) -> None:
+def test_overlong_text_is_refused(client: PlaygroundClient) -> None:
     with pytest.raises(ConfigError, match="too long"):
         client.fill_mask("small", "x" * (2 << 20))
 
 
-def test_many_ask_at_once(client: PlaygroundClient) -> None:
+def test_concurrent_requests_are_answered_alike(client: PlaygroundClient) -> None:
     with ThreadPoolExecutor(16) as threads:
         answers = list(threads.map(lambda _: client.fill_mask("small", TEXT), range(100)))
     for answer in answers:
@@ -203,7 +203,7 @@ def test_many_ask_at_once(client: PlaygroundClient) -> None:
         assert scores_of(answer) == pytest.approx(scores_of(answers[0]), rel=1e-4)
 
 
-def test_those_who_ask_together_get_what_each_would_alone(client: PlaygroundClient) -> None:
+def test_batched_requests_have_the_scores_of_separate_requests(client: PlaygroundClient) -> None:
     texts = [TEXT, "[MASK] and [MASK]", "the " * 12 + "[MASK]", "old [MASK]", "a [MASK] ship"] * 8
     alone = {text: client.fill_mask("small", text) for text in set(texts)}
     with ThreadPoolExecutor(20) as threads:
@@ -220,7 +220,7 @@ def scores_of(found: list[Any]) -> list[float]:
     ]
 
 
-def test_callers_who_come_first_together_start_one_process(workspace: Workspace) -> None:
+def test_concurrent_first_requests_start_one_process(workspace: Workspace) -> None:
     client = PlaygroundClient(workspace)
     try:
         with ThreadPoolExecutor(8) as threads:
@@ -230,7 +230,7 @@ def test_callers_who_come_first_together_start_one_process(workspace: Workspace)
         client.close()
 
 
-def test_a_process_that_was_killed_is_started_anew(client: PlaygroundClient) -> None:
+def test_killed_process_is_restarted(client: PlaygroundClient) -> None:
     before = client.fill_mask("small", TEXT)
     killed = client.pid
     assert killed is not None
@@ -240,7 +240,7 @@ def test_a_process_that_was_killed_is_started_anew(client: PlaygroundClient) -> 
     assert client.pid != killed
 
 
-def test_a_process_that_dies_while_it_answers_is_told_of(client: PlaygroundClient) -> None:
+def test_process_killed_during_a_request_is_reported(client: PlaygroundClient) -> None:
     client.fill_mask("small", TEXT)
     assert client.pid is not None
     os.kill(client.pid, signal.SIGSTOP)
@@ -253,7 +253,7 @@ def test_a_process_that_dies_while_it_answers_is_told_of(client: PlaygroundClien
     assert client.fill_mask("small", TEXT)
 
 
-def test_a_process_that_hangs_is_not_waited_for_without_end(workspace: Workspace) -> None:
+def test_hanging_process_times_out(workspace: Workspace) -> None:
     client = PlaygroundClient(workspace, answer_seconds=30)
     try:
         pid = poke(client)
@@ -267,7 +267,7 @@ def test_a_process_that_hangs_is_not_waited_for_without_end(workspace: Workspace
         client.close()
 
 
-def test_an_idle_process_ends_and_the_next_question_starts_another(workspace: Workspace) -> None:
+def test_idle_process_ends_and_the_next_request_starts_another(workspace: Workspace) -> None:
     client = PlaygroundClient(workspace, idle_seconds=0.5)
     try:
         first = poke(client)
@@ -280,7 +280,7 @@ def test_an_idle_process_ends_and_the_next_question_starts_another(workspace: Wo
         client.close()
 
 
-def test_the_process_ends_when_its_parent_is_gone(workspace: Workspace) -> None:
+def test_process_ends_when_its_parent_is_gone(workspace: Workspace) -> None:
     code = (
         "import os; from core.errors import ConfigError; "
         "from core.playground import PlaygroundClient; from core.workspace import Workspace; "
@@ -293,7 +293,7 @@ def test_the_process_ends_when_its_parent_is_gone(workspace: Workspace) -> None:
     assert not Path(path).parent.exists()
 
 
-def test_closing_leaves_nothing_behind(workspace: Workspace) -> None:
+def test_close_leaves_no_process_and_no_files(workspace: Workspace) -> None:
     client = PlaygroundClient(workspace)
     pid, path = poke(client), client._socket_path
     assert pid is not None and path is not None
@@ -303,7 +303,7 @@ def test_closing_leaves_nothing_behind(workspace: Workspace) -> None:
     client.close()
 
 
-def test_a_workspace_with_a_long_path_works(tmp_path: Path) -> None:
+def test_workspace_with_a_long_path_works(tmp_path: Path) -> None:
     client = PlaygroundClient(Workspace(tmp_path / ("x" * 100) / ("y" * 100)))
     try:
         poke(client)
@@ -314,12 +314,12 @@ def test_a_workspace_with_a_long_path_works(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "line", [b"", b"{", b"[]", b"{}", b'{"id": 1, "method": "open"}', b'{"params": []}', b"\xff"]
 )
-def test_a_request_of_no_use_gets_an_error(line: bytes) -> None:
+def test_invalid_request_gets_an_error(line: bytes) -> None:
     (answer,) = answer_request(line, {"fill_mask": list})
     assert answer["error"]["kind"] == "ConfigError"
 
 
-def test_an_unexpected_failure_is_logged_and_told(capfd: pytest.CaptureFixture[str]) -> None:
+def test_unexpected_failure_is_logged_and_reported(capfd: pytest.CaptureFixture[str]) -> None:
     def fail() -> None:
         raise ZeroDivisionError("on purpose")
 
@@ -329,7 +329,7 @@ def test_an_unexpected_failure_is_logged_and_told(capfd: pytest.CaptureFixture[s
     assert "Traceback" in capfd.readouterr().err
 
 
-def test_one_connection_serves_several_questions(client: PlaygroundClient) -> None:
+def test_one_connection_serves_several_requests(client: PlaygroundClient) -> None:
     client.fill_mask("small", TEXT)
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
         connection.connect(str(client._socket_path))
@@ -348,7 +348,7 @@ def test_one_connection_serves_several_questions(client: PlaygroundClient) -> No
 
 
 def _panicking_tokenizer(folder: Path) -> None:
-    """Gives a tokenizer a regular expression that the library gives up on with a panic."""
+    """Gives a tokenizer a regular expression that makes the library panic."""
     path = folder / "tokenizer.json"
     values = json.loads(path.read_text())
     pattern = {"Regex": "(x+x+)+y"}
@@ -358,8 +358,8 @@ def _panicking_tokenizer(folder: Path) -> None:
     path.write_text(json.dumps(values))
 
 
-def test_a_panic_of_a_library_is_an_answer(workspace: Workspace, tmp_path: Path) -> None:
-    """Such a panic is no `Exception` in Python."""
+def test_panic_of_a_library_is_returned_as_an_error(workspace: Workspace, tmp_path: Path) -> None:
+    """A Rust panic is not an `Exception` in Python."""
     from tokenizers import Tokenizer
 
     shutil.copy(workspace.folder("model") / "small" / "tokenizer.json", tmp_path)
@@ -374,10 +374,8 @@ def test_a_panic_of_a_library_is_an_answer(workspace: Workspace, tmp_path: Path)
 
 
 @pytest.mark.slow(8)
-def test_the_process_survives_whatever_a_foreign_model_holds(
-    workspace: Workspace, client: PlaygroundClient
-) -> None:
-    """Each is refused with what is wrong, by one process, which then answers as before."""
+def test_process_survives_invalid_models(workspace: Workspace, client: PlaygroundClient) -> None:
+    """Each model is refused with its problem, and the same process goes on serving."""
 
     def spoil(name: str, change: Callable[[Path], object]) -> str:
         folder = workspace.folder("model") / name

@@ -1,4 +1,4 @@
-"""The same database on a real PostgreSQL server, which the tests start."""
+"""The database on a real PostgreSQL server, which the tests start."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def url(server: str, monkeypatch: pytest.MonkeyPatch) -> str:
     return f"{server}/{name}"
 
 
-def test_runs_and_metrics_live_on_a_server_too(url: str, tmp_path: Path) -> None:
+def test_runs_and_metrics_are_stored_on_a_server(url: str, tmp_path: Path) -> None:
     store = Store.open(Workspace(tmp_path))
     store.add_run(
         RunRow(
@@ -104,7 +104,7 @@ def test_two_workspaces_do_not_share_a_database(url: str, tmp_path: Path) -> Non
         Store.open(Workspace(tmp_path / "two"))
 
 
-def test_a_server_that_does_not_answer_is_said_without_its_password(
+def test_unreachable_server_error_hides_the_password(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("psycopg")

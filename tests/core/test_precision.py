@@ -1,4 +1,4 @@
-"""Which precision is answered in."""
+"""The selection of the precision for inference."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ ENCODER = RobertaArchitecture(**DIMENSIONS)  # type: ignore[arg-type]
 
 @pytest.fixture
 def measured(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, ...]]:
-    """What was measured; bfloat16 is twice as fast with 32 tokens, and no faster with one."""
+    """Records measurements; bfloat16 is twice as fast with 32 tokens, and no faster with one."""
     calls: list[tuple[int, ...]] = []
 
     def measure(*sizes: int) -> float:
@@ -38,18 +38,20 @@ def measured(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, ...]]:
 
 
 @pytest.mark.parametrize("dtype", ["float32", "mixed_bfloat16", "bfloat16"])
-def test_what_is_asked_for_is_taken(dtype: Any, measured: list[tuple[int, ...]]) -> None:
+def test_requested_precision_is_used(dtype: Any, measured: list[tuple[int, ...]]) -> None:
     assert precision.choose_dtype(dtype, ENCODER, 32) == dtype
     assert not measured
 
 
-def test_auto_takes_what_was_faster_and_measures_once(measured: list[tuple[int, ...]]) -> None:
+def test_auto_precision_is_the_faster_one_and_measured_once(
+    measured: list[tuple[int, ...]],
+) -> None:
     chosen = [precision.choose_dtype("auto", ENCODER, tokens) for tokens in (32, 1, 32, 1)]
     assert chosen == ["bfloat16", "float32"] * 2
     assert measured == [(32, 128, 2, 32), (32, 128, 2, 1)]
 
 
-def test_both_halves_count_and_large_models_are_measured_in_part(
+def test_encoder_and_decoder_layers_count_and_large_models_are_measured_in_part(
     measured: list[tuple[int, ...]],
 ) -> None:
     halves = EncoderDecoderArchitecture(**DIMENSIONS, num_decoder_layers=3)  # type: ignore[arg-type]
@@ -62,7 +64,7 @@ def test_both_halves_count_and_large_models_are_measured_in_part(
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-def test_products_are_timed(engine: str) -> None:
+def test_matmuls_are_timed(engine: str) -> None:
     code = """
         import json
         from core.inference.precision import _measure, _products

@@ -1,4 +1,4 @@
-"""Tokens and passwords are nowhere but where they were given."""
+"""Tokens and passwords are redacted in every output."""
 
 from __future__ import annotations
 
@@ -30,18 +30,18 @@ TOKEN = "hf_" + "aB3dE5gH7jK9" * 3
 
 
 @pytest.mark.parametrize("token", [TOKEN, "hf_oauth_" + "x1" * 20, "hf_jwt_" + "Ab9" * 12])
-def test_tokens_are_hidden_wherever_they_stand(token: str) -> None:
+def test_tokens_are_redacted_anywhere_in_a_text(token: str) -> None:
     assert redact(f"https://user:{token}@host, Bearer {token}.") == (
         f"https://user:{HIDDEN}@host, Bearer {HIDDEN}."
     )
 
 
-def test_what_only_looks_like_a_token_stays() -> None:
+def test_text_that_resembles_a_token_is_kept() -> None:
     text = "hf_hub_download and hf_token of huggingface_hub; HF_TOKEN isn't set"
     assert redact(text) == text
 
 
-def test_the_environments_secrets_are_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_secrets_of_the_environment_are_redacted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HF_TOKEN", "a-token-of-another-kind")
     monkeypatch.setenv("STUDIO_AUTH", "ann:long-password,ben:long-password-2")
     monkeypatch.setenv("STUDIO_DATABASE_URL", "postgresql+psycopg://me:db-password@host/studio")
@@ -49,7 +49,7 @@ def test_the_environments_secrets_are_hidden(monkeypatch: pytest.MonkeyPatch) ->
     assert redact(text) == f"{HIDDEN} {HIDDEN} {HIDDEN} {HIDDEN} ann"
 
 
-def test_a_short_password_of_a_database_is_hidden_in_addresses_alone(
+def test_short_database_password_is_redacted_in_urls_only(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     address = "postgresql+psycopg://me:studio@host/runs"
@@ -59,7 +59,7 @@ def test_a_short_password_of_a_database_is_hidden_in_addresses_alone(
     )
 
 
-def test_events_stay_what_they_are_beside_a_password_of_digits(
+def test_numbers_in_events_are_kept_although_a_password_has_their_digits(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("STUDIO_AUTH", "ann:2345")
@@ -75,7 +75,7 @@ def test_events_stay_what_they_are_beside_a_password_of_digits(
     assert (events[1]["path"], events[1][HIDDEN]) == (f"/x/{HIDDEN}", 1)
 
 
-def test_an_address_that_cannot_be_read_is_hidden_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unparsable_database_url_is_redacted_entirely(monkeypatch: pytest.MonkeyPatch) -> None:
     address = "postgresql://me:db-password@[host/studio"
     monkeypatch.setenv("STUDIO_DATABASE_URL", address)
     assert redact(f"not {address}.") == f"not {HIDDEN}."
@@ -92,7 +92,7 @@ def test_events_and_output_hold_no_token(tmp_path: Path) -> None:
     assert output.getvalue() == f"refused: {HIDDEN}\n"
 
 
-def test_what_a_person_sees_holds_no_token() -> None:
+def test_messages_to_users_hold_no_token() -> None:
     error = StudioError(f"{TOKEN} failed", expected=TOKEN, received=TOKEN, fix=f"not {TOKEN}")
     shown = [present.error_card(error), str(present.notice(error)), str(present.describe(error))]
     with pytest.raises(Exception, match="failed") as told:
@@ -110,7 +110,7 @@ PASSWORDS = [
 
 @pytest.mark.parametrize("password", PASSWORDS)
 @pytest.mark.parametrize("spelling", [str, lambda text: quote(text, safe=""), quote_plus])
-def test_a_databases_password_is_hidden_however_it_is_spelled(
+def test_database_password_is_redacted_in_every_encoding(
     password: str, spelling: Callable[[str], str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     address = f"postgresql+psycopg://me:{spelling(password)}@db.example:5432/studio"
@@ -124,7 +124,7 @@ def test_a_databases_password_is_hidden_however_it_is_spelled(
         f"{{'password': {password!r}}}",
         f'FATAL: password "{password}" of me is wrong',
     ]
-    with suppress(ValueError):  # SQLAlchemy reads some of them in its own way, and some not at all.
+    with suppress(ValueError):  # SQLAlchemy parses some of them differently, and some not at all.
         url = make_url(address)
         forms.add(str(url.password))
         texts.append(f'could not translate host name "{url.host}" to address')
@@ -138,15 +138,13 @@ def test_a_databases_password_is_hidden_however_it_is_spelled(
             assert f"'{form}'" not in shown
             assert f'"{form}"' not in shown
             assert len(form) < 8 or form not in shown
-        # A program that ends the password at an earlier @ takes the rest for a part of the host.
+        # A program that ends the password at an earlier @ reads the rest as part of the host.
         last = password.rpartition("@")[2] if spelling is str else password
         assert not last or f"{last}@db.example" not in shown
 
 
 @pytest.mark.parametrize("name", ["password", "sslpassword"])
-def test_a_password_among_an_addresss_parameters_is_hidden(
-    name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_password_in_url_parameters_is_redacted(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     address = f"postgresql://db.example/studio?user=me&{name}=long%2Fp%40ssword&sslmode=require"
     monkeypatch.setenv("STUDIO_DATABASE_URL", address)
     shown = redact(f"no connection to {address}: FATAL for long/p@ssword")
@@ -155,7 +153,7 @@ def test_a_password_among_an_addresss_parameters_is_hidden(
     assert "sslmode=require" in shown
 
 
-def test_the_shell_shows_no_part_of_a_databases_password(tmp_path: Path) -> None:
+def test_cli_prints_no_part_of_a_database_password(tmp_path: Path) -> None:
     environment = {
         **os.environ,
         "STUDIO_DATABASE_URL": "postgresql+psycopg://me:first@second@nowhere.invalid/studio",
@@ -172,25 +170,25 @@ def test_the_shell_shows_no_part_of_a_databases_password(tmp_path: Path) -> None
     ["AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "WANDB_API_KEY", "MY_SERVICE_PASSWORD",
      "SOME_SECRET", "AZURE_STORAGE_KEY", "PGPASSWORD", "SENTRY_AUTH_TOKEN"],
 )  # fmt: skip
-def test_secrets_of_other_services_are_hidden(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_secrets_of_other_services_are_redacted(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(name, "wJalrXUt/nFEMI+K7MDENG")
     assert redact("refused wJalrXUt/nFEMI+K7MDENG here") == f"refused {HIDDEN} here"
     assert redact("?s=wJalrXUt%2FnFEMI%2BK7MDENG") == f"?s={HIDDEN}"
 
 
-def test_a_proxys_password_is_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_proxy_password_is_redacted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HTTPS_PROXY", "http://me:pr0xy-p@ssword@proxy.example:3128")
     assert "ssword" not in redact("ProxyError: http://me:pr0xy-p@ssword@proxy.example:3128")
 
 
-def test_ordinary_text_stays_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ordinary_text_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("STUDIO_DATABASE_URL", "postgresql://me:a/data@db.example/studio")
     text = "train data/train.txt at http://127.0.0.1:7860/x@main, ann@db.example; key=value a=1"
     assert redact(text) == text
 
 
 def test_anonymous_users_cannot_confirm_a_guess(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The same answer comes back for a right and for a wrong guess, but for the guess itself."""
+    """Right and wrong guesses get the same answer, apart from the guess itself."""
     monkeypatch.setenv("STUDIO_MODEL", "/models/demo")
     monkeypatch.setenv("HF_TOKEN", "the-real-secret")
     for guess in ("the-real-secret", "a-wrong-guess--"):
@@ -204,7 +202,7 @@ def test_anonymous_users_cannot_confirm_a_guess(monkeypatch: pytest.MonkeyPatch)
         assert redact_forms(guess) == guess
 
 
-def test_what_a_user_sent_is_shown_back_as_it_was_sent(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_users_own_input_is_shown_unchanged(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("STUDIO_AUTH", "ann:first-password,ben:other-password")
 
     def refuse(text: str) -> None:
@@ -225,13 +223,13 @@ def test_what_a_user_sent_is_shown_back_as_it_was_sent(monkeypatch: pytest.Monke
     assert "other-password" not in present.error_card(StudioError("other-password"))
 
 
-def test_names_and_passwords_are_read() -> None:
+def test_logins_are_parsed() -> None:
     assert parse_logins("") == []
     assert parse_logins("ann:a:b, ben:c\ncid: d ") == [("ann", "a:b"), ("ben", "c"), ("cid", " d")]
 
 
 @pytest.mark.parametrize("text", ["ann", "ann:", ":x", "ann:x,ben", "ann:x,ann:y", "ann:x\n:y"])
-def test_half_a_login_is_none(text: str) -> None:
+def test_incomplete_login_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r"entry|twice") as error:
         parse_logins(text)
     assert "x" not in str(error.value).replace("entry", "")

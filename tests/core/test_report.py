@@ -1,4 +1,4 @@
-"""A run told to somebody else: one HTML file that needs nothing, and settings that go both ways."""
+"""Reports as self-contained HTML files, and the export and import of settings."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def row(workspace: Workspace) -> RunRow:
 
 
 class Page(HTMLParser):
-    """What a page shows, and what it asks for."""
+    """A page's tags, text and addresses."""
 
     def __init__(self, text: str) -> None:
         super().__init__()
@@ -69,7 +69,7 @@ class Page(HTMLParser):
         self.words += data
 
 
-def test_the_report_tells_what_came_of_a_run_and_needs_nothing_else(
+def test_report_shows_the_results_and_is_self_contained(
     workspace: Workspace, row: RunRow, tmp_path: Path
 ) -> None:
     path = write_report(workspace, "train-1", tmp_path / "report.html")
@@ -94,7 +94,7 @@ def settings_in_report(
     return dict(re.findall(r'<th scope="row">(.*?)</th><td>(.*?)</td>', section))
 
 
-def test_a_report_lists_what_applies_to_a_run_and_what_is_nought_or_off(
+def test_report_lists_the_settings_that_apply_including_zero_and_off(
     workspace: Workspace, row: RunRow
 ) -> None:
     corpus = CorpusConfig(source="files", path="/data/text.txt")
@@ -105,7 +105,7 @@ def test_a_report_lists_what_applies_to_a_run_and_what_is_nought_or_off(
     assert (found["Dropout"], found["Seed"], found["Private repository"]) == ("0.0", "0", "no")
 
 
-def test_a_report_of_a_run_that_was_started_again_counts_its_attempts_and_no_pause(
+def test_report_of_a_restarted_run_counts_attempts_and_excludes_pauses(
     workspace: Workspace, row: RunRow
 ) -> None:
     events = [(10, "started"), (70, "progress"), (500_000, "started"), (500_011, "finished")]
@@ -121,7 +121,7 @@ def test_a_report_of_a_run_that_was_started_again_counts_its_attempts_and_no_pau
     assert "began 1970-01-01 00:00 UTC · took 1 min 12 s · started 2 times" in words
 
 
-def test_a_report_of_a_run_by_another_version_shows_its_raw_settings(
+def test_report_of_a_run_by_another_version_shows_its_raw_settings(
     workspace: Workspace, row: RunRow
 ) -> None:
     row.config = {"no_longer_a_setting": "kept"}
@@ -129,7 +129,7 @@ def test_a_report_of_a_run_by_another_version_shows_its_raw_settings(
     assert "no_longer_a_setting" in page.words and "The same again" not in page.words
 
 
-def test_what_was_stored_before_a_preset_had_a_field_is_what_was_run() -> None:
+def test_stored_config_without_a_newer_preset_field_has_that_fields_default() -> None:
     stored = TrainConfig(preset="fast").model_dump(mode="json")
     assert stored.pop("output_bias") == "log_frequency"
     assert stored.pop("word_embeddings") == "cooccurrence"
@@ -140,26 +140,26 @@ def test_what_was_stored_before_a_preset_had_a_field_is_what_was_run() -> None:
     assert found.attention_kernels == "random"
 
 
-def test_settings_go_out_and_come_back_without_the_name(row: RunRow) -> None:
+def test_exported_settings_are_imported_without_the_name(row: RunRow) -> None:
     stage, config = read_settings(settings_file(row))
     assert stage == "train"
     assert config == CONFIG.model_copy(update={"name": ""})
 
 
 @pytest.mark.parametrize("text", ["no json", "[1]", '{"learning_rate": 1}', '{"stage": 1}'])
-def test_a_file_that_holds_no_settings_is_refused(text: str) -> None:
+def test_file_without_settings_is_refused(text: str) -> None:
     with pytest.raises(ConfigError, match="holds no settings"):
         read_settings(text)
 
 
-def test_settings_of_a_stage_or_a_field_that_is_not_there_are_refused() -> None:
+def test_settings_of_an_unknown_stage_or_field_are_refused() -> None:
     with pytest.raises(ConfigError, match="no stage 'dance'"):
         read_settings('{"stage": "dance", "config": {}}')
     with pytest.raises(ConfigError, match="no field wings"):
         read_settings('{"stage": "train", "config": {"wings": 2}}')
 
 
-def test_the_shell_exports_reports_and_takes_settings_back(
+def test_cli_exports_reports_and_reads_settings_back(
     workspace: Workspace, row: RunRow, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     place = ["--workspace", str(workspace.root)]
@@ -174,7 +174,7 @@ def test_the_shell_exports_reports_and_takes_settings_back(
 
 
 @pytest.mark.parametrize("action", ["export", "report"])
-def test_a_folder_that_is_not_there_is_one_sentence(
+def test_missing_output_folder_is_a_one_line_error(
     workspace: Workspace,
     row: RunRow,
     tmp_path: Path,
@@ -187,13 +187,13 @@ def test_a_folder_that_is_not_there_is_one_sentence(
     assert str(tmp_path / "no") in line and "No such file or directory" in line
 
 
-def test_a_report_of_no_run_is_refused(workspace: Workspace, tmp_path: Path) -> None:
+def test_report_of_an_unknown_run_is_refused(workspace: Workspace, tmp_path: Path) -> None:
     with pytest.raises(RunError, match="no run"):
         write_report(workspace, "nothing", tmp_path / "report.html")
     assert not (tmp_path / "report.html").exists()
 
 
-def test_texts_of_several_lines_are_no_figures() -> None:
+def test_multi_line_results_are_not_shown_as_figures() -> None:
     results = {"card": "one\ntwo", "url": "https://hf.co/me/words", "commit": "", "bytes": 1200}
     assert list(_figures(results)) == [
         ("Address", "https://hf.co/me/words", ""),
@@ -214,7 +214,7 @@ def test_texts_of_several_lines_are_no_figures() -> None:
     ],
     ids=["nested", "infinite", "not a number", "huge", "lone surrogate", "twice", "list"],
 )
-def test_settings_of_any_text_are_refused_in_words(text: str) -> None:
+def test_invalid_settings_text_is_refused(text: str) -> None:
     with pytest.raises(ConfigError) as error:
         read_settings(text)
     assert len(str(error.value)) < 10_000

@@ -1,4 +1,4 @@
-"""Perplexity, beside the losses of transformers' classes."""
+"""Perplexity, compared with the losses of transformers' classes."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def workspace(tmp_path_factory: pytest.TempPathFactory) -> Workspace:
 
 
 def reference_scores(folder: Path, text: str) -> tuple[list[int], list[float]]:
-    """Returns a text's ids and what PyTorch's class says each costs; nan for the first of GPT-2."""
+    """A text's ids and PyTorch's loss of each; NaN for the first token of GPT-2."""
     torch = pytest.importorskip("torch", reason="pip install torch==2.13.0 (PyTorch is the judge)")
     import transformers
 
@@ -88,7 +88,7 @@ def reference_scores(folder: Path, text: str) -> tuple[list[int], list[float]]:
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-def test_perplexity_is_what_transformers_classes_come_to(engine: str, workspace: Workspace) -> None:
+def test_perplexity_matches_transformers(engine: str, workspace: Workspace) -> None:
     texts = TEXTS[: 3 if engine == "jax" else 1]
     asked = [(family, text) for family in ("gpt2", "roberta") for text in texts]
     calls = [*asked, *((model, text) for model, text, _ in REFUSED)]
@@ -107,7 +107,7 @@ def test_perplexity_is_what_transformers_classes_come_to(engine: str, workspace:
         assert found["loss"] == pytest.approx(mean, abs=1e-3)
         assert found["perplexity"] == pytest.approx(math.exp(mean), rel=1e-2)
         assert found["kind"] == {"gpt2": "exact", "roberta": "pseudo"}[family]
-        # What begins and ends the text, and a mask that is written out, are no part of it.
+        # Special tokens and literal masks are not scored.
         special = {"<s>", "</s>", "<mask>"}
         unscored = {one["token_str"] for one in found["tokens"] if one["loss"] is None}
         assert unscored <= special and "<s>" in unscored
@@ -118,7 +118,7 @@ def test_perplexity_is_what_transformers_classes_come_to(engine: str, workspace:
     assert plain.splitlines()[-1].startswith("perplexity ")
 
 
-def test_a_text_that_its_tokenizer_takes_all_of_away_is_refused() -> None:
+def test_text_that_encodes_to_no_tokens_is_refused() -> None:
     with pytest.raises(ConfigError, match="no token that can be scored") as caught:
         _encode("\u200b", lambda _: np.zeros(0, np.int32), LENGTH)
     assert caught.value.field == "text"
@@ -128,10 +128,10 @@ def test_a_text_that_its_tokenizer_takes_all_of_away_is_refused() -> None:
     ("kind", "unknown", "scored"),
     [("exact", "<unk>", [2, 3]), ("pseudo", "<unk>", [3]), ("exact", "</s>", [3])],
 )
-def test_a_decoder_is_asked_for_unknown_tokens_too(
+def test_unknown_tokens_are_scored_by_decoders_only(
     tmp_path: Path, kind: str, unknown: str, scored: list[int]
 ) -> None:
-    """But not for what begins and ends a text, which GPT-2's tokenizer calls unknown."""
+    """Start and end tokens are not scored, although GPT-2's tokenizer calls them unknown."""
     special = ["<s>", "</s>", "<unk>"]
     words = {word: number for number, word in enumerate([*special, "a"])}
     backend = Tokenizer(models.WordLevel(words, "<unk>"))
@@ -149,9 +149,7 @@ def test_a_decoder_is_asked_for_unknown_tokens_too(
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-def test_an_encoder_costs_the_same_on_an_engine_as_where_none_is_used(
-    engine: str, workspace: Workspace
-) -> None:
+def test_openvino_and_backend_have_equal_perplexities(engine: str, workspace: Workspace) -> None:
     code = """
         import json, sys
         from pathlib import Path

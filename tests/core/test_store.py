@@ -1,4 +1,4 @@
-"""The database: rows since an event, one writer and many readers."""
+"""The database: runs, and metrics since an event, with one writer and many readers."""
 
 import errno
 import json
@@ -35,13 +35,13 @@ def metric(number: int, name: str = "loss", value: float = 1.0) -> dict[str, obj
     return {"number": number, "step": number, "name": name, "value": value, "time": 0.0}
 
 
-def test_runs_are_listed_the_newest_first(store: Store) -> None:
+def test_runs_are_listed_newest_first(store: Store) -> None:
     add_run(store, "a")
     add_run(store, "b")
     assert [row.id for row in store.list_runs()] == ["b", "a"]
 
 
-def test_runs_that_ended_are_listed_by_when_they_did(store: Store) -> None:
+def test_ended_runs_are_listed_by_their_end(store: Store) -> None:
     for name, ended in (("a", 9.0), ("b", 7.0), ("c", 8.0)):
         add_run(store, name, state="done")
         store.update_run(name, ended=ended)
@@ -53,7 +53,7 @@ def test_runs_that_ended_are_listed_by_when_they_did(store: Store) -> None:
     assert [row.id for row in store.list_runs(before=before, limit=1)] == ["b"]
 
 
-def test_a_run_that_is_queued_again_shows_nothing_of_its_last_end(store: Store) -> None:
+def test_requeued_run_shows_nothing_of_its_last_end(store: Store) -> None:
     for name, stage in (("a", "train"), ("b", "shards")):
         add_run(store, name, stage=stage, state="done")
         store.update_run(name, done=7, total=9, note="saving")
@@ -62,7 +62,7 @@ def test_a_run_that_is_queued_again_shows_nothing_of_its_last_end(store: Store) 
     assert [(row.done, row.total, row.note) for row in rows] == [(7, 9, ""), (0, 9, "")]
 
 
-def test_a_run_is_added_once(store: Store) -> None:
+def test_run_is_added_only_once(store: Store) -> None:
     add_run(store, "a")
     assert not store.add_run(
         RunRow(id="a", stage="x", state="done", config={}, after=[], created=2.0)
@@ -70,7 +70,7 @@ def test_a_run_is_added_once(store: Store) -> None:
     assert store.find_run("a").stage == "train"
 
 
-def test_a_run_is_found_by_the_beginning_of_its_id(store: Store) -> None:
+def test_run_is_found_by_the_start_of_its_id(store: Store) -> None:
     add_run(store, "train-1")
     add_run(store, "train-2")
     add_run(store, "shards-1")
@@ -81,14 +81,14 @@ def test_a_run_is_found_by_the_beginning_of_its_id(store: Store) -> None:
         store.find_run("x")
 
 
-def test_a_run_that_waits_again_has_not_been_started(store: Store) -> None:
+def test_requeued_run_has_no_start_or_end(store: Store) -> None:
     add_run(store, "a", state="stopped", started=5.0, ended=9.0)
     store.requeue("a", reason="resumed")
     row = store.find_run("a")
     assert (row.state, row.started, row.ended, row.attempt) == ("queued", None, None, 2)
 
 
-def test_metrics_come_by_rows_since_an_event(store: Store) -> None:
+def test_metrics_are_read_since_an_event(store: Store) -> None:
     add_run(store, "a")
     store.ingest("a", [metric(1), metric(2)], [], {"event_number": 2})
     first = store.metrics_since("a")
@@ -97,7 +97,7 @@ def test_metrics_come_by_rows_since_an_event(store: Store) -> None:
     assert store.latest_metrics("a") == {"loss": 0.5}
 
 
-def test_long_curves_are_sampled_up_to_their_end(store: Store) -> None:
+def test_long_curves_are_sampled_including_their_last_point(store: Store) -> None:
     add_run(store, "a")
     store.ingest("a", [metric(n, value=n) for n in range(1, 1001)], [], {"event_number": 1000})
     curves, newest = store.sample_metrics("a", ["loss", "eval_loss"], 100)
@@ -107,7 +107,7 @@ def test_long_curves_are_sampled_up_to_their_end(store: Store) -> None:
     assert store.metrics_since("a", newest) == []
 
 
-def test_going_back_to_a_checkpoint_drops_what_is_measured_again(store: Store) -> None:
+def test_rollback_drops_metrics_that_are_measured_again(store: Store) -> None:
     add_run(store, "a")
     store.ingest("a", [metric(n) for n in range(1, 11)], [], {"event_number": 10})
     again = [{**metric(n, value=2.0), "step": n - 10} for n in range(15, 19)]
@@ -118,7 +118,7 @@ def test_going_back_to_a_checkpoint_drops_what_is_measured_again(store: Store) -
     assert store.find_run("a").metric_counts == {"loss": 8}
 
 
-def test_what_is_measured_again_is_new_to_whoever_looked_before(store: Store) -> None:
+def test_metrics_measured_again_are_new_to_earlier_readers(store: Store) -> None:
     add_run(store, "a")
     store.ingest("a", [metric(n) for n in range(1, 11)], [], {"event_number": 10})
     _, newest = store.sample_metrics("a", ["loss"], 100)
@@ -127,7 +127,7 @@ def test_what_is_measured_again_is_new_to_whoever_looked_before(store: Store) ->
     assert [row.step for row in store.metrics_since("a", newest)] == [5, 6, 7, 8]
 
 
-def test_an_event_comes_whole_whatever_the_limit(store: Store) -> None:
+def test_limit_never_splits_an_event(store: Store) -> None:
     add_run(store, "a")
     rows = [metric(n, name) for n in (1, 2, 3) for name in ("loss", "epoch")]
     store.ingest("a", rows, [], {"event_number": 3})
@@ -135,13 +135,13 @@ def test_an_event_comes_whole_whatever_the_limit(store: Store) -> None:
     assert [row.number for row in store.metrics_since("a", 2, limit=3)] == [3, 3]
 
 
-def test_metrics_can_be_chosen_by_name(store: Store) -> None:
+def test_metrics_are_selected_by_name(store: Store) -> None:
     add_run(store, "a")
     store.ingest("a", [metric(1), metric(1, "eval_loss")], [], {"event_number": 1})
     assert [row.name for row in store.metrics_since("a", names=["eval_loss"])] == ["eval_loss"]
 
 
-def test_a_run_with_its_metrics_can_be_removed(store: Store) -> None:
+def test_removed_run_takes_its_metrics_with_it(store: Store) -> None:
     add_run(store, "a")
     store.ingest("a", [metric(1)], [], {"event_number": 1})
     store.remove_run("a")
@@ -149,7 +149,7 @@ def test_a_run_with_its_metrics_can_be_removed(store: Store) -> None:
     assert store.metrics_since("a") == []
 
 
-def test_an_empty_workspace_has_no_runs_until_one_is_asked_for(store: Store) -> None:
+def test_workspace_has_runs_as_soon_as_one_is_requested(store: Store) -> None:
     assert not store.has_runs()
     store.add_request("submit", {})
     assert store.has_runs()
@@ -192,7 +192,7 @@ def test_readers_do_not_wait_for_the_writer(tmp_path: Path) -> None:
         ("postgresql://me:se@cret:secret@host/studio", "one that can't be read"),
     ],
 )
-def test_an_address_that_no_database_has_is_said_without_its_password(
+def test_invalid_database_url_error_hides_the_password(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, url: str, received: str
 ) -> None:
     monkeypatch.setenv("STUDIO_DATABASE_URL", url)
@@ -202,7 +202,7 @@ def test_an_address_that_no_database_has_is_said_without_its_password(
     assert "secret" not in "".join(traceback.format_exception(caught.value))
 
 
-def test_a_workspace_that_cannot_be_made_is_one_sentence(
+def test_uncreatable_workspace_is_a_one_line_error(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "file").touch()
@@ -214,7 +214,7 @@ def test_a_workspace_that_cannot_be_made_is_one_sentence(
     assert json.loads(output.out)["error"]["received"] == "Not a directory"
 
 
-def test_a_database_that_may_only_be_read_is_one_sentence(
+def test_read_only_database_is_a_one_line_error(
     store: Store,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -229,14 +229,14 @@ def test_a_database_that_may_only_be_read_is_one_sentence(
     assert "attempt to write a readonly database" in line and "INSERT" not in line
 
 
-def test_a_refusal_without_a_path_says_what_the_system_said() -> None:
+def test_refusal_without_a_path_has_the_systems_message() -> None:
     with pytest.raises(StudioError, match="No space left on device"), explaining_refusals():
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
     with pytest.raises(BrokenPipeError), explaining_refusals():
         raise BrokenPipeError
 
 
-def test_a_database_is_made_in_folders_with_any_name(tmp_path: Path) -> None:
+def test_database_is_created_in_folders_with_special_characters(tmp_path: Path) -> None:
     program = tmp_path / "my%20project"
     shutil.copytree(Path(core.__file__).parent, program / "core")
     code = (

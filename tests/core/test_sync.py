@@ -1,4 +1,4 @@
-"""Events reach the disk within a second: shown by the system calls of a reporting process."""
+"""Events reach the disk within a second, according to the system calls of a reporting process."""
 
 from __future__ import annotations
 

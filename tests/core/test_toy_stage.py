@@ -1,4 +1,4 @@
-"""A stage needs one file, `toy_stage.py`, and a tab of the page if it has a form of its own."""
+"""A stage needs one file, `toy_stage.py`, and a tab of the web app if it has its own form."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ print(json.dumps({"rows": found, "script": lines, "tab": tabs_by_stage()["count"
 """
 
 
-def test_a_stage_needs_one_file() -> None:
+def test_stage_needs_one_file() -> None:
     found = [
         str(path.relative_to(ROOT))
         for top in ("core", "ui", "tests/core")
@@ -86,13 +86,15 @@ def test_a_stage_needs_one_file() -> None:
     assert found == FILES_OF_THE_STAGE
 
 
-def test_a_stage_of_one_file_runs_everywhere_and_is_removed_again(home: Workspace) -> None:
+def test_stage_of_one_file_runs_everywhere_and_its_artifacts_can_be_deleted(
+    home: Workspace,
+) -> None:
     assert "--text TEXT" in python(home, "-m", "core", "count", "--help").stdout
 
     # Python.
     assert evaluate(home, SCRIPT) == ["count", "counts", {"words": 2}]
 
-    # The command line, which submits to the queue; the worker starts it in a process of its own.
+    # The command line, which submits to the queue; the worker starts the stage in its own process.
     told = studio(home, "count", "--text", "a b c")
     assert (told["state"], told["metrics"]) == ("done", {"words": 3})
     path = Path(told["artifact"])
@@ -123,7 +125,7 @@ def test_a_stage_of_one_file_runs_everywhere_and_is_removed_again(home: Workspac
     assert not list((home.root / "counts").iterdir())
 
 
-def test_a_missing_module_of_stages_is_reported(
+def test_missing_module_of_stages_is_reported(
     home: Workspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("STUDIO_STAGES", "no_such_module")

@@ -1,4 +1,4 @@
-"""Workspaces: artifacts appear whole or not at all."""
+"""Workspaces: an artifact appears complete or not at all."""
 
 import os
 import shutil
@@ -34,7 +34,7 @@ def make_artifact(workspace: Workspace, name: str = "one", text: str = "content"
     return draft.artifact
 
 
-def test_an_artifact_is_found_by_name_and_by_folder(tmp_path: Path) -> None:
+def test_artifact_is_found_by_name_and_by_folder(tmp_path: Path) -> None:
     workspace = Workspace(tmp_path)
     make_artifact(workspace)
     by_name = workspace.find("tokenizer", "one")
@@ -42,7 +42,7 @@ def test_an_artifact_is_found_by_name_and_by_folder(tmp_path: Path) -> None:
     assert by_name.manifest.files["part/file.txt"]["bytes"] == len("content")
 
 
-def test_a_renamed_folder_and_a_copy_are_called_as_they_lie(tmp_path: Path) -> None:
+def test_renamed_or_copied_artifact_has_the_name_of_its_folder(tmp_path: Path) -> None:
     workspace = Workspace(tmp_path)
     make_artifact(workspace)
     shelf = workspace.folder("tokenizer")
@@ -55,7 +55,7 @@ def test_a_renamed_folder_and_a_copy_are_called_as_they_lie(tmp_path: Path) -> N
     assert '"name": "one"' in (shelf / "kept" / "manifest.json").read_text()
 
 
-def test_a_failure_leaves_nothing_behind(tmp_path: Path) -> None:
+def test_failed_draft_leaves_nothing_behind(tmp_path: Path) -> None:
     workspace = Workspace(tmp_path)
     with pytest.raises(ValueError), workspace.new_artifact("tokenizer", "one") as draft:
         (draft.folder / "half").write_text("x")
@@ -63,7 +63,7 @@ def test_a_failure_leaves_nothing_behind(tmp_path: Path) -> None:
     assert list(workspace.folder("tokenizer").iterdir()) == []
 
 
-def test_a_taken_name_is_refused_and_what_was_there_stays(tmp_path: Path) -> None:
+def test_taken_name_is_refused_and_the_existing_artifact_stays(tmp_path: Path) -> None:
     workspace = Workspace(tmp_path)
     make_artifact(workspace, text="first")
     with pytest.raises(ConfigError, match="taken") as caught:
@@ -72,7 +72,7 @@ def test_a_taken_name_is_refused_and_what_was_there_stays(tmp_path: Path) -> Non
     assert (workspace.find("tokenizer", "one").path / "part/file.txt").read_text() == "first"
 
 
-def test_what_a_killed_process_left_is_removed_and_what_is_under_way_is_not(
+def test_draft_of_a_killed_process_is_removed_and_a_locked_draft_is_not(
     tmp_path: Path,
 ) -> None:
     code = (
@@ -91,7 +91,7 @@ def test_what_a_killed_process_left_is_removed_and_what_is_under_way_is_not(
         shutil.rmtree(workspace.folder("shards") / "other")
         return found
 
-    assert begin() == [left]  # Perhaps it was made just now, and is not locked yet.
+    assert begin() == [left]  # It may be new and not locked yet.
     long_ago = time.time() - 3600
     os.utime(left, (long_ago, long_ago))
     with workspace.new_artifact("shards", "big") as draft:
@@ -101,7 +101,7 @@ def test_what_a_killed_process_left_is_removed_and_what_is_under_way_is_not(
     assert [path.name for path in workspace.folder("shards").iterdir()] == ["big"]
 
 
-def test_two_drafts_of_one_wish_get_two_names(tmp_path: Path) -> None:
+def test_two_drafts_of_the_same_name_get_different_names(tmp_path: Path) -> None:
     workspace = Workspace(tmp_path)
     with workspace.new_artifact("tokenizer", "one", exact=False) as first:
         (first.folder / "file").write_text("first")
@@ -112,7 +112,7 @@ def test_two_drafts_of_one_wish_get_two_names(tmp_path: Path) -> None:
     assert workspace.find("tokenizer", "one-2").name == "one-2"
 
 
-def test_only_one_process_holds_a_lock(tmp_path: Path) -> None:
+def test_lock_is_held_by_one_process_at_a_time(tmp_path: Path) -> None:
     code = (
         "import sys; from pathlib import Path; from core.workspace import single_instance\n"
         "with single_instance(Path(sys.argv[1]), 'app'): pass"
@@ -131,7 +131,7 @@ def test_free_names_are_numbered(tmp_path: Path) -> None:
     assert workspace.free_name("tokenizer", "one") == "one-2"
 
 
-def test_the_same_content_has_the_same_fingerprint(tmp_path: Path) -> None:
+def test_equal_content_has_equal_fingerprints(tmp_path: Path) -> None:
     workspace = Workspace(tmp_path)
     make_artifact(workspace, "one")
     make_artifact(workspace, "two")
@@ -140,14 +140,14 @@ def test_the_same_content_has_the_same_fingerprint(tmp_path: Path) -> None:
     assert prints[0] == prints[1] != prints[2]
 
 
-def test_a_missing_artifact_is_named_with_those_there_are(tmp_path: Path) -> None:
+def test_missing_artifact_error_lists_the_existing_ones(tmp_path: Path) -> None:
     workspace = Workspace(tmp_path)
     make_artifact(workspace)
     with pytest.raises(ConfigError, match=r"no tokenizer called 'two'.*one"):
         workspace.find("tokenizer", "two")
 
 
-def test_an_artifact_of_another_kind_is_refused(tmp_path: Path) -> None:
+def test_artifact_of_another_kind_is_refused(tmp_path: Path) -> None:
     workspace = Workspace(tmp_path)
     make_artifact(workspace)
     with pytest.raises(ConfigError, match="kind"):
@@ -155,12 +155,12 @@ def test_an_artifact_of_another_kind_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["", "../up", "a/b", ".hidden", "a b", "x" * 97, "ä"])
-def test_names_that_cannot_be_folders_are_refused(name: str) -> None:
+def test_invalid_folder_names_are_refused(name: str) -> None:
     with pytest.raises(ConfigError):
         check_name(name)
 
 
-def test_damage_is_named(tmp_path: Path) -> None:
+def test_damaged_file_is_named(tmp_path: Path) -> None:
     workspace = Workspace(tmp_path)
     make_artifact(workspace)
     artifact = workspace.find("tokenizer", "one")
@@ -171,7 +171,7 @@ def test_damage_is_named(tmp_path: Path) -> None:
     ]
 
 
-def test_a_damaged_manifest_is_named(tmp_path: Path) -> None:
+def test_damaged_manifest_is_named(tmp_path: Path) -> None:
     workspace = Workspace(tmp_path)
     make_artifact(workspace)
     (workspace.folder("tokenizer") / "one" / "manifest.json").write_text("{")
@@ -180,7 +180,7 @@ def test_a_damaged_manifest_is_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("value", ['"\\ud800"', '{"\\uDFFF": 1}', "[" * 300 + "]" * 300])
-def test_a_manifest_that_no_program_could_have_written_is_named(tmp_path: Path, value: str) -> None:
+def test_manifest_with_surrogates_or_deep_nesting_is_refused(tmp_path: Path, value: str) -> None:
     fields = '"kind": "tokenizer", "name": "one", "fingerprint": "0", "files": {}, "counts": {}'
     (tmp_path / "manifest.json").write_text(f'{{{fields}, "config": {{"a": {value}}}}}')
     with pytest.raises(StudioError, match=r"manifest\.json can't be read") as caught:
@@ -188,7 +188,9 @@ def test_a_manifest_that_no_program_could_have_written_is_named(tmp_path: Path, 
     assert "surrogates" in str(caught.value) or "nested" in str(caught.value)
 
 
-def test_paths_are_confined(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_paths_outside_the_workspace_are_refused_unless_allowed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     workspace = Workspace(tmp_path / "workspace")
     workspace.confine(str(workspace.root / "uploads" / "a.txt"), field="path")
     for outside in ("/etc/passwd", str(workspace.root / ".." / "secret"), "~/.ssh/id_rsa"):
@@ -211,17 +213,17 @@ def test_paths_are_confined(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
         "FILE:///etc/passwd",
     ],
 )
-def test_an_address_does_not_lead_back_to_this_machine(tmp_path: Path, address: str) -> None:
+def test_url_that_leads_to_the_local_machine_is_refused(tmp_path: Path, address: str) -> None:
     with pytest.raises(ConfigError, match="may not read"):
         Workspace(tmp_path).confine(address, field="path")
 
 
-def test_an_address_in_a_store_is_none_of_this_machines_paths(tmp_path: Path) -> None:
+def test_object_store_urls_are_allowed(tmp_path: Path) -> None:
     for address in ("gs://bucket/rows", "s3://bucket/rows", "hf://datasets/user/rows"):
         Workspace(tmp_path).confine(address, field="path")
 
 
-def test_a_link_does_not_lead_out(tmp_path: Path) -> None:
+def test_link_out_of_the_workspace_is_refused(tmp_path: Path) -> None:
     workspace = Workspace(tmp_path / "workspace")
     workspace.root.mkdir()
     (workspace.root / "link").symlink_to("/etc")
@@ -229,7 +231,9 @@ def test_a_link_does_not_lead_out(tmp_path: Path) -> None:
         workspace.confine(str(workspace.root / "link" / "passwd"), field="path")
 
 
-def test_what_a_killed_delete_left_is_removed_and_does_not_stop_the_next(tmp_path: Path) -> None:
+def test_remains_of_a_killed_delete_are_removed_and_do_not_stop_the_next_delete(
+    tmp_path: Path,
+) -> None:
     workspace = Workspace(tmp_path)
     artifact = make_artifact(workspace)
     left = artifact.path.with_name(".one.0123.deleted")
@@ -241,7 +245,7 @@ def test_what_a_killed_delete_left_is_removed_and_does_not_stop_the_next(tmp_pat
         assert not left.exists()
 
 
-def test_a_link_and_what_is_no_file_are_written_through(tmp_path: Path) -> None:
+def test_atomic_write_follows_links_and_writes_to_pipes(tmp_path: Path) -> None:
     (tmp_path / "real").mkdir()
     (tmp_path / "link.json").symlink_to(tmp_path / "real" / "file.json")
     for text in ("one", "two"):
@@ -257,7 +261,7 @@ def test_a_link_and_what_is_no_file_are_written_through(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", ["x" * 256, "a/" + "é" * 200, "a/" * 3000, "a\0b"])
-def test_what_no_file_system_could_have_is_no_path(tmp_path: Path, path: str) -> None:
+def test_impossible_path_is_refused(tmp_path: Path, path: str) -> None:
     workspace = Workspace(tmp_path)
     with pytest.raises(ConfigError, match="can't be a path") as caught:
         workspace.find("model", path)
@@ -266,13 +270,13 @@ def test_what_no_file_system_could_have_is_no_path(tmp_path: Path, path: str) ->
         workspace.confine(path, field="path")
 
 
-def test_a_home_that_nobody_has_is_a_folders_name(tmp_path: Path) -> None:
+def test_home_of_an_unknown_user_is_read_as_a_folder_name(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="There is no model"):
         Workspace(tmp_path).find("model", "~nobody-is-called-so/model")
 
 
 @pytest.mark.parametrize("pattern", ["l*k/../secret.txt", "l?nk/../*.txt", "**/../secret.txt"])
-def test_a_pattern_does_not_climb_out_over_a_link(tmp_path: Path, pattern: str) -> None:
+def test_pattern_cannot_leave_the_workspace_through_a_link(tmp_path: Path, pattern: str) -> None:
     workspace = Workspace(tmp_path / "workspace")
     workspace.root.mkdir()
     (tmp_path / "elsewhere" / "folder").mkdir(parents=True)
@@ -282,7 +286,7 @@ def test_a_pattern_does_not_climb_out_over_a_link(tmp_path: Path, pattern: str) 
         workspace.confine(str(workspace.root / pattern), field="path")
 
 
-def test_a_pattern_within_the_workspace_is_read(tmp_path: Path) -> None:
+def test_pattern_within_the_workspace_is_allowed(tmp_path: Path) -> None:
     (tmp_path / "texts").mkdir()
     (tmp_path / "texts" / "a.txt").write_text("one")
     Workspace(tmp_path).confine(str(tmp_path / "*" / "../texts/*.txt"), field="path")
@@ -291,7 +295,7 @@ def test_a_pattern_within_the_workspace_is_read(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "location", ["/etc", "file:///etc", "../../etc", "https://127.0.0.1/x", "memory://x"]
 )
-def test_a_manifest_does_not_lead_the_page_to_other_places(tmp_path: Path, location: str) -> None:
+def test_manifest_cannot_lead_the_web_app_to_other_locations(tmp_path: Path, location: str) -> None:
     workspace = Workspace(tmp_path / "workspace")
     for folder in (workspace.folder("shards") / "far", workspace.uploads / "far"):
         folder.mkdir(parents=True)
@@ -301,7 +305,7 @@ def test_a_manifest_does_not_lead_the_page_to_other_places(tmp_path: Path, locat
             workspace.confine_artifact("shards", reference, field="shards")
 
 
-def test_a_manifest_may_name_a_folder_that_the_page_may_read(
+def test_manifest_may_name_an_allowed_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("STUDIO_ALLOWED_PATHS", str(tmp_path / "data"))

@@ -1,4 +1,4 @@
-"""The choice of engine and device, from what is asked for and what is there."""
+"""The choice of backend and device from the settings and the hardware."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _BARE_GPU = Hardware(gpus=("/dev/nvidia0",), tpus=(), jax_gpu=False, jax_tpu=Fal
 _AMD_GPU = Hardware(gpus=("/dev/kfd",), tpus=(), jax_gpu=False, jax_tpu=False)
 _TPU = Hardware(gpus=(), tpus=("/dev/accel0",), jax_gpu=False, jax_tpu=True)
 
-# Joins the others of a run, of which there are none; the argument is what the environment has.
+# Starts a distributed run of one process; the argument holds environment variables to set.
 _JOIN = """
 import json, os, signal, socket, sys, time
 import jax
@@ -79,37 +79,37 @@ def _choose(hardware: Hardware, **values: str) -> Choice:
     ("hardware", "engine", "kind"),
     [(_NOTHING, "tensorflow", "cpu"), (_GPU, "jax", "gpu"), (_TPU, "jax", "tpu")],
 )
-def test_auto_takes_tensorflow_on_cpu_and_jax_on_accelerators(
+def test_auto_selects_tensorflow_on_cpu_and_jax_on_accelerators(
     hardware: Hardware, engine: str, kind: str
 ) -> None:
     choice = _choose(hardware)
     assert (choice.engine, choice.kind) == (engine, kind)
 
 
-def test_an_engine_that_is_asked_for_is_used_on_what_there_is() -> None:
+def test_requested_backend_uses_the_available_device() -> None:
     assert _choose(_NOTHING, engine="jax").kind == "cpu"
     assert _choose(_GPU, engine="tensorflow").kind == "gpu"
     assert _choose(_TPU, engine="tensorflow").kind == "cpu"
 
 
-def test_a_cpu_that_is_asked_for_is_used_beside_a_gpu() -> None:
+def test_requested_cpu_is_used_although_there_is_a_gpu() -> None:
     choice = _choose(_GPU, device="cpu")
     assert (choice.engine, choice.kind) == ("tensorflow", "cpu")
 
 
-def test_a_gpu_without_its_package_is_named_as_the_reason() -> None:
+def test_missing_gpu_package_is_named_as_the_reason_for_using_the_cpu() -> None:
     choice = _choose(_BARE_GPU)
     assert choice.kind == "cpu" and "GPU" in choice.reason and "jax[cuda" in choice.reason
 
 
-def test_a_gpu_of_amds_wants_another_package() -> None:
+def test_amd_gpu_needs_the_rocm_package() -> None:
     assert "jax[rocm" in _choose(_AMD_GPU).reason
     with pytest.raises(DeviceError, match=r"jax\[rocm"):
         _choose(_AMD_GPU, device="gpu")
 
 
 @pytest.mark.parametrize("device", ["gpu", "tpu"])
-def test_an_accelerator_that_is_not_there_is_an_error_that_says_where_it_was_looked_for(
+def test_missing_accelerator_is_an_error_with_the_searched_paths(
     device: str,
 ) -> None:
     with pytest.raises(DeviceError, match=rf"no {device.upper()}.*/dev/") as raised:
@@ -117,12 +117,12 @@ def test_an_accelerator_that_is_not_there_is_an_error_that_says_where_it_was_loo
     assert raised.value.field == "device"
 
 
-def test_a_gpu_asked_for_without_its_package_is_an_error() -> None:
+def test_requested_gpu_without_its_package_is_an_error() -> None:
     with pytest.raises(DeviceError, match="isn't installed"):
         _choose(_BARE_GPU, device="gpu")
 
 
-def test_a_tpu_can_be_used_with_tensorflow_by_its_name_or_as_the_local_one() -> None:
+def test_tensorflow_can_use_a_tpu_by_name_or_the_local_one() -> None:
     named = {"engine": "tensorflow", "device": "tpu", "tpu_name": "grpc://10.0.0.2:8470"}
     for hardware, values in ((_NOTHING, named), (_TPU, {**named, "tpu_name": "local"})):
         choice = _choose(hardware, **values)
@@ -131,7 +131,7 @@ def test_a_tpu_can_be_used_with_tensorflow_by_its_name_or_as_the_local_one() -> 
         _choose(_NOTHING, **{**named, "tpu_name": "local"})
 
 
-def test_the_resolver_is_given_what_the_original_example_gives_it() -> None:
+def test_resolver_arguments_match_the_original_example() -> None:
     assert resolver_arguments(TrainConfig()) == {"tpu": "local", "zone": None, "project": None}
     config = TrainConfig(tpu_name="node", tpu_zone="europe-west4-a", gcp_project="mine")
     assert resolver_arguments(config) == {
@@ -141,7 +141,7 @@ def test_the_resolver_is_given_what_the_original_example_gives_it() -> None:
     }
 
 
-def test_tensorflows_resolver_takes_these_arguments() -> None:
+def test_tensorflow_tpu_resolver_accepts_the_arguments() -> None:
     address = run_on(
         "tensorflow",
         """
@@ -157,7 +157,7 @@ def test_tensorflows_resolver_takes_these_arguments() -> None:
     assert address == "grpc://10.0.0.2:8470"
 
 
-def test_weights_in_parts_and_several_hosts_take_jax() -> None:
+def test_fsdp_and_several_hosts_select_jax() -> None:
     assert _choose(_NOTHING, sharding="fsdp").engine == "jax"
     assert _choose(_NOTHING, coordinator_address="10.0.0.1:1234", num_processes="2").engine == "jax"
     for values in ({"sharding": "fsdp"}, {"num_processes": "2"}):
@@ -167,7 +167,7 @@ def test_weights_in_parts_and_several_hosts_take_jax() -> None:
 
 
 @pytest.mark.parametrize("engine", ["tensorflow", "jax"])
-def test_simulated_devices_are_as_many_as_asked_for(engine: str) -> None:
+def test_number_of_simulated_devices_is_the_requested_one(engine: str) -> None:
     count, line = run_on(
         engine,
         """
@@ -184,7 +184,7 @@ def test_simulated_devices_are_as_many_as_asked_for(engine: str) -> None:
 
 
 @pytest.mark.parametrize("device", ["auto", "gpu"])
-def test_a_gpu_that_tensorflow_cannot_use_is_left_alone_unless_it_is_asked_for(device: str) -> None:
+def test_gpu_unusable_by_tensorflow_is_ignored_unless_requested(device: str) -> None:
     what, why = run_on(
         "tensorflow",
         """
@@ -208,7 +208,7 @@ def test_a_gpu_that_tensorflow_cannot_use_is_left_alone_unless_it_is_asked_for(d
     assert expected[device][1] in why
 
 
-def test_processes_that_do_not_come_together_are_an_error_that_says_how() -> None:
+def test_processes_that_fail_to_connect_are_an_error_with_instructions() -> None:
     said = run_on(
         "jax",
         """
@@ -230,19 +230,19 @@ def test_processes_that_do_not_come_together_are_an_error_that_says_how() -> Non
     assert "same command on every host" in said[1]
 
 
-def test_a_process_of_several_still_hears_sigterm() -> None:
+def test_process_of_a_distributed_run_still_receives_sigterm() -> None:
     heard, _ = run_on("jax", _JOIN, "{}")
     assert heard
 
 
-def test_under_slurm_a_process_that_is_told_its_place_keeps_all_gpus() -> None:
+def test_process_with_an_explicit_id_under_slurm_keeps_all_gpus() -> None:
     slurm = {"JOB_ID": "7", "STEP_NODELIST": "a", "NTASKS": "1", "PROCID": "0", "LOCALID": "0"}
     said = {f"SLURM_{name}": value for name, value in slurm.items()}
     _, visible = run_on("jax", _JOIN, json.dumps(said))
     assert visible == "all"
 
 
-def test_devices_are_counted_without_an_engine_where_the_settings_say_how_many(
+def test_device_count_follows_from_the_settings(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(devices, "find_hardware", lambda: _NOTHING)
@@ -256,7 +256,7 @@ def test_devices_are_counted_without_an_engine_where_the_settings_say_how_many(
         assert count_devices(TrainConfig(**values)) == count
 
 
-def test_devices_are_foreseen_from_what_there_is() -> None:
+def test_device_count_is_estimated_from_the_hardware() -> None:
     gpus = replace(_GPU, gpus=("/dev/nvidia0", "/dev/nvidia1"))
     named = {"engine": "tensorflow", "device": "tpu", "tpu_name": "grpc://10.0.0.2:8470"}
     for hardware, values, count in (
@@ -276,7 +276,7 @@ def test_devices_are_foreseen_from_what_there_is() -> None:
 @pytest.mark.parametrize(
     ("visible", "count"), [(None, 3), ("", 0), ("-1", 0), ("2", 1), ("0,1", 2), ("0,1,2,3", 3)]
 )
-def test_hidden_gpus_are_not_there(
+def test_gpus_hidden_by_cuda_visible_devices_are_not_counted(
     visible: str | None, count: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for number in range(3):
@@ -289,7 +289,7 @@ def test_hidden_gpus_are_not_there(
 
 
 @pytest.mark.parametrize(("plugins", "found"), [((), ()), (("json",), ("/dev/null",))])
-def test_the_gpu_of_wsl_counts_where_jaxs_package_for_gpus_is_installed(
+def test_wsl_gpu_counts_if_jax_has_its_gpu_package(
     monkeypatch: pytest.MonkeyPatch, plugins: tuple[str, ...], found: tuple[str, ...]
 ) -> None:
     assert devices._GPU_GLOBS[-1] == devices._WSL_GPU == "/dev/dxg"
@@ -300,7 +300,7 @@ def test_the_gpu_of_wsl_counts_where_jaxs_package_for_gpus_is_installed(
     assert find_hardware().gpus == found
 
 
-def test_an_accelerator_that_jax_may_not_take_is_left_alone(
+def test_accelerator_that_jax_platforms_excludes_is_ignored(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     for hardware in (_GPU, _TPU):
@@ -311,7 +311,7 @@ def test_an_accelerator_that_jax_may_not_take_is_left_alone(
         assert find_hardware().jax_on_cpu == stays
 
 
-def test_jax_may_use_the_cpu_beside_the_accelerators_that_it_is_told_to() -> None:
+def test_jax_may_use_the_cpu_beside_its_configured_accelerators() -> None:
     platforms, kind = run_on(
         "jax",
         """
@@ -335,7 +335,7 @@ def test_jax_may_use_the_cpu_beside_the_accelerators_that_it_is_told_to() -> Non
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="only glibc's allocator is told")
 @pytest.mark.parametrize("own_settings", ["", "MALLOC_ARENA_MAX"])
-def test_with_jax_on_the_cpu_freed_memory_is_kept_unless_the_user_has_settings(
+def test_jax_on_cpu_keeps_freed_memory_unless_the_user_set_malloc_options(
     own_settings: str,
 ) -> None:
     code = """
@@ -357,11 +357,11 @@ def test_with_jax_on_the_cpu_freed_memory_is_kept_unless_the_user_has_settings(
         print(json.dumps(faults * resource.getpagesize() / size))
     """
     share_taken_anew = run_on("jax", code, own_settings)
-    # Where the system gives pages of 2 MiB, there are few faults in any case.
+    # With pages of 2 MiB there are few page faults in any case.
     assert share_taken_anew > 0.001 if own_settings else share_taken_anew < 0.1
 
 
-def test_a_process_with_keras_on_another_engine_is_told_so() -> None:
+def test_keras_on_another_backend_is_an_error() -> None:
     message = run_on(
         "jax",
         """
@@ -378,7 +378,7 @@ def test_a_process_with_keras_on_another_engine_is_told_so() -> None:
     assert "already runs Keras on jax" in message and "engine='jax'" in message
 
 
-def test_what_was_found_is_described() -> None:
+def test_description_names_backend_device_memory_and_reason() -> None:
     line = run_on(
         "tensorflow",
         """
@@ -391,7 +391,7 @@ def test_what_was_found_is_described() -> None:
     assert line.startswith("TensorFlow on 1 CPU") and "GiB" in line and "asked for" in line
 
 
-def test_a_gpu_is_measured_only_where_it_was_not_made_for_bfloat16() -> None:
+def test_precision_is_measured_only_on_gpus_without_bfloat16_tensor_cores() -> None:
     made_for_it, other = run_on("jax", _PRECISION)
     assert made_for_it[0] == "mixed_bfloat16" and "tensor cores" in made_for_it[1]
     assert (other[0], made_for_it[2], other[2]) == ("float32", 0, 1)
@@ -405,7 +405,7 @@ def test_a_gpu_is_measured_only_where_it_was_not_made_for_bfloat16() -> None:
         (1, "UNAVAILABLE: Connection closed by peer", None),
     ],
 )
-def test_only_what_another_process_can_be_the_cause_of_is_laid_to_one(
+def test_only_connection_errors_of_distributed_runs_are_reported_as_a_lost_process(
     processes: int, said: str, told: type[Exception] | None
 ) -> None:
     class JaxRuntimeError(RuntimeError):

@@ -1,4 +1,4 @@
-"""An engine is imported without what nobody uses, and that can still be imported afterwards."""
+"""A backend is imported without unused packages, which can still be imported afterwards."""
 
 from __future__ import annotations
 
@@ -18,5 +18,5 @@ print(json.dumps([keras.config.backend(), before, pandas.Series([1, 2]).sum().it
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-def test_unused_packages_are_left_out_and_can_be_had_later(engine: str) -> None:
+def test_unused_packages_are_skipped_and_can_be_imported_later(engine: str) -> None:
     assert run_anew(engine, CODE, engine) == [engine, [], 3]

@@ -1,4 +1,4 @@
-"""The gradients by hand against those that the engines derive, and what dropout drops."""
+"""Hand-written gradients compared with automatic differentiation, and dropout's masks."""
 
 from __future__ import annotations
 
@@ -190,7 +190,7 @@ print(json.dumps({
 }))
 """
 
-# On a GPU the one kernel is cuDNN's, which is nowhere else; here XLA's own stands in for it.
+# The fused attention kernel is cuDNN's and needs a GPU; here, XLA's implementation replaces it.
 FUSED = """
 import json
 import jax
@@ -260,7 +260,7 @@ print(json.dumps(found))
 """
 
 
-def test_one_kernel_for_attention_does_the_same_where_it_can_be_had() -> None:
+def test_fused_attention_matches_plain_attention_if_available() -> None:
     found = run_on("jax", FUSED)
     assert found["taken"] == 2
     assert found["not_taken"] == 0
@@ -270,21 +270,21 @@ def test_one_kernel_for_attention_does_the_same_where_it_can_be_had() -> None:
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-def test_gradients_by_hand_are_right(engine: str) -> None:
+def test_hand_written_gradients_match_automatic_differentiation(engine: str) -> None:
     for name, (values, gradients) in run_on(engine, GRADIENTS).items():
         assert values < 2e-6, name
         assert gradients < 2e-5, name
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-def test_logits_in_pieces_give_the_same_losses_and_gradients(engine: str) -> None:
+def test_chunked_logits_have_the_same_losses_and_gradients(engine: str) -> None:
     for name, apart in run_on(engine, PIECES).items():
         exact = name.startswith("float32")
         assert max(apart[:2]) < (1e-5 if exact else 1e-3), name
         assert apart[2] < (1e-5 if exact else 0.02), name
 
 
-def test_products_of_bfloat16_are_right_and_widen_no_weights_on_a_cpu() -> None:
+def test_bfloat16_matmuls_are_accurate_and_widen_no_weights_on_cpu() -> None:
     for name, found in run_on("jax", NARROW).items():
         assert found["value"] < 0.01, name
         assert max(found["gradients"]) < 0.05, name
@@ -292,13 +292,13 @@ def test_products_of_bfloat16_are_right_and_widen_no_weights_on_a_cpu() -> None:
         assert not found["widened"], name
 
 
-def test_dropout_drops_its_share_and_the_same_on_both_engines() -> None:
+def test_dropout_has_its_rate_and_equal_masks_on_both_backends() -> None:
     found = [run_on(engine, DROPOUT) for engine in ENGINES]
     assert found[0] == found[1]
     one = found[0]
     assert one["kept"] == pytest.approx(1 / 0.9)
     assert one["shares"] == pytest.approx([0.1] * 3, abs=0.003)
-    # Other seeds and other steps drop independently, and so do neighbours and rows.
+    # Other seeds and other steps drop independently, and so do neighbouring values and rows.
     assert one["both"] == pytest.approx([0.01] * 2, abs=0.001)
     assert abs(one["neighbours"]) < 0.01
     assert one["rows"] < 2 * (0.1 * 0.9 / (50 * 60)) ** 0.5

@@ -1,4 +1,4 @@
-"""Processes that share a run, as the hosts of a TPU pod slice do: here all on the loopback."""
+"""Runs of several processes, as on the hosts of a TPU pod slice, here on the loopback device."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.core.training.test_trainer import make_inputs
 
 STEPS = 40
 
-# One process of a run: each host has a workspace of its own with the same shards.
+# One process of a run: each host has its own workspace with the same shards.
 SCRIPT = """
 import json, signal, sys
 from core import TrainConfig, Workspace
@@ -63,7 +63,7 @@ finally:
 
 @pytest.fixture(scope="module")
 def hosts(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with the workspace that each host begins with."""
+    """A folder with the workspace that each host starts with."""
     folder = tmp_path_factory.mktemp("hosts")
     make_inputs(folder / "fresh")
     return folder
@@ -79,7 +79,7 @@ def workspaces(hosts: Path, name: str, count: int) -> list[Workspace]:
 
 
 def start(places: list[Workspace], **values: Any) -> list[Child]:
-    """Starts a process in each workspace; together they are one run."""
+    """Starts one process of a run in each workspace."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{free.getsockname()[1]}"
@@ -94,7 +94,7 @@ def start(places: list[Workspace], **values: Any) -> list[Child]:
 
 
 def finish(processes: list[Child]) -> list[dict[str, Any]]:
-    """Waits for the processes and returns what each said last."""
+    """Waits for the processes and returns the last line of each."""
     for process in processes:
         assert process.wait(300) == 0, process.errors[-3000:]
     return [json.loads(process.output.splitlines()[-1]) for process in processes]
@@ -105,7 +105,7 @@ def events_of(place: Workspace) -> list[dict[str, Any]]:
 
 
 def losses_of(place: Workspace) -> dict[int, float]:
-    """Returns the training losses by step, the last word on each."""
+    """Training losses by step; after a resume, the newest."""
     events = [one for one in events_of(place) if one["kind"] == "metrics"]
     return {int(one["step"]): one["values"]["loss"] for one in events if "loss" in one["values"]}
 
@@ -119,7 +119,7 @@ def checkpoints_of(place: Workspace) -> list[str]:
 @pytest.mark.parametrize(
     ("count", "values"), [(2, {"sharding": "fsdp"}), pytest.param(4, {}, marks=pytest.mark.long)]
 )
-def test_processes_have_the_losses_of_one_and_the_first_one_saves(
+def test_several_processes_have_the_losses_of_one_and_only_rank_0_saves(
     hosts: Path, count: int, values: dict[str, Any]
 ) -> None:
     one, *_ = workspaces(hosts, "one", 1)
@@ -139,7 +139,7 @@ def test_processes_have_the_losses_of_one_and_the_first_one_saves(
 
 
 @pytest.mark.slow(25)
-def test_one_asked_to_stop_stops_all_at_the_same_step(hosts: Path) -> None:
+def test_stop_of_one_process_stops_all_at_the_same_step(hosts: Path) -> None:
     places = workspaces(hosts, "stopped", 2)
     processes = start(places[:1] + places[1:], stop_at=12)
     said = finish(processes)
@@ -148,7 +148,7 @@ def test_one_asked_to_stop_stops_all_at_the_same_step(hosts: Path) -> None:
 
 
 @pytest.mark.slow(25)
-def test_sigterm_to_one_saves_and_stops_all_to_go_on_again(hosts: Path) -> None:
+def test_sigterm_to_one_process_saves_and_preempts_all(hosts: Path) -> None:
     places = workspaces(hosts, "terminated", 2)
     processes = start(places, num_train_steps=4000)
     deadline = time.monotonic() + 240
@@ -166,7 +166,7 @@ def test_sigterm_to_one_saves_and_stops_all_to_go_on_again(hosts: Path) -> None:
 @pytest.mark.slow(25)
 @pytest.mark.parametrize(("count", "victim"), [(2, 0), (4, 1)])
 @pytest.mark.long
-def test_one_killed_ends_the_run_with_that_reason_and_another_number_goes_on(
+def test_killed_process_ends_the_run_and_another_number_of_processes_resumes_it(
     hosts: Path, count: int, victim: int
 ) -> None:
     one, *_ = workspaces(hosts, "one", 1)
@@ -186,8 +186,8 @@ def test_one_killed_ends_the_run_with_that_reason_and_another_number_goes_on(
     for number, (process, code) in enumerate(zip(processes, codes, strict=True)):
         if number == victim:
             continue
-        # JAX ends the others where it was the first one, and Gloo one that is sent the next sum by
-        # a third that has given up the one before: neither lets them say so themselves.
+        # JAX aborts the others if rank 0 died, and Gloo aborts a process whose peer gave up an
+        # all-reduce: neither can report the reason itself.
         if code == -signal.SIGABRT:
             assert "another task died" in process.errors or "gloo::" in process.errors
         else:

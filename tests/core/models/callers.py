@@ -1,4 +1,4 @@
-"""Everything that opens a model's weights, asked by one process; see `test_callers.py`."""
+"""All callers that open a model's weights, run by one process; see `test_callers.py`."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from core.workspace import Workspace
 
 TEXT = "the small cat runs"
 SHARDS = {"t5": "spans", "bart": "sentences"}
-# The demo's own choice of a precision is timed, so it may differ between two models.
+# The demo selects its precision by timing, so it may differ between two models.
 core.demo._DTYPE = "float32"
 
 
@@ -90,7 +90,7 @@ CALLERS: dict[str, Callable[[Path, Workspace], Any]] = {
 
 
 def main() -> None:
-    """Answers each `[caller, folder]` of a JSON file."""
+    """Prints the result of each `[caller, folder]` of a JSON file."""
     workspace = Workspace(sys.argv[1])
     tasks = json.loads(Path(sys.argv[2]).read_text())
     answers = [CALLERS[caller](Path(folder), workspace) for caller, folder in tasks]

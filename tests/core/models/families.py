@@ -1,4 +1,4 @@
-"""Small models of all families, as the tests of their arithmetic build them."""
+"""Small models of all families, for numerical tests."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ ENCODERS = ("roberta", "bert", "modernbert")
 GENERATORS = ("gpt2", "t5", "bart")
 VOCAB_SIZE, LENGTH, PAD, BOS, EOS = 61, 16, 3, 0, 2
 
-# Local attention and rare distances are to matter at the length that is tried.
+# Make local attention and long distances matter at the tested length.
 _CHANGES: dict[str, dict[str, Any]] = {
     "modernbert": {"local_attention": 8, "global_rope_theta": 100.0},
     "t5": {"relative_attention_num_buckets": 8, "relative_attention_max_distance": 12, "d_kv": 12},
@@ -23,7 +23,7 @@ _CHANGES: dict[str, dict[str, Any]] = {
 
 
 def small_architecture(family: str) -> Architecture:
-    """Returns a model of a few layers, with dropout."""
+    """A model with a few layers and dropout."""
     config = TrainConfig(
         family=family,  # type: ignore[arg-type]
         size="mini",

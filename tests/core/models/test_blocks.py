@@ -1,4 +1,4 @@
-"""What a block says of some positions is what it says there of all."""
+"""A block's output at selected positions equals its full output there."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 
 from tests.engines import ENGINES, run_on
 
-# The arguments are the tokens of a row and whether the norm comes first.
+# The arguments are the sequence length and whether the norm comes first.
 SCRIPT = """
 import json, sys
 import keras
@@ -75,7 +75,7 @@ print(json.dumps(said))
 @pytest.mark.parametrize("norm_first", [False, True])
 @pytest.mark.parametrize("length", [16, 80])
 @pytest.mark.parametrize("engine", ENGINES)
-def test_a_block_says_of_some_positions_what_it_says_there_of_all(
+def test_block_output_at_selected_positions_matches_the_full_output(
     engine: str, length: int, norm_first: bool
 ) -> None:
     said: dict[str, Any] = run_on(engine, SCRIPT, length, norm_first)

@@ -1,9 +1,8 @@
-"""Weights in every format and dtype say the same to every caller.
+"""Weights in every format and dtype give every caller the same results.
 
-The answers are compared with those of a float32 checkpoint of the same rounded numbers, so they
-are equal; that the rounded numbers are close to the unrounded ones is a test of its own.
-
-HDF5 as TensorFlow writes it has no bfloat16.
+The results are compared with those of a float32 checkpoint of the same rounded numbers, so they are
+equal; another test checks that the rounded numbers are close to the original ones. HDF5 as
+TensorFlow writes it has no bfloat16.
 """
 
 from __future__ import annotations
@@ -106,7 +105,7 @@ ALL = [
     if dtype != "float64"
     for caller in CALLERS
     if family in _FAMILIES_OF.get(caller, FAMILIES)
-    # What costs seconds is asked once for each family, format and dtype.
+    # Slow callers run once for each family, format and dtype.
     if caller in _FAMILIES_OF
     or family == "roberta"
     or (form, dtype) in (("safetensors", "bfloat16"), ("msgpack", "float16"))
@@ -126,10 +125,8 @@ FEW = [
 
 
 class Models:
-    """Checkpoints of all families, formats and dtypes, made when they are asked for.
-
-    Args:
-        root: Of the workspace with tokenizers and shards.
+    """Checkpoints of all families, formats and dtypes, created on demand in the workspace
+    `root`.
     """
 
     def __init__(self, root: Path) -> None:
@@ -139,7 +136,7 @@ class Models:
         self._tensors = cache(self._make_tensors)
 
     def _folder(self, family: str, form: str, dtype: str, rounded_to: str = "") -> Path:
-        """Returns a checkpoint whose numbers were rounded before they became of a dtype."""
+        """A checkpoint whose numbers are rounded to one dtype and stored in another."""
         tokenizer = self._shards(family)
         folder = self.workspace.root / "made" / f"{family}-{form}-{dtype}-{rounded_to}"
         write_model_of(folder, load(tokenizer, self.workspace), self._architecture(family))
@@ -201,7 +198,7 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Models:
 
 
 def compare(models: Models, cases: list[tuple[str, str, str, str]]) -> None:
-    """Compares each caller's answer with the one that it gives to the same numbers in float32."""
+    """Compares each caller's result with its result for the same numbers in float32."""
     tasks: list[tuple[str, str]] = []
     for caller, family, form, dtype in cases:
         plain = models.folder(family, "safetensors", "float32", dtype)
@@ -220,7 +217,7 @@ def compare(models: Models, cases: list[tuple[str, str, str, str]]) -> None:
 
 
 @pytest.mark.slow(12)
-def test_callers_answer_alike_whatever_the_format_and_dtype(models: Models) -> None:
+def test_selected_callers_give_equal_results_for_every_format_and_dtype(models: Models) -> None:
     compare(models, FEW)
 
 
@@ -228,7 +225,7 @@ def test_callers_answer_alike_whatever_the_format_and_dtype(models: Models) -> N
 @pytest.mark.slow(20)
 @pytest.mark.parametrize("form", FORMATS)
 @pytest.mark.parametrize("family", FAMILIES)
-def test_all_callers_answer_alike_whatever_the_format_and_dtype(
+def test_all_callers_give_equal_results_for_every_format_and_dtype(
     models: Models, family: str, form: str
 ) -> None:
     compare(models, [case for case in ALL if case[1:3] == (family, form)])

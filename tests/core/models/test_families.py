@@ -1,4 +1,4 @@
-"""All families on both engines, judged by transformers' classes in PyTorch."""
+"""All families on both backends, compared with transformers' classes in PyTorch."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tests.core.models.families import (
 )
 from tests.engines import ENGINES, run_on
 
-pytestmark = pytest.mark.slow(1)  # All models are asked before the first test.
+pytestmark = pytest.mark.slow(1)  # All models run before the first test.
 ROWS, MASKS, NEW_TOKENS = 3, 4, 12
 CLASSES = {
     "roberta": "RobertaForMaskedLM",
@@ -36,8 +36,7 @@ CLASSES = {
     "bart": "BartForConditionalGeneration",
 }
 
-# Builds a small model of each family, moves every weight off its first value, and writes it and
-# what it says.
+# Builds a small model of each family, perturbs every weight, and writes the model and its outputs.
 SCRIPT = '''
 import json, sys
 from hashlib import sha256
@@ -210,7 +209,7 @@ def inputs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Folders that transformers wrote: models of its own, in one file and in several."""
+    """Folders that transformers wrote: its own models, in one file and in several shards."""
     torch = pytest.importorskip("torch", reason="pip install torch==2.13.0 (PyTorch is the judge)")
     import transformers
 
@@ -220,7 +219,7 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
         config = transformers.AutoConfig.from_pretrained(folder)
         torch.manual_seed(0)
         model = getattr(transformers, CLASSES[family])(config)
-        if family == "t5":  # transformers 5 ties the head of a new one, but not of one it read.
+        if family == "t5":  # transformers 5 ties the head of a new model, but not of a loaded one.
             model.lm_head.weight = torch.nn.Parameter(torch.randn(VOCAB_SIZE, 32) * 0.1)
         with torch.no_grad():
             for weight in model.parameters():
@@ -231,7 +230,7 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 class Said:
-    """What the models said on one engine, and where they were written."""
+    """Model outputs on one backend, and the folder with the saved models."""
 
     def __init__(self, folder: Path, facts: dict[str, Any]) -> None:
         self.folder = folder
@@ -258,7 +257,7 @@ def said(inputs: Path, saved: Path, tmp_path_factory: pytest.TempPathFactory) ->
 
 
 def reference(family: str, folder: Path) -> Any:
-    """Loads a folder with transformers' class, strictly."""
+    """Loads a folder with transformers' class and checks that every weight matched."""
     import transformers
 
     kind = getattr(transformers, CLASSES[family])
@@ -282,7 +281,7 @@ def ask(model: Any, family: str, inputs: Path, *, padded: bool = False) -> NDArr
 
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("family", FAMILIES)
-def test_logits_are_those_of_transformers(
+def test_logits_match_transformers(
     engine: str, family: str, said: dict[str, Said], inputs: Path
 ) -> None:
     model, ours = reference(family, said[engine].folder / family), said[engine].logits(family)
@@ -290,7 +289,7 @@ def test_logits_are_those_of_transformers(
     assert np.ptp(full) > 1
     assert ours["full"].dtype == np.float32
     assert np.abs(ours["full"] - full).max() < 1e-4
-    # A row's padding says nothing, and what is said there matters to nobody.
+    # Outputs at padded positions may differ.
     padded = ask(model, family, inputs, padded=True)
     real = np.ones((ROWS, LENGTH), bool)
     if family not in ("t5", "bart"):
@@ -300,7 +299,7 @@ def test_logits_are_those_of_transformers(
 
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("family", FAMILIES)
-def test_the_table_of_words_is_found_and_as_large_as_is_counted_before_there_is_a_model(
+def test_token_embeddings_are_found_with_the_shape_of_the_architecture(
     engine: str, family: str, said: dict[str, Said]
 ) -> None:
     found = small_architecture(family)
@@ -309,7 +308,7 @@ def test_the_table_of_words_is_found_and_as_large_as_is_counted_before_there_is_
 
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("family", FAMILIES)
-def test_each_stack_with_a_table_of_positions_can_begin_with_a_look_at_neighbours(
+def test_local_attention_initialises_every_stack_with_position_embeddings(
     engine: str, family: str, said: dict[str, Said]
 ) -> None:
     stacks = {
@@ -330,7 +329,7 @@ def test_each_stack_with_a_table_of_positions_can_begin_with_a_look_at_neighbour
 
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("family", FAMILIES)
-def test_what_transformers_saved_is_read(
+def test_weights_saved_by_transformers_are_loaded(
     engine: str, family: str, said: dict[str, Said], saved: Path, inputs: Path
 ) -> None:
     assert len(list((saved / "several" / family).glob("*.safetensors"))) > 1
@@ -341,7 +340,7 @@ def test_what_transformers_saved_is_read(
 
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("family", FAMILIES)
-def test_gradients_are_those_of_pytorch(
+def test_gradients_match_pytorch(
     engine: str, family: str, said: dict[str, Said], inputs: Path
 ) -> None:
     import torch
@@ -364,7 +363,7 @@ def test_gradients_are_those_of_pytorch(
 
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("family", GENERATORS)
-def test_greedy_generation_is_that_of_pytorch(
+def test_greedy_generation_matches_pytorch(
     engine: str, family: str, said: dict[str, Said], inputs: Path
 ) -> None:
     import torch
@@ -384,13 +383,13 @@ def test_greedy_generation_is_that_of_pytorch(
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-def test_rows_of_a_cache_may_be_of_several_lengths(engine: str, said: dict[str, Said]) -> None:
+def test_cache_accepts_prompts_of_different_lengths(engine: str, said: dict[str, Said]) -> None:
     assert said[engine].logits("gpt2")["ragged"] < 1e-5
 
 
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("family", ENCODERS)
-def test_the_head_at_some_positions_says_what_it_says_at_all(
+def test_logits_at_masked_positions_match_the_full_logits(
     engine: str, family: str, said: dict[str, Said], inputs: Path
 ) -> None:
     logits, places = said[engine].logits(family), np.load(inputs)["masked_positions"]
@@ -401,14 +400,14 @@ def test_the_head_at_some_positions_says_what_it_says_at_all(
 
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("family", ENCODERS)
-def test_texts_that_share_a_row_say_what_each_says_alone(
+def test_packed_documents_have_the_logits_of_separate_sequences(
     engine: str, family: str, said: dict[str, Said]
 ) -> None:
     assert said[engine].logits(family)["shared"] < 1e-5
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_engines_agree(family: str, said: dict[str, Said]) -> None:
+def test_backends_have_equal_logits_and_initial_weights(family: str, said: dict[str, Said]) -> None:
     one, other = (said[engine].logits(family) for engine in ENGINES)
     for name in ("full", "padded", "dropped", "dropped_anew"):
         assert np.abs(one[name] - other[name]).max() < 1e-4, name
@@ -420,7 +419,9 @@ def test_engines_agree(family: str, said: dict[str, Said]) -> None:
 
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("family", FAMILIES)
-def test_each_step_drops_something_else(engine: str, family: str, said: dict[str, Said]) -> None:
+def test_dropout_differs_between_steps_and_repeats_with_the_seed(
+    engine: str, family: str, said: dict[str, Said]
+) -> None:
     logits = said[engine].logits(family)
     assert np.abs(logits["dropped"] - logits["full"]).max() > 1e-2
     assert np.abs(logits["dropped"] - logits["dropped_anew"]).max() > 1e-2
@@ -429,7 +430,7 @@ def test_each_step_drops_something_else(engine: str, family: str, said: dict[str
 
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("family", FAMILIES)
-def test_recomputed_layers_have_the_same_gradients(
+def test_rematerialised_layers_have_the_same_gradients(
     engine: str, family: str, said: dict[str, Said]
 ) -> None:
     assert said[engine].logits(family)["remat"] < 1e-5
@@ -437,7 +438,7 @@ def test_recomputed_layers_have_the_same_gradients(
 
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("family", FAMILIES)
-def test_bfloat16_comes_close_and_gives_float32(
+def test_bfloat16_logits_are_close_to_float32_and_returned_as_float32(
     engine: str, family: str, said: dict[str, Said]
 ) -> None:
     logits = said[engine].logits(family)
@@ -459,7 +460,9 @@ def test_parameters_are_counted_without_building_the_model(
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_first_weights_are_as_published(family: str, said: dict[str, Said]) -> None:
+def test_initial_weights_have_the_published_standard_deviations(
+    family: str, said: dict[str, Said]
+) -> None:
     first = said["jax"].first(family)
     wanted = _published_deviations(family)
     for path, value in first.items():
@@ -474,7 +477,7 @@ def test_first_weights_are_as_published(family: str, said: dict[str, Said]) -> N
 
 
 def _published_deviations(family: str) -> dict[str, tuple[float, ...]]:
-    """Returns standard deviations by the ends of paths; several of parts side by side."""
+    """Standard deviations by variable path suffix; one per part of a fused kernel."""
     width, units, heads, size = 32, 40, 4, 12
     if family == "t5":
         wide = width**-0.5
@@ -490,7 +493,7 @@ def _published_deviations(family: str) -> dict[str, tuple[float, ...]]:
         small = 0.02 / 4**0.5
         return {"output/kernel": (small,), "down/kernel": (small,), "": (0.02,)}
     if family == "modernbert":
-        cut = 0.8796  # What is left of a normal distribution's deviation within two of them.
+        cut = 0.8796  # Deviation of a normal distribution truncated at two deviations.
         small = cut * 0.02 / 8**0.5
         return {
             "output/kernel": (small,),
@@ -501,12 +504,12 @@ def _published_deviations(family: str) -> dict[str, tuple[float, ...]]:
     return {"": (0.02,)}
 
 
-def test_modernberts_first_weights_are_cut_off(said: dict[str, Said]) -> None:
+def test_modernbert_initialisation_is_truncated(said: dict[str, Said]) -> None:
     table = said["jax"].first("modernbert")["modernbert/embeddings/words/table"]
     assert 0.035 < np.abs(table).max() <= 0.04
 
 
-def test_the_special_tokens_are_the_tokenizers() -> None:
+def test_config_has_the_special_token_ids_of_the_tokenizer() -> None:
     for family in FAMILIES:
         values = hf.config_values(small_architecture(family))
         assert values["architectures"] == [CLASSES[family]]
@@ -517,6 +520,6 @@ def test_the_special_tokens_are_the_tokenizers() -> None:
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_a_config_is_read_as_it_was_written(family: str) -> None:
+def test_config_round_trips(family: str) -> None:
     architecture = small_architecture(family)
     assert hf.parse_config(hf.config_values(architecture), "here") == architecture

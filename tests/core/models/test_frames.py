@@ -1,10 +1,10 @@
-"""How many Python frames lie between a layer and its matmul; each costs time while tracing."""
+"""The number of Python frames between a layer and its matmul; each slows down tracing."""
 
 from __future__ import annotations
 
 from tests.engines import run_on
 
-# Three of them are TensorFlow's own.
+# Three of them belong to TensorFlow.
 MOST_FRAMES = 6
 
 _SCRIPT = """

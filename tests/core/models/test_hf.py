@@ -1,4 +1,4 @@
-"""Checkpoint folders: what is written, what is read, and what is refused. No engine is needed."""
+"""Checkpoint folders: written, read and refused contents. No backend is needed."""
 
 from __future__ import annotations
 
@@ -47,13 +47,13 @@ def folder(tmp_path: Path, weights: dict[str, NDArray[np.float32]]) -> Path:
 
 
 def change(folder: Path, **tensors: NDArray | None) -> None:
-    """Replaces tensors in a checkpoint; None takes one out."""
+    """Replaces tensors in a checkpoint; None removes one."""
     found = {**load_file(folder / hf.WEIGHTS_FILE), **tensors}
     kept = {name: value for name, value in found.items() if value is not None}
     save_file(kept, folder / hf.WEIGHTS_FILE, metadata={"format": "pt"})
 
 
-def test_what_is_written_is_read_back(folder: Path, weights: dict[str, NDArray]) -> None:
+def test_written_checkpoint_is_read_back(folder: Path, weights: dict[str, NDArray]) -> None:
     assert hf.read_architecture(folder) == ARCHITECTURE
     found = hf.read_weights(folder)
     assert found.keys() == weights.keys()
@@ -61,14 +61,16 @@ def test_what_is_written_is_read_back(folder: Path, weights: dict[str, NDArray])
         assert np.array_equal(found[path], value), path
 
 
-def test_query_key_and_value_are_written_apart(folder: Path, weights: dict[str, NDArray]) -> None:
+def test_query_key_and_value_are_written_as_separate_tensors(
+    folder: Path, weights: dict[str, NDArray]
+) -> None:
     theirs = load_file(folder / hf.WEIGHTS_FILE)
     kernel = weights["roberta/layer_0/attention/qkv/kernel"]
     assert np.array_equal(theirs[QUERY], kernel[:, :8].T)
     assert np.array_equal(theirs[QUERY.replace("query", "value")], kernel[:, 16:].T)
 
 
-def test_the_config_names_the_class_and_the_ids(folder: Path) -> None:
+def test_config_names_the_class_and_the_special_token_ids(folder: Path) -> None:
     values = json.loads((folder / "config.json").read_text())
     assert values["architectures"] == ["RobertaForMaskedLM"]
     assert values["model_type"] == "roberta"
@@ -76,14 +78,14 @@ def test_the_config_names_the_class_and_the_ids(folder: Path) -> None:
     assert values["eos_token_id"] is None
 
 
-def test_the_file_says_that_pytorch_may_read_it(folder: Path) -> None:
+def test_safetensors_metadata_allows_loading_in_pytorch(folder: Path) -> None:
     from safetensors import safe_open
 
     with safe_open(folder / hf.WEIGHTS_FILE, framework="numpy") as file:
         assert file.metadata() == {"format": "pt"}
 
 
-def test_writing_and_reading_import_no_engine(folder: Path) -> None:
+def test_reading_weights_imports_no_backend(folder: Path) -> None:
     code = (
         "import sys; from core.models import hf; hf.read_weights(sys.argv[1]); "
         "print([name for name in ('tensorflow', 'jax', 'keras', 'torch') if name in sys.modules])"
@@ -112,7 +114,7 @@ def split_into_files(folder: Path) -> None:
     (folder / hf.WEIGHTS_FILE).unlink()
 
 
-def test_a_missing_part_is_named(folder: Path) -> None:
+def test_missing_file_of_several_is_named(folder: Path) -> None:
     split_into_files(folder)
     (folder / "model-00002-of-00002.safetensors").unlink()
     with pytest.raises(CheckpointError, match=r"no model-00002-of-00002\.safetensors"):
@@ -120,7 +122,7 @@ def test_a_missing_part_is_named(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("index", ["{", "[]", '{"weight_map": {"a": "../model.safetensors"}}'])
-def test_an_index_of_no_use_is_refused(folder: Path, index: str) -> None:
+def test_invalid_index_is_refused(folder: Path, index: str) -> None:
     split_into_files(folder)
     (folder / hf.INDEX_FILE).write_text(index)
     with pytest.raises(CheckpointError):
@@ -140,13 +142,13 @@ def test_half_precision_is_read_as_float32(folder: Path, weights: dict[str, NDAr
             assert np.allclose(found[path], value, atol=0.02), path
 
 
-def test_a_copy_of_the_tied_weights_will_do(folder: Path, weights: dict[str, NDArray]) -> None:
+def test_copy_of_the_tied_weights_is_accepted(folder: Path, weights: dict[str, NDArray]) -> None:
     words = load_file(folder / hf.WEIGHTS_FILE)[WORDS]
     change(folder, **{WORDS: None, "lm_head.decoder.weight": words})
     assert np.array_equal(hf.read_weights(folder)["roberta/embeddings/words/table"], words)
 
 
-def test_a_head_of_its_own_is_refused(folder: Path) -> None:
+def test_untied_head_is_refused(folder: Path) -> None:
     words = load_file(folder / hf.WEIGHTS_FILE)[WORDS]
     change(folder, **{"lm_head.decoder.weight": words})
     hf.read_weights(folder)
@@ -157,12 +159,12 @@ def test_a_head_of_its_own_is_refused(folder: Path) -> None:
     assert WORDS in caught.value.expected
 
 
-def test_tensors_that_are_not_needed_are_passed_over(folder: Path) -> None:
+def test_unneeded_tensors_are_ignored(folder: Path) -> None:
     change(folder, **{"roberta.pooler.dense.weight": np.zeros((8, 8), np.float32)})
     hf.read_weights(folder)
 
 
-def test_a_missing_tensor_is_named(folder: Path) -> None:
+def test_missing_tensor_is_named(folder: Path) -> None:
     change(folder, **{QUERY: None})
     with pytest.raises(CheckpointError) as caught:
         hf.read_weights(folder)
@@ -170,7 +172,7 @@ def test_a_missing_tensor_is_named(folder: Path) -> None:
     assert "(8, 8)" in caught.value.expected
 
 
-def test_a_tensor_of_another_shape_is_named(folder: Path) -> None:
+def test_tensor_of_another_shape_is_named(folder: Path) -> None:
     change(folder, **{WORDS: np.zeros((30, 8), np.float32)})
     with pytest.raises(CheckpointError) as caught:
         hf.read_weights(folder)
@@ -179,27 +181,27 @@ def test_a_tensor_of_another_shape_is_named(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("kept", [0, 7, 100, -1])
-def test_a_truncated_file_is_named(folder: Path, kept: int) -> None:
+def test_truncated_file_is_named(folder: Path, kept: int) -> None:
     file = folder / hf.WEIGHTS_FILE
     file.write_bytes(file.read_bytes()[:kept])
     with pytest.raises(CheckpointError, match=r"model\.safetensors can't be read"):
         hf.read_weights(folder)
 
 
-def test_a_folder_without_a_checkpoint_is_refused(tmp_path: Path) -> None:
+def test_folder_without_a_checkpoint_is_refused(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match="There is no checkpoint in") as caught:
         hf.read_weights(tmp_path)
     assert caught.value.received == "an empty folder"
 
 
-def test_a_folder_without_weights_is_refused(folder: Path) -> None:
+def test_folder_without_weights_is_refused(folder: Path) -> None:
     (folder / hf.WEIGHTS_FILE).unlink()
     with pytest.raises(CheckpointError, match="There is no checkpoint in") as caught:
         hf.read_weights(folder)
     assert caught.value.received == "config.json"
 
 
-def test_a_folder_that_is_not_there_is_refused(tmp_path: Path) -> None:
+def test_missing_folder_is_refused(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match="nowhere"):
         hf.read_architecture(tmp_path / "nowhere")
 

@@ -1,4 +1,4 @@
-"""A config.json that somebody else made: read, or refused with the field, at once."""
+"""Malicious config.json files: read, or refused with the field, at once."""
 
 from __future__ import annotations
 
@@ -41,13 +41,13 @@ def write(folder: Path, text: str | bytes) -> Path:
         ("", "JSON"),
     ],
 )
-def test_json_of_no_use_is_refused(tmp_path: Path, text: str | bytes, said: str) -> None:
+def test_invalid_json_is_refused(tmp_path: Path, text: str | bytes, said: str) -> None:
     with pytest.raises(CheckpointError, match="isn't valid JSON") as caught:
         hf.read_architecture(write(tmp_path, text))
     assert said in str(caught.value) and len(str(caught.value)) < 1000
 
 
-def test_a_config_that_is_too_large_is_refused_before_it_is_read(tmp_path: Path) -> None:
+def test_oversized_config_is_refused_before_it_is_read(tmp_path: Path) -> None:
     path = write(tmp_path, "{}")
     with path.open("r+b") as file:
         file.truncate(1 << 40)
@@ -55,7 +55,7 @@ def test_a_config_that_is_too_large_is_refused_before_it_is_read(tmp_path: Path)
         hf.read_architecture(tmp_path)
 
 
-def test_a_key_that_says_the_same_twice_and_a_byte_order_mark_do_no_harm(tmp_path: Path) -> None:
+def test_duplicate_key_with_equal_values_and_a_byte_order_mark_are_accepted(tmp_path: Path) -> None:
     write(tmp_path, b'\xef\xbb\xbf{"model_type": "bert", "vocab_size": 9, "vocab_size": 9}')
     assert hf.read_architecture(tmp_path).vocab_size == 9
 
@@ -92,9 +92,7 @@ def test_a_key_that_says_the_same_twice_and_a_byte_order_mark_do_no_harm(tmp_pat
         ({"model_type": "bart", "decoder_start_token_id": 99_999}, "decoder_start_token_id"),
     ],
 )  # fmt: skip
-def test_a_number_out_of_bounds_is_named(
-    tmp_path: Path, values: dict[str, Any], named: str
-) -> None:
+def test_out_of_range_number_is_named(tmp_path: Path, values: dict[str, Any], named: str) -> None:
     write(tmp_path, json.dumps({"model_type": "bert", **values}))
     with pytest.raises(ConfigError, match=named) as caught:
         hf.read_architecture(tmp_path)
@@ -103,7 +101,7 @@ def test_a_number_out_of_bounds_is_named(
 
 
 @pytest.mark.parametrize("seed", range(60))
-def test_any_value_anywhere_ends_in_an_architecture_or_an_error(tmp_path: Path, seed: int) -> None:
+def test_any_value_gives_an_architecture_or_an_error(tmp_path: Path, seed: int) -> None:
     generator = np.random.default_rng(seed)
     family = FAMILIES[seed % len(FAMILIES)]
     values = hf.config_values(small_architecture(family))
@@ -121,7 +119,7 @@ def test_any_value_anywhere_ends_in_an_architecture_or_an_error(tmp_path: Path, 
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_parameters_are_counted_in_a_time_that_does_not_depend_on_the_layers(family: str) -> None:
+def test_time_to_count_parameters_does_not_depend_on_the_layers(family: str) -> None:
     small = small_architecture(family)
     names = [name for name in ("num_hidden_layers", "num_decoder_layers") if hasattr(small, name)]
     for layers in (1, 2, 3, 4, 9):
@@ -138,7 +136,7 @@ def test_parameters_are_counted_in_a_time_that_does_not_depend_on_the_layers(fam
     ("kind", "name"),
     [("xlm-roberta", "XLMRobertaForMaskedLM"), ("camembert", "CamembertForMaskedLM")],
 )
-def test_roberta_under_another_name_keeps_it(tmp_path: Path, kind: str, name: str) -> None:
+def test_variant_of_roberta_keeps_its_model_type(tmp_path: Path, kind: str, name: str) -> None:
     small = small_architecture("roberta")
     values = {**hf.config_values(small), "model_type": kind, "architectures": [name]}
     found = hf.parse_config(values, "here")
@@ -151,7 +149,7 @@ def test_roberta_under_another_name_keeps_it(tmp_path: Path, kind: str, name: st
 
 
 @pytest.mark.parametrize("family", [*FAMILIES, "xlm-roberta"])
-def test_a_config_from_before_model_types_is_known_by_its_class(family: str) -> None:
+def test_config_without_model_type_is_recognised_by_its_class(family: str) -> None:
     variant = family if family == "xlm-roberta" else ""
     small = replace(small_architecture("roberta" if variant else family), variant=variant)
     values = hf.config_values(small)
@@ -160,8 +158,8 @@ def test_a_config_from_before_model_types_is_known_by_its_class(family: str) -> 
 
 
 @pytest.mark.slow(10)
-def test_xlm_roberta_says_what_transformers_says(tmp_path: Path) -> None:
-    """A model of theirs is read, and written so that they read it."""
+def test_xlm_roberta_matches_transformers(tmp_path: Path) -> None:
+    """A model that transformers saved is read, and written so that transformers reads it."""
     torch = pytest.importorskip("torch", reason="PyTorch is the judge")
     from transformers import AutoModelForMaskedLM, XLMRobertaConfig, XLMRobertaForMaskedLM
 

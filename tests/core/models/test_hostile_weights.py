@@ -1,6 +1,6 @@
-"""Weights that somebody else made, to harm: every one ends in a CheckpointError, soon.
+"""Malicious weight files: each ends in a CheckpointError, quickly.
 
-What may take memory or never end is opened in a process of limited memory and time.
+Files that may take much memory or never end are opened in a process with limited memory and time.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ for folder in sys.argv[1:]:
 
 
 def open_guarded(*folders: Path) -> list[str]:
-    """Returns how reading each folder's weights ends, within 3 GB and 30 s."""
+    """The result of reading each folder's weights, within 3 GB and 30 s."""
 
     def limit_memory() -> None:
         resource.setrlimit(resource.RLIMIT_AS, (MOST_BYTES, MOST_BYTES))
@@ -72,7 +72,7 @@ def open_guarded(*folders: Path) -> list[str]:
 
 @pytest.fixture
 def bert(tmp_path: Path) -> Path:
-    """A BERT whose weights are an HDF5 file as TensorFlow wrote it."""
+    """A BERT with an HDF5 weight file as TensorFlow wrote it."""
     _, tensors = make(tmp_path, "bert")
     write_tensorflow(tmp_path, tensorflow_bert(tensors))
     return tmp_path
@@ -83,7 +83,7 @@ def text_of(name: str | bytes) -> str:
 
 
 def replace_dataset(folder: Path, change: Callable[[h5py.Group, str, Any], None]) -> str:
-    """Puts something else in the place of the embedding matrix, and returns its name."""
+    """Replaces the embedding matrix with another HDF5 object, and returns its name."""
     with h5py.File(folder / "tf_model.h5", "a") as file:
         group = file["main"]
         name = next(one for one in map(text_of, group.attrs["weight_names"]) if "word_emb" in one)
@@ -167,7 +167,7 @@ def huge_chunks(group: h5py.Group, name: str, shape: Any) -> None:
         (huge_chunks, "in chunks of"),
     ],
 )
-def test_hdf5_that_is_more_than_plain_arrays_is_refused(bert: Path, change: Any, said: str) -> None:
+def test_hdf5_with_more_than_plain_arrays_is_refused(bert: Path, change: Any, said: str) -> None:
     replace_dataset(bert, change)
     with pytest.raises(CheckpointError, match="can't be read") as caught:
         hf.read_weights(bert)
@@ -175,7 +175,7 @@ def test_hdf5_that_is_more_than_plain_arrays_is_refused(bert: Path, change: Any,
     assert "secret" not in "".join(map(str, caught.value.args)) or change is external_storage
 
 
-def test_the_process_that_reads_hdf5_opens_no_other_file_and_knows_no_secret(
+def test_hdf5_reader_process_opens_no_other_file_and_has_no_secrets(
     bert: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "not for a reader of foreign files")
@@ -200,8 +200,8 @@ def write_config(folder: Path, **values: Any) -> None:
     path.write_text(json.dumps({**json.loads(path.read_text()), **values}))
 
 
-def test_a_small_hdf5_file_that_declares_gigabytes_takes_no_memory(bert: Path) -> None:
-    """Its config declares the same: 48,000 tokens of width 65,536, 12 GB."""
+def test_small_hdf5_file_that_declares_gigabytes_allocates_no_memory(bert: Path) -> None:
+    """The config declares the same size: 48,000 tokens with hidden size 65,536, 12 GB."""
     rows, width = 48_000, 1 << 16
     _, tensors = make(bert, "bert")
     shapes = {}
@@ -214,15 +214,15 @@ def test_a_small_hdf5_file_that_declares_gigabytes_takes_no_memory(bert: Path) -
         group = file.create_group("main")
         group.attrs["weight_names"] = [name.encode() for name in shapes]
         for name, shape in shapes.items():
-            group.create_dataset(name, shape, "f4")  # Space that is never written takes none.
+            group.create_dataset(name, shape, "f4")  # HDF5 allocates no space for unwritten data.
     write_config(bert, vocab_size=rows, hidden_size=width)
     assert (bert / "tf_model.h5").stat().st_size < 1 << 17
     (said,) = open_guarded(bert)
     assert said.startswith("CheckpointError") and "more than their files can hold" in said
 
 
-def test_zeros_that_are_compressed_to_nothing_are_refused(bert: Path) -> None:
-    """A few kilobytes stand for 8 MB of position embeddings, as the config says."""
+def test_highly_compressed_zeros_are_refused(bert: Path) -> None:
+    """A few kilobytes expand to 8 MB of position embeddings, as the config declares."""
     shape = (1 << 16, small_architecture("bert").hidden_size)
     with h5py.File(bert / "tf_model.h5", "a") as file:
         group = file["main"]
@@ -235,7 +235,7 @@ def test_zeros_that_are_compressed_to_nothing_are_refused(bert: Path) -> None:
         hf.read_weights(bert)
 
 
-def test_names_that_lead_nowhere_are_refused(bert: Path) -> None:
+def test_unresolvable_hdf5_names_are_refused(bert: Path) -> None:
     for name in ("./main", "nowhere", "a" * 2000):
         with h5py.File(bert / "tf_model.h5", "a") as file:
             file.attrs["layer_names"] = [name.encode()]
@@ -243,7 +243,7 @@ def test_names_that_lead_nowhere_are_refused(bert: Path) -> None:
             hf.read_weights(bert)
 
 
-def test_an_attribute_of_another_kind_is_refused(bert: Path) -> None:
+def test_hdf5_attribute_of_another_type_is_refused(bert: Path) -> None:
     for value in (np.zeros((2, 2), "i8"), b"", h5py.Empty("f4")):
         with h5py.File(bert / "tf_model.h5", "a") as file:
             file.attrs["layer_names"] = value
@@ -252,7 +252,7 @@ def test_an_attribute_of_another_kind_is_refused(bert: Path) -> None:
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_hdf5_with_bytes_changed_ends_in_weights_or_an_error(bert: Path, seed: int) -> None:
+def test_corrupted_hdf5_is_read_or_refused_with_an_error(bert: Path, seed: int) -> None:
     path, generator = bert / "tf_model.h5", np.random.default_rng(seed)
     data = bytearray(path.read_bytes())
     for place in generator.integers(0, min(len(data), 30_000), 40):
@@ -289,7 +289,7 @@ def msgpack_of(head: bytes, repeated: bytes, times: int) -> bytes:
          "6 values in an array"),
     ],
 )  # fmt: skip
-def test_msgpack_of_no_use_is_refused(tmp_path: Path, content: bytes, said: str) -> None:
+def test_invalid_msgpack_is_refused(tmp_path: Path, content: bytes, said: str) -> None:
     make(tmp_path, "bert")
     (tmp_path / "flax_model.msgpack").write_bytes(content)
     with pytest.raises(CheckpointError, match=r"flax_model\.msgpack") as caught:
@@ -297,7 +297,7 @@ def test_msgpack_of_no_use_is_refused(tmp_path: Path, content: bytes, said: str)
     assert said in str(caught.value)
 
 
-def test_a_chunked_array_of_another_size_is_refused(tmp_path: Path) -> None:
+def test_chunked_msgpack_array_of_another_size_is_refused(tmp_path: Path) -> None:
     _, tensors = make(tmp_path, "bert")
     tree = flax_tree(tensors)
     chunks = {"0": np.zeros(4, "f4")}
@@ -310,7 +310,7 @@ def test_a_chunked_array_of_another_size_is_refused(tmp_path: Path) -> None:
 
 
 def put(folder: Path, kind: str) -> None:
-    """Puts something that is no file where the weights are looked for."""
+    """Puts a named pipe, folder, device or broken link in place of the weights."""
     path = folder / "model.safetensors"
     if kind == "a named pipe":
         os.mkfifo(path)
@@ -322,7 +322,7 @@ def put(folder: Path, kind: str) -> None:
         path.symlink_to(folder / "gone")
 
 
-def test_what_is_no_regular_file_is_refused_at_once(tmp_path: Path) -> None:
+def test_paths_that_are_not_regular_files_are_refused_at_once(tmp_path: Path) -> None:
     kinds = ("a named pipe", "a folder", "a device", "No such file")
     names = ("model.safetensors", "tf_model.h5", "flax_model.msgpack", "config.json")
     cases = {tmp_path / f"{kind}-{name}": (kind, name) for kind in kinds for name in names}
@@ -342,7 +342,7 @@ def test_what_is_no_regular_file_is_refused_at_once(tmp_path: Path) -> None:
     ["model.safetensors", "tf_model.h5", "flax_model.msgpack", "config.json",
      "model-00001-of-00002.safetensors"],
 )  # fmt: skip
-def test_a_git_lfs_pointer_is_called_so(tmp_path: Path, name: str) -> None:
+def test_git_lfs_pointer_is_reported_as_one(tmp_path: Path, name: str) -> None:
     make(tmp_path, "bert")
     (tmp_path / name).write_bytes(LFS_POINTER)
     if "-of-" in name:
@@ -355,7 +355,7 @@ def test_a_git_lfs_pointer_is_called_so(tmp_path: Path, name: str) -> None:
             hf.check_weight_files(tmp_path)
 
 
-def test_a_tokenizer_that_is_a_git_lfs_pointer_is_called_so(tmp_path: Path) -> None:
+def test_git_lfs_pointer_in_place_of_a_tokenizer_is_reported_as_one(tmp_path: Path) -> None:
     from core.errors import TokenizerError
     from core.tokenizer import load
 
@@ -368,7 +368,7 @@ def test_a_tokenizer_that_is_a_git_lfs_pointer_is_called_so(tmp_path: Path) -> N
     "name", ["../secret", "/etc/passwd", "a/b", "..", ".", "", "a\0b", "a\nb", 3, None, ["a"]]
 )
 @pytest.mark.parametrize("index", [hf.INDEX_FILE, "tf_model.h5.index.json"])
-def test_an_index_names_files_beside_it_alone(tmp_path: Path, index: str, name: Any) -> None:
+def test_index_may_only_name_files_in_its_own_folder(tmp_path: Path, index: str, name: Any) -> None:
     make(tmp_path, "bert")
     (tmp_path / index).write_text(json.dumps({"weight_map": {"a": name}}))
     with pytest.raises(CheckpointError, match="names something that is not a file beside it"):
@@ -380,7 +380,7 @@ def safetensors_of(header: Any, body: bytes = b"") -> bytes:
     return struct.pack("<Q", len(text)) + text + body
 
 
-def test_safetensors_of_no_use_are_refused(tmp_path: Path) -> None:
+def test_invalid_safetensors_are_refused(tmp_path: Path) -> None:
     def tensor(shape: int, *offsets: int) -> bytes:
         found = {"a": {"dtype": "F32", "shape": [shape], "data_offsets": offsets}}
         return safetensors_of(found, b"0000")
@@ -403,7 +403,7 @@ def test_safetensors_of_no_use_are_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("dtype", ["int8", "int32", "bool", "uint16"])
-def test_a_dtype_that_is_no_weight_is_named(tmp_path: Path, dtype: str) -> None:
+def test_unsupported_dtype_is_reported_by_tensor_name(tmp_path: Path, dtype: str) -> None:
     _, tensors = make(tmp_path, "bert")
     name = "bert.embeddings.word_embeddings.weight"
     save_file({**tensors, name: tensors[name].astype(dtype)}, tmp_path / "model.safetensors")
@@ -416,9 +416,7 @@ def test_a_dtype_that_is_no_weight_is_named(tmp_path: Path, dtype: str) -> None:
     "prefix", ["module.", "_orig_mod.", "_orig_mod.module.", "module._orig_mod.module."]
 )
 @pytest.mark.parametrize("family", ["bert", "roberta", "gpt2", "t5", "bart", "modernbert"])
-def test_prefixes_of_wrapped_modules_are_passed_over(
-    tmp_path: Path, family: str, prefix: str
-) -> None:
+def test_prefixes_of_wrapped_modules_are_ignored(tmp_path: Path, family: str, prefix: str) -> None:
     weights, tensors = make(tmp_path, family)
     renamed = {prefix + name: value for name, value in tensors.items()}
     save_file(renamed, tmp_path / "model.safetensors")
@@ -426,7 +424,7 @@ def test_prefixes_of_wrapped_modules_are_passed_over(
     assert all(np.array_equal(found[path], value) for path, value in weights.items())
 
 
-def test_a_part_that_was_compiled_by_itself_is_found(tmp_path: Path) -> None:
+def test_submodule_compiled_by_itself_is_loaded(tmp_path: Path) -> None:
     weights, tensors = make(tmp_path, "bert")
     renamed = {name.replace("encoder.", "encoder._orig_mod."): one for name, one in tensors.items()}
     save_file(renamed, tmp_path / "model.safetensors")
@@ -434,7 +432,7 @@ def test_a_part_that_was_compiled_by_itself_is_found(tmp_path: Path) -> None:
     assert all(np.array_equal(found[path], value) for path, value in weights.items())
 
 
-def test_a_tensor_with_and_without_a_prefix_is_ambiguous(tmp_path: Path) -> None:
+def test_tensor_with_and_without_a_prefix_is_ambiguous(tmp_path: Path) -> None:
     _, tensors = make(tmp_path, "bert")
     name = "bert.embeddings.word_embeddings.weight"
     save_file({**tensors, f"module.{name}": tensors[name] + 1}, tmp_path / "model.safetensors")
@@ -444,7 +442,7 @@ def test_a_tensor_with_and_without_a_prefix_is_ambiguous(tmp_path: Path) -> None
 
 
 def test_all_tensors_are_checked_before_any_is_read(tmp_path: Path) -> None:
-    """The last file of two is damaged in its header alone: nothing of the first is read."""
+    """Only the header of the second of two files is damaged."""
     _, tensors = make(tmp_path, "bert")
     items = list(tensors.items())
     write_in_two(
@@ -458,7 +456,7 @@ def test_all_tensors_are_checked_before_any_is_read(tmp_path: Path) -> None:
         hf.read_weights(tmp_path)
 
 
-def test_a_shard_that_lacks_its_tensors_is_named(tmp_path: Path) -> None:
+def test_missing_tensor_is_reported_by_name(tmp_path: Path) -> None:
     _, tensors = make(tmp_path, "bert")
     save_file(tensors, tmp_path / "model.safetensors")
     found = load_file(tmp_path / "model.safetensors")

@@ -1,4 +1,4 @@
-"""Files as TensorFlow and Flax wrote them; `test_transformers4.py` has those of transformers 4."""
+"""Files in TensorFlow's and Flax's formats; `test_transformers4.py` has those of transformers 4."""
 
 from __future__ import annotations
 
@@ -119,21 +119,21 @@ def check(folder: Path, weights: dict[str, NDArray]) -> None:
 @pytest.mark.parametrize(
     ("family", "name_all"), [("bert", tensorflow_bert), ("gpt2", tensorflow_gpt2)]
 )
-def test_what_tensorflow_saved_is_read(tmp_path: Path, family: str, name_all: Any) -> None:
+def test_weights_saved_by_tensorflow_are_read(tmp_path: Path, family: str, name_all: Any) -> None:
     weights, tensors = make(tmp_path, family)
     write_tensorflow(tmp_path, name_all(tensors))
     check(tmp_path, weights)
 
 
 @pytest.mark.parametrize("family", ["bert", "gpt2"])
-def test_what_flax_saved_is_read(tmp_path: Path, family: str) -> None:
+def test_weights_saved_by_flax_are_read(tmp_path: Path, family: str) -> None:
     weights, tensors = make(tmp_path, family)
     (tmp_path / "flax_model.msgpack").write_bytes(pack(flax_tree(tensors)))
     check(tmp_path, weights)
 
 
 def write_in_two(folder: Path, name: str, parts: list[dict[str, NDArray]], write: Any) -> None:
-    """Writes two files and their index, as transformers 4 does with large models."""
+    """Writes two files and their index, as transformers 4 does for large models."""
     stem, suffix = name.split(".")
     files = [f"{stem}-0000{number}-of-00002.{suffix}" for number in (1, 2)]
     for file, part in zip(files, parts, strict=True):
@@ -143,7 +143,9 @@ def write_in_two(folder: Path, name: str, parts: list[dict[str, NDArray]], write
 
 
 def write_datasets(path: Path, part: dict[str, NDArray]) -> None:
-    """Writes one of several files: weights without their root, their names in two pieces."""
+    """Writes one of several files: weights without their root, and their names in two
+    attributes.
+    """
     names = [name.split("/", 1)[1] for name in part]
     with h5py.File(path, "w") as file:
         for name, value in zip(names, part.values(), strict=True):
@@ -153,7 +155,7 @@ def write_datasets(path: Path, part: dict[str, NDArray]) -> None:
 
 
 @pytest.mark.parametrize("engine", ["tensorflow", "flax"])
-def test_what_was_saved_in_several_files_is_read(tmp_path: Path, engine: str) -> None:
+def test_weights_saved_in_several_files_are_read(tmp_path: Path, engine: str) -> None:
     weights, tensors = make(tmp_path, "bert")
     cut = len(tensors) // 2
     if engine == "tensorflow":
@@ -173,7 +175,7 @@ def test_what_was_saved_in_several_files_is_read(tmp_path: Path, engine: str) ->
         hf.read_weights(tmp_path)
 
 
-def test_an_array_in_pieces_is_put_together(tmp_path: Path) -> None:
+def test_chunked_array_is_assembled(tmp_path: Path) -> None:
     value = np.arange(300, dtype=np.float32)
     pieces = {"0": value[:200], "1": value[200:]}
     chunks = {"__msgpack_chunked_array__": True, "shape": {"0": 30, "1": 10}, "chunks": pieces}
@@ -196,7 +198,7 @@ def test_an_array_in_pieces_is_put_together(tmp_path: Path) -> None:
         {"shape": {"0": "3"}},
     ],
 )
-def test_pieces_that_are_no_array_are_refused(tmp_path: Path, changed: dict[str, Any]) -> None:
+def test_invalid_chunked_array_is_refused(tmp_path: Path, changed: dict[str, Any]) -> None:
     whole = {"shape": {"0": 3}, "chunks": {"0": np.arange(3)}}
     chunks = {"__msgpack_chunked_array__": True, **whole, **changed}
     path = tmp_path / "flax_model.msgpack"
@@ -205,7 +207,7 @@ def test_pieces_that_are_no_array_are_refused(tmp_path: Path, changed: dict[str,
         read_foreign(path)
 
 
-def test_safetensors_come_first(tmp_path: Path) -> None:
+def test_safetensors_take_precedence(tmp_path: Path) -> None:
     weights, _ = make(tmp_path, "bert")
     (tmp_path / "flax_model.msgpack").write_bytes(b"")
     hf.write_weights(tmp_path, weights, small_architecture("bert"))
@@ -214,7 +216,7 @@ def test_safetensors_come_first(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kept", [0, 1, 40, 5000, -1])
 @pytest.mark.parametrize("name", ["flax_model.msgpack", "tf_model.h5"])
-def test_a_truncated_file_is_named(tmp_path: Path, name: str, kept: int) -> None:
+def test_truncated_file_is_named(tmp_path: Path, name: str, kept: int) -> None:
     _, tensors = make(tmp_path, "bert")
     (tmp_path / "flax_model.msgpack").write_bytes(pack(flax_tree(tensors)))
     write_tensorflow(tmp_path, tensorflow_bert(tensors))
@@ -227,7 +229,7 @@ def test_a_truncated_file_is_named(tmp_path: Path, name: str, kept: int) -> None
 @pytest.mark.parametrize(
     "content", [b"\xc1", b"\x93\x01\x02\x03", b"\xd4\x05\x00", b"\x81\x01", b"\x91" * 5000]
 )
-def test_a_file_of_something_else_is_refused(tmp_path: Path, content: bytes) -> None:
+def test_file_of_another_format_is_refused(tmp_path: Path, content: bytes) -> None:
     file = tmp_path / "flax_model.msgpack"
     file.write_bytes(content)
     with pytest.raises(CheckpointError, match="can't be read"):

@@ -1,4 +1,4 @@
-"""From a config to dimensions, without an engine."""
+"""Resolves configs to architectures, without a backend."""
 
 import json
 from dataclasses import replace
@@ -53,7 +53,7 @@ def write_config(folder: Path, **values: Any) -> str:
 
 
 @pytest.mark.parametrize("size", SIZES)
-def test_sizes_are_those_of_berts_miniatures(size: str) -> None:
+def test_sizes_match_the_bert_miniatures(size: str) -> None:
     architecture = resolve(size=size)
     layers, width = SIZES[size]
     assert (architecture.num_hidden_layers, architecture.hidden_size) == (layers, width)
@@ -61,7 +61,7 @@ def test_sizes_are_those_of_berts_miniatures(size: str) -> None:
     assert architecture.intermediate_size == 4 * width
 
 
-def test_positions_begin_behind_the_padding_token() -> None:
+def test_position_ids_start_after_the_padding_token() -> None:
     architecture = resolve(row_length=128, pad_id=3)
     assert architecture.max_position_embeddings == 132
     assert architecture.max_seq_length == 128
@@ -93,19 +93,19 @@ def test_every_dimension_can_be_overridden() -> None:
 
 
 @pytest.mark.parametrize(("width", "heads"), [(32, 1), (192, 3), (200, 2), (100, 1), (512, 8)])
-def test_heads_follow_from_the_width(width: int, heads: int) -> None:
+def test_number_of_heads_follows_from_the_hidden_size(width: int, heads: int) -> None:
     architecture = resolve(hidden_size=width)
     assert architecture.num_attention_heads == heads
     assert architecture.intermediate_size == 4 * width
 
 
-def test_heads_that_do_not_divide_the_width_are_refused() -> None:
+def test_heads_that_do_not_divide_the_hidden_size_are_refused() -> None:
     with pytest.raises(ConfigError, match="num_attention_heads=5") as caught:
         resolve(hidden_size=64, num_attention_heads=5)
     assert caught.value.field == "num_attention_heads"
 
 
-def test_heads_that_turn_have_an_even_width() -> None:
+def test_rotary_heads_have_an_even_size() -> None:
     found = resolve(family="modernbert", hidden_size=300)
     assert (found.num_attention_heads, found.head_size) == (3, 100)
     for settings, fix in (
@@ -118,7 +118,7 @@ def test_heads_that_turn_have_an_even_width() -> None:
         assert caught.value.fix.startswith(fix)
 
 
-def test_rows_longer_than_the_positions_are_refused() -> None:
+def test_sequences_longer_than_the_position_embeddings_are_refused() -> None:
     with pytest.raises(
         ConfigError, match="max_seq_length is above the model's positions"
     ) as caught:
@@ -126,12 +126,12 @@ def test_rows_longer_than_the_positions_are_refused() -> None:
     assert "at most 100" in str(caught.value)
 
 
-def test_a_tokenizer_without_padding_is_refused() -> None:
+def test_tokenizer_without_a_padding_token_is_refused() -> None:
     with pytest.raises(ConfigError, match="no padding token"):
         resolve(pad_id=None)
 
 
-def test_a_config_file_gives_the_dimensions_but_not_the_vocabulary(tmp_path: Path) -> None:
+def test_config_file_sets_the_dimensions_but_not_the_vocabulary(tmp_path: Path) -> None:
     path = write_config(tmp_path, num_hidden_layers=7)
     architecture = resolve(row_length=512, pad_id=3, model_config_path=path, hidden_size=384)
     assert architecture.num_hidden_layers == 7
@@ -141,22 +141,22 @@ def test_a_config_file_gives_the_dimensions_but_not_the_vocabulary(tmp_path: Pat
     assert architecture.hidden_dropout_prob == 0.0
 
 
-def test_a_published_preset_takes_the_dropout_of_a_config_file(tmp_path: Path) -> None:
+def test_published_preset_uses_the_dropout_of_a_config_file(tmp_path: Path) -> None:
     path = write_config(tmp_path)
     assert resolve(model_config_path=path, preset="classic").hidden_dropout_prob == 0.2
 
 
-def test_a_folder_does_as_well_as_its_config_file(tmp_path: Path) -> None:
+def test_folder_is_accepted_in_place_of_its_config_file(tmp_path: Path) -> None:
     write_config(tmp_path)
     assert resolve(model_config_path=str(tmp_path)).hidden_size == 768
 
 
-def test_dropout_that_was_set_wins_over_the_config_file(tmp_path: Path) -> None:
+def test_explicit_dropout_overrides_the_config_file(tmp_path: Path) -> None:
     path = write_config(tmp_path)
     assert resolve(model_config_path=path, hidden_dropout_prob=0.0).hidden_dropout_prob == 0.0
 
 
-def test_rows_longer_than_a_config_files_positions_are_refused(tmp_path: Path) -> None:
+def test_sequences_longer_than_a_config_files_positions_are_refused(tmp_path: Path) -> None:
     path = write_config(tmp_path, max_position_embeddings=66)
     with pytest.raises(ConfigError, match="above the model's positions"):
         resolve(row_length=65, model_config_path=path)
@@ -179,7 +179,7 @@ def test_rows_longer_than_a_config_files_positions_are_refused(tmp_path: Path) -
         ({"layer_norm_eps": None}, "layer_norm_eps"),
     ],
 )
-def test_a_config_file_of_no_use_names_the_field(
+def test_unsupported_config_file_is_refused_with_the_field_name(
     tmp_path: Path, values: dict[str, Any], named: str
 ) -> None:
     path = write_config(tmp_path, **values)
@@ -189,7 +189,7 @@ def test_a_config_file_of_no_use_names_the_field(
 
 
 @pytest.mark.parametrize("content", [None, "not json", "[]", "\ufeff{}"])
-def test_a_config_file_that_is_none_is_refused(tmp_path: Path, content: str | None) -> None:
+def test_invalid_config_file_is_refused(tmp_path: Path, content: str | None) -> None:
     path = tmp_path / "config.json"
     if content is not None:
         path.write_text(content)
@@ -199,15 +199,15 @@ def test_a_config_file_that_is_none_is_refused(tmp_path: Path, content: str | No
     assert caught.value.expected
 
 
-def test_parameters_are_counted_without_an_engine() -> None:
+def test_parameters_are_counted_without_a_backend() -> None:
     base = replace(resolve(row_length=512, size="base"), vocab_size=50265)
-    assert count_parameters(base) == 124_697_433  # As transformers counts roberta-base.
+    assert count_parameters(base) == 124_697_433  # transformers' count for roberta-base.
 
 
 @pytest.mark.parametrize(
     ("family", "size", "vocab_size", "positions", "parameters"),
     [
-        # As transformers counts the published models; BERT and ModernBERT with their heads.
+        # transformers' counts for the published models; BERT and ModernBERT with their heads.
         ("bert", "base", 30_522, 512, 109_514_298),
         ("gpt2", "base", 50_257, 1024, 124_439_808),
         ("gpt2", "medium", 50_257, 1024, 354_823_168),
@@ -221,7 +221,7 @@ def test_parameters_are_counted_without_an_engine() -> None:
         ("modernbert", "large", 50_368, 8192, 395_881_664),
     ],
 )
-def test_published_sizes_have_the_published_parameters(
+def test_published_sizes_have_the_published_number_of_parameters(
     family: Any, size: Any, vocab_size: int, positions: int, parameters: int
 ) -> None:
     found = resolve(row_length=positions, family=family, size=size)
@@ -230,7 +230,7 @@ def test_published_sizes_have_the_published_parameters(
 
 
 @pytest.mark.parametrize("family", list_family_names())
-def test_every_family_knows_its_sizes(family: Any) -> None:
+def test_every_family_has_increasing_sizes_with_a_memory_estimate(family: Any) -> None:
     counts = {}
     for size in find_family(family).sizes:
         found = resolve(family=family, size=size)
@@ -243,21 +243,21 @@ def test_every_family_knows_its_sizes(family: Any) -> None:
     assert sorted(counts.values()) == sorted(counts.values(), key=lambda one: one[1])
 
 
-def test_a_size_that_a_family_lacks_is_refused() -> None:
+def test_size_that_a_family_lacks_is_refused() -> None:
     with pytest.raises(ConfigError, match="no t5 of size medium") as caught:
         resolve(family="t5", size="medium")
     assert caught.value.field == "size"
     assert "small, base" in caught.value.expected
 
 
-def test_a_config_file_of_another_family_is_refused(tmp_path: Path) -> None:
+def test_config_file_of_another_family_is_refused(tmp_path: Path) -> None:
     path = write_config(tmp_path)
     with pytest.raises(ConfigError, match="of another family") as caught:
         resolve(family="gpt2", model_config_path=path)
     assert caught.value.field == "family"
 
 
-def test_halves_have_as_many_layers_where_that_is_set() -> None:
+def test_num_hidden_layers_sets_the_layers_of_encoder_and_decoder() -> None:
     found = resolve(family="bart", num_hidden_layers=5, hidden_size=96)
     assert isinstance(found, BartArchitecture)
     assert (found.num_hidden_layers, found.num_decoder_layers) == (5, 5)
@@ -269,13 +269,13 @@ def test_gpt2_needs_no_padding_token() -> None:
 
 
 @pytest.mark.parametrize("family", ["bert", "modernbert", "t5", "bart"])
-def test_the_others_do(family: Any) -> None:
+def test_other_families_need_a_padding_token(family: Any) -> None:
     with pytest.raises(ConfigError, match="no padding token"):
         resolve(pad_id=None, family=family)
 
 
 @pytest.mark.parametrize("family", ["t5", "bart"])
-def test_halves_need_a_token_that_ends_a_text(family: Any) -> None:
+def test_encoder_decoder_families_need_an_end_of_text_token(family: Any) -> None:
     config = TrainConfig(family=family)
     with pytest.raises(ConfigError, match="no token that ends a text"):
         resolve_architecture(config, vocab_size=99, row_length=64, pad_id=1)
@@ -314,7 +314,7 @@ def test_special_tokens_outside_the_vocabulary_are_refused() -> None:
         ({"model_type": "modernbert", "layer_types": 5}, "layer_types: a list"),
     ],
 )  # fmt: skip
-def test_what_a_family_cant_do_here_is_named(
+def test_unsupported_config_values_are_refused_by_name(
     tmp_path: Path, values: dict[str, Any], named: str
 ) -> None:
     path = tmp_path / "config.json"
@@ -325,15 +325,15 @@ def test_what_a_family_cant_do_here_is_named(
 
 
 @pytest.mark.parametrize("family", ["gpt2", "bart"])
-def test_of_several_tokens_that_end_a_text_the_first_does(family: str) -> None:
+def test_first_of_several_end_of_text_tokens_is_used(family: str) -> None:
     found = parse_config({"model_type": family, "eos_token_id": [7, 9]}, "it")
     assert found.eos_token_id == 7
     assert getattr(found, "decoder_start_token_id", found.pad_token_id) == 7
 
 
 @pytest.mark.parametrize("family", ["gpt2", "t5", "bart"])
-def test_the_common_names_of_dimensions_are_read(family: str) -> None:
-    """Where a file has both, the family's own name holds."""
+def test_common_names_of_dimensions_are_read(family: str) -> None:
+    """The family's own name takes precedence if a file has both."""
     t5 = {"feed_forward_proj": "gated-gelu", "tie_word_embeddings": False, "head_dim": 16}
     common = {"hidden_size": 64, "num_hidden_layers": 3, "num_attention_heads": 4}
     values = {"model_type": family, **common, "decoder_attention_heads": 4}
@@ -348,7 +348,7 @@ def test_the_common_names_of_dimensions_are_read(family: str) -> None:
 
 
 @pytest.mark.parametrize("layers", [7, 3, 2])
-def test_modernberts_of_transformers_5_are_read(tmp_path: Path, layers: int) -> None:
+def test_modernbert_configs_of_transformers_5_are_read(tmp_path: Path, layers: int) -> None:
     kinds = ["full_attention" if index % 2 == 0 else "sliding_attention" for index in range(layers)]
     rope = {"full_attention": {"rope_theta": 5e4}, "sliding_attention": {"rope_theta": 3e3}}
     values = {"model_type": "modernbert", "num_hidden_layers": layers}
@@ -362,7 +362,7 @@ def test_modernberts_of_transformers_5_are_read(tmp_path: Path, layers: int) -> 
     assert (found.global_rope_theta, found.local_rope_theta) == (5e4, 3e3)
 
 
-def test_the_count_equals_that_of_the_built_model() -> None:
+def test_parameter_count_equals_that_of_the_built_model() -> None:
     code = """
         from core.config import TrainConfig
         from core.models.building import create_model

@@ -1,4 +1,4 @@
-"""The model on both engines, judged by transformers' class in PyTorch."""
+"""RoBERTa on both backends, compared with transformers' class in PyTorch."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.engines import ENGINES, run_on
 
 VOCAB_SIZE, ROWS, LENGTH, MASKS, PAD = 53, 3, 16, 4, 3
 
-# Builds a small model, moves every weight off its simple first value, writes it and what it says.
+# Builds a small model, perturbs every weight, and writes the model and its outputs.
 SCRIPT = """
 import json, sys
 from dataclasses import replace
@@ -100,7 +100,7 @@ print(json.dumps({
 
 
 class Said:
-    """What a model said on one engine, and where it was written."""
+    """Model outputs on one backend, and the folder with the saved model."""
 
     def __init__(self, folder: Path, facts: dict[str, Any]) -> None:
         self.folder = folder
@@ -138,7 +138,7 @@ def said(inputs: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Sa
 
 
 def reference(folder: Path) -> Any:
-    """Loads a folder with transformers' class, strictly."""
+    """Loads a folder with transformers' class and checks that every weight matched."""
     pytest.importorskip("torch", reason="pip install torch==2.13.0 (PyTorch is the judge)")
     from transformers import RobertaForMaskedLM
 
@@ -148,7 +148,7 @@ def reference(folder: Path) -> Any:
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-def test_logits_are_those_of_transformers(engine: str, said: dict[str, Said], inputs: Path) -> None:
+def test_logits_match_transformers(engine: str, said: dict[str, Said], inputs: Path) -> None:
     model = reference(said[engine].folder)
     import torch
 
@@ -162,7 +162,7 @@ def test_logits_are_those_of_transformers(engine: str, said: dict[str, Said], in
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-def test_gradients_are_those_of_pytorch(engine: str, said: dict[str, Said], inputs: Path) -> None:
+def test_gradients_match_pytorch(engine: str, said: dict[str, Said], inputs: Path) -> None:
     model = reference(said[engine].folder)
     import torch
     from safetensors.numpy import load_file
@@ -173,7 +173,7 @@ def test_gradients_are_those_of_pytorch(engine: str, said: dict[str, Said], inpu
     chosen = logits.gather(1, places).reshape(-1, VOCAB_SIZE)
     torch.nn.functional.cross_entropy(chosen, data["labels"].reshape(-1)).backward()
     theirs = {name: weight.grad.numpy() for name, weight in model.named_parameters()}
-    # PyTorch gives the padding row of a table no gradient; it has none from here on either way.
+    # PyTorch gives a padding row no gradient; these inputs have no padding.
     ours = load_file(said[engine].folder / "gradients" / "model.safetensors")
     assert ours.keys() == theirs.keys()
     for name, gradient in theirs.items():
@@ -181,7 +181,7 @@ def test_gradients_are_those_of_pytorch(engine: str, said: dict[str, Said], inpu
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-def test_the_head_at_some_positions_says_what_it_says_at_all(
+def test_logits_at_masked_positions_match_the_full_logits(
     engine: str, said: dict[str, Said], inputs: Path
 ) -> None:
     places = np.load(inputs)["masked_positions"]
@@ -191,14 +191,14 @@ def test_the_head_at_some_positions_says_what_it_says_at_all(
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-def test_a_model_read_back_says_the_same(engine: str, said: dict[str, Said]) -> None:
+def test_reloaded_model_has_the_same_logits(engine: str, said: dict[str, Said]) -> None:
     logits = said[engine].logits
     assert np.array_equal(logits["masked"], logits["again"])
 
 
 @pytest.mark.parametrize("policy", ["mixed", "narrow"])
 @pytest.mark.parametrize("engine", ENGINES)
-def test_bfloat16_comes_close_and_gives_float32(
+def test_bfloat16_logits_are_close_to_float32_and_returned_as_float32(
     engine: str, policy: str, said: dict[str, Said]
 ) -> None:
     logits = said[engine].logits
@@ -208,39 +208,41 @@ def test_bfloat16_comes_close_and_gives_float32(
     assert said[engine].facts["trainable_dtypes"] == ["float32"]
 
 
-def test_engines_start_with_the_same_weights(said: dict[str, Said]) -> None:
+def test_backends_start_with_the_same_weights(said: dict[str, Said]) -> None:
     first = [said[engine].facts["first"] for engine in ENGINES]
     assert first[0] == first[1]
     assert len(set(first[0].values())) > 10
 
 
-def test_first_weights_are_as_published(said: dict[str, Said]) -> None:
+def test_initial_weights_have_the_published_standard_deviation(said: dict[str, Said]) -> None:
     facts = said["jax"].facts
     assert facts["zeros"] == [False, False]
     assert facts["spread"] == pytest.approx(0.02, rel=0.1)
 
 
-def test_engines_agree_on_logits(said: dict[str, Said]) -> None:
+def test_backends_agree_on_logits(said: dict[str, Said]) -> None:
     for name in ("full", "padded", "masked"):
         one, other = (said[engine].logits[name] for engine in ENGINES)
         assert np.abs(one - other).max() < 1e-5
 
 
-def test_engines_drop_the_same(said: dict[str, Said]) -> None:
+def test_backends_have_equal_dropout_masks(said: dict[str, Said]) -> None:
     for name in ("dropped", "dropped_anew"):
         one, other = (said[engine].logits[name] for engine in ENGINES)
         assert np.abs(one - other).max() < 1e-4
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-def test_each_step_drops_something_else(engine: str, said: dict[str, Said]) -> None:
+def test_dropout_differs_between_steps_and_repeats_with_the_seed(
+    engine: str, said: dict[str, Said]
+) -> None:
     logits = said[engine].logits
     assert np.abs(logits["dropped"] - logits["masked"]).max() > 1e-2
     assert np.abs(logits["dropped"] - logits["dropped_anew"]).max() > 1e-2
     assert np.array_equal(logits["dropped"], logits["dropped_again"])
 
 
-def test_paths_are_the_same_on_both_engines_and_each_is_there_once(said: dict[str, Said]) -> None:
+def test_variable_paths_are_unique_and_equal_on_both_backends(said: dict[str, Said]) -> None:
     paths = [said[engine].facts["paths"] for engine in ENGINES]
     assert paths[0] == paths[1]
     assert len(set(paths[0])) == len(paths[0])
@@ -248,7 +250,7 @@ def test_paths_are_the_same_on_both_engines_and_each_is_there_once(said: dict[st
 
 
 @pytest.mark.parametrize("shard", ["1GB", "15KB"])
-def test_what_transformers_saved_is_read(shard: str, inputs: Path, tmp_path: Path) -> None:
+def test_weights_saved_by_transformers_are_loaded(shard: str, inputs: Path, tmp_path: Path) -> None:
     pytest.importorskip("torch", reason="pip install torch==2.13.0 (PyTorch is the judge)")
     import torch
     from transformers import RobertaConfig, RobertaForMaskedLM

@@ -1,4 +1,4 @@
-"""A family needs one file: `toy_family.py` adds one to everything that trains and asks models."""
+"""A family needs one file: `toy_family.py` adds one to training and inference."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def resolve(family: str, **values: object) -> ToyArchitecture:
     return found
 
 
-def test_a_family_needs_one_file() -> None:
+def test_family_needs_one_file() -> None:
     naming = [
         str(path.relative_to(ROOT))
         for folder in ("core", "ui", "tests/core/models")
@@ -79,14 +79,14 @@ def test_a_family_needs_one_file() -> None:
     assert tuple(naming) == FILES
 
 
-def test_a_toy_is_configured(toy: str) -> None:
+def test_toy_family_is_configured(toy: str) -> None:
     assert resolve(toy).num_hidden_layers == 2
     assert resolve(toy, num_hidden_layers=3, hidden_size=128).num_attention_heads == 2
     with pytest.raises(ConfigError, match="There is no toy of size large"):
         resolve(toy, size="large")
 
 
-def test_a_toy_has_its_own_presets_and_recipe(toy: str) -> None:
+def test_toy_family_has_its_own_presets_and_recipe(toy: str) -> None:
     assert TrainConfig(family=toy).mlm_probability == 0.25
     assert TokenizerConfig(family=toy).vocab_size == 500
     write_up = write_up_of("classic", toy)
@@ -100,7 +100,7 @@ def test_a_toy_has_its_own_presets_and_recipe(toy: str) -> None:
     assert rates[1] == pytest.approx(rates[0] * 0.5 / 1.5)
 
 
-def test_forms_offer_a_toy(toy: str, tmp_path: Path) -> None:
+def test_forms_offer_the_toy_family(toy: str, tmp_path: Path) -> None:
     for config in (TrainConfig, TokenizerConfig):
         with gr.Blocks():
             form = Form(config, "form", Workspace(tmp_path))
@@ -111,7 +111,7 @@ def test_forms_offer_a_toy(toy: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow(2)
-def test_a_toy_is_trained_saved_loaded_and_asked(tmp_path: Path) -> None:
+def test_toy_family_is_trained_saved_loaded_and_used(tmp_path: Path) -> None:
     said = run_on("tensorflow", _SCRIPT, make_inputs(tmp_path).root)
     assert (said["model_type"], said["reach"], said["loaded"]) == ("toy", 4, True)
     assert said["config"]["architectures"] == ["ToyForMaskedLM"]
@@ -123,7 +123,7 @@ def test_a_toy_is_trained_saved_loaded_and_asked(tmp_path: Path) -> None:
     assert said["openvino"] == pytest.approx(said["tensorflow"], rel=1e-3)
 
 
-def test_an_unregistered_family_is_refused() -> None:
+def test_unregistered_family_is_refused() -> None:
     with pytest.raises(ConfigError) as error:
         TrainConfig(family="toy")
     assert error.value.field == "family"

@@ -1,8 +1,8 @@
-"""Our folders before transformers 4.57, and what its TensorFlow and Flax classes save before us.
+"""Our folders in transformers 4.57, and weights that its TensorFlow and Flax classes save.
 
-That we say what transformers 5 says is tested elsewhere; here 4.57 must say the same of our
-folders. It lies in a folder of its own, as requirements-transformers4.txt says; a process
-that is to find it has that folder first.
+Other tests compare our models with transformers 5; here, 4.57 must give the same results for our
+folders. It is installed in a separate folder (see requirements-transformers4.txt), which comes
+first on the path of a process that needs it.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ TEXTS = (
     "작은 집이 겨울에 잠든다. 오래된 배는 편지를 읽지 않는다!\n[MASK]",
 )
 FILLS = ("roberta", "bert", "modernbert", "bart")
-# What transformers 4.57 has a class for, besides PyTorch's.
+# Frameworks for which transformers 4.57 has a class, besides PyTorch.
 FOREIGN = {
     "roberta": ("TF", "Flax"),
     "bert": ("TF", "Flax"),
@@ -50,7 +50,7 @@ FOREIGN = {
 
 @dataclass(frozen=True)
 class Both:
-    """Our folders, and what transformers 4.57 says of them, by family."""
+    """Our folders, and the results of transformers 4.57 by family."""
 
     folder: Path
     workspace: Workspace
@@ -88,7 +88,7 @@ def write_family(folder: Path, family: str, tokenizer: StudioTokenizer) -> None:
     if family == "roberta":
         write_checkpoint(folder, tokenizer)
     elif family in ("gpt2", "t5", "bart"):
-        # T5 doesn't scale its attention down: with large weights rounding would tell.
+        # T5 does not scale its attention scores: large weights would amplify rounding errors.
         write_writer(folder, tokenizer, family, size=0.15 if family == "t5" else 0)
     else:
         architecture: Architecture = replace(
@@ -129,8 +129,8 @@ def run_transformers4(folder: Path) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_each_of_its_classes_says_what_transformers_5_says(both: Both, family: str) -> None:
-    """Logits, and what pipelines and `generate` make of them."""
+def test_transformers_4_classes_match_transformers_5(both: Both, family: str) -> None:
+    """Compares logits, pipelines and `generate`."""
     assert both.said["transformers"].startswith("4.57.")
     arrays = dict(np.load(both.folder / "inputs.npz"))
     names = ["input_ids", "attention_mask", "decoder_input_ids"][: 3 if has_halves(family) else 2]
@@ -158,7 +158,9 @@ def has_halves(family: str) -> bool:
 
 
 @pytest.mark.parametrize("family", [family for family in FAMILIES if FOREIGN[family]])
-def test_what_tensorflow_and_flax_save_is_read_whole_and_in_parts(both: Both, family: str) -> None:
+def test_weights_saved_by_tensorflow_and_flax_are_read_from_one_or_several_files(
+    both: Both, family: str
+) -> None:
     ours = hf.read_weights(both.folder / family)
     for kind in FOREIGN[family]:
         name = {"TF": "tf_model.h5", "Flax": "flax_model.msgpack"}[kind]
@@ -170,7 +172,7 @@ def test_what_tensorflow_and_flax_save_is_read_whole_and_in_parts(both: Both, fa
             assert all(np.array_equal(found[path], ours[path]) for path in ours), place
 
 
-def test_each_kind_of_tokenizer_cuts_texts_into_the_same_ids(both: Both) -> None:
+def test_tokenizers_give_the_same_ids_in_transformers_4(both: Both) -> None:
     kinds = {"byte_level_bpe", *OTHER_TOKENIZERS}
     now = cut(both.workspace.folder("tokenizer"), list(TEXTS))
     assert both.said["cut"] == now and set(now) == kinds

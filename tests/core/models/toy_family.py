@@ -1,4 +1,4 @@
-"""A family as its only file declares it: a small encoder whose layers attend to neighbours."""
+"""A family declared in one file: a small encoder with local attention."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""What transformers makes of our folders, and files of 4.57's TensorFlow and Flax classes.
+"""Runs transformers on our folders, and writes files with 4.57's TensorFlow and Flax classes.
 
-Also a script, for a process that finds transformers 4.57 where others find 5; it knows nothing of
-this project. See `test_transformers4.py`.
+Also a script for a process with transformers 4.57 instead of 5; it imports nothing of this project.
+See `test_transformers4.py`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _IN_SEVERAL_FILES = "40KB"
 
 
 def reference(folder: Path, arrays: dict[str, Any]) -> tuple[Any, Any]:
-    """Loads a folder strictly, and returns the model and its logits."""
+    """Loads a folder, checks that every weight matched, and returns the model and its logits."""
     import torch
     import transformers
 
@@ -32,7 +32,7 @@ def reference(folder: Path, arrays: dict[str, Any]) -> tuple[Any, Any]:
 
 
 def write(folder: Path, model: Any, prefix: str, arrays: dict[str, Any]) -> Any:
-    """Writes a model with the class of another framework, and returns what that one says."""
+    """Saves a model with another framework's class, and returns that class's logits."""
     import transformers
 
     kind = getattr(transformers, prefix + type(model).__name__, None)
@@ -45,7 +45,7 @@ def write(folder: Path, model: Any, prefix: str, arrays: dict[str, Any]) -> Any:
 
 
 def ask(folder: Path, model: Any, task: dict[str, Any]) -> dict[str, Any]:
-    """Returns a text's ids, and what a pipeline or `generate` makes of it."""
+    """A text's ids, and the output of a pipeline or of `generate`."""
     import transformers
 
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
@@ -64,7 +64,7 @@ def ask(folder: Path, model: Any, task: dict[str, Any]) -> dict[str, Any]:
 
 
 def cut(folder: Path, texts: list[str]) -> dict[str, list[list[int]]]:
-    """Returns the ids of texts, for each tokenizer in a folder."""
+    """The ids of texts for each tokenizer in a folder."""
     import transformers
 
     return {
@@ -77,7 +77,7 @@ def cut(folder: Path, texts: list[str]) -> dict[str, list[list[int]]]:
 
 
 def clip_as_before() -> None:
-    """Lets `clip` be called as JAX had it until 0.6, which T5 does."""
+    """Restores the signature that `clip` had before JAX 0.6, which transformers' T5 uses."""
     import jax.numpy as jnp
 
     clip = jnp.clip
@@ -90,7 +90,7 @@ def main(folder: Path) -> None:
     os.environ["TF_USE_LEGACY_KERAS"] = "1"
     os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
     os.environ["JAX_PLATFORMS"] = "cpu"
-    # First weights are drawn once and thrown away: compiling that well takes far longer.
+    # The initial weights are discarded: optimised compilation would take far longer.
     os.environ["XLA_FLAGS"] = (
         "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true"
     )

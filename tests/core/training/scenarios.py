@@ -1,8 +1,7 @@
-"""Trainings that a process of its own does on one engine; `python -m … ENGINE WORKSPACE NAME…`.
+"""Training runs that a subprocess executes: `python -m … ENGINE WORKSPACE NAME…`.
 
-Each function is a scenario: it takes a workspace that holds the shards `rows` and returns what the
-tests look at, as plain values. Importing an engine and compiling is what takes long, so a process
-does several.
+Each function is a scenario: it takes a workspace with the shards `rows` and returns plain values
+for the tests. A process runs several scenarios, because importing a backend and compiling are slow.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ STOP_AT = 7
 
 
 class StoppingReporter(FolderReporter):
-    """Asks for a stop once a step is reached."""
+    """Requests a stop once a step is reached."""
 
     def __init__(self, folder: Path, stop_at: int | None = None, mode: StopMode = "save") -> None:
         super().__init__(folder, echo=False, min_progress_seconds=0.0)
@@ -52,7 +51,7 @@ class StoppingReporter(FolderReporter):
 
 
 def config_of(engine: str, **values: Any) -> TrainConfig:
-    """Returns the settings that the scenarios share: a model of one narrow layer."""
+    """The settings that all scenarios share: a model with one narrow layer."""
     defaults = {
         "preset": "custom",
         "shards": "rows",
@@ -80,7 +79,7 @@ def run(
     stop_at: int | None = None,
     mode: StopMode = "save",
 ) -> Artifact | None:
-    """Trains in the run folder `name`; returns None where it was stopped."""
+    """Trains in the run folder `name`; returns None if the run was stopped."""
     reporter = StoppingReporter(workspace.runs / name, stop_at, mode)
     try:
         return train(config, workspace, reporter)
@@ -91,14 +90,14 @@ def run(
 
 
 def weights_of(workspace: Workspace, name: str) -> str:
-    """Returns a hash of a run's last weights, slots and seeds."""
+    """A hash of a run's last weights, optimizer slots and seeds."""
     folder = workspace.runs / name / "checkpoints" / f"step-{STEPS:08d}"
     files = ("model.safetensors", "training_state.safetensors")
     return sha256(b"".join((folder / file).read_bytes() for file in files)).hexdigest()
 
 
 def metrics_of(workspace: Workspace, name: str) -> dict[str, dict[str, float]]:
-    """Returns what was measured by metric and step; what a resumption measured again counts."""
+    """Values by metric and step; values measured again after a resume replace earlier ones."""
     events, _ = read_events(workspace.runs / name / "events.jsonl")
     metrics: dict[str, dict[str, float]] = {}
     for event in events:
@@ -108,13 +107,13 @@ def metrics_of(workspace: Workspace, name: str) -> dict[str, dict[str, float]]:
 
 
 def messages_of(workspace: Workspace, name: str, kind: str) -> list[str]:
-    """Returns a run's notes or warnings."""
+    """A run's notes or warnings."""
     events, _ = read_events(workspace.runs / name / "events.jsonl")
     return [event["message"] for event in events if event["kind"] == kind]
 
 
 def whole(engine: str, workspace: Workspace) -> dict[str, Any]:
-    """A run from the first step to the last."""
+    """An uninterrupted run."""
     output = workspace.root / f"copy-{engine}"
     name = f"whole-{engine}"
     artifact = run(workspace, name, config_of(engine, name=name, output=str(output)))
@@ -136,7 +135,7 @@ def whole(engine: str, workspace: Workspace) -> dict[str, Any]:
 
 
 def stopped(engine: str, workspace: Workspace) -> dict[str, Any]:
-    """A run that is stopped in the middle and resumed, after the newest checkpoint was damaged."""
+    """A run that is stopped and resumed after its newest checkpoint was damaged."""
     name, config = f"stopped-{engine}", config_of(engine)
     assert run(workspace, name, config, stop_at=STOP_AT) is None
     checkpoints = workspace.runs / name / "checkpoints"
@@ -157,7 +156,7 @@ def stopped(engine: str, workspace: Workspace) -> dict[str, Any]:
 
 
 def aborted(engine: str, workspace: Workspace) -> dict[str, Any]:
-    """A run that is stopped without being saved."""
+    """A run that is stopped without saving."""
     name = f"aborted-{engine}"
     config = config_of(engine, output_bias="log_frequency")
     assert run(workspace, name, config, stop_at=STOP_AT, mode="abort") is None
@@ -169,7 +168,9 @@ def aborted(engine: str, workspace: Workspace) -> dict[str, Any]:
 
 
 def counted(engine: str, workspace: Workspace) -> dict[str, Any]:
-    """A run that begins with counted vectors and looks at neighbours, and learns nothing."""
+    """A run with co-occurrence embeddings and local-attention initialisation that learns
+    nothing.
+    """
     config = config_of(
         engine,
         num_train_steps=1,
@@ -188,7 +189,7 @@ def counted(engine: str, workspace: Workspace) -> dict[str, Any]:
 
 
 def stopped_in_the_last_validation(engine: str, workspace: Workspace) -> dict[str, Any]:
-    """A run that is stopped when all steps are done and the last validation isn't."""
+    """A run that is stopped after its last step, before the last validation."""
     name, config = f"late-{engine}", config_of(engine)
     assert run(workspace, name, config, stop_at=STEPS) is None
     before = metrics_of(workspace, name)["eval_loss"]
@@ -198,7 +199,7 @@ def stopped_in_the_last_validation(engine: str, workspace: Workspace) -> dict[st
 
 
 def ended_before_the_first_save(engine: str, workspace: Workspace) -> dict[str, Any]:
-    """A run that has to start over, because it was ended before anything was saved."""
+    """A run that restarts from scratch, because it was aborted before its first checkpoint."""
     name, config = f"early-{engine}", config_of(engine, eval_on_start=None)
     assert run(workspace, name, config, stop_at=2, mode="abort") is None
     artifact = run(workspace, name, config)
@@ -212,7 +213,7 @@ def ended_before_the_first_save(engine: str, workspace: Workspace) -> dict[str, 
 
 
 def changed(engine: str, workspace: Workspace) -> dict[str, str]:
-    """A stopped run that is resumed with something else: refused before anything is compiled."""
+    """A stopped run that is resumed with other settings or data: refused before compilation."""
     name, first = f"changed-{engine}", config_of(engine)
     assert run(workspace, name, first, stop_at=0) is None
     changes: dict[str, dict[str, Any]] = {
@@ -228,7 +229,7 @@ def changed(engine: str, workspace: Workspace) -> dict[str, str]:
 
 
 def refusal(workspace: Workspace, name: str, config: TrainConfig) -> str:
-    """Returns what a run says that can't be resumed."""
+    """The error of a run that cannot be resumed."""
     try:
         run(workspace, name, config)
     except StudioError as error:
@@ -245,9 +246,9 @@ def checkpoints_gone(engine: str, workspace: Workspace) -> dict[str, Any]:
 
 
 def damaged_record(engine: str, workspace: Workspace) -> dict[str, Any]:
-    """Shards of which one record is damaged: a run that stops there, and one that leaves it out.
+    """Shards with a damaged record: one run stops there, another skips it.
 
-    Then one of the validation rows too, and the model is measured on the others.
+    Then a validation record is damaged too, and evaluation skips it.
     """
     folder = workspace.root / "damaged"
     shutil.copytree(workspace.folder("shards") / "rows", folder)
@@ -271,7 +272,7 @@ def damaged_record(engine: str, workspace: Workspace) -> dict[str, Any]:
 
 
 def _damage(rows: Any, index: int) -> str:
-    """Flips a bit of a row in the first file; returns what is said of it."""
+    """Flips a bit of a record in the first file; returns the expected message."""
     path, number = rows.locate(index)
     content = bytearray(path.read_bytes())
     content[(number + 1) * len(content) // rows.files[0].records - 9] ^= 1
@@ -280,7 +281,7 @@ def _damage(rows: Any, index: int) -> str:
 
 
 def weights_taken_over(engine: str, workspace: Workspace) -> dict[str, Any]:
-    """The model of `whole`, measured, and trained on from its weights."""
+    """Evaluates the model of `whole`, and trains it further in a new run."""
     name = f"whole-{engine}"
     measured = run(
         workspace, f"measured-{engine}", config_of(engine, checkpoint=name, evaluate_only=True)
@@ -296,9 +297,9 @@ def weights_taken_over(engine: str, workspace: Workspace) -> dict[str, Any]:
 
 
 def full_disk(engine: str, workspace: Workspace) -> dict[str, Any]:
-    """A run whose disk is full while it saves at step 6, and has room again at step 9.
+    """A run with a full disk while it saves at step 6, and free space again at step 9.
 
-    Where its folder lies on a small disk of its own, that is filled; else files may not grow.
+    Fills the run folder's own small disk, if there is one; otherwise limits file sizes.
     """
     name = f"full-{engine}"
     folder = workspace.runs / name
@@ -333,7 +334,7 @@ def full_disk(engine: str, workspace: Workspace) -> dict[str, Any]:
 
 
 def diverged(engine: str, workspace: Workspace) -> dict[str, str]:
-    """A run whose learning rate is absurd."""
+    """A run with an absurd learning rate."""
     config = config_of(
         engine,
         learning_rate=10.0,
@@ -352,7 +353,7 @@ def diverged(engine: str, workspace: Workspace) -> dict[str, str]:
 
 
 class Poison:
-    """Makes the losses of some batches no number."""
+    """Makes the losses of some batches NaN."""
 
     def __init__(self, numbers: set[int]) -> None:
         self.numbers = numbers
@@ -371,7 +372,9 @@ class Poison:
 
 
 def rolled_back(engine: str, workspace: Workspace) -> dict[str, Any]:
-    """A run of which one batch breaks the loss; once whole, once killed after it had gone back."""
+    """A run with a batch that breaks the loss: once uninterrupted, once killed after the
+    rollback.
+    """
     original = MaskedLanguageModel.batch
     MaskedLanguageModel.batch = Poison({7})(original)  # type: ignore[method-assign]
     try:
@@ -397,7 +400,7 @@ def rolled_back(engine: str, workspace: Workspace) -> dict[str, Any]:
 
 
 def _train_until_it_goes_back(workspace: Workspace, name: str, config: TrainConfig) -> None:
-    """Aborts a run right after it has gone back to a checkpoint, before it saves again."""
+    """Aborts a run right after a rollback, before it saves again."""
 
     class Aborter(StoppingReporter):
         def event(self, kind: str, **fields: Any) -> None:
@@ -416,7 +419,7 @@ def _train_until_it_goes_back(workspace: Workspace, name: str, config: TrainConf
 
 
 def extended(engine: str, workspace: Workspace) -> dict[str, Any]:
-    """A run that is done and then given more steps, and one that is given fewer."""
+    """A finished run that is given more steps, then fewer."""
     name = f"extended-{engine}"
     first = run(workspace, name, config_of(engine))
     more = run(workspace, name, config_of(engine, num_train_steps=STEPS + 6))
@@ -436,9 +439,9 @@ def extended(engine: str, workspace: Workspace) -> dict[str, Any]:
 
 
 def settled(engine: str, workspace: Workspace) -> dict[str, Any]:
-    """A run that settles its precision and rate at its first start, and goes on in another one.
+    """A run that resolves its precision and learning rate at its first start, and is resumed.
 
-    There the rate for its width is another one, as with another version.
+    On resume, the learning rate for its hidden size is another one, as with another version.
     """
     name = f"settled-{engine}"
     config = config_of(engine, dtype_policy="auto", learning_rate=None)
@@ -461,7 +464,9 @@ def settled(engine: str, workspace: Workspace) -> dict[str, Any]:
 
 
 def left_for_the_other(engine: str, workspace: Workspace) -> dict[str, Any]:
-    """A run without dropout, whole, and one that is stopped for the other engine to resume."""
+    """An uninterrupted run without dropout, and one that is stopped for the other backend to
+    resume.
+    """
     config = config_of(engine, hidden_dropout_prob=0, attention_probs_dropout_prob=0)
     assert run(workspace, f"alone-{engine}", config) is not None
     assert run(workspace, f"passed-{engine}", config, stop_at=STOP_AT) is None
@@ -469,7 +474,7 @@ def left_for_the_other(engine: str, workspace: Workspace) -> dict[str, Any]:
 
 
 def taken_from_the_other(engine: str, workspace: Workspace) -> dict[str, Any]:
-    """Resumes what the other engine left."""
+    """Resumes the run that the other backend left."""
     other = "jax" if engine == "tensorflow" else "tensorflow"
     config = config_of(engine, hidden_dropout_prob=0, attention_probs_dropout_prob=0)
     assert run(workspace, f"passed-{other}", config) is not None

@@ -1,4 +1,4 @@
-"""Adafactor on both engines, against a statement by definition."""
+"""Adafactor on both backends, compared with its definition in NumPy."""
 
 from __future__ import annotations
 
@@ -53,13 +53,13 @@ print(json.dumps({v.path: list(v.shape) for v in optimizer.variables}))
 
 
 def adafactor(weight: NDArray, gradients: list[NDArray]) -> NDArray:
-    """Returns a weight after some steps. Source: https://arxiv.org/abs/1804.04235, algorithm 4."""
+    """A weight after some steps. Source: https://arxiv.org/abs/1804.04235, algorithm 4."""
     weight = weight.astype(np.float64)
     factored = weight.ndim == 2 and min(weight.shape) >= 128
     moment = np.zeros_like(weight)
     for step, gradient in enumerate(gradients, start=1):
         decay = 1 - step**-0.8
-        # The mean of rows and the mean of columns are linear: they may be taken at the end.
+        # Row and column means are linear, so they may be computed at the end.
         moment = decay * moment + (1 - decay) * (gradient.astype(np.float64) ** 2 + 1e-30)
         estimate = moment
         if factored:
@@ -88,7 +88,7 @@ def given(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-def test_steps_are_those_of_the_definition(engine: str, given: Path, tmp_path: Path) -> None:
+def test_adafactor_steps_match_the_definition(engine: str, given: Path, tmp_path: Path) -> None:
     slots = run_on(engine, SCRIPT, given, tmp_path / "after.npz", STEPS, LEARNING_RATE)
     before, after = dict(np.load(given)), dict(np.load(tmp_path / "after.npz"))
     for name in SHAPES:
@@ -109,5 +109,5 @@ def test_steps_are_those_of_the_definition(engine: str, given: Path, tmp_path: P
     assert shapes["embeddings_words_table_moment"] == [1, 20, 300]
 
 
-def test_it_can_be_chosen() -> None:
+def test_adafactor_can_be_selected() -> None:
     assert TrainConfig(optimizer="adafactor").optimizer == "adafactor"

@@ -1,4 +1,4 @@
-"""Alarms: raised when they should be, once, and ready again afterwards."""
+"""Alarms: raised once per incident, and reset afterwards."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from core.training.batches import BatchMaker, EvalBatches, TolerantSequences, Tr
 
 
 class Listener(Reporter):
-    """Remembers the alerts."""
+    """Keeps the alerts."""
 
     def __init__(self) -> None:
         self.alerts: list[Any] = []
@@ -26,7 +26,7 @@ class Listener(Reporter):
 
 
 class Clock:
-    """Seconds that pass when they are told to."""
+    """A clock that the tests set."""
 
     seconds = 0.0
 
@@ -34,7 +34,7 @@ class Clock:
         return self.seconds
 
 
-def test_a_jump_of_the_loss_is_said_once_until_it_has_come_back() -> None:
+def test_loss_spike_is_reported_once_until_the_loss_recovers() -> None:
     listener = Listener()
     alarm = LossAlarm(listener)
     for step, loss in enumerate([5.1, 5.0, 5.05, 4.95, 5.0, 4.9, 8.0, 8.5, 4.9, 4.8, 9.0]):
@@ -42,7 +42,7 @@ def test_a_jump_of_the_loss_is_said_once_until_it_has_come_back() -> None:
     assert listener.alerts == ["loss_spike", "loss_spike"]
 
 
-def test_noise_and_a_falling_loss_are_no_jump() -> None:
+def test_noise_and_a_falling_loss_are_no_spike() -> None:
     listener = Listener()
     alarm = LossAlarm(listener)
     noise = np.random.default_rng(0).normal(0, 0.2, 200)
@@ -51,7 +51,7 @@ def test_noise_and_a_falling_loss_are_no_jump() -> None:
     assert listener.alerts == []
 
 
-def test_a_stalled_step_is_said_once_until_one_ends() -> None:
+def test_stalled_step_is_reported_once_until_a_step_ends() -> None:
     listener, clock = Listener(), Clock()
     alarm = StallAlarm(listener, quiet_seconds=10, clock=clock)
     for _ in range(3):
@@ -67,7 +67,7 @@ def test_a_stalled_step_is_said_once_until_one_ends() -> None:
     assert listener.alerts == ["stalled", "stalled"]
 
 
-def test_long_steps_are_given_their_time_and_compiling_any() -> None:
+def test_long_steps_and_compilation_are_not_stalls() -> None:
     listener, clock = Listener(), Clock()
     alarm = StallAlarm(listener, quiet_seconds=10, clock=clock)
     clock.seconds = 1000
@@ -83,7 +83,7 @@ def test_long_steps_are_given_their_time_and_compiling_any() -> None:
     assert listener.alerts == []
 
 
-def test_steps_that_are_always_long_are_not_said_for_ever() -> None:
+def test_permanently_slow_steps_are_not_reported_forever() -> None:
     listener, clock = Listener(), Clock()
     alarm = StallAlarm(listener, quiet_seconds=10, clock=clock)
     for _ in range(20):
@@ -93,14 +93,14 @@ def test_steps_that_are_always_long_are_not_said_for_ever() -> None:
     assert listener.alerts == ["stalled", "stalled"]
 
 
-def test_the_alarm_looks_by_itself_and_ends() -> None:
+def test_alarm_thread_ends_with_its_context() -> None:
     with StallAlarm(Listener()) as alarm:
         alarm.beat()
     assert not alarm._thread.is_alive()
 
 
 class Damaged:
-    """Rows of which the third can't be read."""
+    """Sequences of which one cannot be read."""
 
     row_length = 4
 
@@ -113,7 +113,7 @@ class Damaged:
         return np.repeat(np.asarray(indices)[:, None], 4, axis=1).astype(np.int32)
 
 
-def test_a_damaged_row_is_left_out_and_said_once() -> None:
+def test_damaged_sequence_is_skipped_and_reported_once() -> None:
     said: list[tuple[int, str]] = []
     rows = TolerantSequences(Damaged(), 99, lambda count, problem: said.append((count, problem)))
     for _ in range(2):
@@ -133,7 +133,7 @@ def test_a_damaged_row_is_left_out_and_said_once() -> None:
     ],
     ids=lambda objective: objective.name,
 )  # fmt: skip
-def test_nothing_is_predicted_of_a_damaged_row(objective: BatchMaker) -> None:
+def test_damaged_sequence_has_zero_label_weights(objective: BatchMaker) -> None:
     rows = TolerantSequences(Damaged(), 99, lambda *_: None)
     batches = TrainBatches(rows, objective, batch_size=6, seed=0)
     is_damaged = batches.sequence_indices(range(1, 2)) == 3
@@ -143,7 +143,7 @@ def test_nothing_is_predicted_of_a_damaged_row(objective: BatchMaker) -> None:
     assert validated.any(axis=1).tolist() == [True, True, True, False]
 
 
-def test_a_file_that_is_gone_is_no_damage() -> None:
+def test_missing_file_is_not_treated_as_a_damaged_record() -> None:
     class Gone(Damaged):
         def take(self, indices: Any) -> Any:
             raise MissingDataError("the disk is gone")
@@ -154,6 +154,6 @@ def test_a_file_that_is_gone_is_no_damage() -> None:
 
 
 @pytest.mark.parametrize("indices", [[0, 1], [5]])
-def test_whole_rows_are_what_they_were(indices: list[int]) -> None:
+def test_undamaged_sequences_are_unchanged(indices: list[int]) -> None:
     rows = TolerantSequences(Damaged(), 99, lambda *_: pytest.fail("nothing is damaged"))
     assert rows.take(np.array(indices))[:, 0].tolist() == indices

@@ -1,4 +1,4 @@
-"""Batches are a pure function of rows, seed and number."""
+"""Batches are a pure function of sequences, seed and number."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _OBJECTIVE = MaskedLanguageModel(8, 0.25, 4, 40, np.arange(5, dtype=np.int32))
 
 
 class ArrayRows:
-    """Rows in memory; row n begins with its number."""
+    """Random sequences in memory."""
 
     def __init__(self, count: int, row_length: int = 8) -> None:
         generator = np.random.default_rng(0)
@@ -44,12 +44,12 @@ def _equal(one: dict[str, NDArray], other: dict[str, NDArray]) -> bool:
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 7, 64, 65, 1000, 4097])
-def test_an_epoch_visits_each_row_once(count: int) -> None:
+def test_epoch_visits_each_sequence_once(count: int) -> None:
     order = permute(np.arange(count), count, seed=3, epoch=1)
     assert np.array_equal(np.sort(order), np.arange(count))
 
 
-def test_epochs_and_seeds_have_orders_of_their_own() -> None:
+def test_epochs_and_seeds_have_their_own_orders() -> None:
     places = np.arange(1000)
     orders = [permute(places, 1000, seed, epoch) for seed in (0, 1) for epoch in (0, 1, 2)]
     shared = [np.mean(a == b) for i, a in enumerate(orders) for b in orders[:i]]
@@ -57,18 +57,18 @@ def test_epochs_and_seeds_have_orders_of_their_own() -> None:
     assert all(abs(np.corrcoef(order, places)[0, 1]) < 0.1 for order in orders)
 
 
-def test_each_row_is_equally_likely_to_come_first() -> None:
+def test_each_sequence_is_equally_likely_to_come_first() -> None:
     first = [int(permute(np.array([0]), 5, seed, 0)[0]) for seed in range(2000)]
     assert np.all(np.abs(np.bincount(first, minlength=5) - 400) < 80)
 
 
-def test_a_row_far_into_a_corpus_of_billions_is_found_at_once() -> None:
+def test_order_of_a_huge_corpus_is_computed_for_any_position() -> None:
     count = 3_000_000_000
     order = permute(np.arange(count - 5, count), count, 0, 0)
     assert np.all((order >= 0) & (order < count)) and len(set(order.tolist())) == 5
 
 
-def test_batches_are_the_same_in_whatever_order_they_are_asked_for() -> None:
+def test_batches_do_not_depend_on_the_order_of_requests() -> None:
     rows = ArrayRows(50)
     batches = TrainBatches(rows, _OBJECTIVE, 8, seed=1)
     forwards = [batches(number) for number in range(20)]
@@ -78,7 +78,7 @@ def test_batches_are_the_same_in_whatever_order_they_are_asked_for() -> None:
     assert not _equal(forwards[0], forwards[1])
 
 
-def test_the_rows_left_over_from_an_epoch_begin_the_next() -> None:
+def test_sequences_left_over_from_an_epoch_start_the_next() -> None:
     batches = TrainBatches(ArrayRows(50), _OBJECTIVE, 8, seed=1)
     visited = np.concatenate([batches.sequence_indices(range(n, n + 1)) for n in range(25)])
     epochs = visited.reshape(4, 50)
@@ -86,8 +86,8 @@ def test_the_rows_left_over_from_an_epoch_begin_the_next() -> None:
     assert batches.epochs_after(25) == 4
 
 
-def test_the_order_of_an_epoch_is_the_same_however_it_is_asked_for() -> None:
-    """It is worked out in blocks; batches begin and end within them, and an epoch does."""
+def test_order_of_an_epoch_does_not_depend_on_the_requested_ranges() -> None:
+    """The order is computed in blocks; batches and epochs start and end within blocks."""
     count = 20_001
     batches = TrainBatches(ArrayRows(count, 1), _OBJECTIVE, 37, seed=5)
     together = batches.sequence_indices(range(count // 37 * 2))
@@ -97,7 +97,7 @@ def test_the_order_of_an_epoch_is_the_same_however_it_is_asked_for() -> None:
     assert np.array_equal(np.concatenate(one_by_one), together[200 * 37 : 700 * 37])
 
 
-def test_processes_see_slices_of_one_global_batch() -> None:
+def test_processes_read_slices_of_one_global_batch() -> None:
     batches = TrainBatches(ArrayRows(50), _OBJECTIVE, 8, seed=1)
     whole = batches(6)
     parts = [batches(6, slice(start, start + 2)) for start in range(0, 8, 2)]
@@ -106,26 +106,26 @@ def test_processes_see_slices_of_one_global_batch() -> None:
 
 
 @pytest.mark.parametrize("part", [slice(None), slice(2, 6)])
-def test_batches_made_at_once_are_those_made_one_by_one(part: slice) -> None:
+def test_batches_made_together_equal_batches_made_one_by_one(part: slice) -> None:
     batches = TrainBatches(ArrayRows(50), _OBJECTIVE, 8, seed=1)
     together = batches.several(range(4, 30), part)
     assert len(together) == 26
     assert all(_equal(one, batches(4 + place, part)) for place, one in enumerate(together))
 
 
-def test_small_batches_are_made_at_once_and_large_ones_one_by_one() -> None:
+def test_small_batches_are_made_together_and_large_ones_one_by_one() -> None:
     sizes = [replace(TrainBatches(ArrayRows(50), _OBJECTIVE, 1, 0), batch_size=2**n).at_once
              for n in range(20)]  # fmt: skip
     assert sizes == sorted(sizes, reverse=True)
     assert sizes[0] == 64 and sizes[-1] == 1
 
 
-def test_another_seed_gives_other_rows_and_masks() -> None:
+def test_another_seed_gives_other_batches() -> None:
     batches = TrainBatches(ArrayRows(50), _OBJECTIVE, 8, seed=1)
     assert not _equal(batches(0), replace(batches, seed=2)(0))
 
 
-def test_validation_masks_do_not_depend_on_the_batch_size_or_the_run() -> None:
+def test_validation_masks_do_not_depend_on_the_batch_size() -> None:
     rows = ArrayRows(23)
     small, large = EvalBatches(rows, _OBJECTIVE, 4), EvalBatches(rows, _OBJECTIVE, 16)
     assert (len(small), len(large)) == (6, 2)
@@ -139,7 +139,7 @@ def test_validation_masks_do_not_depend_on_the_batch_size_or_the_run() -> None:
     assert _equal(*joined)
 
 
-def test_the_last_validation_batch_is_filled_with_what_counts_nothing() -> None:
+def test_last_validation_batch_is_padded_with_zero_weights() -> None:
     batches = EvalBatches(ArrayRows(23), _OBJECTIVE, 16)
     last = batches(1)
     assert last["input_ids"].shape == (16, 8)
@@ -147,7 +147,7 @@ def test_the_last_validation_batch_is_filled_with_what_counts_nothing() -> None:
     assert last["label_weights"][7:].sum() == 0
 
 
-def test_rows_can_be_limited() -> None:
+def test_number_of_sequences_can_be_limited() -> None:
     rows = ArrayRows(23)
     assert limit_sequences(rows, None) is rows and limit_sequences(rows, 99) is rows
     few = limit_sequences(rows, 5)
@@ -156,7 +156,7 @@ def test_rows_can_be_limited() -> None:
 
 
 @pytest.mark.parametrize("at_once", [1, 3, 16])
-def test_a_feeder_keeps_the_order_and_measures_waiting(at_once: int) -> None:
+def test_prefetcher_keeps_the_order_and_measures_waiting(at_once: int) -> None:
     def slow(numbers: range) -> list[int]:
         time.sleep(0.02)
         return list(numbers)
@@ -166,7 +166,7 @@ def test_a_feeder_keeps_the_order_and_measures_waiting(at_once: int) -> None:
         assert feeder.waited_seconds > 0.02
 
 
-def test_a_feeder_of_several_threads_keeps_the_order() -> None:
+def test_prefetcher_with_several_threads_keeps_the_order() -> None:
     threads = set()
 
     def uneven(numbers: range) -> list[int]:
@@ -179,7 +179,7 @@ def test_a_feeder_of_several_threads_keeps_the_order() -> None:
     assert len(threads) == 3
 
 
-def test_batches_are_the_same_from_whatever_thread_asks() -> None:
+def test_batches_do_not_depend_on_the_calling_thread() -> None:
     batches = TrainBatches(ArrayRows(50), _OBJECTIVE, 8, seed=3)
     with ThreadPoolExecutor(4) as pool:
         found = list(pool.map(batches, range(24)))
@@ -187,7 +187,7 @@ def test_batches_are_the_same_from_whatever_thread_asks() -> None:
         assert _equal(batch, batches(number))
 
 
-def test_a_feeder_makes_the_first_by_itself_and_then_ever_more() -> None:
+def test_prefetcher_starts_with_one_batch_and_then_requests_more() -> None:
     asked = []
 
     def note(numbers: range) -> list[int]:
@@ -200,7 +200,7 @@ def test_a_feeder_makes_the_first_by_itself_and_then_ever_more() -> None:
 
 
 @pytest.mark.parametrize("at_once", [1, 3, 16])
-def test_a_feeder_raises_where_the_batch_is_asked_for(at_once: int) -> None:
+def test_prefetcher_raises_at_the_failing_batch(at_once: int) -> None:
     def fail(numbers: range) -> list[int]:
         if 5 in numbers:
             raise ValueError("record 7 is damaged")
@@ -213,7 +213,7 @@ def test_a_feeder_raises_where_the_batch_is_asked_for(at_once: int) -> None:
                 feeder.next()
 
 
-def test_a_feeder_can_be_left_early() -> None:
+def test_prefetcher_can_be_closed_early() -> None:
     started = time.monotonic()
     with BatchPrefetcher(list, 0, 10**9, 16) as feeder:
         feeder.next()

@@ -1,4 +1,4 @@
-"""Checkpoints are whole or not there, and damage is found."""
+"""Checkpoints: complete or absent, with verified contents."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def _write(checkpoints: Checkpoints, state: TrainingState) -> Path:
     return checkpoints.write(state, arrays, write_model)
 
 
-def test_what_was_written_is_read_back(tmp_path: Path) -> None:
+def test_written_checkpoint_is_read_back(tmp_path: Path) -> None:
     path = _write(Checkpoints(tmp_path), _state(500))
     assert path.name == "step-00000500"
     assert sorted(file.name for file in path.iterdir()) == sorted(_FILES)
@@ -85,7 +85,7 @@ def test_what_was_written_is_read_back(tmp_path: Path) -> None:
     assert np.array_equal(arrays["slot"], np.full((2, 3), 500, np.float32))
 
 
-def test_the_newest_is_taken(tmp_path: Path) -> None:
+def test_newest_checkpoint_is_selected(tmp_path: Path) -> None:
     checkpoints = Checkpoints(tmp_path)
     assert checkpoints.newest_valid(Listener()) is None
     for step in (99, 100, 7):
@@ -95,7 +95,7 @@ def test_the_newest_is_taken(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", _FILES)
-def test_a_damaged_file_is_found_and_named_and_the_checkpoint_before_used(
+def test_damaged_file_is_named_and_the_previous_checkpoint_is_used(
     tmp_path: Path, name: str
 ) -> None:
     checkpoints = Checkpoints(tmp_path)
@@ -118,7 +118,7 @@ def test_a_damaged_file_is_found_and_named_and_the_checkpoint_before_used(
 
 
 @pytest.mark.parametrize("name", _FILES)
-def test_damage_to_the_only_checkpoint_is_never_a_new_start(tmp_path: Path, name: str) -> None:
+def test_damage_to_the_only_checkpoint_never_restarts_the_run(tmp_path: Path, name: str) -> None:
     only = _write(Checkpoints(tmp_path), _state(5))
     content = (only / name).read_bytes()
     for _, damaged in damages_of(content):
@@ -128,7 +128,7 @@ def test_damage_to_the_only_checkpoint_is_never_a_new_start(tmp_path: Path, name
         (only / name).write_bytes(content)
 
 
-def test_damage_to_what_is_left_out_is_named(tmp_path: Path) -> None:
+def test_damage_to_the_list_of_skipped_batches_is_reported(tmp_path: Path) -> None:
     checkpoints = Checkpoints(tmp_path)
     state = read_state(_write(checkpoints, _state(5)))
     checkpoints.remember_skipped([[5, 5, 9]])
@@ -144,7 +144,7 @@ def test_damage_to_what_is_left_out_is_named(tmp_path: Path) -> None:
         checkpoints.remember_skipped([[5, 5, 9]])
 
 
-def test_with_all_damaged_nothing_starts_over_in_silence(tmp_path: Path) -> None:
+def test_damage_to_all_checkpoints_never_restarts_the_run(tmp_path: Path) -> None:
     checkpoints = Checkpoints(tmp_path)
     for step in (5, 10):
         (_write(checkpoints, _state(step)) / "config.json").write_text("[]")
@@ -153,7 +153,7 @@ def test_with_all_damaged_nothing_starts_over_in_silence(tmp_path: Path) -> None
     assert checkpoints.steps() == [10, 5]
 
 
-def test_a_failed_save_leaves_what_was_there(tmp_path: Path) -> None:
+def test_failed_save_keeps_the_existing_checkpoints(tmp_path: Path) -> None:
     checkpoints = Checkpoints(tmp_path)
     _write(checkpoints, _state(5))
 
@@ -167,7 +167,7 @@ def test_a_failed_save_leaves_what_was_there(tmp_path: Path) -> None:
     verify(checkpoints.path(5))
 
 
-def test_what_a_killed_save_left_is_removed_at_the_next_start(tmp_path: Path) -> None:
+def test_draft_of_a_killed_save_is_removed_at_the_next_start(tmp_path: Path) -> None:
     checkpoints = Checkpoints(tmp_path)
     whole = _write(checkpoints, _state(5))
     shutil.copytree(whole, tmp_path / ".step-00000010.draft")
@@ -175,7 +175,7 @@ def test_what_a_killed_save_left_is_removed_at_the_next_start(tmp_path: Path) ->
     assert [path.name for path in tmp_path.iterdir()] == ["step-00000005"]
 
 
-def test_a_step_that_is_saved_again_is_there_at_every_instant(tmp_path: Path) -> None:
+def test_checkpoint_saved_twice_always_exists(tmp_path: Path) -> None:
     checkpoints = Checkpoints(tmp_path)
     _write(checkpoints, _state(5, None))
     path = _write(checkpoints, _state(5, 4.0))
@@ -186,7 +186,7 @@ def test_a_step_that_is_saved_again_is_there_at_every_instant(tmp_path: Path) ->
     verify(path)
 
 
-def test_the_newest_and_the_best_are_kept(tmp_path: Path) -> None:
+def test_newest_and_best_checkpoints_are_kept(tmp_path: Path) -> None:
     checkpoints = Checkpoints(tmp_path)
     losses: Mapping[int, float] = {10: 4.0, 20: 3.0, 30: 3.5, 40: 3.6, 50: 3.7}
     for step, loss in losses.items():
@@ -197,7 +197,7 @@ def test_the_newest_and_the_best_are_kept(tmp_path: Path) -> None:
     assert checkpoints.steps() == [50, 40, 20]
 
 
-def test_the_best_is_one_that_is_still_whole(tmp_path: Path) -> None:
+def test_best_checkpoint_is_an_undamaged_one(tmp_path: Path) -> None:
     checkpoints = Checkpoints(tmp_path)
     for step, loss in ((10, 4.0), (20, 3.0), (30, None)):
         _write(checkpoints, _state(step, loss))
@@ -206,7 +206,7 @@ def test_the_best_is_one_that_is_still_whole(tmp_path: Path) -> None:
     assert best is not None and best.step == 10
 
 
-def test_a_state_of_a_later_version_is_refused(tmp_path: Path) -> None:
+def test_state_of_a_later_version_is_refused(tmp_path: Path) -> None:
     path = _write(Checkpoints(tmp_path), _state(5))
     file = path / "training_state.json"
     file.write_text(file.read_text().replace('"format": 1', '"format": 2'))
@@ -221,7 +221,7 @@ def test_a_state_of_a_later_version_is_refused(tmp_path: Path) -> None:
         {"plan": []}, {"pending_losses": "12"}, {"config": None}, {"seed": 1.5}, {"format": [1]},
     ],
 )  # fmt: skip
-def test_a_state_of_other_types_is_refused(tmp_path: Path, change: dict[str, Any]) -> None:
+def test_state_with_wrong_types_is_refused(tmp_path: Path, change: dict[str, Any]) -> None:
     path = _write(Checkpoints(tmp_path), _state(500)) / "training_state.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), **change}))
     with pytest.raises(CheckpointError, match="can't be read"):
@@ -229,14 +229,14 @@ def test_a_state_of_other_types_is_refused(tmp_path: Path, change: dict[str, Any
 
 
 @pytest.mark.parametrize("content", [b"[" * 100_000, b"7", b"\xff", b"{}", None])
-def test_a_state_of_anything_is_refused(tmp_path: Path, content: bytes | None) -> None:
+def test_invalid_state_file_is_refused(tmp_path: Path, content: bytes | None) -> None:
     path = tmp_path / "training_state.json"
     os.mkfifo(path) if content is None else path.write_bytes(content)
     with pytest.raises(CheckpointError, match="can't be read"):
         read_state(tmp_path)
 
 
-def test_folders_with_other_names_are_no_checkpoints(tmp_path: Path) -> None:
+def test_folders_with_other_names_are_ignored(tmp_path: Path) -> None:
     checkpoints = Checkpoints(tmp_path)
     _write(checkpoints, _state(500))
     for name in ("step-7", "step-٣", f"step-{'9' * 30}", "step-", "step-x"):
@@ -246,7 +246,7 @@ def test_folders_with_other_names_are_no_checkpoints(tmp_path: Path) -> None:
     assert checkpoints.newest_valid(Listener()) == checkpoints.path(500)
 
 
-def test_files_in_the_place_of_drafts_are_removed(tmp_path: Path) -> None:
+def test_files_in_place_of_drafts_are_removed(tmp_path: Path) -> None:
     _write(Checkpoints(tmp_path), _state(500))
     for name in (".step-1.draft", "step-00000500.replaced", "damaged-step-00000600"):
         (tmp_path / name).write_text("no folder")
@@ -255,7 +255,9 @@ def test_files_in_the_place_of_drafts_are_removed(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", [b"[" * 100_000, b"[]", b'{"windows": 3, "seal": 3}', None])
-def test_any_list_of_skipped_windows_is_passed_over(tmp_path: Path, content: bytes | None) -> None:
+def test_invalid_list_of_skipped_batches_is_ignored_and_reported(
+    tmp_path: Path, content: bytes | None
+) -> None:
     checkpoints, listener = Checkpoints(tmp_path), Listener()
     _write(checkpoints, _state(500))
     path = tmp_path / "skipped.json"

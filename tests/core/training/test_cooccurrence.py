@@ -1,4 +1,4 @@
-"""Vectors from counts: words in the same company are alike, and a run can begin with them."""
+"""Co-occurrence embeddings: tokens with similar contexts have similar embeddings."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from numpy.typing import NDArray
 from core.errors import ShardError
 from core.training.cooccurrence import CooccurrenceCount, count_cooccurrences
 
-# Ids 0 and 1 are no words.
+# Special tokens.
 SPECIAL = np.array([0, 1], np.int32)
 FRUIT, TOOLS, EAT, WORK = (2, 3, 4), (5, 6, 7), (8, 9), (10, 11)
 
 
 def rows_of(count: int = 400) -> NDArray[np.int32]:
-    """Returns rows of sentences: fruit is eaten, and tools are worked with."""
+    """Sequences of sentences about eating fruit and working with tools."""
     choose = np.random.default_rng(0)
     sentences = [
         [0, *choose.choice(things, 2), *choose.choice(deeds, 2), 1, 1]
@@ -29,7 +29,7 @@ def rows_of(count: int = 400) -> NDArray[np.int32]:
 
 
 class Rows:
-    """Rows in memory."""
+    """Sequences in memory."""
 
     def __init__(self, rows: NDArray[np.int32]) -> None:
         self._rows = rows
@@ -47,7 +47,7 @@ def vectors_of(rows: NDArray[np.int32], width: int = 8) -> NDArray[np.float32]:
 
 
 @pytest.mark.parametrize("width", [8, 300])
-def test_words_in_the_same_company_have_similar_vectors(width: int) -> None:
+def test_tokens_with_similar_contexts_have_similar_embeddings(width: int) -> None:
     vectors = vectors_of(rows_of(), width)
     assert vectors.shape == (20, width)
     assert vectors.dtype == np.float32
@@ -56,27 +56,27 @@ def test_words_in_the_same_company_have_similar_vectors(width: int) -> None:
     assert likeness[8, 9] > 0.6 > 0.3 > abs(likeness[8, 10])
 
 
-def test_what_stands_near_nothing_has_no_vector() -> None:
+def test_tokens_without_contexts_have_zero_embeddings() -> None:
     vectors = vectors_of(rows_of())
     lengths = np.linalg.norm(vectors, axis=1)
     np.testing.assert_allclose(lengths[2:12], 1, atol=1e-5)
     assert not lengths[[0, 1, *range(12, 20)]].any()
 
 
-def test_the_same_rows_give_the_same_vectors() -> None:
+def test_equal_sequences_give_equal_embeddings() -> None:
     first, second = (vectors_of(rows_of()) for _ in range(2))
     np.testing.assert_array_equal(first, second)
 
 
 @pytest.mark.parametrize("rows", [np.zeros((4, 6)), np.full((1, 1), 3), np.full((3, 8), 3)])
-def test_text_that_says_nothing_gives_no_numbers_that_are_none(rows: NDArray) -> None:
+def test_uninformative_text_gives_finite_embeddings(rows: NDArray) -> None:
     vectors = vectors_of(rows.astype(np.int32))
     assert np.isfinite(vectors).all()
     assert (np.linalg.norm(vectors, axis=1) < 1.001).all()
 
 
 @pytest.mark.parametrize("beside", [False, True])
-def test_what_is_counted_beside_is_what_is_counted_when_asked(beside: bool) -> None:
+def test_background_count_equals_the_foreground_count(beside: bool) -> None:
     rows = rows_of()
     words = CooccurrenceCount(Rows(rows), (20, 8), SPECIAL)
     if beside:
@@ -85,7 +85,7 @@ def test_what_is_counted_beside_is_what_is_counted_when_asked(beside: bool) -> N
     np.testing.assert_array_equal(words.vectors(), vectors_of(rows))
 
 
-def test_rows_that_cannot_be_read_are_told_of_where_the_vectors_are_wanted() -> None:
+def test_unreadable_sequences_are_reported_when_the_embeddings_are_requested() -> None:
     class Damaged(Rows):
         def take(self, indices: NDArray[np.int64]) -> NDArray[np.int32]:
             raise ShardError("A record is damaged")
@@ -97,7 +97,7 @@ def test_rows_that_cannot_be_read_are_told_of_where_the_vectors_are_wanted() -> 
         words.vectors()
 
 
-def test_what_nobody_wants_is_not_counted_to_its_end() -> None:
+def test_forgotten_count_is_cancelled() -> None:
     begun, may_go_on = threading.Event(), threading.Event()
 
     class Slow(Rows):

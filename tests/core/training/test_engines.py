@@ -1,4 +1,4 @@
-"""Both engines take the same step, and what they hold can be read and set."""
+"""Both backends take the same training step, and their state can be read and restored."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from tests.engines import ENGINES, run_on
 
 pytestmark = pytest.mark.slow(2)
-# One process per engine does all of it: importing an engine and compiling is what takes long.
+# One process per backend runs everything, because importing and compiling are slow.
 _SCRIPT = """
 import json
 from hashlib import sha256
@@ -217,14 +217,14 @@ def _results(engine: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("name", ["plain", "clipped", "muon"])
-def test_the_engines_agree_on_the_first_losses(name: str) -> None:
+def test_backends_agree_on_the_first_losses(name: str) -> None:
     tensorflow, jax = (_results(engine)[name] for engine in ENGINES)
     assert len(set(tensorflow)) == 20
     assert np.allclose(tensorflow, jax, rtol=0, atol=1e-3)
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-def test_rematerialising_changes_no_loss_with_dropout_too(engine: str) -> None:
+def test_rematerialisation_changes_no_loss_even_with_dropout(engine: str) -> None:
     results = _results(engine)
     assert np.allclose(results["remat"], results["dropping"], rtol=0, atol=1e-5)
     assert not np.allclose(results["dropping"], results["plain"], rtol=0, atol=1e-3)
@@ -232,20 +232,18 @@ def test_rematerialising_changes_no_loss_with_dropout_too(engine: str) -> None:
 
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("name", ["accumulated", "accumulated_remat"])
-def test_a_batch_in_parts_has_the_loss_and_the_gradient_of_the_whole(
-    engine: str, name: str
-) -> None:
+def test_gradient_accumulation_has_the_losses_of_the_full_batch(engine: str, name: str) -> None:
     results = _results(engine)
     assert np.allclose(results[name], results["plain"], rtol=0, atol=1e-4)
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-def test_several_steps_in_one_execution_are_the_same_steps(engine: str) -> None:
+def test_several_steps_per_execution_have_the_losses_of_single_steps(engine: str) -> None:
     results = _results(engine)
     assert np.allclose(results["in_one_go"], results["plain"], rtol=0, atol=1e-5)
 
 
-def test_another_learning_rate_is_no_other_program_to_compile() -> None:
+def test_another_learning_rate_needs_no_recompilation() -> None:
     results = _results("jax")
     assert results["one_program"]
     assert not results["another_program"]
@@ -253,28 +251,28 @@ def test_another_learning_rate_is_no_other_program_to_compile() -> None:
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-def test_clipping_changes_the_losses(engine: str) -> None:
+def test_gradient_clipping_changes_the_losses(engine: str) -> None:
     assert _results(engine)["plain"] != _results(engine)["clipped"]
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-def test_a_restored_state_goes_on_bit_for_bit_with_dropout(engine: str) -> None:
+def test_restored_state_continues_bit_for_bit_with_dropout(engine: str) -> None:
     _check_rewound(_results(engine)["rewound"])
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-def test_muon_goes_on_bit_for_bit_too(engine: str) -> None:
+def test_restored_muon_state_continues_bit_for_bit(engine: str) -> None:
     _check_rewound(_results(engine)["muon_rewound"])
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-def test_kernels_move_the_same_in_the_same_products_and_one_at_a_time(engine: str) -> None:
+def test_muon_updates_are_equal_for_batched_and_single_kernels(engine: str) -> None:
     results = _results(engine)
     assert np.allclose(results["muon"], results["muon_apart"], rtol=0, atol=1e-5)
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-def test_muon_keeps_a_velocity_only_for_what_it_leaves_to_adamw(engine: str) -> None:
+def test_muon_keeps_velocities_only_for_weights_updated_by_adamw(engine: str) -> None:
     results = _results(engine)
     assert results["muon_momentums"] == results["muon_weights"]
     assert results["muon_velocities"]
@@ -282,7 +280,7 @@ def test_muon_keeps_a_velocity_only_for_what_it_leaves_to_adamw(engine: str) -> 
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-def test_muons_updates_are_about_orthogonal(engine: str) -> None:
+def test_muon_updates_are_nearly_orthogonal(engine: str) -> None:
     values = _results(engine)["singular_values"]
     assert 0.5 < min(values) <= max(values) < 1.5
 
@@ -294,25 +292,25 @@ def _check_rewound(rewound: list[Any]) -> None:
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-def test_a_state_that_does_not_fit_is_refused_by_name(engine: str) -> None:
+def test_incompatible_state_is_refused_by_variable_name(engine: str) -> None:
     missing, misshapen, unknown = _results(engine)["refusals"]
     assert "roberta/lm_head/bias is missing" in missing
     assert "(7,) instead of (60,)" in misshapen
     assert "stranger is unknown" in unknown
 
 
-def test_a_restored_state_takes_the_place_of_the_first() -> None:
+def test_restored_state_replaces_the_old_one_in_memory() -> None:
     assert _results("jax")["growth_when_set"] == 0
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-def test_adamw_sums_the_gradients_of_an_id_before_it_squares_them(engine: str) -> None:
-    """An embedding that is not tied has a sparse gradient on TensorFlow; ids occur twice."""
+def test_adamw_sums_the_gradients_of_an_id_before_squaring(engine: str) -> None:
+    """An untied embedding has a sparse gradient on TensorFlow; ids occur twice."""
     assert np.allclose(_results(engine)["lookup"], _adamw_by_hand(), rtol=0, atol=1e-4)
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-def test_norms_and_biases_take_no_weight_decay(engine: str) -> None:
+def test_norms_and_biases_have_no_weight_decay(engine: str) -> None:
     loss, moved, kept = _results(engine)["decay"]
     assert loss == 0.0
     assert {path.rsplit("/", 1)[1] for path in moved} == {"kernel", "table"}
@@ -320,14 +318,14 @@ def test_norms_and_biases_take_no_weight_decay(engine: str) -> None:
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-def test_spare_slots_count_nothing(engine: str) -> None:
+def test_unused_mask_slots_do_not_count(engine: str) -> None:
     losses, sums = _results(engine)["spare_slots"]
     assert losses[0] == pytest.approx(losses[1], abs=1e-6)
     assert sums[2] == 8 * 3
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-def test_mixed_bfloat16_trains_and_keeps_its_weights_in_float32(engine: str) -> None:
+def test_mixed_bfloat16_trains_and_keeps_float32_weights(engine: str) -> None:
     half, whole = _results(engine)["half"], _results(engine)["plain"]
     assert _results(engine)["half_dtypes"] == ["float32"]
     assert half != whole
@@ -335,12 +333,12 @@ def test_mixed_bfloat16_trains_and_keeps_its_weights_in_float32(engine: str) -> 
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-def test_the_compiled_step_has_the_rate_that_the_log_says(engine: str) -> None:
+def test_compiled_schedule_equals_the_logged_learning_rate(engine: str) -> None:
     assert np.allclose(*np.array(_results(engine)["rates"]).T, rtol=1e-5, atol=1e-7)
 
 
 def _adamw_by_hand() -> np.ndarray:
-    """Does the five steps of `lookup` in float64, with a dense gradient."""
+    """Computes the five steps of `lookup` in float64, with a dense gradient."""
     generator = np.random.default_rng(0)
     table, mean, square = np.ones((7, 4)), np.zeros((7, 4)), np.zeros((7, 4))
     for step in range(1, 6):
@@ -381,7 +379,7 @@ print(json.dumps(found))
 """
 
 
-def test_the_cross_entropy_is_tensorflows_own_also_where_shares_are_rounded_to_zero() -> None:
+def test_cross_entropy_matches_tensorflow_even_if_probabilities_underflow() -> None:
     found = run_on("tensorflow", CROSS_ENTROPY)
     assert found["300.0"][2] > 200
     for values, gradients, _ in found.values():

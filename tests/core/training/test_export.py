@@ -1,4 +1,4 @@
-"""The room that is asked for before a run, and the copy of its model."""
+"""The disk space a run requires, and the copy of its model."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _ARCHITECTURE = RobertaArchitecture(64, 16, 1, 2, 32, 18, 1)
 
 
 def _export(workspace: Workspace, output: str, steps: int = 5) -> Artifact:
-    """Exports what a run has come to after some steps."""
+    """Exports a run's model after some steps."""
     checkpoint = workspace.runs / "mine" / "checkpoints" / f"step-{steps:08d}"
     checkpoint.mkdir(parents=True)
     (checkpoint / "config.json").write_text("{}")
@@ -56,7 +56,7 @@ def _leave_free(monkeypatch: pytest.MonkeyPatch, free: int) -> None:
     monkeypatch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(free=free))
 
 
-def test_a_run_that_is_resumed_has_the_room_of_its_own_checkpoints(
+def test_resumed_run_may_use_the_space_of_its_own_checkpoints(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config = TrainConfig()
@@ -73,10 +73,10 @@ def test_a_run_that_is_resumed_has_the_room_of_its_own_checkpoints(
         check_room(config, _ARCHITECTURE, tmp_path)
 
 
-def test_a_folder_that_is_there_stays_and_is_filled(
+def test_existing_output_folder_is_kept_and_filled(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As it must where a disk is mounted there."""
+    """A disk may be mounted there."""
     workspace, output = Workspace(tmp_path / "studio"), tmp_path / "out"
     output.mkdir()
     place = output.stat().st_ino
@@ -90,7 +90,7 @@ def test_a_folder_that_is_there_stays_and_is_filled(
         assert sorted(path.name for path in output.iterdir()) == names
 
 
-def test_a_folder_that_a_link_names_is_made(tmp_path: Path) -> None:
+def test_target_folder_of_a_link_is_created(tmp_path: Path) -> None:
     link, output = tmp_path / "link", tmp_path / "disk" / "out"
     link.symlink_to(output)
     model = _export(Workspace(tmp_path / "studio"), str(link))
@@ -98,10 +98,10 @@ def test_a_folder_that_a_link_names_is_made(tmp_path: Path) -> None:
     assert not list(output.parent.glob(".*"))
 
 
-def test_what_was_left_of_a_copy_is_no_obstacle(tmp_path: Path) -> None:
+def test_remains_of_an_interrupted_copy_are_replaced(tmp_path: Path) -> None:
     workspace, output = Workspace(tmp_path / "studio"), tmp_path / "out"
     (output / ".out.draft").mkdir(parents=True)
-    (output / "lost+found").mkdir()  # as a disk has it that was only just formatted
+    (output / "lost+found").mkdir()  # A newly formatted disk has this folder.
     check_destination(TrainConfig(output=str(output)), workspace, "another")
     (output / "config.json").write_text("of a copy that was cut short")
     with pytest.raises(ConfigError, match="already holds something"):

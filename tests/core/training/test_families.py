@@ -1,4 +1,4 @@
-"""Every family learns its objective, and what it has learned is a checkpoint like any other."""
+"""Every family trains on its objective, and its result is an ordinary checkpoint."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def _trained(engine: str, root: Path) -> dict[str, Any]:
 @pytest.mark.parametrize("name", _TRAINED)
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.long
-def test_a_family_learns_more_than_word_counts_say(
+def test_family_learns_more_than_token_frequencies(
     engine: str, name: str, workspace: Workspace
 ) -> None:
     counts = _trained(engine, workspace.root)[name]
@@ -108,7 +108,7 @@ def test_a_family_learns_more_than_word_counts_say(
 @pytest.mark.slow(4)
 @pytest.mark.parametrize("name", ["gpt2", "t5"])
 @pytest.mark.long
-def test_training_goes_on_from_a_familys_checkpoint(name: str, workspace: Workspace) -> None:
+def test_training_continues_from_a_familys_checkpoint(name: str, workspace: Workspace) -> None:
     counts = _trained("jax", workspace.root)[name]
     assert counts["again"] == pytest.approx(counts["eval_loss"], abs=0.02)
 
@@ -116,7 +116,7 @@ def test_training_goes_on_from_a_familys_checkpoint(name: str, workspace: Worksp
 @pytest.mark.slow(4)
 @pytest.mark.parametrize("name", _TRAINED)
 @pytest.mark.long
-def test_the_engines_agree_on_what_was_learned(name: str, workspace: Workspace) -> None:
+def test_backends_agree_on_the_trained_loss(name: str, workspace: Workspace) -> None:
     tensorflow, jax = (_trained(engine, workspace.root)[name] for engine in ENGINES)
     assert tensorflow["frequency_baseline_loss"] == jax["frequency_baseline_loss"]
     assert tensorflow["eval_loss"] == pytest.approx(jax["eval_loss"], abs=0.02)
@@ -143,7 +143,7 @@ def test_the_engines_agree_on_what_was_learned(name: str, workspace: Workspace) 
         ({"family": "bart"}, "shards", "laid out for another objective"),
     ],
 )
-def test_what_does_not_fit_together_is_refused_before_anything_starts(
+def test_incompatible_family_objective_or_shards_are_refused(
     values: dict[str, str], field: str, message: str, workspace: Workspace
 ) -> None:
     config = TrainConfig(**{"preset": "custom", "shards": "rows", "size": "tiny", **values})
@@ -152,7 +152,7 @@ def test_what_does_not_fit_together_is_refused_before_anything_starts(
     assert raised.value.field == field
 
 
-def test_rows_may_be_laid_out_for_other_noise_than_published(workspace: Workspace) -> None:
+def test_shards_may_have_another_noise_than_published(workspace: Workspace) -> None:
     config = TrainConfig(preset="custom", shards="noisier", family="t5", size="tiny")
     inputs = open_inputs(config, workspace)
     for objective in (inputs.objective, inputs.eval_objective):

@@ -1,4 +1,4 @@
-"""Checkpoints that a run may begin with, and those that don't fit its shards."""
+"""Checkpoints that a run may start from, and incompatible ones."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def workspace(tmp_path_factory: pytest.TempPathFactory) -> Workspace:
 
 
 def twin_of(tokenizer: StudioTokenizer, folder: Path) -> StudioTokenizer:
-    """Returns a tokenizer of the same size in which two words have changed places."""
+    """A tokenizer of the same size with two tokens swapped."""
     tokenizer.copy_to(folder)
     path = folder / "tokenizer.json"
     values = json.loads(path.read_text("utf-8"))
@@ -38,7 +38,7 @@ def twin_of(tokenizer: StudioTokenizer, folder: Path) -> StudioTokenizer:
 
 
 def say(checkpoint: Path, tokenizer: str) -> None:
-    """Writes down what a checkpoint was trained with."""
+    """Writes a manifest that names the tokenizer of a checkpoint."""
     inputs = {"shards": "", "tokenizer": tokenizer}
     write_manifest(checkpoint, Manifest("model", checkpoint.name, "", inputs=inputs))
 
@@ -49,7 +49,7 @@ def opened(workspace: Workspace, checkpoint: Path, **values: object) -> Training
 
 
 @pytest.mark.parametrize("evaluate_only", [False, True])
-def test_weights_that_were_learned_with_other_tokens_are_refused(
+def test_checkpoint_trained_with_another_tokenizer_is_refused(
     workspace: Workspace, tmp_path: Path, evaluate_only: bool
 ) -> None:
     tokenizer = load("words", workspace)
@@ -64,8 +64,10 @@ def test_weights_that_were_learned_with_other_tokens_are_refused(
     assert twin.fingerprint in raised.value.received
 
 
-def test_weights_of_the_same_tokens_are_taken(workspace: Workspace, tmp_path: Path) -> None:
-    """Also where the file differs, as a decoder's does, or where nothing says what it was."""
+def test_checkpoint_trained_with_the_same_tokenizer_is_accepted(
+    workspace: Workspace, tmp_path: Path
+) -> None:
+    """The fingerprint may differ, as that of a decoder's copy, or be unknown."""
     tokenizer = load("words", workspace)
     checkpoint = write_checkpoint(tmp_path / "model", tokenizer)
     assert opened(workspace, checkpoint).checkpoint == checkpoint
@@ -80,7 +82,7 @@ def test_weights_of_the_same_tokens_are_taken(workspace: Workspace, tmp_path: Pa
         assert opened(workspace, unknown).checkpoint == unknown
 
 
-def test_a_folder_called_like_a_hub_id_is_written_down_as_a_folder(
+def test_relative_folder_is_recorded_with_its_absolute_path(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -95,7 +97,7 @@ def test_a_folder_called_like_a_hub_id_is_written_down_as_a_folder(
         assert resolve_checkpoint(config, workspace).checkpoint == written
 
 
-def test_gpt2_goes_on_with_a_tokenizer_that_has_no_padding(
+def test_gpt2_continues_with_a_tokenizer_without_padding(
     workspace: Workspace, tmp_path: Path
 ) -> None:
     shards = tmp_path / "shards"
@@ -113,8 +115,8 @@ def test_gpt2_goes_on_with_a_tokenizer_that_has_no_padding(
     assert inputs.architecture.pad_token_id == tokenizer.sep_id
 
 
-def test_a_model_of_another_family_is_refused(workspace: Workspace, tmp_path: Path) -> None:
-    """The family may be nobody's choice; but runs that were started so go on."""
+def test_model_of_another_family_is_refused(workspace: Workspace, tmp_path: Path) -> None:
+    """The family may be a default; runs that started this way may resume."""
     gpt2 = write_writer(tmp_path / "gpt2", load("words", workspace), "gpt2")
     for name in ("checkpoint", "model_config_path"):
         values = {"preset": "custom", "shards": "rows", name: str(gpt2)}
@@ -127,7 +129,7 @@ def test_a_model_of_another_family_is_refused(workspace: Workspace, tmp_path: Pa
         assert resumed.architecture.model_type == "gpt2"
 
 
-def test_a_run_that_goes_on_needs_what_it_began_with_no_more(
+def test_resumed_run_does_not_need_its_initial_checkpoint(
     workspace: Workspace, tmp_path: Path
 ) -> None:
     tokenizer = load("words", workspace)
@@ -140,7 +142,9 @@ def test_a_run_that_goes_on_needs_what_it_began_with_no_more(
     assert inputs.architecture == opened(workspace, saved).architecture
 
 
-def test_dimensions_beside_a_checkpoint_are_refused(workspace: Workspace, tmp_path: Path) -> None:
+def test_dimensions_that_contradict_a_checkpoint_are_refused(
+    workspace: Workspace, tmp_path: Path
+) -> None:
     tokenizer = load("words", workspace)
     checkpoint = write_checkpoint(tmp_path / "mini", tokenizer)
     found = hf.read_architecture(checkpoint)
@@ -155,7 +159,7 @@ def test_dimensions_beside_a_checkpoint_are_refused(workspace: Workspace, tmp_pa
         opened(workspace, checkpoint, model_config_path=str(checkpoint))
 
 
-def test_a_family_that_is_not_given_is_that_of_the_model(
+def test_unset_family_follows_from_the_model(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     workspace = Workspace(tmp_path / "studio")
@@ -179,7 +183,7 @@ def test_a_family_that_is_not_given_is_that_of_the_model(
         ({}, "roberta"),
     ):
         assert TrainConfig(**with_family(values, workspace)).family == family, values
-    # Who waits may name a folder that isn't there yet; nobody asks the Hub then.
+    # A queued run may name a folder that does not exist yet; the Hub is not contacted.
     monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
     for words in (
         ["train", "--after", "run", "--checkpoint", "exports/best"],

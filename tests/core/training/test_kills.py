@@ -1,4 +1,4 @@
-"""Runs that are really killed: again and again, in a save, between sync and rename."""
+"""Runs that are really killed: repeatedly, during a save, and between sync and rename."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from tests.engines import ENGINES
 STEPS = 120
 KILLS = 10
 
-# Trains in a run folder. Told to, it kills itself while it saves a checkpoint for the n-th time:
-# when the weights are written and the state isn't ("save"), or when all is synced and only the
-# rename is missing ("rename"). Python tells an audit hook what it is about to do.
+# Trains in a run folder. On request, it kills itself during its n-th save: after writing the
+# weights and before the state ("save"), or after syncing everything and before the rename
+# ("rename"). An audit hook sees these operations beforehand.
 SCRIPT = """
 import os, re, signal, sys
 from core import TrainConfig, Workspace
@@ -78,7 +78,7 @@ def finish(workspace: Workspace, name: str, engine: str) -> str:
 
 
 def kill_at(workspace: Workspace, name: str, engine: str, step: int) -> int:
-    """Starts the run, kills it when it is seen at a step or beyond, and returns where it was."""
+    """Starts the run, kills it once it reports the step or a later one, and returns that step."""
     events, offset = workspace.runs / name / "events.jsonl", 0
     offset = read_events(events)[1]
     process = start(workspace, name, engine)
@@ -98,7 +98,7 @@ def kill_at(workspace: Workspace, name: str, engine: str, step: int) -> int:
 
 
 def die_in_a_save(workspace: Workspace, name: str, engine: str, where: str, count: int) -> None:
-    """Starts the run and sees it die in its n-th save, at that very place."""
+    """Starts the run and checks that it died in its n-th save, at the requested operation."""
     checkpoints = workspace.runs / name / "checkpoints"
     assert start(workspace, name, engine, where, count).wait(300) == -signal.SIGKILL
     last = read_last_events(workspace.runs / name / "events.jsonl")[-1]
@@ -114,7 +114,7 @@ def die_in_a_save(workspace: Workspace, name: str, engine: str, where: str, coun
 
 
 def play(workspace: Workspace, engine: str) -> dict[str, str]:
-    """Trains once undisturbed, once killed at ten steps, once killed in saves."""
+    """Trains once uninterrupted, once killed at ten steps, and once killed in saves."""
     weights = {"whole": finish(workspace, f"whole-{engine}", engine)}
     for target in sorted(random.Random(engine).sample(range(3, STEPS - 25), KILLS)):
         assert kill_at(workspace, f"killed-{engine}", engine, target) < STEPS
@@ -130,7 +130,7 @@ def play(workspace: Workspace, engine: str) -> dict[str, str]:
 
 @pytest.fixture(scope="module")
 def weights(workspace: Workspace) -> dict[str, dict[str, str]]:
-    """What each run came to, by engine; both engines go at once."""
+    """The weights of each run, by backend; both backends train at the same time."""
     with ThreadPoolExecutor() as pool:
         found = pool.map(lambda engine: play(workspace, engine), ENGINES)
         return dict(zip(ENGINES, found, strict=True))
@@ -139,7 +139,7 @@ def weights(workspace: Workspace) -> dict[str, dict[str, str]]:
 @pytest.mark.slow(30)
 @pytest.mark.long
 @pytest.mark.parametrize("engine", ENGINES)
-def test_killed_ten_times_it_ends_with_the_same_weights(
+def test_run_killed_ten_times_has_the_weights_of_an_uninterrupted_run(
     weights: dict[str, dict[str, str]], engine: str
 ) -> None:
     assert weights[engine]["killed"] == weights[engine]["whole"]
@@ -148,7 +148,7 @@ def test_killed_ten_times_it_ends_with_the_same_weights(
 @pytest.mark.slow(30)
 @pytest.mark.long
 @pytest.mark.parametrize("engine", ENGINES)
-def test_killed_in_saves_it_ends_with_the_same_weights(
+def test_run_killed_in_saves_has_the_weights_of_an_uninterrupted_run(
     weights: dict[str, dict[str, str]], engine: str
 ) -> None:
     assert weights[engine]["killed in saves"] == weights[engine]["whole"]

@@ -1,4 +1,4 @@
-"""Speed and the time to the end, by a clock that the tests turn."""
+"""Speed and remaining time, by a clock that the tests set."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from core.training.meter import ThroughputMeter
 
 
 class Clock:
-    """Seconds that pass when told to."""
+    """A clock that the tests set."""
 
     def __init__(self) -> None:
         self.now = 100.0
@@ -33,7 +33,7 @@ def test_compilation_does_not_count() -> None:
     assert meter.eta_seconds(100, {}) == pytest.approx(50)
 
 
-def test_validation_and_saving_do_not_count_as_steps_but_towards_the_end() -> None:
+def test_validation_and_saving_count_towards_the_end_but_not_the_speed() -> None:
     clock = Clock()
     meter = ThroughputMeter(1000, clock)
     meter.start()
@@ -46,7 +46,7 @@ def test_validation_and_saving_do_not_count_as_steps_but_towards_the_end() -> No
     assert meter.eta_seconds(10, {"eval": 3}) == pytest.approx(10 + 90)
 
 
-def test_waiting_for_data_is_a_share_of_the_time() -> None:
+def test_waiting_for_data_is_reported_as_a_share_of_the_time() -> None:
     clock = Clock()
     meter = ThroughputMeter(1000, clock)
     meter.start(waited_seconds=5.0)
@@ -56,7 +56,7 @@ def test_waiting_for_data_is_a_share_of_the_time() -> None:
     assert meter.read_window(6.0)["data_wait_percent"] == 0
 
 
-def test_nothing_is_said_before_anything_was_measured() -> None:
+def test_meter_reports_nothing_before_the_first_step() -> None:
     meter = ThroughputMeter(1000, Clock())
     assert meter.read_window(0.0) == {}
     assert meter.eta_seconds(10, {}) is None

@@ -1,4 +1,4 @@
-"""From hours or tokens to settings, with their reasons."""
+"""The planner: from hours or tokens to settings with reasons."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ LENGTH = 128
 
 @dataclass
 class Inputs:
-    """As much of `TrainingInputs` as the dial looks at."""
+    """The part of `TrainingInputs` that the planner reads."""
 
     architecture: Any
     train_rows: range
@@ -57,7 +57,7 @@ def architecture_of(config: TrainConfig, vocab_size: int = 10_000) -> Architectu
     )
 
 
-def test_tokens_decide_on_the_size_and_the_steps() -> None:
+def test_token_budget_determines_size_and_steps() -> None:
     inputs = inputs_of(10**7)
     for tokens, size in ((10**7, "tiny"), (7 * 10**7, "mini"), (2 * 10**9, "base")):
         values = suggest(TrainConfig(), inputs, tokens=tokens).values
@@ -67,7 +67,7 @@ def test_tokens_decide_on_the_size_and_the_steps() -> None:
         assert values["num_train_steps"] >= 2000
 
 
-def test_a_size_of_which_memory_holds_no_row_is_not_proposed() -> None:
+def test_size_that_does_not_fit_in_memory_is_not_suggested() -> None:
     inputs, tokens = inputs_of(10**7), 2 * 10**9
     assert suggest(TrainConfig(), inputs, tokens=tokens).values["size"] == "base"
     found = suggest(TrainConfig(), inputs, tokens=tokens, memory_bytes=2**30)
@@ -77,7 +77,7 @@ def test_a_size_of_which_memory_holds_no_row_is_not_proposed() -> None:
     assert any("needs more for a single row than the 0.0 GiB" in one for one in found.remarks)
 
 
-def test_hours_are_worth_the_tokens_that_the_speed_makes_of_them() -> None:
+def test_hour_budget_is_converted_to_tokens_by_the_measured_speed() -> None:
     inputs = inputs_of(10**7)
     short, long = (
         suggest(TrainConfig(), inputs, hours=hours, flops=1e12).values for hours in (0.01, 10.0)
@@ -90,7 +90,7 @@ def test_hours_are_worth_the_tokens_that_the_speed_makes_of_them() -> None:
     assert 0.8 * 36_000 < seconds < 36_000
 
 
-def test_operations_are_six_for_each_weight_and_more() -> None:
+def test_flops_per_token_are_six_per_parameter_plus_attention() -> None:
     inputs = inputs_of(1000)["base"]
     parameters = count_parameters(inputs.architecture)
     body = parameters - (10_000 + inputs.architecture.max_position_embeddings) * 768
@@ -99,7 +99,7 @@ def test_operations_are_six_for_each_weight_and_more() -> None:
     assert needed < flops_per_token(TrainConfig(mlm_probability=0.6), inputs)
 
 
-def test_a_small_text_is_not_read_for_ever() -> None:
+def test_small_corpus_is_read_for_at_most_40_epochs() -> None:
     found = suggest(TrainConfig(), inputs_of(1000), tokens=10**9)
     read = found.values["num_train_steps"] * found.values["per_replica_batch_size"]
     assert read <= 40 * 1000
@@ -107,7 +107,7 @@ def test_a_small_text_is_not_read_for_ever() -> None:
     assert any("more text would help" in remark for remark in found.remarks)
 
 
-def test_the_size_suits_the_tokens_that_are_read() -> None:
+def test_size_follows_from_the_tokens_that_are_read() -> None:
     found = suggest(TrainConfig(), inputs_of(1000), tokens=10**9)
     assert found.values["size"] == "tiny"
     assert "It sees 5,120,000 tokens, 40 epochs of the text: " in found.reasons["size"]
@@ -115,7 +115,7 @@ def test_the_size_suits_the_tokens_that_are_read() -> None:
 
 @pytest.mark.parametrize("family", ["roberta", "modernbert", "gpt2", "t5", "bart"])
 @pytest.mark.parametrize("positions", [None, 8192])
-def test_no_table_counts_as_the_model_s_body(family: str, positions: int | None) -> None:
+def test_embeddings_do_not_count_as_body_parameters(family: str, positions: int | None) -> None:
     config = TrainConfig(family=family, size="base", max_position_embeddings=positions)
     one, other = (
         _body_parameters(architecture_of(config, vocab_size)) for vocab_size in (10_000, 50_000)
@@ -125,7 +125,7 @@ def test_no_table_counts_as_the_model_s_body(family: str, positions: int | None)
     assert one == _body_parameters(without) > 50_000_000
 
 
-def test_each_half_is_counted_for_its_own_tokens() -> None:
+def test_encoder_and_decoder_flops_count_their_own_tokens() -> None:
     architecture = inputs_of(10, "t5")["base"].architecture
     whole, fewer_targets, fewer_inputs = (
         flops_per_token(TrainConfig(family="t5"), Inputs(architecture, range(10), LENGTH, *lengths))
@@ -133,16 +133,16 @@ def test_each_half_is_counted_for_its_own_tokens() -> None:
     )
     both = 6 * (_body_parameters(architecture) + 10_000 * 768)
     assert both < whole < 1.1 * both
-    assert 0.25 * whole < fewer_targets < fewer_inputs < whole  # the decoder has more of it
+    assert 0.25 * whole < fewer_targets < fewer_inputs < whole  # The decoder is larger.
     assert fewer_targets + fewer_inputs == pytest.approx(1.25 * whole, rel=0.01)
 
 
-def test_a_batch_is_never_more_than_there_is() -> None:
+def test_batch_size_is_at_most_the_number_of_sequences() -> None:
     assert suggest(TrainConfig(), inputs_of(5), tokens=5000).values["per_replica_batch_size"] == 5
 
 
 @pytest.mark.parametrize(("replicas", "accumulated"), [(8, 1), (1, 8), (3, 2), (512, 1)])
-def test_what_a_step_reads_is_shared_by_devices_and_accumulation(
+def test_global_batch_is_divided_by_replicas_and_accumulation(
     replicas: int, accumulated: int
 ) -> None:
     inputs, config = inputs_of(10**7), TrainConfig(gradient_accumulation_steps=accumulated)
@@ -158,7 +158,7 @@ def test_what_a_step_reads_is_shared_by_devices_and_accumulation(
     assert made.global_batch_size <= max(alone, replicas * accumulated)
 
 
-def test_a_batch_that_memory_does_not_hold_is_accumulated() -> None:
+def test_batch_too_large_for_memory_is_accumulated() -> None:
     inputs, config = inputs_of(10**7), TrainConfig()
     budget = {"hours": 2.0, "flops": 1e13}
     ample, scarce = (
@@ -180,7 +180,7 @@ def test_devices_of_one_cpu_share_its_memory(kind: Literal["cpu", "gpu"], of_one
     assert memory_per_device(Devices("jax", kind, 8, "", 1000, "", processes=2)) == of_one
 
 
-def test_wider_models_take_a_lower_rate() -> None:
+def test_larger_models_have_a_lower_learning_rate() -> None:
     inputs = inputs_of(10**7)
     rates = [
         suggest(TrainConfig(), inputs, tokens=tokens).values["learning_rate"]
@@ -190,29 +190,31 @@ def test_wider_models_take_a_lower_rate() -> None:
 
 
 @pytest.mark.parametrize("budget", [{}, {"hours": 1.0, "tokens": 5}])
-def test_it_turns_by_one_thing(budget: dict[str, Any]) -> None:
+def test_budget_must_be_either_hours_or_tokens(budget: dict[str, Any]) -> None:
     with pytest.raises(ConfigError, match="either the hours or the tokens"):
         suggest(TrainConfig(), inputs_of(10), **budget)
 
 
-def test_a_run_of_more_than_a_century_is_refused() -> None:
+def test_budget_of_more_than_a_century_is_refused() -> None:
     with pytest.raises(ConfigError, match="at most 1,000,000 hours"):
         suggest(TrainConfig(), inputs_of(10), hours=1e300, flops=1e12)
 
 
 @pytest.mark.parametrize("budget", [{"hours": 1e-9, "flops": 1e12}, {"tokens": 3}])
-def test_less_than_a_step_is_refused(budget: dict[str, Any]) -> None:
+def test_budget_of_less_than_a_step_is_refused(budget: dict[str, Any]) -> None:
     with pytest.raises(ConfigError, match=r"less than one step.*at least 128 tokens"):
         suggest(TrainConfig(), inputs_of(10), **budget)
 
 
-def test_a_small_budget_is_not_overdrawn() -> None:
+def test_small_budget_is_not_exceeded() -> None:
     values = suggest(TrainConfig(), inputs_of(10), tokens=3 * LENGTH).values
     assert (values["per_replica_batch_size"], values["num_train_steps"]) == (3, 1)
 
 
 @pytest.mark.parametrize(("rows", "replicas"), [(0, 1), (5, 2)])
-def test_fewer_rows_than_a_step_takes_are_refused_as_by_the_run(rows: int, replicas: int) -> None:
+def test_too_few_sequences_for_a_step_are_refused_with_the_trainers_error(
+    rows: int, replicas: int
+) -> None:
     config = TrainConfig(gradient_accumulation_steps=4, per_replica_batch_size=1)
     with pytest.raises(ConfigError) as refused:
         recipe.plan(config, rows, LENGTH, replicas)
@@ -221,7 +223,7 @@ def test_fewer_rows_than_a_step_takes_are_refused_as_by_the_run(rows: int, repli
     assert str(error.value) == str(refused.value)
 
 
-def test_a_warm_up_counted_in_steps_goes_with_the_steps() -> None:
+def test_warmup_steps_of_a_preset_are_scaled_to_the_run() -> None:
     config, inputs = TrainConfig(preset="flax"), inputs_of(10**7)
     found = suggest(config, inputs, tokens=10**7)
     assert found.values["warmup_steps"] == round(0.05 * found.values["num_train_steps"])
@@ -231,16 +233,16 @@ def test_a_warm_up_counted_in_steps_goes_with_the_steps() -> None:
     assert "warmup_steps" not in suggest(config, inputs, tokens=10**10).values
 
 
-def test_a_dropout_is_never_lowered() -> None:
+def test_higher_dropout_is_kept() -> None:
     values = suggest(TrainConfig(hidden_dropout_prob=0.3), inputs_of(1000), tokens=10**9).values
     assert "hidden_dropout_prob" not in values and values["attention_probs_dropout_prob"] == 0.1
 
 
-def test_a_model_that_is_named_has_its_size() -> None:
+def test_starting_checkpoint_determines_the_size() -> None:
     inputs = {"mini": inputs_of(10**6)["base"]}
     found = suggest(TrainConfig(checkpoint="mine"), inputs, tokens=10**8)
     assert "size" not in found.values | found.reasons
-    assert found.values["learning_rate"] < 1.2e-2  # of its width
+    assert found.values["learning_rate"] < 1.2e-2  # The peak learning rate for its hidden size.
     assert any("parameters beside the tables" in remark for remark in found.remarks)
 
 
@@ -263,14 +265,16 @@ def test_every_family_has_a_suggestion(family: str) -> None:
 
 
 @pytest.mark.parametrize("typed", ["500.000", "1.5", "0", "many", "inf"])
-def test_the_shell_takes_whole_tokens_alone(typed: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_cli_accepts_only_whole_numbers_of_tokens(
+    typed: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     with pytest.raises(SystemExit):
         build_parser().parse_args(["suggest", "--tokens", typed])
     assert "--tokens" in capsys.readouterr().err
     assert build_parser().parse_args(["suggest", "--tokens", "1.5e8"]).tokens == 150_000_000
 
 
-def test_the_shell_says_why_and_gives_the_command(
+def test_cli_prints_reasons_and_the_train_command(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     workspace = make_inputs(tmp_path)
@@ -291,7 +295,7 @@ def test_the_shell_says_why_and_gives_the_command(
     assert values["num_train_steps"] == said["values"]["num_train_steps"]
 
 
-def test_the_default_workspace_is_not_in_the_command(
+def test_default_workspace_is_omitted_from_the_command(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("STUDIO_HOME", str(make_inputs(tmp_path).root))
@@ -299,7 +303,7 @@ def test_the_default_workspace_is_not_in_the_command(
     assert "--workspace" not in json.loads(capsys.readouterr().out)["command"]
 
 
-def test_sizes_that_the_settings_rule_out_are_left_out(tmp_path: Path) -> None:
+def test_sizes_excluded_by_the_settings_are_omitted(tmp_path: Path) -> None:
     workspace = make_inputs(tmp_path)
     config = TrainConfig(shards="rows", num_attention_heads=12)
     assert list(open_sizes(config, workspace)) == ["base"]

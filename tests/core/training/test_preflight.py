@@ -1,4 +1,4 @@
-"""What a run would need on a TPU that isn't there, said by the TPU's own compiler."""
+"""Preflight: a run's needs on a TPU, from the TPU's compiler, without a TPU."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ needs_libtpu = pytest.mark.skipif(
     reason="libtpu is not installed: pip install -r requirements-preflight.txt",
 )
 
-# Each preflight is a stage in this process; the first argument is the workspace.
+# Runs each preflight in this process; the first argument is the workspace.
 _SCRIPT = """
 import json, os, sys
 from core import PreflightConfig, Workspace, preflight
@@ -68,7 +68,7 @@ def say(folder: Path, *settings: dict[str, Any], before: str = "") -> list[dict[
 
 @pytest.fixture(scope="module")
 def compiled(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
-    """On real shards; the same again; spread; and with a batch that can't fit."""
+    """Four reports: on real shards; the same again; sharded; with a batch that cannot fit."""
     folder = tmp_path_factory.mktemp("preflight")
     make_inputs(folder)
     on_shards = {"shards": "rows", "price_per_chip_hour": 2.0}
@@ -84,11 +84,13 @@ def compiled(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
 
 @needs_libtpu
 @pytest.mark.slow
-def test_the_compiler_says_what_a_step_needs(compiled: list[dict[str, Any]]) -> None:
+def test_compiler_reports_memory_flops_time_and_cost_of_a_step(
+    compiled: list[dict[str, Any]],
+) -> None:
     report = compiled[0]
     assert report["fits"] and not report["estimated"] and not report["cached"]
     assert (report["chips"], report["cores"], report["global_batch_size"]) == (4, 4, 32)
-    # Weights and two slots of the model are the least that a device holds.
+    # Weights and two optimizer slots are the minimum per device.
     assert report["parameters"] * 12 < report["bytes_per_core"] < report["parameters"] * 400
     assert report["bytes_available_per_core"] == pytest.approx(15.75 * 2**30)
     assert report["bytes_missing_per_core"] == 0
@@ -103,7 +105,7 @@ def test_the_compiler_says_what_a_step_needs(compiled: list[dict[str, Any]]) -> 
 
 @needs_libtpu
 @pytest.mark.slow
-def test_the_real_reader_and_five_real_steps_are_tried_here(
+def test_input_speed_and_five_training_steps_are_measured_locally(
     compiled: list[dict[str, Any]],
 ) -> None:
     report = compiled[0]
@@ -120,7 +122,7 @@ def test_the_real_reader_and_five_real_steps_are_tried_here(
 
 @needs_libtpu
 @pytest.mark.slow
-def test_the_same_program_is_not_compiled_again(compiled: list[dict[str, Any]]) -> None:
+def test_equal_program_is_not_compiled_again(compiled: list[dict[str, Any]]) -> None:
     first, again = compiled[:2]
     assert again["cached"]
     assert again["compile_seconds"] == first["compile_seconds"]
@@ -131,10 +133,10 @@ def test_the_same_program_is_not_compiled_again(compiled: list[dict[str, Any]]) 
 
 @needs_libtpu
 @pytest.mark.slow
-def test_spread_weights_in_parts_compile_too(compiled: list[dict[str, Any]]) -> None:
+def test_sharded_weights_with_accumulation_compile(compiled: list[dict[str, Any]]) -> None:
     spread = compiled[2]
     assert spread["fits"]
-    # Less than weights and slots whole: each device holds about a quarter of them.
+    # Each device holds about a quarter of the weights and slots.
     assert spread["bytes_per_core"] < spread["parameters"] * 12
     assert spread["global_batch_size"] == 8 * 4 * 2
     assert not spread["input"]["measured_on_shards"]
@@ -142,8 +144,8 @@ def test_spread_weights_in_parts_compile_too(compiled: list[dict[str, Any]]) -> 
 
 @needs_libtpu
 @pytest.mark.slow
-def test_in_a_step_in_parts_the_optimizers_work_counts_once(tmp_path: Path) -> None:
-    # With so few tokens, what is read and written is mostly the optimizer's.
+def test_optimizer_cost_counts_once_with_gradient_accumulation(tmp_path: Path) -> None:
+    # With so few tokens, most memory traffic is the optimizer's.
     few = {**_NUMBERS, "hidden_size": 128, "num_hidden_layers": 1, "per_replica_batch_size": 1}
     values = {**few, "trial": False}
     one, two = say(
@@ -159,7 +161,7 @@ def test_in_a_step_in_parts_the_optimizers_work_counts_once(tmp_path: Path) -> N
 
 @needs_libtpu
 @pytest.mark.slow
-def test_all_pieces_of_the_logits_count(tmp_path: Path) -> None:
+def test_flops_and_bytes_include_all_chunks_of_the_logits(tmp_path: Path) -> None:
     many = {"vocab_size": 4096, "max_seq_length": 64, "hidden_size": 128, "family": "gpt2"}
     values = {**many, "per_replica_batch_size": 8, "trial": False}
     (whole,) = say(tmp_path / "whole", values, before=_WITHOUT_TIMING)
@@ -170,7 +172,7 @@ def test_all_pieces_of_the_logits_count(tmp_path: Path) -> None:
 
 @needs_libtpu
 @pytest.mark.slow
-def test_a_batch_that_does_not_fit_is_refused_with_the_compilers_figure(
+def test_batch_that_does_not_fit_is_reported_with_the_compilers_figure(
     compiled: list[dict[str, Any]],
 ) -> None:
     refused = compiled[3]
@@ -182,7 +184,7 @@ def test_a_batch_that_does_not_fit_is_refused_with_the_compilers_figure(
     assert refused["advice"]
 
 
-def test_without_the_compiler_figures_are_estimated_and_said_to_be(tmp_path: Path) -> None:
+def test_needs_are_estimated_and_marked_as_such_without_the_compiler(tmp_path: Path) -> None:
     (report,) = say(tmp_path, {**_NUMBERS, "topology": "v3-8"}, before=_WITHOUT_LIBTPU)
     assert report["estimated"]
     assert "requirements-preflight.txt" in report["advice"]
@@ -191,7 +193,7 @@ def test_without_the_compiler_figures_are_estimated_and_said_to_be(tmp_path: Pat
     assert report["largest_per_replica_batch_size"] is None
 
 
-def test_an_estimate_says_too_that_something_does_not_fit(tmp_path: Path) -> None:
+def test_estimate_reports_a_batch_that_does_not_fit(tmp_path: Path) -> None:
     large = {"vocab_size": 400_000, "hidden_size": 4096, "num_hidden_layers": 1}
     values = {**_NUMBERS, **large, "per_replica_batch_size": 1, "trial": False}
     (report,) = say(tmp_path, values, before=_WITHOUT_LIBTPU)
@@ -199,7 +201,7 @@ def test_an_estimate_says_too_that_something_does_not_fit(tmp_path: Path) -> Non
     assert report["bytes_missing_per_core"] > 0
 
 
-def test_neither_shards_nor_numbers_is_an_error(tmp_path: Path) -> None:
+def test_missing_shards_and_dimensions_are_an_error(tmp_path: Path) -> None:
     from core.events import Reporter
     from core.training.preflight.subject import open_subject
 
@@ -208,7 +210,7 @@ def test_neither_shards_nor_numbers_is_an_error(tmp_path: Path) -> None:
     assert raised.value.field in ("shards", "max_seq_length")
 
 
-def test_a_model_config_of_another_family_is_refused_without_shards_too(tmp_path: Path) -> None:
+def test_model_config_of_another_family_is_refused_without_shards(tmp_path: Path) -> None:
     from core.events import Reporter
     from core.training.preflight.subject import open_subject
 
@@ -223,7 +225,7 @@ def test_a_model_config_of_another_family_is_refused_without_shards_too(tmp_path
     assert "decoder_input_ids" in found.example(2)
 
 
-def test_fewer_rows_than_a_step_takes_are_refused_before_anything_is_compiled(
+def test_too_few_sequences_for_a_step_are_refused_before_compilation(
     tmp_path: Path,
 ) -> None:
     from core.training.preflight import check
@@ -236,7 +238,7 @@ def test_fewer_rows_than_a_step_takes_are_refused_before_anything_is_compiled(
     assert raised.value.field == "per_replica_batch_size"
 
 
-def test_topologies_are_found_by_both_their_names() -> None:
+def test_topologies_are_found_by_both_names() -> None:
     assert find_topology("v5e-8") is find_topology("v5litepod-8")
     assert [find_topology(name).cores for name in ("v3-8", "v4-8", "v5p-8")] == [8, 4, 4]
     with pytest.raises(ConfigError, match="v9-8") as raised:
@@ -246,7 +248,7 @@ def test_topologies_are_found_by_both_their_names() -> None:
 
 @needs_libtpu
 @pytest.mark.slow
-def test_the_table_has_the_devices_that_the_compiler_has() -> None:
+def test_topology_table_has_the_compilers_device_counts() -> None:
     code = """
         import json, os, sys
         import jax
@@ -262,12 +264,12 @@ def test_the_table_has_the_devices_that_the_compiler_has() -> None:
         assert found == tabulated
 
 
-def test_every_name_the_form_offers_is_in_the_table() -> None:
+def test_every_topology_of_the_form_is_in_the_table() -> None:
     for name in TOPOLOGIES:
         assert PreflightConfig(topology=name).topology == name
 
 
-def test_the_time_is_what_operations_take_and_not_less_than_what_bytes_take() -> None:
+def test_step_time_is_bounded_by_flops_and_by_memory_bandwidth() -> None:
     chip = find_topology("v5e-1").chip
     flops = chip.flops_per_second
     best, worst = step_seconds(find_topology("v5e-1"), flops, None) or []
@@ -280,7 +282,7 @@ def test_the_time_is_what_operations_take_and_not_less_than_what_bytes_take() ->
 
 @pytest.mark.parametrize("per_row", [1.0, 7.3, 40.0])
 @pytest.mark.parametrize("start", [1, 8, 1000])
-def test_the_largest_batch_is_found_in_a_few_guesses(per_row: float, start: int) -> None:
+def test_largest_batch_is_found_in_few_attempts(per_row: float, start: int) -> None:
     fixed, available = 100.0, 1000.0
     tried: dict[int, tuple[float, bool]] = {}
     guess: int | None = start
@@ -293,5 +295,5 @@ def test_the_largest_batch_is_found_in_a_few_guesses(per_row: float, start: int)
     assert largest >= 0.85 * (available - fixed) / per_row - 8
 
 
-def test_where_not_even_one_row_fits_the_search_ends() -> None:
+def test_search_ends_if_a_batch_of_one_does_not_fit() -> None:
     assert next_guess({1: (2000.0, False)}, 1500.0, 1000.0) is None

@@ -1,4 +1,4 @@
-"""Only our own lines appear on a terminal and in logs; what libraries must say still arrives."""
+"""Terminal and logs contain our own lines only, and the libraries' important messages."""
 
 import json
 import os
@@ -28,10 +28,10 @@ PLAIN = b"The TensorFlow library was compiled to use AVX instructions, which are
 
 
 def clean_environment(**more: str) -> dict[str, str]:
-    """Returns an environment without what these tests set to keep libraries quiet."""
+    """An environment without the variables that these tests set to silence libraries."""
     libraries = ("TF_", "CUDA_", "JAX_", "XLA_", "KERAS_", "GRPC_", "ABSL_")
     kept = {name: value for name, value in os.environ.items() if not name.startswith(libraries)}
-    # What is compiled there is kept between processes, as is told to all tests.
+    # Keep the compilation cache that all tests share.
     kept |= {name: value for name, value in os.environ.items() if name.startswith("JAX_")}
     return {**kept, "PYTHONPATH": str(ROOT), **more}
 
@@ -61,7 +61,7 @@ print(float(keras.ops.sum(keras.ops.ones((2, 2)) @ keras.ops.ones((2, 2)))))
 @needs_no_gpu
 @pytest.mark.slow(6)
 @pytest.mark.parametrize("backend", ["tensorflow", pytest.param("jax", marks=pytest.mark.long)])
-def test_a_backend_starts_without_a_word(backend: str) -> None:
+def test_backend_starts_silently(backend: str) -> None:
     done = run_python("-c", LOAD, backend, KERAS_BACKEND=backend)
     assert (done.stderr.decode(), done.stdout) == ("", b"8.0\n")
 
@@ -69,14 +69,14 @@ def test_a_backend_starts_without_a_word(backend: str) -> None:
 @needs_no_gpu
 @pytest.mark.long
 @pytest.mark.slow(6)
-def test_a_user_who_wants_to_read_all_of_it_does() -> None:
+def test_user_can_request_all_library_messages() -> None:
     done = run_python(
         "-c", LOAD, "tensorflow", KERAS_BACKEND="tensorflow", TF_CPP_MIN_LOG_LEVEL="0"
     )
     assert b"oneDNN" in done.stderr
 
 
-def test_lines_are_hidden_by_their_severity() -> None:
+def test_lines_are_filtered_by_their_severity() -> None:
     lines = (NOTICE, INFORMATION, OLD_INFORMATION, CUDA, ERROR, FATAL, PLAIN)
 
     def shown(level: int, *, cuda: bool) -> list[bytes]:
@@ -108,7 +108,9 @@ os.write(2, b"after\\n")
         ("os._exit(3)", b""),
     ],
 )
-def test_what_matters_arrives_even_if_the_import_ends_the_process(end: str, said: bytes) -> None:
+def test_important_messages_are_shown_even_if_the_import_ends_the_process(
+    end: str, said: bytes
+) -> None:
     lines = [NOTICE, INFORMATION, PLAIN, ERROR, b"half a line"]
     done = run_python("-c", FILTERED.format(lines=lines, end=end))
     assert done.stderr.startswith(PLAIN + ERROR + b"half a line")
@@ -116,7 +118,7 @@ def test_what_matters_arrives_even_if_the_import_ends_the_process(end: str, said
     assert b"oneDNN" not in done.stderr and b"absl::" not in done.stderr
 
 
-def test_a_process_without_stderr_imports_all_the_same() -> None:
+def test_imports_work_in_a_process_without_stderr() -> None:
     code = FILTERED.format(lines=[], end="print('done', flush=True)").replace(
         "import os, sys", "import os, sys; os.close(2)"
     )
@@ -144,12 +146,12 @@ SMALL = (
     "--size tiny --num-hidden-layers 1 --hidden-size 32 --num-attention-heads 2 "
     "--per-replica-batch-size 8 --num-train-steps 3"
 ).split()
-# How far a run is, a figure of it, and where its artifact lies.
+# A run's progress, its metrics, and the path of its artifact.
 OURS = re.compile(r"[a-z]+-\d{8}-\d{6}-\w{4}  .*|  step \d+: .*|/\S+|Read /\S+: text, UTF-8")
 
 
 def lines_of_events(folder: Path) -> set[str]:
-    """Returns what a run's log may hold: what the run reported, and nothing else."""
+    """Lines allowed in a run's log: the messages that the run reported."""
     events = [json.loads(line) for line in (folder / "events.jsonl").read_text().splitlines()]
     messages = {event["message"] for event in events if event["kind"] == "note"}
     warnings = {f"warning: {event['message']}" for event in events if event["kind"] == "warning"}
@@ -159,7 +161,7 @@ def lines_of_events(folder: Path) -> set[str]:
 @needs_no_gpu
 @pytest.mark.long
 @pytest.mark.slow(120)
-def test_every_stage_prints_its_own_lines_only(tmp_path: Path) -> None:
+def test_every_stage_prints_only_its_own_lines(tmp_path: Path) -> None:
     text = write_sentences(tmp_path / "sentences.txt", 600)
     workspace = tmp_path / "workspace"
     hub = HubServer()

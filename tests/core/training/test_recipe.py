@@ -1,4 +1,4 @@
-"""The plan of a run and its learning rate."""
+"""The plan of a run and its learning-rate schedule."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def _config(**values: object) -> TrainConfig:
     return TrainConfig(preset="custom", **values)
 
 
-def test_an_epoch_is_as_many_whole_batches_as_the_rows_fill() -> None:
+def test_epoch_has_as_many_full_batches_as_the_sequences_fill() -> None:
     plan = recipe.plan(_config(per_replica_batch_size=8, num_train_epochs=2), 101, 64)
     assert plan.num_train_steps == 25
     assert plan.tokens_per_step == 8 * 64
@@ -29,12 +29,12 @@ def test_an_epoch_is_as_many_whole_batches_as_the_rows_fill() -> None:
     assert plan.num_train_epochs == pytest.approx(200 / 101)
 
 
-def test_steps_win_over_epochs() -> None:
+def test_steps_override_epochs() -> None:
     plan = recipe.plan(_config(num_train_steps=7, num_train_epochs=50), 100, 64)
     assert plan.num_train_steps == 7
 
 
-def test_a_global_batch_is_shared_by_the_replicas() -> None:
+def test_global_batch_is_divided_among_the_replicas() -> None:
     plan = recipe.plan(_config(per_replica_batch_size=4, num_train_epochs=1), 64, 16, replicas=8)
     assert (plan.global_batch_size, plan.num_train_steps) == (32, 2)
 
@@ -46,19 +46,19 @@ def test_intervals_are_derived_and_never_zero() -> None:
     assert (short.eval_steps, short.save_steps, short.logging_steps) == (1, 1, 1)
 
 
-def test_between_pauses_executions_are_whole() -> None:
+def test_intervals_are_multiples_of_steps_per_execution() -> None:
     plan = recipe.plan(_config(num_train_steps=1000, steps_per_execution=8), 10**6, 64)
     assert [plan.logging_steps, plan.save_steps, plan.eval_steps] == [8, 48, 48]
     assert recipe.plan(_config(num_train_steps=1000), 10**6, 64).logging_steps == 5
 
 
-def test_intervals_that_are_set_win() -> None:
+def test_explicit_intervals_override_the_derived_ones() -> None:
     config = _config(num_train_steps=100, eval_steps=50, logging_steps=7)
     plan = recipe.plan(config, 100, 64)
     assert (plan.eval_steps, plan.save_steps, plan.logging_steps) == (50, 50, 7)
 
 
-def test_validation_takes_a_tenth_of_the_time_however_a_step_is_shared() -> None:
+def test_validation_takes_a_tenth_of_the_time_for_any_division_of_the_batch() -> None:
     config = _config(per_replica_batch_size=32, num_train_epochs=1)
     parts = _config(
         per_replica_batch_size=32, num_train_epochs=1, gradient_accumulation_steps=8,
@@ -69,11 +69,12 @@ def test_validation_takes_a_tenth_of_the_time_however_a_step_is_shared() -> None
         recipe.plan(parts, 200_000, 64, validation_rows=10_000),
     ):
         assert plan.num_train_steps == 781
-        # Forward only is a third: 10,000 rows beside ten times a third of them in training.
+        # A forward pass costs a third of a training step: 10,000 validation sequences against ten
+        # times a third of them in training.
         assert plan.eval_steps * 256 * 3 >= 10 * 10_000 > (plan.eval_steps - 39) * 256 * 3
 
 
-def test_checkpoints_come_often_where_validation_is_rare() -> None:
+def test_checkpoints_are_frequent_even_if_validations_are_rare() -> None:
     plan = recipe.plan(_config(num_train_steps=1000), 64_000, 64, validation_rows=2000)
     assert plan.save_steps == 50 < plan.eval_steps
     assert plan.eval_steps % plan.save_steps == 0
@@ -84,21 +85,21 @@ def test_checkpoints_come_often_where_validation_is_rare() -> None:
 @pytest.mark.parametrize(
     ("save_steps", "more", "eval_steps"),
     [
-        (1000, {}, 500),  # Every 391 steps, the two would never meet.
+        (1000, {}, 500),  # Validations every 391 steps would never coincide with a checkpoint.
         (997, {}, 997),  # A prime.
         (300, {}, 600),
-        (99_991, {}, 391),  # Saves at the end alone, where there is a validation as well.
+        (99_991, {}, 391),  # Saves only at the end, which has a validation, too.
         (1000, {"steps_per_execution": 8}, 1000),
     ],
 )
-def test_validations_meet_the_checkpoints_that_are_asked_for(
+def test_validations_coincide_with_the_requested_checkpoints(
     save_steps: int, more: dict[str, int], eval_steps: int
 ) -> None:
     plan = recipe.plan(_config(num_train_steps=7813, save_steps=save_steps, **more), 10**6, 64)
     assert (plan.save_steps, plan.eval_steps) == (save_steps, eval_steps)
 
 
-def test_a_run_that_is_given_more_steps_pauses_less_often() -> None:
+def test_extended_run_pauses_less_often() -> None:
     open_config = _config(num_train_steps=200, num_train_epochs=1.0)
     short = recipe.plan(open_config, 6400, 64)
     longer = resumed_plan(_config(num_train_steps=2000, num_train_epochs=1.0), short, 200)
@@ -119,13 +120,13 @@ def test_a_run_that_is_given_more_steps_pauses_less_often() -> None:
         (32, 1, 256, 1, 0, 8),  # Planned for 8 devices, resumed on one.
         (32, 1, 256, 1, 100, 4),
         (32, 1, 256, 1, 256, 1),
-        (32, 1, 256, 3, 0, 1),  # Can't be shared out: refused as it is set.
-        (8, 4, 32, 16, 0, 1),  # Planned for one, resumed on 16.
+        (32, 1, 256, 3, 0, 1),  # Not divisible: refused as configured.
+        (8, 4, 32, 16, 0, 1),  # Planned for one device, resumed on 16.
         (8, 4, 48, 4, 0, 4),
         (8, 1, 40, 2, 0, 4),
     ],
 )
-def test_other_devices_take_no_more_rows_at_once_than_they_have_room_for(
+def test_micro_batch_fits_in_memory_when_resumed_on_other_devices(
     rows: int, accumulated: int, batch: int, devices: int, room: int, parts: int
 ) -> None:
     config = _config(per_replica_batch_size=rows, gradient_accumulation_steps=accumulated)
@@ -133,12 +134,12 @@ def test_other_devices_take_no_more_rows_at_once_than_they_have_room_for(
     assert found == parts
 
 
-def test_max_train_examples_limits_the_rows() -> None:
+def test_max_train_examples_limits_the_sequences() -> None:
     plan = recipe.plan(_config(max_train_examples=40, per_replica_batch_size=8), 1000, 64)
     assert (plan.train_rows, plan.num_train_steps) == (40, 5)
 
 
-def test_fewer_rows_than_a_batch_are_refused_with_the_numbers() -> None:
+def test_fewer_sequences_than_a_batch_are_refused_with_the_numbers() -> None:
     with pytest.raises(ConfigError, match=r"at least 64.*5 training rows.*at most 5") as raised:
         recipe.plan(_config(per_replica_batch_size=64), 5, 64)
     assert raised.value.field == "per_replica_batch_size"
@@ -149,12 +150,12 @@ def test_fewer_rows_than_a_batch_are_refused_with_the_numbers() -> None:
         recipe.plan(accumulated, 7, 64)
 
 
-def test_the_rate_rises_from_zero_and_falls_to_zero() -> None:
+def test_linear_schedule_rises_from_zero_and_falls_to_zero() -> None:
     schedule = LearningRateSchedule("linear", peak=1.0, warmup_steps=10, num_train_steps=110)
     assert [schedule.at(step) for step in (0, 5, 10, 60, 110)] == [0, 0.5, 1, 0.5, 0]
 
 
-def test_a_cosine_passes_its_middle_and_a_constant_stays() -> None:
+def test_cosine_schedule_is_half_at_its_middle_and_constant_schedule_is_constant() -> None:
     cosine = LearningRateSchedule("cosine", peak=2.0, warmup_steps=0, num_train_steps=100)
     assert cosine.at(50) == pytest.approx(1.0)
     assert cosine.at(100) == pytest.approx(0.0)
@@ -163,7 +164,7 @@ def test_a_cosine_passes_its_middle_and_a_constant_stays() -> None:
 
 
 @pytest.mark.parametrize("kind", ["linear", "cosine", "constant"])
-def test_the_schedule_is_that_of_transformers(kind: str) -> None:
+def test_schedule_matches_transformers(kind: str) -> None:
     torch = pytest.importorskip("torch", reason="needs PyTorch: pip install torch")
     from transformers import get_scheduler
 
@@ -177,7 +178,7 @@ def test_the_schedule_is_that_of_transformers(kind: str) -> None:
         reference.step()
 
 
-def test_a_stable_rate_falls_at_the_end_as_in_transformers() -> None:
+def test_warmup_stable_decay_matches_transformers() -> None:
     torch = pytest.importorskip("torch", reason="needs PyTorch: pip install torch")
     from transformers.optimization import get_wsd_schedule
 
@@ -192,7 +193,7 @@ def test_a_stable_rate_falls_at_the_end_as_in_transformers() -> None:
         reference.step()
 
 
-def test_a_stable_rate_is_given_more_steps_without_a_fall() -> None:
+def test_extended_stable_schedule_stays_at_its_peak() -> None:
     config = _config(lr_scheduler_type="warmup_stable_decay", num_train_steps=100, warmup_steps=10)
     longer = recipe.extend(config, recipe.plan(config, 100, 64), 60, 200)
     schedule = recipe.learning_rate_schedule(config, longer)
@@ -200,7 +201,7 @@ def test_a_stable_rate_is_given_more_steps_without_a_fall() -> None:
     assert schedule.at(200) == 0 < schedule.at(190) < config.learning_rate
 
 
-def test_a_stable_rate_that_has_begun_to_fall_rises_again_with_more_steps() -> None:
+def test_extended_stable_schedule_returns_to_its_peak_after_decay() -> None:
     config = _config(lr_scheduler_type="warmup_stable_decay", num_train_steps=100, warmup_steps=10)
     for stopped_at in (95, 100):
         longer = recipe.extend(config, recipe.plan(config, 100, 64), stopped_at, 200)
@@ -209,7 +210,7 @@ def test_a_stable_rate_that_has_begun_to_fall_rises_again_with_more_steps() -> N
         assert schedule.at(200) == 0
 
 
-def test_warmup_steps_win_over_the_ratio() -> None:
+def test_warmup_steps_override_the_ratio() -> None:
     both = _config(num_train_steps=100, warmup_ratio=0.5, warmup_steps=3)
     assert recipe.plan(both, 100, 64).warmup_steps == 3
     ratio = _config(num_train_steps=100, warmup_ratio=0.5)
@@ -235,7 +236,7 @@ def test_warmup_steps_win_over_the_ratio() -> None:
         ({"preset": "classic"}, 1024, 1e-4),
     ],
 )
-def test_a_rate_that_is_left_open_is_settled_by_the_model(
+def test_default_learning_rate_follows_from_optimizer_family_and_hidden_size(
     values: dict[str, Any], width: int, rate: float
 ) -> None:
     config = TrainConfig(**values, hidden_size=width)
@@ -249,14 +250,14 @@ def _architecture(config: TrainConfig) -> Architecture:
     return resolve_architecture(config, vocab_size=64, row_length=32, pad_id=0, bos_id=1, eos_id=2)
 
 
-def test_the_classic_preset_is_the_tpu_scripts() -> None:
+def test_classic_preset_has_the_schedule_of_the_tpu_script() -> None:
     config = TrainConfig(preset="classic", num_train_steps=1000)
     plan = recipe.plan(config, 100_000, 512, replicas=8)
     assert (plan.global_batch_size, plan.warmup_steps) == (64, 50)
     assert recipe.learning_rate_schedule(config, plan).at(50) == pytest.approx(1e-4)
 
 
-def test_more_of_anything_needs_more_memory() -> None:
+def test_memory_estimate_grows_with_length_and_shrinks_with_bfloat16() -> None:
     architecture = RobertaArchitecture(1000, 64, 2, 2, 256, 80, 1)
     small = recipe.estimate_memory_bytes(architecture, 10**6, _config(), 64)
     longer = recipe.estimate_memory_bytes(architecture, 10**6, _config(), 128)

@@ -1,4 +1,4 @@
-"""A run reports the values that it uses for settings left open; its whole time is told alike."""
+"""A run reports its resolved settings and its total time consistently."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ print(json.dumps(model.manifest.config["learning_rate"]))
 
 
 @pytest.mark.slow(10)
-def test_a_run_tells_the_settings_that_it_used_and_how_long_it_took(
+def test_run_reports_its_resolved_settings_and_its_total_time(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     workspace = Workspace(tmp_path / "workspace")

@@ -1,4 +1,4 @@
-"""A step that several simulated devices share is the step that one device does."""
+"""Training on several simulated devices equals training on one."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 from tests.engines import ENGINES, run_on
 
-# Trains twenty steps without dropout; the first argument says on what.
+# Trains twenty steps without dropout; the first argument holds the settings.
 _SCRIPT = """
 import json, sys
 import numpy as np
@@ -84,7 +84,7 @@ def _longer(*values: Any) -> Any:
     return pytest.param(*values, marks=pytest.mark.long)
 
 
-# TensorFlow traces the step once for each device: few are enough.
+# TensorFlow traces the step once per device, so few devices are enough.
 ON_SEVERAL = [
     ("tensorflow", 4, {}),
     _longer("tensorflow", 2, {"in_pieces": True, "gradient_accumulation_steps": 2}),
@@ -121,7 +121,7 @@ def test_several_devices_have_the_losses_of_one(
 
 @pytest.mark.slow(5)
 @pytest.mark.parametrize(("engine", "count", "values"), ON_SEVERAL)
-def test_what_several_devices_hold_is_read_and_written_whole(
+def test_state_of_several_devices_is_saved_and_restored_bit_for_bit(
     engine: str, count: int, values: dict[str, Any]
 ) -> None:
     one, several = _one_and_several(engine, count, values)
@@ -131,13 +131,13 @@ def test_what_several_devices_hold_is_read_and_written_whole(
     assert before == after
 
 
-def test_fsdp_leaves_each_device_about_an_eighth_of_weights_and_slots() -> None:
+def test_fsdp_shards_weights_and_slots_over_eight_devices() -> None:
     whole, parts = _said("jax", num_devices=8), _said("jax", num_devices=8, sharding="fsdp")
     assert whole["held"] > 100_000
     assert whole["held"] / 9 < parts["held"] < whole["held"] / 6
 
 
-# The gradient of a stack of products on eight devices, whole or in parts.
+# The gradient of a stack of matmuls on eight devices, replicated or sharded.
 _STACK = """
 import json, sys
 import jax
@@ -172,16 +172,16 @@ print(json.dumps({
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-def test_fsdp_keeps_no_weight_whole_for_the_gradient(dtype: str) -> None:
+def test_fsdp_keeps_no_gathered_weight_for_the_gradient(dtype: str) -> None:
     whole, parts = (run_on("jax", _STACK, sharding, dtype) for sharding in ("data", "fsdp"))
     assert whole["devices"] == parts["devices"] == 8
     assert np.allclose(parts["gradients"], whole["gradients"], rtol=1e-2)
-    # Put together for the loss and, but for the last one, once more for the gradient.
+    # All-gathered in the forward pass and, except the last, again in the backward pass.
     assert (whole["gathered"], parts["gathered"]) == (0, 2 * parts["layers"] - 1)
     assert parts["products"] == whole["products"] == 3 * parts["layers"] - 1
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-def test_a_batch_that_the_devices_cannot_share_evenly_is_refused(engine: str) -> None:
+def test_batch_that_the_devices_cannot_divide_evenly_is_refused(engine: str) -> None:
     with pytest.raises(AssertionError, match="can't be shared out evenly"):
         _said(engine, num_devices=3)

@@ -1,4 +1,4 @@
-"""Event files are judged by TensorFlow's own reader."""
+"""Event files, read back with TensorFlow."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_tensorflow_reads_the_scalars_back(tmp_path: Path) -> None:
     assert all(event.wall_time > 1.6e9 for event in events)
 
 
-def test_what_float32_cannot_hold_is_infinite(tmp_path: Path) -> None:
+def test_values_beyond_float32_become_infinite(tmp_path: Path) -> None:
     import tensorflow as tf
 
     largest = float(np.finfo(np.float32).max)
@@ -44,7 +44,7 @@ def test_what_float32_cannot_hold_is_infinite(tmp_path: Path) -> None:
     np.testing.assert_array_equal(read, [largest, math.inf, -math.inf, math.inf, math.nan])
 
 
-def test_a_resumed_run_writes_a_file_of_its_own(tmp_path: Path) -> None:
+def test_resumed_run_writes_its_own_event_file(tmp_path: Path) -> None:
     for _ in range(2):
         ScalarWriter(tmp_path).close()
     assert len(list(tmp_path.iterdir())) == 2

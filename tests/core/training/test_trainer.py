@@ -1,4 +1,4 @@
-"""The whole of training, on shards that were built from sentences, in processes of their own."""
+"""Whole training runs in their own processes, on shards built from generated sentences."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def workspace(tmp_path_factory: pytest.TempPathFactory) -> Workspace:
 
 @pytest.fixture(scope="module")
 def results(workspace: Workspace) -> dict[str, Results]:
-    """What every scenario came to, by engine."""
+    """The result of every scenario, by backend."""
     tensorflow, jax = ENGINES
     found = {tensorflow: _play(tensorflow, workspace, *_ON_BOTH, *_ON_ONE)}
     found[jax] = _play(jax, workspace, *_ON_BOTH, "taken_from_the_other")
@@ -94,7 +94,7 @@ def results(workspace: Workspace) -> dict[str, Results]:
 
 @pytest.fixture(params=ENGINES)
 def one(request: pytest.FixtureRequest, results: dict[str, Results]) -> Results:
-    """What the scenarios came to on one engine."""
+    """The scenarios' results on one backend."""
     return results[request.param]
 
 
@@ -114,7 +114,7 @@ def _play(engine: str, workspace: Workspace, *scenarios: str) -> Results:
 
 
 @pytest.mark.slow(3)
-def test_a_run_reports_what_it_measures(one: Results) -> None:
+def test_run_reports_its_metrics(one: Results) -> None:
     metrics = one["whole"]["metrics"]
     assert list(metrics["loss"]) == ["3", "6", "9", "12"]
     assert list(metrics["eval_loss"]) == ["0", "5", "10", "12"]
@@ -126,12 +126,12 @@ def test_a_run_reports_what_it_measures(one: Results) -> None:
 
 
 @pytest.mark.slow(3)
-def test_the_first_loss_is_that_of_knowing_nothing(one: Results) -> None:
+def test_first_eval_loss_is_that_of_a_uniform_prediction(one: Results) -> None:
     assert one["whole"]["metrics"]["eval_loss"]["0"] == pytest.approx(np.log(64), abs=0.1)
 
 
 @pytest.mark.slow(3)
-def test_validation_begins_with_training_unless_it_is_wanted_before(
+def test_first_validation_is_at_the_first_eval_step_by_default(
     results: dict[str, Results],
 ) -> None:
     metrics = results["tensorflow"]["ended_before_the_first_save"]["metrics"]
@@ -140,7 +140,7 @@ def test_validation_begins_with_training_unless_it_is_wanted_before(
 
 
 @pytest.mark.slow(3)
-def test_an_output_bias_of_log_frequencies_begins_at_the_baseline(
+def test_log_frequency_output_bias_starts_at_the_unigram_baseline(
     results: dict[str, Results],
 ) -> None:
     metrics = results["tensorflow"]["aborted"]["metrics"]
@@ -150,7 +150,7 @@ def test_an_output_bias_of_log_frequencies_begins_at_the_baseline(
 
 
 @pytest.mark.slow(3)
-def test_a_run_can_begin_with_vectors_from_counts(results: dict[str, Results]) -> None:
+def test_run_can_start_from_cooccurrence_embeddings(results: dict[str, Results]) -> None:
     found = [results[engine]["counted"] for engine in ENGINES]
     tables = [np.array(one["words"]) for one in found]
     np.testing.assert_allclose(*tables, atol=1e-6)
@@ -159,18 +159,18 @@ def test_a_run_can_begin_with_vectors_from_counts(results: dict[str, Results]) -
     lengths = np.linalg.norm(tables[0], axis=1)
     assert occurs.sum() > 10
     np.testing.assert_allclose(lengths[special:][occurs], 0.8, atol=1e-5)
-    # What is no word keeps what was drawn.
+    # Special tokens keep their random initialisation.
     assert (lengths[:special] < 0.3).all()
 
 
 @pytest.mark.slow(3)
 @pytest.mark.parametrize("engine", ENGINES)
-def test_a_run_can_begin_with_positions_that_know_their_distances(
+def test_run_can_start_from_local_attention_position_embeddings(
     results: dict[str, Results], engine: str
 ) -> None:
     table = np.array(results[engine]["counted"]["positions"])
     padding = 3
-    # RoBERTa's row for padding is no position.
+    # RoBERTa has no position embedding for padding.
     assert not table[padding].any()
     products = table[padding + 1 :] @ table[padding + 1 :].T
     for distance in range(4):
@@ -180,7 +180,7 @@ def test_a_run_can_begin_with_positions_that_know_their_distances(
 
 
 @pytest.mark.slow(3)
-def test_the_best_checkpoint_becomes_the_model(one: Results) -> None:
+def test_best_checkpoint_becomes_the_model(one: Results) -> None:
     whole = one["whole"]
     losses = whole["metrics"]["eval_loss"]
     assert whole["counts"]["eval_loss"] == min(losses[step] for step in ("5", "10", "12"))
@@ -198,7 +198,7 @@ def test_the_best_checkpoint_becomes_the_model(one: Results) -> None:
 
 
 @pytest.mark.slow(3)
-def test_results_and_scalars_lie_beside_the_checkpoints(one: Results) -> None:
+def test_eval_results_and_tensorboard_events_are_written_to_the_run_folder(one: Results) -> None:
     whole = one["whole"]
     assert whole["checkpoints"] == ["eval_results.json", "step-00000010", "step-00000012"]
     assert set(whole["eval_results"]) == set(asdict(EvalResults(0, 0, 0, 0, 0)))
@@ -207,20 +207,20 @@ def test_results_and_scalars_lie_beside_the_checkpoints(one: Results) -> None:
 
 
 @pytest.mark.slow(3)
-def test_a_stopped_and_resumed_run_ends_bit_for_bit_like_the_whole_one(one: Results) -> None:
-    """With dropout, and after the newest checkpoint was damaged."""
+def test_resumed_run_has_the_weights_of_an_uninterrupted_run(one: Results) -> None:
+    """The run uses dropout, and its newest checkpoint was damaged."""
     assert one["stopped"]["weights"] == one["whole"]["weights"]
     for figure in _FIGURES:
         assert one["stopped"]["metrics"][figure] == one["whole"]["metrics"][figure]
 
 
 @pytest.mark.slow(3)
-def test_a_stop_saves_at_the_step_it_finds(one: Results) -> None:
+def test_stop_saves_a_checkpoint_at_the_current_step(one: Results) -> None:
     assert one["stopped"]["saved"] == ["step-00000005", "step-00000007"]
 
 
 @pytest.mark.slow(3)
-def test_a_damaged_checkpoint_is_named_and_the_one_before_it_used(one: Results) -> None:
+def test_damaged_checkpoint_is_reported_and_the_previous_one_is_used(one: Results) -> None:
     assert one["stopped"]["newest"] == "step-00000009"
     (warning,) = one["stopped"]["warnings"]
     assert "step 9 is damaged" in warning and "model.safetensors" in warning
@@ -229,7 +229,7 @@ def test_a_damaged_checkpoint_is_named_and_the_one_before_it_used(one: Results) 
 
 
 @pytest.mark.slow(3)
-def test_a_damaged_record_stops_the_run_or_is_left_out_and_counted(
+def test_damaged_record_stops_the_run_or_is_skipped_and_counted(
     results: dict[str, Results],
 ) -> None:
     found = results["tensorflow"]["damaged_record"]
@@ -241,7 +241,7 @@ def test_a_damaged_record_stops_the_run_or_is_left_out_and_counted(
 
 
 @pytest.mark.slow(3)
-def test_the_precision_is_measured_once_and_kept(results: dict[str, Results]) -> None:
+def test_auto_precision_is_measured_once_and_recorded(results: dict[str, Results]) -> None:
     found = results["tensorflow"]["settled"]
     assert found["chosen"] in ("float32", "mixed_bfloat16")
     said = [note for note in found["notes"] if note.startswith("Computing in")]
@@ -249,7 +249,7 @@ def test_the_precision_is_measured_once_and_kept(results: dict[str, Results]) ->
 
 
 @pytest.mark.slow(3)
-def test_a_rate_that_was_left_open_stays_what_it_was_settled_to(
+def test_resumed_run_keeps_its_resolved_learning_rate(
     results: dict[str, Results],
 ) -> None:
     found = results["tensorflow"]["settled"]
@@ -257,7 +257,9 @@ def test_a_rate_that_was_left_open_stays_what_it_was_settled_to(
 
 
 @pytest.mark.slow(3)
-def test_a_stop_in_the_last_validation_costs_nothing(results: dict[str, Results]) -> None:
+def test_run_stopped_during_the_last_validation_resumes_with_the_same_results(
+    results: dict[str, Results],
+) -> None:
     late, whole = (
         results["tensorflow"][name] for name in ("stopped_in_the_last_validation", "whole")
     )
@@ -266,7 +268,7 @@ def test_a_stop_in_the_last_validation_costs_nothing(results: dict[str, Results]
 
 
 @pytest.mark.slow(3)
-def test_a_run_that_starts_over_says_so(results: dict[str, Results]) -> None:
+def test_run_that_restarts_from_scratch_reports_it(results: dict[str, Results]) -> None:
     early, whole = (
         results["tensorflow"][name] for name in ("ended_before_the_first_save", "whole")
     )
@@ -275,13 +277,13 @@ def test_a_run_that_starts_over_says_so(results: dict[str, Results]) -> None:
 
 
 @pytest.mark.slow(3)
-def test_an_aborted_run_saves_nothing_more(results: dict[str, Results]) -> None:
+def test_aborted_run_saves_no_further_checkpoint(results: dict[str, Results]) -> None:
     one = results["tensorflow"]
     assert one["aborted"]["checkpoints"] == ["step-00000005"]
 
 
 @pytest.mark.slow(3)
-def test_a_run_is_not_resumed_with_other_settings(results: dict[str, Results]) -> None:
+def test_resume_with_other_settings_is_refused(results: dict[str, Results]) -> None:
     refused = results["tensorflow"]["changed"]
     for field, received in (("learning_rate", "0.5"), ("seed", "9"), ("weight_decay", "0.7")):
         assert "other settings" in refused[field]
@@ -293,7 +295,7 @@ def test_a_run_is_not_resumed_with_other_settings(results: dict[str, Results]) -
     ("changed", "name", "differ"),
     [("shards", "more", ["shards"]), ("tokenizer", "foreign", ["shards", "tokenizer"])],
 )
-def test_a_run_is_not_resumed_with_other_data(
+def test_resume_with_other_data_is_refused(
     workspace: Workspace, results: dict[str, Results], changed: str, name: str, differ: list[str]
 ) -> None:
     message = results["tensorflow"]["changed"][changed]
@@ -307,13 +309,13 @@ def test_a_run_is_not_resumed_with_other_data(
 
 
 @pytest.mark.slow(3)
-def test_a_run_whose_checkpoints_are_gone_does_not_start_over(results: dict[str, Results]) -> None:
+def test_run_without_its_checkpoints_is_not_restarted(results: dict[str, Results]) -> None:
     refused = results["tensorflow"]["checkpoints_gone"]["refused"]
     assert "are gone" in refused and "step 1 " in refused
 
 
 @pytest.mark.slow(3)
-def test_damage_to_any_file_of_the_newest_checkpoint_is_named_and_the_one_before_used(
+def test_damage_to_any_file_of_the_newest_checkpoint_selects_the_previous_one(
     workspace: Workspace, results: dict[str, Results], tmp_path: Path
 ) -> None:
     shutil.copytree(workspace.runs / "whole-tensorflow" / "checkpoints", tmp_path / "saved")
@@ -335,7 +337,7 @@ def test_damage_to_any_file_of_the_newest_checkpoint_is_named_and_the_one_before
 
 
 @pytest.mark.slow(3)
-def test_a_checkpoint_is_measured_as_the_run_measured_it(one: Results) -> None:
+def test_evaluate_only_reproduces_the_runs_eval_loss(one: Results) -> None:
     measured, whole = one["weights_taken_over"], one["whole"]
     assert measured["measured_path"] == whole["path"]
     assert measured["measured"]["eval_loss"] == pytest.approx(whole["counts"]["eval_loss"])
@@ -344,7 +346,7 @@ def test_a_checkpoint_is_measured_as_the_run_measured_it(one: Results) -> None:
 
 
 @pytest.mark.slow(3)
-def test_training_goes_on_from_the_weights_of_another_run(one: Results) -> None:
+def test_training_continues_from_the_weights_of_another_run(one: Results) -> None:
     further = one["weights_taken_over"]["further"]["eval_loss"]
     assert further["0"] == pytest.approx(one["whole"]["counts"]["eval_loss"])
     assert further["12"] < further["0"]
@@ -352,7 +354,7 @@ def test_training_goes_on_from_the_weights_of_another_run(one: Results) -> None:
 
 
 @pytest.mark.slow(3)
-def test_a_full_disk_costs_a_checkpoint_and_not_the_run(results: dict[str, Results]) -> None:
+def test_full_disk_costs_a_checkpoint_and_not_the_run(results: dict[str, Results]) -> None:
     found = results["tensorflow"]["full_disk"]
     assert found["num_train_steps"] == STEPS
     assert found["steps_then"] == [3]
@@ -363,7 +365,7 @@ def test_a_full_disk_costs_a_checkpoint_and_not_the_run(results: dict[str, Resul
 
 
 @pytest.mark.slow(3)
-def test_a_loss_that_is_no_number_ends_the_run_with_that_reason(
+def test_non_finite_loss_ends_the_run_with_that_reason(
     results: dict[str, Results],
 ) -> None:
     one = results["tensorflow"]
@@ -372,7 +374,7 @@ def test_a_loss_that_is_no_number_ends_the_run_with_that_reason(
 
 
 @pytest.mark.slow(3)
-def test_a_batch_that_breaks_the_loss_is_left_out(results: dict[str, Results]) -> None:
+def test_batches_that_break_the_loss_are_skipped(results: dict[str, Results]) -> None:
     found = results["tensorflow"]["rolled_back"]
     assert found["steps"] == STEPS
     assert found["resumed_at"] == [5]
@@ -383,7 +385,7 @@ def test_a_batch_that_breaks_the_loss_is_left_out(results: dict[str, Results]) -
 
 
 @pytest.mark.slow(3)
-def test_a_run_killed_after_it_went_back_leaves_the_same_batches_out(
+def test_run_killed_after_a_rollback_skips_the_same_batches(
     results: dict[str, Results],
 ) -> None:
     found = results["tensorflow"]["rolled_back"]
@@ -392,7 +394,7 @@ def test_a_run_killed_after_it_went_back_leaves_the_same_batches_out(
 
 
 @pytest.mark.slow(3)
-def test_a_run_can_be_given_more_steps_but_not_fewer(results: dict[str, Results]) -> None:
+def test_finished_run_can_be_extended_but_not_shortened(results: dict[str, Results]) -> None:
     found = results["tensorflow"]["extended"]
     assert found["steps"] == STEPS + 6
     assert found["names"][0] != found["names"][1]
@@ -404,7 +406,7 @@ def test_a_run_can_be_given_more_steps_but_not_fewer(results: dict[str, Results]
 
 @pytest.mark.slow(3)
 @pytest.mark.parametrize(("first", "second"), [ENGINES, ENGINES[::-1]])
-def test_what_one_engine_began_the_other_ends(
+def test_run_can_be_resumed_on_the_other_backend(
     results: dict[str, Results], first: str, second: str
 ) -> None:
     alone = results[first]["left_for_the_other"]["metrics"]
@@ -415,7 +417,9 @@ def test_what_one_engine_began_the_other_ends(
 
 
 @pytest.mark.slow(3)
-def test_the_model_loads_in_transformers(workspace: Workspace, results: dict[str, Results]) -> None:
+def test_trained_model_loads_in_transformers(
+    workspace: Workspace, results: dict[str, Results]
+) -> None:
     torch = pytest.importorskip("torch", reason="needs PyTorch: pip install torch")
     from transformers import AutoTokenizer, RobertaForMaskedLM
 
@@ -424,7 +428,7 @@ def test_the_model_loads_in_transformers(workspace: Workspace, results: dict[str
     assert not info["missing_keys"] and not info["unexpected_keys"]
     tokenizer = AutoTokenizer.from_pretrained(folder)
     assert model.config.pad_token_id == tokenizer.pad_token_id
-    # As long as the model can read, without being told how long that is.
+    # Truncation uses the tokenizer's own model_max_length.
     ids = tokenizer("The river runs. " * 99, truncation=True, return_tensors="pt")["input_ids"]
     assert ids.shape[1] == tokenizer.model_max_length
     assert ids.shape[1] == model.config.max_position_embeddings - model.config.pad_token_id - 1
@@ -451,7 +455,7 @@ def _refused(workspace: Workspace, **values: Any) -> ConfigError:
         ({"name": "../up"}, "name", "name"),
     ],
 )
-def test_what_does_not_fit_is_refused_before_an_engine_is_imported(
+def test_invalid_settings_are_refused_with_the_field_name(
     workspace: Workspace, values: dict[str, Any], words: str, field: str
 ) -> None:
     error = _refused(workspace, **values)
@@ -459,7 +463,7 @@ def test_what_does_not_fit_is_refused_before_an_engine_is_imported(
     assert error.field == field
 
 
-def test_a_refusal_costs_no_import_of_an_engine(workspace: Workspace) -> None:
+def test_refusal_imports_no_backend(workspace: Workspace) -> None:
     loaded = run_anew(
         "tensorflow",
         """
@@ -480,13 +484,13 @@ def test_a_refusal_costs_no_import_of_an_engine(workspace: Workspace) -> None:
     assert loaded == []
 
 
-def test_both_tokenizers_are_named_where_they_differ(workspace: Workspace) -> None:
+def test_tokenizer_mismatch_names_both_tokenizers(workspace: Workspace) -> None:
     made_with = workspace.find("shards", "rows").manifest.inputs["tokenizer"]
     message = str(_refused(workspace, tokenizer="others"))
     assert made_with in message and "others" in message
 
 
-def test_an_output_folder_that_holds_something_is_refused_and_left_alone(
+def test_non_empty_output_folder_is_refused_and_left_alone(
     workspace: Workspace, tmp_path: Path
 ) -> None:
     (tmp_path / "mine.txt").write_text("kept")
@@ -495,7 +499,7 @@ def test_an_output_folder_that_holds_something_is_refused_and_left_alone(
     assert (tmp_path / "mine.txt").read_text() == "kept"
 
 
-def test_an_output_folder_that_can_not_be_made_is_refused_before_training(
+def test_output_folder_that_cannot_be_created_is_refused_before_training(
     workspace: Workspace, tmp_path: Path
 ) -> None:
     (tmp_path / "file").write_text("")
@@ -517,7 +521,7 @@ def _without_validation(folder: Path) -> None:
 
 @pytest.fixture
 def altered(workspace: Workspace, tmp_path: Path) -> Iterator[Callable[..., Workspace]]:
-    """Copies the shards without what says which tokenizer made them, and alters the copy."""
+    """Copies the shards without their manifest, and alters the copy."""
 
     def alter(change: Callable[[Path], None]) -> Workspace:
         folder = tmp_path / "altered"
@@ -529,7 +533,7 @@ def altered(workspace: Workspace, tmp_path: Path) -> Iterator[Callable[..., Work
     return alter
 
 
-def test_a_tokenizer_without_a_mask_token_is_refused(
+def test_tokenizer_without_a_mask_token_is_refused(
     altered: Callable[..., Workspace], tmp_path: Path
 ) -> None:
     workspace = altered(lambda folder: _without_mask(folder / "tokenizer"))
@@ -538,7 +542,7 @@ def test_a_tokenizer_without_a_mask_token_is_refused(
     assert raised.value.field == "family"
 
 
-def test_shards_without_validation_rows_are_refused(
+def test_shards_without_validation_sequences_are_refused(
     altered: Callable[..., Workspace], tmp_path: Path
 ) -> None:
     error = _refused(altered(_without_validation), shards=str(tmp_path / "altered"))
