@@ -212,7 +212,7 @@ def test_column_beside_a_deeply_nested_column_is_read(tmp_path: Path, deep: str)
     "header",
     [
         b"\x15\x00\x1c\x15\x02\x00\x15\x20\x00",  # A struct in place of a size.
-        b"\x15\x00\x11\x15\x20\x00",  # A yes in place of a size.
+        b"\x15\x00\x11\x15\x20\x00",  # A boolean in place of a size.
         b"\x15\x00\x15" + b"\xff" * 4000,  # A number of 28,000 bits.
     ],
 )

@@ -39,7 +39,7 @@ TRAIN = [
     *("--intermediate-size", "32", "--logging-steps", "1", "--per-replica-batch-size", "4"),
     *("--max-eval-examples", "4", "--push-to-hub", "--hub-license", "mit"),
 ]
-# User scripts that need only the standard libraries and the repository id.
+# User scripts that need only published libraries and the repository id.
 READ_CARD = """
 import json, sys
 from huggingface_hub import ModelCard, snapshot_download

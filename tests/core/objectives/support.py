@@ -14,7 +14,7 @@ Batch = dict[str, NDArray]
 PAD, BOS, EOS, UNK, MASK = range(5)
 FIRST_ORDINARY, SENTINELS = 5, 100
 VOCAB_SIZE = 1000
-# As in T5's own vocabulary: <extra_id_0> has the highest id.
+# <extra_id_0> has the highest id, like in T5's vocabulary.
 SENTINEL_IDS = np.arange(VOCAB_SIZE - 1, VOCAB_SIZE - 1 - SENTINELS, -1, dtype=np.int32)
 LAST_ORDINARY = VOCAB_SIZE - SENTINELS - 1
 SPECIAL_IDS = np.array([PAD, BOS, EOS, UNK, MASK, *SENTINEL_IDS], np.int32)

@@ -138,9 +138,8 @@ def test_span_lengths_follow_a_zero_truncated_poisson_distribution() -> None:
         edges = np.flatnonzero(np.diff(np.concatenate(([0], hidden, [0]))))
         spans = edges[1::2] - edges[::2]
         assert spans.sum() == ceil(0.3 * LENGTH)
-        lengths += spans[
-            :3
-        ].tolist()  # the last span is truncated, which biases the spans before it
+        # The last span is truncated, and those before it had to fit.
+        lengths += spans[:3].tolist()
         all_lengths += spans.tolist()
     counts = np.bincount(lengths, minlength=15)
     share = np.array([exp(-3) * 3.0**n / factorial(n) / (1 - exp(-3)) for n in range(1, 15)])
@@ -217,7 +216,7 @@ def test_all_sentence_orders_are_equally_likely() -> None:
 
 
 @pytest.mark.parametrize(("ratio", "most_moved"), [(0.0, 0), (0.3, 3), (0.5, 4), (1.0, 8)])
-def test_no_more_sentences_move_than_asked_for(ratio: float, most_moved: int) -> None:
+def test_permute_ratio_limits_the_number_of_moved_sentences(ratio: float, most_moved: int) -> None:
     row = np.array([token for n in range(1, 9) for token in (10 * n, PAD)], np.int32)
     task = hiding_nothing(task_of(16, permute_sentence_ratio=ratio))
     rows = np.repeat(row[None], 3000, axis=0)

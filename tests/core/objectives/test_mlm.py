@@ -228,7 +228,7 @@ def test_words_are_masked_with_the_same_probability_whatever_their_length() -> N
     words = words_of(row[0])
     firsts = [word[0] for word in words]
     counts = np.bincount(places.ravel(), minlength=64)[firsts]
-    # A truncated last word keeps its first token masked, so short and long words are equally likely.
+    # Truncation keeps the first token masked, so short and long words are equally likely.
     assert counts == pytest.approx(np.full(len(firsts), counts.mean()), rel=0.06)
 
 

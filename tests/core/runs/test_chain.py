@@ -113,7 +113,7 @@ def test_interrupt_while_following_a_run_skips_the_next_runs(
     assert "waiting goes on without you" in said and "over" not in said
 
 
-def test_taken_name_refuses_the_whole_chain(workspace: Workspace, store: Store) -> None:
+def test_chain_with_a_taken_name_is_refused_as_a_whole(workspace: Workspace, store: Store) -> None:
     add_run(store, "earlier", "queued", name="words")
     stages = [("tokenizer", TokenizerConfig(name="words")), ("shards", ShardConfig())]
     with pytest.raises(ConfigError, match=r"Tokenizer: .*'words' is taken") as error:

@@ -166,7 +166,7 @@ def test_another_process_with_the_runs_pid_is_not_mistaken_for_it_or_killed(
     stranger.communicate(b"\n")
 
 
-def test_a_queued_run_can_be_cancelled(workspace: Workspace, tmp_path: Path) -> None:
+def test_queued_run_can_be_cancelled(workspace: Workspace, tmp_path: Path) -> None:
     start_slow_run(workspace, tmp_path)
     queued = submit(workspace, "tokenizer", quick_config(tmp_path))
     request_stop(workspace, queued)
@@ -191,7 +191,7 @@ def test_stopped_run_can_be_resumed(workspace: Workspace, tmp_path: Path) -> Non
     assert (row.state, row.attempt, row.error) == ("done", 2, None)
 
 
-def test_a_running_run_is_not_resumed(workspace: Workspace, tmp_path: Path) -> None:
+def test_running_run_is_not_resumed(workspace: Workspace, tmp_path: Path) -> None:
     run_id, _ = start_slow_run(workspace, tmp_path)
     with pytest.raises(RunError, match="can't be resumed"):
         resume_run(workspace, run_id)

@@ -1,4 +1,4 @@
-"""A small server that speaks the part of Google Cloud Storage's JSON interface that gcsfs uses.
+"""Test server for the part of Google Cloud Storage's JSON API that gcsfs uses.
 
 gcsfs connects to the server that STORAGE_EMULATOR_HOST names. Requests to unsupported routes are
 recorded in `unknown_requests`, which tests expect to be empty.

@@ -223,10 +223,8 @@ def test_sentence_marks_follow_each_sentence(tokenizer: StudioTokenizer) -> None
     encoder = DocumentEncoder(tokenizer.backend, np.dtype("<u4"), mark_id=mark)
     expected = ["The river runs.", "The house runs slowly.", "The bridge runs."]
     text = " ".join(expected)
-    for document in (
-        text,
-        f"{text} The {tokenizer.pad_token} runs.",
-    ):  # encoded by units, then as a whole
+    # The first document is encoded by units, the second as a whole.
+    for document in (text, f"{text} The {tokenizer.pad_token} runs."):
         batcher = Batcher(encoder)
         assert list(batcher.add(document)) == []
         (batch,) = batcher.finish()

@@ -80,7 +80,7 @@ def test_shards_written_to_a_bucket_are_read_back(
         assert shards.tokenizer_folder
 
 
-def test_the_manifest_is_written_last(
+def test_manifest_is_written_last(
     bucket: BucketServer, config: ShardConfig, workspace: Workspace
 ) -> None:
     build(remote(config), workspace)

@@ -450,6 +450,6 @@ def test_truncated_compiled_map_is_refused(tmp_path: Path, data: bytes) -> None:
     step = {"type": "Precompiled", "precompiled_charsmap": base64.b64encode(data).decode()}
     for normalizer in (step, sequence("normalizers", {"type": "NFC"}, step)):
         folder = write(tmp_path / "one", specification(normalizer=normalizer))
-        # Accepted, its allocation would abort the process.
+        # If it were accepted, allocating memory for it would abort the process.
         with pytest.raises(TokenizerError, match="cut off"):
             safety.read_specification(folder / "tokenizer.json")
