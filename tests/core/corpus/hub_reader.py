@@ -1,6 +1,6 @@
-"""Reads corpora in a process of its own: the Hub's clients take HF_ENDPOINT when imported.
+"""Reads corpora in a separate process, because Hub clients read HF_ENDPOINT on import.
 
-Reads a JSON list of corpus settings from standard input and prints one result for each.
+Reads a JSON list of corpus settings from standard input and prints one result per entry.
 """
 
 import json

@@ -25,12 +25,12 @@ class Stopped(Reporter):
 
 @pytest.fixture
 def two_packages(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Reading all of them takes long; these two are small."""
+    """Replaces the package list, which takes long to read, by two small packages."""
     monkeypatch.setattr("core.corpus.docs.PACKAGES", {"click": "click", "jinja2": "jinja2"})
     monkeypatch.setattr("sysconfig.get_path", lambda name: "/nowhere")
 
 
-def test_docstrings_of_everything_that_can_have_one_are_read_and_cleaned() -> None:
+def test_docstrings_of_modules_classes_and_functions_are_read_and_cleaned() -> None:
     source = b'''
 """Module: long enough to be kept."""
 class A:
@@ -54,12 +54,12 @@ not_one = """A string that is no docstring, however long."""
 
 
 @pytest.mark.parametrize("source", [b"def f(:", b'"""\xff\xfe"""', b'x = """a\0b"""', b""])
-def test_a_file_that_cannot_be_parsed_has_no_docstrings(source: bytes) -> None:
+def test_file_that_cannot_be_parsed_has_no_docstrings(source: bytes) -> None:
     assert docstrings(source, 1) == []
 
 
-def test_every_package_comes_with_the_requirements() -> None:
-    """Otherwise a fresh machine would train on another corpus than this one."""
+def test_every_documented_package_is_installed_by_the_requirements() -> None:
+    """A missing package would give a new machine another corpus."""
     lines = (ROOT / "requirements.txt").read_text().splitlines()
     pending = [Requirement(line) for line in lines if line.strip() and not line.startswith("#")]
     brought: set[str] = set()
@@ -78,7 +78,7 @@ def test_every_package_comes_with_the_requirements() -> None:
 
 
 @pytest.mark.usefixtures("two_packages")
-def test_texts_are_distinct_and_come_in_the_same_order_from_the_cache(tmp_path: Path) -> None:
+def test_documents_are_distinct_and_keep_their_order_in_the_cache(tmp_path: Path) -> None:
     first = list(DocsSource(Workspace(tmp_path / "one"), Reporter()).documents("train"))
     other = DocsSource(Workspace(tmp_path / "two"), Reporter())
     assert first == list(other.documents("train"))
@@ -91,21 +91,21 @@ def test_texts_are_distinct_and_come_in_the_same_order_from_the_cache(tmp_path: 
 
 
 @pytest.mark.usefixtures("two_packages")
-def test_a_limit_leaves_most_of_what_it_allows_for_training(tmp_path: Path) -> None:
+def test_limit_keeps_most_documents_for_training(tmp_path: Path) -> None:
     config = CorpusConfig(limit=100, validation_percent=10)
     documents = list(open_corpus(config, Workspace(tmp_path)).documents("train"))
     assert 75 <= len(documents) <= 98
 
 
 @pytest.mark.usefixtures("two_packages")
-def test_reading_can_be_stopped_and_leaves_nothing(tmp_path: Path) -> None:
+def test_stopped_reading_leaves_no_files(tmp_path: Path) -> None:
     with pytest.raises(RunStopped):
         DocsSource(Workspace(tmp_path), Stopped())
     assert not list(tmp_path.rglob("*.*"))
 
 
 @pytest.mark.usefixtures("two_packages")
-def test_validation_shares_no_window_with_training(tmp_path: Path) -> None:
+def test_validation_split_shares_almost_no_windows_with_training(tmp_path: Path) -> None:
     corpus = open_corpus(CorpusConfig(validation_percent=30), Workspace(tmp_path))
 
     def windows(split: str) -> set[tuple[str, ...]]:
@@ -118,7 +118,7 @@ def test_validation_shares_no_window_with_training(tmp_path: Path) -> None:
     assert corpus.counts["validation_dropped"] > 0
 
 
-def test_reading_imports_none_of_the_packages() -> None:
+def test_documented_packages_are_not_imported() -> None:
     code = (
         "import sys, core.corpus.docs as d; files = d._source_files(d.installed_versions());"
         "assert len(files) > 1000; print(sorted({'tensorflow', 'jax', 'pandas'} & {*sys.modules}))"
@@ -130,7 +130,7 @@ def test_reading_imports_none_of_the_packages() -> None:
 
 @pytest.mark.slow(60)
 @pytest.mark.long
-def test_there_is_enough_documentation_on_this_machine(tmp_path: Path) -> None:
+def test_installed_documentation_is_large_enough(tmp_path: Path) -> None:
     corpus = open_corpus(CorpusConfig(), Workspace(tmp_path))
     validation_bytes = sum(len(text.encode()) for text in corpus.documents("validation"))
     assert corpus.counts["bytes"] > 25e6

@@ -29,28 +29,28 @@ def write_jsonl(path: Path, rows: list[object]) -> Path:
     return path
 
 
-def test_a_line_is_a_document(tmp_path: Path) -> None:
+def test_each_line_is_a_document(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_bytes("one\r\n\n  two \nthrée\u2028still\n \nend".encode())
     assert read(tmp_path / "a.txt") == ["one", "", "  two ", "thrée\u2028still", " ", "end"]
 
 
-def test_a_paragraph_is_a_document(tmp_path: Path) -> None:
+def test_each_paragraph_is_a_document(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_bytes(b"\n\none\ntwo\r\n \t\n\nthree\n")
     assert read(tmp_path / "a.txt", text_unit="paragraph") == ["one\ntwo", "three"]
 
 
-def test_a_file_is_a_document(tmp_path: Path) -> None:
+def test_each_file_is_a_document(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_bytes(b"one\r\ntwo\n")
     (tmp_path / "b.text").write_bytes(b"")
     assert read(tmp_path, text_unit="file") == ["one\ntwo", ""]
 
 
-def test_a_byte_order_mark_is_no_text(tmp_path: Path) -> None:
+def test_byte_order_mark_is_removed(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_bytes(b"\xef\xbb\xbfone\n\xef\xbb\xbftwo")
     assert read(tmp_path / "a.txt") == ["one", "\ufefftwo"]
 
 
-def test_a_file_that_is_not_utf8_is_named_with_the_place(tmp_path: Path) -> None:
+def test_file_that_is_not_utf8_is_reported_with_the_offset(tmp_path: Path) -> None:
     (tmp_path / "old.txt").write_bytes(b"fine\nna\xefve\n")
     with pytest.raises(CorpusError, match=r"old\.txt is not UTF-8.*0xef at offset 7"):
         read(tmp_path / "old.txt")
@@ -63,7 +63,7 @@ def test_a_file_that_is_not_utf8_is_named_with_the_place(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("name", ["a.txt", "a.jsonl", "a.csv", "a.parquet"])
-def test_gzipped_files_read_as_the_others(tmp_path: Path, name: str) -> None:
+def test_gzipped_files_give_the_same_documents(tmp_path: Path, name: str) -> None:
     path = tmp_path / name
     if name == "a.txt":
         path.write_text("one\ntwo\n")
@@ -79,7 +79,7 @@ def test_gzipped_files_read_as_the_others(tmp_path: Path, name: str) -> None:
     assert read(path) == read(packed) == ["one", "two"]
 
 
-def test_a_torn_gzip_file_is_named(tmp_path: Path) -> None:
+def test_truncated_gzip_file_is_reported_by_name(tmp_path: Path) -> None:
     whole = gzip.compress(b"one\ntwo\n" * 1000)
     for name, data in (("torn", whole[:-20]), ("none", b"plain text")):
         (tmp_path / f"{name}.txt.gz").write_bytes(data)
@@ -87,7 +87,7 @@ def test_a_torn_gzip_file_is_named(tmp_path: Path) -> None:
             read(tmp_path / f"{name}.txt.gz")
 
 
-def test_a_folder_is_read_with_all_below_it_in_order(tmp_path: Path) -> None:
+def test_folder_is_read_recursively_in_order(tmp_path: Path) -> None:
     for name in ("b/2.txt", "b/1.txt", "a.txt", ".hidden/3.txt", ".4.txt", "README.md", "x.bin"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(name)
@@ -98,7 +98,7 @@ def test_a_folder_is_read_with_all_below_it_in_order(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("pattern", ["", "*.txt"])
-def test_a_file_to_validate_on_is_not_trained_on(tmp_path: Path, pattern: str) -> None:
+def test_validation_file_is_excluded_from_training(tmp_path: Path, pattern: str) -> None:
     for name in ("a.txt", "validation.txt"):
         (tmp_path / name).write_text(name)
     folder = tmp_path / "linked"
@@ -110,12 +110,12 @@ def test_a_file_to_validate_on_is_not_trained_on(tmp_path: Path, pattern: str) -
     assert caught.value.field == "validation_path"
 
 
-def test_a_name_with_brackets_is_taken_as_it_is(tmp_path: Path) -> None:
+def test_file_name_with_brackets_is_not_a_pattern(tmp_path: Path) -> None:
     (tmp_path / "a[1].txt").write_text("one")
     assert read(tmp_path / "a[1].txt") == ["one"]
 
 
-def test_what_is_not_there_is_said(tmp_path: Path) -> None:
+def test_missing_or_unsupported_path_is_reported(tmp_path: Path) -> None:
     (tmp_path / "pictures").mkdir()
     (tmp_path / "pictures" / "a.png").write_bytes(b"")
     (tmp_path / "a.docx").write_bytes(b"")
@@ -137,7 +137,7 @@ def test_what_is_not_there_is_said(tmp_path: Path) -> None:
     assert caught.value.field == "validation_path"
 
 
-def test_a_file_that_cannot_be_opened_is_named(tmp_path: Path) -> None:
+def test_file_that_cannot_be_opened_is_reported_by_name(tmp_path: Path) -> None:
     (tmp_path / "a.txt").symlink_to("gone.txt")
     with pytest.raises(CorpusError, match=r"a\.txt can't be read.*No such file"):
         read(tmp_path)
@@ -145,7 +145,7 @@ def test_a_file_that_cannot_be_opened_is_named(tmp_path: Path) -> None:
         _ = FilesSource(CorpusConfig(source="files", path=str(tmp_path))).identity
 
 
-def test_a_place_that_may_not_be_looked_into_is_named(
+def test_path_without_permission_is_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(path: Path) -> bool:
@@ -159,7 +159,7 @@ def test_a_place_that_may_not_be_looked_into_is_named(
         assert caught.value.field == field
 
 
-def test_a_folder_below_that_may_not_be_looked_into_is_named(
+def test_subfolder_without_permission_is_reported_by_name(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "a.txt").write_text("one")
@@ -176,7 +176,7 @@ def test_a_folder_below_that_may_not_be_looked_into_is_named(
         find_files(str(tmp_path), field="path")
 
 
-def test_a_linked_folder_is_read_once_also_where_links_go_round(tmp_path: Path) -> None:
+def test_linked_folder_is_read_once_even_if_links_form_a_cycle(tmp_path: Path) -> None:
     (tmp_path / "far").mkdir()
     (tmp_path / "far" / "a.txt").write_text("one")
     (tmp_path / "near").mkdir()
@@ -187,9 +187,7 @@ def test_a_linked_folder_is_read_once_also_where_links_go_round(tmp_path: Path) 
 
 
 @pytest.mark.parametrize("pattern", ["", "*", "**/*"])
-def test_text_that_is_packed_otherwise_is_not_left_out_in_silence(
-    tmp_path: Path, pattern: str
-) -> None:
+def test_text_in_an_unsupported_compression_format_is_refused(tmp_path: Path, pattern: str) -> None:
     for name in ("a.txt", "part.jsonl.lz4", "notes.pdf.xz", "a.txt.bz2", "README.md.zst"):
         (tmp_path / name).write_text("one")
     with pytest.raises(CorpusError, match=r"isn't read: .*part\.jsonl\.lz4") as caught:
@@ -199,7 +197,7 @@ def test_text_that_is_packed_otherwise_is_not_left_out_in_silence(
     assert read(tmp_path / pattern) == ["one"]
 
 
-def test_the_text_column_is_found(tmp_path: Path) -> None:
+def test_text_column_is_detected(tmp_path: Path) -> None:
     only = write_jsonl(tmp_path / "only.jsonl", [{"id": 1, "review": "one"}, {"review": "two"}])
     assert read(only) == ["one", "two"]
     named = write_jsonl(tmp_path / "named.jsonl", [{"title": "t", "text": "one"}])
@@ -207,7 +205,7 @@ def test_the_text_column_is_found(tmp_path: Path) -> None:
     assert read(named, text_column="title") == ["t"]
 
 
-def test_several_columns_of_strings_are_asked_about(tmp_path: Path) -> None:
+def test_ambiguous_text_column_is_reported(tmp_path: Path) -> None:
     path = write_jsonl(tmp_path / "a.jsonl", [{"title": "t", "body": "b", "n": 1}])
     with pytest.raises(ConfigError, match=r"title, body") as caught:
         read(path)
@@ -219,7 +217,7 @@ def test_several_columns_of_strings_are_asked_about(tmp_path: Path) -> None:
         read(numbers)
 
 
-def test_a_table_without_rows_is_passed_over(tmp_path: Path) -> None:
+def test_table_without_rows_is_skipped(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_text("\n")
     (tmp_path / "b.csv").write_text("")
     (tmp_path / "c.csv").write_text("id,title\n\n")
@@ -232,13 +230,13 @@ def test_a_table_without_rows_is_passed_over(tmp_path: Path) -> None:
     assert read(tmp_path / "a.jsonl") == []
 
 
-def test_a_column_that_comes_late_in_json_lines_is_read(tmp_path: Path) -> None:
+def test_column_that_appears_late_in_json_lines_is_read(tmp_path: Path) -> None:
     rows: list[object] = [{"id": number} for number in range(300)]
     path = write_jsonl(tmp_path / "a.jsonl", [*rows, {"body": "one"}])
     assert read(path, text_column="body") == [""] * 300 + ["one"]
 
 
-def test_json_lines_without_the_column_are_refused_beside_others_too(
+def test_json_lines_file_without_the_column_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write_jsonl(tmp_path / "a.jsonl", [{"body": "one"}])
@@ -246,7 +244,7 @@ def test_json_lines_without_the_column_are_refused_beside_others_too(
     with pytest.raises(ConfigError, match=r"b\.jsonl has no column 'body'.*columns id") as caught:
         read(tmp_path, text_column="body")
     assert caught.value.field == "text_column"
-    # A long file is not read to its end for it.
+    # The search stops before the end of a long file.
     monkeypatch.setattr(json_rows, "MOST_ROWS_WITHOUT", 250)
     path.write_text(path.read_text() + "no JSON\n")
     with pytest.raises(ConfigError, match="has no column 'body'"):
@@ -260,7 +258,7 @@ def test_nulls_and_missing_values_are_blank(tmp_path: Path) -> None:
     assert read(tmp_path / "a.parquet") == ["one", ""]
 
 
-def test_json_may_hold_what_python_writes_beside_the_standard(tmp_path: Path) -> None:
+def test_json_extensions_written_by_python_are_read(tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl"
     lines = ['{"score": NaN, "text": "one"}', '{"n": 1e999, "text": "tw\\ud83d"}']
     lines += ['{"n": 123456789012345678901234567890, "text": "\\u00e9"}']
@@ -268,14 +266,14 @@ def test_json_may_hold_what_python_writes_beside_the_standard(tmp_path: Path) ->
     assert read(path) == ["one", "tw\ud83d", "é"]
 
 
-def test_a_line_that_is_no_json_object_is_named(tmp_path: Path) -> None:
+def test_line_that_is_no_json_object_is_reported_by_number(tmp_path: Path) -> None:
     for line in ('{"text": "tw', '["one"]', '"one"'):
         (tmp_path / "a.jsonl").write_text('{"text": "one"}\n\n' + line + "\n")
         with pytest.raises(CorpusError, match=r"Line 3 of .*a\.jsonl is not a JSON object"):
             read(tmp_path / "a.jsonl")
 
 
-def test_a_value_that_is_no_text_is_named(tmp_path: Path) -> None:
+def test_value_that_is_no_string_is_reported(tmp_path: Path) -> None:
     path = write_jsonl(tmp_path / "a.jsonl", [{"text": "one"}, {"text": ["two"]}])
     with pytest.raises(CorpusError, match=r"doesn't hold text \(line 2\)"):
         read(path, text_column="text")
@@ -293,7 +291,7 @@ def test_csv_is_read_with_quotes_newlines_and_large_fields(tmp_path: Path) -> No
     assert read(tmp_path / "a.csv") == ['a "b",\nc', long, ""]
 
 
-def test_a_row_that_would_lose_text_is_refused_with_its_line(tmp_path: Path) -> None:
+def test_malformed_csv_row_is_reported_with_its_line(tmp_path: Path) -> None:
     path = tmp_path / "a.csv"
     for text, problem in (
         ("text\nfine\nHello, world\n", "Line 3 .* has more cells than the header"),
@@ -307,14 +305,14 @@ def test_a_row_that_would_lose_text_is_refused_with_its_line(tmp_path: Path) -> 
     assert read(path) == ["one", "", 'a "b"']
 
 
-def test_csv_may_be_separated_by_semicolons_or_tabs(tmp_path: Path) -> None:
+def test_csv_delimited_by_semicolons_or_tabs_is_read(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("id;text\n1;one, two\n")
     (tmp_path / "a.tsv").write_text("id\ttext\n1\tone; two\n")
     assert read(tmp_path / "a.csv") == ["one, two"]
     assert read(tmp_path / "a.tsv") == ["one; two"]
 
 
-def test_every_kind_of_parquet_string_is_read(tmp_path: Path) -> None:
+def test_every_parquet_string_type_is_read(tmp_path: Path) -> None:
     values = ["one", None, "drei"]
     for kind in (pa.string(), pa.large_string(), pa.dictionary(pa.int32(), pa.string())):
         table = pa.table({"n": [1, 2, 3], "review": pa.array(values).cast(kind)})
@@ -322,7 +320,7 @@ def test_every_kind_of_parquet_string_is_read(tmp_path: Path) -> None:
         assert read(tmp_path / "a.parquet") == ["one", "", "drei"]
 
 
-def test_a_damaged_parquet_file_is_named(tmp_path: Path) -> None:
+def test_damaged_parquet_file_is_reported_by_name(tmp_path: Path) -> None:
     pq.write_table(pa.table({"text": ["one"] * 1000}), tmp_path / "a.parquet")
     data = (tmp_path / "a.parquet").read_bytes()
     for damaged in (data[:-30], b"", b"PAR1 and no more PAR1"):
@@ -331,7 +329,7 @@ def test_a_damaged_parquet_file_is_named(tmp_path: Path) -> None:
             read(tmp_path / "a.parquet")
 
 
-def test_the_identity_is_the_content_not_the_place(tmp_path: Path) -> None:
+def test_identity_depends_on_content_and_not_on_path(tmp_path: Path) -> None:
     def identity(path: Path) -> object:
         return FilesSource(CorpusConfig(source="files", path=str(path))).identity
 
@@ -344,13 +342,13 @@ def test_the_identity_is_the_content_not_the_place(tmp_path: Path) -> None:
     assert identity(tmp_path / "b.txt") != before
 
 
-def test_files_are_found_without_being_read(tmp_path: Path) -> None:
+def test_files_are_found_without_reading_their_content(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_bytes(b"\xff")
     assert [file.format for file in find_files(str(tmp_path), field="path").files] == ["text"]
 
 
 @pytest.mark.parametrize("name", ["a.txt", "a.csv", "a.jsonl", "a.parquet"])
-def test_memory_does_not_grow_with_the_file(tmp_path: Path, name: str) -> None:
+def test_memory_does_not_grow_with_the_file_size(tmp_path: Path, name: str) -> None:
     line = "a line of some length that is written many times " * 4
     path = tmp_path / name
     if name == "a.parquet":

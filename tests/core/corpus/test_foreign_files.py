@@ -1,4 +1,4 @@
-"""Text as other programs write it: encodings, line ends, CSV dialects, JSON, archives."""
+"""Tests of text from other programs: encodings, line endings, CSV dialects, JSON, archives."""
 
 import bz2
 import csv
@@ -40,14 +40,12 @@ def opened(path: Path, **settings: object) -> Corpus:
     return open_corpus(CorpusConfig.parse(values), Workspace(path.parent / "workspace"))
 
 
-# Line ends.
+# Line endings.
 
 
 @pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
 @pytest.mark.parametrize("unit", ["line", "paragraph", "file"])
-def test_each_kind_of_line_end_gives_the_same_documents(
-    tmp_path: Path, end: str, unit: str
-) -> None:
+def test_all_line_endings_give_the_same_documents(tmp_path: Path, end: str, unit: str) -> None:
     lines = ["one\u2028still one", "two\x85\x0b\x0ctoo", "", "three"]
     (tmp_path / "a.txt").write_bytes(end.join(lines).encode())
     expected = {
@@ -59,20 +57,22 @@ def test_each_kind_of_line_end_gives_the_same_documents(
 
 
 @pytest.mark.parametrize("end", ["\r", "\r\n", "\r\r\n"])
-def test_line_ends_are_found_where_blocks_of_the_file_meet(tmp_path: Path, end: str) -> None:
+def test_line_endings_across_block_boundaries_are_found(tmp_path: Path, end: str) -> None:
     lines = ["x" * 7, "y" * 64, "z"] * 20_000
     (tmp_path / "a.txt").write_bytes(end.join(lines).encode())
     assert read(tmp_path / "a.txt") == lines
 
 
-def test_json_lines_and_csv_may_end_in_a_lone_return(tmp_path: Path) -> None:
+def test_json_lines_and_csv_with_carriage_return_line_endings_are_read(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_bytes(b'{"text": "one"}\r{"text": "two"}\r')
     (tmp_path / "a.csv").write_bytes(b'id,text\r1,one\r2,"two\rlines, too"\r')
     assert read(tmp_path / "a.jsonl") == ["one", "two"]
     assert read(tmp_path / "a.csv") == ["one", "two\nlines, too"]
 
 
-def test_only_text_that_was_read_wrongly_gets_another_fingerprint(tmp_path: Path) -> None:
+def test_fingerprint_changed_only_for_lines_that_end_in_a_lone_carriage_return(
+    tmp_path: Path,
+) -> None:
     def identity(data: bytes, **settings: object) -> list[object]:
         (tmp_path / "a.txt").write_bytes(data)
         config = CorpusConfig.parse({"path": str(tmp_path / "a.txt"), **settings})
@@ -85,8 +85,8 @@ def test_only_text_that_was_read_wrongly_gets_another_fingerprint(tmp_path: Path
     assert len(identity(b"one\rtwo\n")) == 2
 
 
-def test_fingerprints_of_text_that_was_read_rightly_stay(tmp_path: Path) -> None:
-    """The fingerprints are those that the studio gave before it knew of these options."""
+def test_fingerprints_of_earlier_versions_are_unchanged(tmp_path: Path) -> None:
+    """The expected fingerprints predate the encoding and CSV options."""
     (tmp_path / "a.txt").write_text("".join(f"{line}\n" for line in sentences(50)))
     write_jsonl(tmp_path / "b.jsonl", [{"text": line} for line in sentences(20)])
     (tmp_path / "c.csv").write_text('id,text\n1,"one, two"\n2,three\n')
@@ -134,7 +134,7 @@ def test_fingerprints_of_text_that_was_read_rightly_stay(tmp_path: Path) -> None
     ],
 )
 @pytest.mark.parametrize("packed", [False, True])
-def test_the_advice_for_an_encoding_works_when_it_is_followed(
+def test_advised_encoding_reads_the_file(
     tmp_path: Path, text: str, encoding: str, packed: bool
 ) -> None:
     data = "\n".join([text] * 30).encode(encoding)
@@ -147,13 +147,13 @@ def test_the_advice_for_an_encoding_works_when_it_is_followed(
     assert read(path, encoding=named[1].rstrip(",")) == [text] * 30
 
 
-def test_utf_16_csv_from_a_spreadsheet_is_read_with_its_encoding(tmp_path: Path) -> None:
+def test_utf_16_csv_from_a_spreadsheet_is_read(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_bytes("id\ttext\r\n1\thello\r\n".encode("utf-16"))
     assert "UTF-16" in refused(tmp_path / "a.csv").problem
     assert read(tmp_path / "a.csv", encoding="utf-16") == ["hello"]
 
 
-def test_a_file_of_utf_8_with_a_wrong_byte_can_be_read_over_it(tmp_path: Path) -> None:
+def test_invalid_utf_8_byte_can_be_replaced_or_ignored(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_bytes("né\nça\nbad \xff byte\n".encode() + b"bad \xff byte\n")
     error = refused(tmp_path / "a.txt")
     assert error.field == "encoding_errors"
@@ -161,7 +161,7 @@ def test_a_file_of_utf_8_with_a_wrong_byte_can_be_read_over_it(tmp_path: Path) -
     assert read(tmp_path / "a.txt", encoding_errors="ignore")[-1] == "bad  byte"
 
 
-def test_nul_characters_are_refused_with_their_cause(tmp_path: Path) -> None:
+def test_nul_characters_are_refused_with_the_likely_cause(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_bytes("plain ascii\n".encode("utf-16-le"))
     assert "UTF-16-LE without a byte order mark" in refused(tmp_path / "a.txt").problem
     (tmp_path / "a.txt").write_bytes(b"\x00\x01\x02binary\x00\x00\x00\n" * 40)
@@ -171,14 +171,14 @@ def test_nul_characters_are_refused_with_their_cause(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["latin-9000", "rot13", "hex", "unicode_escape", "idna"])
-def test_what_is_no_encoding_is_refused(tmp_path: Path, name: str) -> None:
+def test_unknown_encoding_is_refused(tmp_path: Path, name: str) -> None:
     (tmp_path / "a.txt").write_text("one")
     with pytest.raises(ConfigError, match="no character encoding") as caught:
         read(tmp_path / "a.txt", encoding=name)
     assert caught.value.field == "encoding"
 
 
-def test_a_character_cut_off_at_the_end_is_named(tmp_path: Path) -> None:
+def test_truncated_last_character_is_reported_with_its_offset(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_bytes(FRENCH.encode() + "\né".encode()[:-1])
     assert "at offset" in refused(tmp_path / "a.txt").received
     assert read(tmp_path / "a.txt", encoding_errors="replace") == [FRENCH, "\ufffd"]
@@ -187,7 +187,7 @@ def test_a_character_cut_off_at_the_end_is_named(tmp_path: Path) -> None:
 # CSV and TSV.
 
 
-def test_a_tsv_with_quotation_marks_in_its_text_is_never_merged(tmp_path: Path) -> None:
+def test_unbalanced_quotes_in_delimited_text_are_refused(tmp_path: Path) -> None:
     texts = [f'"{line}' if n % 3 == 0 else line for n, line in enumerate(sentences(90))]
     for name, mark in (("a.tsv", "\t"), ("a.csv", ";")):
         rows = [f"{n}{mark}{text}\n" for n, text in enumerate(texts)]
@@ -196,8 +196,8 @@ def test_a_tsv_with_quotation_marks_in_its_text_is_never_merged(tmp_path: Path) 
         assert read(tmp_path / name, quoting="no") == texts
 
 
-def test_marks_that_pair_up_over_rows_are_refused(tmp_path: Path) -> None:
-    """The mark that begins a text is closed at the end of another row's, as RFC 4180 has it."""
+def test_quotes_that_pair_across_rows_are_refused(tmp_path: Path) -> None:
+    """Under RFC 4180, a quote at the start of a cell can be closed in a later row."""
     rows = ['1,"a text', "2,another", '3,in inches 5"', "4,last", '5,"quoted, with a comma"']
     (tmp_path / "a.csv").write_text("id,text\n" + "\n".join(rows) + "\n")
     error = refused(tmp_path / "a.csv")
@@ -206,7 +206,7 @@ def test_marks_that_pair_up_over_rows_are_refused(tmp_path: Path) -> None:
     assert len(read(tmp_path / "a.csv", quoting="yes")) == 3
 
 
-def test_cells_of_several_lines_are_read_and_reported(tmp_path: Path) -> None:
+def test_multi_line_cells_are_read_and_reported(tmp_path: Path) -> None:
     texts = [f"{one}\n{other}, too" for one, other in zip(sentences(9), sentences(9), strict=True)]
     with (tmp_path / "a.csv").open("w", newline="") as file:
         csv.writer(file).writerows([["id", "text"], *enumerate(texts)])
@@ -216,7 +216,7 @@ def test_cells_of_several_lines_are_read_and_reported(tmp_path: Path) -> None:
     assert any("9 rows have cells of several lines, first in line 2" in line for line in said)
 
 
-def test_a_tsv_of_a_spreadsheet_is_read_with_its_quotation_marks(tmp_path: Path) -> None:
+def test_quoted_tsv_from_a_spreadsheet_is_read(tmp_path: Path) -> None:
     (tmp_path / "a.tsv").write_text('id\ttext\n1\t"a ""b""\tc"\n2\tplain "in" it\n')
     assert read(tmp_path / "a.tsv") == ['a "b"\tc', 'plain "in" it']
 
@@ -229,7 +229,7 @@ def test_a_tsv_of_a_spreadsheet_is_read_with_its_quotation_marks(tmp_path: Path)
         ("apple", "pear\nplum\nfig\n"),
     ],
 )
-def test_a_first_row_that_may_be_text_is_refused(tmp_path: Path, first: str, rows: str) -> None:
+def test_ambiguous_first_csv_row_is_refused(tmp_path: Path, first: str, rows: str) -> None:
     path = tmp_path / "a.csv"
     path.write_text(f"{first}\n{rows}")
     assert refused(path).field == "csv_header"
@@ -242,7 +242,7 @@ def test_a_first_row_that_may_be_text_is_refused(tmp_path: Path, first: str, row
 @pytest.mark.parametrize(
     "header", ["text", "ID,Review", "n,reviewText", "label_1,phrase_text", "1,Satz"]
 )
-def test_a_first_row_that_names_columns_is_a_header(tmp_path: Path, header: str) -> None:
+def test_first_row_of_column_names_is_detected_as_a_header(tmp_path: Path, header: str) -> None:
     number = "7," if "," in header else ""
     rows = "".join(f"{number}{text.replace(',', '')}\n" for text in sentences(20))
     (tmp_path / "a.csv").write_text(f"{header}\n{rows}")
@@ -253,13 +253,13 @@ def test_a_first_row_that_names_columns_is_a_header(tmp_path: Path, header: str)
 
 
 @pytest.mark.parametrize(("mark", "name"), [(",", "comma"), (";", "semicolon"), ("|", "pipe")])
-def test_delimiters_are_found_or_named(tmp_path: Path, mark: str, name: str) -> None:
+def test_delimiter_is_detected_or_set(tmp_path: Path, mark: str, name: str) -> None:
     path = tmp_path / "a.csv"
     path.write_text(f"id{mark}text\n1{mark}one two\n")
     assert read(path) == ["one two"] == read(path, delimiter=name)
 
 
-def test_rows_that_two_delimiters_divide_evenly_are_refused(tmp_path: Path) -> None:
+def test_ambiguous_delimiter_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "a.csv"
     path.write_text("id;text,more\n1;one,two\n2;three,four\n")
     assert refused(path).field == "delimiter"
@@ -280,7 +280,7 @@ def test_rows_with_fewer_cells_are_reported(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("layout", ["array", "indented", "lines", "objects", "strings"])
 @pytest.mark.parametrize("suffix", ["json", "jsonl"])
-def test_json_is_read_however_it_is_laid_out(tmp_path: Path, layout: str, suffix: str) -> None:
+def test_every_json_layout_is_read(tmp_path: Path, layout: str, suffix: str) -> None:
     texts = [f"{line} é" for line in sentences(300)]
     rows = [{"id": n, "text": text, "more": {"a": [n, None]}} for n, text in enumerate(texts)]
     content = {
@@ -295,12 +295,12 @@ def test_json_is_read_however_it_is_laid_out(tmp_path: Path, layout: str, suffix
 
 
 @pytest.mark.parametrize("content", ['[{"text": "a"}, 3]', '[{"text": "a"},', "[[1]]", "3"])
-def test_json_that_is_no_list_of_objects_is_named(tmp_path: Path, content: str) -> None:
+def test_json_that_is_no_list_of_objects_is_refused(tmp_path: Path, content: str) -> None:
     (tmp_path / "a.json").write_text(content)
     assert "is not a JSON object" in refused(tmp_path / "a.json").problem
 
 
-def test_the_advice_for_nested_columns_works_when_it_is_followed(tmp_path: Path) -> None:
+def test_advised_nested_column_is_read(tmp_path: Path) -> None:
     rows = [{"id": n, "meta": {"body": f"b{n}"}, "tags": [f"x{n}", "y"]} for n in range(3)]
     pq.write_table(pa.Table.from_pylist(rows), tmp_path / "a.parquet")
     write_jsonl(tmp_path / "a.jsonl", rows)
@@ -319,7 +319,7 @@ def test_the_advice_for_nested_columns_works_when_it_is_followed(tmp_path: Path)
 
 @pytest.mark.parametrize("suffix", ["gz", "zst", "xz", "bz2", "zip"])
 @pytest.mark.parametrize("name", ["a.txt", "a.jsonl", "a.csv", "a.parquet"])
-def test_packed_files_are_read_whatever_they_are_called(
+def test_compressed_files_are_read_whatever_their_suffix(
     tmp_path: Path, suffix: str, name: str
 ) -> None:
     plain, packed = tmp_path / name, tmp_path / "packed" / f"{name}.{suffix}"
@@ -352,14 +352,14 @@ def test_packed_files_are_read_whatever_they_are_called(
 
 
 @pytest.mark.parametrize("suffix", ["zst", "xz", "bz2", "zip", "gz"])
-def test_damaged_archives_are_named(tmp_path: Path, suffix: str) -> None:
+def test_damaged_archives_are_refused(tmp_path: Path, suffix: str) -> None:
     path = tmp_path / f"a.txt.{suffix}"
     for data in (b"\x28\xb5\x2f\xfd", b"PK\x03\x04 no zip", b"BZh91AY&SY...", b"plain text"):
         path.write_bytes(data)
         assert "can't be read" in refused(path).problem
 
 
-def test_a_zip_archive_is_read_member_by_member(tmp_path: Path) -> None:
+def test_members_of_a_zip_archive_are_read_in_order(tmp_path: Path) -> None:
     with zipfile.ZipFile(tmp_path / "a.zip", "w") as archive:
         for name in ("b/2.txt", "a.txt", ".hidden.txt", "__MACOSX/a.txt", "image.png"):
             archive.writestr(name, name)
@@ -374,7 +374,7 @@ def test_a_zip_archive_is_read_member_by_member(tmp_path: Path) -> None:
 # Folders and patterns.
 
 
-def test_what_is_passed_over_is_listed_with_the_reason(tmp_path: Path) -> None:
+def test_skipped_files_are_listed(tmp_path: Path) -> None:
     for name in ("a.txt", "b.json", "wiki_00", "c.docx", ".hidden.txt", "README.md", ".git/x.txt"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text("one")
@@ -398,7 +398,7 @@ def test_what_is_passed_over_is_listed_with_the_reason(tmp_path: Path) -> None:
     assert read(f"{tmp_path}/wiki*", file_format="text") == ["one"]
 
 
-def test_files_that_cannot_be_read_are_refused_or_passed_over(tmp_path: Path) -> None:
+def test_unreadable_files_are_refused_or_skipped(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("one")
     os.mkfifo(tmp_path / "pipe.txt")
     (tmp_path / "round.txt").symlink_to("round.txt")
@@ -413,7 +413,7 @@ def test_files_that_cannot_be_read_are_refused_or_passed_over(tmp_path: Path) ->
     assert "not a regular file" in refused(Path("/dev/zero")).received
 
 
-def test_brackets_in_names_of_folders_are_no_pattern(tmp_path: Path) -> None:
+def test_brackets_in_folder_names_are_not_a_pattern(tmp_path: Path) -> None:
     for folder in ("data [2020]", "data 2", "more/[x] y"):
         (tmp_path / folder).mkdir(parents=True)
         (tmp_path / folder / "a.txt").write_text(folder)
@@ -425,7 +425,7 @@ def test_brackets_in_names_of_folders_are_no_pattern(tmp_path: Path) -> None:
     assert read(f"{tmp_path}/data [0-9]/*.txt") == ["data 2"]
 
 
-def test_the_column_is_reported_in_the_log_and_for_each_file(tmp_path: Path) -> None:
+def test_format_and_column_are_reported_for_each_file(tmp_path: Path) -> None:
     write_jsonl(tmp_path / "a.jsonl", [{"text": "one"}])
     (tmp_path / "b.csv").write_text("id;body\n1;two\n")
     config = CorpusConfig(source="files", path=str(tmp_path))

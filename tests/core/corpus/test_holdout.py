@@ -20,7 +20,7 @@ def windows_of(text: str) -> set[tuple[str, ...]]:
     return {tuple(parts[n : n + WINDOW_WORDS]) for n in range(len(parts) - WINDOW_WORDS + 1)}
 
 
-def test_the_share_held_out_is_the_percentage() -> None:
+def test_held_out_share_matches_the_percentage() -> None:
     hashes = [document_hash(str(number).encode()) for number in range(20_000)]
     threshold = held_out_below(hashes, 5)
     assert sum(value < threshold for value in hashes) == pytest.approx(1000, rel=0.15)
@@ -28,19 +28,19 @@ def test_the_share_held_out_is_the_percentage() -> None:
 
 @pytest.mark.parametrize("count", range(2, 12))
 @pytest.mark.parametrize("percent", [0.001, 5, 50])
-def test_of_two_documents_or_more_each_side_gets_one(count: int, percent: float) -> None:
+def test_both_splits_get_a_document_if_there_are_two_or_more(count: int, percent: float) -> None:
     for start in range(30):
         hashes = [document_hash(bytes([start, number])) for number in range(count)]
         held_out = sum(value < held_out_below(hashes, percent) for value in hashes)
         assert 0 < held_out < count
 
 
-def test_a_single_document_is_for_training() -> None:
+def test_single_document_is_used_for_training() -> None:
     for data in (b"a", b"b", b"c", b"d"):
         assert held_out_below([document_hash(data)] * 3, 50) == 0
 
 
-def test_no_more_is_read_than_needed() -> None:
+def test_threshold_needs_no_more_documents_than_necessary() -> None:
     def endless():  # type: ignore[no-untyped-def]
         number = 0
         while True:
@@ -50,7 +50,7 @@ def test_no_more_is_read_than_needed() -> None:
     assert held_out_below(endless(), 5) == int(2**64 * 0.05)
 
 
-def test_a_shared_window_is_found_wherever_it_stands_and_whatever_its_case() -> None:
+def test_shared_window_is_found_at_any_position_and_in_any_case() -> None:
     shared = words(WINDOW_WORDS, 0)
     mine = [
         " ".join(words(50, 1) + shared + words(3, 2)),
@@ -62,7 +62,7 @@ def test_a_shared_window_is_found_wherever_it_stands_and_whatever_its_case() -> 
     assert found.tolist() == [0]
 
 
-def test_a_window_does_not_reach_over_the_end_of_a_document() -> None:
+def test_window_does_not_span_two_documents() -> None:
     shared = words(WINDOW_WORDS, 0)
     halves = [" ".join(shared[:10]).encode(), " ".join(shared[10:]).encode()]
     mine = WindowSet.of([" ".join(shared).encode()])
@@ -70,7 +70,7 @@ def test_a_window_does_not_reach_over_the_end_of_a_document() -> None:
     assert mine.owners_sharing_with([b" ".join(halves)]).tolist() == [0]
 
 
-def test_long_documents_are_cut_without_losing_a_window(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_long_documents_are_split_without_losing_a_window(monkeypatch: pytest.MonkeyPatch) -> None:
     texts = [" ".join(words(1000, seed)).encode() for seed in range(3)]
     whole = [np.concatenate(parts) for parts in zip(*window_hashes(texts), strict=True)]
     monkeypatch.setattr("core.corpus.holdout._BLOCK_BYTES", 333)
@@ -80,7 +80,7 @@ def test_long_documents_are_cut_without_losing_a_window(monkeypatch: pytest.Monk
     assert len(whole[0]) == 3 * (1000 - WINDOW_WORDS + 1)
 
 
-def test_what_is_found_is_what_comparing_words_finds() -> None:
+def test_overlaps_match_a_comparison_of_words() -> None:
     generator = np.random.default_rng(0)
     base = [words(200, seed) for seed in range(20)]
     mixed = []
@@ -96,7 +96,7 @@ def test_what_is_found_is_what_comparing_words_finds() -> None:
     assert 0 < len(overlapping) < len(mine)
 
 
-def test_text_without_windows_shares_none() -> None:
+def test_short_or_empty_text_shares_no_window() -> None:
     empty = WindowSet.of([b"too short", b""])
     assert empty.owners_sharing_with([b"too short"]).tolist() == []
     assert WindowSet.of([]).owners_sharing_with([b"anything"]).tolist() == []

@@ -29,7 +29,7 @@ configs:
 """
 WORDS = {"dataset_name": "me/words"}
 
-# What is read, by what it shows. All of them are read by one process: importing takes seconds.
+# Corpus settings by case. One process reads all of them, because imports take seconds.
 CASES: dict[str, dict[str, Any]] = {
     "held out": {**WORDS, "dataset_config": "one", "validation_percent": 20},
     "named split": {**WORDS, "dataset_config": "one", "validation_split": "test"},
@@ -55,7 +55,7 @@ CASES: dict[str, dict[str, Any]] = {
     "damaged": {"dataset_name": "me/damaged"},
 }
 
-# What a card names, for which INNER stands for a server that only this machine is to reach.
+# Malicious card entries. INNER is replaced by the address of a server on this machine.
 FOREIGN_FILES: dict[str, str] = {
     "address": "data_files: INNER/a.jsonl",
     "address-in-list": "data_files: [a.jsonl, INNER/a.jsonl]",
@@ -134,7 +134,7 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, dict
         server.close()
 
 
-def test_documents_are_streamed_and_some_held_out(results: dict[str, dict[str, Any]]) -> None:
+def test_documents_are_streamed_and_split(results: dict[str, dict[str, Any]]) -> None:
     result = results["held out"]
     assert sorted(result["train"] + result["validation"]) == sorted(sentences(100))
     assert 5 < len(result["validation"]) < 40
@@ -144,21 +144,21 @@ def test_documents_are_streamed_and_some_held_out(results: dict[str, dict[str, A
     assert result["samples"] == sentences(100)[:2]
 
 
-def test_a_split_named_for_validation_is_taken(results: dict[str, dict[str, Any]]) -> None:
+def test_named_validation_split_is_used(results: dict[str, dict[str, Any]]) -> None:
     result = results["named split"]
     assert (result["train"], result["validation"]) == (sentences(100), ["one"])
 
 
-def test_only_so_many_documents_are_read(results: dict[str, dict[str, Any]]) -> None:
+def test_limit_bounds_the_number_of_documents(results: dict[str, dict[str, Any]]) -> None:
     result = results["limit"]
     assert sorted(result["train"] + result["validation"]) == sorted(sentences(100)[:7])
 
 
-def test_a_column_can_be_chosen(results: dict[str, dict[str, Any]]) -> None:
+def test_text_column_can_be_chosen(results: dict[str, dict[str, Any]]) -> None:
     assert sorted(results["column"]["train"] + results["column"]["validation"]) == ["one", "two"]
 
 
-def test_the_configuration_of_the_default_dataset_does_not_stick_to_another(
+def test_configuration_of_the_default_dataset_is_not_used_for_another_dataset(
     results: dict[str, dict[str, Any]],
 ) -> None:
     for case in ("default configuration", "left over"):
@@ -188,7 +188,7 @@ def test_the_configuration_of_the_default_dataset_does_not_stick_to_another(
         ("damaged", "CorpusError", "dataset_name", ["can't be read"]),
     ],
 )
-def test_what_cannot_be_read_is_explained(
+def test_unreadable_dataset_is_reported_with_its_field(
     results: dict[str, dict[str, Any]], case: str, kind: str, field: str, words: list[str]
 ) -> None:
     result = results[case]
@@ -197,10 +197,10 @@ def test_what_cannot_be_read_is_explained(
         assert word in result["message"]
 
 
-def test_a_card_that_names_files_elsewhere_is_refused_and_nothing_is_asked_there(
+def test_card_that_names_files_outside_its_repository_is_refused_without_a_request(
     tmp_path: Path,
 ) -> None:
-    """Attack: `data_files: http://127.0.0.1...` made this machine ask its own services."""
+    """Attack: `data_files: http://127.0.0.1...` sent requests to this machine's own services."""
     names = [*FOREIGN_FILES, "second-card"]
     with serving(lambda handler: send(handler, b'{"text": "secret"}\n')) as inner:
         server = serve(inner.url)
@@ -214,7 +214,7 @@ def test_a_card_that_names_files_elsewhere_is_refused_and_nothing_is_asked_there
     assert inner.asked == []
 
 
-def test_without_a_network_the_documentation_is_offered(tmp_path: Path) -> None:
+def test_unreachable_hub_is_reported_with_an_offline_alternative(tmp_path: Path) -> None:
     oscar = CASES["script"]
     result, script = read_all(tmp_path, "http://127.0.0.1:9", [WORDS, oscar])
     assert result["type"] == "CorpusError"
@@ -222,7 +222,7 @@ def test_without_a_network_the_documentation_is_offered(tmp_path: Path) -> None:
     assert "script" in script["message"] and "wikimedia/wikipedia" in script["message"]
 
 
-def test_known_script_datasets_have_a_replacement() -> None:
+def test_replacement_is_suggested_for_known_script_datasets() -> None:
     assert "Salesforce/wikitext" in replacement_for("wikitext", "")
     assert "20231101.ko" in replacement_for("oscar", "unshuffled_original_ko")
     assert "20231101.en" in replacement_for("oscar-corpus/OSCAR-2201", "")

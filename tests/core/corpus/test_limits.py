@@ -1,4 +1,4 @@
-"""Files that ask for more memory or time than their size lets one expect."""
+"""Tests of files that need far more memory or time than their size suggests."""
 
 import gzip
 import io
@@ -38,12 +38,12 @@ except StudioError as error:
     said = error.field
 print(said, (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - start) // 1024)
 """
-# Four times the largest document: its bytes, its text, and what is being put together.
+# Four times the largest document: its bytes, its text and intermediate buffers.
 _MOST_MEBIBYTES = 900
 
 
 def read_apart(path: Path) -> tuple[str, int]:
-    """Reads a file in a process of its own: what became of it, and the mebibytes that it took."""
+    """Reads a file in a separate process; returns the outcome and the memory in MiB."""
     run = [sys.executable, "-c", _READ, str(path)]
     result = subprocess.run(run, capture_output=True, text=True, check=True, timeout=300)
     said, mebibytes = result.stdout.split()
@@ -58,7 +58,7 @@ def gzip_of_one_line(path: Path, megabytes: int) -> Path:
 
 
 def parquet_of_one_value(path: Path, megabytes: int, rows: int) -> Path:
-    """Writes a value once and refers to it from many rows: some hundred bytes."""
+    """Writes a value once and references it from many rows: a few hundred bytes."""
     value = pa.array(["a" * (megabytes * 1_000_000)])
     column = pa.DictionaryArray.from_arrays(pa.array([0] * rows, pa.int32()), value)
     pq.write_table(
@@ -69,7 +69,7 @@ def parquet_of_one_value(path: Path, megabytes: int, rows: int) -> Path:
 
 
 @pytest.mark.slow(15)
-def test_small_files_do_not_unpack_to_gigabytes_in_memory(tmp_path: Path) -> None:
+def test_decompression_bombs_are_refused_within_the_memory_limit(tmp_path: Path) -> None:
     bomb = parquet_of_one_value(tmp_path / "a.parquet", 4, 1000)
     assert bomb.stat().st_size < 1000
     line = gzip_of_one_line(tmp_path / "a.txt.gz", 400)
@@ -80,7 +80,7 @@ def test_small_files_do_not_unpack_to_gigabytes_in_memory(tmp_path: Path) -> Non
         assert mebibytes < _MOST_MEBIBYTES
 
 
-def test_a_page_that_is_too_large_is_refused_before_it_is_unpacked(tmp_path: Path) -> None:
+def test_oversized_parquet_page_is_refused_before_decompression(tmp_path: Path) -> None:
     path = parquet_of_one_value(tmp_path / "a.parquet", 30, 2)
     config = CorpusConfig(source="files", path=str(path), max_document_mb=5)
     with pytest.raises(CorpusError, match=r"unpacks to too much.*20 MB") as caught:
@@ -91,7 +91,7 @@ def test_a_page_that_is_too_large_is_refused_before_it_is_unpacked(tmp_path: Pat
 
 
 @pytest.mark.parametrize("kind", ["txt", "jsonl", "json", "csv"])
-def test_a_document_beyond_the_limit_is_refused(tmp_path: Path, kind: str) -> None:
+def test_document_above_the_size_limit_is_refused(tmp_path: Path, kind: str) -> None:
     text = "word " * 300_000
     content = {
         "txt": text,
@@ -109,7 +109,7 @@ def test_a_document_beyond_the_limit_is_refused(tmp_path: Path, kind: str) -> No
     assert list(FilesSource(raised).documents("train")) == [text]
 
 
-def test_lines_joined_to_a_document_beyond_the_limit_are_refused(tmp_path: Path) -> None:
+def test_lines_joined_into_a_document_above_the_size_limit_are_refused(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("a line of text\n" * 100_000)
     for unit in ("file", "paragraph"):
         values = {"path": str(tmp_path / "a.txt"), "text_unit": unit, "max_document_mb": 1}
@@ -117,7 +117,7 @@ def test_lines_joined_to_a_document_beyond_the_limit_are_refused(tmp_path: Path)
             list(FilesSource(CorpusConfig.parse(values)).documents("train"))
 
 
-def test_text_that_unpacks_to_far_more_than_its_size_is_refused(
+def test_compression_ratio_above_the_limit_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(unpack, "RATIO_FREE_BYTES", 1_000_000)
@@ -131,7 +131,7 @@ def test_text_that_unpacks_to_far_more_than_its_size_is_refused(
     assert caught.value.field == "max_unpack_ratio"
 
 
-def test_a_zip_archive_of_too_many_files_is_refused(tmp_path: Path) -> None:
+def test_zip_archive_with_too_many_files_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "a.zip"
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr("a.txt", "one")
@@ -143,7 +143,7 @@ def test_a_zip_archive_of_too_many_files_is_refused(tmp_path: Path) -> None:
         FilesSource(CorpusConfig(source="files", path=str(path)))
 
 
-def test_a_preview_ends_with_its_limits_and_the_app_lives_on(tmp_path: Path) -> None:
+def test_preview_stops_at_its_memory_and_time_limits(tmp_path: Path) -> None:
     path = parquet_of_one_value(tmp_path / "a.parquet", 60, 4)
     config = CorpusConfig(source="files", path=str(path))
     workspace = Workspace(tmp_path / "workspace")
@@ -160,7 +160,7 @@ def test_a_preview_ends_with_its_limits_and_the_app_lives_on(tmp_path: Path) -> 
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - own < 50_000
 
 
-def test_a_preview_that_dies_is_an_error_and_gets_no_secrets(
+def test_preview_process_that_dies_is_reported_and_gets_no_secrets(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "hush")
@@ -173,7 +173,7 @@ def test_a_preview_that_dies_is_an_error_and_gets_no_secrets(
         )
 
 
-def test_files_are_checked_one_by_one(tmp_path: Path) -> None:
+def test_each_file_is_checked_separately(tmp_path: Path) -> None:
     for name, data in (("a.txt", b"fine\n"), ("b.txt", b"\xff\xfe\xff"), ("c.docx", b"")):
         (tmp_path / name).write_bytes(data)
     paths = sorted(tmp_path.iterdir())
@@ -182,7 +182,7 @@ def test_files_are_checked_one_by_one(tmp_path: Path) -> None:
     assert "set encoding to" in problems[tmp_path / "b.txt"]
 
 
-# Paths of all levels would take gigabytes: 10 to 100 here.
+# Storing the path of each nesting level would take 10 to 100 GB.
 DEEP = {
     "brackets": b"[" * 200_000,
     "long names": b"[" + (b'{"' + b"a" * 100_000 + b'":') * 900,
@@ -192,7 +192,7 @@ DEEP = {
 
 @pytest.mark.slow(9)
 @pytest.mark.parametrize("name", DEEP)
-def test_deeply_nested_json_is_refused_in_little_memory(tmp_path: Path, name: str) -> None:
+def test_deeply_nested_json_is_refused_within_the_memory_limit(tmp_path: Path, name: str) -> None:
     path = tmp_path / "a.json"
     path.write_bytes(DEEP[name])
     said, mebibytes = read_apart(path)
@@ -201,7 +201,7 @@ def test_deeply_nested_json_is_refused_in_little_memory(tmp_path: Path, name: st
 
 
 @pytest.mark.parametrize("deep", ['{"a":' * 500 + '"b"' + "}" * 500, "[" * 500 + "]" * 500])
-def test_a_column_beside_one_that_is_nested_deeply_is_read(tmp_path: Path, deep: str) -> None:
+def test_column_beside_a_deeply_nested_column_is_read(tmp_path: Path, deep: str) -> None:
     path = tmp_path / "a.jsonl"
     path.write_text(f'{{"text": "Some words.", "more": {deep}}}\n')
     config = CorpusConfig(source="files", path=str(path))
@@ -212,10 +212,10 @@ def test_a_column_beside_one_that_is_nested_deeply_is_read(tmp_path: Path, deep:
     "header",
     [
         b"\x15\x00\x1c\x15\x02\x00\x15\x20\x00",  # A struct in place of a size.
-        b"\x15\x00\x11\x15\x20\x00",  # A yes in place of a size.
+        b"\x15\x00\x11\x15\x20\x00",  # A boolean in place of a size.
         b"\x15\x00\x15" + b"\xff" * 4000,  # A number of 28,000 bits.
     ],
 )
-def test_page_headers_with_wrong_fields_are_a_value_error(header: bytes) -> None:
+def test_page_header_with_wrong_field_types_raises_value_error(header: bytes) -> None:
     with pytest.raises(ValueError, match="page header"):
         page_sizes(io.BytesIO(header + bytes(100)), 0, 100)

@@ -16,7 +16,7 @@ def open_files(path: Path, **settings: object) -> Corpus:
     return open_corpus(CorpusConfig.parse(values), Workspace(path.parent / "workspace"))
 
 
-def test_a_document_is_on_one_side_only_and_none_is_lost(tmp_path: Path) -> None:
+def test_each_document_is_in_exactly_one_split(tmp_path: Path) -> None:
     lines = sentences(500)
     (tmp_path / "a.txt").write_text("\n".join(lines + lines[:200]))
     corpus = open_files(tmp_path / "a.txt", validation_percent=20)
@@ -26,7 +26,7 @@ def test_a_document_is_on_one_side_only_and_none_is_lost(tmp_path: Path) -> None
     assert 0.1 < len(validation) / 700 < 0.3
 
 
-def test_the_split_depends_on_the_document_alone(tmp_path: Path) -> None:
+def test_split_of_a_document_depends_only_on_its_content(tmp_path: Path) -> None:
     lines = sentences(300)
     (tmp_path / "a.txt").write_text("\n".join(lines))
     (tmp_path / "b.txt").write_text("\n".join(reversed(lines + sentences(300, seed=1))))
@@ -35,7 +35,7 @@ def test_the_split_depends_on_the_document_alone(tmp_path: Path) -> None:
     assert one and one == other & set(lines)
 
 
-def test_every_pass_gives_the_same_documents_in_the_same_order(tmp_path: Path) -> None:
+def test_each_pass_gives_the_same_documents_in_the_same_order(tmp_path: Path) -> None:
     corpus = open_files(write_sentences(tmp_path / "a.txt"))
     for split in ("train", "validation"):
         assert list(corpus.documents(split)) == list(corpus.documents(split))
@@ -46,7 +46,7 @@ def test_every_pass_gives_the_same_documents_in_the_same_order(tmp_path: Path) -
     )
 
 
-def test_a_part_named_for_validation_is_taken_whole(tmp_path: Path) -> None:
+def test_validation_path_is_used_completely(tmp_path: Path) -> None:
     train = write_sentences(tmp_path / "train.txt", 100)
     validation = write_sentences(tmp_path / "validation.txt", 30, seed=1)
     corpus = open_files(train, validation_path=str(validation))
@@ -59,7 +59,7 @@ def test_a_part_named_for_validation_is_taken_whole(tmp_path: Path) -> None:
     ] * 30
 
 
-def test_documents_too_like_the_training_text_are_dropped_if_asked(tmp_path: Path) -> None:
+def test_overlapping_validation_documents_are_dropped_on_request(tmp_path: Path) -> None:
     passage = " ".join(sentences(10))
     (tmp_path / "train.txt").write_text("\n".join([passage, *sentences(50)]))
     own = " ".join(sentences(10, seed=7))
@@ -74,7 +74,7 @@ def test_documents_too_like_the_training_text_are_dropped_if_asked(tmp_path: Pat
     assert list(again.documents("validation")) == [own], "the decision is in the cache"
 
 
-def test_nothing_left_for_validation_is_said(tmp_path: Path) -> None:
+def test_empty_validation_split_after_dropping_overlaps_is_reported(tmp_path: Path) -> None:
     passage = " ".join(sentences(10))
     (tmp_path / "a.txt").write_text(f"One {passage}\nTwo {passage}\n")
     corpus = open_files(tmp_path / "a.txt", drop_overlapping_validation=True)
@@ -84,13 +84,13 @@ def test_nothing_left_for_validation_is_said(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("count", [2, 3, 5])
-def test_a_tiny_corpus_still_holds_one_document_out(tmp_path: Path, count: int) -> None:
+def test_tiny_corpus_holds_out_one_document(tmp_path: Path, count: int) -> None:
     corpus = open_files(write_sentences(tmp_path / "a.txt", count))
     assert len(list(corpus.documents("validation"))) == 1
     assert len(list(corpus.documents("train"))) == count - 1
 
 
-def test_a_single_document_is_trained_on_and_missed_for_validation(tmp_path: Path) -> None:
+def test_single_document_is_used_for_training_and_validation_is_refused(tmp_path: Path) -> None:
     corpus = open_files(write_sentences(tmp_path / "a.txt"), text_unit="file")
     assert len(list(corpus.documents("train"))) == 1
     with pytest.raises(CorpusError, match="nothing to hold out") as caught:
@@ -99,7 +99,7 @@ def test_a_single_document_is_trained_on_and_missed_for_validation(tmp_path: Pat
 
 
 @pytest.mark.parametrize("content", ["", "\n \n\t\n"])
-def test_an_empty_corpus_is_refused(tmp_path: Path, content: str) -> None:
+def test_empty_corpus_is_refused(tmp_path: Path, content: str) -> None:
     (tmp_path / "a.txt").write_text(content)
     with pytest.raises(CorpusError, match=r"a\.txt holds no text"):
         open_files(tmp_path / "a.txt")
@@ -111,26 +111,26 @@ def test_an_empty_corpus_is_refused(tmp_path: Path, content: str) -> None:
     assert caught.value.field == "validation_path"
 
 
-def test_the_limit_counts_documents_that_are_not_blank(tmp_path: Path) -> None:
+def test_limit_counts_only_non_blank_documents(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("\n".join(f"{text}\n" for text in sentences(100)))
     corpus = open_files(tmp_path / "a.txt", limit=40)
     assert [text for _, text in corpus.labelled_documents()] == sentences(100)[:40]
     assert open_files(tmp_path / "a.txt", limit=4000).fingerprint != corpus.fingerprint
 
 
-def test_half_a_surrogate_pair_is_replaced(tmp_path: Path) -> None:
+def test_lone_surrogate_is_replaced(tmp_path: Path) -> None:
     lines = ['{"text": "bad \\ud800 half"}', '{"text": "fine \\ud83d\\ude00"}']
     (tmp_path / "a.jsonl").write_text("\n".join(lines))
     texts = {text for _, text in open_files(tmp_path / "a.jsonl").labelled_documents()}
     assert texts == {"bad � half", "fine 😀"}
 
 
-def test_line_ends_are_newlines_whatever_the_text_came_in(tmp_path: Path) -> None:
+def test_line_endings_inside_documents_become_newlines(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_text('{"text": "one\\r\\ntwo\\rthree\\n"}')
     assert list(open_files(tmp_path / "a.jsonl").documents("train")) == ["one\ntwo\nthree\n"]
 
 
-def test_counts_are_known_after_a_pass_and_kept(tmp_path: Path) -> None:
+def test_counts_are_known_after_a_pass_and_cached(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("é one\n\n \ntwo\nthree\n")
     corpus = open_files(tmp_path / "a.txt")
     assert corpus.counts == {}
@@ -147,7 +147,7 @@ def test_counts_are_known_after_a_pass_and_kept(tmp_path: Path) -> None:
     assert open_files(tmp_path / "a.txt").counts == corpus.counts
 
 
-def test_nothing_is_counted_of_a_part_that_was_not_read(tmp_path: Path) -> None:
+def test_unread_split_is_not_counted(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("one\ntwo\n")
     (tmp_path / "b.txt").write_text("three\n")
     corpus = open_files(tmp_path / "a.txt", validation_path=str(tmp_path / "b.txt"))
@@ -158,13 +158,13 @@ def test_nothing_is_counted_of_a_part_that_was_not_read(tmp_path: Path) -> None:
     assert corpus.counts["validation_documents"] == 1
 
 
-def test_a_pass_that_breaks_off_counts_nothing(tmp_path: Path) -> None:
+def test_incomplete_pass_gives_no_counts(tmp_path: Path) -> None:
     corpus = open_files(write_sentences(tmp_path / "a.txt"))
     next(corpus.documents("train"))
     assert corpus.counts == {}
 
 
-def test_a_damaged_cache_is_made_again(tmp_path: Path) -> None:
+def test_damaged_cache_is_rebuilt(tmp_path: Path) -> None:
     corpus = open_files(write_sentences(tmp_path / "a.txt"))
     list(corpus.documents("train"))
     (path,) = (tmp_path / "workspace" / "cache" / "corpora").glob("*.json")
@@ -180,7 +180,7 @@ def test_a_damaged_cache_is_made_again(tmp_path: Path) -> None:
     assert list(again.documents("validation")) == validation
 
 
-def test_the_fingerprint_follows_what_matters(tmp_path: Path) -> None:
+def test_fingerprint_depends_only_on_relevant_settings(tmp_path: Path) -> None:
     path = write_sentences(tmp_path / "a.txt")
     other = write_sentences(tmp_path / "b.txt", 30, seed=1)
     plain = open_files(path).fingerprint
@@ -195,7 +195,7 @@ def test_the_fingerprint_follows_what_matters(tmp_path: Path) -> None:
         assert open_files(path, **change).fingerprint != plain, change
 
 
-def test_a_long_comparison_can_be_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_overlap_search_can_be_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     class Stopping(Reporter):
         def stop_requested(self):  # type: ignore[no-untyped-def]
             return "abort"
@@ -209,7 +209,7 @@ def test_a_long_comparison_can_be_stopped(tmp_path: Path, monkeypatch: pytest.Mo
         list(corpus.documents("validation"))
 
 
-def test_a_preview_shows_documents_and_counts(tmp_path: Path) -> None:
+def test_preview_shows_documents_and_counts(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_text(
         "".join(
             json.dumps({"id": n, "review": text}) + "\n" for n, text in enumerate(["", "é", "b b"])

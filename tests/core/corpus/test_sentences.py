@@ -1,4 +1,4 @@
-"""Sentences, found by rules."""
+"""Tests of the rule-based sentence splitter."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 
 from core.corpus.sentences import sentence_ends, split_sentences
 
-# A bar is where the text is to be cut.
+# A bar marks an expected sentence boundary.
 TEXTS = {
     "marks": "The river runs.| Does it? |Yes!| It does… |Well.",
     "repeated marks": "No!!!| Why?!| Well... |It is so.",
@@ -43,7 +43,7 @@ TEXTS = {
 
 
 def cut_at(bars: str) -> list[str]:
-    """The sentences between bars; white space goes to the sentence after it."""
+    """Splits at the bars; white space belongs to the following sentence."""
     pieces = bars.split("|")
     for place in range(len(pieces) - 1):
         bare = pieces[place].rstrip()
@@ -53,12 +53,12 @@ def cut_at(bars: str) -> list[str]:
 
 
 @pytest.mark.parametrize("name", TEXTS)
-def test_sentences_end_where_they_do(name: str) -> None:
+def test_text_is_split_at_sentence_ends(name: str) -> None:
     assert split_sentences(TEXTS[name].replace("|", "")) == cut_at(TEXTS[name])
 
 
 @pytest.mark.parametrize("name", TEXTS)
-def test_no_character_is_lost(name: str) -> None:
+def test_no_character_is_lost_by_splitting(name: str) -> None:
     text = f"  {TEXTS[name]}\n "
     assert "".join(split_sentences(text)) == text
     ends = sentence_ends(text)
@@ -66,16 +66,16 @@ def test_no_character_is_lost(name: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["", " ", "\n\n\t"])
-def test_a_blank_text_has_no_sentence(text: str) -> None:
+def test_blank_text_has_no_sentences(text: str) -> None:
     assert sentence_ends(text) == split_sentences(text) == []
 
 
 @pytest.mark.parametrize("piece", [".", '!"', " ", "\n", "a. ", "。", "가.", ")", "a.b", "1. "])
-def test_time_grows_with_the_length_alone(piece: str) -> None:
+def test_splitting_takes_linear_time(piece: str) -> None:
     def seconds(count: int) -> float:
         start = time.process_time()
         sentence_ends("x" + piece * count + "y")
         return time.process_time() - start
 
     small, large = min(seconds(20_000) for _ in range(3)), min(seconds(160_000) for _ in range(2))
-    assert large < 0.01 + 32 * small  # 64 times as long if it grew with the square
+    assert large < 0.01 + 32 * small  # quadratic time would be 64 times as long

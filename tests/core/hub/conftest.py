@@ -1,4 +1,4 @@
-"""A Hub on the loopback for this process, and a workspace with something to publish."""
+"""Fixtures: a local Hub server for this process, and a workspace with artifacts to push."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,7 +19,7 @@ READ_TOKEN = "hf_thisOneMayOnlyRead"
 
 
 class Listener(Reporter):
-    """Keeps the warnings."""
+    """Records warnings."""
 
     def __init__(self) -> None:
         self.warnings: list[str] = []
@@ -30,7 +30,7 @@ class Listener(Reporter):
 
 @pytest.fixture(scope="module")
 def workspace(tmp_path_factory: pytest.TempPathFactory) -> Workspace:
-    """A workspace with a tokenizer, shards, and a model that nothing is known of."""
+    """A workspace with a tokenizer, shards, and a model without a training record."""
     workspace = Workspace(tmp_path_factory.mktemp("push"))
     tokenizer = make_tokenizer(workspace, "unigram")
     folder = write_checkpoint(workspace.folder("model") / "plain", tokenizer)

@@ -1,4 +1,4 @@
-"""An id that the Hub refuses is refused wherever one is accepted, before anything is sent."""
+"""Tests that invalid repository ids are refused everywhere before a request is sent."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ GOOD = ["me/fine-1.2_x", "fine", "a/b", "me/" + "x" * 96, "me_too/x", "me/x.gith
 
 
 @pytest.mark.parametrize("repo_id", BAD)
-def test_an_id_that_the_hub_refuses_is_refused(repo_id: str) -> None:
+def test_repository_id_that_the_hub_refuses_is_refused(repo_id: str) -> None:
     assert flaw_of_hub_id(repo_id)
     with pytest.raises(ConfigError, match="can't be a repository's id"):
         check_hub_id(repo_id)
@@ -29,12 +29,12 @@ def test_an_id_that_the_hub_refuses_is_refused(repo_id: str) -> None:
 
 
 @pytest.mark.parametrize("repo_id", GOOD)
-def test_an_id_that_the_hub_takes_is_accepted(repo_id: str) -> None:
+def test_repository_id_that_the_hub_accepts_is_accepted(repo_id: str) -> None:
     assert flaw_of_hub_id(repo_id) == ""
 
 
 @pytest.mark.parametrize("repo_id", [one for one in BAD if one])
-def test_a_config_takes_no_such_id(repo_id: str) -> None:
+def test_config_with_an_invalid_repository_id_is_refused(repo_id: str) -> None:
     with pytest.raises(ConfigError) as caught:
         PushConfig(model="m", repo_id=repo_id)
     assert caught.value.field == "repo_id"
@@ -43,7 +43,7 @@ def test_a_config_takes_no_such_id(repo_id: str) -> None:
     assert caught.value.field == "hub_model_id"
 
 
-def test_a_name_that_becomes_an_id_is_checked_too(tmp_path: Path) -> None:
+def test_name_used_as_a_repository_id_is_checked(tmp_path: Path) -> None:
     with pytest.raises(ConfigError) as caught:
         TrainConfig(shards="s", push_to_hub=True, name="a--b")
     assert caught.value.field == "name"
@@ -55,7 +55,9 @@ def test_a_name_that_becomes_an_id_is_checked_too(tmp_path: Path) -> None:
         check(PushConfig(tokenizer="a--b"), workspace)
 
 
-def test_nobody_is_asked_for_such_an_id(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_invalid_repository_id_is_refused_without_a_request(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
     with pytest.raises(ConfigError, match="can't be a repository's id"):
         pull_model("me/a--b")

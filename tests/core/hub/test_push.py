@@ -1,4 +1,4 @@
-"""Pushing from this process to a Hub on the loopback: what is sent, and what refusals become."""
+"""Tests of pushes to a local Hub server: uploaded files, cards, and errors."""
 
 import json
 import shutil
@@ -44,7 +44,7 @@ def files_of(hub: HubServer, kind: str, name: str) -> dict[str, bytes]:
     return repository.files
 
 
-def test_a_model_that_nothing_is_known_of_is_pushed_with_a_card_that_says_less(
+def test_model_without_a_training_record_is_pushed_with_a_shorter_card(
     workspace: Workspace, hub: HubServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     counts = push(workspace, model="plain", license="mit", language="en, de", description="Words.")
@@ -79,7 +79,7 @@ def test_a_model_that_nothing_is_known_of_is_pushed_with_a_card_that_says_less(
         ("/exports/mini", "trained on from another checkpoint", None),
     ],
 )
-def test_a_card_says_what_a_model_began_with(
+def test_model_card_names_the_initial_checkpoint(
     workspace: Workspace, checkpoint: str, begins: str, base: str | None
 ) -> None:
     facts = gather_facts(workspace.folder("model") / "plain", workspace)
@@ -95,14 +95,14 @@ def test_a_card_says_what_a_model_began_with(
     ("dataset", "configuration"),
     [("Salesforce/wikitext", "| Configuration | `wikitext-103-raw-v1` |"), ("me/words", "")],
 )
-def test_a_card_names_the_configuration_that_was_read(dataset: str, configuration: str) -> None:
+def test_card_names_the_dataset_configuration(dataset: str, configuration: str) -> None:
     config = TokenizerConfig(corpus=CorpusConfig(dataset_name=dataset)).model_dump(mode="json")
     card = tokenizer_card(Manifest("tokenizer", "words", "0", config=config), CardNotes("me/words"))
     assert f"hf.co/datasets/{dataset}" in card
     assert ("Configuration" in card) is bool(configuration) and configuration in card
 
 
-def test_a_dry_run_shows_all_and_sends_nothing(workspace: Workspace, hub: HubServer) -> None:
+def test_dry_run_lists_all_files_and_sends_no_request(workspace: Workspace, hub: HubServer) -> None:
     receipt = preview(PushConfig(model="plain", space=True), workspace).receipt
     sizes = {file["path"]: file["bytes"] for file in receipt.files}
     weights = workspace.folder("model") / "plain" / "model.safetensors"
@@ -115,7 +115,7 @@ def test_a_dry_run_shows_all_and_sends_nothing(workspace: Workspace, hub: HubSer
     assert hub.requests == []
 
 
-def test_a_space_is_told_which_model_to_show(workspace: Workspace, hub: HubServer) -> None:
+def test_space_gets_the_model_id_and_the_program(workspace: Workspace, hub: HubServer) -> None:
     push(workspace, model="plain", repo_id="me/shown", space=True, private=False)
     space = hub.find("spaces", "me/shown")
     assert space
@@ -126,7 +126,7 @@ def test_a_space_is_told_which_model_to_show(workspace: Workspace, hub: HubServe
     assert not [path for path in space.files if "__pycache__" in path]
 
 
-def test_a_space_shows_the_branch_that_was_pushed(workspace: Workspace, hub: HubServer) -> None:
+def test_space_shows_the_pushed_branch(workspace: Workspace, hub: HubServer) -> None:
     push(workspace, model="plain", repo_id="me/tried", revision="v2", space=True)
     space = hub.find("spaces", "me/tried")
     assert space
@@ -139,7 +139,7 @@ def test_a_space_shows_the_branch_that_was_pushed(workspace: Workspace, hub: Hub
 
 
 @pytest.mark.slow(25)
-def test_a_pushed_space_starts_and_answers(
+def test_pushed_space_starts_and_fills_masks(
     workspace: Workspace, hub: HubServer, tmp_path: Path
 ) -> None:
     push(workspace, model="plain", repo_id="me/shown", space=True, private=False)
@@ -168,7 +168,7 @@ def test_a_pushed_space_starts_and_answers(
     assert not (tmp_path / "elsewhere" / "workspace").exists()
 
 
-def test_what_passes_is_tried_again(workspace: Workspace, hub: HubServer) -> None:
+def test_temporary_failures_are_retried(workspace: Workspace, hub: HubServer) -> None:
     hub.fail("POST /api/repos/create", 503)
     hub.fail("POST /api/validate-yaml", 429, headers={"Retry-After": "0"})
     hub.fail("POST .*/commit/", 0)
@@ -188,7 +188,7 @@ def test_what_passes_is_tried_again(workspace: Workspace, hub: HubServer) -> Non
         (409, ["409", "try again"]),
     ],
 )
-def test_a_refusal_is_explained_and_not_tried_again(
+def test_refusal_is_explained_and_not_retried(
     workspace: Workspace, hub: HubServer, status: int, words: list[str]
 ) -> None:
     hub.fail("POST .*/commit/", status, times=9)
@@ -201,7 +201,7 @@ def test_a_refusal_is_explained_and_not_tried_again(
     assert hub.count("POST .*/commit/") == 1
 
 
-def test_who_may_not_write_hears_it_before_anything_is_sent(
+def test_missing_write_access_is_reported_before_the_upload(
     workspace: Workspace, hub: HubServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with pytest.raises(HubError, match='rights to create under "somebody"'):
@@ -218,7 +218,7 @@ def test_who_may_not_write_hears_it_before_anything_is_sent(
     assert not hub.count("PUT|preupload")
 
 
-def test_what_is_to_be_private_does_not_go_where_everybody_looks(
+def test_private_push_to_a_public_repository_is_refused(
     workspace: Workspace, hub: HubServer
 ) -> None:
     hub.add("models", "me/public", {})
@@ -230,7 +230,7 @@ def test_what_is_to_be_private_does_not_go_where_everybody_looks(
     assert "README.md" in files_of(hub, "models", "me/public")
 
 
-def test_a_private_repository_is_opened_by_a_push_that_says_so(
+def test_public_push_makes_a_private_repository_public(
     workspace: Workspace, hub: HubServer
 ) -> None:
     push(workspace, tokenizer="unigram", repo_id="me/opened")
@@ -242,7 +242,7 @@ def test_a_private_repository_is_opened_by_a_push_that_says_so(
     assert hub.count("PUT .*/settings") == 2
 
 
-def test_a_push_that_may_not_open_a_repository_says_so(
+def test_push_that_cannot_make_a_repository_public_is_reported(
     workspace: Workspace, hub: HubServer
 ) -> None:
     hub.add("models", "me/closed", {}, private=True)
@@ -253,7 +253,7 @@ def test_a_push_that_may_not_open_a_repository_says_so(
 
 
 @pytest.mark.parametrize("is_private", [True, False])
-def test_a_space_of_a_private_model_on_the_hub_needs_a_token(
+def test_space_of_a_private_model_warns_about_its_token(
     workspace: Workspace, hub: HubServer, is_private: bool
 ) -> None:
     hub.add("models", "me/there", {}, private=is_private)
@@ -265,14 +265,14 @@ def test_a_space_of_a_private_model_on_the_hub_needs_a_token(
     assert ["HF_TOKEN" in one for one in listener.warnings] == ([True] if is_private else [])
 
 
-def test_a_branch_is_made_and_found_again(workspace: Workspace, hub: HubServer) -> None:
+def test_branch_is_created_and_can_be_fetched(workspace: Workspace, hub: HubServer) -> None:
     push(workspace, model="plain", repo_id="me/branched", revision="trial")
     repository = hub.find("models", "me/branched")
     assert repository
     assert set(repository.files) == {".gitattributes"}
     folder = find_model("me/branched@trial", workspace)
     assert (folder / "model.safetensors").is_file()
-    # Who copies the card's lines gets what the card is about.
+    # The card's example code names the pushed branch.
     card = (folder / "README.md").read_text()
     assert 'pipeline("fill-mask", "me/branched", revision="trial")' in card
     assert "core fill-mask me/branched@trial " in card
@@ -280,7 +280,7 @@ def test_a_branch_is_made_and_found_again(workspace: Workspace, hub: HubServer) 
         find_model("me/branched@nowhere", workspace)
 
 
-def test_of_a_model_that_is_trained_on_the_dimensions_come_first(
+def test_config_of_an_initial_checkpoint_is_fetched_without_weights(
     workspace: Workspace, hub: HubServer, tmp_path: Path
 ) -> None:
     hf.write_config(tmp_path, Gpt2Architecture(64, 16, 1, 2, 32, 18, 1))
@@ -293,7 +293,9 @@ def test_of_a_model_that_is_trained_on_the_dimensions_come_first(
         with_family({"checkpoint": "they/nowhere"}, workspace)
 
 
-def test_a_tokenizer_comes_back_as_it_was(workspace: Workspace, hub: HubServer) -> None:
+def test_pushed_tokenizer_is_fetched_with_the_same_fingerprint(
+    workspace: Workspace, hub: HubServer
+) -> None:
     push(workspace, tokenizer="unigram", repo_id="me/pieces")
     found = files_of(hub, "models", "me/pieces")
     assert b"Tokens per word" in found["README.md"] and "manifest.json" not in found
@@ -302,7 +304,7 @@ def test_a_tokenizer_comes_back_as_it_was(workspace: Workspace, hub: HubServer) 
     assert load("me/pieces", elsewhere).fingerprint == load("unigram", workspace).fingerprint
 
 
-def test_shards_are_a_dataset_and_come_back_as_they_were(
+def test_shards_are_pushed_as_a_dataset_and_fetched_unchanged(
     workspace: Workspace, hub: HubServer
 ) -> None:
     push(workspace, shards="rows", repo_id="me/rows")
@@ -323,7 +325,7 @@ def test_pickles_are_not_fetched(workspace: Workspace, hub: HubServer) -> None:
     assert not hub.count("pytorch_model.bin")
 
 
-def test_without_a_network_what_was_fetched_still_answers(
+def test_fetched_model_is_available_offline(
     workspace: Workspace, hub: HubServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from core.hub import pull
@@ -337,7 +339,7 @@ def test_without_a_network_what_was_fetched_still_answers(
         find_model("me/other", workspace)
 
 
-def test_what_cannot_be_published_is_refused(workspace: Workspace) -> None:
+def test_push_of_a_missing_or_unsupported_artifact_is_refused(workspace: Workspace) -> None:
     for values, field in (
         ({}, "model"),
         ({"model": "nowhere"}, "model"),
@@ -351,20 +353,20 @@ def test_what_cannot_be_published_is_refused(workspace: Workspace) -> None:
         PushConfig(model="plain", repo_id="../up")
 
 
-def test_ids_are_told_from_paths() -> None:
+def test_repository_ids_are_distinguished_from_paths() -> None:
     assert parse_hub_id("me/words") == ("me/words", "main")
     assert parse_hub_id("me/words@v1.0") == ("me/words", "v1.0")
     for path in ("words", "/me/words", "me/words/more", "./words", "me/words@", "../words", ""):
         assert parse_hub_id(path) is None
 
 
-def test_messages_hold_no_token_and_no_signature(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_messages_contain_no_token_or_signature(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HF_TOKEN", "a-token-of-another-kind")
     text = without_secrets("a-token-of-another-kind at https://s3/x?X-Amz-Signature=abc yes")
     assert text == "[hidden] at https://s3/x yes"
 
 
-def test_shards_that_are_pushed_again_leave_nothing_of_the_earlier_ones(
+def test_second_push_of_shards_removes_the_earlier_shards(
     workspace: Workspace, hub: HubServer
 ) -> None:
     push(workspace, shards="rows", repo_id="me/changing")
@@ -379,7 +381,7 @@ def test_shards_that_are_pushed_again_leave_nothing_of_the_earlier_ones(
     assert "manifest.json" in found
 
 
-def test_weights_of_another_layout_do_not_stay_beside_those_that_are_pushed(
+def test_push_removes_earlier_weights_in_another_layout(
     workspace: Workspace, hub: HubServer
 ) -> None:
     push(workspace, model="plain", repo_id="me/again")
@@ -398,7 +400,7 @@ def test_weights_of_another_layout_do_not_stay_beside_those_that_are_pushed(
 
 
 @pytest.mark.parametrize("weights", ["", "pytorch_model.bin", "model.safetensors.index.json"])
-def test_a_model_without_weights_that_can_be_read_is_not_published(
+def test_model_without_readable_weights_is_not_pushed(
     workspace: Workspace, hub: HubServer, tmp_path: Path, weights: str
 ) -> None:
     folder = tmp_path / "bare"
@@ -414,7 +416,7 @@ def test_a_model_without_weights_that_can_be_read_is_not_published(
     assert hub.find("models", "me/bare") is None
 
 
-def test_figures_of_unknown_origin_are_not_said_to_be_measured_here(workspace: Workspace) -> None:
+def test_card_marks_metrics_of_unknown_origin(workspace: Workspace) -> None:
     facts = gather_facts(workspace.folder("model") / "plain", workspace)
     facts = replace(facts, config={}, figures={"eval_loss": 1.5, "eval_accuracy": 0.5})
     card = ModelCard(model_card(facts, CardNotes("me/m")))
@@ -422,7 +424,7 @@ def test_figures_of_unknown_origin_are_not_said_to_be_measured_here(workspace: W
     assert "never change" not in card.text and card.data.eval_results is None
 
 
-def test_damaged_rows_are_not_sent(workspace: Workspace, hub: HubServer) -> None:
+def test_damaged_shards_are_not_pushed(workspace: Workspace, hub: HubServer) -> None:
     folder = open_shards("rows", workspace).path
     record = next(folder.glob("train/*.tfrecord"))
     whole = record.read_bytes()
@@ -441,7 +443,7 @@ def shell_push(workspace: Workspace, *more: str) -> int:
     return main(["push", "--model", "plain", "--repo-id", "me/after", *more, *place])
 
 
-def test_a_push_from_the_shell_waits_for_what_it_is_to_wait_for(
+def test_push_on_the_command_line_waits_for_its_dependency(
     workspace: Workspace, hub: HubServer, capsys: pytest.CaptureFixture[str]
 ) -> None:
     store = Store.open(workspace)
@@ -465,7 +467,7 @@ def test_a_push_from_the_shell_waits_for_what_it_is_to_wait_for(
         stop_worker(workspace)
 
 
-def test_a_push_that_is_stopped_says_so(
+def test_stopped_push_is_reported_as_stopped(
     workspace: Workspace,
     hub: HubServer,
     capsys: pytest.CaptureFixture[str],
@@ -482,7 +484,7 @@ def test_a_push_that_is_stopped_says_so(
     assert json.loads(capsys.readouterr().out)["state"] == "stopped"
 
 
-def test_a_space_gets_the_program_wherever_it_lies() -> None:
+def test_space_gets_source_files_without_hidden_or_compiled_files() -> None:
     assert all(_is_sent(Path(name)) for name in ("core/store.py", "ui/assets/page.css"))
     hidden = ("core/.notes", "core/.old/store.py", "core/__pycache__/a.py", "core/store.pyc")
     assert not any(_is_sent(Path(name)) for name in hidden)

@@ -1,4 +1,4 @@
-"""A real run pushes while it trains; what it pushed is pulled, loaded and asked elsewhere."""
+"""Tests of a run that pushes while it trains, and of the pushed model in other programs."""
 
 import json
 import os
@@ -39,7 +39,7 @@ TRAIN = [
     *("--intermediate-size", "32", "--logging-steps", "1", "--per-replica-batch-size", "4"),
     *("--max-eval-examples", "4", "--push-to-hub", "--hub-license", "mit"),
 ]
-# Scripts of a user who has the stock libraries and the repository's id, and no studio.
+# User scripts that need only published libraries and the repository id.
 READ_CARD = """
 import json, sys
 from huggingface_hub import ModelCard, snapshot_download
@@ -59,7 +59,7 @@ print(json.dumps(fill(sys.argv[2], top_k=3)))
 
 @dataclass
 class Scene:
-    """A Hub, the workspace of a run that pushed to it, and how that run ended."""
+    """A Hub server, the workspace of a run that pushed to it, and the result of that run."""
 
     hub: HubServer
     workspace: Workspace
@@ -67,7 +67,7 @@ class Scene:
     result: subprocess.CompletedProcess[str]
 
     def core(self, *arguments: str, workspace: Path | None = None, home: Path | None = None) -> Any:
-        """Runs a command of ours; returns what it prints last."""
+        """Runs a `core` command; returns its last line of output, parsed."""
         place = ["--workspace", str(workspace or self.workspace.root), "--json"]
         result = run(
             [sys.executable, "-m", "core", *arguments, *place], self.hub, home or self.home
@@ -105,7 +105,7 @@ def scene(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
     )
     hub = HubServer()
     hub.add_user("me", TOKEN)
-    # The first save's upload is refused; those of the next saves and of the end go through.
+    # The upload of the first save is refused; later uploads succeed.
     hub.fail("POST .*/commit/", 403)
     home = tmp_path_factory.mktemp("home")
     command = [sys.executable, "-m", "core", *TRAIN, "--workspace", str(workspace.root), "--json"]
@@ -116,7 +116,7 @@ def scene(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
         hub.close()
 
 
-def test_an_upload_that_fails_does_not_disturb_the_run(scene: Scene) -> None:
+def test_failed_upload_does_not_stop_the_run(scene: Scene) -> None:
     assert scene.result.returncode == 0, scene.result.stderr
     assert json.loads(scene.result.stdout.splitlines()[-1])["state"] == "done"
     warnings = [event for event in scene.events if event["kind"] == "warning"]
@@ -124,11 +124,11 @@ def test_an_upload_that_fails_does_not_disturb_the_run(scene: Scene) -> None:
     assert len(failed) == 1 and "403" in failed[0] and "training goes on" in failed[0]
 
 
-def test_the_best_checkpoint_is_there_in_the_end(scene: Scene) -> None:
+def test_best_checkpoint_is_pushed_at_the_end_of_the_run(scene: Scene) -> None:
     repository = scene.hub.find("models", "me/words")
     assert repository and repository.private
     model = scene.workspace.find("model", "words")
-    # Where the last step is the best, that may have been sent already, and nothing is left to send.
+    # If the last step is the best, it may have been pushed already.
     done = ["Push the best checkpoint"]
     if model.manifest.counts["best_step"] == 6:
         done.append("Push step-00000006")
@@ -143,7 +143,7 @@ def test_the_best_checkpoint_is_there_in_the_end(scene: Scene) -> None:
     assert not list(scene.workspace.runs.glob("*/uploading"))
 
 
-def test_nothing_of_this_machine_is_sent(scene: Scene) -> None:
+def test_pushed_files_contain_no_token_or_local_path(scene: Scene) -> None:
     repository = scene.hub.find("models", "me/words")
     assert repository
     sent = b"".join(repository.files.values())
@@ -158,7 +158,7 @@ def run_script(script: str, *arguments: str, scene: Scene, home: Path) -> Any:
     return json.loads(result.stdout.splitlines()[-1])
 
 
-def test_the_pushed_card_is_valid_and_has_the_figures(scene: Scene, tmp_path: Path) -> None:
+def test_pushed_card_is_valid_and_has_the_metrics(scene: Scene, tmp_path: Path) -> None:
     found = run_script(READ_CARD, "me/words", scene=scene, home=tmp_path / "home")
     figures = scene.workspace.find("model", "words").manifest.counts
     assert found["results"] == [
@@ -174,7 +174,7 @@ def test_the_pushed_card_is_valid_and_has_the_figures(scene: Scene, tmp_path: Pa
         assert words in found["card"]
 
 
-def test_transformers_fills_masks_as_we_do_with_the_pushed_model(
+def test_transformers_gives_the_same_predictions_with_the_pushed_model(
     scene: Scene, tmp_path: Path
 ) -> None:
     pytest.importorskip("torch", reason="needs PyTorch: pip install torch==2.13.0")
@@ -186,7 +186,9 @@ def test_transformers_fills_masks_as_we_do_with_the_pushed_model(
     )
 
 
-def test_it_gives_the_same_answer_in_a_fresh_workspace(scene: Scene, tmp_path: Path) -> None:
+def test_pushed_model_gives_the_same_predictions_in_a_new_workspace(
+    scene: Scene, tmp_path: Path
+) -> None:
     ours = scene.core("fill-mask", "words", TEXT)
     theirs = scene.core(
         *("fill-mask", "me/words@main", TEXT),
@@ -196,7 +198,7 @@ def test_it_gives_the_same_answer_in_a_fresh_workspace(scene: Scene, tmp_path: P
     assert theirs == ours
 
 
-def test_a_run_starts_from_a_model_on_the_hub(scene: Scene) -> None:
+def test_run_can_start_from_a_model_on_the_hub(scene: Scene) -> None:
     result = scene.core(
         *("train", "--shards", "rows", "--evaluate-only", "--checkpoint", "me/words"),
         *("--max-eval-examples", "4", "--per-replica-batch-size", "4"),
@@ -205,14 +207,14 @@ def test_a_run_starts_from_a_model_on_the_hub(scene: Scene) -> None:
     assert result["metrics"]["eval_loss"] == pytest.approx(model.manifest.counts["eval_loss"])
 
 
-def test_a_push_from_the_shell_says_where_it_went(scene: Scene) -> None:
+def test_push_on_the_command_line_prints_the_url(scene: Scene) -> None:
     result = scene.core("push", "--model", "words", "--repo-id", "me/shell", "--license", "mit")
     assert result["state"] == "done" and result["url"] == f"{scene.hub.url}/me/shell"
     assert {"path": "README.md", "bytes": len(result["card"].encode())} in result["files"]
     assert scene.hub.find("models", "me/shell")
 
 
-def test_the_token_is_nowhere_on_the_disk(scene: Scene) -> None:
+def test_token_is_not_stored_on_disk(scene: Scene) -> None:
     searched = 0
     for folder in (scene.workspace.root, scene.home):
         for path in folder.rglob("*"):

@@ -1,4 +1,4 @@
-"""Uploads beside a training: what they hold, and what they say when nothing goes through."""
+"""Tests of uploads during a training: their content, and their warnings on failure."""
 
 import shutil
 import time
@@ -23,10 +23,10 @@ def wait_until(condition: Callable[[], object]) -> None:
         time.sleep(0.02)
 
 
-def test_a_checkpoint_may_be_deleted_while_it_is_sent(
+def test_checkpoint_can_be_deleted_during_its_upload(
     workspace: Workspace, hub: HubServer, tmp_path: Path
 ) -> None:
-    hub.fail("POST /api/repos/create", 503)  # Tried again after half a second.
+    hub.fail("POST /api/repos/create", 503)  # Retried after half a second.
     listener = Listener()
     uploads = Uploads(CONFIG, workspace, tmp_path, "held", listener)
     for step in (1, 2):
@@ -45,7 +45,7 @@ def test_a_checkpoint_may_be_deleted_while_it_is_sent(
     assert listener.warnings == [] and not (tmp_path / "uploading").exists()
 
 
-def test_the_end_of_a_run_says_how_to_push_later(
+def test_failed_final_upload_is_reported_with_a_command_to_push_later(
     workspace: Workspace, hub: HubServer, tmp_path: Path
 ) -> None:
     hub.fail("POST .*/commit/", 403, times=9)
@@ -58,7 +58,7 @@ def test_the_end_of_a_run_says_how_to_push_later(
     assert advice.endswith("python -m core push --model plain --repo-id me/held")
 
 
-def test_a_run_that_says_so_opens_a_private_repository_once(
+def test_public_run_makes_a_private_repository_public_only_once(
     workspace: Workspace, hub: HubServer, tmp_path: Path
 ) -> None:
     repository = hub.add("models", "me/hidden", {}, private=True)
@@ -78,7 +78,7 @@ def test_a_run_that_says_so_opens_a_private_repository_once(
     assert repository.private and listener.warnings == []
 
 
-def test_a_repository_that_may_not_be_shown_has_what_was_sent(
+def test_upload_succeeds_if_the_repository_cannot_be_made_public(
     workspace: Workspace, hub: HubServer, tmp_path: Path
 ) -> None:
     repository = hub.add("models", "me/closed", {}, private=True)

@@ -1,4 +1,4 @@
-"""A vocabulary of ordinary and special tokens, rows of it, and checks that all objectives pass."""
+"""Helpers for the objective tests: a vocabulary, sequences, and checks for all objectives."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ Batch = dict[str, NDArray]
 PAD, BOS, EOS, UNK, MASK = range(5)
 FIRST_ORDINARY, SENTINELS = 5, 100
 VOCAB_SIZE = 1000
-# As in T5's own vocabulary: <extra_id_0> has the highest id.
+# <extra_id_0> has the highest id, like in T5's vocabulary.
 SENTINEL_IDS = np.arange(VOCAB_SIZE - 1, VOCAB_SIZE - 1 - SENTINELS, -1, dtype=np.int32)
 LAST_ORDINARY = VOCAB_SIZE - SENTINELS - 1
 SPECIAL_IDS = np.array([PAD, BOS, EOS, UNK, MASK, *SENTINEL_IDS], np.int32)
 
 
 def vocabulary() -> Vocabulary:
-    """Every third ordinary token begins a word."""
+    """Builds a vocabulary in which every third ordinary token begins a word."""
     starts = np.arange(VOCAB_SIZE) % 3 == 0
     starts[SPECIAL_IDS] = True
     return Vocabulary(
@@ -42,7 +42,7 @@ def ordinary_rows(count: int, length: int, seed: int = 0) -> NDArray[np.int32]:
 
 
 def marked_rows(count: int, length: int, seed: int = 0) -> NDArray[np.int32]:
-    """Documents of some sentences, each sentence with a padding token after it, cut into rows."""
+    """Builds sequences of documents, with padding tokens as sentence marks."""
     generator = np.random.default_rng(seed)
     rows = ordinary_rows(count, length, seed)
     draws = generator.random(rows.shape)
@@ -54,7 +54,7 @@ def marked_rows(count: int, length: int, seed: int = 0) -> NDArray[np.int32]:
 
 
 def assert_a_batch_is_a_pure_function(task: Objective, rows: NDArray[np.int32]) -> None:
-    """Whole, in slices or with other steps: the same rows, seed and step give the same arrays."""
+    """Checks that sequences, seed and step alone determine the arrays, also in slices."""
     before = rows.copy()
     whole = task.batch(rows, seed=2, step=9)
     assert np.array_equal(rows, before)
@@ -73,7 +73,7 @@ def assert_a_batch_is_a_pure_function(task: Objective, rows: NDArray[np.int32]) 
 
 
 def assert_seed_step_and_row_matter(task: Objective, row: NDArray[np.int32]) -> None:
-    """Equal rows are treated apart, and anew at another seed or step."""
+    """Checks that equal sequences differ in a batch, and that seed and step change it."""
     rows = np.repeat(row[None], 20, axis=0)
     first = task.batch(rows, seed=2, step=9)["input_ids"]
     assert len({values.tobytes() for values in first}) > 15
@@ -82,7 +82,7 @@ def assert_seed_step_and_row_matter(task: Objective, row: NDArray[np.int32]) -> 
 
 
 def assert_shapes(task: Objective, batch: Batch, shapes: dict[str, Sequence[int]]) -> None:
-    """The arrays are those that the objective names, with labels and weights, and no others."""
+    """Checks the names, shapes and dtypes of all arrays."""
     assert {name: values.shape for name, values in batch.items()} == shapes
     for name, values in batch.items():
         assert values.dtype == (np.float32 if name == "label_weights" else np.int32), name

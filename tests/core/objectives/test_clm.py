@@ -1,4 +1,4 @@
-"""Causal language modelling, held to its definition."""
+"""Tests of causal language modelling against its definition."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from tests.core.objectives.support import (
 TASK = CausalLanguageModel(64, VOCAB_SIZE, PAD)
 
 
-def test_shapes() -> None:
+def test_batch_arrays_have_the_expected_shapes() -> None:
     batch = TASK.batch(ordinary_rows(3, 64), seed=0, step=0)
     assert_shapes(TASK, batch, dict.fromkeys(("input_ids", "labels", "label_weights"), (3, 64)))
     assert TASK.batch(ordinary_rows(0, 64), 0, 0)["labels"].shape == (0, 64)
 
 
-def test_each_token_but_the_first_is_predicted_once_from_those_before() -> None:
+def test_each_token_except_the_first_is_predicted_once() -> None:
     rows = ordinary_rows(10_000, 64)
     batch = TASK.batch(rows, seed=0, step=0)
     assert np.array_equal(batch["input_ids"], rows)
@@ -35,7 +35,7 @@ def test_each_token_but_the_first_is_predicted_once_from_those_before() -> None:
     assert counts[:, :-1].all() and not counts[:, -1].any()
 
 
-def test_the_loss_is_the_flax_examples() -> None:
+def test_loss_matches_the_flax_example() -> None:
     rows = ordinary_rows(8, 64)
     batch = TASK.batch(rows, seed=0, step=0)
     scores = np.random.default_rng(1).standard_normal((8, 64, VOCAB_SIZE))
@@ -54,14 +54,14 @@ def test_padding_is_not_predicted() -> None:
     assert weights[1, :39].all()
 
 
-def test_an_end_token_that_also_pads_is_learned_within_a_row() -> None:
+def test_end_token_that_also_pads_is_predicted_within_a_sequence() -> None:
     rows = ordinary_rows(1, 64)
     rows[0, [10, 20]] = EOS
     weights = CausalLanguageModel(64, VOCAB_SIZE, EOS).batch(rows, 0, 0)["label_weights"]
     assert weights[0, [9, 19]].tolist() == [1, 1]
 
 
-def test_seed_and_step_do_not_matter() -> None:
+def test_batch_does_not_depend_on_seed_or_step() -> None:
     rows = ordinary_rows(8, 64)
     assert_a_batch_is_a_pure_function(TASK, rows)
     first, other = TASK.batch(rows, 0, 0), TASK.batch(rows, 1, 5, first_row=3)
@@ -69,6 +69,6 @@ def test_seed_and_step_do_not_matter() -> None:
 
 
 @pytest.mark.parametrize("length", [63, 65])
-def test_rows_of_another_length_are_refused(length: int) -> None:
+def test_sequences_of_another_length_are_refused(length: int) -> None:
     with pytest.raises(ShardError, match=f"64 tokens in a row.*{length}"):
         TASK.batch(ordinary_rows(2, length), 0, 0)

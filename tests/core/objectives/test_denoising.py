@@ -1,4 +1,4 @@
-"""Denoising, held to its definition."""
+"""Tests of denoising against its definition."""
 
 from __future__ import annotations
 
@@ -39,19 +39,19 @@ def task_of(length: int = LENGTH, **settings: float) -> Denoising:
 
 
 def hiding_nothing(task: Denoising) -> Denoising:
-    """The same, with a vocabulary of special tokens only."""
+    """Copies the objective with all tokens marked special, so that none is masked."""
     return replace(task, special_ids=np.arange(VOCAB_SIZE, dtype=np.int32))
 
 
 def distinct_rows(count: int, length: int = LENGTH, seed: int = 0) -> NDArray[np.int32]:
-    """Rows with no token twice, so that it is known of each where it comes from."""
+    """Builds sequences without repeated tokens, so that each identifies its position."""
     generator = np.random.default_rng(seed)
     tokens = np.arange(FIRST_ORDINARY, LAST_ORDINARY + 1, dtype=np.int32)
     return generator.permuted(np.tile(tokens, (count, 1)), axis=1)[:, :length]
 
 
 def sentences_by_document(row: NDArray[np.int32]) -> list[list[list[int]]]:
-    """A row's sentences without marks, by document; what begins or ends one is in none."""
+    """Splits a sequence into documents and sentences, without marks and document borders."""
     documents: list[list[list[int]]] = [[[]]]
     for token in row.tolist():
         if token in (BOS, EOS):
@@ -67,7 +67,7 @@ def without_padding(row: NDArray[np.int32]) -> list[int]:
     return [token for token in row.tolist() if token != PAD]
 
 
-def test_shapes() -> None:
+def test_batch_arrays_have_the_expected_shapes() -> None:
     names = ("input_ids", "attention_mask", "decoder_input_ids", "labels", "label_weights")
     task = task_of()
     batch = task.batch(marked_rows(3, LENGTH), 0, 0)
@@ -76,7 +76,7 @@ def test_shapes() -> None:
     assert empty["input_ids"].shape == (0, LENGTH)
 
 
-def test_the_target_is_the_text_without_marks() -> None:
+def test_labels_are_the_text_without_sentence_marks() -> None:
     rows = marked_rows(10_000, LENGTH)
     batch = task_of().batch(rows, seed=0, step=0)
     for row, labels, weights in zip(rows, batch["labels"], batch["label_weights"], strict=True):
@@ -87,13 +87,13 @@ def test_the_target_is_the_text_without_marks() -> None:
     assert np.array_equal(batch["decoder_input_ids"][:, 1:], batch["labels"][:, :-1])
 
 
-def test_the_attention_mask_is_of_what_is_there() -> None:
+def test_attention_mask_covers_all_tokens_except_padding() -> None:
     batch = task_of().batch(marked_rows(500, LENGTH), seed=0, step=0)
     assert np.array_equal(batch["attention_mask"], batch["input_ids"] != PAD)
     assert (np.diff(batch["attention_mask"], axis=1) <= 0).all(), "padding comes last"
 
 
-def test_every_token_is_shown_or_hidden_and_the_number_hidden_is_exact() -> None:
+def test_exact_share_of_ordinary_tokens_is_masked_and_all_others_are_kept() -> None:
     rows = marked_rows(10_000, LENGTH)
     batch = task_of().batch(rows, seed=0, step=0)
     for row, shown in zip(rows, batch["input_ids"], strict=True):
@@ -106,7 +106,7 @@ def test_every_token_is_shown_or_hidden_and_the_number_hidden_is_exact() -> None
         assert sum(missing.values()) == ceil(0.3 * ordinary)
 
 
-def test_each_hidden_span_is_one_mask_where_it_stood() -> None:
+def test_each_masked_span_becomes_one_mask_token_in_its_place() -> None:
     rows = distinct_rows(2000)
     batch = task_of(permute_sentence_ratio=0.0).batch(rows, seed=0, step=0)
     for row, shown in zip(rows, batch["input_ids"], strict=True):
@@ -124,12 +124,12 @@ def test_each_hidden_span_is_one_mask_where_it_stood() -> None:
         assert rebuilt == text
 
 
-def test_a_span_across_sentences_is_one_mask() -> None:
+def test_masked_span_across_sentences_becomes_one_mask_token() -> None:
     shown = task_of().batch(marked_rows(2000, LENGTH), seed=0, step=0)["input_ids"]
     assert not ((shown[:, 1:] == MASK) & (shown[:, :-1] == MASK)).any()
 
 
-def test_spans_are_as_long_as_poisson_without_zero_says() -> None:
+def test_span_lengths_follow_a_zero_truncated_poisson_distribution() -> None:
     rows = distinct_rows(10_000)
     batch = task_of(permute_sentence_ratio=0.0).batch(rows, seed=0, step=0)
     lengths, all_lengths = [], []
@@ -138,7 +138,8 @@ def test_spans_are_as_long_as_poisson_without_zero_says() -> None:
         edges = np.flatnonzero(np.diff(np.concatenate(([0], hidden, [0]))))
         spans = edges[1::2] - edges[::2]
         assert spans.sum() == ceil(0.3 * LENGTH)
-        lengths += spans[:3].tolist()  # the last one is cut, and those before it had to fit
+        # The last span is truncated, and those before it had to fit.
+        lengths += spans[:3].tolist()
         all_lengths += spans.tolist()
     counts = np.bincount(lengths, minlength=15)
     share = np.array([exp(-3) * 3.0**n / factorial(n) / (1 - exp(-3)) for n in range(1, 15)])
@@ -147,19 +148,19 @@ def test_spans_are_as_long_as_poisson_without_zero_says() -> None:
     assert np.mean(all_lengths) == pytest.approx(3 / (1 - exp(-3)), rel=0.05)
 
 
-def test_every_place_is_hidden_as_often() -> None:
+def test_all_positions_are_masked_equally_often() -> None:
     rows = distinct_rows(10_000)
     batch = task_of(permute_sentence_ratio=0.0).batch(rows, seed=0, step=0)
     shown = np.zeros(LENGTH)
     for row, ids in zip(rows, batch["input_ids"], strict=True):
         shown += np.isin(row, ids)
     share = 1 - shown / len(rows)
-    # A span reaches the outermost tokens from one side only, and the last span is cut.
+    # A span reaches the outermost tokens from one side only, and the last span is truncated.
     assert share[9:-9] == pytest.approx(np.full(LENGTH - 18, ceil(0.3 * LENGTH) / LENGTH), abs=0.03)
     assert (share > 0.1).all()
 
 
-def test_a_span_goes_on_behind_a_special_token() -> None:
+def test_masked_span_continues_after_a_special_token() -> None:
     rows = distinct_rows(500, 16)
     rows[:, [3, 4, 9]] = EOS, BOS, UNK
     batch = task_of(16, mlm_probability=0.5, poisson_lambda=20.0).batch(rows, seed=0, step=0)
@@ -175,7 +176,7 @@ def test_a_span_goes_on_behind_a_special_token() -> None:
     assert went_on
 
 
-def test_sentences_move_whole_and_within_their_document() -> None:
+def test_sentences_are_permuted_whole_within_their_document() -> None:
     rows = distinct_rows(2000)
     marks = marked_rows(2000, LENGTH)
     rows[marks < FIRST_ORDINARY] = marks[marks < FIRST_ORDINARY]
@@ -197,11 +198,11 @@ def test_sentences_move_whole_and_within_their_document() -> None:
             part = seen[start : start + length]
             order = sorted(document, key=lambda sentence: part.index(sentence[0]))
             assert [token for sentence in order for token in sentence] == part
-            start += length + 1  # and what begins or ends a text
+            start += length + 1  # one token for the document border
     assert moved > 1900
 
 
-def test_all_orders_are_equally_likely() -> None:
+def test_all_sentence_orders_are_equally_likely() -> None:
     row = np.array([11, 12, PAD, 21, PAD, 31, 32, 33, PAD, EOS, BOS, 41, PAD, 51, 52, 53], np.int32)
     rows = np.repeat(row[None], 12_000, axis=0)
     shown = hiding_nothing(task_of(16)).batch(rows, seed=0, step=0)["input_ids"]
@@ -215,7 +216,7 @@ def test_all_orders_are_equally_likely() -> None:
 
 
 @pytest.mark.parametrize(("ratio", "most_moved"), [(0.0, 0), (0.3, 3), (0.5, 4), (1.0, 8)])
-def test_no_more_sentences_move_than_asked_for(ratio: float, most_moved: int) -> None:
+def test_permute_ratio_limits_the_number_of_moved_sentences(ratio: float, most_moved: int) -> None:
     row = np.array([token for n in range(1, 9) for token in (10 * n, PAD)], np.int32)
     task = hiding_nothing(task_of(16, permute_sentence_ratio=ratio))
     rows = np.repeat(row[None], 3000, axis=0)
@@ -224,7 +225,7 @@ def test_no_more_sentences_move_than_asked_for(ratio: float, most_moved: int) ->
     assert moved.max() == most_moved
 
 
-def test_a_row_without_text_counts_nothing() -> None:
+def test_sequence_of_padding_has_no_label_weight() -> None:
     rows = marked_rows(3, LENGTH)
     rows[1] = PAD
     batch = task_of().batch(rows, seed=0, step=0)
@@ -232,7 +233,7 @@ def test_a_row_without_text_counts_nothing() -> None:
         assert batch[name].sum(axis=1).astype(bool).tolist() == [True, False, True]
 
 
-def test_a_short_text_in_padding() -> None:
+def test_short_padded_document_has_one_masked_token() -> None:
     rows = np.full((200, LENGTH), PAD, np.int32)
     rows[:, :4] = BOS, 50, 60, EOS
     batch = task_of().batch(rows, seed=0, step=0)
@@ -242,7 +243,7 @@ def test_a_short_text_in_padding() -> None:
     }
 
 
-def test_a_batch_is_a_pure_function_of_rows_seed_and_step() -> None:
+def test_batch_is_a_pure_function_of_sequences_seed_and_step() -> None:
     rows = marked_rows(8, LENGTH)
     assert_a_batch_is_a_pure_function(task_of(), rows)
     assert_a_batch_is_a_pure_function(task_of(permute_sentence_ratio=0.4), rows)
@@ -260,7 +261,7 @@ def test_a_batch_is_a_pure_function_of_rows_seed_and_step() -> None:
         ("permute_sentence_ratio", 1.1),
     ],
 )
-def test_what_can_not_be_is_refused(field: str, value: float) -> None:
+def test_settings_out_of_range_are_refused(field: str, value: float) -> None:
     with pytest.raises(ConfigError) as raised:
         task_of(**{field: value})
     assert raised.value.field == field
@@ -268,7 +269,7 @@ def test_what_can_not_be_is_refused(field: str, value: float) -> None:
 
 @pytest.mark.parametrize("ratio", [0.01, 0.3, 0.5])
 @pytest.mark.parametrize("length", [8, 9, 33])
-def test_any_number_of_tokens_can_be_hidden_from(ratio: float, length: int) -> None:
+def test_masked_count_is_exact_for_any_number_of_tokens(ratio: float, length: int) -> None:
     rows = distinct_rows(length + 1, length)
     for tokens in range(length + 1):
         rows[tokens, tokens:] = PAD
@@ -278,7 +279,7 @@ def test_any_number_of_tokens_can_be_hidden_from(ratio: float, length: int) -> N
         assert len(missing) == ceil(tokens * ratio)
 
 
-def test_rows_of_another_length_or_vocabulary_are_refused() -> None:
+def test_sequences_of_another_length_or_vocabulary_are_refused() -> None:
     with pytest.raises(ShardError, match=rf"{LENGTH} tokens.*64"):
         task_of().batch(ordinary_rows(2, 64), 0, 0)
     with pytest.raises(ShardError, match=str(VOCAB_SIZE)):

@@ -1,4 +1,4 @@
-"""Masked language modelling, held to its definition."""
+"""Tests of masked language modelling against its definition."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def objective(row_length: int = 64, probability: float = 0.15) -> MaskedLanguage
 
 
 def make_rows(count: int, row_length: int = 64, seed: int = 0) -> NDArray[np.int32]:
-    """Ordinary tokens between two special ones."""
+    """Builds sequences of ordinary tokens between two special tokens."""
     generator = np.random.default_rng(seed)
     rows = ORDINARY[generator.integers(0, len(ORDINARY), (count, row_length))]
     rows[:, 0], rows[:, -1] = 0, 1
@@ -40,7 +40,7 @@ def at_places(rows: NDArray[np.int32], batch: Batch) -> NDArray[np.int32]:
     ("row_length", "probability", "predictions"),
     [(128, 0.15, 19), (512, 0.15, 77), (64, 0.3, 19), (8, 0.01, 1), (8, 0.9, 7)],
 )
-def test_the_number_of_predictions_is_fixed(
+def test_number_of_predictions_is_fixed(
     row_length: int, probability: float, predictions: int
 ) -> None:
     task = objective(row_length, probability)
@@ -55,7 +55,7 @@ def test_the_number_of_predictions_is_fixed(
     }
 
 
-def test_labels_are_what_stood_there_and_nothing_else_changes() -> None:
+def test_labels_are_the_original_tokens_and_other_tokens_are_unchanged() -> None:
     rows = make_rows(200)
     before = rows.copy()
     batch = objective().batch(rows, seed=3, step=5)
@@ -66,7 +66,7 @@ def test_labels_are_what_stood_there_and_nothing_else_changes() -> None:
     assert np.array_equal(restored, rows)
 
 
-def test_places_are_distinct_ascending_and_never_special() -> None:
+def test_masked_positions_are_distinct_ascending_and_never_special() -> None:
     rows = make_rows(500)
     rows[:, 10:20] = 2
     batch = objective().batch(rows, seed=1, step=1)
@@ -75,14 +75,14 @@ def test_places_are_distinct_ascending_and_never_special() -> None:
     assert (batch["label_weights"] == 1).all()
 
 
-def test_eighty_ten_ten() -> None:
+def test_masked_tokens_are_80_percent_mask_10_percent_random_10_percent_kept() -> None:
     rows = make_rows(20_000)
     batch = objective().batch(rows, seed=0, step=0)
     shown, labels = at_places(batch["input_ids"], batch), batch["labels"]
     masked, kept = shown == MASK, shown == labels
     count = shown.size
     assert masked.mean() == pytest.approx(0.8, abs=4 * (0.8 * 0.2 / count) ** 0.5)
-    # A random token is the right one once in as many as there are.
+    # A random token equals the original with probability 1 / number of ordinary tokens.
     assert kept.mean() == pytest.approx(0.1 + 0.1 / len(ORDINARY), abs=4 * (0.09 / count) ** 0.5)
     random = shown[~masked & ~kept]
     assert not np.isin(random, SPECIAL).any()
@@ -92,7 +92,7 @@ def test_eighty_ten_ten() -> None:
     assert chi_squared == pytest.approx(len(ORDINARY), abs=5 * (2 * len(ORDINARY)) ** 0.5)
 
 
-def test_places_are_uniform_among_what_can_be_hidden() -> None:
+def test_masked_positions_are_uniform_over_ordinary_tokens() -> None:
     rows = make_rows(20_000)
     batch = objective().batch(rows, seed=0, step=0)
     counts = np.bincount(batch["masked_positions"].ravel(), minlength=64)
@@ -102,7 +102,7 @@ def test_places_are_uniform_among_what_can_be_hidden() -> None:
     assert np.abs(counts[1:-1] - 20_000 * share).max() < 5 * spread
 
 
-def test_a_row_with_too_few_tokens_leaves_slots_without_weight() -> None:
+def test_sequence_with_too_few_tokens_has_predictions_without_weight() -> None:
     rows = np.full((3, 64), 2, np.int32)
     rows[1, 40:43] = 77
     rows[2, :30] = 77
@@ -113,7 +113,7 @@ def test_a_row_with_too_few_tokens_leaves_slots_without_weight() -> None:
     assert (batch["input_ids"][1, :40] == 2).all() and (batch["input_ids"][1, 43:] == 2).all()
 
 
-def test_a_spare_slot_does_not_undo_a_hidden_first_token() -> None:
+def test_unused_prediction_does_not_unmask_the_first_token() -> None:
     rows = np.full((400, 8), 2, np.int32)
     rows[:, 0] = 77
     batch = objective(8, 0.5).batch(rows, seed=0, step=0)
@@ -121,7 +121,7 @@ def test_a_spare_slot_does_not_undo_a_hidden_first_token() -> None:
     assert (batch["input_ids"][:, 0] == MASK).mean() == pytest.approx(0.8, abs=0.08)
 
 
-def test_a_batch_depends_on_nothing_but_rows_seed_and_step() -> None:
+def test_batch_is_a_pure_function_of_sequences_seed_and_step() -> None:
     rows = make_rows(16)
     first, again = (objective().batch(rows, seed=2, step=9) for _ in range(2))
     assert all(np.array_equal(first[name], again[name]) for name in first)
@@ -131,7 +131,7 @@ def test_a_batch_depends_on_nothing_but_rows_seed_and_step() -> None:
 
 
 @pytest.mark.parametrize("pieces", [2, 4, 8])
-def test_a_slice_is_masked_as_in_the_whole(pieces: int) -> None:
+def test_slice_of_a_batch_is_masked_as_in_the_whole_batch(pieces: int) -> None:
     rows = make_rows(16)
     whole = objective().batch(rows, seed=2, step=9)
     size = len(rows) // pieces
@@ -143,52 +143,52 @@ def test_a_slice_is_masked_as_in_the_whole(pieces: int) -> None:
         assert np.array_equal(values, np.concatenate([part[name] for part in parts]))
 
 
-def test_equal_rows_are_masked_apart() -> None:
+def test_equal_sequences_are_masked_differently() -> None:
     rows = np.repeat(make_rows(1), 50, axis=0)
     places = objective().batch(rows, seed=0, step=0)["masked_positions"]
     assert len({tuple(row) for row in places}) > 45
 
 
-def test_an_empty_batch_is_one() -> None:
+def test_empty_batch_is_accepted() -> None:
     batch = objective().batch(np.zeros((0, 64), np.int32), seed=0, step=0)
     assert batch["masked_positions"].shape == (0, 10)
 
 
 @pytest.mark.parametrize("wrong", [-1, VOCAB_SIZE, 60_000])
-def test_a_token_outside_the_vocabulary_is_refused(wrong: int) -> None:
+def test_token_outside_the_vocabulary_is_refused(wrong: int) -> None:
     rows = make_rows(4)
     rows[2, 5] = wrong
     with pytest.raises(ShardError, match=str(wrong)):
         objective().batch(rows, seed=0, step=0)
 
 
-def test_the_baseline_is_the_cross_entropy_of_the_counts() -> None:
+def test_unigram_baseline_is_the_cross_entropy_of_smoothed_counts() -> None:
     counts = np.array([3, 0, 6, 0], np.int64)
     labels = np.array([[0, 1, 2], [2, 2, 3]], np.int32)
     weights = np.array([[1, 1, 1], [1, 0, 0]], np.float32)
-    # Of 9 + 4: 4, 1, 7 and 1.
+    # Add-one smoothed counts: 4, 1, 7 and 1 of 13.
     expected = -np.mean([np.log(4 / 13), np.log(1 / 13), np.log(7 / 13), np.log(7 / 13)])
     assert unigram_baseline(counts, labels, weights) == pytest.approx(expected)
 
 
 @pytest.mark.parametrize(("rows", "row_length"), [(64, 128), (8, 512)])
-def test_masking_takes_a_small_part_of_a_step(rows: int, row_length: int) -> None:
+def test_masking_takes_a_small_part_of_the_step_time(rows: int, row_length: int) -> None:
     task, data = objective(row_length), make_rows(rows, row_length)
     times = []
     for step in range(20):
         start = time.process_time()
         task.batch(data, seed=0, step=step)
         times.append(time.process_time() - start)
-    assert min(times) < 0.002  # A step of mini takes a hundred times as long.
+    assert min(times) < 0.002  # A training step of `mini` takes a hundred times as long.
 
 
 def whole_words(row_length: int = 64, probability: float = 0.15) -> MaskedLanguageModel:
-    """With a vocabulary in which every third token begins a word."""
+    """Builds an objective whose vocabulary begins a word at every third token."""
     return replace(objective(row_length, probability), word_starts=WORD_STARTS)
 
 
 def words_of(row: NDArray[np.int32]) -> list[list[int]]:
-    """The places of each word's tokens; special tokens are in none and end one."""
+    """Groups positions into words; special tokens end a word and belong to none."""
     words: list[list[int]] = []
     goes_on = False
     for place, token in enumerate(row.tolist()):
@@ -203,12 +203,12 @@ def words_of(row: NDArray[np.int32]) -> list[list[int]]:
 
 
 def words_hidden_in_part(row: NDArray[np.int32], places: list[int]) -> list[list[bool]]:
-    """Of each such word, which of its tokens are hidden."""
+    """Lists, for each partly masked word, which of its tokens are masked."""
     words = [[place in places for place in word] for word in words_of(row)]
     return [word for word in words if any(word) and not all(word)]
 
 
-def test_whole_words_are_hidden_but_for_the_last_which_is_cut() -> None:
+def test_whole_words_are_masked_except_a_truncated_last_word() -> None:
     rows = make_rows(10_000)
     batch = whole_words().batch(rows, seed=0, step=0)
     assert (batch["label_weights"] == 1).all() and batch["labels"].shape == (10_000, 10)
@@ -220,7 +220,7 @@ def test_whole_words_are_hidden_but_for_the_last_which_is_cut() -> None:
     assert all(chosen == sorted(chosen, reverse=True) for words in cut for chosen in words)
 
 
-def test_words_are_chosen_whatever_their_length() -> None:
+def test_words_are_masked_with_the_same_probability_whatever_their_length() -> None:
     row = make_rows(1)
     row[0, 1:-1] = [6, 9, 10, 12, 13, 16, 18, 19, 22, 25] * 6 + [27, 30]
     rows = np.repeat(row, 20_000, axis=0)
@@ -228,12 +228,12 @@ def test_words_are_chosen_whatever_their_length() -> None:
     words = words_of(row[0])
     firsts = [word[0] for word in words]
     counts = np.bincount(places.ravel(), minlength=64)[firsts]
-    # A short word that comes last is as likely as a long one: the cut shows its first token.
+    # Truncation keeps the first token masked, so short and long words are equally likely.
     assert counts == pytest.approx(np.full(len(firsts), counts.mean()), rel=0.06)
 
 
-def test_whole_words_need_no_word_starts_after_a_border() -> None:
-    """The rest of a word that the row's border or a special token cuts off is a word."""
+def test_word_truncated_at_a_sequence_or_special_token_border_is_masked_whole() -> None:
+    """The rest of a word after the start of a sequence or a special token counts as a word."""
     row = np.array([[7, 8, 2, 7, 8, 2, 6, 7]], np.int32)
     rows = np.repeat(row, 2000, axis=0)
     places = whole_words(8, 0.25).batch(rows, seed=0, step=0)["masked_positions"]
@@ -245,7 +245,7 @@ def padded(row_length: int = 64, probability: float = 0.15) -> MaskedLanguageMod
 
 
 @pytest.mark.parametrize("task", [padded(), replace(padded(), word_starts=WORD_STARTS)])
-def test_a_line_has_its_share_hidden_and_padding_is_left_alone(task: MaskedLanguageModel) -> None:
+def test_padded_line_has_its_share_masked_and_padding_unchanged(task: MaskedLanguageModel) -> None:
     rows = make_rows(64 * 50)
     lengths = np.arange(1, 65).repeat(50)
     rows[np.arange(64) >= lengths[:, None]] = 3
@@ -268,7 +268,7 @@ def test_a_line_has_its_share_hidden_and_padding_is_left_alone(task: MaskedLangu
         assert np.array_equal(restored, row)
 
 
-def test_long_lines_have_whole_words_hidden() -> None:
+def test_whole_words_are_masked_in_long_lines() -> None:
     rows = make_rows(500, 512)
     rows[:, 300:] = 3
     task = replace(padded(512), word_starts=WORD_STARTS)
@@ -278,15 +278,15 @@ def test_long_lines_have_whole_words_hidden() -> None:
         assert len(words_hidden_in_part(row, places)) <= 1
 
 
-def test_full_rows_are_masked_the_same_with_and_without_padding() -> None:
+def test_full_sequences_are_masked_the_same_with_and_without_a_padding_token() -> None:
     rows = make_rows(500)
     with_padding, without = (task.batch(rows, 1, 2) for task in (padded(), objective()))
     assert all(np.array_equal(with_padding[name], values) for name, values in without.items())
     assert set(with_padding) - set(without) == {"attention_mask"}
 
 
-def test_the_arrays_stay_what_they_were() -> None:
-    """Runs go on, and validation losses compare, only as long as the same masks are drawn."""
+def test_masks_are_the_same_as_in_earlier_versions() -> None:
+    """Other masks would change resumed runs and make validation losses incomparable."""
     rows = np.random.default_rng(0).integers(0, 1000, (33, 64)).astype(np.int32)
     rows[3] = 0
     task = MaskedLanguageModel(64, 0.15, 4, 1000, np.arange(6, dtype=np.int32))
@@ -296,6 +296,6 @@ def test_the_arrays_stay_what_they_were() -> None:
     assert digest[:16] == "2ea9f32ea0856c69"
 
 
-def test_rows_of_another_length_are_refused() -> None:
+def test_sequences_of_another_length_are_refused() -> None:
     with pytest.raises(ShardError, match=r"64 tokens in a row.*128"):
         objective().batch(make_rows(2, 128), seed=0, step=0)

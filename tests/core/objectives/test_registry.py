@@ -1,4 +1,4 @@
-"""All objectives alike: by name, made from settings and a vocabulary."""
+"""Tests of the interface that all objectives share."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ INPUTS = {
 
 
 @pytest.mark.parametrize("name", OBJECTIVES)
-def test_the_trainer_can_treat_them_alike(name: str) -> None:
+def test_all_objectives_share_one_interface(name: str) -> None:
     task = create_objective(name, SETTINGS, vocabulary())
     assert task.name == name and families_of_objective(task.name)
     assert task.row_length == stored_sequence_length(name, SETTINGS)
@@ -51,7 +51,7 @@ def test_the_trainer_can_treat_them_alike(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", OBJECTIVES)
-def test_shapes_are_static(name: str) -> None:
+def test_batch_shapes_are_static(name: str) -> None:
     task = create_objective(name, SETTINGS, vocabulary())
     shapes = {
         tuple((array, values.shape, values.dtype.str) for array, values in batch.items())
@@ -63,7 +63,7 @@ def test_shapes_are_static(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", OBJECTIVES)
-def test_every_objective_has_a_frequency_baseline(name: str) -> None:
+def test_every_objective_has_a_unigram_baseline(name: str) -> None:
     task = create_objective(name, SETTINGS, vocabulary())
     batch = task.batch(marked_rows(4, task.row_length), 0, 0)
     counts = np.ones(VOCAB_SIZE, np.int64)
@@ -74,7 +74,7 @@ def test_every_objective_has_a_frequency_baseline(name: str) -> None:
 @pytest.mark.parametrize(
     ("name", "length"), [("mlm", 512), ("clm", 512), ("span_corruption", 568), ("denoising", 512)]
 )
-def test_the_row_length_is_known_before_there_is_a_tokenizer(name: str, length: int) -> None:
+def test_stored_sequence_length_is_known_without_a_tokenizer(name: str, length: int) -> None:
     assert stored_sequence_length(name, ObjectiveSettings(512)) == length
 
 
@@ -90,7 +90,7 @@ def test_the_row_length_is_known_before_there_is_a_tokenizer(name: str, length: 
         ("other", ()),
     ],
 )
-def test_a_family_has_its_objectives(family: str, names: tuple[str, ...]) -> None:
+def test_each_family_has_its_objectives(family: str, names: tuple[str, ...]) -> None:
     assert objectives_of_family(family) == names
 
 
@@ -105,13 +105,13 @@ def test_a_family_has_its_objectives(family: str, names: tuple[str, ...]) -> Non
         ("denoising", "eos_id"),
     ],
 )
-def test_a_tokenizer_without_what_is_needed_is_refused(name: str, missing: str) -> None:
+def test_vocabulary_without_a_required_token_is_refused(name: str, missing: str) -> None:
     lacking = replace(vocabulary(), **{missing: None})
     with pytest.raises(ConfigError, match=rf"objective {name}.*Received: none"):
         create_objective(name, SETTINGS, lacking)
 
 
-def test_lines_need_padding() -> None:
+def test_line_by_line_requires_a_padding_token() -> None:
     lines = ObjectiveSettings(64, line_by_line=True)
     with pytest.raises(ConfigError, match="padding token"):
         create_objective("mlm", lines, replace(vocabulary(), pad_id=None))
@@ -127,12 +127,12 @@ def test_settings_reach_the_objective() -> None:
     assert getattr(create_objective("mlm", SETTINGS, vocabulary()), "word_starts", None) is None
 
 
-def test_an_unknown_objective_is_refused() -> None:
+def test_unknown_objective_is_refused() -> None:
     with pytest.raises(ConfigError, match="mlm, clm, span_corruption, denoising"):
         stored_sequence_length("nsp", SETTINGS)
 
 
-def test_nothing_but_numpy_is_imported() -> None:
+def test_objectives_import_only_numpy_and_the_standard_library() -> None:
     folder = Path(core.objectives.__file__).parent
     for path in folder.glob("*.py"):
         for node in ast.walk(ast.parse(path.read_text("utf-8"))):

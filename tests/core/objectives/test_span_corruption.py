@@ -1,4 +1,4 @@
-"""Span corruption, held to its definition."""
+"""Tests of span corruption against its definition."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def task_of(max_seq_length: int = MAX_SEQ_LENGTH) -> SpanCorruption:
 
 
 def parts(ids: NDArray[np.int32]) -> list[list[int]]:
-    """What stands between sentinels 0, 1, 2, ... in this order, with the end token taken off."""
+    """Splits ids at sentinels 0, 1, 2, … in this order, without the end token."""
     assert ids[-1] == EOS
     found: list[list[int]] = [[]]
     for token in ids[:-1].tolist():
@@ -43,15 +43,15 @@ def parts(ids: NDArray[np.int32]) -> list[list[int]]:
     return found
 
 
-def test_the_published_lengths() -> None:
+def test_lengths_match_the_published_ones() -> None:
     assert compute_input_and_target_lengths(512) == (568, 114)
     assert task_of(512).row_length == 568
     assert task_of(512).predictions_per_sequence == 114
     assert task_of(512).counts.spans == 28
 
 
-def test_labels_are_counted_as_they_come() -> None:
-    """Sentinels are predicted in each row, though no row has one."""
+def test_expected_label_counts_match_the_labels() -> None:
+    """Labels contain sentinels although the stored sequences do not."""
     task = task_of()
     rows = np.random.default_rng(0).integers(10, 40, (400, task.row_length)).astype(np.int32)
     counted = task.label_counts(np.bincount(rows.reshape(-1), minlength=task.vocab_size), 400)
@@ -65,7 +65,9 @@ def test_labels_are_counted_as_they_come() -> None:
 
 @pytest.mark.parametrize("density", [0.1, 0.15, 0.25, 0.3, 0.5])
 @pytest.mark.parametrize("mean_length", [2.0, 3.0, 3.5, 5.0, 10.0])
-def test_the_row_is_the_longest_whose_input_fits(density: float, mean_length: float) -> None:
+def test_stored_sequence_is_the_longest_whose_input_fits(
+    density: float, mean_length: float
+) -> None:
     def lengths(tokens: int) -> tuple[int, int]:
         hidden = int(np.round(tokens * density))
         spans = int(np.round(hidden / mean_length))
@@ -84,7 +86,7 @@ def test_the_row_is_the_longest_whose_input_fits(density: float, mean_length: fl
 
 
 @pytest.mark.parametrize("max_seq_length", [16, 64, 100, 128, 333, 512])
-def test_nothing_is_padded(max_seq_length: int) -> None:
+def test_batch_has_no_padding(max_seq_length: int) -> None:
     task = task_of(max_seq_length)
     row_length, targets_length = compute_input_and_target_lengths(max_seq_length)
     assert task.row_length == row_length
@@ -103,9 +105,9 @@ def test_nothing_is_padded(max_seq_length: int) -> None:
     assert batch["label_weights"].all()
 
 
-def test_the_text_can_be_put_together_again_from_input_and_target() -> None:
+def test_sequence_can_be_rebuilt_from_input_and_labels() -> None:
     rows = ordinary_rows(10_000, ROW_LENGTH)
-    rows[:, ::50] = EOS  # documents end within rows
+    rows[:, ::50] = EOS  # documents end within sequences
     batch = task_of().batch(rows, seed=1, step=3)
     for row, shown, asked in zip(rows, batch["input_ids"], batch["labels"], strict=True):
         kept, hidden = parts(shown), parts(asked)
@@ -117,8 +119,8 @@ def test_the_text_can_be_put_together_again_from_input_and_target() -> None:
         assert [token for part in together for token in part] == row.tolist()
 
 
-def test_spans_are_cut_uniformly() -> None:
-    """21 hidden tokens in 7 spans, 120 kept ones in 7 parts: every composition equally likely."""
+def test_span_lengths_are_uniform_over_all_compositions() -> None:
+    """Checks 21 masked tokens in 7 spans and 120 kept tokens in 7 parts."""
     rows = ordinary_rows(10_000, ROW_LENGTH)
     batch = task_of().batch(rows, seed=0, step=0)
     for name, items, skipped in (("labels", NOISE_TOKENS, 0), ("input_ids", 120, SPANS)):
@@ -128,7 +130,7 @@ def test_spans_are_cut_uniformly() -> None:
         )  # fmt: skip
         assert lengths.shape == (10_000, SPANS)
         assert (lengths.sum(axis=1) == items).all()
-        # A part has length n in so many of the C(items - 1, parts - 1) compositions.
+        # The number of the C(items - 1, parts - 1) compositions in which a part has length n.
         possible = np.arange(1, items - SPANS + 2)
         ways = np.array([_choose(items - n - 1, SPANS - 2) for n in possible], float)
         share = ways / ways.sum()
@@ -138,7 +140,7 @@ def test_spans_are_cut_uniformly() -> None:
             assert (np.abs(seen - 10_000 * share) < 5 * spread).all(), (name, place)
 
 
-def test_the_decoder_sees_the_labels_one_place_later() -> None:
+def test_decoder_input_is_the_labels_shifted_by_one() -> None:
     task = replace(task_of(), decoder_start_id=7)
     batch = task.batch(ordinary_rows(5, ROW_LENGTH), seed=0, step=0)
     assert (batch["decoder_input_ids"][:, 0] == 7).all()
@@ -147,24 +149,24 @@ def test_the_decoder_sees_the_labels_one_place_later() -> None:
     assert (published["decoder_input_ids"][:, 0] == PAD).all()
 
 
-def test_a_batch_is_a_pure_function_of_rows_seed_and_step() -> None:
+def test_batch_is_a_pure_function_of_sequences_seed_and_step() -> None:
     assert_a_batch_is_a_pure_function(task_of(), ordinary_rows(8, ROW_LENGTH))
     assert_seed_step_and_row_matter(task_of(), ordinary_rows(1, ROW_LENGTH)[0])
 
 
-def test_a_row_of_padding_counts_nothing() -> None:
+def test_sequence_of_padding_has_no_label_weight() -> None:
     rows = ordinary_rows(3, ROW_LENGTH)
     rows[1] = PAD
     weights = task_of().batch(rows, seed=0, step=0)["label_weights"]
     assert weights.sum(axis=1).tolist() == [TARGETS_LENGTH, 0, TARGETS_LENGTH]
 
 
-def test_an_empty_batch_is_one() -> None:
+def test_empty_batch_is_accepted() -> None:
     batch = task_of().batch(np.zeros((0, ROW_LENGTH), np.int32), seed=0, step=0)
     assert batch["labels"].shape == (0, TARGETS_LENGTH)
 
 
-def test_rows_of_another_length_or_vocabulary_are_refused() -> None:
+def test_sequences_of_another_length_or_vocabulary_are_refused() -> None:
     with pytest.raises(ShardError, match=rf"{ROW_LENGTH} tokens.*128"):
         task_of().batch(ordinary_rows(2, 128), 0, 0)
     with pytest.raises(ShardError, match=str(VOCAB_SIZE)):
@@ -189,7 +191,7 @@ def test_too_few_sentinels_are_refused() -> None:
         ObjectiveSettings(64, mean_noise_span_length=50.0),
     ],
 )
-def test_what_can_not_be_is_refused(settings: ObjectiveSettings) -> None:
+def test_settings_out_of_range_are_refused(settings: ObjectiveSettings) -> None:
     with pytest.raises(ConfigError):
         SpanCorruption.stored_sequence_length(settings)
     with pytest.raises(ConfigError):

@@ -1,4 +1,4 @@
-"""What the tests of real runs share: waiting, finding processes, ending workers."""
+"""Helpers for tests of real runs: waiting, finding processes, stopping workers."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ WAIT_SECONDS = 120.0
 
 
 def begin_run(workspace: Workspace, run_id: str) -> tuple[RunFolder, FolderReporter]:
-    """Makes the folder of a training that has said no more than that it began, and its reporter."""
+    """Creates the folder and reporter of a training that has only started."""
     folder = RunFolder.of(workspace, run_id)
     config = TrainConfig(shards="rows").model_dump(mode="json")
     folder.write_record(RunRecord(id=run_id, stage="train", config=config))
@@ -30,7 +30,7 @@ def begin_run(workspace: Workspace, run_id: str) -> tuple[RunFolder, FolderRepor
 
 
 def wait_for(condition: Callable[[], object], seconds: float = WAIT_SECONDS) -> None:
-    """Waits until the condition holds; fails when it doesn't in time."""
+    """Waits until the condition holds; fails after the time limit."""
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, "waited in vain"
@@ -52,20 +52,20 @@ def stop_worker(workspace: Workspace) -> None:
 
 
 def worker_identities(workspace: Workspace) -> list[ProcessIdentity]:
-    """Returns the living workers of a workspace."""
+    """Finds the running workers of a workspace."""
     wanted = b"\0core.runs.worker\0--workspace\0" + str(workspace.root).encode() + b"\0"
     return processes_with(wanted)
 
 
 def processes_with(words: bytes) -> list[ProcessIdentity]:
-    """Returns the living processes whose command line holds these bytes."""
+    """Finds the running processes whose command line contains these bytes."""
     pids = [int(path.name) for path in Path("/proc").glob("[0-9]*")]
     found = [pid for pid in pids if words in command_line(pid)]
     return [identity for pid in found if (identity := ProcessIdentity.of(pid))]
 
 
 def command_line(pid: int) -> bytes:
-    """Returns a process's command line, its words ended by zero bytes."""
+    """Reads a process's command line, with NUL-terminated arguments."""
     try:
         return Path(f"/proc/{pid}/cmdline").read_bytes()
     except OSError:
@@ -73,7 +73,7 @@ def command_line(pid: int) -> bytes:
 
 
 def metrics_in_events(workspace: Workspace, run_id: str) -> list[tuple[str, int, float]]:
-    """Returns what a run has measured; what it measured again after a resumption counts."""
+    """Reads a run's metrics from its events; values after a resumption replace earlier ones."""
     found: list[tuple[str, int, float]] = []
     for event in read_events(RunFolder.of(workspace, run_id).events)[0]:
         if event["kind"] == "resumed":
@@ -84,7 +84,7 @@ def metrics_in_events(workspace: Workspace, run_id: str) -> list[tuple[str, int,
 
 
 def metrics_in_table(workspace: Workspace, run_id: str) -> list[tuple[str, int, float]]:
-    """Returns what the database has of a run."""
+    """Reads a run's metrics from the database."""
     store = Store.open(workspace)
     rows = store.metrics_since(run_id, limit=1_000_000)
     store.close()

@@ -1,4 +1,4 @@
-"""Stages that are queued in one go, and how many runs may run at once."""
+"""Tests of chains of stages, and of the number of concurrent runs."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def add_run(store: Store, run: str, state: str, stage: str = "tokenizer", **conf
     store.add_run(row)
 
 
-def test_each_stage_is_told_what_the_one_before_it_makes(workspace: Workspace) -> None:
+def test_each_stage_takes_the_artifact_of_the_previous_stage_as_input(workspace: Workspace) -> None:
     stages = [
         ("tokenizer", TokenizerConfig(vocab_size=80)),
         ("shards", ShardConfig(name="mine", max_seq_length=16)),
@@ -71,9 +71,7 @@ def test_each_stage_is_told_what_the_one_before_it_makes(workspace: Workspace) -
     assert (training.shards, training.name) == ("mine", "")
 
 
-def test_a_name_that_a_waiting_run_will_take_is_left_to_it(
-    workspace: Workspace, store: Store
-) -> None:
+def test_names_reserved_by_queued_runs_are_skipped(workspace: Workspace, store: Store) -> None:
     add_run(store, "unnamed", "queued")
     add_run(store, "named", "running", name="docs-unigram-80-2")
     add_run(store, "over", "failed", name="docs-unigram-80-3")
@@ -82,7 +80,7 @@ def test_a_name_that_a_waiting_run_will_take_is_left_to_it(
     assert tokenizer.name == "docs-unigram-80-3"
 
 
-def test_a_second_quickstart_leaves_the_names_to_the_first(
+def test_second_quickstart_skips_the_names_reserved_by_the_first(
     workspace: Workspace, store: Store
 ) -> None:
     for stage in ("tokenizer", "shards", "train"):
@@ -97,7 +95,7 @@ def test_a_second_quickstart_leaves_the_names_to_the_first(
     assert training["name"] == "quickstart-2"
 
 
-def test_who_stops_following_one_run_follows_none_after_it(
+def test_interrupt_while_following_a_run_skips_the_next_runs(
     workspace: Workspace,
     store: Store,
     capsys: pytest.CaptureFixture[str],
@@ -115,7 +113,7 @@ def test_who_stops_following_one_run_follows_none_after_it(
     assert "waiting goes on without you" in said and "over" not in said
 
 
-def test_a_taken_name_stops_all_of_them(workspace: Workspace, store: Store) -> None:
+def test_chain_with_a_taken_name_is_refused_as_a_whole(workspace: Workspace, store: Store) -> None:
     add_run(store, "earlier", "queued", name="words")
     stages = [("tokenizer", TokenizerConfig(name="words")), ("shards", ShardConfig())]
     with pytest.raises(ConfigError, match=r"Tokenizer: .*'words' is taken") as error:
@@ -124,9 +122,7 @@ def test_a_taken_name_stops_all_of_them(workspace: Workspace, store: Store) -> N
     assert [row.id for row in store.list_runs()] == ["earlier"]
 
 
-def test_stages_queued_in_one_go_run_one_after_the_other(
-    workspace: Workspace, store: Store, tmp_path: Path
-) -> None:
+def test_stages_of_a_chain_run_in_order(workspace: Workspace, store: Store, tmp_path: Path) -> None:
     corpus = corpus_in(tmp_path)
     stages = [
         ("tokenizer", TokenizerConfig(corpus=corpus, vocab_size=80)),
@@ -139,7 +135,7 @@ def test_stages_queued_in_one_go_run_one_after_the_other(
     assert shards.manifest.inputs["tokenizer"] == tokenizer.fingerprint
 
 
-def test_the_shell_can_name_a_run_to_wait_for(
+def test_after_option_makes_a_run_wait_for_another(
     workspace: Workspace, store: Store, tmp_path: Path
 ) -> None:
     corpus = corpus_in(tmp_path, 200_000)
@@ -153,7 +149,7 @@ def test_the_shell_can_name_a_run_to_wait_for(
         request_stop(workspace, run, "abort")
 
 
-def test_slots_hold_for_the_workspace(
+def test_slots_setting_of_the_workspace_overrides_defaults(
     workspace: Workspace, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(SLOTS_VARIABLE, "3")
@@ -165,7 +161,7 @@ def test_slots_hold_for_the_workspace(
 
 
 @pytest.mark.parametrize("text", ["0", "many", "-1", "65"])
-def test_a_default_that_is_no_number_of_runs_is_named(
+def test_invalid_default_for_slots_is_reported_by_its_variable(
     text: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(SLOTS_VARIABLE, text)
@@ -173,7 +169,7 @@ def test_a_default_that_is_no_number_of_runs_is_named(
         default_slots()
 
 
-def test_more_slots_start_what_waits(workspace: Workspace, store: Store, tmp_path: Path) -> None:
+def test_more_slots_start_queued_runs(workspace: Workspace, store: Store, tmp_path: Path) -> None:
     config = TokenizerConfig(corpus=corpus_in(tmp_path, 400_000), vocab_size=80)
     runs = [submit(workspace, "tokenizer", config) for _ in range(2)]
     wait_for(lambda: store.find_run(runs[0]).state == "running")
@@ -194,7 +190,7 @@ def ended_training(run_id: str, **values: Any) -> RunRow:
     return RunRow(id=run_id, after=[], warnings=[], results={}, **fixed, **values)
 
 
-def test_a_run_is_not_given_fewer_steps(workspace: Workspace, store: Store) -> None:
+def test_resuming_with_fewer_or_equal_steps_is_refused(workspace: Workspace, store: Store) -> None:
     store.add_run(ended_training("done", state="done", done=100, total=100, unit="steps"))
     for steps in (0, 50, 100):
         with pytest.raises((RunError, ConfigError)) as error:
@@ -203,7 +199,7 @@ def test_a_run_is_not_given_fewer_steps(workspace: Workspace, store: Store) -> N
     assert store.find_run("done").state == "done"
 
 
-def test_what_was_fetched_counts_as_no_steps() -> None:
+def test_fetched_bytes_do_not_count_as_steps() -> None:
     row = ended_training("cut-off", state="failed", done=1e9, total=5e9, unit="bytes")
     _check_more_steps(row, 2000)
     row.unit = "steps"
@@ -211,7 +207,7 @@ def test_what_was_fetched_counts_as_no_steps() -> None:
         _check_more_steps(row, 2000)
 
 
-def test_an_alert_keeps_its_kind(workspace: Workspace, store: Store) -> None:
+def test_alert_kind_is_stored_with_the_warning(workspace: Workspace, store: Store) -> None:
     folder = RunFolder.of(workspace, "run")
     config = TokenizerConfig().model_dump(mode="json")
     folder.write_record(RunRecord(id="run", stage="tokenizer", config=config))
@@ -227,7 +223,7 @@ def test_an_alert_keeps_its_kind(workspace: Workspace, store: Store) -> None:
     assert [(one["alert"], one["number"]) for one in row.warnings] == [("loss_spike", 1), ("", 2)]
 
 
-def test_with_json_only_the_last_run_is_on_standard_output(
+def test_json_output_holds_only_the_last_run_on_standard_output(
     workspace: Workspace, store: Store, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for run in ("first", "second"):
@@ -240,7 +236,7 @@ def test_with_json_only_the_last_run_is_on_standard_output(
 
 
 @pytest.mark.parametrize("count", ["0", "-5", "1.5", "1" + 20 * "0"])
-def test_a_number_of_lines_is_a_number_of_lines(
+def test_invalid_limit_or_line_count_is_refused(
     count: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for command in (["list", "--limit", count], ["logs", "run", "--lines", count]):

@@ -1,4 +1,4 @@
-"""The shown commands do exactly what the form says."""
+"""Tests that the displayed commands reproduce the settings of the form."""
 
 import shlex
 from pathlib import Path
@@ -37,7 +37,7 @@ CONFIGS = [
 ]
 
 
-def test_the_line_that_stops_a_run_finds_its_workspace(
+def test_stop_command_names_a_workspace_other_than_the_default(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("STUDIO_HOME", str(tmp_path / "home"))
@@ -48,7 +48,7 @@ def test_the_line_that_stops_a_run_finds_its_workspace(
 
 
 @pytest.mark.parametrize(("stage", "config"), CONFIGS)
-def test_the_shell_line_makes_the_same_config(stage: str, config: StageConfig) -> None:
+def test_shell_command_gives_the_same_config(stage: str, config: StageConfig) -> None:
     words = shlex.split(shell_line(stage, config))
     assert words[:3] == ["python", "-m", "core"]
     options = build_parser().parse_args(words[3:])
@@ -56,7 +56,7 @@ def test_the_shell_line_makes_the_same_config(stage: str, config: StageConfig) -
     assert model.parse(_config_values(options, model)) == config
 
 
-def test_text_that_a_flag_names_wins_over_the_source_of_a_config_file(tmp_path: Path) -> None:
+def test_text_flags_override_the_source_of_a_config_file(tmp_path: Path) -> None:
     file = tmp_path / "settings.json"
     file.write_text(TokenizerConfig(corpus=CorpusConfig(limit=5)).model_dump_json())
     for flags, expected in (
@@ -69,7 +69,7 @@ def test_text_that_a_flag_names_wins_over_the_source_of_a_config_file(tmp_path: 
         assert (corpus.source, corpus.path, corpus.limit) == expected, flags
 
 
-def test_a_dataset_that_a_flag_names_does_not_take_the_configuration_of_a_config_file(
+def test_dataset_flag_drops_the_dataset_configuration_of_a_config_file(
     tmp_path: Path,
 ) -> None:
     file = tmp_path / "settings.json"
@@ -91,7 +91,7 @@ def test_a_dataset_that_a_flag_names_does_not_take_the_configuration_of_a_config
         assert corpus.dataset_config == expected, flags
 
 
-def test_a_flag_wins_over_what_would_go_before_it_in_a_config_file(tmp_path: Path) -> None:
+def test_flag_overrides_a_conflicting_value_of_a_config_file(tmp_path: Path) -> None:
     file = tmp_path / "settings.json"
     file.write_text(TrainConfig(preset="flax", num_train_steps=50).model_dump_json())
     for flags, expected in (
@@ -106,7 +106,7 @@ def test_a_flag_wins_over_what_would_go_before_it_in_a_config_file(tmp_path: Pat
 
 
 @pytest.mark.parametrize(("stage", "config"), CONFIGS)
-def test_the_python_lines_make_the_same_config(stage: str, config: StageConfig) -> None:
+def test_python_code_gives_the_same_config(stage: str, config: StageConfig) -> None:
     lines = python_lines(stage, config, "some where").splitlines()
     calls: list[tuple[object, ...]] = []
     names: dict[str, object] = {}

@@ -1,9 +1,9 @@
-"""A workspace of an earlier version: its runs are listed, resumed and used as before.
+"""Tests that runs of an earlier version's workspace are listed, resumed and used.
 
-`tests/data/earlier_workspace.tar.xz` holds `workspace`, which an earlier version made with its
-command line: a tokenizer, shards, a finished training and one that was stopped at step 38 of 300;
-`text.txt`, their corpus; and `resumed.safetensors`, the weights with which that version ended after
-it had resumed the stopped training.
+`tests/data/earlier_workspace.tar.xz` holds `workspace`, made by an earlier version on the command
+line: a tokenizer, shards, a finished training and one stopped at step 38 of 300; `text.txt`, the
+corpus; and `resumed.safetensors`, the final weights of that version after it resumed the stopped
+training.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from tests.core.runs.support import stop_worker, wait_until_ended
 
 ARCHIVE = Path(__file__).parents[2] / "data" / "earlier_workspace.tar.xz"
 FINISHED, STOPPED = "train-20261125-072658-aa3c", "train-20261125-072839-ee88"
-# The losses that the earlier version logged after it had resumed, by step.
+# Losses by step that the earlier version logged after it resumed.
 LOSSES = {60: 3.6385, 100: 3.5292, 200: 3.3654, 300: 3.2406}
 
 
@@ -65,7 +65,9 @@ def test_database_is_rebuilt_from_the_run_folders(workspace: Workspace) -> None:
 
 
 @pytest.mark.slow
-def test_stopped_training_ends_as_the_earlier_version_ended_it(workspace: Workspace) -> None:
+def test_resumed_run_ends_with_the_losses_and_weights_of_the_earlier_version(
+    workspace: Workspace,
+) -> None:
     resume_run(workspace, STOPPED)
     row = wait_until_ended(workspace, STOPPED)
     stop_worker(workspace)
@@ -79,7 +81,7 @@ def test_stopped_training_ends_as_the_earlier_version_ended_it(workspace: Worksp
     expected = load_file(workspace.root.parent / "resumed.safetensors")
     weights = load_file(workspace.find("model", "stopped").path / "model.safetensors")
     assert weights.keys() == expected.keys()
-    # Equal to the last bit on the processor that made them; other processors sum in another order.
+    # Bit-exact only on the original processor: other processors sum in another order.
     for name, array in expected.items():
         np.testing.assert_allclose(weights[name], array, rtol=0, atol=5e-3, err_msg=name)
 

@@ -1,4 +1,4 @@
-"""How a run ended is named with its reason, its last words and what to do about it."""
+"""Tests that the end of a run is reported with its reason, log tail and advice."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ GLOO = "terminate called after throwing 'gloo::EnforceNotMet'\n  what(): Receive
 
 @pytest.fixture
 def folder(tmp_path: Path) -> RunFolder:
-    """The folder of a run that was started and whose process is gone."""
+    """The folder of a started run whose process no longer exists."""
     workspace = Workspace(tmp_path)
     folder = RunFolder.of(workspace, "train-one")
     config = TrainConfig(shards="rows").model_dump(mode="json")
@@ -47,7 +47,7 @@ def folder(tmp_path: Path) -> RunFolder:
 
 
 def ending_of(folder: RunFolder) -> RunRow:
-    """Lets a worker take the folder in."""
+    """Lets a worker read the folder, and returns the run's row."""
     worker = Worker(Workspace(folder.path.parent.parent), slots=0)
     worker.store.add_request("register", {"run": "train-one"})
     worker.work()
@@ -70,7 +70,7 @@ def ending_of(folder: RunFolder) -> RunRow:
         (3, None, "one\n\ntwo\nthree\nfour", "error", "3; the log ends: two / three / four", "log"),
     ],
 )
-def test_a_process_that_ends_without_a_word_is_named_with_its_last_ones(
+def test_process_that_dies_is_reported_with_reason_log_tail_and_advice(
     folder: RunFolder,
     code: int | None,
     number: int | None,
@@ -88,12 +88,12 @@ def test_a_process_that_ends_without_a_word_is_named_with_its_last_ones(
     assert fix in row.error["fix"]
 
 
-def test_a_script_that_was_killed_is_lost_and_is_not_started_again(folder: RunFolder) -> None:
-    folder.write_record(replace(folder.read_record(), created=10.0))  # Long ago.
+def test_killed_script_is_lost_and_not_restarted(folder: RunFolder) -> None:
+    folder.write_record(replace(folder.read_record(), created=10.0))  # Older than the grace period.
     assert ending_of(folder).state == "lost"
 
 
-def test_a_run_that_was_lost_ended_when_it_was_last_heard_of(folder: RunFolder) -> None:
+def test_lost_run_ends_at_the_time_of_its_last_event(folder: RunFolder) -> None:
     events = [{"n": 1, "t": 10.0, "kind": "started", "process": {"pid": 1}}]
     events.append({"n": 2, "t": 70.0, "kind": "metrics", "step": 3, "values": {"loss": 1.0}})
     lines = [json.dumps(one, separators=(",", ":")) + "\n" for one in events]
@@ -104,7 +104,7 @@ def test_a_run_that_was_lost_ended_when_it_was_last_heard_of(folder: RunFolder) 
     assert (row.state, row.started, row.ended) == ("lost", 10.0, 70.0)
 
 
-def test_what_sigterm_ends_before_it_can_listen_is_queued_again(folder: RunFolder) -> None:
+def test_run_ended_by_sigterm_before_its_handler_is_set_is_requeued(folder: RunFolder) -> None:
     folder.write_exit(None, signal.SIGTERM)
     row = ending_of(folder)
     assert (row.state, row.reason, row.attempt) == ("queued", "preempted", 2)
@@ -114,7 +114,7 @@ def test_what_sigterm_ends_before_it_can_listen_is_queued_again(folder: RunFolde
     ("mode", "number"),
     [("abort", signal.SIGKILL), ("abort", signal.SIGTERM), ("save", signal.SIGTERM)],
 )
-def test_a_run_that_a_stop_ends_without_a_word_is_stopped_and_stays_so(
+def test_run_killed_after_a_stop_request_is_stopped_and_not_requeued(
     folder: RunFolder, mode: StopMode, number: int
 ) -> None:
     folder.request_stop(mode)
@@ -123,7 +123,7 @@ def test_a_run_that_a_stop_ends_without_a_word_is_stopped_and_stays_so(
     assert (row.state, row.reason, row.error) == ("stopped", "aborted", None)
 
 
-def test_a_run_that_was_to_save_and_is_killed_has_failed(folder: RunFolder) -> None:
+def test_run_killed_before_it_could_save_has_failed(folder: RunFolder) -> None:
     folder.request_stop("save")
     folder.write_exit(None, signal.SIGKILL)
     row = ending_of(folder)
@@ -131,7 +131,7 @@ def test_a_run_that_was_to_save_and_is_killed_has_failed(folder: RunFolder) -> N
 
 
 @pytest.mark.parametrize(("mode", "reason"), [("save", "saved"), ("abort", "aborted")])
-def test_a_sigterm_after_a_stop_does_not_queue_the_run_again(
+def test_sigterm_after_a_stop_request_does_not_requeue_the_run(
     folder: RunFolder, mode: StopMode, reason: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder.request_stop(mode)
@@ -151,7 +151,7 @@ def test_a_sigterm_after_a_stop_does_not_queue_the_run_again(
     assert (row.state, row.reason) == ("stopped", reason)
 
 
-def test_a_run_that_cannot_be_read_does_not_hold_up_the_others(
+def test_unreadable_run_does_not_block_other_runs(
     folder: RunFolder,
 ) -> None:
     folder.write_exit(0, None)
@@ -173,7 +173,7 @@ def test_a_run_that_cannot_be_read_does_not_hold_up_the_others(
     assert rows["train-other"].error["received"] == "KeyError: 'values'"
 
 
-def test_a_queued_run_whose_folder_is_gone_fails_and_lets_the_others_start(
+def test_queued_run_with_a_missing_folder_fails_and_other_runs_start(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     started: list[str] = []
@@ -201,7 +201,7 @@ def test_a_queued_run_whose_folder_is_gone_fails_and_lets_the_others_start(
     assert [Path(one).name for one in started] == ["waiting"]
 
 
-def test_a_run_that_is_slow_to_begin_is_not_started_twice(
+def test_run_that_starts_slowly_is_not_started_twice(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     slow = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
@@ -220,7 +220,7 @@ def test_a_run_that_is_slow_to_begin_is_not_started_twice(
     worker.store.close()
 
 
-def test_an_end_that_was_taken_in_before_is_found_again(folder: RunFolder) -> None:
+def test_result_recorded_before_the_process_exits_is_kept(folder: RunFolder) -> None:
     folder.write_processes(run=ProcessIdentity.of_this())
     reporter = FolderReporter(folder.path, echo=False)
     reporter.event("finished", state="done", reason="", results={"loss": 1.0})
@@ -262,7 +262,7 @@ def lose_the_loss() -> None:
         (lose_the_loss, "loss_not_finite", "learning_rate"),
     ],
 )
-def test_a_known_failure_comes_with_its_reason_and_advice(
+def test_known_failure_is_described_with_reason_and_advice(
     fail: Callable[[], None], reason: str, fix: str
 ) -> None:
     with pytest.raises(Exception) as raised:
@@ -272,7 +272,7 @@ def test_a_known_failure_comes_with_its_reason_and_advice(
     assert fix in described["error"]["fix"]
 
 
-def test_of_two_processes_on_one_run_folder_the_second_refuses(tmp_path: Path) -> None:
+def test_second_process_on_a_run_folder_is_refused(tmp_path: Path) -> None:
     workspace = Workspace(tmp_path)
     folder = RunFolder.of(workspace, "tokenizer-one")
     config = TokenizerConfig(corpus=CorpusConfig(source="files", path=str(tmp_path / "none.txt")))
@@ -288,7 +288,7 @@ def test_of_two_processes_on_one_run_folder_the_second_refuses(tmp_path: Path) -
     assert not folder.events.exists()
 
 
-def test_an_evaluation_does_not_change_the_row_of_what_it_measures(tmp_path: Path) -> None:
+def test_evaluation_does_not_change_the_artifact_row_of_its_model(tmp_path: Path) -> None:
     workspace = Workspace(tmp_path)
     worker = Worker(workspace, slots=0)
     model = {
@@ -313,7 +313,7 @@ def test_an_evaluation_does_not_change_the_row_of_what_it_measures(tmp_path: Pat
     assert (measured.name, measured.results) == ("speaker", {"x": 1})
 
 
-def test_a_run_whose_supervisor_cannot_start_fails_and_is_not_tried_for_ever(
+def test_run_whose_supervisor_cannot_start_fails_after_one_attempt(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def start(_: object, log: Path) -> subprocess.Popen[bytes]:
@@ -334,7 +334,7 @@ def test_a_run_whose_supervisor_cannot_start_fails_and_is_not_tried_for_ever(
     assert "exit code 1" in row.error["received"] and "ImportError" in row.error["received"]
 
 
-def test_a_run_whose_record_is_damaged_fails_where_it_was_to_start(tmp_path: Path) -> None:
+def test_run_with_a_damaged_record_fails_at_its_start(tmp_path: Path) -> None:
     workspace = Workspace(tmp_path)
     worker = Worker(workspace, slots=0)
     record = RunRecord(id="train-torn", stage="train", config={})

@@ -1,4 +1,4 @@
-"""A worker whose disk is full waits for room; nothing that is reported meanwhile is lost."""
+"""Tests that a worker with a full disk waits for space and loses no reported metrics."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ REPORTED = 300
 
 
 def report_on_a_full_disk(root: Path) -> dict[str, object]:
-    """Reports before, while and after the disk is full, beside a worker."""
+    """Reports metrics before, while and after the disk is full, with a worker running."""
     workspace = Workspace(root)
     folder, reporter = begin_run(workspace, "train-one")
     folder.write_processes(run=ProcessIdentity.of_this())
@@ -63,7 +63,7 @@ def report_on_a_full_disk(root: Path) -> dict[str, object]:
 
 
 @pytest.mark.slow
-def test_a_full_disk_holds_the_worker_up_and_loses_nothing(tmp_path: Path) -> None:
+def test_worker_waits_for_disk_space_and_loses_no_metrics(tmp_path: Path) -> None:
     root = tmp_path / "workspace"
     command = [sys.executable, "-m", "tests.core.runs.test_full_disk", str(root)]
     done = subprocess.run(

@@ -1,4 +1,4 @@
-"""Events become rows: every figure once, also where the worker dies; what is no number, never."""
+"""Tests that workers store each metric of the events exactly once, and only finite values."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ KILLS = 6
 
 
 @pytest.mark.slow
-def test_a_worker_killed_while_it_takes_events_in_loses_and_doubles_nothing(
+def test_worker_killed_while_reading_events_stores_each_metric_exactly_once(
     tmp_path: Path,
 ) -> None:
     workspace = Workspace(tmp_path / "workspace")
@@ -60,7 +60,7 @@ def test_a_worker_killed_while_it_takes_events_in_loses_and_doubles_nothing(
     assert row.metric_counts == {"loss": len(rows) // 2, "epoch": len(rows) // 2}
 
 
-def test_a_run_that_went_back_twice_before_anybody_looked_has_each_step_once(
+def test_run_resumed_twice_between_reads_has_each_step_once(
     tmp_path: Path,
 ) -> None:
     workspace = Workspace(tmp_path / "workspace")
@@ -83,7 +83,7 @@ def test_a_run_that_went_back_twice_before_anybody_looked_has_each_step_once(
     assert sorted((one.step, one.value) for one in figures) == sorted(losses.items())
 
 
-def test_a_run_that_diverges_does_not_keep_the_worker_from_its_work(tmp_path: Path) -> None:
+def test_non_finite_metrics_are_dropped_and_the_worker_continues(tmp_path: Path) -> None:
     workspace = Workspace(tmp_path / "workspace")
     folder, reporter = begin_run(workspace, "train-diverged")
     reporter.metrics(1, {"loss": math.nan, "learning_rate": 0.5})

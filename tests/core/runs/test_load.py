@@ -1,4 +1,4 @@
-"""Many runs, many readers: none lost, none twice, no reader turned away."""
+"""Tests of many runs with concurrent readers: no run is lost or repeated, no reader fails."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.texts import write_sentences
 RUNS = 200
 READERS = 5
 
-# What the page asks every second, in a process of its own, four times as often.
+# The web app's queries at four times its rate, in a separate process.
 READER = """
 import json, sys, time
 from core import Workspace
@@ -46,14 +46,14 @@ print(json.dumps({"rounds": rounds}))
 
 @pytest.mark.slow(120)
 @pytest.mark.long
-def test_two_hundred_queued_runs_with_five_readers(tmp_path: Path) -> None:
+def test_two_hundred_queued_runs_complete_once_beside_five_readers(tmp_path: Path) -> None:
     workspace = Workspace(tmp_path / "workspace")
     corpus = CorpusConfig(source="files", path=str(write_sentences(tmp_path / "text.txt", 60)))
     store = Store.open(workspace)
     submitted = [
         queue_run(store, TokenizerConfig(corpus=corpus, vocab_size=60)) for _ in range(RUNS)
     ]
-    # Six processes and their runs, for minutes: the tests beside this one want the machine too.
+    # `nice`: six processes run for minutes beside other tests.
     worker = subprocess.Popen(
         ["nice", sys.executable, "-m", "core.runs.worker", "--workspace", str(workspace.root)]
         + ["--slots", "3"],

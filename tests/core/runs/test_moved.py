@@ -1,4 +1,4 @@
-"""A workspace that is moved or deleted while processes use it isn't written anew where it was."""
+"""Tests that processes do not recreate a moved or deleted workspace at its old path."""
 
 from __future__ import annotations
 
@@ -48,7 +48,9 @@ def _move(workspace: Workspace) -> Workspace:
 
 
 @pytest.mark.parametrize("replaced", [False, True])
-def test_nothing_is_made_where_the_workspace_was(workspace: Workspace, replaced: bool) -> None:
+def test_moved_workspace_is_not_recreated_at_its_old_path(
+    workspace: Workspace, replaced: bool
+) -> None:
     with guarding_workspaces():
         store = Store.open(workspace)
         workspace.make_root()
@@ -71,7 +73,7 @@ def test_nothing_is_made_where_the_workspace_was(workspace: Workspace, replaced:
         store.close()
 
 
-def test_a_deleted_workspace_is_gone_for_who_used_it(workspace: Workspace) -> None:
+def test_deleted_workspace_is_not_recreated(workspace: Workspace) -> None:
     with guarding_workspaces():
         workspace.make_root()
         shutil.rmtree(workspace.root)
@@ -81,7 +83,9 @@ def test_a_deleted_workspace_is_gone_for_who_used_it(workspace: Workspace) -> No
         assert not list(workspace.root.iterdir())
 
 
-def test_the_worker_of_a_moved_workspace_ends_and_another_one_works(workspace: Workspace) -> None:
+def test_worker_of_a_moved_workspace_ends_and_a_new_worker_serves_the_new_path(
+    workspace: Workspace,
+) -> None:
     worker = ensure_worker(workspace)
     assert worker is not None
     wait_for(lambda: is_worker_running(workspace))
@@ -96,7 +100,7 @@ def test_the_worker_of_a_moved_workspace_ends_and_another_one_works(workspace: W
     assert not workspace.root.exists()
 
 
-def test_the_worker_of_a_deleted_workspace_ends(workspace: Workspace) -> None:
+def test_worker_of_a_deleted_workspace_ends(workspace: Workspace) -> None:
     worker = ensure_worker(workspace)
     assert worker is not None
     wait_for(lambda: is_worker_running(workspace))
@@ -105,7 +109,7 @@ def test_the_worker_of_a_deleted_workspace_ends(workspace: Workspace) -> None:
     assert not workspace.root.exists()
 
 
-def test_resuming_without_the_runs_folder_says_where_it_may_be(workspace: Workspace) -> None:
+def test_resume_without_a_readable_run_folder_is_refused_with_advice(workspace: Workspace) -> None:
     folder, reporter = begin_run(workspace, "train-1")
     reporter.event("finished", state="failed", reason="error", error=None)
     reporter.close()
@@ -125,7 +129,7 @@ def test_resuming_without_the_runs_folder_says_where_it_may_be(workspace: Worksp
 
 @pytest.mark.long
 @pytest.mark.slow(40)
-def test_a_run_whose_workspace_is_moved_ends_and_goes_on_in_the_new_place(
+def test_run_of_a_moved_workspace_ends_and_resumes_at_the_new_path(
     workspace: Workspace, tmp_path: Path
 ) -> None:
     shutil.rmtree(workspace.root)
@@ -164,7 +168,7 @@ def test_a_run_whose_workspace_is_moved_ends_and_goes_on_in_the_new_place(
 
 
 @pytest.mark.slow(10)
-def test_the_app_of_a_moved_workspace_ends_and_says_why(workspace: Workspace) -> None:
+def test_app_of_a_moved_workspace_ends_with_an_explanation(workspace: Workspace) -> None:
     app = subprocess.Popen(
         [sys.executable, "app.py", "--workspace", str(workspace.root), "--port", str(_free_port())],
         stdout=subprocess.PIPE,
@@ -183,8 +187,8 @@ def test_the_app_of_a_moved_workspace_ends_and_says_why(workspace: Workspace) ->
     assert not workspace.root.exists()
 
 
-def test_a_command_in_the_new_place_needs_no_patience(workspace: Workspace) -> None:
-    """The old worker still held the lock when the command came."""
+def test_command_at_the_new_path_does_not_wait_for_the_old_worker(workspace: Workspace) -> None:
+    """The old worker still holds the lock when the command runs."""
     ensure_worker(workspace)
     wait_for(lambda: is_worker_running(workspace))
     moved = _move(workspace)

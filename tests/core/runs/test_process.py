@@ -1,4 +1,4 @@
-"""Processes are told apart by more than their pid."""
+"""Tests that processes are identified by more than their pid."""
 
 import subprocess
 import sys
@@ -11,18 +11,18 @@ def test_this_process_is_alive() -> None:
     assert ProcessIdentity.of_this().is_alive()
 
 
-def test_an_identity_survives_json() -> None:
+def test_identity_round_trips_through_json() -> None:
     identity = ProcessIdentity.of_this()
     assert ProcessIdentity.from_json(identity.to_json()) == identity
 
 
-def test_a_stranger_with_the_same_pid_is_not_taken_for_it() -> None:
+def test_another_process_with_the_same_pid_is_not_alive() -> None:
     mine = ProcessIdentity.of_this()
     assert not replace(mine, started=mine.started - 1).is_alive()
     assert not replace(mine, boot_id="another boot").is_alive()
 
 
-def test_an_ended_process_is_not_alive() -> None:
+def test_ended_process_is_not_alive() -> None:
     process = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
     identity = ProcessIdentity.of(process.pid)
     assert identity is not None
@@ -31,7 +31,7 @@ def test_an_ended_process_is_not_alive() -> None:
     assert not identity.is_alive()
 
 
-def test_nonsense_is_no_identity() -> None:
+def test_invalid_identity_is_read_as_none() -> None:
     assert ProcessIdentity.from_json({"pid": "x"}) is None
     infinite = {"pid": float("inf"), "started": 1.0, "boot_id": "x"}
     assert ProcessIdentity.from_json(infinite) is None

@@ -1,4 +1,4 @@
-"""Runs as real processes: queued, started, watched, stopped, lost and found."""
+"""Tests of runs as real processes, from the queue to their end."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def quick_config(tmp_path: Path, **values: object) -> TokenizerConfig:
 
 
 def slow_config(tmp_path: Path) -> TokenizerConfig:
-    """A stage that takes some seconds: it reads a long text."""
+    """A config that takes seconds: it reads a long file."""
     text = write_sentences(tmp_path / "long.txt", 400_000)
     corpus = CorpusConfig(source="files", path=str(text))
     return TokenizerConfig(corpus=corpus, vocab_size=80)
@@ -73,7 +73,7 @@ def start_slow_run(workspace: Workspace, tmp_path: Path) -> tuple[str, ProcessId
     return run_id, identity
 
 
-def test_a_run_ends_as_done_with_its_artifact(workspace: Workspace, tmp_path: Path) -> None:
+def test_finished_run_is_done_and_lists_its_artifact(workspace: Workspace, tmp_path: Path) -> None:
     run_id = submit(workspace, "tokenizer", quick_config(tmp_path, name="mine"))
     row = wait_until_ended(workspace, run_id)
     assert (row.state, row.exit_code, row.signal, row.error) == ("done", 0, None, None)
@@ -83,7 +83,7 @@ def test_a_run_ends_as_done_with_its_artifact(workspace: Workspace, tmp_path: Pa
     assert (artifact.name, artifact.run_id) == ("mine", run_id)
 
 
-def test_a_failure_is_reported_as_one(workspace: Workspace, tmp_path: Path) -> None:
+def test_failed_run_is_reported_with_its_error(workspace: Workspace, tmp_path: Path) -> None:
     corpus = CorpusConfig(source="files", path=str(tmp_path / "nothing.txt"))
     run_id = submit(workspace, "tokenizer", TokenizerConfig(corpus=corpus))
     row = wait_until_ended(workspace, run_id)
@@ -96,7 +96,7 @@ def test_a_failure_is_reported_as_one(workspace: Workspace, tmp_path: Path) -> N
     assert "nothing.txt" in read_log_tail(workspace, run_id)
 
 
-def test_a_run_waits_for_another_ones_artifact(workspace: Workspace, tmp_path: Path) -> None:
+def test_run_waits_for_the_run_that_makes_its_input(workspace: Workspace, tmp_path: Path) -> None:
     config = quick_config(tmp_path, name="words")
     first = submit(workspace, "tokenizer", config)
     shards = ShardConfig(tokenizer="words", corpus=config.corpus, max_seq_length=16)
@@ -106,7 +106,7 @@ def test_a_run_waits_for_another_ones_artifact(workspace: Workspace, tmp_path: P
     assert started[0] < started[1]
 
 
-def test_a_run_fails_when_the_one_it_waits_for_does(workspace: Workspace, tmp_path: Path) -> None:
+def test_run_fails_if_its_dependency_fails(workspace: Workspace, tmp_path: Path) -> None:
     corpus = CorpusConfig(source="files", path=str(tmp_path / "nothing.txt"))
     first = submit(workspace, "tokenizer", TokenizerConfig(corpus=corpus))
     second = submit(workspace, "shards", ShardConfig(tokenizer="x", corpus=corpus), after=[first])
@@ -115,7 +115,7 @@ def test_a_run_fails_when_the_one_it_waits_for_does(workspace: Workspace, tmp_pa
     assert first in row.error["received"]
 
 
-def test_a_killed_run_is_named_with_its_signal(workspace: Workspace, tmp_path: Path) -> None:
+def test_killed_run_is_reported_with_its_signal(workspace: Workspace, tmp_path: Path) -> None:
     run_id, identity = start_slow_run(workspace, tmp_path)
     os.kill(identity.pid, signal.SIGKILL)
     killed = time.monotonic()
@@ -125,7 +125,7 @@ def test_a_killed_run_is_named_with_its_signal(workspace: Workspace, tmp_path: P
     assert "memory" in row.error["fix"]
 
 
-def test_a_run_whose_end_nobody_saw_is_lost(workspace: Workspace, tmp_path: Path) -> None:
+def test_run_killed_with_its_supervisor_is_lost(workspace: Workspace, tmp_path: Path) -> None:
     run_id, identity = start_slow_run(workspace, tmp_path)
     supervisor = RunFolder.of(workspace, run_id).read_process("supervisor")
     os.kill(supervisor.pid, signal.SIGKILL)
@@ -135,7 +135,7 @@ def test_a_run_whose_end_nobody_saw_is_lost(workspace: Workspace, tmp_path: Path
     assert row.error["fix"]
 
 
-def test_a_run_outlives_the_worker(workspace: Workspace, tmp_path: Path) -> None:
+def test_run_continues_after_its_worker_is_killed(workspace: Workspace, tmp_path: Path) -> None:
     run_id, identity = start_slow_run(workspace, tmp_path)
     stop_worker(workspace)
     assert identity.is_alive()
@@ -145,7 +145,7 @@ def test_a_run_outlives_the_worker(workspace: Workspace, tmp_path: Path) -> None
     assert wait_until_ended(workspace, run_id).state == "done"
 
 
-def test_a_stranger_with_the_runs_pid_is_neither_taken_for_it_nor_killed(
+def test_another_process_with_the_runs_pid_is_not_mistaken_for_it_or_killed(
     workspace: Workspace, tmp_path: Path
 ) -> None:
     stranger = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
@@ -166,7 +166,7 @@ def test_a_stranger_with_the_runs_pid_is_neither_taken_for_it_nor_killed(
     stranger.communicate(b"\n")
 
 
-def test_a_queued_run_can_be_cancelled(workspace: Workspace, tmp_path: Path) -> None:
+def test_queued_run_can_be_cancelled(workspace: Workspace, tmp_path: Path) -> None:
     start_slow_run(workspace, tmp_path)
     queued = submit(workspace, "tokenizer", quick_config(tmp_path))
     request_stop(workspace, queued)
@@ -174,7 +174,7 @@ def test_a_queued_run_can_be_cancelled(workspace: Workspace, tmp_path: Path) -> 
     assert (row.state, row.reason, row.started) == ("stopped", "cancelled", None)
 
 
-def test_an_aborted_run_stops_and_leaves_nothing(workspace: Workspace, tmp_path: Path) -> None:
+def test_aborted_run_stops_and_leaves_no_artifact(workspace: Workspace, tmp_path: Path) -> None:
     run_id, _ = start_slow_run(workspace, tmp_path)
     request_stop(workspace, run_id, "abort")
     row = wait_until_ended(workspace, run_id)
@@ -182,7 +182,7 @@ def test_an_aborted_run_stops_and_leaves_nothing(workspace: Workspace, tmp_path:
     assert not list(workspace.folder("tokenizer").glob("[!.]*"))
 
 
-def test_a_stopped_run_can_be_started_again(workspace: Workspace, tmp_path: Path) -> None:
+def test_stopped_run_can_be_resumed(workspace: Workspace, tmp_path: Path) -> None:
     run_id, _ = start_slow_run(workspace, tmp_path)
     request_stop(workspace, run_id, "abort")
     wait_until_ended(workspace, run_id)
@@ -191,13 +191,13 @@ def test_a_stopped_run_can_be_started_again(workspace: Workspace, tmp_path: Path
     assert (row.state, row.attempt, row.error) == ("done", 2, None)
 
 
-def test_a_running_run_is_not_resumed(workspace: Workspace, tmp_path: Path) -> None:
+def test_running_run_is_not_resumed(workspace: Workspace, tmp_path: Path) -> None:
     run_id, _ = start_slow_run(workspace, tmp_path)
     with pytest.raises(RunError, match="can't be resumed"):
         resume_run(workspace, run_id)
 
 
-def test_a_terminated_run_queues_itself_again(workspace: Workspace, tmp_path: Path) -> None:
+def test_terminated_run_is_requeued(workspace: Workspace, tmp_path: Path) -> None:
     run_id, _ = start_slow_run(workspace, tmp_path)
     supervisor = RunFolder.of(workspace, run_id).read_process("supervisor")
     os.kill(supervisor.pid, signal.SIGTERM)
@@ -205,7 +205,7 @@ def test_a_terminated_run_queues_itself_again(workspace: Workspace, tmp_path: Pa
     assert (row.state, row.attempt) == ("done", 2)
 
 
-def test_a_second_worker_gives_up_at_once(workspace: Workspace) -> None:
+def test_second_worker_exits_at_once(workspace: Workspace) -> None:
     ensure_worker(workspace)
     wait_for(lambda: is_worker_running(workspace))
     second = subprocess.run(
@@ -218,7 +218,7 @@ def test_a_second_worker_gives_up_at_once(workspace: Workspace) -> None:
     assert len(worker_identities(workspace)) == 1
 
 
-def test_an_idle_worker_ends_by_itself(workspace: Workspace) -> None:
+def test_idle_worker_exits(workspace: Workspace) -> None:
     subprocess.run(
         [
             sys.executable,
@@ -234,16 +234,14 @@ def test_an_idle_worker_ends_by_itself(workspace: Workspace) -> None:
     assert not is_worker_running(workspace)
 
 
-def test_two_runs_of_one_name_are_refused(workspace: Workspace, tmp_path: Path) -> None:
+def test_second_run_with_the_same_name_is_refused(workspace: Workspace, tmp_path: Path) -> None:
     start_slow_run(workspace, tmp_path)
     submit(workspace, "tokenizer", quick_config(tmp_path, name="mine"))
     with pytest.raises(ConfigError, match="taken"):
         submit(workspace, "tokenizer", quick_config(tmp_path, name="mine"))
 
 
-def test_a_run_in_the_calling_process_shows_in_the_list(
-    workspace: Workspace, tmp_path: Path
-) -> None:
+def test_run_in_the_calling_process_is_listed(workspace: Workspace, tmp_path: Path) -> None:
     artifact = train_tokenizer(quick_config(tmp_path, name="script"), workspace)
     refresh(workspace)
     store = Store.open(workspace)
@@ -252,9 +250,7 @@ def test_a_run_in_the_calling_process_shows_in_the_list(
     assert (row.stage, row.artifact) == ("tokenizer", str(artifact.path))
 
 
-def test_an_ended_run_can_be_deleted_and_its_artifact_stays(
-    workspace: Workspace, tmp_path: Path
-) -> None:
+def test_deleted_run_leaves_its_artifact(workspace: Workspace, tmp_path: Path) -> None:
     run_id = submit(workspace, "tokenizer", quick_config(tmp_path, name="mine"))
     wait_until_ended(workspace, run_id)
     delete_run(workspace, run_id)
@@ -263,7 +259,7 @@ def test_an_ended_run_can_be_deleted_and_its_artifact_stays(
     assert workspace.find("tokenizer", "mine")
 
 
-def test_relative_paths_mean_the_submitters_folder(
+def test_relative_paths_resolve_against_the_submitters_folder(
     workspace: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write_sentences(tmp_path / "here" / "text.txt")
@@ -273,7 +269,7 @@ def test_relative_paths_mean_the_submitters_folder(
     assert wait_until_ended(workspace, run_id).state == "done"
 
 
-def test_secrets_do_not_go_with_a_run(
+def test_secrets_are_not_stored_with_a_run(
     workspace: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HF_TOKEN", "hf_verysecretvalue")
@@ -286,9 +282,7 @@ def test_secrets_do_not_go_with_a_run(
     assert environment["HF_ENDPOINT"] == "http://127.0.0.1:9"
 
 
-def test_the_database_can_be_made_again_from_the_folders(
-    workspace: Workspace, tmp_path: Path
-) -> None:
+def test_database_is_rebuilt_from_the_run_folders(workspace: Workspace, tmp_path: Path) -> None:
     done = submit(workspace, "tokenizer", quick_config(tmp_path, name="mine"))
     corpus = CorpusConfig(source="files", path=str(tmp_path / "nothing.txt"))
     failed = submit(workspace, "tokenizer", TokenizerConfig(corpus=corpus))
@@ -311,7 +305,7 @@ def summary(row: RunRow) -> tuple[object, ...]:
     return (row.stage, row.state, row.exit_code, row.artifact, row.results, row.error, row.attempt)
 
 
-def test_an_artifact_that_a_queued_run_needs_is_not_deleted(
+def test_artifact_needed_by_a_queued_run_is_not_deleted(
     workspace: Workspace, tmp_path: Path
 ) -> None:
     config = quick_config(tmp_path, name="words")
@@ -327,7 +321,7 @@ def test_an_artifact_that_a_queued_run_needs_is_not_deleted(
     assert not Store.open(workspace).list_artifacts()
 
 
-def test_a_worker_that_cannot_start_is_named_with_its_last_words(
+def test_worker_that_cannot_start_is_reported_with_its_log_tail(
     workspace: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def start(workspace: Workspace) -> subprocess.Popen[bytes]:
@@ -340,12 +334,12 @@ def test_a_worker_that_cannot_start_is_named_with_its_last_words(
         patched.setattr(client, "start_worker", start)
         with pytest.raises(RunError, match="no luck"):
             submit(workspace, "tokenizer", quick_config(tmp_path, name="mine"))
-    # Nor is it found done by who asks tomorrow.
+    # The failed submission left no run behind.
     submit(workspace, "tokenizer", quick_config(tmp_path, name="mine"))
     assert len(Store.open(workspace).list_runs()) == 1
 
 
-def test_a_wrong_number_of_runs_at_once_is_named_before_anything_is_queued(
+def test_invalid_slots_variable_is_reported_before_a_run_is_queued(
     workspace: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("STUDIO_SLOTS", "many")
@@ -354,7 +348,7 @@ def test_a_wrong_number_of_runs_at_once_is_named_before_anything_is_queued(
     assert not Store.open(workspace).pending_requests()
 
 
-def test_who_follows_a_run_sees_its_end_where_the_worker_is_killed(
+def test_following_a_run_survives_a_killed_worker(
     workspace: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(shell, "_LOOK_SECONDS", 0.1)
@@ -364,12 +358,12 @@ def test_who_follows_a_run_sees_its_end_where_the_worker_is_killed(
     assert Store.open(workspace).find_run(run_id).state == "done"
 
 
-def test_a_run_that_is_deleted_is_not_followed_for_ever(workspace: Workspace) -> None:
+def test_following_a_deleted_run_ends_with_an_error(workspace: Workspace) -> None:
     with pytest.raises(RunError, match="is gone"):
         shell._follow(workspace, "train-none", as_json=False)
 
 
-def test_a_damaged_record_does_not_keep_the_others_from_being_taken_in(
+def test_damaged_record_does_not_block_the_rebuild_of_other_runs(
     workspace: Workspace, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     done = submit(workspace, "tokenizer", quick_config(tmp_path, name="mine"))
@@ -383,7 +377,7 @@ def test_a_damaged_record_does_not_keep_the_others_from_being_taken_in(
     assert "torn" in caplog.text
 
 
-def test_only_the_workspaces_own_artifacts_are_deleted(
+def test_artifacts_outside_the_workspace_are_not_deleted(
     workspace: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     elsewhere = train_tokenizer(quick_config(tmp_path, name="mine"), Workspace(tmp_path / "other"))

@@ -1,4 +1,4 @@
-"""A real training goes on whatever dies around it, and nothing it measured is lost or doubled."""
+"""Tests that a training survives other processes and each of its metrics is stored once."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def workspace(inputs: Workspace, tmp_path: Path) -> Iterator[Workspace]:
 
 
 def start_training(workspace: Workspace, steps: int) -> tuple[str, ProcessIdentity]:
-    """Queues a tiny training and waits until it trains; returns it with its process."""
+    """Queues a tiny training and waits until it trains; returns its id and process."""
     config = TrainConfig(
         preset="custom", shards="rows", engine="tensorflow", device="cpu", hidden_size=16,
         num_hidden_layers=1, num_attention_heads=2, num_train_steps=steps,
@@ -62,7 +62,7 @@ def start_training(workspace: Workspace, steps: int) -> tuple[str, ProcessIdenti
 
 
 def step_of(workspace: Workspace, run_id: str) -> int:
-    """Returns the step that a run has reported last."""
+    """Reads the last step that a run has reported."""
     events = read_last_events(RunFolder.of(workspace, run_id).events)
     return max((event["step"] for event in events if event["kind"] == "metrics"), default=0)
 
@@ -74,7 +74,7 @@ def see_it_go_on(workspace: Workspace, run_id: str, process: ProcessIdentity) ->
 
 
 def list_runs(workspace: Workspace) -> None:
-    """What a user types who wants to see what is going on; it brings the worker back."""
+    """Lists runs on the command line, which also restarts the worker."""
     subprocess.run(
         [sys.executable, "-m", "core", "runs", "list", "--workspace", str(workspace.root)],
         env=child_environment(),
@@ -109,8 +109,8 @@ def see_all_metrics_once(workspace: Workspace, run_id: str, steps: int) -> None:
 
 
 @pytest.mark.long
-def test_killed_app_and_worker_do_not_touch_a_run(workspace: Workspace) -> None:
-    """The app, then the worker, then both at once."""
+def test_training_survives_killed_app_and_worker(workspace: Workspace) -> None:
+    """Kills the app, then the worker, then both at once."""
     steps = 8000
     with running_app(workspace.root):
         run_id, process = start_training(workspace, steps)
@@ -136,7 +136,7 @@ def test_killed_app_and_worker_do_not_touch_a_run(workspace: Workspace) -> None:
 
 
 @pytest.mark.long
-def test_a_closed_browser_does_not_touch_a_run(workspace: Workspace) -> None:
+def test_training_survives_a_closed_browser(workspace: Workspace) -> None:
     steps = 3000
     with running_app(workspace.root) as url:
         with visiting(url) as visit:
@@ -152,7 +152,7 @@ def test_a_closed_browser_does_not_touch_a_run(workspace: Workspace) -> None:
 
 
 @pytest.mark.long
-def test_a_terminated_training_goes_on_by_itself_when_the_worker_is_back(
+def test_terminated_training_resumes_when_a_worker_starts(
     workspace: Workspace,
 ) -> None:
     steps = 600

@@ -1,7 +1,7 @@
-"""A small server that speaks the part of Google Cloud Storage's JSON interface that gcsfs uses.
+"""Test server for the part of Google Cloud Storage's JSON API that gcsfs uses.
 
-gcsfs talks to it when STORAGE_EMULATOR_HOST names it. It answers only the routes that are written
-here; whatever else is asked for is noted in `unknown_requests`, which a test should find empty.
+gcsfs connects to the server that STORAGE_EMULATOR_HOST names. Requests to unsupported routes are
+recorded in `unknown_requests`, which tests expect to be empty.
 
 Source: https://cloud.google.com/storage/docs/json_api/v1
 """
@@ -24,13 +24,13 @@ class BucketServer:
     """Serves one bucket on a free local port, until closed.
 
     Attributes:
-        url: What to set STORAGE_EMULATOR_HOST to.
-        files: Contents by key.
+        url: Value for STORAGE_EMULATOR_HOST.
+        files: File contents by key.
         requests: Method and path of each request so far.
-        unknown_requests: Those that no route answers.
-        refused: Keys that can't be written: each try is answered with 403.
-        read_only: Whether that is so for all.
-        spoiled: Keys of which something else is kept than was sent.
+        unknown_requests: Requests to unsupported routes.
+        refused: Keys whose uploads are answered with 403.
+        read_only: Whether all uploads are answered with 403.
+        spoiled: Keys whose content is corrupted when stored.
     """
 
     def __init__(self) -> None:
@@ -52,11 +52,11 @@ class BucketServer:
         self._server.server_close()
 
     def store(self, key: str, content: bytes) -> None:
-        """Keeps a file, or something else if it is to be spoiled."""
+        """Stores a file, corrupted if its key is in `spoiled`."""
         self.files[key] = content[:-1] + b"?" if key in self.spoiled else content
 
     def describe(self, key: str) -> dict[str, Any]:
-        """Returns what the service says of a file."""
+        """Builds the metadata of a file."""
         content = self.files[key]
         return {
             "kind": "storage#object",
@@ -104,7 +104,7 @@ class _Handler(BaseHTTPRequestHandler):
             self._answer_missing()
 
     def log_message(self, format: str, *arguments: object) -> None:
-        """Says nothing."""
+        """Suppresses the request log."""
 
     def _asked(self) -> tuple[str, dict[str, str]]:
         parts = urlsplit(self.path)
@@ -192,7 +192,7 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 def _multipart(body: bytes) -> tuple[str, bytes]:
-    """Returns key and content from the two parts of a simple upload."""
+    """Parses the key and content of a multipart upload."""
     boundary, _, rest = body.partition(b"\n")
     metadata, _, content = rest.partition(b"\n" + boundary + b"\n")
     name = json.loads(metadata.partition(b"\n\n")[2])["name"]

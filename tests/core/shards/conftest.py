@@ -1,4 +1,4 @@
-"""A workspace with a text and small tokenizers trained on it, one of each kind."""
+"""Fixtures: a workspace with a text file and one small tokenizer per algorithm."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ UNIGRAM, BPE, WORDPIECE, T5 = "unigram", "bpe", "wordpiece", "t5"
 
 @pytest.fixture(scope="session")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A workspace's folder, to be copied."""
+    """A folder with the text and the workspace, shared by the session."""
     root = tmp_path_factory.mktemp("trained")
     text = write_sentences(root / "text.txt", 600)
     corpus = CorpusConfig(source="files", path=str(text))
@@ -39,26 +39,26 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def workspace(trained: Path, tmp_path: Path) -> Workspace:
-    """A workspace of the test's own, with the tokenizers."""
+    """A private copy of the workspace with the tokenizers."""
     shutil.copytree(trained / "workspace", tmp_path / "workspace")
     return Workspace(tmp_path / "workspace")
 
 
 @pytest.fixture
 def text(trained: Path) -> Path:
-    """600 sentences, one a line."""
+    """A file of 600 sentences, one per line."""
     return trained / "text.txt"
 
 
 @pytest.fixture(params=[UNIGRAM, BPE, WORDPIECE, T5])
 def tokenizer(request: pytest.FixtureRequest, trained: Path) -> StudioTokenizer:
-    """Each of the tokenizers."""
+    """Each tokenizer in turn."""
     return load(str(trained / "workspace" / "tokenizers" / request.param))
 
 
 @pytest.fixture
 def config(text: Path) -> ShardConfig:
-    """Shards of the text with rows of 16 tokens, 50 to a file."""
+    """A config for sequences of 16 tokens, 50 per file."""
     return ShardConfig(
         name="small",
         preset="custom",

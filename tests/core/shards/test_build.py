@@ -1,4 +1,4 @@
-"""The stage: every token is in a row, nothing half-made stays, and errors say what to do."""
+"""Tests of the shards stage: its sequences, its clean-up after failures, and its errors."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ ROOT = Path(__file__).parents[3]
 
 
 def expected_tokens(config: ShardConfig, workspace: Workspace, split: str) -> list[int]:
-    """Encodes every document by itself and puts the ids one after the other."""
+    """Encodes each document separately and concatenates the ids."""
     tokenizer = load(config.tokenizer, workspace)
     corpus = open_corpus(config.corpus, workspace)
     return [
@@ -46,7 +46,7 @@ def changed(config: ShardConfig, **values: object) -> ShardConfig:
 
 @pytest.mark.parametrize("tokenizer", ["unigram", "bpe"])
 @pytest.mark.parametrize("record_format", ["bytes", "int64"])
-def test_rows_hold_every_token_but_the_last_incomplete_row(
+def test_sequences_hold_every_token_except_an_incomplete_last_sequence(
     config: ShardConfig, workspace: Workspace, tokenizer: str, record_format: str
 ) -> None:
     config = changed(config, tokenizer=tokenizer, record_format=record_format)
@@ -67,7 +67,7 @@ def test_rows_hold_every_token_but_the_last_incomplete_row(
     )
 
 
-def test_small_batches_give_the_same_rows(
+def test_batch_size_does_not_change_the_fingerprint(
     config: ShardConfig, workspace: Workspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = build(config, workspace)
@@ -76,7 +76,7 @@ def test_small_batches_give_the_same_rows(
     assert second.fingerprint == first.fingerprint
 
 
-def test_files_are_named_and_cut_as_in_the_original(
+def test_shard_files_are_named_and_split_as_in_the_original_script(
     config: ShardConfig, workspace: Workspace
 ) -> None:
     artifact = build(config, workspace)
@@ -86,7 +86,9 @@ def test_files_are_named_and_cut_as_in_the_original(
     assert names == full | {f"dataset-{rows // 50}-{rows % 50}.tfrecord"}
 
 
-def test_the_artifact_says_what_it_was_made_from(config: ShardConfig, workspace: Workspace) -> None:
+def test_manifest_records_inputs_counts_and_tokenizer(
+    config: ShardConfig, workspace: Workspace
+) -> None:
     artifact = build(config, workspace)
     tokenizer = load("unigram", workspace)
     manifest = artifact.manifest
@@ -118,13 +120,15 @@ def test_the_same_config_gives_the_same_fingerprint(
     )
 
 
-def test_a_name_is_made_from_the_settings(config: ShardConfig, workspace: Workspace) -> None:
+def test_default_name_is_derived_from_the_settings(
+    config: ShardConfig, workspace: Workspace
+) -> None:
     config = changed(config, name="", tokenizer=str(workspace.folder("tokenizer") / "unigram"))
     assert build(config, workspace).name == "files-unigram-16"
     assert build(config, workspace).name == "files-unigram-16-2"
 
 
-def test_one_split_alone(config: ShardConfig, workspace: Workspace) -> None:
+def test_single_split_can_be_built(config: ShardConfig, workspace: Workspace) -> None:
     both = build(config, workspace).manifest.counts
     for split, other in (("train", "validation"), ("validation", "train")):
         artifact = build(changed(config, name=split, split=split), workspace)
@@ -136,7 +140,7 @@ def test_one_split_alone(config: ShardConfig, workspace: Workspace) -> None:
         assert shards.row_length == 16
 
 
-def test_shards_can_go_to_another_folder(
+def test_shards_can_be_written_to_another_folder(
     config: ShardConfig, workspace: Workspace, tmp_path: Path
 ) -> None:
     here = build(config, workspace)
@@ -153,7 +157,7 @@ def test_shards_can_go_to_another_folder(
     assert [path.name for path in place.parent.iterdir()] == ["place"]
 
 
-def test_a_moved_or_changed_output_folder_is_named(
+def test_moved_or_replaced_output_folder_is_reported(
     config: ShardConfig, workspace: Workspace, tmp_path: Path
 ) -> None:
     place = tmp_path / "place"
@@ -166,7 +170,7 @@ def test_a_moved_or_changed_output_folder_is_named(
         open_shards("small", workspace)
 
 
-def test_a_folder_with_something_in_it_is_left_alone(
+def test_non_empty_output_folder_is_refused_and_left_unchanged(
     config: ShardConfig, workspace: Workspace, tmp_path: Path
 ) -> None:
     place = tmp_path / "place"
@@ -179,7 +183,7 @@ def test_a_folder_with_something_in_it_is_left_alone(
     assert not list(workspace.folder("shards").glob("*"))
 
 
-def test_a_place_that_may_not_be_looked_into_is_refused(
+def test_output_folder_that_denies_access_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(path: Path) -> bool:
@@ -191,7 +195,7 @@ def test_a_place_that_may_not_be_looked_into_is_refused(
     assert caught.value.field == "output_dir"
 
 
-def test_an_empty_folder_may_be_used(
+def test_empty_output_folder_is_accepted(
     config: ShardConfig, workspace: Workspace, tmp_path: Path
 ) -> None:
     (tmp_path / "place").mkdir()
@@ -200,7 +204,7 @@ def test_an_empty_folder_may_be_used(
 
 
 @pytest.mark.parametrize("is_there", [True, False])
-def test_a_link_to_a_folder_is_followed(
+def test_symbolic_link_to_the_output_folder_is_followed(
     config: ShardConfig, workspace: Workspace, tmp_path: Path, is_there: bool
 ) -> None:
     place, link = tmp_path / "disk" / "place", tmp_path / "link"
@@ -213,7 +217,7 @@ def test_a_link_to_a_folder_is_followed(
     assert open_shards("small", workspace).fingerprint == artifact.fingerprint
 
 
-def test_a_mount_point_is_refused_before_anything_is_read(
+def test_mount_point_is_refused_before_the_corpus_is_read(
     config: ShardConfig, workspace: Workspace
 ) -> None:
     missing = CorpusConfig(source="files", path="/nowhere.txt")
@@ -223,7 +227,7 @@ def test_a_mount_point_is_refused_before_anything_is_read(
 
 
 @pytest.mark.parametrize("output_dir", ["", "place"])
-def test_a_stop_leaves_nothing_behind(
+def test_stopped_build_leaves_no_files_or_threads(
     config: ShardConfig,
     workspace: Workspace,
     tmp_path: Path,
@@ -249,10 +253,10 @@ def test_a_stop_leaves_nothing_behind(
     assert threading.active_count() == threads
 
 
-def test_a_full_disk_is_named_and_nothing_is_left_behind(
+def test_full_disk_is_reported_and_leaves_no_files(
     config: ShardConfig, workspace: Workspace
 ) -> None:
-    """A limit on the size of files stands in for the disk; it is set in a process of its own."""
+    """A file-size limit in a separate process stands in for a full disk."""
     code = """
 import resource, sys
 from core.config import ShardConfig
@@ -278,7 +282,7 @@ except ShardError as error:
     assert not list(workspace.folder("shards").glob(".*"))
 
 
-def test_nothing_large_is_imported_that_building_can_do_without(
+def test_build_does_not_import_pandas_tensorflow_jax_or_keras(
     config: ShardConfig, workspace: Workspace
 ) -> None:
     code = """
@@ -300,7 +304,7 @@ print(sorted({"pandas", "tensorflow", "jax", "keras"} & {*sys.modules}), "pyarro
     assert result.stdout == "[] True\n"
 
 
-def test_too_little_text_says_how_much_a_row_needs(
+def test_too_little_text_is_reported_with_the_tokens_a_sequence_needs(
     config: ShardConfig, workspace: Workspace, tmp_path: Path
 ) -> None:
     with pytest.raises(ShardError, match=r"single validation row.*at least 60000 tokens") as caught:
@@ -312,7 +316,7 @@ def test_too_little_text_says_how_much_a_row_needs(
     assert not list(workspace.folder("shards").glob("*"))
 
 
-def test_nothing_held_out_is_an_error(
+def test_corpus_without_a_held_out_document_is_refused(
     config: ShardConfig, workspace: Workspace, tmp_path: Path
 ) -> None:
     text = tmp_path / "one.txt"
@@ -322,7 +326,7 @@ def test_nothing_held_out_is_an_error(
         build(changed(config, corpus=corpus.model_dump()), workspace)
 
 
-def test_a_tokenizer_without_a_mask_token_is_refused(
+def test_tokenizer_without_a_mask_token_is_refused(
     config: ShardConfig, workspace: Workspace
 ) -> None:
     folder = workspace.folder("tokenizer") / "bpe"
@@ -339,7 +343,7 @@ def test_a_tokenizer_without_a_mask_token_is_refused(
     assert caught.value.field == "tokenizer"
 
 
-def test_a_taken_name_is_refused_before_anything_is_read(
+def test_taken_name_is_refused_before_the_corpus_is_read(
     config: ShardConfig, workspace: Workspace
 ) -> None:
     build(config, workspace)
@@ -348,7 +352,7 @@ def test_a_taken_name_is_refused_before_anything_is_read(
         build(changed(config, corpus=missing.model_dump()), workspace)
 
 
-def test_a_long_document_is_packed_in_parts(
+def test_long_document_is_encoded_in_parts_without_losing_tokens(
     config: ShardConfig,
     workspace: Workspace,
     text: Path,
@@ -386,7 +390,7 @@ def test_progress_is_reported(config: ShardConfig, workspace: Workspace) -> None
     assert "tokens" in note and "MB/s" in note
 
 
-def test_a_large_vocabulary_takes_four_bytes_an_id(
+def test_large_vocabulary_is_stored_with_four_bytes_per_id(
     config: ShardConfig, workspace: Workspace
 ) -> None:
     build(changed(config, tokenizer="bpe"), workspace)
@@ -421,7 +425,7 @@ def rows_of(config: ShardConfig, workspace: Workspace, split: str = "train") -> 
         ("denoising", "bpe", 128, 128),
     ],
 )
-def test_the_objective_decides_how_long_a_stored_row_is(
+def test_stored_sequence_length_depends_on_the_objective(
     config: ShardConfig,
     workspace: Workspace,
     objective: str,
@@ -442,7 +446,7 @@ def test_the_objective_decides_how_long_a_stored_row_is(
     assert batch["input_ids"].shape == (2, length)
 
 
-def test_rows_for_masking_and_for_what_comes_next_are_the_same(
+def test_mlm_and_clm_shards_hold_the_same_sequences(
     config: ShardConfig, workspace: Workspace
 ) -> None:
     masked = rows_of(config, workspace)
@@ -451,7 +455,7 @@ def test_rows_for_masking_and_for_what_comes_next_are_the_same(
 
 
 @pytest.mark.parametrize("tokenizer", ["unigram", "bpe"])
-def test_rows_for_what_comes_next_hold_an_end_that_the_tokenizer_does_not_put(
+def test_clm_shards_add_an_end_token_if_the_tokenizer_adds_none(
     config: ShardConfig, workspace: Workspace, tmp_path: Path, tokenizer: str
 ) -> None:
     load(tokenizer, workspace).copy_to(tmp_path / "endless", ends=False)
@@ -461,7 +465,7 @@ def test_rows_for_what_comes_next_hold_an_end_that_the_tokenizer_does_not_put(
 
 
 @pytest.mark.parametrize("tokenizer", ["unigram", "bpe", "wordpiece"])
-def test_a_padding_token_marks_the_end_of_each_sentence(
+def test_denoising_shards_mark_the_end_of_each_sentence_with_padding(
     config: ShardConfig, workspace: Workspace, tmp_path: Path, tokenizer: str
 ) -> None:
     lines = Path(config.corpus.path).read_text("utf-8").splitlines()
@@ -483,7 +487,7 @@ def test_a_padding_token_marks_the_end_of_each_sentence(
 
 
 @pytest.mark.parametrize("record_format", ["bytes", "int64"])
-def test_each_line_is_a_row_of_its_own(
+def test_line_by_line_shards_hold_one_sequence_per_line(
     config: ShardConfig, workspace: Workspace, record_format: str
 ) -> None:
     config = changed(config, line_by_line=True, max_seq_length=24, record_format=record_format)
@@ -506,7 +510,7 @@ def test_each_line_is_a_row_of_its_own(
     assert shards.line_by_line and shards.token_counts[tokenizer.pad_id] == 0
 
 
-def test_lines_of_longer_documents_are_rows_too_and_blank_ones_are_not(
+def test_line_by_line_splits_documents_and_skips_blank_lines(
     config: ShardConfig, workspace: Workspace, text: Path
 ) -> None:
     lines = rows_of(changed(config, line_by_line=True, split="train"), workspace)
@@ -520,7 +524,7 @@ def test_lines_of_longer_documents_are_rows_too_and_blank_ones_are_not(
     assert len(rows) == 600 and set(map(tuple, lines)) <= set(map(tuple, rows))
 
 
-def test_a_tokenizer_that_lacks_what_the_objective_needs_is_refused_before_any_text_is_read(
+def test_tokenizer_without_the_objectives_special_tokens_is_refused_before_reading_text(
     config: ShardConfig, workspace: Workspace
 ) -> None:
     missing = {"source": "files", "path": "/nowhere.txt"}
@@ -537,13 +541,13 @@ def test_a_tokenizer_that_lacks_what_the_objective_needs_is_refused_before_any_t
         assert caught.value.field == "tokenizer"
 
 
-def test_only_rows_for_masking_can_be_lines(config: ShardConfig, workspace: Workspace) -> None:
+def test_line_by_line_is_refused_for_clm(config: ShardConfig, workspace: Workspace) -> None:
     with pytest.raises(ConfigError, match="can be lines") as caught:
         build(changed(config, objective="clm", line_by_line=True), workspace)
     assert caught.value.field == "line_by_line"
 
 
-def test_rows_too_short_for_a_hidden_span_are_refused(
+def test_sequences_too_short_for_a_masked_span_are_refused(
     config: ShardConfig, workspace: Workspace
 ) -> None:
     short = changed(config, objective="span_corruption", tokenizer="t5", max_seq_length=8)
@@ -552,7 +556,7 @@ def test_rows_too_short_for_a_hidden_span_are_refused(
     assert caught.value.field == "max_seq_length"
 
 
-def test_what_a_killed_build_left_beside_a_folder_is_removed(
+def test_leftovers_of_a_killed_build_are_removed(
     config: ShardConfig, workspace: Workspace, tmp_path: Path
 ) -> None:
     long_ago = time.time() - 3600
@@ -563,4 +567,4 @@ def test_what_a_killed_build_left_beside_a_folder_is_removed(
         os.utime(folder, (long_ago, long_ago))
     build(changed(config, output_dir=str(tmp_path / "place")), workspace)
     assert not left.exists()
-    assert other.exists()  # Whose that is isn't known.
+    assert other.exists()  # Its owner is unknown.

@@ -1,4 +1,4 @@
-"""Damage to shards is found and named before a row of it reaches a model."""
+"""Tests that damage to shards is reported before a damaged sequence reaches a model."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.damage import damages_of, flips_of, leave
 
 RECORD = 4
 FILLER = 1
-# Where the parts of a record lie, counted from its beginning or its end.
+# Byte ranges of a record's parts, relative to its start or its end.
 PARTS = {"length": (0, 8), "length's CRC": (8, 12), "payload": (12, -4), "payload's CRC": (-4, 0)}
 
 
@@ -30,7 +30,7 @@ PARTS = {"length": (0, 8), "length's CRC": (8, 12), "payload": (12, -4), "payloa
 def built(
     request: pytest.FixtureRequest, trained: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> Workspace:
-    """Shards of 20 rows of 16 tokens a file, in either layout."""
+    """A workspace with shards of 20 sequences of 16 tokens per file, in either layout."""
     root = tmp_path_factory.mktemp(f"damage-{request.param}")
     shutil.copytree(trained / "workspace", root / "workspace")
     workspace = Workspace(root / "workspace")
@@ -45,7 +45,7 @@ def built(
 
 @pytest.fixture
 def shards(built: Workspace) -> Iterator[Shards]:
-    """The shards; the files of a test are put back behind it."""
+    """The shards, whose files are restored after each test."""
     shards = open_shards("small", built)
     contents = {path: path.read_bytes() for path in shards.path.rglob("*") if path.is_file()}
     yield shards
@@ -58,14 +58,14 @@ def rows_of(shards: Shards) -> np.ndarray:
 
 
 def span_of(path: Path, part: str) -> tuple[int, int]:
-    """Returns the bytes of a part of the record that the tests damage."""
+    """Finds the byte range of a part of the record that the tests damage."""
     start, end = list(walk(path))[RECORD : RECORD + 2]
     first, last = PARTS[part]
     return (start if first >= 0 else end) + first, (start if last > 0 else end) + last
 
 
 @pytest.mark.parametrize("part", PARTS)
-def test_a_flipped_byte_stops_the_reading_with_file_and_record(shards: Shards, part: str) -> None:
+def test_flipped_byte_is_reported_with_file_and_record(shards: Shards, part: str) -> None:
     path = shards.train.files[1].path
     for damaged in flips_of(path.read_bytes(), *span_of(path, part)):
         path.write_bytes(damaged)
@@ -75,7 +75,7 @@ def test_a_flipped_byte_stops_the_reading_with_file_and_record(shards: Shards, p
 
 
 @pytest.mark.parametrize("part", PARTS)
-def test_a_flipped_byte_costs_one_record_where_that_is_wanted(shards: Shards, part: str) -> None:
+def test_tolerant_reader_replaces_only_the_damaged_record(shards: Shards, part: str) -> None:
     path, first = shards.train.files[1].path, shards.train.files[0].records
     numbers = first + np.arange(RECORD - 2, RECORD + 3)
     expected = shards.train.take(numbers)
@@ -92,7 +92,7 @@ def test_a_flipped_byte_costs_one_record_where_that_is_wanted(shards: Shards, pa
         assert f"Record {RECORD} of {path} is damaged" in problem
 
 
-def test_the_last_record_can_be_the_damaged_one(shards: Shards) -> None:
+def test_damage_to_the_last_record_of_a_file_is_reported(shards: Shards) -> None:
     path = shards.train.files[1].path
     last = shards.train.files[1].records - 1
     start = list(walk(path))[last]
@@ -104,7 +104,7 @@ def test_the_last_record_can_be_the_damaged_one(shards: Shards) -> None:
             rows_of(open_shards(str(shards.path)))
 
 
-def test_a_shard_that_lost_some_or_all_is_named_when_it_is_opened(shards: Shards) -> None:
+def test_truncated_or_missing_shard_is_reported_by_name_on_opening(shards: Shards) -> None:
     path = shards.train.files[1].path
     content = path.read_bytes()
     starts = list(walk(path))
@@ -122,7 +122,9 @@ def test_a_shard_that_lost_some_or_all_is_named_when_it_is_opened(shards: Shards
     assert raised.value.reason == "data_missing"
 
 
-def test_damage_to_any_file_beside_the_records_is_named(built: Workspace, shards: Shards) -> None:
+def test_damage_to_any_file_other_than_the_records_is_reported_by_name(
+    built: Workspace, shards: Shards
+) -> None:
     beside = [path for path in shards.path.rglob("*.*") if path.suffix in (".json", ".npy")]
     names = {path.name for path in beside}
     assert names >= {"manifest.json", "token_counts.npy", "tokenizer.json", "tokenizer_config.json"}

@@ -1,4 +1,4 @@
-"""Encoding: the ids are those that `tokenizers` gives whole documents, whatever the shortcut."""
+"""Tests that the encoder gives the ids that `tokenizers` gives for whole documents."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from core.shards.units import find_delimiter, unit_rule
 from core.tokenizer import StudioTokenizer, load
 from tests.texts import WORDS
 
-# Everything that tokenizers are known to treat in their own way.
+# Characters and strings that some tokenizers treat specially.
 PIECES = [
     *[" "] * 12, *["\n"] * 4, *WORDS[:10], *"abAB12.,!?é中안", "\t", "\r", "'", "`", "``", "''",
     "'s", "'re", "\xa0", "\u3000", "\u2028", "\u200b", "\x0b", "\x1c", "\x85", "\ufeff", "\0",
@@ -46,7 +46,7 @@ def check(backend: Tokenizer, seeds: range = range(60)) -> None:
 
 
 def check_cut(backend: Tokenizer, seeds: range = range(40)) -> int:
-    """Encodes long documents in parts; returns how many parts there were."""
+    """Checks long documents encoded in parts, and counts the parts."""
     encoder = DocumentEncoder(backend, np.dtype("<u4"))
     count = 0
     for seed in seeds:
@@ -61,21 +61,21 @@ def check_cut(backend: Tokenizer, seeds: range = range(40)) -> int:
     return count
 
 
-def test_the_ids_are_those_of_whole_documents(tokenizer: StudioTokenizer) -> None:
+def test_encoder_gives_the_ids_of_tokenizers(tokenizer: StudioTokenizer) -> None:
     check(tokenizer.backend)
 
 
-def test_a_document_cut_into_parts_has_the_same_ids(tokenizer: StudioTokenizer) -> None:
+def test_document_split_into_parts_has_the_same_ids(tokenizer: StudioTokenizer) -> None:
     assert check_cut(tokenizer.backend) > 300
 
 
-def test_our_own_tokenizers_take_the_short_way(tokenizer: StudioTokenizer) -> None:
+def test_our_tokenizers_use_the_fast_path(tokenizer: StudioTokenizer) -> None:
     specification = json.loads(tokenizer.backend.to_str())
     assert unit_rule(specification)
     assert find_delimiter(specification)
 
 
-def test_what_is_remembered_is_bounded_and_changes_nothing(
+def test_small_cache_does_not_change_the_ids(
     tokenizer: StudioTokenizer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(distinct, "_MOST_BYTES_REMEMBERED", 600)
@@ -114,7 +114,7 @@ def test_what_is_remembered_is_bounded_and_changes_nothing(
     ],
     ids=repr,
 )
-def test_tokenizers_of_other_kinds_are_encoded_right(
+def test_other_tokenizers_give_the_same_ids(
     trained: Path,
     pre_tokenizer: pre_tokenizers.PreTokenizer,
     normalizer: normalizers.Normalizer | None,
@@ -128,7 +128,7 @@ def test_tokenizers_of_other_kinds_are_encoded_right(
         check_cut(backend, range(4))
 
 
-def test_truncation_and_padding_of_the_tokenizer_are_ignored(tokenizer: StudioTokenizer) -> None:
+def test_tokenizers_truncation_and_padding_are_ignored(tokenizer: StudioTokenizer) -> None:
     expected = ids_of_whole_documents(tokenizer.backend, documents(1))
     tokenizer.backend.enable_truncation(5)
     tokenizer.backend.enable_padding(length=50)
@@ -136,12 +136,12 @@ def test_truncation_and_padding_of_the_tokenizer_are_ignored(tokenizer: StudioTo
     assert encoder.encode([Part(text) for text in documents(1)]).tolist() == expected
 
 
-def test_a_tokenizer_without_special_tokens_around_texts_works(tokenizer: StudioTokenizer) -> None:
+def test_tokenizer_that_adds_no_special_tokens_is_supported(tokenizer: StudioTokenizer) -> None:
     tokenizer.backend.post_processor = processors.ByteLevel()
     check(tokenizer.backend, range(10))
 
 
-def test_documents_that_the_tokenizer_does_not_end_can_be_given_an_end(
+def test_end_token_is_added_if_the_tokenizer_adds_none(
     tokenizer: StudioTokenizer,
 ) -> None:
     texts, end = documents(1), tokenizer.sep_id
@@ -160,7 +160,7 @@ def test_documents_that_the_tokenizer_does_not_end_can_be_given_an_end(
     assert ended.suffix_length == 1
 
 
-def test_a_post_processor_that_does_something_else_is_refused(trained: Path) -> None:
+def test_unsupported_post_processor_is_refused(trained: Path) -> None:
     backend = load(str(trained / "workspace" / "tokenizers" / "unigram")).backend
     special = [("[CLS]", backend.token_to_id("[CLS]"))]
     backend.post_processor = processors.TemplateProcessing(
@@ -170,7 +170,7 @@ def test_a_post_processor_that_does_something_else_is_refused(trained: Path) -> 
         DocumentEncoder(backend, np.dtype("<u4"))
 
 
-def test_a_document_without_a_place_to_cut_stays_whole(tokenizer: StudioTokenizer) -> None:
+def test_document_without_a_split_point_stays_whole(tokenizer: StudioTokenizer) -> None:
     encoder = DocumentEncoder(tokenizer.backend, np.dtype("<u4"))
     batcher = Batcher(encoder, part_characters=50)
     assert list(batcher.add("한" * 500)) == []
@@ -197,7 +197,7 @@ def marked_documents(seed: int) -> list[str]:
 
 
 def check_marks(backend: Tokenizer, seeds: range = range(40)) -> None:
-    """Holds marked documents to their ids without marks, and to where sentences end."""
+    """Checks the number of marks, and that removing them gives the unmarked ids."""
     mark = backend.get_vocab_size() + 5
     encoder = DocumentEncoder(backend, np.dtype("<u4"), mark_id=mark)
     for seed in seeds:
@@ -212,18 +212,19 @@ def check_marks(backend: Tokenizer, seeds: range = range(40)) -> None:
             assert np.count_nonzero(ids == mark) == sum(len(sentence_ends(t)) for t in texts), texts
 
 
-def test_marks_change_no_other_token_and_are_as_many_as_sentences(
+def test_sentence_marks_match_the_sentence_count_and_change_no_other_token(
     tokenizer: StudioTokenizer,
 ) -> None:
     check_marks(tokenizer.backend)
 
 
-def test_marks_stand_where_sentences_end(tokenizer: StudioTokenizer) -> None:
+def test_sentence_marks_follow_each_sentence(tokenizer: StudioTokenizer) -> None:
     mark = tokenizer.vocab_size
     encoder = DocumentEncoder(tokenizer.backend, np.dtype("<u4"), mark_id=mark)
     expected = ["The river runs.", "The house runs slowly.", "The bridge runs."]
     text = " ".join(expected)
-    for document in (text, f"{text} The {tokenizer.pad_token} runs."):  # by units, and whole
+    # The first document is encoded by units, the second as a whole.
+    for document in (text, f"{text} The {tokenizer.pad_token} runs."):
         batcher = Batcher(encoder)
         assert list(batcher.add(document)) == []
         (batch,) = batcher.finish()
@@ -233,7 +234,7 @@ def test_marks_stand_where_sentences_end(tokenizer: StudioTokenizer) -> None:
         assert found == expected
 
 
-def test_marks_are_right_for_tokenizers_of_other_kinds(trained: Path) -> None:
+def test_sentence_marks_are_correct_for_other_tokenizers(trained: Path) -> None:
     for name in ("unigram", "bpe"):
         backend = load(str(trained / "workspace" / "tokenizers" / name)).backend
         for pre_tokenizer in (
@@ -246,7 +247,7 @@ def test_marks_are_right_for_tokenizers_of_other_kinds(trained: Path) -> None:
             check_marks(backend, range(8))
 
 
-def test_a_separator_stands_after_each_document(tokenizer: StudioTokenizer) -> None:
+def test_separator_follows_each_document(tokenizer: StudioTokenizer) -> None:
     separator = tokenizer.vocab_size
     encoder = DocumentEncoder(tokenizer.backend, np.dtype("<u4"), separator_id=separator)
     ids = encoder.encode([Part("the river"), Part("a <pad> house"), Part("")])

@@ -1,4 +1,4 @@
-"""Fragments: put together again, their tokens are those of whole words."""
+"""Tests that the tokens of a word's fragments are the tokens of the word."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ALPHABET = "▁abcdé안"
 
 
 def vocabulary(generator: random.Random) -> list[tuple[str, float]]:
-    """Draws pieces, of some characters no piece by itself, whose scores often make ties."""
+    """Draws a vocabulary whose scores often tie, in which some characters have no entry."""
     pieces = {
         "".join(generator.choices(ALPHABET[1:], k=generator.randint(2, 5))) for _ in range(25)
     }
@@ -30,7 +30,7 @@ def vocabulary(generator: random.Random) -> list[tuple[str, float]]:
 
 
 def words(generator: random.Random) -> list[str]:
-    """Draws different words, some with characters that no piece has."""
+    """Draws distinct words, some with characters that are not in the vocabulary."""
     drawn = {
         " " * generator.randint(0, 1)
         + "".join(generator.choices(ALPHABET[1:] + "xy語", k=generator.randint(1, 12)))
@@ -40,7 +40,7 @@ def words(generator: random.Random) -> list[str]:
 
 
 def cut(fragmenter: Fragmenter, texts: list[str]) -> list[list[str]]:
-    """Returns the fragments of each word."""
+    """Splits each word into fragments."""
     encoded = [text.encode() for text in texts]
     lengths = np.array([len(text) for text in encoded])
     whole = np.frombuffer(b"".join(encoded), np.uint8)
@@ -50,7 +50,7 @@ def cut(fragmenter: Fragmenter, texts: list[str]) -> list[list[str]]:
     return [pieces[end - count : end] for end, count in zip(ends, counts, strict=True)]
 
 
-def test_fragments_give_the_tokens_of_whole_words() -> None:
+def test_fragments_encode_to_the_tokens_of_whole_words() -> None:
     fragments = 0
     for seed in range(150):
         generator = random.Random(seed)
@@ -67,14 +67,14 @@ def test_fragments_give_the_tokens_of_whole_words() -> None:
     assert fragments > 5000
 
 
-def test_a_place_that_a_piece_spans_is_none_to_cut() -> None:
+def test_words_are_not_split_inside_a_vocabulary_entry() -> None:
     fragmenter = Fragmenter(["▁", "a", "b", "c", "ab", "▁a", "bcd"])
     assert cut(fragmenter, [" abc", "bcdab", "a"]) == [[" ab", "c"], ["bcd", "ab"], ["a"]]
-    # d is a piece of a piece only, so that two of them make one unknown token.
+    # d is not an entry by itself, so two of them make one unknown token.
     assert cut(fragmenter, ["cdd", "xc"]) == [["c", "dd"], ["x", "c"]]
 
 
-def test_tokenizers_trained_here_have_their_words_cut(tokenizer: StudioTokenizer) -> None:
+def test_only_unigram_tokenizers_have_a_fragmenter(tokenizer: StudioTokenizer) -> None:
     specification = json.loads(tokenizer.backend.to_str())
     is_unigram = specification["model"]["type"] == "Unigram"
     assert (fragmenter_for(specification) is not None) == is_unigram
@@ -89,11 +89,13 @@ def test_tokenizers_trained_here_have_their_words_cut(tokenizer: StudioTokenizer
         {"type": "Unigram", "vocab": [["a", -(2.0**30)]]},
     ],
 )
-def test_words_stay_whole_where_a_tie_could_be_decided_otherwise(model: dict[str, Any]) -> None:
+def test_fragmenter_is_refused_if_a_tie_could_be_resolved_differently(
+    model: dict[str, Any],
+) -> None:
     assert fragmenter_for({"model": model}) is None
 
 
-def test_what_is_known_of_fragments_serves_other_words(
+def test_cached_fragments_are_reused_for_other_words(
     trained: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     backend = load(str(trained / "workspace" / "tokenizers" / "unigram")).backend

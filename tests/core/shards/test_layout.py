@@ -1,4 +1,4 @@
-"""How text is laid out in rows."""
+"""Tests of the conversion of lines into sequences."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ PAD, BOS, EOS = 0, 1, 2
 SEPARATOR = 100
 
 
-def test_each_line_is_a_row_filled_up_with_padding() -> None:
+def test_each_line_becomes_a_padded_sequence() -> None:
     lines = [[BOS, 11, 12, EOS], [BOS, EOS], [BOS, 21, 22, 23, 24, EOS], [31]]
     tokens = np.concatenate(lines).astype("<u2")
     lengths = np.array([len(line) for line in lines])
@@ -19,7 +19,7 @@ def test_each_line_is_a_row_filled_up_with_padding() -> None:
     assert rows.tolist() == [line + [PAD] * (6 - len(line)) for line in lines]
 
 
-def test_a_longer_line_is_cut_and_keeps_what_ends_it() -> None:
+def test_long_line_is_truncated_and_keeps_its_end_token() -> None:
     tokens = np.array([BOS, *range(10, 20), EOS, BOS, 30, EOS], "<u4")
     rows, cut = line_sequences(tokens, np.array([12, 3]), 5, PAD, suffix_length=1)
     assert rows.tolist() == [[BOS, 10, 11, 12, EOS], [BOS, 30, EOS, PAD, PAD]]
@@ -28,7 +28,7 @@ def test_a_longer_line_is_cut_and_keeps_what_ends_it() -> None:
     assert bare[0].tolist() == [BOS, 10, 11, 12, 13]
 
 
-def test_every_token_is_in_a_row_or_counted_as_cut() -> None:
+def test_every_token_is_kept_or_counted_as_dropped() -> None:
     generator = np.random.default_rng(0)
     lengths = generator.integers(1, 40, 1000)
     tokens = np.arange(1, lengths.sum() + 1, dtype=np.uint32)
@@ -41,7 +41,7 @@ def test_every_token_is_in_a_row_or_counted_as_cut() -> None:
     assert np.count_nonzero(rows) + cut == len(tokens)
 
 
-def test_many_short_lines_become_rows_some_at_a_time() -> None:
+def test_many_short_lines_are_converted_in_bounded_blocks() -> None:
     generator = np.random.default_rng(0)
     lengths = generator.integers(1, 6, 20_000)
     lengths[[5, 15_000]] = 410
@@ -55,6 +55,6 @@ def test_many_short_lines_become_rows_some_at_a_time() -> None:
     assert cutter.dropped == cut == 20
 
 
-def test_no_lines_give_no_rows() -> None:
+def test_no_lines_give_no_sequences() -> None:
     rows, cut = line_sequences(np.empty(0, np.uint16), np.empty(0, np.int64), 8, PAD, 1)
     assert rows.shape == (0, 8) and cut == 0

@@ -1,4 +1,4 @@
-"""Reading: by name, folder, or as the original script left them; damage is named."""
+"""Tests of opening and reading shards, with and without a manifest."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def first_file(shards: Shards) -> Path:
     return shards.train.files[0].path
 
 
-def test_rows_are_taken_in_any_order_over_all_files(shards: Shards) -> None:
+def test_sequences_are_read_in_any_order_across_files(shards: Shards) -> None:
     assert len(shards.train.files) > 3
     rows = all_rows(shards)
     indices = np.random.default_rng(0).integers(0, len(rows), 300)
@@ -47,13 +47,13 @@ def test_rows_are_taken_in_any_order_over_all_files(shards: Shards) -> None:
     assert shards.train.take(np.array([], np.int64)).shape == (0, 16)
 
 
-def test_rows_that_are_not_there_are_refused(shards: Shards) -> None:
+def test_index_out_of_range_is_refused(shards: Shards) -> None:
     for index in (-1, len(shards.train)):
         with pytest.raises(IndexError):
             shards.train.take(np.array([index]))
 
 
-def test_name_folder_and_copy_hold_the_same(
+def test_name_folder_and_copy_give_the_same_shards(
     shards: Shards, workspace: Workspace, tmp_path: Path
 ) -> None:
     shutil.copytree(shards.path, tmp_path / "copy")
@@ -63,7 +63,7 @@ def test_name_folder_and_copy_hold_the_same(
         assert np.array_equal(all_rows(other), all_rows(shards))
 
 
-def test_a_folder_without_a_manifest_is_read_as_it_is(shards: Shards, tmp_path: Path) -> None:
+def test_folder_without_a_manifest_is_read(shards: Shards, tmp_path: Path) -> None:
     bare = tmp_path / "bare"
     shutil.copytree(shards.path, bare, ignore=shutil.ignore_patterns("manifest.json", "*.npy"))
     other = open_shards(str(bare))
@@ -87,7 +87,7 @@ def test_token_counts_of_another_format_are_refused(shards: Shards, content: byt
         _ = fresh.token_counts
 
 
-def test_files_that_lie_in_the_folder_itself_are_for_training(
+def test_files_directly_in_the_folder_are_the_training_split(
     shards: Shards, tmp_path: Path
 ) -> None:
     shutil.copytree(shards.path / "train", tmp_path / "flat")
@@ -98,7 +98,7 @@ def test_files_that_lie_in_the_folder_itself_are_for_training(
     assert other.tokenizer_fingerprint == ""
 
 
-def test_the_fingerprint_of_a_bare_folder_follows_its_content(
+def test_fingerprint_of_a_folder_without_a_manifest_depends_on_its_content(
     shards: Shards, tmp_path: Path
 ) -> None:
     shutil.copytree(shards.path / "train", tmp_path / "flat")
@@ -108,7 +108,7 @@ def test_the_fingerprint_of_a_bare_folder_follows_its_content(
     assert open_shards(str(tmp_path / "flat")).fingerprint != before
 
 
-def test_what_the_original_script_wrote_is_read(tmp_path: Path) -> None:
+def test_shards_of_the_original_script_are_read(tmp_path: Path) -> None:
     rows = np.random.default_rng(0).integers(0, 10_000, (25, 32))
     for split, part in (("train", rows[:20]), ("validation", rows[20:])):
         folder = tmp_path / split
@@ -124,7 +124,7 @@ def test_what_the_original_script_wrote_is_read(tmp_path: Path) -> None:
     shards.train.verify()
 
 
-def test_more_than_ten_files_keep_their_order(tmp_path: Path) -> None:
+def test_more_than_ten_files_are_read_in_numeric_order(tmp_path: Path) -> None:
     writer = ShardWriter(tmp_path / "train", Int64Records(4), 2)
     rows = np.arange(4 * 25).reshape(25, 4)
     writer.write(rows)
@@ -132,7 +132,7 @@ def test_more_than_ten_files_keep_their_order(tmp_path: Path) -> None:
     assert np.array_equal(all_rows(open_shards(str(tmp_path))), rows)
 
 
-def test_more_files_than_may_be_open_are_read(
+def test_more_files_than_the_open_file_limit_are_read(
     shards: Shards, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(read, "_max_open_files", lambda: 2)
@@ -141,7 +141,7 @@ def test_more_files_than_may_be_open_are_read(
     assert np.array_equal(reopen(shards).train.take(indices), rows[indices])
 
 
-def test_verify_names_a_damaged_record(shards: Shards) -> None:
+def test_verify_reports_a_damaged_record(shards: Shards) -> None:
     path = shards.train.files[2].path
     flip(path, path.stat().st_size - 9)
     last = shards.train.files[2].records - 1
@@ -150,7 +150,7 @@ def test_verify_names_a_damaged_record(shards: Shards) -> None:
     reopen(shards).validation.verify()
 
 
-def test_a_damaged_record_is_named_when_it_is_taken(shards: Shards) -> None:
+def test_damaged_record_is_reported_on_reading(shards: Shards) -> None:
     path = shards.train.files[2].path
     flip(path, path.stat().st_size - 9)
     damaged = sum(file.records for file in shards.train.files[:3]) - 1
@@ -161,20 +161,22 @@ def test_a_damaged_record_is_named_when_it_is_taken(shards: Shards) -> None:
         rows.take(np.array([0, damaged, 3]))
 
 
-def test_a_truncated_file_is_named_when_shards_are_opened(shards: Shards) -> None:
+def test_truncated_shard_is_reported_by_name_on_opening(shards: Shards) -> None:
     path = first_file(shards)
     path.write_bytes(path.read_bytes()[:-30])
     with pytest.raises(ShardError, match=f"{path} ends inside record 49"):
         reopen(shards)
 
 
-def test_a_missing_file_is_named_when_shards_are_opened(shards: Shards) -> None:
+def test_missing_shard_is_reported_by_name_on_opening(shards: Shards) -> None:
     first_file(shards).unlink()
     with pytest.raises(ShardError, match=f"The shard {first_file(shards)} is missing"):
         reopen(shards)
 
 
-def test_a_file_whose_name_says_another_number_is_named(shards: Shards, tmp_path: Path) -> None:
+def test_record_count_that_differs_from_the_file_name_is_reported(
+    shards: Shards, tmp_path: Path
+) -> None:
     path = first_file(shards)
     (tmp_path / "flat").mkdir()
     other = tmp_path / "flat" / "dataset-0-51.tfrecord"
@@ -183,7 +185,7 @@ def test_a_file_whose_name_says_another_number_is_named(shards: Shards, tmp_path
         open_shards(str(tmp_path / "flat")).train.verify()
 
 
-def test_a_damaged_manifest_is_named(shards: Shards) -> None:
+def test_damaged_manifest_is_reported(shards: Shards) -> None:
     path = shards.path / "manifest.json"
     write_manifest(shards.path, replace(shards.manifest, counts={}))
     with pytest.raises(ShardError, match="doesn't say how its rows are laid out"):
@@ -193,7 +195,7 @@ def test_a_damaged_manifest_is_named(shards: Shards) -> None:
         reopen(shards)
 
 
-def test_splits_that_differ_are_refused(tmp_path: Path) -> None:
+def test_splits_with_different_sequence_lengths_are_refused(tmp_path: Path) -> None:
     for split, length in (("train", 8), ("validation", 16)):
         writer = ShardWriter(tmp_path / split, Int64Records(length), 10)
         writer.write(np.ones((3, length), np.int64))
@@ -202,13 +204,13 @@ def test_splits_that_differ_are_refused(tmp_path: Path) -> None:
         open_shards(str(tmp_path))
 
 
-def test_shards_that_do_not_exist_are_named(workspace: Workspace, tmp_path: Path) -> None:
+def test_missing_shards_are_reported(workspace: Workspace, tmp_path: Path) -> None:
     for reference in ("nothing", "", str(tmp_path)):
         with pytest.raises(ConfigError, match="There are no shards called"):
             open_shards(reference, workspace)
 
 
-def test_another_kind_of_artifact_is_refused(workspace: Workspace) -> None:
+def test_artifact_of_another_kind_is_refused(workspace: Workspace) -> None:
     folder = workspace.folder("tokenizer") / "bpe"
     with pytest.raises(ConfigError, match="is not what is needed"):
         open_shards(str(folder), workspace)

@@ -1,4 +1,4 @@
-"""The format: TensorFlow reads what we write, we read what it writes, and damage is named."""
+"""Tests of the TFRecord format: compatibility with TensorFlow, and reports of damage."""
 
 from __future__ import annotations
 
@@ -49,14 +49,14 @@ def layout(request: pytest.FixtureRequest) -> RecordLayout:
     return request.param
 
 
-def test_rows_come_back(layout: RecordLayout, tmp_path: Path) -> None:
+def test_records_round_trip(layout: RecordLayout, tmp_path: Path) -> None:
     rows = some_rows(30)
     path = write(tmp_path, layout, rows)
     numbers = np.array([29, 0, 7, 7])
     assert np.array_equal(layout.map(path, 30).read(numbers), rows[numbers])
 
 
-def test_a_record_of_128_tokens_takes_298_bytes(tmp_path: Path) -> None:
+def test_record_of_128_tokens_takes_298_bytes(tmp_path: Path) -> None:
     path = write(tmp_path, FixedRecords(128, 2), some_rows(10, 128))
     assert path.stat().st_size == 10 * 298
 
@@ -92,7 +92,7 @@ def test_tensorflow_reads_int64_records_as_the_original_script_does(tmp_path: Pa
     assert all(row["attention_mask"].numpy().all() for row in parsed)
 
 
-def test_tensorflow_checks_our_checksums(layout: RecordLayout, tmp_path: Path) -> None:
+def test_tensorflow_verifies_our_checksums(layout: RecordLayout, tmp_path: Path) -> None:
     import tensorflow as tf
 
     path = write(tmp_path, layout, some_rows(3))
@@ -102,7 +102,7 @@ def test_tensorflow_checks_our_checksums(layout: RecordLayout, tmp_path: Path) -
 
 
 def write_with_tensorflow(path: Path, rows: np.ndarray, masks: np.ndarray | None = None) -> None:
-    """Writes rows as prepare_tfrecord_shards.py does."""
+    """Writes sequences as prepare_tfrecord_shards.py does."""
     import tensorflow as tf
 
     masks = np.ones_like(rows) if masks is None else masks
@@ -116,7 +116,7 @@ def write_with_tensorflow(path: Path, rows: np.ndarray, masks: np.ndarray | None
             writer.write(example.SerializeToString())
 
 
-def test_what_tensorflow_writes_is_read_with_its_masks(tmp_path: Path) -> None:
+def test_records_written_by_tensorflow_are_read_with_attention_masks(tmp_path: Path) -> None:
     rows = some_rows(30)
     masks = (np.arange(8) < 5).astype(np.int64) * np.ones_like(rows)
     path = tmp_path / file_name(0, 30)
@@ -128,7 +128,7 @@ def test_what_tensorflow_writes_is_read_with_its_masks(tmp_path: Path) -> None:
     assert np.array_equal(mapped.read_masks(numbers), masks[numbers])
 
 
-def test_bytes_written_by_tensorflow_are_ours_to_the_bit(tmp_path: Path) -> None:
+def test_our_records_are_byte_identical_to_those_of_tensorflow(tmp_path: Path) -> None:
     import tensorflow as tf
 
     rows = some_rows(5).astype("<u2")
@@ -142,7 +142,7 @@ def test_bytes_written_by_tensorflow_are_ours_to_the_bit(tmp_path: Path) -> None
     assert path.read_bytes() == (tmp_path / "theirs").read_bytes()
 
 
-def test_rows_of_another_length_are_named(tmp_path: Path) -> None:
+def test_record_of_another_length_is_reported(tmp_path: Path) -> None:
     import tensorflow as tf
 
     path = tmp_path / file_name(0, 3)
@@ -155,19 +155,19 @@ def test_rows_of_another_length_are_named(tmp_path: Path) -> None:
         everything(path, detect_record_layout(path), 3)
 
 
-def test_the_layout_is_found_out(layout: RecordLayout, tmp_path: Path) -> None:
+def test_record_layout_is_detected(layout: RecordLayout, tmp_path: Path) -> None:
     wide = getattr(layout, "id_bytes", 2) == 4
     rows = some_rows(30, highest=250_000 if wide else 60_000)
     assert detect_record_layout(write(tmp_path, layout, rows)) == layout
 
 
-def test_a_tiny_vocabulary_is_not_taken_for_wide_ids(tmp_path: Path) -> None:
+def test_small_vocabulary_is_not_detected_as_four_byte_ids(tmp_path: Path) -> None:
     path = write(tmp_path, FixedRecords(8, 2), np.random.default_rng(0).integers(0, 40, (9, 8)))
     assert detect_record_layout(path) == FixedRecords(8, 2)
 
 
 @pytest.mark.parametrize("place", ["header", "payload", "checksum"])
-def test_a_flipped_byte_is_named_by_file_and_record(
+def test_flipped_byte_is_reported_with_file_and_record(
     layout: RecordLayout, tmp_path: Path, place: str
 ) -> None:
     path = write(tmp_path, layout, some_rows(9))
@@ -186,7 +186,7 @@ def test_a_flipped_byte_is_named_by_file_and_record(
     everything(path, layout, 9)
 
 
-def test_sound_records_beside_a_damaged_one_can_be_read(tmp_path: Path) -> None:
+def test_intact_records_beside_a_damaged_one_are_read(tmp_path: Path) -> None:
     rows = some_rows(9)
     layout = FixedRecords(8, 2)
     path = write(tmp_path, layout, rows)
@@ -195,7 +195,7 @@ def test_sound_records_beside_a_damaged_one_can_be_read(tmp_path: Path) -> None:
     assert np.array_equal(layout.map(path, 9).read(numbers), rows[numbers])
 
 
-def test_a_truncated_file_is_named_with_the_record_it_ends_in(
+def test_truncated_file_is_reported_with_the_record_it_ends_in(
     layout: RecordLayout, tmp_path: Path
 ) -> None:
     path = write(tmp_path, layout, some_rows(9))
@@ -207,14 +207,14 @@ def test_a_truncated_file_is_named_with_the_record_it_ends_in(
             layout.map(path, 9)
 
 
-def test_a_file_that_lost_whole_records_is_named(layout: RecordLayout, tmp_path: Path) -> None:
+def test_file_with_missing_records_is_reported(layout: RecordLayout, tmp_path: Path) -> None:
     path = write(tmp_path, layout, some_rows(9))
     path.write_bytes(path.read_bytes()[: list(walk(path))[6]])
     with pytest.raises(ShardError, match=r"Expected: 9 records.*Received: 6"):
         layout.map(path, 9)
 
 
-def test_files_are_cut_at_the_shard_size(layout: RecordLayout, tmp_path: Path) -> None:
+def test_files_are_split_at_the_shard_size(layout: RecordLayout, tmp_path: Path) -> None:
     rows = some_rows(25)
     write(tmp_path, layout, rows, shard_size=10)
     names = [file_name(0, 10), file_name(1, 10), file_name(2, 5)]
@@ -223,7 +223,7 @@ def test_files_are_cut_at_the_shard_size(layout: RecordLayout, tmp_path: Path) -
     assert np.array_equal(np.concatenate(parts), rows)
 
 
-def test_what_is_no_tfrecord_is_refused(tmp_path: Path) -> None:
+def test_file_in_another_format_is_refused(tmp_path: Path) -> None:
     path = tmp_path / file_name(0, 1)
     path.write_bytes(b"not a TFRecord file at all, just text")
     with pytest.raises(ShardError, match=str(path)):
@@ -244,7 +244,7 @@ def test_records_without_input_ids_are_refused(tmp_path: Path) -> None:
         detect_record_layout(path)
 
 
-def test_a_first_record_of_no_ids_is_refused(tmp_path: Path) -> None:
+def test_empty_first_record_is_refused(tmp_path: Path) -> None:
     path = tmp_path / file_name(0, 1)
     empty_bytes = b"\n\x13\n\x11\n\tinput_ids\x12\x04\n\x02\n\x00"
     path.write_bytes(frame(empty_bytes))
@@ -252,7 +252,7 @@ def test_a_first_record_of_no_ids_is_refused(tmp_path: Path) -> None:
         detect_record_layout(path)
 
 
-def test_varints_come_back() -> None:
+def test_varints_round_trip() -> None:
     values = np.array([0, 1, 127, 128, 16_383, 16_384, 2_097_151, 2_097_152, 2**31 - 1])
     data, sizes = encode_varints(values)
     assert sizes.tolist() == [1, 1, 1, 2, 2, 3, 3, 4, 5]

@@ -1,4 +1,4 @@
-"""Sentences that are read back from shards are whole ones of the validation documents."""
+"""Tests of the example sentences that are decoded from validation shards."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ NAMES = ("Dr. Stone", "Mr. Silver", "the captain", "Ms. Green")
 
 
 def documents(count: int) -> list[str]:
-    """Returns documents of one line and several sentences, some with abbreviations."""
+    """Builds one-line documents of several sentences, some with abbreviations."""
     plain = sentences(count * 5)
     return [
         " ".join([*plain[5 * one : 5 * one + 5], f"Then {NAMES[one % 4]} always opens the window."])
@@ -28,7 +28,7 @@ def documents(count: int) -> list[str]:
 
 
 def shown(folder: Path, lines: list[str], objective: str, **settings: object) -> list[str]:
-    """Returns the sentences that are shown of a corpus's shards."""
+    """Builds shards of a corpus and decodes their example sentences."""
     (folder / "text.txt").write_text("\n".join(lines) + "\n", "utf-8")
     workspace = Workspace(folder / "workspace")
     corpus = CorpusConfig(source="files", path=str(folder / "text.txt"))
@@ -48,7 +48,7 @@ def shown(folder: Path, lines: list[str], objective: str, **settings: object) ->
 @pytest.mark.slow(3)
 @pytest.mark.parametrize("algorithm", ["wordpiece", "byte_level_bpe", "unigram"])
 @pytest.mark.parametrize("objective", ["mlm", "clm"])
-def test_examples_are_whole_sentences_of_documents(
+def test_examples_are_complete_sentences_of_the_documents(
     tmp_path: Path, algorithm: str, objective: str
 ) -> None:
     lines = documents(300)
@@ -59,7 +59,7 @@ def test_examples_are_whole_sentences_of_documents(
 
 
 @pytest.mark.slow(4)
-def test_text_in_lower_case_has_sentences_too(tmp_path: Path) -> None:
+def test_sentences_are_found_in_lower_case_text(tmp_path: Path) -> None:
     whole = {one.lower() for one in sentences(1500)}
     whole |= {f"then {name.lower()} always opens the window." for name in NAMES}
     lines = [one.lower() for one in documents(300)]
@@ -68,7 +68,7 @@ def test_text_in_lower_case_has_sentences_too(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow(4)
-def test_text_without_sentence_marks_gives_its_lines(tmp_path: Path) -> None:
+def test_lines_are_returned_for_text_without_punctuation(tmp_path: Path) -> None:
     lines = [one.rstrip(".") for one in sentences(600)]
     found = shown(tmp_path, lines, "mlm", algorithm="unigram")
     assert len(found) >= 4 and set(found) <= set(lines)
@@ -97,5 +97,5 @@ def test_sentences_of_a_script_without_spaces_are_found(tmp_path: Path) -> None:
         ("", ""),
     ],
 )
-def test_a_hole_takes_a_word_and_leaves_the_sentence(sentence: str, expected: str) -> None:
+def test_mask_replaces_one_word_of_the_sentence(sentence: str, expected: str) -> None:
     assert with_hole(sentence) == expected

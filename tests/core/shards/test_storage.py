@@ -1,4 +1,4 @@
-"""Shards in a bucket: a loopback server that gcsfs talks to, and fsspec's own memory."""
+"""Tests of shards in remote storage: a local server for gcsfs, and fsspec's memory filesystem."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ ADDRESS = f"gs://bucket/{PLACE}"
 
 @pytest.fixture
 def bucket(monkeypatch: pytest.MonkeyPatch) -> Iterator[BucketServer]:
-    # The detection of zonal buckets goes past the emulator, to Google.
+    # The detection of zonal buckets bypasses the emulator and contacts Google.
     monkeypatch.setenv("GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT", "false")
     gcsfs = pytest.importorskip(
         "gcsfs", reason="gcsfs is missing: pip install -r requirements-cloud.txt"
@@ -51,7 +51,7 @@ def remote(config: ShardConfig, address: str = ADDRESS) -> ShardConfig:
 
 
 def contents(workspace: Workspace) -> set[str]:
-    """Returns what a workspace holds, its cached counts aside."""
+    """Lists the workspace's files, except cached counts."""
     return {
         str(path.relative_to(workspace.root))
         for path in workspace.root.rglob("*")
@@ -59,7 +59,7 @@ def contents(workspace: Workspace) -> set[str]:
     }
 
 
-def test_shards_go_to_a_bucket_and_come_back(
+def test_shards_written_to_a_bucket_are_read_back(
     bucket: BucketServer, config: ShardConfig, workspace: Workspace
 ) -> None:
     artifact = build(remote(config), workspace)
@@ -80,14 +80,14 @@ def test_shards_go_to_a_bucket_and_come_back(
         assert shards.tokenizer_folder
 
 
-def test_the_manifest_is_written_last(
+def test_manifest_is_written_last(
     bucket: BucketServer, config: ShardConfig, workspace: Workspace
 ) -> None:
     build(remote(config), workspace)
     assert list(bucket.files)[-1] == f"{PLACE}/manifest.json"
 
 
-def test_a_cached_copy_is_used_again(
+def test_cached_copy_is_reused_without_requests(
     bucket: BucketServer, config: ShardConfig, workspace: Workspace
 ) -> None:
     build(remote(config), workspace)
@@ -97,14 +97,14 @@ def test_a_cached_copy_is_used_again(
     assert bucket.requests == []
 
 
-def test_a_large_file_goes_up_in_parts(bucket: BucketServer, tmp_path: Path) -> None:
+def test_large_file_is_uploaded_in_parts(bucket: BucketServer, tmp_path: Path) -> None:
     content = np.random.default_rng(0).bytes(6_000_000)
     (tmp_path / "large").write_bytes(content)
     RemoteFolder(ADDRESS).upload(tmp_path / "large", "large")
     assert bucket.uploads and bucket.files[f"{PLACE}/large"] == content
 
 
-def test_a_store_that_refuses_leaves_nothing_behind(
+def test_refused_upload_leaves_no_files(
     bucket: BucketServer, config: ShardConfig, workspace: Workspace
 ) -> None:
     before = contents(workspace)
@@ -116,7 +116,7 @@ def test_a_store_that_refuses_leaves_nothing_behind(
     assert not list(workspace.cache.glob("upload*"))
 
 
-def test_a_bucket_that_cannot_be_written_to_is_named_before_anything_is_read(
+def test_read_only_bucket_is_refused_before_the_corpus_is_read(
     bucket: BucketServer, config: ShardConfig, workspace: Workspace
 ) -> None:
     bucket.read_only = True
@@ -125,7 +125,7 @@ def test_a_bucket_that_cannot_be_written_to_is_named_before_anything_is_read(
         build(remote(config).model_copy(update={"corpus": corpus}), workspace)
 
 
-def test_what_a_store_keeps_is_compared_with_what_was_sent(
+def test_uploaded_file_is_verified_against_the_original(
     bucket: BucketServer, config: ShardConfig, workspace: Workspace
 ) -> None:
     bucket.spoiled.add(f"{PLACE}/token_counts.npy")
@@ -134,7 +134,7 @@ def test_what_a_store_keeps_is_compared_with_what_was_sent(
     assert bucket.files == {}
 
 
-def test_a_stop_during_the_upload_leaves_nothing_behind(
+def test_stop_during_the_upload_leaves_no_files(
     bucket: BucketServer, config: ShardConfig, workspace: Workspace
 ) -> None:
     class StopsWhenUploading(Reporter):
@@ -148,7 +148,7 @@ def test_a_stop_during_the_upload_leaves_nothing_behind(
     assert not list(workspace.folder("shards").glob("*"))
 
 
-def test_a_place_that_is_taken_is_refused(
+def test_non_empty_destination_is_refused(
     bucket: BucketServer, config: ShardConfig, workspace: Workspace
 ) -> None:
     bucket.files[f"{PLACE}/notes.txt"] = b"mine"
@@ -158,7 +158,7 @@ def test_a_place_that_is_taken_is_refused(
     assert bucket.files == {f"{PLACE}/notes.txt": b"mine"}
 
 
-def test_a_file_damaged_in_the_bucket_is_named(
+def test_damaged_file_in_the_bucket_is_reported_by_name(
     bucket: BucketServer, config: ShardConfig, workspace: Workspace
 ) -> None:
     build(remote(config), workspace)
@@ -171,7 +171,7 @@ def test_a_file_damaged_in_the_bucket_is_named(
         open_shards(ADDRESS, workspace)
 
 
-def test_shards_that_were_replaced_are_noticed(
+def test_replaced_shards_are_reported(
     bucket: BucketServer, config: ShardConfig, workspace: Workspace
 ) -> None:
     build(remote(config), workspace)
@@ -181,7 +181,7 @@ def test_shards_that_were_replaced_are_noticed(
         open_shards("small", workspace)
 
 
-def test_a_manifest_cannot_name_files_outside_the_cache(
+def test_manifest_that_names_a_file_outside_the_cache_is_refused(
     bucket: BucketServer, config: ShardConfig, workspace: Workspace
 ) -> None:
     build(remote(config), workspace)
@@ -206,7 +206,7 @@ def test_shards_without_a_manifest_are_fetched(
     assert len(shards.validation) == 0
 
 
-def test_rows_without_a_manifest_that_were_written_anew_are_fetched_anew(
+def test_rewritten_shards_without_a_manifest_are_fetched_again(
     config: ShardConfig, workspace: Workspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from fsspec.implementations.memory import MemoryFileSystem
@@ -223,7 +223,7 @@ def test_rows_without_a_manifest_that_were_written_anew_are_fetched_anew(
     artifact = build(config.model_copy(update={"record_format": "int64"}), workspace)
     (path,) = (artifact.path / "train").glob("*-0-*")
     first = path.read_bytes()
-    other = first[::-1]  # As long, and that is all that a store without versions would tell.
+    other = first[::-1]  # Same length: a store without versions could not tell.
     store = MemoryFileSystem()
     for owner, content in (("mine", first), ("theirs", other)):
         store.pipe(f"/{owner}/rows/train/{path.name}", content)
@@ -234,17 +234,17 @@ def test_rows_without_a_manifest_that_were_written_anew_are_fetched_anew(
 
     assert (fetched("mine"), fetched("theirs")) == (first, other)
     store.pipe(f"/mine/rows/train/{path.name}", other)
-    assert fetched("mine") == first  # The store says that it is the same.
+    assert fetched("mine") == first  # The version is unchanged.
     versions["mine"] = "2"
     assert fetched("mine") == other
 
 
-def test_a_place_without_shards_is_named(bucket: BucketServer, workspace: Workspace) -> None:
+def test_address_without_shards_is_reported(bucket: BucketServer, workspace: Workspace) -> None:
     with pytest.raises(ConfigError, match="There are no shards at gs://bucket/nothing"):
         open_shards("gs://bucket/nothing", workspace)
 
 
-def test_memory_addresses_work_too(config: ShardConfig, workspace: Workspace) -> None:
+def test_memory_addresses_are_supported(config: ShardConfig, workspace: Workspace) -> None:
     artifact = build(remote(config, "memory://shards/one"), workspace)
     shards = open_shards("memory://shards/one", workspace)
     assert shards.fingerprint == artifact.fingerprint
@@ -252,7 +252,7 @@ def test_memory_addresses_work_too(config: ShardConfig, workspace: Workspace) ->
 
 
 @pytest.mark.parametrize("is_spoiled", [False, True])
-def test_a_tag_that_only_looks_like_an_md5_proves_nothing(
+def test_etag_that_is_no_md5_is_not_used_for_verification(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_spoiled: bool
 ) -> None:
     from fsspec.implementations.memory import MemoryFileSystem
@@ -274,7 +274,7 @@ def test_a_tag_that_only_looks_like_an_md5_proves_nothing(
         RemoteFolder("memory://encrypted").upload(tmp_path / "rows", "rows")
 
 
-def test_two_threads_fetch_the_same_shards(
+def test_two_threads_can_fetch_the_same_shards(
     workspace: Workspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from fsspec.implementations.memory import MemoryFileSystem
@@ -286,7 +286,7 @@ def test_two_threads_fetch_the_same_shards(
 
     def get_together(self: MemoryFileSystem, *places: str, **named: object) -> None:
         both.wait()
-        with reading:  # A file in memory has one position for all who read it.
+        with reading:  # In-memory files share one read position.
             get_file(self, *places, **named)
         both.wait()
 
@@ -302,14 +302,14 @@ def test_two_threads_fetch_the_same_shards(
     assert [path.name for path in (folder / "train").iterdir()] == [name]
 
 
-def test_an_unknown_kind_of_address_is_refused(config: ShardConfig, workspace: Workspace) -> None:
+def test_unknown_address_scheme_is_refused(config: ShardConfig, workspace: Workspace) -> None:
     with pytest.raises(ConfigError, match="isn't an address that is known") as caught:
         build(remote(config, "nowhere://bucket/folder"), workspace)
     assert caught.value.field == "output_dir"
 
 
 @pytest.mark.parametrize("size", ["many", float("inf"), [], {"a": 1}])
-def test_a_listing_with_a_size_that_is_no_number_is_named(
+def test_listing_with_an_invalid_size_is_reported(
     monkeypatch: pytest.MonkeyPatch, workspace: Workspace, size: Any
 ) -> None:
     from fsspec.implementations.memory import MemoryFileSystem
@@ -321,7 +321,7 @@ def test_a_listing_with_a_size_that_is_no_number_is_named(
         fetch_shards("memory://listed", workspace, Reporter())
 
 
-def test_a_folder_in_the_place_of_a_file_is_named(tmp_path: Path) -> None:
+def test_folder_in_place_of_a_file_is_reported(tmp_path: Path) -> None:
     from fsspec.implementations.memory import MemoryFileSystem
 
     MemoryFileSystem().makedirs("/odd/manifest.json")

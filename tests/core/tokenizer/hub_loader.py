@@ -1,6 +1,6 @@
-"""Loads tokenizers in a process of its own: the Hub's client takes HF_ENDPOINT when imported.
+"""Loads tokenizers in a separate process, because the Hub client reads HF_ENDPOINT on import.
 
-Takes a workspace and references as arguments and prints one result for each.
+Takes a workspace and references as arguments and prints one result per reference.
 """
 
 import json

@@ -20,7 +20,7 @@ def backend() -> Tokenizer:
     return bpe.train_byte_level_bpe([*sentences(300), "<mask> <pad>"], 320, 2, Reporter())
 
 
-def test_the_special_tokens_are_robertas(backend: Tokenizer) -> None:
+def test_special_tokens_match_roberta(backend: Tokenizer) -> None:
     added = backend.get_added_tokens_decoder()
     assert [added[number].content for number in range(5)] == list(bpe.SPECIAL_TOKENS)
     assert added[4].lstrip and not added[4].rstrip
@@ -28,11 +28,11 @@ def test_the_special_tokens_are_robertas(backend: Tokenizer) -> None:
     assert backend.encode("a", "b").tokens == ["<s>", "a", "</s>", "</s>", "b", "</s>"]
 
 
-def test_the_vocabulary_has_the_size_asked_for(backend: Tokenizer) -> None:
+def test_vocabulary_has_the_requested_size(backend: Tokenizer) -> None:
     assert sorted(backend.get_vocab().values()) == list(range(320))
 
 
-def test_every_text_comes_back_byte_for_byte(backend: Tokenizer) -> None:
+def test_text_round_trips_byte_for_byte(backend: Tokenizer) -> None:
     generator = np.random.default_rng(0)
     alphabet = [*" \t\r\n\0aé中😀\u2028\u00a0\ufeff▁Ġ", "  ", "the", " the", "\U0010ffff"]
     texts = ["", " ", "  leading", "trailing  ", "\r\n", "👩‍👩‍👧"]
@@ -41,13 +41,13 @@ def test_every_text_comes_back_byte_for_byte(backend: Tokenizer) -> None:
         assert backend.decode(backend.encode(text).ids) == text
 
 
-def test_the_mask_takes_the_space_before_it(backend: Tokenizer) -> None:
+def test_mask_token_absorbs_the_preceding_space(backend: Tokenizer) -> None:
     a, dot = backend.token_to_id("a"), backend.token_to_id(".")
     assert backend.encode("a <mask>.").ids == [0, a, 4, dot, 2]
     assert backend.encode("<mask>.").ids == [0, 4, dot, 2]
 
 
-def test_rare_pairs_are_not_merged() -> None:
+def test_pairs_below_the_minimum_frequency_are_not_merged() -> None:
     texts = ["zq"] * 3 + sentences(50)
     often = bpe.train_byte_level_bpe(texts, 5000, 4, Reporter())
     rarely = bpe.train_byte_level_bpe(texts, 5000, 3, Reporter())
@@ -55,18 +55,18 @@ def test_rare_pairs_are_not_merged() -> None:
     assert "zq" in rarely.get_vocab()
 
 
-def test_training_twice_gives_the_same_tokenizer(backend: Tokenizer) -> None:
+def test_training_is_deterministic(backend: Tokenizer) -> None:
     again = bpe.train_byte_level_bpe([*sentences(300), "<mask> <pad>"], 320, 2, Reporter())
     assert again.to_str() == backend.to_str()
 
 
-def test_a_vocabulary_without_room_for_the_bytes_is_refused() -> None:
+def test_vocabulary_too_small_for_the_bytes_is_refused() -> None:
     with pytest.raises(TokenizerError, match="at least 261 tokens"):
         bpe.train_byte_level_bpe(["a"], 260, 2, Reporter())
     assert bpe.train_byte_level_bpe(["a"], 261, 2, Reporter()).get_vocab_size() == 261
 
 
-def test_a_native_call_is_left_when_asked_to_stop() -> None:
+def test_native_call_is_abandoned_on_a_stop_request() -> None:
     class Stopping(Reporter):
         def stop_requested(self):  # type: ignore[no-untyped-def]
             return "abort"
@@ -77,7 +77,7 @@ def test_a_native_call_is_left_when_asked_to_stop() -> None:
     forever.set()
 
 
-def test_what_a_native_call_raises_is_raised() -> None:
+def test_exception_of_a_native_call_is_raised() -> None:
     def fail() -> None:
         raise ValueError("no")
 
@@ -86,7 +86,7 @@ def test_what_a_native_call_raises_is_raised() -> None:
 
 
 def plainly_trained(texts: list[str], size: int) -> dict[str, int]:
-    """Trains without a limit for words, as the trainer of `tokenizers` does by itself."""
+    """Trains with the trainer of `tokenizers` alone, without a limit on word length."""
     plain = Tokenizer(models.BPE())
     plain.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     trainer = BpeTrainer(
@@ -98,7 +98,7 @@ def plainly_trained(texts: list[str], size: int) -> dict[str, int]:
     return vocabulary
 
 
-def test_ordinary_text_gives_the_tokenizer_that_it_gave_without_a_limit() -> None:
+def test_word_length_limit_does_not_change_the_vocabulary_of_ordinary_text() -> None:
     awkward = [
         "it's we'll they've I'm  two   spaces\t\ttabs \r\n\r\n lines ", "x" * 1000, "กขคง" * 250,
         "1234567890" * 100, "!?" * 400, " " * 900 + "a", "\n" * 1000,
@@ -111,7 +111,7 @@ def test_ordinary_text_gives_the_tokenizer_that_it_gave_without_a_limit() -> Non
 
 
 @pytest.mark.parametrize("letter", ["ACGT", "1234567890", "!?.,;", "กขคงจฉ", " \t"])
-def test_training_takes_time_in_proportion_to_a_words_length(letter: str) -> None:
+def test_training_time_is_linear_in_the_length_of_a_word(letter: str) -> None:
     draw = random.Random(3)
 
     def seconds(length: int) -> float:

@@ -1,4 +1,4 @@
-"""Whether a text supports a vocabulary, before a run is started for it."""
+"""Tests of the check that a text supports a vocabulary, made before a run starts."""
 
 from pathlib import Path
 
@@ -17,7 +17,7 @@ def config_of(path: Path, size: int, algorithm: str = "byte_level_bpe") -> Token
 
 @pytest.mark.parametrize("algorithm", ["unigram", "sentencepiece_unigram", "wordpiece"])
 @pytest.mark.parametrize("count", [600, 8000], ids=["trained", "counted"])
-def test_a_vocabulary_that_the_text_cannot_support_is_refused(
+def test_vocabulary_too_large_for_the_text_is_refused(
     tmp_path: Path, algorithm: str, count: int
 ) -> None:
     text = write_sentences(tmp_path / "text.txt", count)
@@ -26,11 +26,11 @@ def test_a_vocabulary_that_the_text_cannot_support_is_refused(
     assert error.value.field == "vocab_size"
 
 
-def test_a_vocabulary_that_the_text_supports_passes(tmp_path: Path) -> None:
+def test_vocabulary_that_the_text_supports_is_accepted(tmp_path: Path) -> None:
     check_vocabulary(config_of(write_sentences(tmp_path / "text.txt", 600), 400))
 
 
-def test_a_file_that_grows_is_looked_at_again(tmp_path: Path) -> None:
+def test_changed_file_is_checked_again(tmp_path: Path) -> None:
     path = tmp_path / "text.txt"
     path.write_text("one two three")
     with pytest.raises(TokenizerError):

@@ -13,7 +13,7 @@ def words_of(count: int, seed: int = 0) -> Counter[str]:
 
 
 def best_cut(word: str, scores: dict[str, float]) -> float:
-    """The highest score with which a word can be put together: the textbook's recursion."""
+    """Computes the score of the best segmentation of a word by dynamic programming."""
     best = [0.0] + [-math.inf] * len(word)
     for end in range(1, len(word) + 1):
         for start in range(end):
@@ -23,7 +23,7 @@ def best_cut(word: str, scores: dict[str, float]) -> float:
 
 
 def expected_counts(word: str, scores: dict[str, float]) -> tuple[Counter[str], float]:
-    """How often each piece is expected in a word, over all ways of cutting it up."""
+    """Computes expected piece counts and the total probability over all segmentations."""
     ways: list[tuple[float, list[str]]] = []
 
     def cut(rest: str, taken: list[str], total: float) -> None:
@@ -42,7 +42,7 @@ def expected_counts(word: str, scores: dict[str, float]) -> tuple[Counter[str], 
     return expected, together
 
 
-def test_expected_counts_are_those_over_all_ways_of_cutting() -> None:
+def test_expected_counts_match_a_sum_over_all_segmentations() -> None:
     from core.tokenizer import em
 
     words = Counter({"banana": 3, "bandana": 2, "an": 5, "ab": 1})
@@ -68,7 +68,7 @@ def test_expected_counts_are_those_over_all_ways_of_cutting() -> None:
         assert alternatives[number] == pytest.approx(best_cut(piece, others))
 
 
-def test_pruning_keeps_arcs_and_pieces_together() -> None:
+def test_best_segmentations_are_correct_after_pruning() -> None:
     from core.tokenizer import em
 
     text = em._Text.of(words_of(200))
@@ -86,7 +86,7 @@ def test_pruning_keeps_arcs_and_pieces_together() -> None:
         assert alternatives[number] == pytest.approx(best_cut(piece, others))
 
 
-def test_as_many_pieces_come_out_as_were_asked_for_where_the_text_supports_them() -> None:
+def test_requested_number_of_pieces_is_chosen_if_the_text_supports_it() -> None:
     words = words_of(400)
     possible = choose_pieces(words, 10_000).possible
     assert 100 < possible < 2000
@@ -97,7 +97,7 @@ def test_as_many_pieces_come_out_as_were_asked_for_where_the_text_supports_them(
     assert len(choose_pieces(words, possible + 1).pieces) == possible
 
 
-def test_every_character_stays_and_frequent_words_become_pieces() -> None:
+def test_all_characters_and_frequent_words_become_pieces() -> None:
     words = words_of(400) + Counter({"▁q": 1, "z": 1, "☃": 1})
     chosen = choose_pieces(words, 90)
     assert {character for word in words for character in word} <= set(chosen.pieces)
@@ -105,13 +105,13 @@ def test_every_character_stays_and_frequent_words_become_pieces() -> None:
     assert chosen.scores == sorted(chosen.scores, reverse=True)
 
 
-def test_the_same_words_give_the_same_pieces_in_whatever_order() -> None:
+def test_pieces_do_not_depend_on_the_order_of_words() -> None:
     words = words_of(300)
     backwards = Counter(dict(reversed(words.items())))
     assert choose_pieces(words, 80) == choose_pieces(backwards, 80)
 
 
-def test_very_long_words_of_rare_characters_do_no_harm() -> None:
+def test_very_long_words_of_rare_characters_give_finite_scores() -> None:
     generator = np.random.default_rng(0)
     codes = generator.integers(0x4E00, 0x5E00, (300, 200)).astype(np.uint32)
     words = Counter({row.tobytes().decode("utf-32-le"): 1 for row in codes})
@@ -121,7 +121,7 @@ def test_very_long_words_of_rare_characters_do_no_harm() -> None:
     assert "▁the" in chosen.pieces
 
 
-def test_one_word_is_enough() -> None:
+def test_single_word_is_accepted() -> None:
     assert choose_pieces({"a": 1}, 1).pieces == ["a"]
     assert choose_pieces({"a": 1}, 5).possible == 1
 

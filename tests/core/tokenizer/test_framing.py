@@ -1,4 +1,4 @@
-"""Special tokens around a text are found for tokenizers of any script."""
+"""Tests of the detection of special tokens around a text, for tokenizers of any script."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def text_of(alphabet: str, words: int = 400) -> str:
 
 
 def tokenizer_of(alphabet: str, *, pieces: bool = True) -> Tokenizer:
-    """Trains a BPE that knows the characters of one alphabet, and has no unknown token."""
+    """Trains a BPE on the characters of one alphabet, without an unknown token."""
     backend = Tokenizer(models.BPE())
     backend.pre_tokenizer = pre_tokenizers.Whitespace()
     size = len(SPECIAL) + len(alphabet) + 20 * pieces
@@ -56,7 +56,7 @@ def save(backend: Tokenizer, folder: Path) -> Path:
 
 
 @pytest.mark.parametrize("script", ALPHABETS)
-def test_special_tokens_stand_around_documents_of_any_script(script: str, tmp_path: Path) -> None:
+def test_special_tokens_surround_documents_of_any_script(script: str, tmp_path: Path) -> None:
     backend = tokenizer_of(ALPHABETS[script])
     assert not backend.encode("a", add_special_tokens=False).ids, "it knows no Latin letter"
     assert find_frame(backend) == ((CLS,), (SEP,))
@@ -66,7 +66,7 @@ def test_special_tokens_stand_around_documents_of_any_script(script: str, tmp_pa
     assert encoder.encode([Part(text) for text in texts]).tolist() == expected
 
 
-def test_shards_of_thai_have_each_document_between_its_special_tokens(tmp_path: Path) -> None:
+def test_thai_shards_have_special_tokens_around_each_document(tmp_path: Path) -> None:
     folder = save(tokenizer_of(ALPHABETS["thai"]), tmp_path / "tokenizer")
     (tmp_path / "a.txt").write_text(
         "\n".join(text_of(ALPHABETS["thai"], 3 + number) for number in range(200)), "utf-8"
@@ -82,7 +82,7 @@ def test_shards_of_thai_have_each_document_between_its_special_tokens(tmp_path: 
     assert np.array_equal(np.flatnonzero(ids[:-1] == SEP) + 1, np.flatnonzero(ids == CLS)[1:])
 
 
-def test_the_copy_beside_a_model_that_writes_keeps_what_begins_a_text(tmp_path: Path) -> None:
+def test_copy_without_an_end_token_keeps_the_start_token(tmp_path: Path) -> None:
     tokenizer = load(str(save(tokenizer_of(ALPHABETS["thai"]), tmp_path / "a")))
     tokenizer.copy_to(tmp_path / "b", ends=False)
     copy = load(str(tmp_path / "b"))
@@ -92,19 +92,19 @@ def test_the_copy_beside_a_model_that_writes_keeps_what_begins_a_text(tmp_path: 
     assert tokenizer.encode_beginning("กข").tolist() == [CLS, *bare]
 
 
-def test_a_text_that_gives_no_token_still_begins_with_the_special_token(tmp_path: Path) -> None:
+def test_text_without_tokens_still_begins_with_the_start_token(tmp_path: Path) -> None:
     tokenizer = load(str(save(tokenizer_of(ALPHABETS["korean"]), tmp_path)))
     assert tokenizer.encode("abc").tolist() == [CLS, SEP]
     assert tokenizer.encode_beginning("abc").tolist() == [CLS]
 
 
-def test_a_special_token_in_the_text_is_not_taken_for_one_around_it(tmp_path: Path) -> None:
+def test_special_token_in_the_text_is_kept(tmp_path: Path) -> None:
     tokenizer = load(str(save(tokenizer_of(ALPHABETS["thai"]), tmp_path)))
     assert tokenizer.encode_beginning("[SEP] ก[SEP]").tolist()[-1] == SEP
     assert tokenizer.encode_beginning("[CLS]").tolist() == [CLS, CLS]
 
 
-def test_other_frames_are_found_without_latin_letters() -> None:
+def test_all_post_processors_are_detected_without_latin_letters() -> None:
     backend = tokenizer_of(ALPHABETS["georgian"])
     for processor, frame in (
         (processors.BertProcessing(("[SEP]", SEP), ("[CLS]", CLS)), ((CLS,), (SEP,))),
@@ -125,7 +125,7 @@ def test_other_frames_are_found_without_latin_letters() -> None:
         assert find_frame(changed) == frame
 
 
-def test_a_tokenizer_with_bytes_for_unknown_letters_is_probed_by_them() -> None:
+def test_special_tokens_are_detected_with_byte_fallback() -> None:
     vocabulary = {f"<0x{byte:02X}>": byte for byte in range(256)} | {"ก": 256, "[CLS]": 257}
     backend = Tokenizer(models.BPE(vocabulary, [], byte_fallback=True))
     backend.decoder = decoders.Sequence([decoders.ByteFallback(), decoders.Fuse()])
@@ -135,14 +135,14 @@ def test_a_tokenizer_with_bytes_for_unknown_letters_is_probed_by_them() -> None:
     assert find_frame(backend) == ((257,), ())
 
 
-def test_a_tokenizer_that_gives_no_token_is_refused_with_that_reason() -> None:
+def test_tokenizer_that_gives_no_tokens_is_refused() -> None:
     backend = tokenizer_of(ALPHABETS["thai"])
     backend.normalizer = normalizers.Replace(pattern=_everything(), content="")
     with pytest.raises(TokenizerError, match="gives no token for any text"):
         DocumentEncoder(_without_added_tokens(backend), np.dtype("<u2"))
 
 
-def test_a_repeated_text_is_refused_whatever_the_script() -> None:
+def test_post_processor_that_repeats_the_text_is_refused() -> None:
     backend = tokenizer_of(ALPHABETS["thai"])
     backend.post_processor = processors.TemplateProcessing(
         single="$A [CLS] $A", pair="$A $B", special_tokens=[("[CLS]", CLS)]
@@ -151,7 +151,7 @@ def test_a_repeated_text_is_refused_whatever_the_script() -> None:
         find_frame(backend)
 
 
-def test_a_long_document_is_not_cut_where_nothing_gives_a_token() -> None:
+def test_document_without_tokens_is_not_split() -> None:
     encoder = DocumentEncoder(tokenizer_of(ALPHABETS["thai"]), np.dtype("<u2"))
     assert not encoder.can_cut("x" * 3000 + "\n" + "y" * 3000, 3000)
 

@@ -43,14 +43,16 @@ def bpe(workspace: Workspace) -> StudioTokenizer:
     return load("bpe", workspace)
 
 
-def test_a_tokenizer_is_found_by_name_and_by_folder(workspace: Workspace) -> None:
+def test_tokenizer_is_loaded_by_name_and_by_folder(workspace: Workspace) -> None:
     named = load("uni", workspace)
     by_folder = load(str(workspace.folder("tokenizer") / "uni"))
     assert named.fingerprint == by_folder.fingerprint == workspace.list("tokenizer")[1].fingerprint
     assert named.reference == "uni"
 
 
-def test_ids_and_roles(uni: StudioTokenizer, bpe: StudioTokenizer) -> None:
+def test_special_token_ids_and_vocabulary_size_are_known(
+    uni: StudioTokenizer, bpe: StudioTokenizer
+) -> None:
     assert (uni.cls_id, uni.sep_id, uni.unk_id, uni.pad_id, uni.mask_id) == (0, 1, 2, 3, 4)
     assert (bpe.cls_id, bpe.pad_id, bpe.sep_id, bpe.unk_id, bpe.mask_id) == (0, 1, 2, 3, 4)
     assert (bpe.mask_token, bpe.pad_token, bpe.cls_token) == ("<mask>", "<pad>", "<s>")
@@ -60,7 +62,7 @@ def test_ids_and_roles(uni: StudioTokenizer, bpe: StudioTokenizer) -> None:
     assert (uni.vocab_size, bpe.vocab_size) == (100, 330)
 
 
-def test_text_to_ids_and_back(uni: StudioTokenizer) -> None:
+def test_text_round_trips_through_ids(uni: StudioTokenizer) -> None:
     ids = uni.encode("The river runs.")
     assert ids.dtype == np.int32
     assert (ids[0], ids[-1]) == (uni.cls_id, uni.sep_id)
@@ -71,7 +73,9 @@ def test_text_to_ids_and_back(uni: StudioTokenizer) -> None:
     assert uni.encode("half \ud800 pair").dtype == np.int32
 
 
-def test_words_begin_where_they_do(uni: StudioTokenizer, bpe: StudioTokenizer) -> None:
+def test_word_starts_match_tokens_with_leading_white_space(
+    uni: StudioTokenizer, bpe: StudioTokenizer
+) -> None:
     for tokenizer in (uni, bpe):
         starts = tokenizer.word_starts()
         assert starts.shape == (tokenizer.vocab_size,) and starts.dtype == bool
@@ -82,7 +86,7 @@ def test_words_begin_where_they_do(uni: StudioTokenizer, bpe: StudioTokenizer) -
         assert 0 < sum(begin_with_space) < len(others)
 
 
-def test_the_files_are_copied_unchanged(uni: StudioTokenizer, tmp_path: Path) -> None:
+def test_copy_has_the_same_files_and_fingerprint(uni: StudioTokenizer, tmp_path: Path) -> None:
     uni.copy_to(tmp_path / "copy")
     copy = load(str(tmp_path / "copy"))
     assert copy.fingerprint == uni.fingerprint and copy.roles == uni.roles
@@ -91,7 +95,7 @@ def test_the_files_are_copied_unchanged(uni: StudioTokenizer, tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("missing", ["tokenizer_config.json", "special_tokens_map.json", "both"])
-def test_roles_are_found_without_the_other_files(
+def test_special_tokens_are_found_without_the_other_files(
     bpe: StudioTokenizer, tmp_path: Path, missing: str
 ) -> None:
     bpe.copy_to(tmp_path)
@@ -101,7 +105,7 @@ def test_roles_are_found_without_the_other_files(
     assert load(str(tmp_path)).roles == bpe.roles
 
 
-def test_a_tokenizer_may_lack_a_mask(tmp_path: Path) -> None:
+def test_tokenizer_without_a_mask_token_is_loaded(tmp_path: Path) -> None:
     backend = Tokenizer(models.WordLevel({"a": 0, "<eos>": 1, "b": 7}, unk_token="a"))
     backend.add_special_tokens([AddedToken("<eos>", special=True)])
     backend.enable_truncation(2)
@@ -119,7 +123,7 @@ def test_a_tokenizer_may_lack_a_mask(tmp_path: Path) -> None:
     assert tokenizer.word_starts().all()
 
 
-def test_wordpiece_words_begin_without_its_prefix(tmp_path: Path) -> None:
+def test_wordpiece_word_starts_are_tokens_without_the_prefix(tmp_path: Path) -> None:
     vocabulary = {"[UNK]": 0, "run": 1, "##s": 2}
     backend = Tokenizer(models.WordPiece(vocabulary, unk_token="[UNK]"))
     backend.decoder = decoders.WordPiece()
@@ -129,7 +133,7 @@ def test_wordpiece_words_begin_without_its_prefix(tmp_path: Path) -> None:
     assert [tokenizer.readable(number) for number in (1, 2)] == [" run", "s"]
 
 
-def test_sentinels_are_found_in_their_order(tmp_path: Path) -> None:
+def test_sentinels_are_ordered_and_end_at_a_gap(tmp_path: Path) -> None:
     vocabulary = {"a": 0, "<extra_id_1>": 1, "<extra_id_0>": 2, "<extra_id_3>": 3, "</s>": 4}
     Tokenizer(models.WordLevel(vocabulary, unk_token="a")).save(str(tmp_path / "tokenizer.json"))
     tokenizer = load(str(tmp_path))
@@ -137,7 +141,7 @@ def test_sentinels_are_found_in_their_order(tmp_path: Path) -> None:
     assert tokenizer.sentinel_ids().dtype == np.int32
 
 
-def test_what_objectives_know_of_a_tokenizer(uni: StudioTokenizer) -> None:
+def test_vocabulary_of_a_tokenizer_has_its_ids_and_word_starts(uni: StudioTokenizer) -> None:
     known = vocabulary_of(uni)
     assert (known.size, known.pad_id, known.mask_id) == (uni.vocab_size, uni.pad_id, uni.mask_id)
     assert (known.bos_id, known.eos_id) == (uni.cls_id, uni.sep_id)
@@ -147,7 +151,7 @@ def test_what_objectives_know_of_a_tokenizer(uni: StudioTokenizer) -> None:
     assert known.sentinel_ids.shape == (0,)
 
 
-def test_a_copy_for_going_on_with_a_text_ends_none(
+def test_copy_for_text_generation_adds_no_end_token(
     tmp_path: Path, uni: StudioTokenizer, bpe: StudioTokenizer
 ) -> None:
     for tokenizer in (uni, bpe):
@@ -162,7 +166,7 @@ def test_a_copy_for_going_on_with_a_text_ends_none(
     assert load(str(tmp_path / "bare")).fingerprint == bare.fingerprint
 
 
-def test_a_copy_names_the_class_that_every_transformers_knows(
+def test_copy_names_a_class_that_every_transformers_version_knows(
     tmp_path: Path, uni: StudioTokenizer
 ) -> None:
     newer = tmp_path / "newer"
@@ -183,7 +187,7 @@ def tokenizer_with(folder: Path, *special_tokens: str) -> StudioTokenizer:
     return load(str(folder))
 
 
-def test_the_special_tokens_decide_which_families_a_tokenizer_suits(
+def test_compatible_families_depend_on_the_special_tokens(
     tmp_path: Path, uni: StudioTokenizer, bpe: StudioTokenizer
 ) -> None:
     masked = ("roberta", "bert", "modernbert", "gpt2", "bart")
@@ -196,7 +200,7 @@ def test_the_special_tokens_decide_which_families_a_tokenizer_suits(
     assert missing_for(uni, "bert") == ""
 
 
-def test_a_family_that_a_tokenizer_does_not_suit_is_refused_with_the_reason(
+def test_incompatible_family_is_refused_with_the_missing_tokens(
     uni: StudioTokenizer,
 ) -> None:
     check_suits(uni, "bart")
@@ -205,7 +209,7 @@ def test_a_family_that_a_tokenizer_does_not_suit_is_refused_with_the_reason(
     assert "sentinels" in caught.value.expected and "roberta" in caught.value.received
 
 
-def test_sentence_marks_leave_the_other_tokens_as_they_are(
+def test_sentence_marks_do_not_change_the_other_tokens(
     uni: StudioTokenizer, bpe: StudioTokenizer
 ) -> None:
     for tokenizer in (uni, bpe):
@@ -219,7 +223,7 @@ def test_sentence_marks_leave_the_other_tokens_as_they_are(
             np.testing.assert_array_equal(marked[~is_mark], tokenizer.encode(text))
 
 
-def test_a_folder_without_a_tokenizer_is_refused(tmp_path: Path) -> None:
+def test_folder_without_a_valid_tokenizer_is_refused(tmp_path: Path) -> None:
     (tmp_path / "vocab.txt").write_text("a")
     with pytest.raises(TokenizerError, match=r"holds no tokenizer.*tokenizer\.json"):
         load(str(tmp_path))
@@ -229,7 +233,7 @@ def test_a_folder_without_a_tokenizer_is_refused(tmp_path: Path) -> None:
             load(str(tmp_path))
 
 
-def test_a_tokenizer_that_is_nowhere_is_said(
+def test_missing_tokenizer_is_reported(
     workspace: Workspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with pytest.raises(ConfigError):
@@ -253,7 +257,7 @@ def load_in_a_process(url: str, folder: Path, *references: str) -> list[dict[str
     return json.loads(result.stdout.splitlines()[-1])
 
 
-def test_a_tokenizer_comes_from_the_hub_without_the_weights(
+def test_tokenizer_is_fetched_from_the_hub_without_weights(
     bpe: StudioTokenizer, tmp_path: Path
 ) -> None:
     files = {path.name: path.read_bytes() for path in bpe.path.iterdir()}
@@ -277,7 +281,7 @@ def test_a_tokenizer_comes_from_the_hub_without_the_weights(
     assert away["type"] == "HubError" and "can't be reached" in away["message"]
 
 
-def test_a_sentence_is_cut_into_readable_pieces(uni: StudioTokenizer, bpe: StudioTokenizer) -> None:
+def test_sentence_is_split_into_readable_tokens(uni: StudioTokenizer, bpe: StudioTokenizer) -> None:
     for tokenizer in (uni, bpe):
         cut = pieces(tokenizer, "The river runs.")
         assert "".join(piece for piece, _ in cut).strip() == "The river runs."
@@ -286,7 +290,7 @@ def test_a_sentence_is_cut_into_readable_pieces(uni: StudioTokenizer, bpe: Studi
     assert [piece for piece, _ in pieces(uni, "é<pad>")][-2:] == ["<unk>", "<pad>"]
 
 
-def test_a_scorecard_counts_what_it_says(uni: StudioTokenizer) -> None:
+def test_scorecard_counts_documents_words_and_tokens(uni: StudioTokenizer) -> None:
     texts = ["The river é", " runs."]
     scores = scorecard(uni, iter(texts))
     tokens = sum(len(uni.encode(text, special=False)) for text in texts)
@@ -302,18 +306,18 @@ def test_a_scorecard_counts_what_it_says(uni: StudioTokenizer) -> None:
     assert scorecard(uni, [])["tokens_per_word"] == 0
 
 
-def test_more_text_than_one_batch_is_scored(bpe: StudioTokenizer) -> None:
+def test_scorecard_covers_more_than_one_batch(bpe: StudioTokenizer) -> None:
     texts = sentences(1000)
     assert scorecard(bpe, texts)["tokens"] == sum(len(bpe.encode(t, special=False)) for t in texts)
 
 
-def test_the_workspace_may_be_moved(uni: StudioTokenizer, tmp_path: Path) -> None:
+def test_tokenizer_loads_from_another_workspace(uni: StudioTokenizer, tmp_path: Path) -> None:
     shutil.copytree(uni.path, tmp_path / "tokenizers" / "moved")
     assert load("moved", Workspace(tmp_path)).fingerprint == uni.fingerprint
 
 
 def with_special_tokens(folder: Path, *special: str, plain: str = "", **parts: Any) -> Path:
-    """Saves a tokenizer with these special tokens, as `tokenizers` alone does."""
+    """Saves a tokenizer with these special tokens and no other files."""
     vocabulary = {"a": 0, "b": 1, "?": 2} | ({plain: 3} if plain else {})
     backend = Tokenizer(models.WordLevel(vocabulary, unk_token="?"))
     backend.add_special_tokens([AddedToken(token, special=True) for token in special])
@@ -334,18 +338,18 @@ COMMON = {
 
 
 @pytest.mark.parametrize(("role", "name"), [(r, name) for r in COMMON for name in COMMON[r]])
-def test_common_special_tokens_are_known_by_name(role: str, name: str, tmp_path: Path) -> None:
+def test_common_special_tokens_are_recognised_by_name(role: str, name: str, tmp_path: Path) -> None:
     tokenizer = load(str(with_special_tokens(tmp_path, name)))
     assert {r for r in COMMON if getattr(tokenizer.roles, r)} == {role}
     assert getattr(tokenizer.roles, role) == name
     assert not tokenizer.undecided
 
 
-def test_a_token_that_is_not_marked_as_special_has_no_part_by_its_name(tmp_path: Path) -> None:
+def test_token_that_is_not_marked_special_gets_no_role(tmp_path: Path) -> None:
     assert load(str(with_special_tokens(tmp_path, plain="<|endoftext|>"))).sep_id is None
 
 
-def test_two_names_for_one_part_are_decided_by_the_file_that_names_one(tmp_path: Path) -> None:
+def test_ambiguous_special_tokens_are_resolved_by_tokenizer_config(tmp_path: Path) -> None:
     with_special_tokens(tmp_path, "<eos>", "<|endoftext|>", "<pad>", "[MASK]", "<mask>")
     tokenizer = load(str(tmp_path))
     assert (tokenizer.sep_id, tokenizer.mask_id) == (None, None)
@@ -359,7 +363,7 @@ def test_two_names_for_one_part_are_decided_by_the_file_that_names_one(tmp_path:
         TokenizerError, match=r"mask_token.*tokenizer_config|tokenizer_config.*mask"
     ):
         check_suits(tokenizer, "bert")
-    # The advice can be followed.
+    # Following the advice resolves it.
     settings = {"eos_token": "<|endoftext|>", "mask_token": "<mask>"}
     (tmp_path / "tokenizer_config.json").write_text(json.dumps(settings))
     again = load(str(tmp_path))
@@ -367,7 +371,7 @@ def test_two_names_for_one_part_are_decided_by_the_file_that_names_one(tmp_path:
     assert vocabulary_of(again).require("eos_id", "clm") == again.sep_id
 
 
-def test_the_post_processor_decides_between_two_names(tmp_path: Path) -> None:
+def test_ambiguous_special_tokens_are_resolved_by_the_post_processor(tmp_path: Path) -> None:
     template = processors.TemplateProcessing(
         single="[CLS] $A <eos>", pair="$A $B", special_tokens=[("[CLS]", 5), ("<eos>", 4)]
     )

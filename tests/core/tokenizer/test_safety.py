@@ -1,4 +1,4 @@
-"""A tokenizer.json from anywhere ends in a tokenizer or a StudioError, and costs little."""
+"""Tests that an untrusted tokenizer.json gives a tokenizer or a StudioError, at little cost."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ SPLIT_BLOOM = r" ?[^(\s|[.,!?…。，、।۔،])]+"
 
 
 def specification(**parts: Any) -> dict[str, Any]:
-    """Returns a small tokenizer's content, with some parts replaced."""
+    """Builds the content of a small tokenizer.json with some parts replaced."""
     backend = Tokenizer(models.WordLevel({"a": 0, "b": 1, "[UNK]": 2}, unk_token="[UNK]"))
     return {**json.loads(backend.to_str()), **parts}
 
@@ -64,7 +64,7 @@ BYTE_LEVEL = {
 
 
 def charsmap(text: str) -> str:
-    """Returns a compiled map of SentencePiece whose longest text is this one."""
+    """Builds a compiled SentencePiece map whose longest replacement is this text."""
     trie = b"\0" * 1024
     data = len(trie).to_bytes(4, "little") + trie + text.encode() + b"\0"
     return base64.b64encode(data).decode()
@@ -145,22 +145,20 @@ EXPLOSIVE: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("attack", EXPLOSIVE)
-def test_a_tokenizer_that_would_explode_is_refused(attack: str, tmp_path: Path) -> None:
+def test_tokenizer_with_excessive_resource_use_is_refused(attack: str, tmp_path: Path) -> None:
     write(tmp_path, specification(**EXPLOSIVE[attack]))
     with pytest.raises(TokenizerError, match="asks for more than") as told:
         load(str(tmp_path))
     assert safety.TRUST_TOKENIZERS_VARIABLE in told.value.fix
 
 
-def test_whoever_trusts_a_tokenizer_can_use_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_trust_variable_lifts_the_limits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write(tmp_path, specification(normalizer=replace({"String": "a"}, "b" * 2_000)))
     monkeypatch.setenv(safety.TRUST_TOKENIZERS_VARIABLE, "1")
     assert load(str(tmp_path)).encode("a").tolist() == [2]
 
 
-def test_a_replacement_of_gigabytes_takes_neither_memory_nor_time(tmp_path: Path) -> None:
+def test_huge_replacement_is_refused_within_the_memory_limit(tmp_path: Path) -> None:
     write(tmp_path, specification(normalizer=replace({"String": "a"}, "b" * 1_000_000)))
     code = (
         "import sys; from core.tokenizer import load\n"
@@ -217,19 +215,19 @@ BROKEN: dict[str, str] = {
 
 
 @pytest.mark.parametrize("kind", BROKEN)
-def test_a_damaged_file_is_reported(kind: str, tmp_path: Path) -> None:
+def test_malformed_tokenizer_json_is_reported(kind: str, tmp_path: Path) -> None:
     write(tmp_path, BROKEN[kind])
     with pytest.raises(TokenizerError, match="is damaged"):
         load(str(tmp_path))
 
 
-def test_bytes_that_are_no_text_are_reported(tmp_path: Path) -> None:
+def test_tokenizer_json_that_is_not_utf_8_is_reported(tmp_path: Path) -> None:
     (tmp_path / "tokenizer.json").write_bytes(b"\xff\xfe\x00{}")
     with pytest.raises(TokenizerError, match="is damaged"):
         load(str(tmp_path))
 
 
-def test_a_huge_file_is_not_read(tmp_path: Path) -> None:
+def test_oversized_file_is_refused_without_reading_it(tmp_path: Path) -> None:
     with (tmp_path / "tokenizer.json").open("wb") as file:
         file.truncate(safety.MOST_BYTES + 1)
     started = time.monotonic()
@@ -238,20 +236,20 @@ def test_a_huge_file_is_not_read(tmp_path: Path) -> None:
     assert time.monotonic() - started < 5
 
 
-def test_a_pipe_in_place_of_the_file_does_not_block(tmp_path: Path) -> None:
+def test_pipe_in_place_of_the_file_is_refused_without_blocking(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "tokenizer.json")
     with pytest.raises(StudioError):
         load(str(tmp_path))
 
 
-def test_deeply_nested_settings_beside_it_are_passed_over(tmp_path: Path) -> None:
+def test_deeply_nested_tokenizer_config_is_ignored(tmp_path: Path) -> None:
     write(tmp_path, specification())
     (tmp_path / "tokenizer_config.json").write_text("[" * 100_000)
     assert load(str(tmp_path)).encode("a").tolist() == [0]
 
 
 def panicking() -> Tokenizer:
-    """Returns a tokenizer whose regular expression gives up on a run of letters."""
+    """Builds a tokenizer whose regular expression fails on repeated letters."""
     backend = Tokenizer(models.WordLevel({"x": 0, "[UNK]": 1}, unk_token="[UNK]"))
     backend.pre_tokenizer = pre_tokenizers.Split(Pattern("(x+x+)+y"), "isolated")
     return backend
@@ -268,13 +266,13 @@ CALLS: dict[str, Callable[[Path, str], object]] = {
 
 
 @pytest.mark.parametrize("call", CALLS)
-def test_a_panic_of_native_code_is_a_tokenizer_error(call: str, tmp_path: Path) -> None:
+def test_panic_in_native_code_becomes_a_tokenizer_error(call: str, tmp_path: Path) -> None:
     panicking().save(str(tmp_path / "tokenizer.json"))
     with pytest.raises(TokenizerError, match="can't process this text"):
         CALLS[call](tmp_path, "x" * 200)
 
 
-def test_a_panic_in_training_is_a_tokenizer_error() -> None:
+def test_panic_in_training_becomes_a_tokenizer_error() -> None:
     from core.events import Reporter
     from core.tokenizer.native import run_native
 
@@ -283,14 +281,14 @@ def test_a_panic_in_training_is_a_tokenizer_error() -> None:
         run_native(lambda: backend.encode("x" * 200), Reporter(), "a note")
 
 
-def test_what_stops_a_program_passes_as_it_is() -> None:
+def test_other_exceptions_pass_through_native_calls() -> None:
     for error in (KeyboardInterrupt(), SystemExit(3), ValueError("own")):
         with pytest.raises(type(error)), native_calls():
             raise error
 
 
 def published() -> dict[str, Tokenizer]:
-    """Returns tokenizers with the steps of published ones, and a small vocabulary."""
+    """Builds tokenizers with the steps of published ones and a small vocabulary."""
     found: dict[str, Tokenizer] = {}
 
     def new(name: str, **parts: Any) -> None:
@@ -382,7 +380,7 @@ def published() -> dict[str, Tokenizer]:
 
 
 @pytest.mark.parametrize("name", published())
-def test_common_published_tokenizers_are_taken(name: str, tmp_path: Path) -> None:
+def test_common_published_tokenizers_are_accepted(name: str, tmp_path: Path) -> None:
     backend = published()[name]
     backend.save(str(tmp_path / "tokenizer.json"))
     text = "  some text, \n and more "
@@ -391,7 +389,7 @@ def test_common_published_tokenizers_are_taken(name: str, tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("rule", ["nmt_nfkc", "nmt_nfkc_cf", "nfkc"])
-def test_the_compiled_maps_of_sentencepiece_are_taken(rule: str, tmp_path: Path) -> None:
+def test_compiled_maps_of_sentencepiece_are_accepted(rule: str, tmp_path: Path) -> None:
     sentencepiece = pytest.importorskip("sentencepiece")
     model = io.BytesIO()
     sentencepiece.SentencePieceTrainer.train(
@@ -399,7 +397,7 @@ def test_the_compiled_maps_of_sentencepiece_are_taken(rule: str, tmp_path: Path)
         normalization_rule_name=rule, minloglevel=2, hard_vocab_limit=False,
     )  # fmt: skip
     encoded = base64.b64encode(_charsmap_of(model.getvalue())).decode()
-    # As XLM-RoBERTa and ALBERT have them.
+    # The steps of XLM-RoBERTa and ALBERT.
     steps = [
         replace({"String": "``"}, '"'), {"type": "NFKD"}, {"type": "StripAccents"},
         {"type": "Precompiled", "precompiled_charsmap": encoded},
@@ -411,7 +409,7 @@ def test_the_compiled_maps_of_sentencepiece_are_taken(rule: str, tmp_path: Path)
 
 
 def _charsmap_of(model: bytes) -> bytes:
-    """Returns the compiled map in a model: field 2 of the normalizer's settings, which are field 3.
+    """Extracts the compiled map of a model: field 2 of the normalizer settings (field 3).
 
     Source: https://github.com/google/sentencepiece/blob/master/src/sentencepiece_model.proto
     """
@@ -448,12 +446,10 @@ def _charsmap_of(model: bytes) -> bytes:
 @pytest.mark.parametrize(
     "data", [b"\xff\xff\xff\xff\xf0\0\0\0", b"\xff\xff\xff\x7f", b"\x08\0\0\0abc"]
 )
-def test_a_charsmap_that_says_it_is_longer_than_it_is_is_refused(
-    tmp_path: Path, data: bytes
-) -> None:
+def test_truncated_compiled_map_is_refused(tmp_path: Path, data: bytes) -> None:
     step = {"type": "Precompiled", "precompiled_charsmap": base64.b64encode(data).decode()}
     for normalizer in (step, sequence("normalizers", {"type": "NFC"}, step)):
         folder = write(tmp_path / "one", specification(normalizer=normalizer))
-        # Where it was let through, making room for it ended the process.
+        # If it were accepted, allocating memory for it would abort the process.
         with pytest.raises(TokenizerError, match="cut off"):
             safety.read_specification(folder / "tokenizer.json")

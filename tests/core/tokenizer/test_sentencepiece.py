@@ -14,7 +14,7 @@ def backend() -> Tokenizer:
     return sentencepiece.train_sentencepiece(TEXTS, 250, Reporter())
 
 
-def test_the_special_tokens_come_first_and_the_sentinels_last(backend: Tokenizer) -> None:
+def test_special_tokens_come_first_and_sentinels_last(backend: Tokenizer) -> None:
     assert [backend.id_to_token(number) for number in range(3)] == ["<pad>", "</s>", "<unk>"]
     assert backend.get_vocab_size() == 250
     sentinels = [backend.token_to_id(f"<extra_id_{number}>") for number in range(100)]
@@ -22,12 +22,12 @@ def test_the_special_tokens_come_first_and_the_sentinels_last(backend: Tokenizer
     assert sorted(backend.get_vocab().values()) == list(range(250))
 
 
-def test_a_text_ends_with_the_end_token(backend: Tokenizer) -> None:
+def test_text_ends_with_the_end_token(backend: Tokenizer) -> None:
     assert backend.encode("the house").tokens == ["▁the", "▁house", "</s>"]
     assert backend.encode("the", "a").tokens == ["▁the", "</s>", "▁a", "</s>"]
 
 
-def test_digits_and_punctuation_stand_alone(backend: Tokenizer) -> None:
+def test_digits_and_punctuation_are_separate_tokens(backend: Tokenizer) -> None:
     tokens = backend.encode("in 1984, (a)", add_special_tokens=False).tokens
     assert [token.removeprefix("▁") for token in tokens if token != "▁"][-7:] == list("1984,(a)")[
         1:
@@ -39,7 +39,7 @@ def test_digits_and_punctuation_stand_alone(backend: Tokenizer) -> None:
     )
 
 
-def test_runs_of_spaces_and_wide_letters_are_normalised(backend: Tokenizer) -> None:
+def test_repeated_spaces_and_full_width_letters_are_normalised(backend: Tokenizer) -> None:
     plain = backend.encode("the house").ids
     assert backend.encode("the    house").ids == plain
     assert backend.encode("the\nhouse").ids == plain
@@ -47,7 +47,7 @@ def test_runs_of_spaces_and_wide_letters_are_normalised(backend: Tokenizer) -> N
     assert backend.decode(plain) == "the house"
 
 
-def test_a_sentinel_takes_the_space_before_it(backend: Tokenizer) -> None:
+def test_sentinel_absorbs_the_preceding_space(backend: Tokenizer) -> None:
     ids = backend.encode("the <extra_id_0> house").ids
     tokens = [backend.id_to_token(number) for number in ids]
     assert tokens == ["▁the", "<extra_id_0>", "▁house", "</s>"]
@@ -59,17 +59,17 @@ def test_lower_casing_is_an_option(backend: Tokenizer) -> None:
     assert backend.encode("THE House").ids != backend.encode("the house").ids
 
 
-def test_there_may_be_other_numbers_of_sentinels() -> None:
+def test_number_of_sentinels_can_be_set() -> None:
     made = sentencepiece.train_sentencepiece(TEXTS, 120, Reporter(), sentinels=2)
     assert made.token_to_id("<extra_id_0>") == 119 and made.token_to_id("<extra_id_2>") is None
 
 
-def test_training_twice_gives_the_same_tokenizer(backend: Tokenizer) -> None:
+def test_training_is_deterministic(backend: Tokenizer) -> None:
     again = sentencepiece.train_sentencepiece(TEXTS, 250, Reporter())
     assert again.to_str() == backend.to_str()
 
 
-def test_a_vocabulary_without_room_for_the_sentinels_is_refused() -> None:
+def test_vocabulary_too_small_for_the_sentinels_is_refused() -> None:
     with pytest.raises(TokenizerError, match="no room for the text's characters") as caught:
         sentencepiece.train_sentencepiece(TEXTS, 110, Reporter())
     assert caught.value.field == "vocab_size" and "100 sentinels" in caught.value.expected

@@ -41,7 +41,9 @@ class Recording(Reporter):
 
 
 @pytest.mark.parametrize(("algorithm", "size"), [("unigram", 100), ("byte_level_bpe", 300)])
-def test_a_tokenizer_becomes_an_artifact(tmp_path: Path, algorithm: str, size: int) -> None:
+def test_trained_tokenizer_is_stored_as_an_artifact(
+    tmp_path: Path, algorithm: str, size: int
+) -> None:
     artifact = train_on(tmp_path, algorithm=algorithm, vocab_size=size)
     workspace = Workspace(tmp_path / "workspace")
     tokenizer = load(artifact.name, workspace)
@@ -57,7 +59,7 @@ def test_a_tokenizer_becomes_an_artifact(tmp_path: Path, algorithm: str, size: i
     assert not damaged_files(artifact.path, artifact.manifest)
 
 
-def test_transformers_loads_it_with_its_special_tokens(tmp_path: Path) -> None:
+def test_transformers_loads_the_tokenizer_with_its_special_tokens(tmp_path: Path) -> None:
     transformers = pytest.importorskip("transformers")
     for algorithm, size, mask in (("unigram", 100, "[MASK]"), ("byte_level_bpe", 300, "<mask>")):
         artifact = train_on(tmp_path, algorithm=algorithm, vocab_size=size)
@@ -77,7 +79,7 @@ def test_transformers_loads_it_with_its_special_tokens(tmp_path: Path) -> None:
             assert decoded == ours.decode(found["input_ids"])
 
 
-def test_the_files_name_the_class_that_every_transformers_knows(tmp_path: Path) -> None:
+def test_files_name_a_class_that_every_transformers_version_knows(tmp_path: Path) -> None:
     folder = train_on(tmp_path).path
     config = json.loads((folder / "tokenizer_config.json").read_text())
     special = json.loads((folder / "special_tokens_map.json").read_text())
@@ -86,7 +88,7 @@ def test_the_files_name_the_class_that_every_transformers_knows(tmp_path: Path) 
     assert special["mask_token"]["lstrip"] is True
 
 
-def test_no_held_out_document_is_trained_on(tmp_path: Path) -> None:
+def test_held_out_documents_are_not_trained_on(tmp_path: Path) -> None:
     (tmp_path / "validation.txt").write_text("Xylophonic quizzes.\n" * 50)
     corpus = {"validation_path": str(tmp_path / "validation.txt")}
     for algorithm, size in (("unigram", 100), ("byte_level_bpe", 330)):
@@ -95,7 +97,7 @@ def test_no_held_out_document_is_trained_on(tmp_path: Path) -> None:
         assert not any("Xy" in token or "uiz" in token for token in tokens)
 
 
-def test_a_vocabulary_larger_than_the_text_supports_is_refused(tmp_path: Path) -> None:
+def test_vocabulary_too_large_for_the_text_is_refused(tmp_path: Path) -> None:
     for algorithm in ("unigram", "byte_level_bpe"):
         with pytest.raises(TokenizerError, match="too small for a vocabulary of 20,000") as caught:
             train_on(tmp_path, algorithm=algorithm, vocab_size=20_000)
@@ -109,7 +111,7 @@ def test_a_vocabulary_larger_than_the_text_supports_is_refused(tmp_path: Path) -
         Path(artifact.path).rename(tmp_path / algorithm)
 
 
-def test_an_empty_corpus_and_a_taken_name_are_refused_before_any_work(tmp_path: Path) -> None:
+def test_empty_corpus_and_taken_name_are_refused_before_training(tmp_path: Path) -> None:
     train_on(tmp_path, name="mine")
     with pytest.raises(ConfigError, match="taken"):
         train_on(tmp_path, name="mine")
@@ -119,12 +121,12 @@ def test_an_empty_corpus_and_a_taken_name_are_refused_before_any_work(tmp_path: 
     assert [a.name for a in Workspace(tmp_path / "workspace").list("tokenizer")] == ["mine"]
 
 
-def test_a_name_is_made_free(tmp_path: Path) -> None:
+def test_default_name_gets_a_number_if_taken(tmp_path: Path) -> None:
     names = [train_on(tmp_path).name for _ in range(2)]
     assert names == ["files-unigram-100", "files-unigram-100-2"]
 
 
-def test_a_single_document_is_scored_on_itself(tmp_path: Path) -> None:
+def test_single_document_is_scored_on_itself(tmp_path: Path) -> None:
     artifact = train_on(tmp_path, corpus={"text_unit": "file"})
     assert artifact.manifest.counts["scored_on"] == "train"
 
@@ -146,7 +148,7 @@ def test_progress_and_scores_are_reported(tmp_path: Path, algorithm: str) -> Non
         ("byte_level_bpe", "counting words"),
     ],
 )
-def test_training_can_be_stopped_and_leaves_nothing(
+def test_stopped_training_leaves_no_artifact(
     tmp_path: Path, algorithm: str, stop_at: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("core.tokenizer.words._DOCUMENTS_BETWEEN_REPORTS", 10)
@@ -156,7 +158,7 @@ def test_training_can_be_stopped_and_leaves_nothing(
     assert not list((tmp_path / "workspace").glob("tokenizers/*"))
 
 
-def test_text_of_every_script_can_be_trained_on(tmp_path: Path) -> None:
+def test_text_in_several_scripts_round_trips(tmp_path: Path) -> None:
     lines = [f"{text} 강물은 흐른다 {n} 河水流动 नदी" for n, text in enumerate(sentences(100))]
     (tmp_path / "a.txt").write_text("\n".join(lines), "utf-8")
     for algorithm in ("unigram", "byte_level_bpe"):

@@ -30,7 +30,7 @@ def normalised(text: str) -> str:
     return text.replace("``", '"').replace("''", '"')
 
 
-def test_the_special_tokens_are_the_examples(backend: Tokenizer) -> None:
+def test_special_tokens_match_the_original_example(backend: Tokenizer) -> None:
     added = backend.get_added_tokens_decoder()
     assert [added[number].content for number in range(5)] == list(unigram.SPECIAL_TOKENS)
     assert added[4].lstrip and not added[4].rstrip
@@ -41,23 +41,23 @@ def test_the_special_tokens_are_the_examples(backend: Tokenizer) -> None:
     assert [pair.tokens[0], pair.tokens[-1], pair.type_ids[-1]] == ["[CLS]", "[SEP]", 1]
 
 
-def test_the_vocabulary_has_the_size_asked_for_and_no_piece_twice(backend: Tokenizer) -> None:
+def test_vocabulary_has_the_requested_size_without_duplicates(backend: Tokenizer) -> None:
     vocabulary = backend.get_vocab()
     assert sorted(vocabulary.values()) == list(range(120))
 
 
-def test_the_normaliser_is_the_examples(backend: Tokenizer) -> None:
+def test_normaliser_matches_the_original_example(backend: Tokenizer) -> None:
     assert backend.normalizer.normalize_str("``a'' 'b'") == "\"a\" 'b'"
 
 
 @pytest.mark.parametrize("text", AWKWARD)
-def test_awkward_text_comes_back(backend: Tokenizer, text: str) -> None:
+def test_text_with_unusual_white_space_round_trips(backend: Tokenizer, text: str) -> None:
     encoding = backend.encode(text, add_special_tokens=False)
     assert 2 not in encoding.ids
     assert backend.decode(encoding.ids) == normalised(text)
 
 
-def test_any_text_of_known_characters_comes_back(backend: Tokenizer) -> None:
+def test_random_text_of_known_characters_round_trips(backend: Tokenizer) -> None:
     generator = np.random.default_rng(0)
     known = [*' \n\t"', *"thervmounai.,", "  ", "``", "''", "the", "é", "😀", "中"]
     for _ in range(500):
@@ -67,11 +67,11 @@ def test_any_text_of_known_characters_comes_back(backend: Tokenizer) -> None:
         assert backend.decode(encoding.ids) == normalised(text)
 
 
-def test_an_unknown_character_is_the_unknown_token(backend: Tokenizer) -> None:
+def test_unknown_character_becomes_the_unknown_token(backend: Tokenizer) -> None:
     assert 2 in backend.encode("the ß").ids
 
 
-def test_the_mask_takes_the_space_before_it(backend: Tokenizer) -> None:
+def test_mask_token_absorbs_the_preceding_space(backend: Tokenizer) -> None:
     the, river = backend.token_to_id("▁the"), backend.token_to_id("▁river")
     assert backend.encode("the [MASK] river").ids == [0, the, 4, river, 1]
     assert backend.encode("[MASK] river").ids == [0, 4, river, 1]
@@ -85,28 +85,28 @@ def test_the_mask_takes_the_space_before_it(backend: Tokenizer) -> None:
     ]
 
 
-def test_a_first_word_is_the_token_it_is_elsewhere(backend: Tokenizer) -> None:
+def test_first_word_has_the_same_token_as_later_words(backend: Tokenizer) -> None:
     assert backend.encode("river").tokens[1] == backend.encode("the river").tokens[2] == "▁river"
 
 
-def test_words_are_counted_as_the_tokenizer_cuts_them(backend: Tokenizer) -> None:
+def test_word_counts_match_the_pre_tokenizer(backend: Tokenizer) -> None:
     for text in [*TEXTS[:50], TEXTS[300], TEXTS[302], *AWKWARD]:
         cut = backend.pre_tokenizer.pre_tokenize_str(normalised(text)) if text else []
         expected = Counter(piece for piece, _ in cut) if text else Counter(["▁"])
         assert unigram.count_words([text]) == expected, repr(text)
 
 
-def test_special_tokens_in_the_text_are_no_words() -> None:
+def test_special_tokens_in_the_text_are_not_counted_as_words() -> None:
     words = unigram.count_words(["a <unk> b[MASK]c"])
     assert words == Counter(["▁a", "▁", "▁b", "c"])
 
 
-def test_training_twice_gives_the_same_tokenizer(backend: Tokenizer) -> None:
+def test_training_is_deterministic(backend: Tokenizer) -> None:
     again = unigram.train_unigram(reversed(TEXTS), 120, Reporter())
     assert again.to_str() == backend.to_str()
 
 
-def test_a_vocabulary_without_room_for_the_characters_is_refused() -> None:
+def test_vocabulary_too_small_for_the_characters_is_refused() -> None:
     with pytest.raises(TokenizerError, match=r"at least \d+ tokens: the text has") as caught:
         unigram.train_unigram(TEXTS, 30, Reporter())
     assert caught.value.field == "vocab_size"
@@ -116,7 +116,7 @@ def test_a_vocabulary_without_room_for_the_characters_is_refused() -> None:
         unigram.train_unigram(TEXTS, needed - 1, Reporter())
 
 
-def test_rare_characters_make_room_where_they_take_too_much() -> None:
+def test_rare_characters_are_dropped_if_they_fill_too_much_of_the_vocabulary() -> None:
     common = {"▁the": 100_000, "▁river": 50_000}
     rare = {chr(0x4E00 + number): 1 for number in range(100)}
     found = unigram.rare_characters(common | rare | {"▁☃": 1000}, 20)
@@ -128,7 +128,7 @@ def test_rare_characters_make_room_where_they_take_too_much() -> None:
     assert words == Counter({"a": 3, "b": 4})
 
 
-def test_a_sample_keeps_frequent_words_every_character_and_the_sum() -> None:
+def test_sample_keeps_frequent_words_all_characters_and_the_total_count() -> None:
     generator = np.random.default_rng(0)
     rare = ["".join(generator.choice([*"abcdefgh"], 8)) for _ in range(5000)]
     words = {word: 1 + number % 3 for number, word in enumerate(rare)} | {"the": 900, "xéz": 1}
@@ -140,7 +140,7 @@ def test_a_sample_keeps_frequent_words_every_character_and_the_sum() -> None:
     assert unigram.sample_words(words, 10**6) == words
 
 
-def test_counting_forgets_rare_words_but_no_character(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_word_counting_drops_rare_words_but_no_characters(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(unigram, "_DISTINCT_WORDS_KEPT", 50)
     texts = [f"the w{number}x" for number in range(500)] + ["ß"]
     words = unigram.count_words(texts)
@@ -149,8 +149,8 @@ def test_counting_forgets_rare_words_but_no_character(monkeypatch: pytest.Monkey
     assert set("".join(words)) == set("".join(texts).replace(" ", "▁"))
 
 
-def test_counting_keeps_what_the_text_is_made_of(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of words that come once each, as in text without spaces, half have an a, all along."""
+def test_word_counting_keeps_the_proportions_of_the_text(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Half of the words, each of which occurs once, contain an a."""
     monkeypatch.setattr(unigram, "_DISTINCT_WORDS_KEPT", 2000)
     texts = [f"{'a' if number % 2 else 'b'}{number}" for number in range(20_000)]
     words = unigram.count_words(["again again", *texts])
@@ -162,7 +162,7 @@ def test_counting_keeps_what_the_text_is_made_of(monkeypatch: pytest.MonkeyPatch
         assert found == pytest.approx(10_000, rel=0.25)
 
 
-def test_text_without_spaces_is_trained_on_in_parts() -> None:
+def test_text_without_spaces_is_split_for_training() -> None:
     text = "日本語の文章には空白がありません。" * 200
     assert max(map(len, unigram.count_words([text]))) <= 32
     backend = unigram.train_unigram([text], 30, Reporter())

@@ -19,7 +19,7 @@ def backend() -> Tokenizer:
     return wordpiece.train_wordpiece(TEXTS, 150, 2, Reporter())
 
 
-def test_the_special_tokens_are_berts(backend: Tokenizer) -> None:
+def test_special_tokens_match_bert(backend: Tokenizer) -> None:
     added = backend.get_added_tokens_decoder()
     assert [added[number].content for number in range(5)] == list(wordpiece.SPECIAL_TOKENS)
     assert len(added) == 5 and added[4].lstrip and not added[4].rstrip
@@ -30,11 +30,11 @@ def test_the_special_tokens_are_berts(backend: Tokenizer) -> None:
     assert tokens == ["[CLS]", "the", "[MASK]", ".", "[SEP]"]
 
 
-def test_the_vocabulary_has_the_size_asked_for(backend: Tokenizer) -> None:
+def test_vocabulary_has_the_requested_size(backend: Tokenizer) -> None:
     assert sorted(backend.get_vocab().values()) == list(range(150))
 
 
-def test_pieces_within_a_word_carry_the_prefix_and_come_back(backend: Tokenizer) -> None:
+def test_continuation_tokens_have_the_prefix_and_round_trip(backend: Tokenizer) -> None:
     tokens = backend.encode("the xylographer", add_special_tokens=False).tokens
     assert tokens[0] == "the"
     text = "The small river runs behind the loud mountain."
@@ -43,19 +43,19 @@ def test_pieces_within_a_word_carry_the_prefix_and_come_back(backend: Tokenizer)
     assert backend.decode(encoding.ids) == text
 
 
-def test_a_word_with_an_unknown_character_is_unknown(backend: Tokenizer) -> None:
+def test_word_with_an_unknown_character_becomes_the_unknown_token(backend: Tokenizer) -> None:
     tokens = backend.encode("the ☃n h", add_special_tokens=False).tokens
     assert tokens[:3] == ["the", "[UNK]", "h"]
 
 
-def test_lower_casing_takes_accents_off_unless_they_are_to_stay() -> None:
+def test_lowercase_strips_accents_unless_disabled() -> None:
     small = wordpiece.train_wordpiece(TEXTS, 150, 2, Reporter(), lowercase=True)
     assert small.decode(small.encode("CAFÉ").ids) == "cafe"
     kept = wordpiece.train_wordpiece(TEXTS, 150, 2, Reporter(), lowercase=True, strip_accents=False)
     assert kept.decode(kept.encode("CAFÉ").ids) == "café"
 
 
-def test_the_same_texts_give_the_same_tokenizer_in_any_process(backend: Tokenizer) -> None:
+def test_training_is_deterministic_across_processes(backend: Tokenizer) -> None:
     code = (
         "from hashlib import sha256\n"
         "from core.events import Reporter\n"
@@ -70,20 +70,20 @@ def test_the_same_texts_give_the_same_tokenizer_in_any_process(backend: Tokenize
         assert found.stdout.strip() == expected, found.stderr
 
 
-def test_a_vocabulary_without_room_for_the_characters_is_refused() -> None:
+def test_vocabulary_too_small_for_the_characters_is_refused() -> None:
     with pytest.raises(TokenizerError, match="no room for the text's characters") as caught:
         wordpiece.train_wordpiece(TEXTS, 40, 2, Reporter())
     assert caught.value.field == "vocab_size"
 
 
-def test_words_with_rare_characters_are_left_out_where_they_take_too_much() -> None:
+def test_words_of_rare_characters_are_dropped_if_they_fill_too_much_of_the_vocabulary() -> None:
     texts = [*sentences(3000), "".join(map(chr, range(0xAC00, 0xAC28)))]
     made = wordpiece.train_wordpiece(texts, 160, 2, Reporter())
     assert not any(chr(0xAC00) in token for token in made.get_vocab())
 
 
 class Listener(Reporter):
-    """Keeps what it is warned of."""
+    """Records warnings."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -93,7 +93,7 @@ class Listener(Reporter):
         self.warnings.append(message)
 
 
-def test_text_of_words_that_are_too_long_is_refused_for_that_reason() -> None:
+def test_text_of_overlong_words_is_refused_with_the_reason() -> None:
     texts = ["ACGT" * 30, *["TTGCA" * 40] * 50]
     with pytest.raises(TokenizerError, match="longer than 100 characters") as told:
         wordpiece.train_wordpiece(texts, 300, 2, Reporter())
@@ -101,7 +101,7 @@ def test_text_of_words_that_are_too_long_is_refused_for_that_reason() -> None:
     assert "vocab_size" not in told.value.fix, "no smaller vocabulary mends it"
 
 
-def test_the_share_of_text_in_words_that_are_too_long_is_told() -> None:
+def test_overlong_words_are_reported_in_a_warning() -> None:
     listener = Listener()
     wordpiece.train_wordpiece([*TEXTS, "x" * 101], 150, 2, listener)
     assert any("[UNK]" in warning and "100 characters" in warning for warning in listener.warnings)
@@ -110,6 +110,6 @@ def test_the_share_of_text_in_words_that_are_too_long_is_told() -> None:
     assert not any("100 characters" in warning for warning in listener.warnings)
 
 
-def test_one_long_word_is_not_the_reason_for_a_small_vocabulary() -> None:
+def test_one_overlong_word_does_not_refuse_the_training() -> None:
     backend = wordpiece.train_wordpiece([*TEXTS, "x" * 101], 3000, 2, Reporter())
     assert backend.get_vocab_size() < 3000
