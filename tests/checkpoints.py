@@ -1,4 +1,4 @@
-"""Small checkpoints with random weights, made without an engine."""
+"""Small checkpoints with random weights, written without a backend."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ LENGTH = 32
 def make_tokenizer(
     workspace: Workspace, algorithm: Literal["unigram", "byte_level_bpe"]
 ) -> StudioTokenizer:
-    """Trains a tokenizer on a few hundred sentences; it is called as its algorithm."""
+    """Trains a tokenizer on a few hundred sentences and names it after its algorithm."""
     text = write_sentences(workspace.root / "text.txt")
     corpus = CorpusConfig(source="files", path=str(text))
     size = {"unigram": 120, "byte_level_bpe": 320}[algorithm]
@@ -32,7 +32,7 @@ def make_tokenizer(
 
 
 def write_checkpoint(folder: Path, tokenizer: StudioTokenizer, seed: int = 0) -> Path:
-    """Writes a RoBERTa of two layers, with weights large enough for clear preferences."""
+    """Writes a RoBERTa of two layers; large weights make its predictions distinct."""
     pad = tokenizer.pad_id or 0
     architecture = RobertaArchitecture(
         vocab_size=tokenizer.vocab_size,
@@ -57,7 +57,7 @@ def write_writer(
     ends: bool = True,
     size: float = 0,
 ) -> Path:
-    """Writes a GPT-2, T5 or BART of two layers, with weights large enough for clear preferences."""
+    """Writes a GPT-2, T5 or BART of two layers; large weights make its predictions distinct."""
     halves = {"num_decoder_layers": 2, "decoder_start_token_id": tokenizer.cls_id}
     architecture = find_family(family).architecture(
         vocab_size=tokenizer.vocab_size,
@@ -83,13 +83,13 @@ def write_model_of(
     *,
     size: float = 0,
 ) -> Path:
-    """Writes a model of any dimensions, with weights large enough for clear preferences.
+    """Writes a model of any architecture; large weights make its predictions distinct.
 
     Args:
-        folder: Is made where it isn't there.
-        tokenizer: Goes beside it.
-        architecture: The dimensions.
-        seed: Decides the weights.
+        folder: The folder to write to; created if it is missing.
+        tokenizer: The tokenizer that is written beside the model.
+        architecture: The model's dimensions.
+        seed: The seed of the weights.
         size: The weights' standard deviation; 0: one that suits the family.
     """
     folder.mkdir(parents=True, exist_ok=True)
@@ -107,7 +107,10 @@ def write_model_of(
 
 
 def _make_eloquent(weights: dict[str, NDArray[np.float32]]) -> None:
-    """Gives words one length, and places some of them, or one word would always win."""
+    """Gives all token embeddings one norm and reuses them as position embeddings.
+
+    Otherwise the model would always predict the same token.
+    """
     words = 0.2 * np.sign(weights["bart/words/table"])
     weights["bart/words/table"] = words
     places = weights["bart/decoder/embeddings/positions/table"]

@@ -1,11 +1,11 @@
-"""Processes that begin with an engine imported: each is forked from one that has done it.
+"""Processes with a backend already imported: they are forked from a server process.
 
-Importing an engine takes seconds of processor time, and the tests need it in dozens of processes.
-`start` is for what is tested is done in a process, not how a process begins: the shell's commands
-and the studio's own runs are started as users start them.
+Importing a backend takes seconds of processor time, and the tests need it in dozens of processes.
+`start` is for tests of code that runs in a process, not of how a process starts: commands and the
+web app's runs are started as users start them.
 
-For each engine one process, the nurse, imports it and waits for orders: a line of JSON on its
-stdin. It writes a child's number and how it ended into files.
+For each backend one server process imports it and waits for orders: lines of JSON on its stdin. It
+writes the process id and the exit code of each child into files.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ from typing import Any, NoReturn
 ROOT = Path(__file__).parent.parent
 _POLL_SECONDS = 0.01
 _IMPORTED_WITHIN_SECONDS = 120
-# XLA compiles twice as fast again; libtpu doesn't know the flag, and ends a process that has it.
+# XLA then compiles twice as fast again; libtpu doesn't know the flag and ends the process.
 _COMPILED_QUICKLY = "--xla_cpu_use_fusion_emitters=false"
-# What nearly every such process needs, beside the engine's own step.
+# Modules that nearly every such process needs, in addition to the backend's step.
 _IMPORTED = (
     "core.api", "core.training.trainer", "core.training.optimizers", "core.models.encoder",
 )  # fmt: skip
 
 
 class Child:
-    """A process, spoken to as to a `subprocess.Popen`."""
+    """A process with an interface like that of `subprocess.Popen`."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -51,21 +51,21 @@ class Child:
 
     @property
     def output(self) -> str:
-        """What it has printed so far."""
+        """The text printed so far."""
         return (self._folder / "stdout").read_text()
 
     @property
     def errors(self) -> str:
-        """What it has written to stderr so far."""
+        """The text written to stderr so far."""
         return (self._folder / "stderr").read_text()
 
     def poll(self) -> int | None:
-        """Returns its exit code, or minus the signal that ended it; None while it lives."""
+        """Returns the exit code, or minus the number of the signal; None while the process runs."""
         ended = self._folder / "ended"
         return int(ended.read_text()) if ended.exists() else None
 
     def wait(self, timeout: float) -> int:
-        """Returns how it ended."""
+        """Waits and returns the exit code as `poll` does; kills the process after the timeout."""
         deadline = time.monotonic() + timeout
         while (code := self.poll()) is None:
             if time.monotonic() > deadline:
@@ -75,7 +75,6 @@ class Child:
         return code
 
     def kill(self) -> None:
-        """Kills it."""
         os.kill(self.pid, signal.SIGKILL)
 
 
@@ -126,13 +125,13 @@ _LOCK = threading.Lock()
 
 
 def start(engine: str, code: str, *arguments: object, **environment: str) -> Child:
-    """Starts Python code in a process that has an engine imported.
+    """Starts Python code in a process with a backend imported.
 
     Args:
         engine: tensorflow or jax.
         code: A script; `sys.argv[1:]` holds the arguments.
         *arguments: Strings, numbers, paths.
-        **environment: Variables to add; what an engine reads while it is imported comes too late.
+        **environment: Additional variables; those read while a backend is imported have no effect.
     """
     with _LOCK:
         if engine not in _NURSES:
@@ -141,7 +140,7 @@ def start(engine: str, code: str, *arguments: object, **environment: str) -> Chi
 
 
 def _serve(engine: str) -> None:
-    """Forks a child for each line of stdin, until that ends."""
+    """Forks a child for each line of stdin, until stdin ends."""
     from core.backends.imports import import_for
 
     import_for(engine, "keras")
@@ -178,7 +177,7 @@ def _write(path: Path, number: int) -> None:
 
 
 def _live(order: dict[str, Any]) -> NoReturn:
-    """Does what was ordered, and ends the process."""
+    """Runs the ordered code, and ends the process."""
     code = 1
     try:
         null = os.open(os.devnull, os.O_RDONLY)
@@ -192,7 +191,7 @@ def _live(order: dict[str, Any]) -> NoReturn:
         code = 0
     except SystemExit as end:
         code = end.code if isinstance(end.code, int) else int(end.code is not None)
-    except BaseException:  # noqa: BLE001  Whatever ends the script is written where it is looked for.
+    except BaseException:  # noqa: BLE001  The test reads the traceback of any failure.
         traceback.print_exc()
     finally:
         sys.stdout.flush()

@@ -1,4 +1,4 @@
-"""What all tests share: the option that turns a skip into a failure, and clean surroundings."""
+"""Shared by all tests: the option --fail-on-skip, JAX's compilation cache, a clean environment."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from tests.fuzz.counting import FuzzCounts
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 os.environ.setdefault("GRADIO_ANALYTICS_ENABLED", "False")
-os.environ.setdefault("HF_HUB_DISABLE_XET", "1")  # The tests' Hub doesn't speak it.
+os.environ.setdefault("HF_HUB_DISABLE_XET", "1")  # The tests' Hub doesn't support Xet.
 _KEPT = ("STUDIO_TEST_",)
 _JAX_CACHE = "JAX_COMPILATION_CACHE_DIR"
 _SLOW_SECONDS = 10
-# XLA compiles in less than half the time where it needn't do so well: the models are tiny.
+# The models are tiny: XLA compiles them in less than half the time without optimisations.
 _COMPILED_QUICKLY = (
     "--xla_backend_optimization_level=0",
     "--xla_llvm_disable_expensive_passes=true",
@@ -27,7 +27,7 @@ _COMPILED_QUICKLY = (
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Lets JAX compile quickly, and keep it for all processes of all tests: much is the same."""
+    """Makes JAX compile quickly, with one compilation cache for the processes of all tests."""
     config.pluginmanager.register(FuzzCounts(), "fuzz-counts")
     if not hasattr(config, "workerinput"):
         os.environ["XLA_FLAGS"] = " ".join((os.environ.get("XLA_FLAGS", ""), *_COMPILED_QUICKLY))
@@ -36,7 +36,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
-    """Removes it."""
+    """Removes the compilation cache."""
     if not hasattr(config, "workerinput"):
         shutil.rmtree(os.environ[_JAX_CACHE], ignore_errors=True)
 
@@ -48,7 +48,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Puts files with slow tests first: where files are shared out, none is left for the end."""
+    """Puts files with slow tests first, so that parallel workers end at about the same time."""
     seconds: Counter[Path] = Counter()
     for item in items:
         if slow := item.get_closest_marker("slow"):
@@ -65,7 +65,7 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
 
 @pytest.fixture(autouse=True)
 def no_settings_of_the_machine(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Keeps the tests from the settings of whoever runs them."""
+    """Removes the user's STUDIO_ variables from the environment."""
     for name in list(os.environ):
         if name.startswith("STUDIO_") and not name.startswith(_KEPT):
             monkeypatch.delenv(name)

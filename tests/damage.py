@@ -1,4 +1,4 @@
-"""What may befall files: a byte that flips, an end that is cut off, no room on the disk."""
+"""Damage to files: flipped bytes, truncation and deletion; and a full disk."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ FLIPS = 20
 
 
 def flips_of(content: bytes, first: int = 0, last: int | None = None) -> Iterator[bytes]:
-    """Yields the content with one byte changed, at 20 random places from `first` up to `last`."""
+    """Yields the content with one byte changed, at 20 random positions from `first` to `last`."""
     generator = np.random.default_rng(len(content))
     for place in generator.integers(first, len(content) if last is None else last, FLIPS):
         changed = bytearray(content)
@@ -24,7 +24,7 @@ def flips_of(content: bytes, first: int = 0, last: int | None = None) -> Iterato
 
 
 def damages_of(content: bytes) -> Iterator[tuple[str, bytes | None]]:
-    """Yields what is left after each damage with a word on it; None where the file is gone."""
+    """Yields the name of each kind of damage and the content after it; None: the file is gone."""
     for changed in flips_of(content):
         yield "flipped", changed
     for size in (0, len(content) // 2, len(content) - 1):
@@ -33,7 +33,7 @@ def damages_of(content: bytes) -> Iterator[tuple[str, bytes | None]]:
 
 
 def leave(path: Path, content: bytes | None) -> None:
-    """Puts a file into the state that a damage left it in."""
+    """Writes the content that is left after a damage; deletes the file for None."""
     if content is None:
         path.unlink()
     else:
@@ -41,9 +41,9 @@ def leave(path: Path, content: bytes | None) -> None:
 
 
 def with_a_small_disk(folder: Path) -> list[str]:
-    """Returns what to put before a command so that it sees a disk of 4 MB at the folder.
+    """Returns a prefix for a command that mounts a disk of 4 MB at the folder.
 
-    Nothing, where this machine doesn't allow to mount one: then files are limited in their size.
+    The prefix is empty if this machine doesn't allow mounts: `fill_disk` then limits file sizes.
     """
     folder.mkdir(parents=True, exist_ok=True)
     mount = 'mount -t tmpfs -o size=4m tmpfs "$0" && exec "$@"'
@@ -55,12 +55,12 @@ def with_a_small_disk(folder: Path) -> list[str]:
 
 
 def fill_disk(folder: Path, *pids: int, limit_bytes: int = 16_384) -> None:
-    """Fills the small disk at a folder; where there is none, files of the processes may not grow.
+    """Fills the small disk at a folder; without one, limits the file sizes of the processes.
 
     Args:
-        folder: Where the small disk is mounted.
+        folder: The mount point of the small disk.
         *pids: The processes to limit; 0 is this one.
-        limit_bytes: How large their files may grow.
+        limit_bytes: The limit of their file sizes.
     """
     if not folder.is_mount():
         _limit_files(limit_bytes, pids)

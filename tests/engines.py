@@ -1,4 +1,4 @@
-"""Runs code on one engine or the other, in a process of its own: Keras keeps its first backend."""
+"""Runs code on a backend in its own process, since Keras keeps its first backend."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ _TIMEOUT_SECONDS = 300
 
 
 def run_on(engine: str, code: str, *arguments: object) -> Any:
-    """Runs Python code with Keras on an engine.
+    """Runs Python code with Keras on a backend.
 
     Args:
         engine: tensorflow or jax.
-        code: Indentation aside, a script; `sys.argv[1:]` holds the arguments. What it prints last,
-            on one line, is JSON.
+        code: A script, which may be indented; `sys.argv[1:]` holds the arguments. Its last line of
+            output is JSON.
         *arguments: Strings, numbers, paths.
 
     Returns:
-        What it printed last, parsed; None where it printed nothing.
+        The parsed last line of output; None if there was no output.
     """
     child = child_processes.start(engine, textwrap.dedent(code), *arguments)
     ended = child.wait(_TIMEOUT_SECONDS)
@@ -34,7 +34,7 @@ def run_on(engine: str, code: str, *arguments: object) -> Any:
 
 
 def run_anew(engine: str, code: str, *arguments: object) -> Any:
-    """Does as `run_on` where nothing is imported yet, for tests of what is imported."""
+    """Runs code as `run_on` does, but in a fresh interpreter, for tests of imports."""
     done = subprocess.run(
         [sys.executable, "-c", textwrap.dedent(code), *map(str, arguments)],
         cwd=child_processes.ROOT,

@@ -1,11 +1,11 @@
-"""A small server that speaks the part of the Hugging Face Hub's HTTP that reading and writing need.
+"""A small server for the part of the Hugging Face Hub's HTTP API that reading and writing need.
 
-The stock clients talk to it (`HF_ENDPOINT`). It answers only the routes that are written here;
-whatever else is asked for is noted in `unknown_requests`, which a test should find empty. The Xet
-route isn't spoken: set `HF_HUB_DISABLE_XET=1`.
+The stock clients talk to it (`HF_ENDPOINT`). Requests without a route are recorded in
+`unknown_requests`, which a test should find empty. Xet is not supported: set
+`HF_HUB_DISABLE_XET=1`.
 
-Repositories are read without a token unless they are private. To write, a token is needed that
-`add_user` was told of, by its owner and with the role to write.
+Public repositories are read without a token. Writing needs a token that was registered with
+`add_user`, for the repository's owner and with the role `write`.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ import yaml
 
 Files = dict[str, bytes]
 
-# What the Hub keeps beside git, by the end of the name or by size.
+# The Hub stores these files in LFS, by suffix or by size.
 _LFS_ENDS = (".safetensors", ".tfrecord", ".npy", ".png", ".h5", ".msgpack")
 _LFS_BYTES = 1 << 20
-# Some of the names at https://huggingface.co/docs/hub/repositories-licenses.
+# Some of the identifiers at https://huggingface.co/docs/hub/repositories-licenses.
 _LICENSES = {"apache-2.0", "mit", "cc-by-4.0", "cc-by-sa-4.0", "cc0-1.0", "gpl-3.0", "other"}
 
 
@@ -40,13 +40,13 @@ class Repository:
         kind: models, datasets or spaces.
         name: owner/name.
         files: Contents by path, on the main branch.
-        gated: Whether its files are for those who were granted access.
-        private: Whether only its owner sees it.
-        settings: What it was created with.
-        variables: Of a Space.
-        branches: Contents by path, by the branch's name, of all branches but main.
-        history: Contents by path, by commit, of what was there before.
-        messages: Of the commits that were made.
+        gated: Its files need granted access.
+        private: Only its owner sees it.
+        settings: The request that created it.
+        variables: Variables of a Space.
+        branches: Contents by path, by branch, for all branches but main.
+        history: Contents by path, by commit, for earlier commits.
+        messages: Commit messages.
     """
 
     kind: str
@@ -75,7 +75,7 @@ class Repository:
         return digest.hexdigest()
 
     def at(self, revision: str | None) -> Files | None:
-        """Returns the files of a branch or commit; None where there is none."""
+        """Returns the files of a branch or commit; None if it doesn't exist."""
         if revision in (None, "main", self.sha):
             return self.files
         known = {self.sha_of(files): files for files in self.branches.values()}
@@ -99,7 +99,7 @@ class Repository:
 
 @dataclass
 class Failure:
-    """What the next requests that match get instead of an answer; status 0 drops them."""
+    """A failure of the next matching requests; status 0 drops the connection."""
 
     pattern: str
     status: int
@@ -111,9 +111,9 @@ class HubServer:
     """Serves repositories on a free local port, until closed.
 
     Attributes:
-        url: What to set HF_ENDPOINT to.
+        url: The value for HF_ENDPOINT.
         requests: Method and path of each request so far.
-        unknown_requests: Those that no route answers.
+        unknown_requests: Requests without a route.
         objects: Large files by their SHA-256.
     """
 
@@ -140,13 +140,12 @@ class HubServer:
         gated: bool = False,
         private: bool = False,
     ) -> Repository:
-        """Adds a repository of models or datasets."""
         repository = Repository(kind, name, files, gated, private)
         self._repositories[kind, name] = repository
         return repository
 
     def add_user(self, name: str, token: str, role: str = "write") -> None:
-        """Lets somebody in: a token with the role `write` or `read`."""
+        """Registers a token with the role `write` or `read`."""
         self._users[token] = (name, role)
 
     def fail(
@@ -157,11 +156,11 @@ class HubServer:
         times: int = 1,
         headers: dict[str, str] | None = None,
     ) -> None:
-        """Lets the next requests fail whose "METHOD /path" matches; status 0 hangs up on them."""
+        """Makes the next matching "METHOD /path" requests fail; status 0 drops the connection."""
         self._failures.append(Failure(pattern, status, times, headers or {}))
 
     def rename(self, kind: str, old: str, new: str) -> None:
-        """Answers an old name with a redirection, as the Hub does after a move."""
+        """Redirects an old name, as the Hub does after a rename."""
         self._renamed[kind, old] = new
 
     def find(self, kind: str, name: str) -> Repository | None:
@@ -171,11 +170,11 @@ class HubServer:
         return self._renamed.get((kind, name))
 
     def user(self, authorization: str | None) -> tuple[str, str] | None:
-        """Returns whose token it is, and its role."""
+        """Returns the user and the role of a token."""
         return self._users.get((authorization or "").removeprefix("Bearer "))
 
     def count(self, pattern: str) -> int:
-        """Returns how many requests there were whose "METHOD /path" matches."""
+        """Counts the requests whose "METHOD /path" matches."""
         return sum(bool(re.search(pattern, request)) for request in self.requests)
 
     def next_failure(self, request: str) -> Failure | None:
@@ -208,7 +207,7 @@ class _Handler(BaseHTTPRequestHandler):
         self._route()
 
     def log_message(self, format: str, *args: Any) -> None:
-        """Keeps quiet."""
+        """Logs nothing."""
 
     def _route(self) -> None:
         self._body = self._read_body()
@@ -446,7 +445,7 @@ class _Handler(BaseHTTPRequestHandler):
         }
         self._send(200, answer)
 
-    # What concerns no repository that is there.
+    # Routes that need no existing repository.
 
     def whoami(self) -> None:
         user = self.hub.user(self.headers.get("Authorization"))
@@ -495,7 +494,7 @@ class _Handler(BaseHTTPRequestHandler):
         self._send(400 if errors else 200, answer)
 
     def nothing(self) -> None:
-        """Answers what huggingface_hub itself asks once a day."""
+        """Answers a daily request of huggingface_hub itself."""
         self._send(200, {})
 
     def _refuse(self, status: int, code: str, headers: dict[str, str] | None = None) -> None:
@@ -557,14 +556,14 @@ def _is_large(path: str, size: int) -> bool:
 
 
 def _remote_oid(content: bytes | None, large: bool) -> str | None:
-    """Returns what a file that is there is known by, so that it isn't sent again."""
+    """Returns the id of an existing file, so that it isn't uploaded again."""
     if content is None:
         return None
     return sha256(content).hexdigest() if large else _oid(content)
 
 
 def _errors_of_card(content: str, kind: str) -> list[str]:
-    """Returns what the Hub would find wrong with a card's header."""
+    """Returns the Hub's validation errors for a card's header."""
     from huggingface_hub.repocard_data import model_index_to_eval_results
 
     match = re.match(r"---\n(.*?)\n---\n", content, re.DOTALL)

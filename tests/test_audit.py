@@ -1,4 +1,4 @@
-"""`make audit` says so when it could ask nobody."""
+"""`make audit` distinguishes findings, an all-clear and an unreachable service."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def package(name: str, *flaws: str) -> dict[str, Any]:
     return {"name": name, "version": "1", "vulns": vulns}
 
 
-def test_what_was_found_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+def test_findings_are_named(capsys: pytest.CaptureFixture[str]) -> None:
     skipped = {"name": "c", "skip_reason": "unknown"}
     assert JUDGE([package("a"), package("b")]) == 0
     assert JUDGE([package("a"), package("b", "CVE-1"), skipped]) == 1
@@ -28,14 +28,14 @@ def test_what_was_found_is_named(capsys: pytest.CaptureFixture[str]) -> None:
     assert "1 packages are unknown" in said
 
 
-def test_where_everything_was_skipped_nothing_was_checked(
+def test_audit_that_skipped_every_package_is_not_an_all_clear(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     assert JUDGE([{"name": "a", "skip_reason": "Dependency not found on PyPI"}]) == 3
     assert "neither a finding nor an all-clear" in capsys.readouterr().err
 
 
-def test_a_service_that_cannot_be_reached_is_said(tmp_path: Path) -> None:
+def test_unreachable_service_is_reported(tmp_path: Path) -> None:
     pytest.importorskip("pip_audit", reason="pip install pip-audit")
     (tmp_path / "requirements.txt").write_text("numpy==2.0.0\n")
     options = ("--requirement", str(tmp_path / "requirements.txt"), "--no-deps")

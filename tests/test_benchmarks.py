@@ -1,4 +1,4 @@
-"""The benchmarks start, and two sides are measured in turn."""
+"""The benchmarks start, measure both sides, and render their results."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def _run(module: str, *arguments: str) -> str:
 
 @pytest.mark.long
 @pytest.mark.parametrize("module", ["benchmarks", *_MODULES])
-def test_each_benchmark_says_what_it_takes(module: str) -> None:
+def test_each_benchmark_has_a_help_text(module: str) -> None:
     assert "--help" in _run(module, "--help")
 
 
@@ -82,7 +82,7 @@ def test_the_peer_is_timed_in_its_fastest_mode(capsys: pytest.CaptureFixture[str
     assert "PyTorch in float32, compiled fails: No compiler here" in capsys.readouterr().err
 
 
-def test_how_busy_a_gpu_was_is_what_its_driver_says(
+def test_gpu_utilisation_is_read_from_the_driver(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     driver = tmp_path / "nvidia-smi"
@@ -97,7 +97,7 @@ def test_how_busy_a_gpu_was_is_what_its_driver_says(
     assert busy == []
 
 
-def test_the_results_have_a_section_for_what_was_measured() -> None:
+def test_results_have_a_section_for_each_measured_benchmark() -> None:
     one = {
         "body": table(["a", "b"], [["1", "2"]]),
         "when": "now",
@@ -113,7 +113,7 @@ def test_the_results_have_a_section_for_what_was_measured() -> None:
     assert SECTIONS["growth"][0] not in text
 
 
-def test_a_benchmark_that_fails_leaves_the_others_their_results(
+def test_failed_benchmark_keeps_the_results_of_the_others(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(options: argparse.Namespace) -> str:
@@ -129,7 +129,7 @@ def test_a_benchmark_that_fails_leaves_the_others_their_results(
     assert "### Growth\n\nfine" in (tmp_path / "found.md").read_text()
 
 
-def test_peers_that_arent_installed_are_named_before_hours_go_by(
+def test_missing_peers_are_reported_before_anything_is_measured(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     section = ("Start", lambda options: "", ("no_such_peer",))
@@ -141,7 +141,7 @@ def test_peers_that_arent_installed_are_named_before_hours_go_by(
 
 
 @pytest.mark.long
-def test_a_stage_is_measured_in_a_process_of_its_own(tmp_path: Path) -> None:
+def test_each_stage_is_measured_in_its_own_process(tmp_path: Path) -> None:
     lines = [json.dumps({"text": f"A text about the number {number}."}) for number in range(400)]
     text_file(tmp_path, 1).write_text("\n".join(lines), encoding="utf-8")
     found = {
@@ -161,12 +161,12 @@ def test_a_stage_is_measured_in_a_process_of_its_own(tmp_path: Path) -> None:
         for stage in STAGES
     }
     assert all(one["seconds"] > 0 for one in found.values())
-    # More than an interpreter has, and less than one with an engine in it.
+    # More than an interpreter takes, and less than one with a backend.
     assert all(20 < one["peak_megabytes"] < 400 for one in found.values())
 
 
 @pytest.mark.long
-def test_a_tokenizer_is_trained_beside_its_peer() -> None:
+def test_tokenizer_training_is_compared_with_its_peer() -> None:
     pytest.importorskip("sentencepiece", reason="needs SentencePiece: pip install sentencepiece")
     asked = ["--vocab-size", "400", "--texts", "300", "--rounds", "1"]
     found = json.loads(_run("benchmarks.tokenizer", *asked).splitlines()[-1])
@@ -183,7 +183,7 @@ def test_the_committed_results_are_rendered_from_the_committed_figures() -> None
     assert all((RESULTS.parent / name).is_file() for name in pictures)
 
 
-def test_the_seconds_to_the_first_step_are_shared_out() -> None:
+def test_time_to_the_first_step_is_split_into_parts() -> None:
     events = [
         {"t": 3.0, "kind": "started"},
         {"t": 7.0, "kind": "note", "message": "TensorFlow on 1 CPU"},
@@ -195,7 +195,7 @@ def test_the_seconds_to_the_first_step_are_shared_out() -> None:
     assert parts_of(events, 1.0) == dict(zip(PARTS, (2.0, 4.0, 1.0, 2.0), strict=True))
 
 
-def test_the_times_to_a_loss_say_what_ran_and_who_never_came_to_its_rate() -> None:
+def test_time_to_loss_lists_the_runs_and_peers_that_never_reached_their_learning_rate() -> None:
     curves = [("flax", 6.7, 1000), ("adamw 1e-3", 6.4, 1000), ("fast, 1/8 of the time", 6.2, 180)]
     row = {"peer": "flax, as published", "target": 6.7, "counts": True, "baseline": 6.9,
            "allowed_seconds": 112.5, "allowed": 60.0, "seconds": 45.0}  # fmt: skip
@@ -218,7 +218,7 @@ def test_the_times_to_a_loss_say_what_ran_and_who_never_came_to_its_rate() -> No
     assert "50% of its peak" in text
 
 
-def test_the_step_of_a_gpu_is_timed_beside_its_peer(tmp_path: Path) -> None:
+def test_gpu_training_step_is_compared_with_its_peer(tmp_path: Path) -> None:
     pytest.importorskip("torch", reason="needs PyTorch: pip install torch==2.13.0")
     asked = ["--device", "cpu", "--size", "tiny", "--lengths", "32", "--tokens", "256"]
     asked += ["--vocab-size", "100", "--steps", "2", "--rounds", "1"]

@@ -1,4 +1,4 @@
-"""The README and the docs say what is so: their commands are run, their tree is checked."""
+"""The README and the docs match the code: commands run; flags, files, links and tests exist."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ README = (ROOT / "README.md").read_text("utf-8")
 FLAGS = (ROOT / "docs" / "flags.md").read_text("utf-8")
 ACCELERATORS = "".join((ROOT / "docs" / f"{name}.md").read_text("utf-8") for name in ("tpu", "gpu"))
 
-# What makes a command of the README small enough for a test.
+# Options that make a README command small enough for a test.
 SMALLER = {
     "quickstart": ["--limit", "3000", "--num-train-steps", "20"],
     "tokenizer": ["--vocab-size", "80"],
@@ -62,7 +62,7 @@ def core_commands() -> list[list[str]]:
 
 def smaller(arguments: list[str]) -> list[str]:
     if arguments[0] == "tokenizer" and "gpt2" in arguments:
-        return ["--vocab-size", "300"]  # Of which 256 are the bytes.
+        return ["--vocab-size", "300"]  # 256 of them are the bytes.
     return SMALLER.get(arguments[0], [])
 
 
@@ -100,7 +100,7 @@ def test_every_stage_command_of_the_readme_works(tmp_path: Path) -> None:
         assert result.returncode == 0, (command, result.stderr)
     store = Store.open(Workspace(tmp_path / "workspace"))
     done = store.list_runs()[-1].id
-    expected = {"stop": 1, "resume": 1}  # A run that is done can be neither stopped nor resumed.
+    expected = {"stop": 1, "resume": 1}  # A finished run can be neither stopped nor resumed.
     for command in run_commands:
         result = run_core([done if word == "RUN" else word for word in command], tmp_path)
         assert result.returncode == expected.get(command[1], 0), (command, result.stderr)
@@ -128,7 +128,7 @@ def test_the_script_of_the_readme_works(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_make_run_starts_the_page_and_the_quickstart(tmp_path: Path) -> None:
+def test_make_run_starts_the_web_app_and_the_quickstart(tmp_path: Path) -> None:
     if not (ROOT / ".venv" / "installed").exists():
         pytest.skip("make has not set this checkout up; get it with: make setup")
     with socket.socket() as free:
@@ -165,14 +165,14 @@ def recipe_of(*arguments: str, **environment: str) -> list[list[str]]:
 
 
 @pytest.mark.parametrize(("target", "program"), [("run", "app.py"), ("quickstart", "quickstart")])
-def test_make_leaves_the_workspace_to_studio_home(target: str, program: str) -> None:
+def test_make_passes_a_workspace_only_if_one_is_given(target: str, program: str) -> None:
     [command] = [line for line in recipe_of(target) if program in line]
     assert "--workspace" not in command
     [command] = [line for line in recipe_of(target, "WORKSPACE=/my runs") if program in line]
     assert command[command.index("--workspace") + 1] == "/my runs"
 
 
-def test_make_run_does_not_take_what_a_shell_exports() -> None:
+def test_make_run_ignores_exported_environment_variables() -> None:
     exported = {"HOST": "build-7.example", "PORT": "1", "WORKSPACE": "/home/ci"}
     [command] = [line for line in recipe_of("run", **exported) if "app.py" in line]
     words = "app.py --host 127.0.0.1 --port 7860 --quickstart"
@@ -201,7 +201,7 @@ def wait_for_runs(workspace: Workspace) -> list:
 
 
 def end_all_processes_of(folder: Path) -> None:
-    """Ends the worker and the runs that a test leaves behind: they outlive the app on purpose."""
+    """Kills the worker and the runs of a test, which outlive the app on purpose."""
     for path in Path("/proc").glob("[0-9]*/cmdline"):
         try:
             words = path.read_bytes()
@@ -243,7 +243,7 @@ def test_the_files_to_read_first_exist() -> None:
     assert not [file for file in files if not (ROOT / file).is_file()]
 
 
-def test_every_link_in_the_docs_leads_somewhere() -> None:
+def test_every_relative_link_in_the_docs_has_a_target() -> None:
     for page in [ROOT / "README.md", *(ROOT / "docs").glob("*.md")]:
         for target in re.findall(r"\]\((?!http)([^)#]+)", page.read_text("utf-8")):
             assert (page.parent / target).exists(), f"{page.name}: {target}"
@@ -260,7 +260,7 @@ def known_flags() -> set[str]:
 
 
 def flag_rows() -> list[list[str]]:
-    """Returns the cells of the table of flags: nothing, the original's, ours, what to know."""
+    """Returns the cells of the flag table: empty, the original's flag, ours, a note."""
     rows = [line.split("|") for line in FLAGS.splitlines() if line.startswith("| `--")]
     assert rows
     return rows
@@ -273,7 +273,7 @@ def test_every_flag_that_the_docs_name_exists() -> None:
             assert flag in known, flag
 
 
-def test_no_flag_that_exists_is_said_to_be_missing() -> None:
+def test_no_existing_flag_is_documented_as_missing() -> None:
     known = known_flags()
     for row in flag_rows():
         if row[2].strip().startswith("none"):
@@ -291,8 +291,8 @@ def core_commands_in(page: str) -> list[list[str]]:
     "page",
     ["README.md", "docs/tpu.md", "docs/gpu.md", "docs/flags.md", "docs/hub.md", "docs/cli.md"],
 )
-def test_every_core_command_in_the_docs_is_one(page: str) -> None:
-    """Only ours can be tried: the gcloud lines need an account, and a TPU that costs money."""
+def test_every_core_command_in_the_docs_is_parsed(page: str) -> None:
+    """The gcloud commands are not tried: they need an account and a paid TPU."""
     commands = core_commands_in((ROOT / page).read_text("utf-8"))
     assert commands
     for command in commands:
@@ -301,7 +301,7 @@ def test_every_core_command_in_the_docs_is_one(page: str) -> None:
             find_topology(options.topology)
 
 
-def test_the_docs_of_accelerators_show_the_ways_there_are() -> None:
+def test_accelerator_docs_show_every_device_option() -> None:
     words = [word for command in core_commands_in(ACCELERATORS) for word in command]
     for flag in (
         *(
@@ -329,14 +329,14 @@ def requirements_in(file: str) -> set[str]:
     return {line for line in lines if line and not line.startswith("#")}
 
 
-def test_tensorflow_on_a_tpu_wants_the_same_packages_but_for_itself_and_buckets() -> None:
+def test_tpu_requirements_of_tensorflow_add_only_tensorflow_tpu_and_cloud_packages() -> None:
     usual, there = map(requirements_in, ("requirements.txt", "requirements-tpu-tensorflow.txt"))
     assert not [line for line in usual - there if not line.startswith("tensorflow>")]
     more = {line for line in there - usual if not line.startswith("tensorflow-tpu>")}
     assert more and more <= requirements_in("requirements-cloud.txt")
 
 
-def test_the_table_of_tpus_is_that_of_the_topologies() -> None:
+def test_tpu_table_in_the_docs_matches_the_topologies() -> None:
     rows = [line.split("|") for line in ACCELERATORS.splitlines() if re.match(r"\| v\d", line)]
     table = {
         topology: (accelerator, hosts)
@@ -373,7 +373,7 @@ def test_every_test_that_the_docs_name_exists(page: str) -> None:
     assert len(rows) == len(table.strip().splitlines()) - 1, "each promise names its test"
 
 
-def test_the_repository_is_a_space_as_it_stands() -> None:
+def test_readme_has_a_valid_space_card() -> None:
     from huggingface_hub import SpaceCard
 
     card = SpaceCard(README)

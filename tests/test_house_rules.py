@@ -1,4 +1,4 @@
-"""The rules of the house that a machine can hold."""
+"""Project rules that a test can check: imports, public names and unsafe loading."""
 
 import ast
 import subprocess
@@ -42,7 +42,7 @@ def files(folder: str) -> list[Path]:
 
 
 @pytest.mark.parametrize("path", files("core"), ids=lambda path: str(path.relative_to(ROOT)))
-def test_core_knows_nothing_of_the_page(path: Path) -> None:
+def test_core_imports_neither_ui_nor_gradio(path: Path) -> None:
     assert not {name for name in imports_of(path) if name.split(".")[0] in ("ui", "gradio")}
 
 
@@ -56,13 +56,13 @@ def test_tabs_do_not_import_each_other() -> None:
 
 
 @pytest.mark.parametrize("folder", ["core/objectives", "core/shards"])
-def test_data_knows_nothing_of_the_engines(folder: str) -> None:
+def test_objectives_and_shards_import_no_backend(folder: str) -> None:
     for path in files(folder):
         assert not {name for name in imports_of(path) if name.split(".")[0] in ENGINES}, path
 
 
 @pytest.mark.parametrize("module", LIGHT)
-def test_importing_imports_no_engine(module: str) -> None:
+def test_light_modules_import_no_backend(module: str) -> None:
     code = f"import sys, {module}; print([m for m in {ENGINES} if m in sys.modules])"
     result = subprocess.run(
         [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
@@ -70,7 +70,7 @@ def test_importing_imports_no_engine(module: str) -> None:
     assert result.stdout.strip().splitlines()[-1] == "[]"
 
 
-def test_every_public_name_is_there() -> None:
+def test_every_public_name_exists() -> None:
     import core
 
     for name in core.__all__:
@@ -89,5 +89,5 @@ def test_nothing_loads_pickles_or_remote_code() -> None:
         assert getattr(keywords.get("allow_pickle"), "value", False) is False, path
 
 
-def test_the_app_is_short() -> None:
+def test_app_py_is_short() -> None:
     assert len((ROOT / "app.py").read_text().splitlines()) < 40

@@ -68,6 +68,6 @@ def test_inference_imports_no_training() -> None:
     assert not found
 
 
-def test_function_level_imports_count() -> None:
+def test_function_level_imports_are_found() -> None:
     source = ROOT / "core" / "inference" / "generation.py"
     assert "core.backends.compilation" in imports_of(source)

@@ -1,4 +1,4 @@
-"""Small texts to try things on: sentences made from a list of words, the same every time."""
+"""Small deterministic texts: sentences of random words from a list."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ fire stone silver golden and but because while after before
 
 
 def sentences(count: int, seed: int = 0) -> list[str]:
-    """Returns so many sentences of 4 to 12 words."""
+    """Returns `count` sentences of 4 to 12 words."""
     generator = np.random.default_rng(seed)
     lengths = generator.integers(4, 13, count)
     words = generator.integers(0, len(WORDS), int(lengths.sum()))
@@ -27,7 +27,7 @@ def sentences(count: int, seed: int = 0) -> list[str]:
 
 
 def write_sentences(path: Path, count: int = 400, seed: int = 0) -> Path:
-    """Writes so many sentences, one a line, and returns the path."""
+    """Writes `count` sentences, one per line, and returns the path."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text("\n".join(sentences(count, seed)) + "\n", "utf-8")
     return path

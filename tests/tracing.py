@@ -1,4 +1,4 @@
-"""Runs Python code under strace, which says what it asks of the system."""
+"""Runs Python code under strace, which records its system calls."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ def trace(
     *arguments: object,
     environment: Mapping[str, str] | None = None,
 ) -> tuple[str, subprocess.CompletedProcess[str]]:
-    """Runs code and returns the calls that were traced, and how it ended.
+    """Runs code and returns the traced calls and the completed process.
 
-    Skips the test where processes may not be traced.
+    Skips the test if processes may not be traced.
 
     Args:
-        folder: What is traced is written into it.
-        options: Of strace, beside -f.
+        folder: The folder for the trace.
+        options: Options of strace, in addition to -f.
         code: A script; `sys.argv[1:]` holds the arguments.
         *arguments: Strings, numbers, paths.
-        environment: In place of a run's own.
+        environment: Replaces the environment of a run.
     """
     calls = folder / "trace"
     result = subprocess.run(

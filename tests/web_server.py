@@ -1,4 +1,4 @@
-"""A real web server on the loopback interface, for what only this machine is to reach."""
+"""A real web server on the loopback interface."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Answer = Callable[[BaseHTTPRequestHandler], None]
 
 
 class Server:
-    """A real server on the loopback interface that counts what it is asked for."""
+    """A web server that records the requested paths."""
 
     def __init__(self, answer: Answer) -> None:
         self.asked: list[str] = []

@@ -1,4 +1,4 @@
-"""One process that reads, and one set of valid files, for all campaigns of a session."""
+"""Shared by all campaigns of a session: one reader process and one set of valid files."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def worker() -> Iterator[Worker]:
 
 @pytest.fixture(scope="session")
 def artifacts() -> Artifacts:
-    """Tokenizers and shards."""
+    """Valid tokenizers and shards."""
     return Artifacts()
 
 
@@ -32,5 +32,5 @@ def artifacts() -> Artifacts:
     ]
 )
 def share(request: pytest.FixtureRequest) -> float:
-    """The part of a campaign's budget to spend."""
+    """The fraction of a campaign's budget to spend."""
     return float(request.param)

@@ -1,6 +1,6 @@
-"""Prints how many inputs were read, and fails a full run that read too few.
+"""Prints the number of inputs, and fails a full run with too few of them.
 
-With xdist, each worker process counts its own and the controller adds them up.
+With xdist, each worker process counts its own inputs and the controller adds them up.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
-# Of a run of all campaigns at their full length.
+# The minimum for a run of all campaigns at full length.
 LEAST_INPUTS = 20_000
 
 
 class FuzzCounts:
-    """A plugin of pytest: the sum over all processes."""
+    """A pytest plugin that adds up the counts of all processes."""
 
     def __init__(self) -> None:
         self.counts: Counter[str] = Counter()
@@ -60,7 +60,7 @@ class FuzzCounts:
 
 
 def _own_counts() -> dict[str, Any]:
-    """Returns what this process has counted; nothing where no campaign was imported."""
+    """Returns the counts of this process; empty if no campaign was imported."""
     harness = sys.modules.get("tests.fuzz.harness")
     if harness is None:
         return {}

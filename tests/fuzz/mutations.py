@@ -1,7 +1,6 @@
-"""Structured mutations: of bytes, of JSON, of names and paths.
+"""Structured mutations of bytes, JSON, names and paths.
 
-Few numbers are drawn for each, since Hypothesis takes time for each: a place is a fraction, an
-operation a choice from a list.
+Each mutation draws only a few numbers, since each draw costs Hypothesis time.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from hypothesis.strategies import DrawFn, SearchStrategy
 _CORNERS = (0, 1, 0x7F, 0x80, 0xFF, 0xFFFF, 0x7FFFFFFF, 0xFFFFFFFF, (1 << 63) - 1, (1 << 64) - 1)
 _NUMBERS = st.integers(0, (1 << 32) - 1)
 
-# JSON fragments that a reader may not expect where they stand.
+# JSON fragments that a reader may not expect.
 FRAGMENTS: tuple[str, ...] = (
     *("null", "true", "false", "0", "1", "-1", "2", "0.5", "-0.0", "1e308", "1e999", "-1e999"),
     *("NaN", "Infinity", "-Infinity", "1" * 30, "9" * 400, "1" * 5000, "1000000", "4294967296"),
@@ -43,7 +42,7 @@ FRAGMENTS: tuple[str, ...] = (
 
 
 def paths_of(canary: str, trap: str) -> tuple[str, ...]:
-    """Returns names that lead out of the folder they stand in.
+    """Returns names that lead out of their folder.
 
     Args:
         canary: A folder of files that no reader may open.
@@ -62,7 +61,7 @@ def paths_of(canary: str, trap: str) -> tuple[str, ...]:
 
 @st.composite
 def mutated(draw: DrawFn, valid: bytes, most: int = 4) -> bytes:
-    """Returns a file's bytes after some operations on them."""
+    """Draws the bytes of a file after some mutations."""
     data = valid
     for _ in range(draw(st.integers(1, most))):
         operation = draw(st.sampled_from(_OPERATIONS))
@@ -71,7 +70,7 @@ def mutated(draw: DrawFn, valid: bytes, most: int = 4) -> bytes:
 
 
 def _place(data: bytes, number: int) -> int:
-    # Headers stand at the beginning or at the end: half of the places are there.
+    # Headers are at the beginning or at the end: half of the positions are there.
     size = len(data) + 1
     region = number & 3
     if region == 0:
@@ -118,7 +117,7 @@ def _splice(data: bytes, one: int, other: int) -> bytes:
 
 
 def _number(data: bytes, one: int, other: int) -> bytes:
-    """Writes a corner case over what may be a length."""
+    """Overwrites what may be a length with a corner case."""
     place = _place(data, one)
     value = _CORNERS[other % len(_CORNERS)]
     form = ("<B", "<H", "<I", "<Q", ">H", ">I", ">Q")[(other >> 8) % 7]
@@ -149,23 +148,22 @@ _OPERATIONS: tuple[Callable[[bytes, int, int], bytes], ...] = (
 
 
 class Raw(str):
-    """JSON text that is written as it stands."""
+    """JSON text that is written verbatim."""
 
 
 @st.composite
 def json_text(
     draw: DrawFn, valid: Any, extra: Sequence[str] = (), most: int = 4, names: Sequence[str] = ()
 ) -> bytes:
-    """Returns a JSON value after some changes of its tree, as text.
+    """Draws the text of a JSON value after some changes to its tree.
 
     Args:
         valid: The value.
-        extra: More JSON fragments than `FRAGMENTS` to put anywhere, such as paths.
-        most: The most changes.
+        extra: JSON fragments to insert in addition to `FRAGMENTS`, such as paths.
+        most: The maximum number of changes.
         names: Keys to add to objects.
     """
     fragments = (*FRAGMENTS, *extra)
-    # Small fragments are the ones that pass the first checks.
     value = valid
     for _ in range(draw(st.integers(1, most))):
         places = list(_places(value, ()))
@@ -232,7 +230,7 @@ def _renamed(value: Any, key: Any, new: str) -> Any:
 
 
 def text_of(value: Any) -> str:
-    """Returns a JSON value as text, with `Raw` parts as they stand."""
+    """Returns a JSON value as text, with `Raw` parts verbatim."""
     if isinstance(value, Raw):
         return str(value)
     if isinstance(value, dict):
@@ -244,7 +242,7 @@ def text_of(value: Any) -> str:
 
 
 def any_bytes(most: int = 200) -> SearchStrategy[bytes]:
-    """Any bytes, also with the beginning of a known format."""
+    """Draws any bytes, some with the magic number of a known format."""
     return st.builds(
         lambda head, rest: head + rest,
         st.sampled_from((b"", b"", *_INSERTED, b"\x89HDF\r\n\x1a\n", b"PAR1", b"\x93NUMPY\x01\0")),
@@ -255,7 +253,7 @@ def any_bytes(most: int = 200) -> SearchStrategy[bytes]:
 def changed_json_file(
     valid: bytes, extra: Sequence[str] = (), names: Sequence[str] = ()
 ) -> SearchStrategy[bytes]:
-    """A JSON file after changes of its tree or of its bytes."""
+    """Draws a JSON file after changes to its tree or its bytes."""
     value = json.loads(valid)
     trees = json_text(value, extra, names=names)
     return st.one_of(trees, trees, trees, mutated(valid), any_bytes())

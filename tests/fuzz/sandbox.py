@@ -1,4 +1,4 @@
-"""The folders that one input lives in, and the check that a reader touched nothing else.
+"""The folders of one input, and the check that a reader touched nothing else.
 
 base/a/b/c/d/          deep enough that a few `../` stay below `base`
     input/             the files of one input
@@ -19,7 +19,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-# In the canary's files and in the environment of the process that reads: it may be in no result.
+# In the canary's files and the reader's environment: no result may contain it.
 SECRET = "the-canary-sings-7f3a9c"
 
 _IN_OPEN, _IN_ACCESS, _IN_MODIFY = 0x20, 0x1, 0x2
@@ -28,7 +28,7 @@ _EVENT = struct.Struct("iIII")
 
 @dataclass(frozen=True)
 class Fifo:
-    """A named pipe that nobody writes to."""
+    """A named pipe without a writer."""
 
 
 @dataclass(frozen=True)
@@ -110,7 +110,7 @@ class Sandbox:
 
 
 class Watch:
-    """Tells whether any library opened a file of a folder, by inotify.
+    """Detects by inotify if any library opens a file of a folder.
 
     Args:
         folder: Its files are watched, not its subfolders.

@@ -1,7 +1,7 @@
-"""What is called with each input: the readers, by the entries that the program itself uses.
+"""The targets of the campaigns: readers, called through the program's own entry points.
 
-A target is given the input's folder and a workspace, and returns what it read, so that the worker
-can see whether anything from elsewhere is in it. Everything is imported when the worker starts.
+A target takes the input's folder and a workspace, and returns the data it has read, so that the
+worker can check for data from elsewhere. All modules are imported when the worker starts.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ _listener: socket.socket | None = None
 
 
 def prepare(hub: socket.socket) -> None:
-    """Imports what the readers import when they are first called.
+    """Imports the modules that readers import lazily.
 
     Args:
         hub: The socket that the Hub of `read_hub` listens on.
@@ -82,7 +82,7 @@ def prepare(hub: socket.socket) -> None:
 def read_corpus(
     folder: Path, workspace: Path, name: str, unit: str = "line", column: str = "", **more: Any
 ) -> Any:
-    """Reads a file, a folder or a pattern of text as the corpus does."""
+    """Reads a file, a folder or a glob pattern as a corpus."""
     more = {key: str(value).replace("@", str(folder)) for key, value in more.items()}
     config = CorpusConfig(
         source="files", path=str(folder / name), text_unit=unit, text_column=column, **more
@@ -95,7 +95,7 @@ def read_corpus(
 
 
 def read_artifacts(folder: Path, workspace: Path, kind: str) -> Any:
-    """Lists and opens the artifacts of a workspace, whose manifests are anybody's."""
+    """Lists and opens the artifacts of a workspace with untrusted manifests."""
     place = Workspace(folder)
     found: list[Any] = [asdict(artifact.manifest) for artifact in place.list(kind)]
     for name in ("one", str(folder / "shards" / "one")):
@@ -108,7 +108,7 @@ def read_artifacts(folder: Path, workspace: Path, kind: str) -> Any:
 
 
 def read_shards(folder: Path, workspace: Path) -> Any:
-    """Opens shards by their folder and reads their rows and counts."""
+    """Opens shards by their folder and reads sequences and token counts."""
     return _rows_of(open_shards(str(folder / "shards"), Workspace(workspace)))
 
 
@@ -125,7 +125,7 @@ def _rows_of(shards: Shards) -> Any:
 
 
 def read_remote_shards(folder: Path, workspace: Path, fingerprint: str = "") -> Any:
-    """Fetches shards from a store whose files are the input's."""
+    """Fetches shards from a remote folder with the input's files."""
     import fsspec
 
     store = fsspec.filesystem("memory")
@@ -152,7 +152,7 @@ def read_tokenizer(folder: Path, workspace: Path) -> Any:
 
 
 def read_config(folder: Path, workspace: Path) -> Any:
-    """Reads a model's dimensions, and works with them as the forms do."""
+    """Reads a model's config, and uses it as the forms do."""
     architecture = hf.read_architecture(folder)
     return [asdict(architecture), count_parameters(architecture), hf.config_values(architecture)]
 
@@ -164,14 +164,14 @@ def read_weights(folder: Path, workspace: Path) -> Any:
 
 
 def read_exported_settings(folder: Path, workspace: Path) -> Any:
-    """Reads a run's settings as the page imports them."""
+    """Reads a run's settings as the web app imports them."""
     data = (folder / "settings.json").read_bytes()
     stage, config = read_settings(data.decode("utf-8", "surrogateescape"))
     return [stage, list_settings(config), config.model_dump(mode="json"), config.fingerprint()]
 
 
 def read_config_flag(folder: Path, workspace: Path, stage: str) -> Any:
-    """Reads what `python -m core STAGE --config FILE` reads."""
+    """Reads a config file as `python -m core STAGE --config FILE` does."""
     model = STAGES[stage].config
     options = argparse.Namespace(config=str(folder / "settings.json"), stage=stage)
     config = model.parse(_config_values(options, model))
@@ -179,7 +179,7 @@ def read_config_flag(folder: Path, workspace: Path, stage: str) -> Any:
 
 
 def read_checkpoints(folder: Path, workspace: Path) -> Any:
-    """Goes on from the newest checkpoint of a run, as a resumed training does."""
+    """Loads the newest checkpoint of a run, as a resumed run does."""
     checkpoints = Checkpoints(folder / "checkpoints")
     found: list[Any] = [checkpoints.steps()]
     best = checkpoints.best()
@@ -194,7 +194,7 @@ def read_checkpoints(folder: Path, workspace: Path) -> Any:
 
 
 def read_sealed_checkpoint(folder: Path, workspace: Path) -> Any:
-    """Reads a checkpoint whose manifest fits whatever is in its files."""
+    """Reads a checkpoint whose manifest has the checksums of the untrusted files."""
     _seal(folder / "step-00000002")
     place = folder / "checkpoints"
     place.mkdir()
@@ -220,7 +220,7 @@ def _seal(folder: Path) -> None:
 
 
 def read_run(folder: Path, workspace: Path) -> Any:
-    """Reads a run's folder as the worker, the page and the report do; then writes an event."""
+    """Reads a run folder as the worker, the web app and the report do; then writes an event."""
     run = RunFolder(folder)
     events, offset = read_events(run.events)
     found: list[Any] = [json.dumps(events), offset, json.dumps(read_last_events(run.events))]
@@ -240,7 +240,7 @@ def read_run(folder: Path, workspace: Path) -> Any:
 
 
 def take_in_run(folder: Path, workspace: Path) -> Any:
-    """Lets a workspace's worker take in a run's folder; the database stays readable."""
+    """Lets a worker ingest a run folder, then reads the database."""
     place = Workspace(workspace)
     run = place.runs / "train-1"
     place.runs.mkdir(parents=True)
@@ -262,7 +262,7 @@ def take_in_run(folder: Path, workspace: Path) -> Any:
 
 
 def read_hub(folder: Path, workspace: Path, what: str) -> Any:
-    """Fetches from a Hub whose answers are the input's files."""
+    """Fetches from a Hub whose responses are the input's files."""
     hub = _hub()
     hub.folder = folder
     pulls: dict[str, Callable[[], Path]] = {
@@ -279,7 +279,7 @@ def read_hub(folder: Path, workspace: Path, what: str) -> Any:
 
 
 class _Hub(BaseHTTPRequestHandler):
-    """Answers with `info.json`, `tree.json`, `paths.json`, and what is in `files/`."""
+    """Answers with `info.json`, `tree.json`, `paths.json` and the files in `files/`."""
 
     protocol_version = "HTTP/1.1"
     folder: Path
@@ -295,7 +295,7 @@ class _Hub(BaseHTTPRequestHandler):
         self._answer()
 
     def log_message(self, format: str, *args: Any) -> None:
-        """Keeps quiet."""
+        """Logs nothing."""
 
     def _answer(self) -> None:
         folder: Path = self.server.folder  # type: ignore[attr-defined]
@@ -328,7 +328,7 @@ _server: Any = None
 
 
 def _hub() -> Any:
-    """Returns the Hub; a child that was forked has no thread yet that serves it."""
+    """Returns the Hub; starts its thread first, which a newly forked child lacks."""
     global _server
     if _server is None:
         assert _listener is not None
@@ -341,12 +341,12 @@ def _hub() -> Any:
 
 
 def read_manifest_file(folder: Path, workspace: Path) -> Any:
-    """Reads a manifest alone."""
+    """Reads only a manifest."""
     return asdict(read_manifest(folder))
 
 
 def misbehave(folder: Path, workspace: Path, how: str, trap: str = "") -> Any:
-    """Does what no reader may, so that the harness can be tried."""
+    """Breaks one of the rules for readers, to test the harness."""
     canary = folder.parent / "canary" / "secret.txt"
     if how == "crash":
         os.kill(os.getpid(), signal.SIGSEGV)

@@ -1,4 +1,4 @@
-"""Any file of text ends in documents or a StudioError."""
+"""Fuzzing of corpus files: each yields documents or a StudioError."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _COLUMNS = st.sampled_from(
 )
 _UNITS = st.sampled_from(("line", "paragraph", "file"))
 _ENCODINGS = ("utf-16", "utf-16-le", "utf-32", "latin-1", "cp1251", "shift_jis", "utf-7", "cp500")
-# What a cell, a key or a line may hold.
+# Contents of cells, keys and lines.
 _PIECES = st.sampled_from(
     (
         *("a", "text", "id", "1", "2024-01-01", "", " ", ",", ";", "\t", "|", '"', '""', "'", "\\"),
@@ -52,7 +52,7 @@ def read(
     explore(worker, name, "corpus", inputs, share)
 
 
-def test_any_plain_text(worker: Worker, share: float) -> None:
+def test_arbitrary_plain_text_is_read_or_refused(worker: Worker, share: float) -> None:
     encoded = st.builds(
         lambda text, encoding: text.encode(encoding, "replace"),
         st.text(max_size=100), st.sampled_from(_ENCODINGS),
@@ -61,14 +61,14 @@ def test_any_plain_text(worker: Worker, share: float) -> None:
     read(worker, "corpus text", "txt", contents, share)
 
 
-def test_any_json_lines(worker: Worker, share: float) -> None:
+def test_arbitrary_json_lines_are_read_or_refused(worker: Worker, share: float) -> None:
     rows = [json.loads(line) for line in TEXTS["jsonl"].splitlines()][:4]
     lines = st.lists(st.sampled_from(rows).flatmap(json_text), max_size=5).map(b"\n".join)
     contents = st.one_of(lines, lines, mutated(TEXTS["jsonl"]), any_bytes())
     read(worker, "corpus jsonl", "jsonl", contents, share)
 
 
-def test_any_json(worker: Worker, share: float) -> None:
+def test_arbitrary_json_is_read_or_refused(worker: Worker, share: float) -> None:
     tree = json.loads(TEXTS["json"])[:4]
     nested = {"version": 1, "data": tree}
     contents = st.one_of(json_text(tree), json_text(nested), mutated(TEXTS["json"]), any_bytes())
@@ -76,7 +76,7 @@ def test_any_json(worker: Worker, share: float) -> None:
 
 
 @pytest.mark.parametrize("kind", ["csv", "tsv"])
-def test_any_table_of_text(worker: Worker, share: float, kind: str) -> None:
+def test_arbitrary_csv_or_tsv_is_read_or_refused(worker: Worker, share: float, kind: str) -> None:
     contents = st.one_of(mutated(TEXTS[kind]), _LOOSE, any_bytes())
     read(worker, f"corpus {kind}", kind, contents, share)
 
@@ -146,7 +146,7 @@ BOMBS = {
 }
 
 
-# Of some hundred kilobytes, and hundreds of megabytes inside: one line, one cell, one value.
+# Files of some hundred kilobytes with one line, cell or value of hundreds of megabytes.
 _MEGABYTE = gzip.compress(b"a" * (1 << 20))
 _BEGINNINGS = {
     "txt": b"",
@@ -160,7 +160,7 @@ GZIP_BOMBS = {
 } | {"parquet": gzip.compress(b"PAR1") + _MEGABYTE * 1500}
 
 
-def test_any_parquet(worker: Worker, share: float) -> None:
+def test_arbitrary_parquet_file_is_read_or_refused(worker: Worker, share: float) -> None:
     made = tables()
     contents = st.one_of(
         made, made, mutated(TEXTS["parquet"]), mutated(TEXTS["parquet"], 2),
@@ -229,7 +229,7 @@ def compressed(draw: DrawFn) -> Input:
     return Input({name: data}, arguments)
 
 
-def test_any_compressed_text(worker: Worker, share: float) -> None:
+def test_arbitrary_compressed_text_is_read_or_refused(worker: Worker, share: float) -> None:
     explore(worker, "corpus compressed", "corpus", compressed(), share)
 
 
@@ -258,7 +258,7 @@ def folders(draw: DrawFn, canary: str) -> Input:
     return Input(files, {"name": name, "unit": draw(_UNITS), **more})
 
 
-def test_any_folder_of_text(worker: Worker, share: float) -> None:
-    # A link that its owner made may lead anywhere: what it leads to isn't the canary here.
+def test_arbitrary_folder_of_text_is_read_or_refused(worker: Worker, share: float) -> None:
+    # A user's own link may lead anywhere, so the links lead to the home folder, not to the canary.
     inputs = folders(str(worker.sandbox.home))
     explore(worker, "corpus folder", "corpus", inputs, share)

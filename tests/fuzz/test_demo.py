@@ -1,4 +1,4 @@
-"""Any request to a demo is answered or refused; its server lives on, small, and fetches nothing."""
+"""Fuzzing of the demo: it answers or refuses each request, keeps running and fetches nothing."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class Request:
 
 
 class Trap:
-    """A server that nobody may connect to."""
+    """A server that must receive no connection."""
 
     def __init__(self) -> None:
         self._socket = socket.create_server(("127.0.0.1", 0))
@@ -65,7 +65,7 @@ class Trap:
         self.url = f"http://127.0.0.1:{self._socket.getsockname()[1]}"
 
     def sprung(self) -> bool:
-        """Tells whether somebody connected since the last call."""
+        """Checks for a connection since the last call."""
         try:
             self._socket.accept()[0].close()
         except BlockingIOError:
@@ -74,7 +74,7 @@ class Trap:
 
 
 class Visitor:
-    """Sends requests to a demo and looks at it after each."""
+    """Sends requests to a demo and checks it after each."""
 
     def __init__(self, url: str, scratch: Path, trap: Trap) -> None:
         parts = urlsplit(url)
@@ -88,14 +88,14 @@ class Visitor:
         self._rss = self._process.memory_info().rss
 
     def ask(self, request: Request) -> Outcome:
-        """Sends a request; says what is wrong with how the demo took it."""
+        """Sends a request and reports any fault of the demo."""
         started = time.monotonic()
         try:
             status, body = self._send(request)
         except TimeoutError:
             return Outcome("failed", f"no answer within {_MOST_SECONDS:g} s", repr(request)[:3000])
         except (ConnectionError, http.client.HTTPException):
-            status, body = 400, b""  # It hung up on what isn't HTTP.
+            status, body = 400, b""  # It closed the connection: this isn't HTTP.
         if status == 200 and request.path in _CALLS:
             try:
                 body += self._answer(request.path, body)
@@ -136,7 +136,7 @@ class Visitor:
             connection.close()
 
     def _answer(self, path: str, body: bytes) -> bytes:
-        """Returns what the model says to a question that was taken: its events."""
+        """Returns the event stream that answers an accepted question."""
         event = json.loads(body)["event_id"]
         url = f"http://{self._host}:{self._port}{path}/{event}"
         with urllib.request.urlopen(url, timeout=_MOST_SECONDS) as response:
@@ -159,7 +159,7 @@ def _listens(process: psutil.Process, port: int | None) -> bool:
 
 @pytest.fixture(scope="module")
 def visitor(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Visitor, Trap, Path]]:
-    """A demo of a small model, and somebody who asks it."""
+    """A visitor of a demo with a small model, the trap, and the canary folder."""
     pytest.importorskip("hypothesis")
     base = tmp_path_factory.mktemp("demo")
     tokenizer = make_tokenizer(Workspace(base / "tokens"), "byte_level_bpe")
@@ -179,7 +179,7 @@ def _file_data(path: str) -> dict[str, Any]:
 
 
 def bodies(paths: tuple[str, ...]) -> SearchStrategy[bytes]:
-    """Draws bodies of questions: valid ones that were changed, files in the place of texts."""
+    """Draws request bodies: valid ones with changes, and files in place of texts."""
     texts = ("The small <mask> runs.", "<mask>" * 20, "no mask", "", "<mask>" + "x" * 3000, *paths)
 
     @st.composite
@@ -213,7 +213,7 @@ def bodies(paths: tuple[str, ...]) -> SearchStrategy[bytes]:
 
 @st.composite
 def questions(draw: DrawFn) -> Request:
-    """Draws a question as a program asks it: any text with a mask, any number of guesses."""
+    """Draws a valid API request: any text with a mask, any number of predictions."""
     before, after = draw(st.text(max_size=40)), draw(st.text(max_size=40))
     text = f"{before}<mask>{after}"
     data = [text, draw(st.integers(1, 20))]
@@ -223,7 +223,6 @@ def questions(draw: DrawFn) -> Request:
 
 
 def requests(trap: str, canary: str) -> SearchStrategy[Request]:
-    """Draws requests."""
     paths = tuple(one for one in paths_of(canary, trap) if len(one) < 1000)
     asking = st.sampled_from((_PATHS[0], _PATHS[0], *_PATHS[:4]))
     origins = st.sampled_from(("", "", "null", "http://localhost:3000", "https://evil.example"))
@@ -249,7 +248,9 @@ def requests(trap: str, canary: str) -> SearchStrategy[Request]:
 
 @pytest.mark.slow(60)
 @pytest.mark.long
-def test_any_request_to_a_demo(visitor: tuple[Visitor, Trap, Path]) -> None:
+def test_arbitrary_request_to_a_demo_is_answered_or_refused(
+    visitor: tuple[Visitor, Trap, Path],
+) -> None:
     asks, trap, canary = visitor
     before = VERDICTS["read"]
     campaign("demo", requests(trap.url, str(canary)), 1.0, asks.ask)

@@ -1,4 +1,4 @@
-"""The harness sees what a reader may not do, and counts what was read."""
+"""The harness detects forbidden behaviour of readers, and counts inputs."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ MISBEHAVIOUR = {
 
 
 @pytest.mark.parametrize("how", MISBEHAVIOUR)
-def test_a_reader_that_misbehaves_is_reported_and_the_next_input_is_read(
+def test_misbehaving_reader_is_reported_and_the_next_input_is_read(
     worker: Worker, how: str
 ) -> None:
     outcome = worker.read("misbehaviour", Input({}, {"how": how, "trap": worker.trap}))
@@ -34,13 +34,13 @@ def test_a_reader_that_misbehaves_is_reported_and_the_next_input_is_read(
 @pytest.mark.slow(20)
 @pytest.mark.long
 @pytest.mark.parametrize("how", ["wait", "compute"])
-def test_a_reader_that_comes_to_no_end_is_reported(worker: Worker, how: str) -> None:
+def test_endless_reader_is_reported(worker: Worker, how: str) -> None:
     outcome = worker.read("misbehaviour", Input({}, {"how": how}))
     assert outcome.verdict == "failed"
     assert outcome.kind.startswith(("no answer", "more than"))
 
 
-def test_a_full_run_of_too_few_inputs_fails() -> None:
+def test_full_run_with_too_few_inputs_fails() -> None:
     assert sum(BUDGET.values()) >= LEAST_INPUTS
     enough = {"counts": dict(BUDGET), "done": list(BUDGET), "campaigns": list(BUDGET)}
     for counts, done, fails in (
@@ -49,7 +49,7 @@ def test_a_full_run_of_too_few_inputs_fails() -> None:
         ({"h5": 5}, ["h5"], False),
     ):
         found = FuzzCounts()
-        # As of two processes.
+        # The counts of two processes.
         found._add({**enough, "counts": {}, "done": done[:1]})
         found._add({**enough, "counts": dict(counts), "done": done[1:]})
         assert found._is_too_few() is fails

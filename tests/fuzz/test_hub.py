@@ -1,4 +1,4 @@
-"""Any answers of a Hub end in files below the cache, or a StudioError."""
+"""Fuzzing of Hub responses: each yields files below the cache, or a StudioError."""
 
 from __future__ import annotations
 
@@ -18,7 +18,9 @@ from tests.fuzz.valid import Artifacts
 _STATUSES = (200, 200, 200, 206, 301, 302, 307, 400, 401, 403, 404, 416, 451)
 
 
-def test_any_answers_of_the_hub(worker: Worker, artifacts: Artifacts, share: float) -> None:
+def test_arbitrary_hub_responses_are_read_or_refused(
+    worker: Worker, artifacts: Artifacts, share: float
+) -> None:
     paths = paths_of(str(worker.sandbox.canary), worker.trap)
     repositories = {
         "model": {**valid.model("bert"), **artifacts.tokenizers["wordpiece"]},
@@ -79,7 +81,7 @@ def test_any_answers_of_the_hub(worker: Worker, artifacts: Artifacts, share: flo
         ("tree", "type", "directory"),
     ],
 )
-def test_an_answer_that_no_hub_gives_is_refused(
+def test_invalid_hub_response_is_refused(
     worker: Worker, artifacts: Artifacts, place: str, name: str, value: Any
 ) -> None:
     files = artifacts.shards("bytes") if place == "tree" else valid.model("bert")

@@ -1,4 +1,4 @@
-"""Any model's files end in dimensions and weights, or a StudioError."""
+"""Fuzzing of model files: each yields a config and weights, or a StudioError."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def _or_special(draw: DrawFn, content: Any, of: int = 60) -> Entry:
     return _SPECIAL[form] if form < len(_SPECIAL) else draw(content)
 
 
-def test_any_config(worker: Worker, share: float) -> None:
+def test_arbitrary_config_is_read_or_refused(worker: Worker, share: float) -> None:
     @st.composite
     def inputs(draw: DrawFn) -> Input:
         family = draw(st.sampled_from(valid.FAMILIES))
@@ -63,7 +63,7 @@ _TYPES = ("F32", "F16", "BF16", "F64", "I64", "I32", "U8", "BOOL", "F8_E4M3", "F
 
 
 def _safetensors(draw: DrawFn, data: bytes) -> bytes:
-    """Changes the header of a safetensors file, whose length stands before it."""
+    """Changes the header of a safetensors file, or the length in front of it."""
     (length,) = struct.unpack("<Q", data[:8])
     header, rest = json.loads(data[8 : 8 + length]), data[8 + length :]
     form = draw(st.integers(0, 5))
@@ -114,7 +114,7 @@ def _retyped(draw: DrawFn, data: bytes) -> bytes:
     return save(tensors)
 
 
-def test_any_safetensors(worker: Worker, share: float) -> None:
+def test_arbitrary_safetensors_file_is_read_or_refused(worker: Worker, share: float) -> None:
     @st.composite
     def inputs(draw: DrawFn) -> Input:
         files: dict[str, Entry] = dict(valid.model(draw(st.sampled_from(("bert", "gpt2", "bart")))))
@@ -134,7 +134,7 @@ def test_any_safetensors(worker: Worker, share: float) -> None:
     explore(worker, "safetensors", "weights", inputs(), share)
 
 
-def test_any_index_of_weights(worker: Worker, share: float) -> None:
+def test_arbitrary_weight_index_is_read_or_refused(worker: Worker, share: float) -> None:
     paths = paths_of(str(worker.sandbox.canary), worker.trap)
 
     @st.composite
@@ -171,7 +171,7 @@ _BUILDERS = (
 
 
 def _hdf5(kind: str, canary: str, number: int) -> bytes:
-    """Returns a `tf_model.h5` with something in the place of a weight."""
+    """Builds a `tf_model.h5` with another HDF5 object in place of a weight."""
     content = io.BytesIO()
     base = valid.tensorflow_model()["tf_model.h5"]
     content.write(base)
@@ -250,7 +250,7 @@ def _put(file: Any, kind: str, place: str, shape: tuple[int, ...], canary: str) 
         file.create_dataset(place, shape, file["kind"])
 
 
-def test_any_h5(worker: Worker, share: float) -> None:
+def test_arbitrary_h5_file_is_read_or_refused(worker: Worker, share: float) -> None:
     plain = valid.tensorflow_model()
     numbers = st.integers(0, 1000)
     made = st.builds(
@@ -296,7 +296,7 @@ _DTYPES = (
 
 
 def _extension(draw: DrawFn) -> bytes:
-    """An array as Flax packs it, with any shape, dtype and bytes."""
+    """Draws an array in Flax's msgpack format, with any shape, dtype and bytes."""
     shape = draw(st.sampled_from(([], [2], [-1], [2**40, 2**40], [0], ["x"], [1.0], 3, [2] * 40)))
     kind = draw(st.sampled_from(_DTYPES))
     data = draw(st.sampled_from((b"", bytes(8), bytes(7), "text", 1, [1])))
@@ -308,7 +308,7 @@ def _extension(draw: DrawFn) -> bytes:
 def _shape(shape: Any) -> Any:
     if not isinstance(shape, list):
         return shape
-    # `pack` writes numbers below 65,536; others are cut to what it can write.
+    # `pack` supports only numbers below 65,536.
     return [one if not isinstance(one, int) else one & 0xFFFF for one in shape]
 
 
@@ -322,7 +322,7 @@ _NESTED = (
 )  # fmt: skip
 
 
-def test_any_msgpack(worker: Worker, share: float) -> None:
+def test_arbitrary_msgpack_file_is_read_or_refused(worker: Worker, share: float) -> None:
     plain = valid.flax_model()
 
     @st.composite

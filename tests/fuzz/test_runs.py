@@ -1,4 +1,4 @@
-"""Any settings, checkpoints and run folders end in what they say, or a StudioError."""
+"""Fuzzing of settings, checkpoints and run folders: each is read or ends in a StudioError."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def _changed(
     return changed
 
 
-def test_any_exported_settings(worker: Worker, share: float) -> None:
+def test_arbitrary_exported_settings_are_read_or_refused(worker: Worker, share: float) -> None:
     paths = quoted(paths_of(str(worker.sandbox.canary), worker.trap))
 
     @st.composite
@@ -64,7 +64,7 @@ def test_any_exported_settings(worker: Worker, share: float) -> None:
     explore(worker, "settings", "settings", inputs(), share)
 
 
-def test_any_config_file(worker: Worker, share: float) -> None:
+def test_arbitrary_config_file_is_read_or_refused(worker: Worker, share: float) -> None:
     paths = quoted(paths_of(str(worker.sandbox.canary), worker.trap))
 
     @st.composite
@@ -76,7 +76,7 @@ def test_any_config_file(worker: Worker, share: float) -> None:
             few = draw(st.lists(st.sampled_from(sorted(values)), max_size=4))
             data = json.dumps({name: values[name] for name in few}).encode()
         form = draw(st.integers(0, 39))
-        # A pipe is one that a shell made: --config <(command).
+        # The first one, a pipe, is left out: shells make one for --config <(command).
         special = _SPECIAL[form] if 0 < form < len(_SPECIAL) else None
         content = special if special is not None else draw(changed_json_file(data, paths, _KEYS))
         return Input({"settings.json": content}, {"stage": stage})
@@ -84,7 +84,7 @@ def test_any_config_file(worker: Worker, share: float) -> None:
     explore(worker, "config flag", "config_flag", inputs(), share)
 
 
-def test_any_checkpoints(worker: Worker, share: float) -> None:
+def test_arbitrary_checkpoints_are_read_or_refused(worker: Worker, share: float) -> None:
     @st.composite
     def inputs(draw: DrawFn) -> Input:
         files = _changed(draw, valid.checkpoints())
@@ -105,8 +105,8 @@ def test_any_checkpoints(worker: Worker, share: float) -> None:
     explore(worker, "checkpoint", "checkpoints", inputs(), share)
 
 
-def test_any_state_of_a_checkpoint(worker: Worker, share: float) -> None:
-    """The manifest fits: a checkpoint that somebody else made."""
+def test_arbitrary_checkpoint_state_is_read_or_refused(worker: Worker, share: float) -> None:
+    """The manifest matches the files, as in a checkpoint from an untrusted source."""
     place = "checkpoints/step-00000002/"
     files = {
         f"step-00000002/{name.removeprefix(place)}": data
@@ -130,7 +130,7 @@ def test_any_state_of_a_checkpoint(worker: Worker, share: float) -> None:
 
 @st.composite
 def events(draw: DrawFn) -> bytes:
-    """Draws an `events.jsonl`: lines changed, doubled, out of order, torn or of something else."""
+    """Draws an `events.jsonl` with changed, missing, unordered, truncated or foreign lines."""
     lines = valid.run()["events.jsonl"].splitlines()
     found: list[bytes] = []
     for line in lines:
@@ -161,9 +161,9 @@ def run_folders(draw: DrawFn) -> Input:
     return Input(files)
 
 
-def test_any_run_folder(worker: Worker, share: float) -> None:
+def test_arbitrary_run_folder_is_read_or_refused(worker: Worker, share: float) -> None:
     explore(worker, "run folder", "run", run_folders(), share)
 
 
-def test_any_run_folder_is_taken_in(worker: Worker, share: float) -> None:
+def test_arbitrary_run_folder_is_ingested_by_the_worker(worker: Worker, share: float) -> None:
     explore(worker, "run taken in", "taken_in", run_folders(), share)

@@ -1,4 +1,4 @@
-"""Any manifest and any shards end in rows or a StudioError, and no name leads out of a folder."""
+"""Fuzzing of manifests and shards: each yields sequences or a StudioError, within its folder."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _NAMES = ("seal", "name", "files", "location", "kind", "counts", "../x", "/etc/p
 
 @st.composite
 def manifests(draw: DrawFn, valid: bytes, paths: tuple[str, ...]) -> bytes:
-    """Draws a manifest: changed and sealed anew, so that it is believed, or changed alone."""
+    """Draws a changed manifest, most with a new checksum, so that they are accepted."""
     form = draw(st.integers(0, 9))
     values = json.loads(valid)
     values.pop("seal")
@@ -45,7 +45,7 @@ def manifests(draw: DrawFn, valid: bytes, paths: tuple[str, ...]) -> bytes:
 
 
 def _renamed(draw: DrawFn, values: dict[str, Any], paths: tuple[str, ...]) -> dict[str, Any]:
-    """Puts a path where a name, a file's name or a place stands."""
+    """Puts a path in place of a name, a file name or a location."""
     path = draw(st.sampled_from(paths))
     place = draw(st.sampled_from(("name", "fingerprint", "location", "files", "files", "inputs")))
     if place == "files":
@@ -60,7 +60,7 @@ def _renamed(draw: DrawFn, values: dict[str, Any], paths: tuple[str, ...]) -> di
 
 
 def _sealed(text: bytes) -> bytes:
-    """Seals any JSON as `manifest_text` does, if it ends like an object."""
+    """Adds the checksum that `manifest_text` adds, if the text ends like a JSON object."""
     from hashlib import sha256
 
     body = text.strip()
@@ -75,7 +75,9 @@ def _below(folder: str, files: Files) -> dict[str, Entry]:
     return {f"{folder}/{name}": entry for name, entry in files.items()}
 
 
-def test_any_manifest_of_an_artifact(worker: Worker, artifacts: Artifacts, share: float) -> None:
+def test_arbitrary_artifact_manifest_is_read_or_refused(
+    worker: Worker, artifacts: Artifacts, share: float
+) -> None:
     paths = paths_of(str(worker.sandbox.canary), worker.trap)
     kinds = {"tokenizer": artifacts.tokenizers["unigram"], "shards": artifacts.shards("bytes")}
 
@@ -95,7 +97,9 @@ def test_any_manifest_of_an_artifact(worker: Worker, artifacts: Artifacts, share
     explore(worker, "artifact manifest", "artifacts", inputs(), share)
 
 
-def test_any_manifest_of_a_store(worker: Worker, artifacts: Artifacts, share: float) -> None:
+def test_arbitrary_remote_manifest_is_read_or_refused(
+    worker: Worker, artifacts: Artifacts, share: float
+) -> None:
     paths = paths_of(str(worker.sandbox.canary), worker.trap)
 
     @st.composite
@@ -115,7 +119,7 @@ def test_any_manifest_of_a_store(worker: Worker, artifacts: Artifacts, share: fl
 
 
 def _example(draw: DrawFn) -> bytes:
-    """Draws a record that is framed well and holds anything."""
+    """Draws a correctly framed record with arbitrary content."""
     kinds = st.integers(0, 4)
     contents = st.one_of(st.binary(max_size=40), st.just(bytes(32)), st.just(b"\x01" * 16))
     names = st.sampled_from(("input_ids", "attention_mask", "", "other", "input_ids"))
@@ -141,7 +145,9 @@ def record_files(draw: DrawFn, valid: bytes) -> bytes:
     return draw(any_bytes())
 
 
-def test_any_records_below_a_manifest(worker: Worker, artifacts: Artifacts, share: float) -> None:
+def test_arbitrary_records_with_a_manifest_are_read_or_refused(
+    worker: Worker, artifacts: Artifacts, share: float
+) -> None:
     @st.composite
     def inputs(draw: DrawFn) -> Input:
         files: dict[str, Entry] = {**artifacts.shards(draw(st.sampled_from(_FORMATS)))}
@@ -150,7 +156,7 @@ def test_any_records_below_a_manifest(worker: Worker, artifacts: Artifacts, shar
         valid = files[name]
         assert isinstance(valid, bytes)
         data = draw(record_files(valid))
-        # Of the size that the manifest names, so that it is read.
+        # The size from the manifest, so that the file is read.
         same = data[: len(valid)].ljust(len(valid), b"\0")
         special = (Fifo(), Folder(), Link("/dev/zero"), Link("nowhere"))
         form = draw(st.integers(0, 19))
@@ -160,7 +166,9 @@ def test_any_records_below_a_manifest(worker: Worker, artifacts: Artifacts, shar
     explore(worker, "shards with manifest", "shards", inputs(), share)
 
 
-def test_any_folder_of_records(worker: Worker, artifacts: Artifacts, share: float) -> None:
+def test_arbitrary_records_without_a_manifest_are_read_or_refused(
+    worker: Worker, artifacts: Artifacts, share: float
+) -> None:
     places = ("", "train/", "validation/", "tokenizer/", "train/train/")
     stems = ("dataset-0-3", "dataset-1-0", "dataset-0-999999999999", "x-007-2", "dataset-0-1")
 
@@ -193,7 +201,7 @@ def _arrays(size: int) -> SearchStrategy[bytes]:
 
 
 def _headers() -> SearchStrategy[bytes]:
-    """Arrays whose header says anything."""
+    """Draws arrays with unusual or invalid headers."""
     texts = st.sampled_from((
         "{'descr': '|O', 'fortran_order': False, 'shape': (3,), }",
         "{'descr': '<i8', 'fortran_order': False, 'shape': (99999999999,), }",
@@ -210,7 +218,7 @@ def _headers() -> SearchStrategy[bytes]:
 
 
 @pytest.mark.parametrize("record_format", _FORMATS[:1])
-def test_any_token_counts(
+def test_arbitrary_token_counts_are_read_or_refused(
     worker: Worker, artifacts: Artifacts, share: float, record_format: str
 ) -> None:
     valid = artifacts.shards(record_format)
@@ -225,7 +233,7 @@ def test_any_token_counts(
         data = draw(contents)
         files: dict[str, Entry] = {**valid, "token_counts.npy": data}
         manifest = json.loads(valid["manifest.json"])
-        # The manifest fits, so that the counts are what is looked at.
+        # The manifest matches, so that the counts are read.
         manifest["files"]["token_counts.npy"] = _entry(data)
         files["manifest.json"] = manifest_text(
             Manifest(**{name: manifest[name] for name in manifest if name != "seal"})

@@ -1,4 +1,4 @@
-"""Any tokenizer's files end in a tokenizer or a StudioError."""
+"""Fuzzing of tokenizer files: each yields a tokenizer or a StudioError."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def _or_several(one: SearchStrategy[Any], kind: str, name: str) -> SearchStrateg
 
 
 def _grown(levels: int) -> dict[str, Any]:
-    """A normaliser that makes a text longer by a power: each step doubles each letter."""
+    """Builds a normaliser that lengthens a text tenfold with each step."""
     steps = [
         {"type": "Replace", "pattern": {"Regex": "."}, "content": "aaaaaaaaaa"}
         for _ in range(levels)
@@ -152,7 +152,7 @@ _MODELS = st.sampled_from((
 
 @st.composite
 def specifications(draw: DrawFn, valid: bytes) -> bytes:
-    """Draws a `tokenizer.json`: parts exchanged for others of the format, or changed anyhow."""
+    """Draws a `tokenizer.json` with parts replaced by others of the format, or mutated."""
     form = draw(st.integers(0, 9))
     if form < 2:
         return draw(changed_json_file(valid))
@@ -175,7 +175,9 @@ def specifications(draw: DrawFn, valid: bytes) -> bytes:
     return text_of(values).encode()
 
 
-def test_any_tokenizer(worker: Worker, artifacts: Artifacts, share: float) -> None:
+def test_arbitrary_tokenizer_file_is_loaded_or_refused(
+    worker: Worker, artifacts: Artifacts, share: float
+) -> None:
     @st.composite
     def inputs(draw: DrawFn) -> Input:
         files = artifacts.tokenizers[draw(st.sampled_from(sorted(artifacts.tokenizers)))]
@@ -190,7 +192,9 @@ def test_any_tokenizer(worker: Worker, artifacts: Artifacts, share: float) -> No
 _ROLES = ("bos_token", "cls_token", "pad_token", "mask_token", "additional_special_tokens", "x")
 
 
-def test_any_special_tokens(worker: Worker, artifacts: Artifacts, share: float) -> None:
+def test_arbitrary_special_tokens_are_loaded_or_refused(
+    worker: Worker, artifacts: Artifacts, share: float
+) -> None:
     names = ("tokenizer_config.json", "special_tokens_map.json")
 
     @st.composite

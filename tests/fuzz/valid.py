@@ -1,4 +1,4 @@
-"""Valid files, made once a session, by the program's own writers where it has them."""
+"""Valid files, made once per session, by the program's own writers if it has them."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def texts() -> dict[str, bytes]:
 
 
 def packers() -> dict[str, Callable[[bytes], bytes]]:
-    """Returns functions that compress, by the suffix."""
+    """Returns compression functions by suffix."""
     found = {"gz": gzip.compress, "bz2": bz2.compress, "xz": lzma.compress, "zip": zipped}
     try:
         import zstandard
@@ -105,7 +105,7 @@ class Artifacts:
             found[algorithm] = files_of(train(config, self.workspace).path)
         return found
 
-    @lru_cache  # noqa: B019  It lives as long as the session.
+    @lru_cache  # noqa: B019  The object lives as long as the session.
     def shards(self, record_format: str) -> dict[str, bytes]:
         """The files of shards in a format."""
         assert self.tokenizers
@@ -124,7 +124,7 @@ def model(family: str) -> dict[str, bytes]:
 
 @lru_cache
 def tensors(family: str) -> dict[str, Any]:
-    """Returns the tensors of a small model by PyTorch's names."""
+    """Returns the tensors of a small model by their PyTorch names."""
     from safetensors.numpy import load
 
     return dict(load(model(family)[hf.WEIGHTS_FILE]))
@@ -231,7 +231,7 @@ def run() -> dict[str, bytes]:
 
 
 def hub(files: dict[str, bytes]) -> dict[str, Any]:
-    """Returns the answers of a Hub that has a repository with these files."""
+    """Returns the responses of a Hub that has a repository with these files."""
     sha = "a" * 40
     info = {
         "_id": "0" * 24, "id": "owner/name", "sha": sha, "private": False, "gated": False,

@@ -1,8 +1,8 @@
 """The process that reads inputs: `python -m tests.fuzz.worker BASE`.
 
-It imports the readers, then forks a child that reads one input after the other. If the child dies,
-or takes too long, the next one is forked: an input that ends the process costs milliseconds and is
-known by its answer. Requests and answers are lines of JSON on stdin and stdout.
+It imports the readers, then forks a child that reads one input after the other. If the child dies
+or takes too long, another one is forked: an input that crashes the process costs milliseconds and
+is identified by its answer. Requests and answers are lines of JSON on stdin and stdout.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ import psutil
 
 from tests.fuzz.sandbox import SECRET, Sandbox, Watch
 
-# Above what the process has mapped after its imports: a reader that wants more gets a MemoryError.
+# In addition to the memory mapped by the imports: a reader that needs more gets a MemoryError.
 _ADDRESS_SPACE_BYTES = 2 << 30
-# Libraries keep what they once had, so a process that has so much more begins anew.
+# Libraries keep freed memory: a process that has grown by this much is replaced.
 _KEPT_BYTES = 256 << 20
 _FILE_BYTES = 1 << 30
-# An input's own peak of resident memory, above what the process had before it.
+# The limit of an input's peak of resident memory, in addition to that before the input.
 PEAK_BYTES = 600 << 20
 CPU_SECONDS = 5.0
-# However busy the machine is; and of sleep, in which something is waited for, such as a pipe.
+# The limits of the total time, however busy the machine is, and of sleep, such as on a pipe.
 WALL_SECONDS = 60.0
 SLEEP_SECONDS = 5.0
-# These wait for the network.
+# The targets that wait for the network.
 _MAY_SLEEP = ("hub",)
 _LONGEST_MESSAGE = 20_000
 
@@ -45,9 +45,9 @@ def main(arguments: list[str] | None = None) -> int:
     """Answers requests until stdin ends."""
     (base,) = sys.argv[1:] if arguments is None else arguments
     sandbox = Sandbox(Path(base))
-    requests = open(0, "rb", buffering=0, closefd=False)  # noqa: SIM115  As long as the process.
+    requests = open(0, "rb", buffering=0, closefd=False)  # noqa: SIM115  Open as long as the process runs.
     answers = os.fdopen(os.dup(1), "wb", buffering=0)
-    os.dup2(2, 1)  # What libraries print isn't an answer.
+    os.dup2(2, 1)  # Output of libraries must not mix with the answers.
     hub, trap = (_listening() for _ in range(2))
     os.environ["HF_ENDPOINT"] = f"http://127.0.0.1:{hub.getsockname()[1]}"
     os.chdir(sandbox.cwd)
@@ -95,7 +95,7 @@ class _Child:
         self._mapped = _mapped(self._pid)
 
     def is_full(self) -> bool:
-        """Tells whether libraries keep so much that the next input would lack it."""
+        """Checks if libraries keep so much memory that the next input would lack it."""
         try:
             return _mapped(self._pid) > self._mapped + _KEPT_BYTES
         except OSError:  # It has ended.
@@ -113,7 +113,7 @@ class _Child:
         return answer.rstrip(b"\n") or None
 
     def _is_ready(self, sleep_seconds: float) -> bool:
-        """Waits for an answer for as long as the child works, or sleeps for a short time."""
+        """Waits for an answer as long as the child computes, or sleeps for a short time."""
         started = awake = time.monotonic()
         known = ""
         while not select.select([self._socket], [], [], 0.25)[0]:
@@ -125,7 +125,7 @@ class _Child:
         return True
 
     def end(self) -> bytes:
-        """Ends the child, and returns how it ended as the answer to what it was asked."""
+        """Ends the child, and returns its exit as the answer to the request."""
         self._stream.close()
         self._socket.close()
         if self._late:
@@ -142,7 +142,7 @@ class _Child:
 
 
 def _activity(pid: int) -> tuple[str, bool]:
-    """Returns what a process and its children have used, and whether all of them sleep."""
+    """Returns the CPU times of a process and its children, and True if all of them sleep."""
     used: list[str] = []
     states = set()
     for one in [pid, *(child.pid for child in psutil.Process(pid).children(recursive=True))]:
@@ -154,7 +154,7 @@ def _activity(pid: int) -> tuple[str, bool]:
 
 
 def _serve(requests: socket.socket, sandbox: Sandbox, trap: socket.socket) -> NoReturn:
-    """Reads inputs until the other side hangs up."""
+    """Reads inputs until the parent closes the socket."""
     try:
         _limit()
         trap.setblocking(False)
@@ -169,7 +169,7 @@ def _serve(requests: socket.socket, sandbox: Sandbox, trap: socket.socket) -> No
                 answer |= {"verdict": "failed", "kind": problems[0], "detail": "\n".join(problems)}
             requests.sendall(json.dumps(answer).encode() + b"\n")
             before = sandbox.outside() if problems else before
-    except BaseException:  # noqa: BLE001  The parent sees that the process is gone; why is said here.
+    except BaseException:  # noqa: BLE001  The parent sees only that the process is gone.
         traceback.print_exc()
         os._exit(70)
     os._exit(0)
@@ -198,7 +198,7 @@ def _read_one(request: dict[str, Any], sandbox: Sandbox) -> dict[str, Any]:
             answer = {"verdict": "failed", "kind": kind, "detail": kind}
     except StudioError as error:
         answer = _check_error(error)
-    except BaseException as error:  # noqa: BLE001  Whatever a reader raises beside a StudioError.
+    except BaseException as error:  # noqa: BLE001  A reader may raise only a StudioError.
         answer = _failed(error)
     seconds, peak = time.process_time() - started, _peak() - rss
     limits = {
@@ -213,7 +213,7 @@ def _read_one(request: dict[str, Any], sandbox: Sandbox) -> dict[str, Any]:
 
 
 def _check_error(error: Any) -> dict[str, Any]:
-    """Looks at what a StudioError says: it is printed, stored and shown."""
+    """Checks the text of a StudioError, which is printed, stored and shown."""
     text = str(error)
     problem = ""
     try:
@@ -248,7 +248,7 @@ def _failed(error: BaseException) -> dict[str, Any]:
 def _strayed(
     sandbox: Sandbox, before: dict[str, Any], watch: Watch, trap: socket.socket
 ) -> Iterator[str]:
-    """Yields what a reader did beyond its folders."""
+    """Yields the violations of a reader outside of its folders."""
     if names := watch.opened():
         yield f"it opened files outside of the input: {', '.join(names)}"
     after = sandbox.outside()

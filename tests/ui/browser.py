@@ -1,4 +1,4 @@
-"""A real browser on a real app, for the tests that need them."""
+"""Runs the app and drives it with a real browser."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ _FLAGS = (
 )
 _UP_WITHIN_SECONDS = 150.0
 START_SECONDS = 90.0
-# Gradio's client cuts its stream when its page is left, and logs that as an error.
+# Gradio's client aborts its stream when the page is left, and logs that as an error.
 _LEAVING = ("AbortError: signal is aborted", "Unexpected error Connection errored out")
 
 
 def find_chromium() -> str:
-    """Returns a Chromium's path, or skips the test saying how to get one."""
+    """Returns the path of Chromium; skips the test with instructions if there is none."""
     pytest.importorskip("playwright", reason="needs Playwright: pip install playwright")
     candidates = [os.environ.get("STUDIO_TEST_CHROMIUM"), *map(shutil.which, _NAMES)]
     found = next(filter(None, candidates), None) or _playwright_chromium()
@@ -58,13 +58,13 @@ def _playwright_chromium() -> str | None:
 def running_app(
     workspace: Path, *options: str, root: Path = ROOT, **environment: str
 ) -> Iterator[str]:
-    """Starts the app on a free port, gives its address, and ends it.
+    """Runs the app on a free port and yields its URL.
 
     Args:
-        workspace: Its log goes beside it.
-        *options: Of the app.
-        root: The folder with the program.
-        **environment: Variables beside this process's.
+        workspace: The workspace; the app's log goes beside it.
+        *options: Command-line options of the app.
+        root: The folder with `app.py`.
+        **environment: Additional environment variables.
     """
     port = _free_port()
     command = [sys.executable, "app.py", "--port", str(port), "--workspace", str(workspace)]
@@ -108,12 +108,12 @@ def _wait_until_up(url: str, app: subprocess.Popen[bytes], log: Path) -> None:
 
 
 class Visitor:
-    """A browser's tab on the studio.
+    """A browser tab with the web app.
 
     Attributes:
-        page: Playwright's page.
-        outside: Addresses asked for that aren't this machine's.
-        errors: Scripts' errors, and what the console names as one.
+        page: The Playwright page.
+        outside: URLs requested from other machines.
+        errors: Script errors and the console's error messages.
     """
 
     def __init__(
@@ -139,7 +139,7 @@ class Visitor:
             self.outside.append(request.url)
 
     def reload(self) -> None:
-        """Loads the page anew. What the old one says about its own end is no error."""
+        """Reloads the page; ignores the errors that leaving the old one causes."""
         seen = len(self.errors)
         self.page.reload()
         said = self.errors[seen:]
@@ -159,7 +159,7 @@ class Visitor:
         self.field(id).fill(text)
 
     def pick(self, id: str, choice: str) -> None:
-        """Chooses one of a row of buttons."""
+        """Chooses a radio button by its label."""
         self.page.locator(f"#{id}").get_by_label(choice, exact=True).check()
 
     def choose(self, id: str, choice: str) -> None:
@@ -183,7 +183,7 @@ class Visitor:
         return str(answers.first.inner_text())
 
     def wait_for(self, condition: Callable[[], Any], seconds: float, what: str) -> Any:
-        """Waits until something is so; the page lives on meanwhile."""
+        """Waits for a condition while the browser keeps running; returns its value."""
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline:
             if found := condition():
@@ -201,7 +201,7 @@ def visiting(
     dark: bool = False,
     touch: bool = False,
 ) -> Iterator[Any]:
-    """Gives a function that opens a new tab on the studio, in a fresh browser."""
+    """Starts a browser; yields a function that opens the web app in a new tab."""
     chromium = find_chromium()
     from playwright.sync_api import sync_playwright
 

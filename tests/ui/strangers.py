@@ -1,4 +1,4 @@
-"""What a stranger would try: every route of Gradio's, and the ways around paths."""
+"""Requests of an anonymous attacker: every Gradio route, and variants of path traversal."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ PREFIXES = (
 
 @dataclass(frozen=True)
 class Answer:
-    """What the server said."""
+    """An HTTP response."""
 
     status: int
     body: bytes
@@ -43,11 +43,11 @@ class Answer:
 
 
 class Stranger:
-    """Somebody without a cookie, who sends paths as they are.
+    """An anonymous user, who sends no cookies and paths without normalisation.
 
     Args:
-        url: The server's.
-        loot: What none of the answers may hold.
+        url: The server's URL.
+        loot: Secrets that no response may contain.
     """
 
     def __init__(self, url: str, loot: list[bytes]) -> None:
@@ -56,7 +56,7 @@ class Stranger:
         self._loot = loot
 
     def ask(self, method: str, path: str, body: object = None) -> Answer:
-        """Sends a request, and fails where the answer holds what it shouldn't."""
+        """Sends a request; fails if the response contains a secret."""
         connection = http.client.HTTPConnection(self._host, self._port, timeout=10)
         try:
             sent = json.dumps(body).encode() if body is not None else None
@@ -83,15 +83,16 @@ def send(
     source: str = "127.0.0.1",
     **headers: str,
 ) -> Answer:
-    """Sends a request as it is. Underscores in the headers' names stand for hyphens.
+    """Sends a request without normalisation.
 
     Args:
-        url: The server's.
-        method: The method.
-        path: Path and query, as they are.
-        body: The body, if there is one.
-        source: The address that it comes from; all of 127.0.0.0/8 are this machine's.
-        **headers: Further headers; `Host` and `Content-Length` are added if they are missing.
+        url: The server's URL.
+        method: The HTTP method.
+        path: Path and query.
+        body: The body, if any.
+        source: The source address; all of 127.0.0.0/8 belongs to this machine.
+        **headers: Headers, with underscores for hyphens; `Host` and `Content-Length` are added if
+            they are missing.
     """
     parts = urlsplit(url)
     connection = http.client.HTTPConnection(
@@ -103,7 +104,7 @@ def send(
         response = connection.getresponse()
         kind = response.getheader("content-type") or ""
         found = _beginning(response) if "event-stream" in kind else response.read()
-        # A header may come several times, as Set-Cookie does.
+        # A header such as Set-Cookie may occur several times.
         names = {name.lower() for name, _ in response.getheaders()}
         given = {name: "\n".join(response.headers.get_all(name) or []) for name in names}
         return Answer(response.status, found, given)
@@ -113,7 +114,7 @@ def send(
 
 @contextmanager
 def listening() -> Iterator[tuple[str, list[str]]]:
-    """Gives the address of a server on this machine, and the paths that it was asked for."""
+    """Yields the URL of a local server and the list of paths requested from it."""
     asked: list[str] = []
 
     class Handler(BaseHTTPRequestHandler):
@@ -126,7 +127,7 @@ def listening() -> Iterator[tuple[str, list[str]]]:
         do_HEAD = do_GET
 
         def log_message(self, *_: object) -> None:
-            """Says nothing."""
+            """Logs nothing."""
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
         thread = threading.Thread(target=server.serve_forever, daemon=True)
@@ -138,12 +139,12 @@ def listening() -> Iterator[tuple[str, list[str]]]:
 
 
 def file_at(address: str) -> dict[str, object]:
-    """Returns what Gradio takes for a file, and downloads where it is a URL."""
+    """Returns a value that Gradio treats as a file, and downloads if it is a URL."""
     return {"path": address, "meta": {"_type": "gradio.FileData"}}
 
 
 def _beginning(stream: http.client.HTTPResponse, seconds: float = 3) -> bytes:
-    """Returns what comes of a stream until Gradio closes it, or some time has passed."""
+    """Reads a stream until Gradio closes it or the time is over."""
     found, deadline = b"", time.monotonic() + seconds
     while b"close_stream" not in found and time.monotonic() < deadline:
         try:
@@ -157,7 +158,7 @@ def _beginning(stream: http.client.HTTPResponse, seconds: float = 3) -> bytes:
 
 
 def gradio_routes() -> list[tuple[str, str]]:
-    """Returns method and path of every route that Gradio registers, each part filled in."""
+    """Returns method and path of every Gradio route, with the path parameters filled in."""
     with gr.Blocks() as page:
         gr.Textbox()
     page.queue()
@@ -177,7 +178,7 @@ def _is_router(route: object) -> bool:
 
 
 def ways_to(target: Path) -> Iterator[str]:
-    """Yields paths that would lead to a file if somebody joined them carelessly."""
+    """Yields paths that lead to a file if a server joins them carelessly."""
     name = str(target)
     up = "../" * 12 + name.lstrip("/")
     variants = [

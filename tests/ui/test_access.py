@@ -1,4 +1,4 @@
-"""Other websites can't act here through the visitor's browser."""
+"""Access control: origins, host names, cookies, frames, routes and known users."""
 
 import asyncio
 import re
@@ -35,11 +35,11 @@ def status_of(method: str, *, local_names_only: bool = True, **headers: str) -> 
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1:7860", "localhost:7860", "[::1]:7860"])
-def test_the_studios_own_page_may_act(host: str) -> None:
+def test_same_origin_request_is_accepted(host: str) -> None:
     assert status_of("POST", host=host, origin=f"http://{host}") == 200
 
 
-def test_programs_may_act() -> None:
+def test_request_without_an_origin_is_accepted() -> None:
     assert status_of("POST", host="127.0.0.1:7860") == 200
 
 
@@ -47,17 +47,17 @@ def test_programs_may_act() -> None:
     "origin",
     ["http://evil.example", "null", "http://127.0.0.1:9999", "https://127.0.0.1.evil.example"],
 )
-def test_other_websites_may_not(origin: str) -> None:
+def test_cross_origin_request_is_refused(origin: str) -> None:
     assert status_of("POST", host="127.0.0.1:7860", origin=origin) == 403
     assert status_of("DELETE", host="127.0.0.1:7860", origin=origin) == 403
 
 
 @pytest.mark.parametrize("host", ["evil.example", "evil.example:7860", "", "[", "10.0.0.7:7860"])
-def test_names_pointed_at_this_machine_are_refused(host: str) -> None:
+def test_foreign_host_name_is_refused(host: str) -> None:
     assert status_of("GET", host=host) == 403
 
 
-def test_behind_a_password_any_name_will_do() -> None:
+def test_any_host_name_is_accepted_behind_a_password() -> None:
     assert status_of("GET", local_names_only=False, host="studio.example") == 200
     refused = status_of(
         "POST", local_names_only=False, host="studio.example", origin="http://evil.example"
@@ -65,13 +65,13 @@ def test_behind_a_password_any_name_will_do() -> None:
     assert refused == 403
 
 
-def test_a_refusal_says_what_a_reverse_proxy_must_do() -> None:
+def test_refusal_explains_the_reverse_proxy_settings() -> None:
     status, said = ask(OwnOriginOnly(answering(200), local_names_only=True), "/login")
     assert status == 403
     assert b"proxy_set_header Host $http_host;" in said and b"ProxyPreserveHost On" in said
 
 
-def test_what_is_local() -> None:
+def test_local_host_names_are_recognised() -> None:
     assert all(map(is_local, ("localhost", "127.0.0.1", "127.8.8.8", "::1")))
     assert not any(map(is_local, ("0.0.0.0", "10.0.0.1", "example.org", "")))
 
@@ -79,7 +79,7 @@ def test_what_is_local() -> None:
 def ask(
     app: Any, path: str, body: bytes = b"", method: str = "POST", headers: Any = ()
 ) -> tuple[int, bytes]:
-    """Sends a request through a middleware and returns the status and what was said."""
+    """Sends a request through a middleware and returns the status and the body."""
     sent: list[dict[str, Any]] = []
 
     async def send(message: Any) -> None:
@@ -95,7 +95,7 @@ def ask(
 
 
 def answering(status: int) -> Any:
-    """An app that says what it was sent."""
+    """Builds an app that echoes the request body."""
 
     async def app(scope: Any, receive: Any, send: Any) -> None:
         said = (await receive())["body"]
@@ -105,7 +105,7 @@ def answering(status: int) -> Any:
     return app
 
 
-def test_a_full_queue_is_said_in_a_sentence() -> None:
+def test_full_queue_is_answered_with_an_explanation() -> None:
     def allowed(status: int) -> Any:
         limited = BodyLimits(answering(status), most_json_bytes=9, most_upload_bytes=0)
         routes = re.compile("POST /gradio_api/queue/join")
@@ -119,7 +119,7 @@ def test_a_full_queue_is_said_in_a_sentence() -> None:
     assert ask(allowed(200), path, method="GET")[0] == 404
 
 
-def test_who_is_known_gets_through_a_door() -> None:
+def test_access_control_admits_only_known_users() -> None:
     def door(who: str | None) -> AccessControl:
         return AccessControl(
             answering(200), who=lambda scope: who, open_routes=["POST /login"], page="<form>"
@@ -132,7 +132,7 @@ def test_who_is_known_gets_through_a_door() -> None:
     assert ask(door("ann"), "/config", b"x") == (200, b"x")
 
 
-def test_a_space_may_be_framed_by_huggingface_and_nobody_else() -> None:
+def test_space_may_be_framed_only_by_hugging_face() -> None:
     async def headers_of(door: ResponseHeaders) -> dict[bytes, bytes]:
         sent: list[Any] = []
 
@@ -154,7 +154,7 @@ def test_a_space_may_be_framed_by_huggingface_and_nobody_else() -> None:
     assert policy.endswith(b"frame-ancestors 'self' https://huggingface.co")
 
 
-def test_programs_come_again_while_many_wait_and_the_page_asks_on() -> None:
+def test_crowded_demo_refuses_api_clients_but_not_its_own_requests() -> None:
     crowd = [True]
     door = AllowedRoutes(
         answering(200),
@@ -172,7 +172,7 @@ def test_programs_come_again_while_many_wait_and_the_page_asks_on() -> None:
 
 
 def headers_of(app: Any, **scope: Any) -> list[tuple[bytes, bytes]]:
-    """Returns the headers of what an app answers."""
+    """Returns the response headers of an app."""
     sent: list[Any] = []
 
     async def send(message: Any) -> None:
@@ -186,7 +186,7 @@ def headers_of(app: Any, **scope: Any) -> list[tuple[bytes, bytes]]:
 
 
 def setting(*cookies: bytes) -> Any:
-    """An app that sets cookies."""
+    """Builds an app that sets cookies."""
 
     async def app(scope: Any, receive: Any, send: Any) -> None:
         headers = [(b"Set-Cookie", cookie) for cookie in cookies]
@@ -195,7 +195,7 @@ def setting(*cookies: bytes) -> Any:
     return app
 
 
-def test_only_in_a_frame_cookies_are_sent_from_other_websites() -> None:
+def test_cookies_are_same_site_lax_except_in_a_frame() -> None:
     given = b"session=a=b; path=/; Max-Age=9; httponly; samesite=none; secure"
     alone = ResponseHeaders(setting(given, b"plain=1"))
     for scheme, end in (("http", b""), ("https", b"; Secure")):
@@ -209,7 +209,7 @@ def test_only_in_a_frame_cookies_are_sent_from_other_websites() -> None:
     assert cookie == b"session=a=b; path=/; Max-Age=9; HttpOnly; SameSite=None; Secure"
 
 
-def test_on_a_space_only_its_own_page_acts_and_the_sign_in_comes_back() -> None:
+def test_space_accepts_only_its_own_origin_and_the_sign_in_callback() -> None:
     async def behind(scope: Any, receive: Any, send: Any) -> None:
         await send({"type": "http.response.start", "status": 200, "headers": []})
 
@@ -238,7 +238,7 @@ def test_on_a_space_only_its_own_page_acts_and_the_sign_in_comes_back() -> None:
     assert status("GET", "/config", sec_fetch_site="cross-site", sec_fetch_mode="cors") == 403
 
 
-def test_a_websocket_of_another_website_is_closed() -> None:
+def test_cross_origin_websocket_is_closed() -> None:
     def closed(**headers: str) -> bool:
         sent: list[Any] = []
 
@@ -262,7 +262,7 @@ def test_a_websocket_of_another_website_is_closed() -> None:
     assert not closed(**own, origin="http://127.0.0.1:7860")
 
 
-def test_behind_a_proxy_with_a_prefix_the_paths_are_the_same() -> None:
+def test_open_routes_are_the_same_behind_a_proxy_with_a_path_prefix() -> None:
     def page(path: str) -> int:
         control = AccessControl(
             answering(200), who=lambda scope: None, open_routes=["POST /login"], page="<form>"

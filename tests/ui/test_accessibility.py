@@ -1,4 +1,4 @@
-"""The page for everybody: axe-core finds nothing serious, and nothing moves while a tab loads."""
+"""Accessibility: axe-core finds nothing serious, and nothing moves while a tab loads."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ async () => (await axe.run(document, { resultTypes: ["violations"] })).violation
 
 
 def find_axe() -> str:
-    """Returns the text of axe-core, or skips the test saying how to get it."""
+    """Returns the source of axe-core; skips the test with instructions if it is missing."""
     installed = ROOT / ".venv" / "axe" / "node_modules" / "axe-core" / "axe.min.js"
     path = Path(os.environ.get("STUDIO_TEST_AXE") or installed)
     if not path.is_file():
@@ -88,7 +88,7 @@ def test_nothing_moves_while_a_tab_loads(address: str, tab: str) -> None:
             visitor.page.wait_for_timeout(1500)
             return float(sum(visitor.page.evaluate(SHIFTS)))
 
-    # A machine that is busy with other tests may paint half a page; what the page does, recurs.
+    # A busy machine may paint half a page first; a shift of the web app's own recurs.
     assert shift() < MOST_SHIFT or shift() < MOST_SHIFT
 
 

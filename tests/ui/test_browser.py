@@ -1,4 +1,4 @@
-"""The page in a real browser: the whole way once, and a run that outlives its visitor."""
+"""The web app in a real browser: complete workflows, and runs that outlive the browser."""
 
 from collections.abc import Iterator
 from itertools import pairwise
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.slow(30)
 
 TABS = ("Corpus", "Tokenizer", "Shards", "Train", "Runs", "Playground", "Publish", "Workspace")
 A_STAGE_SECONDS = 240
-# The page itself is slow where two cores run browser, app and training.
+# The web app is slow if two cores run the browser, the app and a training run.
 A_PAGE_SECONDS = 60
 TRAINING = TrainConfig(name="speaker", shards="rows")
 
@@ -112,7 +112,7 @@ def fill_in_training(visitor: Visitor, steps: int) -> None:
         visitor.type(f"train-{name}", value)
 
 
-def test_all_tabs_from_text_to_a_filled_mask(
+def test_workflow_from_corpus_to_filled_mask_works_through_the_tabs(
     workspace: Workspace, store: Store, tmp_path: Path
 ) -> None:
     text = write_sentences(tmp_path / "sentences.txt", 600)
@@ -199,7 +199,7 @@ def fill_a_mask(visitor: Visitor) -> None:
 
 
 @pytest.mark.long
-def test_a_run_goes_on_when_its_page_is_closed(
+def test_run_continues_after_its_browser_is_closed(
     workspace: Workspace, store: Store, tmp_path: Path
 ) -> None:
     text = write_sentences(tmp_path / "sentences.txt", 600)
@@ -230,7 +230,7 @@ def steps_of(store: Store, run: str) -> float:
 
 
 def see_it_run(visitor: Visitor, run: str) -> None:
-    """A visitor who comes while something runs lands on its curves; they grow by themselves."""
+    """Checks that a new visitor sees the active run and that its curve grows."""
     visitor.page.locator(".ps-detail-head").get_by_text(run).wait_for()
     loss = visitor.page.get_by_role("img", name="Loss")
     visitor.wait_for(loss.is_visible, 60, "the curve")
@@ -239,7 +239,7 @@ def see_it_run(visitor: Visitor, run: str) -> None:
 
 
 @pytest.mark.long
-def test_all_in_one_go_then_on_then_cleared_up(
+def test_runs_are_queued_together_then_extended_cloned_exported_and_deleted(
     workspace: Workspace, store: Store, tmp_path: Path
 ) -> None:
     text = write_sentences(tmp_path / "sentences.txt", 600)
@@ -260,7 +260,7 @@ def test_all_in_one_go_then_on_then_cleared_up(
 
 
 def queue_all_in_one_go(visitor: Visitor, text: Path) -> list[str]:
-    """Fills in the forms while there is nothing yet, presses the last button, returns the runs."""
+    """Queues tokenizer, shards and training with one button; returns the ids of the runs."""
     visitor.open("Corpus")
     visitor.pick("corpus-source", "My files")
     visitor.show_all_settings("corpus")
@@ -319,7 +319,7 @@ def clone(visitor: Visitor, run: str) -> None:
 
 
 def hand_over(visitor: Visitor, run: str, folder: Path) -> None:
-    """Saves a run's report and its settings, and takes the settings back into their form."""
+    """Downloads a run's report and settings, and imports the settings into their form."""
     visitor.open("Runs")
     visitor.page.get_by_role("button", name=run).click()
     detail = visitor.page.locator(".ps-detail")
@@ -353,7 +353,7 @@ def clear_up(visitor: Visitor, workspace: Workspace, name: str) -> None:
 
 
 @pytest.mark.long
-def test_an_alert_is_seen_wherever_one_is_and_once(workspace: Workspace, store: Store) -> None:
+def test_alert_is_shown_once_on_any_tab(workspace: Workspace, store: Store) -> None:
     folder, reporter = begin_run(workspace, store, "train-by-hand")
     ensure_worker(workspace)
     with running_app(workspace.root) as url, visiting(url, width=390, height=844) as visit:
@@ -383,7 +383,9 @@ def test_an_alert_is_seen_wherever_one_is_and_once(workspace: Workspace, store: 
 
 
 @pytest.mark.long
-def test_stopping_says_what_would_be_lost(workspace: Workspace, store: Store) -> None:
+def test_stop_confirmation_names_the_work_that_would_be_lost(
+    workspace: Workspace, store: Store
+) -> None:
     words = TokenizerConfig(name="words")
     begun = [
         begin_run(workspace, store, "train-here"),
@@ -416,7 +418,7 @@ def begin_run(
     stage: str = "train",
     config: StageConfig = TRAINING,
 ) -> tuple[RunFolder, FolderReporter]:
-    """Begins a run whose process is this one."""
+    """Starts a run whose process is the test's own."""
     folder = RunFolder.of(workspace, run)
     folder.write_record(RunRecord(id=run, stage=stage, config=config.model_dump(mode="json")))
     here = ProcessIdentity.of_this()
@@ -427,7 +429,7 @@ def begin_run(
     return folder, reporter
 
 
-def test_the_number_of_runs_at_a_time_is_set_in_the_page(studio: tuple[str, Store]) -> None:
+def test_number_of_concurrent_runs_is_set_in_the_web_app(studio: tuple[str, Store]) -> None:
     url, store = studio
     config = TrainConfig(shards="rows").model_dump(mode="json")
     add_run(store, id="run", stage="train", name="speaker", state="done", config=config)
@@ -443,7 +445,7 @@ def test_the_number_of_runs_at_a_time_is_set_in_the_page(studio: tuple[str, Stor
         visitor.wait_for(lambda: slots.input_value() == "3", A_PAGE_SECONDS, "three, still")
 
 
-def test_a_run_that_is_deleted_elsewhere_leaves_the_table(studio: tuple[str, Store]) -> None:
+def test_run_deleted_elsewhere_disappears_from_the_table(studio: tuple[str, Store]) -> None:
     url, store = studio
     for name in ("kept", "deleted"):
         config = TrainConfig(name=name, shards="rows").model_dump(mode="json")
@@ -460,7 +462,7 @@ def test_a_run_that_is_deleted_elsewhere_leaves_the_table(studio: tuple[str, Sto
 
 
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
-def test_it_fits_a_phone(studio: tuple[str, Store], dark: bool) -> None:
+def test_all_tabs_fit_a_phone_screen(studio: tuple[str, Store], dark: bool) -> None:
     with visiting(studio[0], width=390, height=844, dark=dark) as visit:
         visitor = visit()
         assert visitor.page.evaluate("document.body.classList.contains('dark')") is dark
@@ -473,7 +475,7 @@ def test_it_fits_a_phone(studio: tuple[str, Store], dark: bool) -> None:
         assert visitor.errors == []
 
 
-def test_the_keyboard_alone_is_enough(studio: tuple[str, Store]) -> None:
+def test_start_button_is_reached_with_the_keyboard_alone(studio: tuple[str, Store]) -> None:
     with visiting(studio[0]) as visit:
         page = visit().page
         # The tabs are one stop; arrow keys move between them.
@@ -493,7 +495,7 @@ def focus_by_keyboard(page: Any, id: str) -> None:
     raise AssertionError(f"{id} can't be reached with the Tab key")
 
 
-def test_wrong_values_are_marked_where_they_stand(studio: tuple[str, Store]) -> None:
+def test_invalid_value_is_marked_beside_its_field(studio: tuple[str, Store]) -> None:
     with visiting(studio[0]) as visit:
         visitor = visit("/#tokenizer")
         visitor.type("tokenizer-vocab_size", "3")
@@ -505,7 +507,7 @@ def test_wrong_values_are_marked_where_they_stand(studio: tuple[str, Store]) -> 
         problem.wait_for(state="detached")
 
 
-def test_what_was_typed_survives_a_reload(studio: tuple[str, Store]) -> None:
+def test_typed_values_survive_a_reload(studio: tuple[str, Store]) -> None:
     with visiting(studio[0]) as visit:
         visitor = visit("/#train")
         memory = "JSON.stringify(localStorage)"
@@ -523,7 +525,7 @@ def test_what_was_typed_survives_a_reload(studio: tuple[str, Store]) -> None:
         )
 
 
-def test_names_from_outside_are_text(studio: tuple[str, Store]) -> None:
+def test_names_and_errors_of_a_run_are_shown_as_plain_text(studio: tuple[str, Store]) -> None:
     url, store = studio
     name = "<img src=x onerror=window.hacked=1>"
     config = {"name": name, "corpus": {"source": "files", "path": name}}
@@ -540,7 +542,7 @@ def test_names_from_outside_are_text(studio: tuple[str, Store]) -> None:
         assert page.locator("#tab-runs img").count() == 0
 
 
-def test_a_link_leads_to_a_run_that_is_older_than_those_listed(studio: tuple[str, Store]) -> None:
+def test_link_opens_a_run_older_than_the_listed_ones(studio: tuple[str, Store]) -> None:
     url, store = studio
     for name in map(str, range(101)):
         config = TrainConfig(name=name, shards="rows").model_dump(mode="json")
@@ -549,7 +551,7 @@ def test_a_link_leads_to_a_run_that_is_older_than_those_listed(studio: tuple[str
         visitor = visit("/#runs/train-0")
         detail = visitor.page.locator(".ps-detail")
         detail.get_by_text("train-0", exact=True).wait_for()
-        # However long the list, the run it names and what is known of it are within reach.
+        # The linked run and its detail are in view, however long the list is.
         listed = visitor.page.locator(".ps-run-table tr.selected")
         where = listed.evaluate(
             "(row) => [row, row.closest('.ps-scroll')].map((one) => one.getBoundingClientRect())"
@@ -564,13 +566,13 @@ def test_a_link_leads_to_a_run_that_is_older_than_those_listed(studio: tuple[str
 
 
 @pytest.mark.long
-def test_passing_through_the_menu_of_families_changes_nothing(studio: tuple[str, Store]) -> None:
+def test_tabbing_through_the_family_menu_changes_nothing(studio: tuple[str, Store]) -> None:
     with visiting(studio[0]) as visit:
         visitor = visit("/#train")
         visitor.pick("train-preset", "Flax")
         batch = visitor.field("train-per_replica_batch_size")
         visitor.wait_for(lambda: batch.input_value() == "128", A_PAGE_SECONDS, "the preset")
-        # T5 has 32 there, too.
+        # T5 has the same batch size.
         visitor.type("train-per_replica_batch_size", "32")
         visitor.field("train-family").focus()
         visitor.page.keyboard.press("Tab")
@@ -582,7 +584,7 @@ def test_passing_through_the_menu_of_families_changes_nothing(studio: tuple[str,
 
 
 @pytest.mark.long
-def test_an_address_that_is_cut_off_leads_to_the_studio(studio: tuple[str, Store]) -> None:
+def test_malformed_address_opens_the_web_app(studio: tuple[str, Store]) -> None:
     with visiting(studio[0]) as visit:
         visitor = visit("/#runs/100%")
         visitor.page.wait_for_timeout(2500)
@@ -591,7 +593,9 @@ def test_an_address_that_is_cut_off_leads_to_the_studio(studio: tuple[str, Store
 
 
 @pytest.mark.long
-def test_errors_of_the_studio_are_told_from_its_absence(studio: tuple[str, Store]) -> None:
+def test_server_errors_are_distinguished_from_an_unreachable_server(
+    studio: tuple[str, Store],
+) -> None:
     asked = "**/component_server/**"
     with visiting(studio[0]) as visit:
         visitor = visit("/#runs")

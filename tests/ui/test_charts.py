@@ -1,4 +1,4 @@
-"""The figures behind the curves: all at first, thinned, then only what is new."""
+"""The points of the curves: all at first, thinned, then only new ones."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -31,16 +31,16 @@ def add_points(store: Store, name: str, steps: range) -> None:
     store.ingest("run", rows, [], {})
 
 
-def test_a_run_without_figures_has_no_curves(store: Store) -> None:
+def test_run_without_metrics_has_no_curves(store: Store) -> None:
     assert points_since(store, "run", 0) == {"series": {}, "after": 0, "more": False}
 
 
-def test_the_first_look_takes_all(store: Store) -> None:
+def test_first_request_returns_all_points(store: Store) -> None:
     add_points(store, "loss", range(50))
     assert len(points_since(store, "run", 0)["series"]["loss"]) == 50
 
 
-def test_later_looks_take_only_what_is_new(store: Store) -> None:
+def test_later_requests_return_only_new_points(store: Store) -> None:
     add_points(store, "loss", range(50))
     first = points_since(store, "run", 0)
     assert points_since(store, "run", first["after"])["series"] == {}
@@ -59,7 +59,7 @@ def test_a_long_run_is_thinned_and_keeps_its_newest_point(store: Store) -> None:
     assert all(points[-1][0] == 4999 for points in series.values())
 
 
-def test_what_piled_up_comes_in_portions(store: Store) -> None:
+def test_many_new_points_are_returned_in_portions(store: Store) -> None:
     add_points(store, "loss", range(10))
     after = points_since(store, "run", 0)["after"]
     add_points(store, "loss", range(10, 5010))

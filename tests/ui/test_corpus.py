@@ -47,7 +47,7 @@ def upload(visitor: Visitor, *paths: Path) -> None:
 
 
 def listed(visitor: Visitor, *texts: str) -> None:
-    """Waits until the list of uploaded files has all of some texts."""
+    """Waits until the list of uploaded files contains all texts."""
     files = visitor.page.locator("#corpus-files")
     visitor.wait_for(
         lambda: all(text in files.inner_text() for text in texts), _SECONDS, " and ".join(texts)
@@ -102,7 +102,7 @@ def test_a_bad_file_is_named_and_the_others_are_read(visitor: Visitor, tmp_path:
     listed(visitor, "2 of 3")
 
 
-def test_a_preview_goes_when_another_source_is_chosen(visitor: Visitor, tmp_path: Path) -> None:
+def test_preview_is_cleared_when_another_source_is_chosen(visitor: Visitor, tmp_path: Path) -> None:
     path = tmp_path / "rows.jsonl.gz"
     rows = [{"id": n, "review": f"text {n}"} for n in range(5)]
     path.write_bytes(gzip.compress("\n".join(map(json.dumps, rows)).encode()))

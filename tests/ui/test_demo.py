@@ -1,4 +1,4 @@
-"""The demo: one model for anybody, and nothing else for anybody."""
+"""The public demo: anonymous users query one model and reach nothing else."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def folder(tokens: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A workspace that is there, with a database and a secret in it."""
+    """An existing workspace with a database and a secret file."""
     place = tmp_path_factory.mktemp("studio") / "workspace"
     Store.open(Workspace(place)).close()
     (place / "secret.txt").write_text("the-loot-of-the-workspace")
@@ -96,7 +96,7 @@ def stranger(url: str, folder: Path, place: Path) -> Stranger:
     return Stranger(url, [*loot, b"PATH=", str(folder.parent).encode()])
 
 
-def test_programs_get_the_models_answers(url: str, folder: Path, place: Path) -> None:
+def test_api_client_gets_the_models_predictions(url: str, folder: Path, place: Path) -> None:
     client = Client(url, verbose=False)
     assert set(client.view_api(print_info=False, return_format="dict")["named_endpoints"]) == {
         "/fill_mask"
@@ -105,7 +105,7 @@ def test_programs_get_the_models_answers(url: str, folder: Path, place: Path) ->
     found = client.predict(text, 3, api_name="/fill_mask")
     scores = [one["score"] for one in found]
     assert scores == sorted(scores, reverse=True)
-    # In bfloat16, where that is faster, near equals may change places.
+    # The demo uses bfloat16 if that is faster; tokens with similar scores may then swap ranks.
     exact = {one["token_str"]: one["score"] for one in ask_alone(folder, text, 50)}
     for one in found:
         assert one["score"] == pytest.approx(exact[one["token_str"]], rel=0.2, abs=0.01)
@@ -122,11 +122,11 @@ def test_programs_get_the_models_answers(url: str, folder: Path, place: Path) ->
         with pytest.raises((AppError, ValidationError), match=problem) as error:
             client.predict(text, count, api_name="/fill_mask")
         assert str(folder) not in str(error.value)
-    # A demo has no use for the workspace.
+    # The demo doesn't touch the workspace.
     assert not {"app.lock", "cache", "playground.log"} & {path.name for path in place.iterdir()}
 
 
-def test_a_right_guess_of_a_secret_is_answered_as_a_wrong_one(url: str) -> None:
+def test_correct_guess_of_a_secret_gets_the_same_answer_as_a_wrong_one(url: str) -> None:
     client = Client(url, verbose=False)
     answers = []
     for guess in (GUESSED, "b" * len(GUESSED)):
@@ -139,7 +139,7 @@ def test_a_right_guess_of_a_secret_is_answered_as_a_wrong_one(url: str) -> None:
 
 
 def ask_alone(folder: Path, text: str, top_k: int) -> list[Any]:
-    """Asks the model without the demo, in a process that may have an engine."""
+    """Queries the model without the demo, in a process that may import a backend."""
     from tests.engines import run_on
 
     code = """
@@ -150,7 +150,7 @@ def ask_alone(folder: Path, text: str, top_k: int) -> list[Any]:
     return list(run_on("jax", code, str(folder), text, top_k))
 
 
-def test_a_stranger_finds_no_other_route(stranger: Stranger) -> None:
+def test_anonymous_user_reaches_no_other_route(stranger: Stranger) -> None:
     for method, path in gradio_routes():
         answer = stranger.ask(method, path, {} if method == "POST" else None)
         if not ROUTES.fullmatch(f"{method} {path}"):
@@ -160,14 +160,14 @@ def test_a_stranger_finds_no_other_route(stranger: Stranger) -> None:
     assert stranger.ask("POST", "/gradio_api/queue/join", "x" * (65 << 10)).status == 413
 
 
-def test_a_stranger_reads_no_file(stranger: Stranger, folder: Path, place: Path) -> None:
+def test_anonymous_user_reads_no_file(stranger: Stranger, folder: Path, place: Path) -> None:
     targets = [place / "studio.db", place / "secret.txt", folder / "config.json"]
     for target in (*targets, Path("/etc/passwd"), Path("/proc/self/environ")):
         for path in ways_to(target):
             assert stranger.ask("GET", path).status in (400, 403, 404), path
 
 
-def test_a_stranger_calls_nothing_but_the_model(stranger: Stranger, place: Path) -> None:
+def test_anonymous_user_calls_no_function_but_the_model(stranger: Stranger, place: Path) -> None:
     config = json.loads(stranger.ask("GET", "/config").body)
     file = {"path": str(place / "secret.txt"), "meta": {"_type": "gradio.FileData"}}
     asked = 0
@@ -198,8 +198,8 @@ def post(url: str, path: str, body: Any, **headers: str) -> Answer:
     return send(url, "POST", path, sent, **{"Content_Type": JSON, **headers})
 
 
-def test_no_question_makes_the_demo_fetch_an_address(url: str) -> None:
-    """At worst a server that is slow, of which all visitors would wait for the answer."""
+def test_no_request_makes_the_demo_fetch_a_url(url: str) -> None:
+    """A slow server would keep all visitors waiting."""
     with listening() as (address, asked):
         for target in (f"{address}/x", f"https://{address[7:]}/x", "/etc/passwd", "data:,x"):
             file = file_at(target)
@@ -238,7 +238,7 @@ def test_no_question_makes_the_demo_fetch_an_address(url: str) -> None:
         ({"oauth_token": "x"}, "an unknown key"),
     ],
 )
-def test_a_question_that_fits_no_endpoint_is_refused_in_a_sentence(
+def test_request_with_invalid_arguments_is_refused_with_an_explanation(
     url: str, change: dict[str, Any], said: str
 ) -> None:
     join = {"fn_index": 4, "data": ["<mask>", 5], "session_hash": "a", **change}
@@ -253,7 +253,7 @@ def test_a_question_that_fits_no_endpoint_is_refused_in_a_sentence(
 
 
 @pytest.mark.parametrize("index", [-1, 5, 99, "4", 4.0, True, None, [4]])
-def test_a_question_to_no_function_is_refused(url: str, index: Any) -> None:
+def test_request_to_an_unknown_function_is_refused(url: str, index: Any) -> None:
     answer = post(url, JOIN, {"fn_index": index, "data": ["<mask>", 5], "session_hash": "a"})
     assert answer.status == 422
     assert "There is no such function" in json.loads(answer.body)["error"]
@@ -287,20 +287,20 @@ def test_a_question_to_no_function_is_refused(url: str, index: Any) -> None:
         (b"{}", {f"X-{number}": "1" for number in range(200)}, 431),
     ],
 )
-def test_a_body_that_is_no_question_is_refused(
+def test_malformed_request_body_is_refused(
     url: str, body: bytes, headers: dict[str, str], status: int
 ) -> None:
     for path in (CALL, JOIN, "/gradio_api/cancel", "/gradio_api/reset"):
         answer = post(url, path, body, **headers)
         assert answer.status == status, answer.body
         assert status != 422 or "What to do" in json.loads(answer.body)["error"]
-        # The server itself refuses a Content-Length that is none.
+        # The server itself refuses an invalid Content-Length.
         if status not in (403, 422) and "Content_Length" not in headers:
             assert "What to do" in json.loads(answer.body)["detail"]
 
 
 @pytest.mark.long
-def test_a_body_that_comes_slowly_or_without_end_is_refused(url: str) -> None:
+def test_slow_or_endless_request_body_is_refused(url: str) -> None:
     parts = urlsplit(url)
     head = f"POST {CALL} HTTP/1.1\r\nHost: {parts.netloc}\r\nContent-Type: {JSON}\r\n"
     endless = f"{head}Transfer-Encoding: chunked\r\n\r\n".encode()
@@ -321,7 +321,7 @@ def test_a_body_that_comes_slowly_or_without_end_is_refused(url: str) -> None:
     assert send(url, "GET", "/config?" + "x" * 10_000).status == 414
 
 
-def test_browsers_are_told_what_the_page_may_do(stranger: Stranger) -> None:
+def test_responses_have_security_headers(stranger: Stranger) -> None:
     for path in ("/", "/nowhere"):
         headers = stranger.ask("GET", path).headers
         assert headers["x-content-type-options"] == "nosniff"
@@ -331,7 +331,7 @@ def test_browsers_are_told_what_the_page_may_do(stranger: Stranger) -> None:
 
 
 @pytest.mark.slow
-def test_a_visitor_asks_the_model(url: str) -> None:
+def test_visitor_fills_masks_in_a_browser(url: str) -> None:
     find_chromium()
     with visiting(url, width=390, height=844, dark=True) as visit:
         visitor: Visitor = visit(ready=".ps-chips button")
@@ -353,7 +353,7 @@ def test_a_visitor_asks_the_model(url: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.long
-def test_a_visitor_lets_a_model_write_and_reads_what_is_wrong(tokens: Any, tmp_path: Path) -> None:
+def test_visitor_generates_text_and_sees_errors_in_a_browser(tokens: Any, tmp_path: Path) -> None:
     find_chromium()
     folder = write_writer(tmp_path / "writer", tokens, "bart")
     with (
@@ -385,7 +385,9 @@ def test_a_visitor_lets_a_model_write_and_reads_what_is_wrong(tokens: Any, tmp_p
         assert len(refused) == 1
 
 
-def test_a_card_says_what_is_shown(folder: Path, tmp_path: Path) -> None:
+def test_figures_licence_and_examples_are_read_from_the_model_card(
+    folder: Path, tmp_path: Path
+) -> None:
     card = read_card(folder)
     assert list(card.figures.items()) == [
         ("Validation loss", 3.218),
@@ -400,19 +402,19 @@ def test_a_card_says_what_is_shown(folder: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["---\n: [\n---\nx", "---\nmodel-index: 3\n---\n", "\x00", "---"])
-def test_a_damaged_card_says_nothing(tmp_path: Path, text: str) -> None:
+def test_damaged_model_card_has_no_figures(tmp_path: Path, text: str) -> None:
     (tmp_path / "README.md").write_text(text, "utf-8")
     assert read_card(tmp_path).figures == {}
 
 
-def test_a_card_is_shown_as_text(folder: Path) -> None:
+def test_model_card_is_escaped(folder: Path) -> None:
     page = build_demo(Demo(str(folder)), "http://127.0.0.1:1")
     shown = "".join(str(block.value) for block in page.blocks.values() if hasattr(block, "value"))
     assert "<script>alert" not in shown
     assert "&lt;script&gt;alert" in shown
 
 
-def test_a_model_that_writes_is_asked_to_write(tokens: Any, tmp_path: Path) -> None:
+def test_causal_model_has_only_the_generate_endpoint(tokens: Any, tmp_path: Path) -> None:
     folder = write_writer(tmp_path / "writer", tokens, "gpt2")
     demo = Demo(str(folder))
     page = build_demo(demo, "http://127.0.0.1:1")
@@ -427,9 +429,7 @@ def test_a_model_that_writes_is_asked_to_write(tokens: Any, tmp_path: Path) -> N
     demo.close()
 
 
-def test_a_failure_of_the_models_process_tells_strangers_nothing(
-    tokens: Any, tmp_path: Path
-) -> None:
+def test_failure_of_the_model_process_reveals_no_paths(tokens: Any, tmp_path: Path) -> None:
     folder = write_checkpoint(tmp_path / "broken", tokens)
     demo = Demo(str(folder))
     (folder / "model.safetensors").write_bytes(b"nothing")
@@ -440,13 +440,13 @@ def test_a_failure_of_the_models_process_tells_strangers_nothing(
     demo.close()
 
 
-def test_what_names_no_model_is_refused(tmp_path: Path) -> None:
+def test_invalid_model_reference_is_refused(tmp_path: Path) -> None:
     for reference in (str(tmp_path / "nowhere"), "name", "../x", "a/b@", "https://x/y"):
         with pytest.raises(ConfigError, match="STUDIO_MODEL"):
             find_checkpoint(reference)
 
 
-def test_a_space_without_a_model_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_space_without_a_model_shows_instructions(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SPACE_ID", "owner/name")
     page = build_instructions()
     shown = "".join(str(block.value) for block in page.blocks.values() if hasattr(block, "value"))

@@ -1,4 +1,4 @@
-"""The dial: what the shell suggests, as a table, and into the form."""
+"""The planner: suggested settings as a table and in the form, and the budget field."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def workspace(tmp_path_factory: pytest.TempPathFactory) -> Workspace:
 
 
 def suggest_of(form: Form[TrainConfig], workspace: Workspace) -> tuple[Any, dict[str, Any]]:
-    """Returns the handler of the button, and the dial's components by id."""
+    """Returns the button's handler, and the planner's components by id."""
     with gr.Blocks() as page:
         form.render()
         planner.render(form, workspace)
@@ -30,7 +30,7 @@ def suggest_of(form: Form[TrainConfig], workspace: Workspace) -> tuple[Any, dict
     return handler, {block.elem_id: block for block in page.blocks.values() if block.elem_id}
 
 
-def test_the_shell_suggests_and_the_form_takes_it(workspace: Workspace) -> None:
+def test_suggested_settings_are_shown_and_put_into_the_form(workspace: Workspace) -> None:
     form = Form(TrainConfig, "train", workspace)
     suggest, parts = suggest_of(form, workspace)
     updates = suggest({"shards": "rows", "family": "bert"}, "tokens", "200,000")
@@ -43,7 +43,7 @@ def test_the_shell_suggests_and_the_form_takes_it(workspace: Workspace) -> None:
     assert updates[parts["dial-use"]]["visible"]
 
 
-def test_what_the_shell_finds_wrong_is_shown_and_marked(workspace: Workspace) -> None:
+def test_planner_error_is_shown_and_marked(workspace: Workspace) -> None:
     form = Form(TrainConfig, "train", workspace)
     suggest, parts = suggest_of(form, workspace)
     updates = suggest({"shards": "missing"}, "tokens", "2e5")
@@ -58,17 +58,17 @@ def test_what_the_shell_finds_wrong_is_shown_and_marked(workspace: Workspace) ->
     ("typed", "number"),
     [("2", 2), ("0.5", 0.5), ("5e8", 5e8), ("500,000 000", 5e8), (" 1,500.5 ", 1500.5)],
 )
-def test_numbers_are_read_as_people_type_them(typed: str, number: float) -> None:
+def test_budget_is_read_in_common_notations(typed: str, number: float) -> None:
     assert planner._number(typed) == number
 
 
-def test_dots_group_the_digits_of_tokens_alone() -> None:
+def test_dots_group_digits_only_in_token_counts() -> None:
     assert planner._number("500.000", whole=True) == 500_000
     assert planner._number("1.500") == 1.5
 
 
 @pytest.mark.parametrize("typed", ["0.4", "1.5", "2e-1"])
-def test_a_part_of_a_token_is_no_budget(typed: str) -> None:
+def test_fractional_number_of_tokens_is_refused(typed: str) -> None:
     with pytest.raises(ConfigError, match="a whole number from 1 on"):
         planner._number(typed, whole=True)
 
@@ -79,12 +79,12 @@ DECIMAL_COMMAS = ["0,5", "0,500", "1,5", "1000,500", "10 100,500", "1.000,5"]
 @pytest.mark.parametrize(
     "typed", ["", "many", "0", "-1", "nan", "inf", None, ["2"], *DECIMAL_COMMAS]
 )
-def test_other_things_are_no_budget(typed: Any) -> None:
+def test_invalid_budget_is_refused(typed: Any) -> None:
     with pytest.raises(ConfigError, match="no number of hours or tokens"):
         planner._number(typed)
 
 
-def test_a_shell_that_does_not_answer_is_said(tmp_path: Path) -> None:
+def test_planner_command_without_an_answer_is_reported(tmp_path: Path) -> None:
     with pytest.raises(StudioError, match="gave no answer") as error:
         planner._ask(TrainConfig(), "hours", -1.0, Workspace(tmp_path))
     assert "a number above 0" in error.value.received

@@ -1,4 +1,4 @@
-"""Every option of the page, chosen in a real browser: no form breaks on one of its own choices."""
+"""Every option of the web app, chosen in a real browser: no choice breaks its form."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.checkpoints import make_tokenizer, write_checkpoint, write_writer
 from tests.ui.browser import Visitor, find_chromium, running_app, visiting
 from ui.forms import Form
 
-# What each tab's forms are called: those that start a run, by stage, and those that don't.
+# The form ids of each tab, by stage.
 FORMS = {
     "Corpus": {},
     "Tokenizer": {"tokenizer": "tokenizer"},
@@ -37,15 +37,15 @@ TRIED = [
     for way in (("Basic", "mouse"), ("Advanced", "mouse"), ("Advanced", "keyboard"))
     for tab in FORMS
 ]
-# A page may be slow where two cores run browser and app.
+# The web app may be slow if two cores run the browser and the app.
 SETTLED_WITHIN_SECONDS = 90
-# Longer than the page waits before it asks: 150 ms for a form to rest, 300 ms for a menu.
+# Longer than the web app's delays before a request: 150 ms for a form, 300 ms for a menu.
 QUIET_MILLISECONDS = 450
-# What a list, an object or an update looks like where its text is shown as a value.
+# Matches a list, an object or a Gradio update that is shown as a value by mistake.
 NO_VALUE = re.compile(r"""^\s*[\[{]|\[object |__type__|\bundefined\b|\bNaN\b""")
 
-# What somebody causes who chooses what the few artifacts of this workspace don't fit, or who is
-# not signed in. Everything else is the page's own doing.
+# Expected problems: choices that the few artifacts of this workspace don't fit, or that need a
+# sign-in. Any other problem is a bug.
 CAUSED = re.compile(
     "too few sentinels|no sentinels|fewer training rows than one step|You are not signed in|"
     "only evaluate|evaluate_only|[Nn]o path|a path|dataset_name|needs? a checkpoint|config.json|"
@@ -53,10 +53,10 @@ CAUSED = re.compile(
     "doesn.t fit|can't learn from|isn't there|no GPU|no TPU|There is no"
 )
 
-# Notes what Gradio asks and has no answer to. A request joins an event to the queue and is answered
-# with the event's id; a stream brings the answers to all events. That the stream is open says
-# nothing: Gradio opens one too many where an event is done before it is known to have been joined.
-# Run before the page, so that no stream is open that it does not see.
+# Tracks Gradio's unanswered requests. A request joins an event to the queue and is answered with
+# the event's id; a stream delivers the answers to all events. An open stream proves nothing:
+# Gradio opens one too many if an event is done before it is known to have been joined.
+# The script runs before the web app's own, so that it sees every stream.
 WATCH_REQUESTS = """
 (() => {
   const original = window.fetch;
@@ -104,7 +104,7 @@ WATCH_REQUESTS = """
 IS_QUIET = """
 (quiet) => !requests.awaited.size && performance.now() - requests.changed > quiet
 """
-# The controls that can be seen in a tab, each with its options in the order of the page.
+# The visible controls of a tab with their options, in document order.
 CONTROLS = """
 (tab) => {
   const seen = (node) => node.checkVisibility({ visibilityProperty: true }) && node.offsetParent;
@@ -130,7 +130,7 @@ CONTROLS = """
   return found;
 }
 """
-# What a form's fields show, as texts and ticks by their names.
+# The values of a form's fields by name: texts and booleans.
 VALUES = """
 ([form, names]) => Object.fromEntries(names.map((name) => {
   const block = document.getElementById(`${form}-${name}`);
@@ -163,7 +163,7 @@ REFUSED = """
 
 @dataclass(frozen=True)
 class Control:
-    """Something in the page that has options."""
+    """A control with options."""
 
     kind: str
     block: str
@@ -183,12 +183,12 @@ class Control:
 
 
 class Chooser:
-    """Somebody who chooses options in a tab and looks whether the page is still in order.
+    """Chooses options in a tab and checks the web app after each choice.
 
     Args:
-        visitor: The browser's tab.
-        forms: The forms by stage, as the page makes them.
-        workspace: The studio's.
+        visitor: The browser tab.
+        forms: The web app's forms, by stage.
+        workspace: The web app's workspace.
     """
 
     def __init__(self, visitor: Visitor, forms: dict[str, Form[Any]], workspace: Workspace) -> None:
@@ -198,7 +198,7 @@ class Chooser:
         self.problems: list[str] = []
 
     def settle(self) -> None:
-        """Waits until the page has asked nothing for a while."""
+        """Waits until no request has been sent or answered for a while."""
         from playwright.sync_api import TimeoutError
 
         try:
@@ -305,7 +305,7 @@ class Chooser:
     _select_by_keyboard = _select_by_mouse
 
     def look(self, tab: str, seconds: float = SETTLED_WITHIN_SECONDS / 3) -> None:
-        """Notes what is not in order after the last choice and does not become so in time."""
+        """Notes the problems that remain some seconds after the last choice."""
         noted = len(self.problems)
         deadline = time.monotonic() + seconds
         while True:
@@ -337,7 +337,7 @@ class Chooser:
             command, made_first = commands[stage]
             if made_first:
                 expected = expected.model_copy(update={made_first: getattr(command, made_first)})
-            # A form that is refused for what somebody chose may show no command that can run.
+            # A form with a refused choice may show a command that can't run.
             if command != expected and not problems:
                 self._note(f"{stage}: {differences(command, expected)}")
 
@@ -356,15 +356,15 @@ class Chooser:
 
 
 def to_typed(component: Any, shown: Any) -> Any:
-    """Returns what the page sends for what a component shows: menus may show names of values."""
+    """Returns the value that is sent for a shown one: menus may show labels."""
     choices = dict(getattr(component, "choices", None) or [])
     return choices.get(shown, shown)
 
 
 def parsed(command: str) -> tuple[str, tuple[StageConfig, str]]:
-    """Returns the stage of a command, of several the last, and the config that it comes to.
+    """Returns the stage and config of a command line; of several joined commands, the last one's.
 
-    With it goes the name of the field that names what an earlier command makes, if there is one.
+    The last item is the field that refers to the artifact of an earlier command, or "".
     """
     *earlier, line = command.split(" &&\n")
     words = shlex.split(line)
@@ -385,7 +385,7 @@ def differences(shown: StageConfig, expected: StageConfig) -> str:
 
 
 def page_forms(workspace: Workspace) -> dict[str, Form[Any]]:
-    """Returns the forms as the page makes them."""
+    """Builds the web app's forms, by stage."""
     with gr.Blocks():
         text = Form(CorpusConfig, "corpus", workspace)
         forms = {
@@ -406,7 +406,7 @@ def page_forms(workspace: Workspace) -> dict[str, Form[Any]]:
 
 @pytest.fixture(scope="module")
 def workspace(tmp_path_factory: pytest.TempPathFactory) -> Workspace:
-    """A workspace with one of everything."""
+    """A workspace with a tokenizer, shards and two models."""
     find_chromium()
     workspace = Workspace(tmp_path_factory.mktemp("options") / "workspace")
     tokenizer = make_tokenizer(workspace, "byte_level_bpe")
@@ -429,10 +429,10 @@ def address(workspace: Workspace) -> Iterator[str]:
 
 
 def choose_all(chooser: Chooser, tab: str, view: str, by: str, kinds: tuple[str, ...]) -> None:
-    """Chooses each option of each control of these kinds, and what was chosen before in the end."""
+    """Chooses each option of each control of these kinds, then restores the control's value."""
     chooser.open(tab, view)
     tried: set[Control] = set()
-    # A choice may bring further controls.
+    # A choice may reveal further controls.
     while rest := [one for one in chooser.controls(tab) if one not in tried and one.kind in kinds]:
         control = rest[0]
         tried.add(control)
@@ -461,14 +461,12 @@ def test_no_radio_button_or_preset_breaks_a_form(workspace: Workspace, address: 
 
 @pytest.mark.slow(30)
 @pytest.mark.long
-def test_a_form_comes_to_rest_after_choices_in_quick_succession(
-    workspace: Workspace, address: str
-) -> None:
+def test_form_settles_after_choices_in_quick_succession(workspace: Workspace, address: str) -> None:
     with visiting(address) as visit:
         chooser = Chooser(visit(script=WATCH_REQUESTS), page_forms(workspace), workspace)
         chooser.open("Train", "Basic")
         [presets] = [one for one in chooser.controls("Train") if one.block == "train-preset"]
-        # Each is chosen while the page still asks what comes of the one before it.
+        # Each is chosen before the request for the previous one is answered.
         for number in range(8):
             chooser.choose(presets, presets.options[number % 2], "mouse")
             chooser.page.wait_for_timeout(170)

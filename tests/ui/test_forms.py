@@ -1,4 +1,4 @@
-"""Forms: what is declared in a config model is what stands in the page."""
+"""Forms generated from config models: fields, defaults, validation and presets."""
 
 import asyncio
 from pathlib import Path
@@ -44,7 +44,7 @@ def rendered(model: type[StageConfig], workspace: Workspace, **options: Any) -> 
 
 
 def values_of(form: Form, **typed: Any) -> list[Any]:
-    """Returns what the page would send where something was typed, and nothing in other forms."""
+    """Returns the values sent by a form with typed fields; nested forms are empty."""
     return [typed, *({} for _ in form.inputs[1:])]
 
 
@@ -72,7 +72,7 @@ def test_every_field_has_its_title_and_help(model: type[StageConfig], workspace:
         assert ("ps-advanced" in component.elem_classes) is not field_extra(field)["basic"]
 
 
-def test_a_new_knob_shows_by_itself(workspace: Workspace) -> None:
+def test_new_option_appears_in_the_form(workspace: Workspace) -> None:
     class WithMore(TokenizerConfig):
         dropout: float | None = option(None, "Skips merges now and then.", group="New", gt=0, lt=1)
         flavour: str = option("plain", "Suggested, not fixed.", choices=("plain", "odd"))
@@ -82,7 +82,7 @@ def test_a_new_knob_shows_by_itself(workspace: Workspace) -> None:
     assert form.parse(*values_of(form, dropout="0.25", flavour="mine")).dropout == 0.25
 
 
-def test_numbers_are_written_as_people_type_them(workspace: Workspace) -> None:
+def test_numbers_are_shown_in_short_notation(workspace: Workspace) -> None:
     class Numbers(StageConfig):
         rate: float = option(1e-4, "")
         tiny: float = option(1e-8, "")
@@ -94,7 +94,7 @@ def test_numbers_are_written_as_people_type_them(workspace: Workspace) -> None:
     assert form.parse(*values_of(form)) == Numbers()
 
 
-def test_what_is_empty_is_not_zero(workspace: Workspace) -> None:
+def test_empty_number_field_means_none(workspace: Workspace) -> None:
     form = rendered(TrainConfig, workspace)
     assert form.components["num_train_steps"].value == ""
     assert form.parse(*values_of(form)).num_train_steps is None
@@ -119,7 +119,7 @@ def test_digits_may_be_grouped(workspace: Workspace, typed: str) -> None:
         ("min_frequency", "0", "greater than or equal to 1"),
     ],
 )
-def test_a_wrong_value_is_explained_beside_its_field(
+def test_invalid_value_is_explained_beside_its_field(
     workspace: Workspace, field: str, typed: str, said: str
 ) -> None:
     form = rendered(TokenizerConfig, workspace)
@@ -140,7 +140,7 @@ def test_a_wrong_value_is_explained_beside_its_field(
         (PushConfig, "language", "de;fr", "Enter codes of languages with commas between them"),
     ],
 )
-def test_what_to_enter_is_said_in_plain_words(
+def test_validation_message_says_what_to_enter(
     workspace: Workspace, model: type[StageConfig], field: str, typed: str, said: str
 ) -> None:
     form = rendered(model, workspace)
@@ -149,20 +149,20 @@ def test_what_to_enter_is_said_in_plain_words(
     assert said in shown and "^" not in shown
 
 
-def test_all_wrong_fields_are_marked_at_once(workspace: Workspace) -> None:
+def test_all_invalid_fields_are_marked_at_once(workspace: Workspace) -> None:
     form = rendered(TrainConfig, workspace)
     handler = form.guarded(lambda *raw: {"parsed": form.parse(*raw)})
     updates = handler(*values_of(form, learning_rate="fast", seed="-1", mlm_probability="2"))
     assert set(problems(updates, form)) == {"learning_rate", "seed", "mlm_probability"}
 
 
-def test_a_problem_goes_away_when_it_is_mended(workspace: Workspace) -> None:
+def test_valid_form_has_no_problems(workspace: Workspace) -> None:
     form = rendered(TokenizerConfig, workspace)
     handler = form.guarded(lambda *raw: {"parsed": form.parse(*raw)})
     assert problems(handler(*values_of(form)), form) == {}
 
 
-def test_an_error_of_the_library_is_shown_beside_the_field_it_names(workspace: Workspace) -> None:
+def test_library_error_is_shown_beside_the_field_it_names(workspace: Workspace) -> None:
     form = rendered(TokenizerConfig, workspace)
 
     def fail(*raw: Any) -> dict[Any, Any]:
@@ -184,7 +184,7 @@ def test_an_error_without_a_field_becomes_a_notice(workspace: Workspace) -> None
     assert "<b>disk" not in error.value.message
 
 
-def test_while_typing_there_are_no_notices(workspace: Workspace) -> None:
+def test_errors_while_typing_raise_no_notices(workspace: Workspace) -> None:
     form = rendered(TokenizerConfig, workspace)
 
     def fail(*raw: Any) -> dict[Any, Any]:
@@ -194,7 +194,7 @@ def test_while_typing_there_are_no_notices(workspace: Workspace) -> None:
     assert updates["facts"] == ""
 
 
-def test_a_problem_of_the_text_is_marked_in_its_own_form(workspace: Workspace) -> None:
+def test_corpus_problem_is_marked_in_the_corpus_form(workspace: Workspace) -> None:
     form = rendered(ShardConfig, workspace)
     text = form.nested["corpus"]
     updates = form.guarded(lambda *raw: {"parsed": form.parse(*raw)}, live=True)(
@@ -209,7 +209,7 @@ def test_a_problem_of_the_text_is_marked_in_its_own_form(workspace: Workspace) -
     [None, 7, "text", ["name"], {"no_such_field": "x"}, {"name": {"a": 1}}, {"vocab_size": 300}],
     ids=repr,
 )
-def test_what_the_page_would_not_send_is_refused(workspace: Workspace, sent: Any) -> None:
+def test_malformed_form_data_is_refused(workspace: Workspace, sent: Any) -> None:
     form = rendered(TokenizerConfig, workspace)
     with pytest.raises(ConfigError, match="can't be read"):
         form.parse(sent, {})
@@ -230,7 +230,9 @@ def test_what_the_page_would_not_send_is_refused(workspace: Workspace, sent: Any
         (TrainConfig, "output"),
     ],
 )
-def test_paths_are_confined(workspace: Workspace, model: type[StageConfig], field: str) -> None:
+def test_paths_outside_the_workspace_are_refused(
+    workspace: Workspace, model: type[StageConfig], field: str
+) -> None:
     form = rendered(model, workspace)
     for path in ("/etc/passwd", str(workspace.root / ".." / ".." / ".."), "~"):
         with pytest.raises(ConfigError, match="may not read") as error:
@@ -239,7 +241,7 @@ def test_paths_are_confined(workspace: Workspace, model: type[StageConfig], fiel
 
 
 @pytest.mark.parametrize("field", ["shards", "checkpoint"])
-def test_a_name_does_not_lead_out_of_its_shelf(workspace: Workspace, field: str) -> None:
+def test_artifact_name_cannot_leave_its_folder(workspace: Workspace, field: str) -> None:
     form = rendered(TrainConfig, workspace)
     for name in ("../../../elsewhere", "x/../../../../elsewhere", "file:///etc", "a::b"):
         with pytest.raises(ConfigError, match="may not read") as error:
@@ -247,7 +249,7 @@ def test_a_name_does_not_lead_out_of_its_shelf(workspace: Workspace, field: str)
         assert error.value.field == field
 
 
-def test_a_name_goes_before_a_folder_called_so_where_the_app_was_started(
+def test_artifact_name_takes_precedence_over_a_folder_in_the_working_directory(
     workspace: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "docs").mkdir()
@@ -267,12 +269,12 @@ def test_paths_inside_the_workspace_are_allowed(workspace: Workspace) -> None:
     assert form.parse(*values_of(form, source="files", path=path)).path == path
 
 
-def test_a_hub_id_is_no_path(workspace: Workspace) -> None:
+def test_hub_id_is_not_treated_as_a_path(workspace: Workspace) -> None:
     form = rendered(ShardConfig, workspace)
     assert form.parse(*values_of(form, tokenizer="some/repo")).tokenizer == "some/repo"
 
 
-def test_a_form_shows_a_config_and_gives_it_back(workspace: Workspace) -> None:
+def test_config_survives_a_round_trip_through_a_form(workspace: Workspace) -> None:
     form = rendered(TrainConfig, workspace)
     config = TrainConfig(preset="flax", shards="rows", size="base", num_train_steps=7, seed=3)
     updates = form.updates(config)
@@ -290,7 +292,7 @@ def test_a_preset_fills_its_fields(workspace: Workspace) -> None:
     assert filled["learning_rate"] == "0.0003"
     assert filled["warmup_steps"] == "1000"
     assert all(value == gr.skip() for value in fill("custom", "roberta"))
-    # Another family brings its own numbers, but for what somebody has typed.
+    # Another family replaces the preset's values, but no typed ones.
     shown = {**filled, "per_replica_batch_size": "7"}
     assert all(value == gr.skip() for value in follow("flax", "t5", shown, False))
     followed = dict(zip(names, follow("flax", "t5", shown, True), strict=True))

@@ -1,4 +1,4 @@
-"""The keyboard, the browser's history, and texts that are shown as they are written."""
+"""Keyboard navigation, browser history and help texts."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_a_group_of_radio_buttons_is_one_stop_with_arrow_keys_inside(address: st
         assert press(page, "ArrowLeft") == "custom"
         press(page, "Tab")
         assert not page.evaluate("document.activeElement.closest('#shards-preset')")
-        # From behind, the group is entered at what is chosen.
+        # Shift+Tab enters the group at the chosen button.
         assert press(page, "Shift+Tab") == "custom"
         assert page.get_by_role("radiogroup", name="Preset").first.is_visible()
         assert visitor.errors == []
@@ -84,7 +84,7 @@ def test_a_group_of_radio_buttons_is_one_stop_with_arrow_keys_inside(address: st
 
 @pytest.mark.parametrize("kind", ["radio", "checkbox"])
 @pytest.mark.long
-def test_what_has_the_focus_has_a_ring(address: str, kind: str) -> None:
+def test_focused_control_has_a_ring(address: str, kind: str) -> None:
     with visiting(address) as visit:
         visitor: Visitor = visit("/#publish")
         for _ in range(60):
@@ -114,7 +114,7 @@ def test_arrow_keys_move_between_tabs(address: str) -> None:
         assert visitor.errors == []
 
 
-def test_back_and_forward_lead_through_the_tabs_that_were_open(address: str) -> None:
+def test_back_and_forward_go_through_the_visited_tabs(address: str) -> None:
     with visiting(address) as visit:
         visitor: Visitor = visit("/")
         page = visitor.page

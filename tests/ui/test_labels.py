@@ -1,4 +1,4 @@
-"""Errors name options and choices by the page's labels."""
+"""Errors name options and choices by the web app's labels."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ def test_names_of_options_become_labels(text: str, shown: str | None) -> None:
     assert relabel(text) == (shown or text)
 
 
-def test_the_labels_of_the_form_that_an_error_concerns_come_first() -> None:
+def test_labels_of_the_errors_own_form_take_precedence() -> None:
     assert relabel("set mlm_probability to 0.2", ShardConfig) == "set Noise density to 0.2"
     assert relabel("set mlm_probability to 0.2", TrainConfig) == "set Masking probability to 0.2"
 
 
-def test_received_text_of_a_user_is_left_alone() -> None:
+def test_text_received_from_a_user_is_unchanged() -> None:
     assert relabel_assignments("columns text_column, label") == "columns text_column, label"
     assert relabel_assignments("vocab_size=500") == "Vocabulary size 500"
 

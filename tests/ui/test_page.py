@@ -1,4 +1,4 @@
-"""The page as a whole: what it is made of, what it imports, what a stranger may call."""
+"""The web app as a whole: components, imports, public endpoints and server functions."""
 
 import ast
 import re
@@ -31,8 +31,8 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> gr.Blocks:
     return layout.build_page(Workspace(tmp_path_factory.mktemp("workspace")))
 
 
-def test_no_two_handlers_that_run_again_follow_the_same_event(page: gr.Blocks) -> None:
-    # Gradio's page repeats the event for both of them, so they would call each other for ever.
+def test_no_two_repeating_handlers_follow_the_same_event(page: gr.Blocks) -> None:
+    # Gradio's front end repeats the event for both, so two would trigger each other for ever.
     followers: dict[tuple[Any, str], list[str]] = {}
     for handler in page.fns.values():
         if handler.fn is not None and handler.trigger_mode == "always_last":
@@ -50,7 +50,7 @@ def store(tmp_path: Path) -> Iterator[Store]:
     store.close()
 
 
-def test_the_tabs_stand_along_the_way_of_the_data(page: gr.Blocks) -> None:
+def test_tabs_are_in_the_order_of_the_workflow(page: gr.Blocks) -> None:
     tabs = [block for block in page.blocks.values() if isinstance(block, gr.Tab)]
     assert [tab.id for tab in tabs] == list(TABS)
 
@@ -62,7 +62,7 @@ def test_tabs_do_not_import_each_other() -> None:
         assert not modules & {f"ui.{other}" for other in TABS}, tab
 
 
-def test_building_the_page_imports_no_engine(tmp_path: Path) -> None:
+def test_building_the_web_app_imports_no_backend(tmp_path: Path) -> None:
     code = (
         "import sys\n"
         "from core.workspace import Workspace\n"
@@ -77,8 +77,8 @@ def test_building_the_page_imports_no_engine(tmp_path: Path) -> None:
     assert ended.stdout.strip() == "[]"
 
 
-def test_no_handler_takes_a_form_field_by_field(page: gr.Blocks) -> None:
-    """A browser is busy for seconds where handlers have many inputs, or outputs to account for."""
+def test_handlers_have_few_inputs_and_outputs(page: gr.Blocks) -> None:
+    """Many inputs or tracked outputs keep a browser busy for seconds."""
     handlers = [fn for fn in page.fns.values() if fn.fn]
     assert len(handlers) > 50
     for handler in handlers:
@@ -86,21 +86,21 @@ def test_no_handler_takes_a_form_field_by_field(page: gr.Blocks) -> None:
         assert len(handler.inputs) + len(counted) <= 12, handler.name
 
 
-def test_only_questions_to_models_are_offered_to_strangers(page: gr.Blocks) -> None:
+def test_only_inference_endpoints_are_public(page: gr.Blocks) -> None:
     assert list(page.get_api_info()["named_endpoints"]) == [
         *("/fill_mask", "/generate", "/perplexity")
     ]
     assert page.get_api_info()["unnamed_endpoints"] == {}
 
 
-def test_every_component_that_is_filled_in_has_a_name(page: gr.Blocks) -> None:
+def test_every_input_component_has_a_label(page: gr.Blocks) -> None:
     kinds = (gr.Textbox, gr.Dropdown, gr.Radio, gr.Checkbox, gr.Slider, gr.File)
     for block in page.blocks.values():
         if isinstance(block, kinds):
             assert block.label, block.elem_id
 
 
-def test_ids_in_the_page_are_unique(page: gr.Blocks) -> None:
+def test_element_ids_are_unique(page: gr.Blocks) -> None:
     ids = [block.elem_id for block in page.blocks.values() if getattr(block, "elem_id", None)]
     assert len(ids) == len(set(ids))
 
@@ -111,7 +111,7 @@ def test_the_scripts_never_turn_text_into_markup() -> None:
         assert not re.search(r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|eval\(", code)
 
 
-def test_nothing_in_the_page_comes_from_elsewhere() -> None:
+def test_assets_load_nothing_from_other_hosts() -> None:
     for asset in (ROOT / "ui" / "assets").glob("*.*s"):
         assert not re.search(r"https?://|@import|url\(", asset.read_text("utf-8")), asset
 
@@ -135,7 +135,7 @@ def add_run(store: Store, run: str, state: str = "done", **values: Any) -> None:
         store.update_run(run, **values)
 
 
-def test_the_table_takes_only_what_is_new(tmp_path: Path, store: Store) -> None:
+def test_run_list_returns_only_changed_runs(tmp_path: Path, store: Store) -> None:
     ask = answers(Workspace(tmp_path), store)["list_runs"]
     add_run(store, "first")
     add_run(store, "second", "running", done=5, total=10, unit="documents")
@@ -151,7 +151,7 @@ def test_the_table_takes_only_what_is_new(tmp_path: Path, store: Store) -> None:
     assert first["label"] == "done"
 
 
-def test_old_runs_are_told_of_where_they_run_or_are_asked_for(
+def test_old_runs_are_listed_if_they_are_active_or_requested(
     tmp_path: Path, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(runs, "_FIRST_RUNS", 2)
@@ -169,7 +169,7 @@ def test_old_runs_are_told_of_where_they_run_or_are_asked_for(
     assert listed == ["newest", "new", "stops", "runs", "asked"]
 
 
-def test_older_runs_are_told_of_on_demand(
+def test_older_runs_are_listed_on_demand(
     tmp_path: Path, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(runs, "_FIRST_RUNS", 2)
@@ -185,9 +185,7 @@ def test_older_runs_are_told_of_on_demand(
     assert seen == [["e", "d"], ["c", "b"], ["a"]]
 
 
-def test_the_figures_of_a_run_that_is_done_are_those_of_its_model(
-    tmp_path: Path, store: Store
-) -> None:
+def test_figures_of_a_finished_run_are_those_of_its_model(tmp_path: Path, store: Store) -> None:
     results = {"eval_loss": 3.5, "best_step": 7, "seconds": 1.0, "eval_accuracy": None}
     add_run(store, "run", "done", stage="train", results=results)
     ask = answers(Workspace(tmp_path), store)["run_detail"]
@@ -196,7 +194,7 @@ def test_the_figures_of_a_run_that_is_done_are_those_of_its_model(
     assert ask({"run": "run"})["figures"] == {}
 
 
-def test_a_run_that_was_deleted_elsewhere_is_said_to_be_gone(tmp_path: Path, store: Store) -> None:
+def test_run_deleted_elsewhere_is_reported_as_gone(tmp_path: Path, store: Store) -> None:
     ask = answers(Workspace(tmp_path), store)["list_runs"]
     add_run(store, "first")
     add_run(store, "second")
@@ -214,21 +212,19 @@ def test_a_run_shows_its_settings_and_its_command(tmp_path: Path, store: Store) 
     assert "python -m core tokenizer --name words" in detail["commands"][0][1]
 
 
-def test_a_run_of_another_version_still_shows(tmp_path: Path, store: Store) -> None:
+def test_run_with_settings_of_another_version_is_shown(tmp_path: Path, store: Store) -> None:
     add_run(store, "run", config={"gone": 1})
     detail = answers(Workspace(tmp_path), store)["run_detail"]({"run": "run"})
     assert detail["settings"] == [("gone", "1")]
 
 
-def test_an_unknown_run_is_an_answer_not_a_crash(tmp_path: Path, store: Store) -> None:
+def test_unknown_run_is_answered_with_a_problem(tmp_path: Path, store: Store) -> None:
     functions = answers(Workspace(tmp_path), store)
     for name in ("run_detail", "run_log"):
         assert "no run" in functions[name]({"run": "../../etc"})["problem"]["problem"]
 
 
-def test_a_run_that_went_wrong_says_how_and_with_which_last_words(
-    tmp_path: Path, store: Store
-) -> None:
+def test_failed_run_shows_its_signal_error_and_log_tail(tmp_path: Path, store: Store) -> None:
     workspace = Workspace(tmp_path)
     add_run(store, "run", "failed", signal=9, reason="killed", error={"problem": "It ended"})
     folder = RunFolder.of(workspace, "run")
@@ -249,14 +245,14 @@ def test_a_run_that_went_wrong_says_how_and_with_which_last_words(
         ("done", {"exit_code": 0}, ""),
     ],
 )
-def test_the_end_of_a_process_is_named(
+def test_process_exit_is_described(
     store: Store, state: str, values: dict[str, Any], words: str
 ) -> None:
     add_run(store, "run", state, **{"reason": "", **values})
     assert ending_of(store.find_run("run")) == words
 
 
-def test_alerts_are_told_by_kind_and_number(store: Store) -> None:
+def test_alerts_are_reported_by_kind_and_number(store: Store) -> None:
     warnings = [
         {"time": 1.0, "message": "a word on the side"},
         {"time": 2.0, "message": "jumped", "alert": "loss_spike", "number": 7},
@@ -269,12 +265,12 @@ def test_alerts_are_told_by_kind_and_number(store: Store) -> None:
     assert told == [("loss spike", 7, False), ("damaged record", 9, False), ("failed", 1, True)]
 
 
-def test_a_run_that_only_waited_in_vain_is_not_told_of(store: Store) -> None:
+def test_run_with_a_failed_dependency_raises_no_notice(store: Store) -> None:
     add_run(store, "run", "failed", reason="dependency", error={"problem": "It waited"})
     assert notices_of(store.find_run("run")) == []
 
 
-def test_steps_that_are_no_number_are_refused_in_place(tmp_path: Path, store: Store) -> None:
+def test_invalid_number_of_steps_is_refused(tmp_path: Path, store: Store) -> None:
     add_run(store, "run")
     act = answers(Workspace(tmp_path), store)["act_on_run"]
     for steps in ("", "many", "-5", "1.5"):
@@ -282,7 +278,7 @@ def test_steps_that_are_no_number_are_refused_in_place(tmp_path: Path, store: St
         assert "number of steps" in answer["problem"]["problem"]
 
 
-def test_the_settings_of_another_version_are_not_put_into_a_form(store: Store) -> None:
+def test_settings_of_another_version_are_not_cloned_into_a_form(store: Store) -> None:
     add_run(store, "run", config={"gone": 1})
     with pytest.raises(StudioError):
         runs._clone("run", store, {})
@@ -295,7 +291,7 @@ def status_of(tmp_path: Path, store: Store) -> Callable[..., dict[str, Any]]:
     return ask
 
 
-def test_what_failed_last_is_told_of_however_long_ago_it_was_queued(
+def test_last_failure_is_reported_even_if_the_run_was_queued_long_ago(
     tmp_path: Path, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(status_bar, "_LOOKED_BACK", 3)
@@ -308,12 +304,12 @@ def test_what_failed_last_is_told_of_however_long_ago_it_was_queued(
     assert [one["run"] for one in status["notices"]] == ["long"]
 
 
-def test_an_open_page_can_tell_that_the_app_was_started_anew(tmp_path: Path, store: Store) -> None:
+def test_status_identifies_a_restarted_app(tmp_path: Path, store: Store) -> None:
     first, second = status_of(tmp_path, store), status_of(tmp_path, store)
     assert first({})["app"] == first({})["app"] != second({})["app"]
 
 
-def test_what_is_on_the_disk_is_told_once(tmp_path: Path, store: Store) -> None:
+def test_disk_usage_is_returned_only_when_it_changes(tmp_path: Path, store: Store) -> None:
     workspace = Workspace(tmp_path)
     with workspace.new_artifact("tokenizer", "words") as draft:
         (draft.folder / "tokenizer.json").write_text("{}")
@@ -329,7 +325,7 @@ def test_what_is_on_the_disk_is_told_once(tmp_path: Path, store: Store) -> None:
     assert ask({"seen": listed["seen"]}) == {}
 
 
-def test_a_copy_on_the_disk_has_a_name_of_its_own_and_the_run_that_made_it(
+def test_copied_artifact_is_listed_by_its_folder_name_with_the_run_that_made_it(
     tmp_path: Path, store: Store
 ) -> None:
     workspace = Workspace(tmp_path)
@@ -345,13 +341,15 @@ def test_a_copy_on_the_disk_has_a_name_of_its_own_and_the_run_that_made_it(
     assert sorted(artifacts.list_names(workspace, "tokenizer")) == ["backup", "words"]
 
 
-def test_deleting_what_is_not_there_is_an_answer(tmp_path: Path, store: Store) -> None:
+def test_deleting_a_missing_artifact_is_answered_with_a_problem(
+    tmp_path: Path, store: Store
+) -> None:
     delete = answers(Workspace(tmp_path), store, disk)["delete_one"]
     answer = delete({"kind": "tokenizer", "name": "words"})
     assert "no tokenizer" in answer["problem"]["problem"]
 
 
-def test_only_what_lies_in_the_workspace_can_be_deleted(tmp_path: Path, store: Store) -> None:
+def test_only_artifacts_in_the_workspace_can_be_deleted(tmp_path: Path, store: Store) -> None:
     elsewhere = Workspace(tmp_path / "elsewhere")
     with elsewhere.new_artifact("tokenizer", "words") as draft:
         (draft.folder / "tokenizer.json").write_text("{}")

@@ -1,4 +1,4 @@
-"""The pieces that tabs are put together from."""
+"""The shared parts of the tabs: markup, number formats and artifact menus."""
 
 from pathlib import Path
 
@@ -11,7 +11,7 @@ from ui.parts.tokens import colour_tokens, mark_masked
 SCRIPT = "<script>alert(1)</script>"
 
 
-def test_every_piece_escapes_what_it_is_given() -> None:
+def test_every_part_escapes_its_text() -> None:
     pieces = [
         markup.heading(SCRIPT, SCRIPT),
         markup.empty_state(SCRIPT, SCRIPT, tab="runs", link=SCRIPT),
@@ -55,19 +55,19 @@ def test_bytes_have_a_unit(value: float, text: str) -> None:
 @pytest.mark.parametrize(
     ("names", "chosen", "known", "expected"),
     [
-        (["b", "a"], "", [], "b"),  # nothing was chosen: the newest
-        (["b", "a"], "a", ["a"], "b"),  # the newest there was gives way to what is new
-        (["c", "b", "a"], "a", ["b", "a"], "a"),  # an older one was chosen by hand
-        (["c", "b"], "a", ["b", "a"], "c"),  # what was chosen is gone
+        (["b", "a"], "", [], "b"),  # nothing was chosen: the newest one
+        (["b", "a"], "a", ["a"], "b"),  # the former newest one was chosen: the new one
+        (["c", "b", "a"], "a", ["b", "a"], "a"),  # an older one was chosen by hand: kept
+        (["c", "b"], "a", ["b", "a"], "c"),  # the chosen one was deleted: the newest one
         (["b", "a"], "user/repo", ["a"], "user/repo"),  # typed, not from the menu
-        (["a"], "user/repo", [], "user/repo"),  # before there was anything in it
+        (["a"], "user/repo", [], "user/repo"),  # typed while the menu was empty
         ([], "user/repo", [], "user/repo"),
-        (["b", "a"], "a", [], "b"),  # what there was is forgotten: this wasn't typed
+        (["b", "a"], "a", [], "b"),  # in the menu, so it wasn't typed
         ([], "a", ["a"], ""),
         (["a"], "a", ["a"], "a"),
     ],
 )
-def test_a_menu_follows_what_is_new(
+def test_menu_follows_the_newest_artifact(
     names: list[str], chosen: str, known: list[str], expected: str
 ) -> None:
     assert artifacts.follow_newest(names, chosen, known) == expected

@@ -1,4 +1,4 @@
-"""With a password nobody else gets anything: not the page, not a file, not an endpoint."""
+"""Password protection: anonymous users reach no tab, no file and no endpoint."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def sign_in(url: str, name: str, password: str) -> tuple[int, str]:
     )
 
 
-def test_a_stranger_gets_nothing_on_any_route(stranger: Stranger) -> None:
+def test_anonymous_user_gets_nothing_on_any_route(stranger: Stranger) -> None:
     for method, path in gradio_routes():
         answer = stranger.ask(method, path, {} if method == "POST" else None)
         assert path in OPEN or answer.status == 401, (method, path)
@@ -69,7 +69,7 @@ def test_a_stranger_gets_nothing_on_any_route(stranger: Stranger) -> None:
     assert b"Sign in" in page.body
 
 
-def test_a_stranger_calls_nothing(stranger: Stranger) -> None:
+def test_anonymous_user_calls_no_function(stranger: Stranger) -> None:
     for number in range(80):
         question = {"fn_index": number, "data": [], "session_hash": "stranger"}
         assert stranger.ask("POST", "/gradio_api/queue/join", question).status == 401
@@ -80,7 +80,7 @@ def test_a_stranger_calls_nothing(stranger: Stranger) -> None:
             assert stranger.ask("GET", path).status in (400, 401, 404), path
 
 
-def test_who_knows_the_password_gets_in_but_to_no_file(url: str, place: Path) -> None:
+def test_signed_in_user_reaches_the_web_app_but_no_file(url: str, place: Path) -> None:
     assert sign_in(url, "ann", "another:one")[0] == 400
     assert sign_in(url, "carl", "open sesame")[0] == 400
     for name, password in (("ann", "open sesame"), ("ben", "another:one")):
@@ -100,7 +100,7 @@ def test_who_knows_the_password_gets_in_but_to_no_file(url: str, place: Path) ->
         assert response.status == wanted, path
 
 
-def test_programs_sign_in(url: str) -> None:
+def test_api_client_signs_in(url: str) -> None:
     with pytest.raises(AuthenticationError):
         Client(url, verbose=False)
     client = Client(url, auth=("ann", "open sesame"), verbose=False)
@@ -115,7 +115,7 @@ def give_password(visitor: Visitor, password: str) -> None:
 
 
 @pytest.mark.slow
-def test_a_person_signs_in(url: str) -> None:
+def test_user_signs_in_in_a_browser(url: str) -> None:
     find_chromium()
     with visiting(url) as visit:
         visitor = visit(ready="form")
@@ -136,7 +136,7 @@ def test_a_person_signs_in(url: str) -> None:
 
 
 @pytest.mark.slow
-def test_a_proxy_that_hides_the_host_is_named_at_the_sign_in(url: str) -> None:
+def test_sign_in_explains_a_proxy_that_hides_the_host(url: str) -> None:
     find_chromium()
 
     def pass_on(route: Any) -> None:
@@ -151,7 +151,7 @@ def test_a_proxy_that_hides_the_host_is_named_at_the_sign_in(url: str) -> None:
 
 
 @pytest.mark.slow
-def test_an_open_page_asks_for_the_password_again_where_nobody_knows_it(url: str) -> None:
+def test_open_web_app_asks_for_the_password_again_without_its_cookie(url: str) -> None:
     find_chromium()
     with visiting(url) as visit:
         visitor = visit(ready="form")
@@ -190,7 +190,7 @@ def login(url: str, password: str, source: str = "127.0.0.1", **headers: str) ->
     return send(url, "POST", "/login", form, source=source, **kind, **headers)
 
 
-def test_cookies_are_kept_from_scripts_and_other_websites(url: str) -> None:
+def test_cookies_are_hidden_from_scripts_and_other_websites(url: str) -> None:
     for headers, is_secure in (({}, False), ({"X_Forwarded_Proto": "https"}, True)):
         answer = login(url, "open sesame", **headers)
         given = answer.headers["set-cookie"].splitlines()
@@ -202,8 +202,8 @@ def test_cookies_are_kept_from_scripts_and_other_websites(url: str) -> None:
             assert "samesite=none" not in attributes
 
 
-def test_behind_a_proxy_with_https_the_page_works(url: str) -> None:
-    """With the headers that docs/security.md names."""
+def test_web_app_works_behind_an_https_proxy(url: str) -> None:
+    """Sends the headers that docs/security.md names."""
     host = {"Host": "studio.example", "X_Forwarded_Proto": "https"}
     own = {"Origin": "https://studio.example", "Sec_Fetch_Site": "same-origin"}
     answer = login(url, "open sesame", **host, **own)
@@ -218,7 +218,7 @@ def test_behind_a_proxy_with_https_the_page_works(url: str) -> None:
 
 
 @pytest.mark.long
-def test_a_login_is_read_only_if_it_is_small_and_comes_soon(url: str) -> None:
+def test_large_or_slow_login_request_is_refused(url: str) -> None:
     kind = {"Content_Type": "multipart/form-data; boundary=x"}
     assert send(url, "POST", "/login", b"--x--", **kind).status == 415
     kind = {"Content_Type": "application/x-www-form-urlencoded"}
@@ -236,7 +236,7 @@ def test_a_login_is_read_only_if_it_is_small_and_comes_soon(url: str) -> None:
         assert b" 408 " in connection.recv(64)
 
 
-def test_of_many_wrong_passwords_at_once_few_are_looked_at(url: str) -> None:
+def test_wrong_passwords_are_rate_limited(url: str) -> None:
     with ThreadPoolExecutor(60) as pool:
         tried = list(pool.map(lambda n: login(url, f"w{n}", "127.0.0.9"), range(300)))
         assert [answer.status for answer in tried].count(400) <= 10
@@ -246,7 +246,7 @@ def test_of_many_wrong_passwords_at_once_few_are_looked_at(url: str) -> None:
         assert "Too many wrong passwords" in json.loads(refused[0].body)["detail"]
         assert login(url, "open sesame", "127.0.0.9").status == 429, "nor is the right one"
         assert login(url, "open sesame", "127.0.0.8").status == 200, "its owner isn't locked out"
-        # What a client says of its address is not believed.
+        # A client's X-Forwarded-For is ignored.
         forged = login(url, "open sesame", "127.0.0.9", X_Forwarded_For="127.0.0.7")
         assert forged.status == 429
         tried = list(pool.map(lambda n: login(url, f"w{n}", f"127.0.1.{n + 1}"), range(200)))
@@ -255,7 +255,7 @@ def test_of_many_wrong_passwords_at_once_few_are_looked_at(url: str) -> None:
         assert login(url, "open sesame", "127.0.0.8").status == 200, "one that was here hasn't"
 
 
-def test_a_limit_of_wrong_passwords_ends_after_a_minute(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rate_limit_of_wrong_passwords_ends_after_a_minute(monkeypatch: pytest.MonkeyPatch) -> None:
     now = time.time()
     limits = LoginLimits()
     for _ in range(10):
@@ -278,7 +278,7 @@ def test_a_limit_of_wrong_passwords_ends_after_a_minute(monkeypatch: pytest.Monk
     assert limits.seconds_to_wait("ann", "10.0.0.1") == 0
 
 
-def test_wrong_passwords_take_a_while() -> None:
+def test_wrong_password_is_refused_after_a_delay() -> None:
     passwords = Passwords([("ann", "a"), ("ben", "ü")])
     started = time.monotonic()
     assert asyncio.run(passwords.fits("ann", "a"))
@@ -299,5 +299,5 @@ def test_wrong_passwords_take_a_while() -> None:
         ({"oauth_info": None}, None),
     ],
 )
-def test_owners_who_are_signed_in_are_known(session: dict[str, Any], name: str | None) -> None:
+def test_signed_in_owner_is_recognised(session: dict[str, Any], name: str | None) -> None:
     assert by_sign_in(["ann"])({"session": session}) == name

@@ -1,4 +1,4 @@
-"""What models answer, as the Playground shows it; and one model that writes, in a real browser."""
+"""The Playground: predictions, generated and scored text, and the kinds of models."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from ui.parts.prompts import render_slider
 RESULT = {"text": " <b>runs</b>", "num_new_tokens": 5, "finish_reason": "length"}
 
 
-def test_a_written_text_is_escaped_and_counted() -> None:
+def test_generated_text_is_escaped_and_its_tokens_are_counted() -> None:
     shown = answers.written("a <i>", RESULT, 2.0, continues=True)
     assert "a &lt;i&gt;</span> &lt;b&gt;runs&lt;/b&gt;" in shown
     assert "5 tokens · 2 a second · as long as was asked for" in shown
     assert "ps-caret" not in shown
 
 
-def test_a_text_that_was_stopped_has_no_caret_and_says_so() -> None:
+def test_stopped_text_has_no_caret_and_is_marked_as_stopped() -> None:
     growing = answers.writing("a", " b", "writing", continues=True)
     assert "ps-caret" in growing
     assert answers.stopped(growing) == growing.replace(answers._CARET, "").replace(
@@ -33,7 +33,7 @@ def test_a_text_that_was_stopped_has_no_caret_and_says_so() -> None:
     )
 
 
-def test_a_scored_text_is_escaped_and_tells_more_than_colours() -> None:
+def test_scored_text_is_escaped_and_has_losses_beside_its_colours() -> None:
     tokens = [("<s>", None), ("<b>", 0.5), (" a", 4.0), ("\n", 9.25)]
     found = {
         "perplexity": 98.5, "loss": 4.59, "kind": "pseudo", "num_tokens": 3,
@@ -54,14 +54,14 @@ def test_a_scored_text_is_escaped_and_tells_more_than_colours() -> None:
     "prompt",
     ["The <mask> is <mask>.", "The <extra_id_0> is <extra_id_1>."],
 )
-def test_spans_are_put_where_they_were_missing(prompt: str) -> None:
+def test_generated_spans_are_inserted_into_the_prompt(prompt: str) -> None:
     text = "<extra_id_0> old ship <extra_id_1> far away <extra_id_2>"
     assert answers.fill_spans(prompt, text) == "The old ship is far away."
     assert answers.fill_spans(prompt, "<extra_id_1> here") == "The … is here."
     assert answers.fill_spans(prompt, "no sentinel") == ""
 
 
-def test_several_masks_show_the_text_as_it_reads() -> None:
+def test_predictions_for_several_masks_show_the_text_without_added_special_tokens() -> None:
     found = [
         [{"score": 0.5, "token": 7, "token_str": "s", "sequence": "[CLS] Thes of[MASK].[SEP]"}]
     ]
@@ -78,7 +78,7 @@ def make_models(workspace: Workspace) -> None:
         write_writer(draft.folder, tokenizer, "gpt2", positions=1024, ends=False)
 
 
-def test_a_bart_both_fills_masks_and_writes(tmp_path: Path) -> None:
+def test_family_decides_if_a_model_fills_masks_or_generates_text(tmp_path: Path) -> None:
     workspace = Workspace(tmp_path)
     make_models(workspace)
     tokenizer = load("byte_level_bpe", workspace)
@@ -94,7 +94,7 @@ def test_a_bart_both_fills_masks_and_writes(tmp_path: Path) -> None:
     }  # fmt: skip
 
 
-def test_what_is_shown_follows_the_model(tmp_path: Path) -> None:
+def test_examples_suit_the_kind_of_model(tmp_path: Path) -> None:
     workspace = Workspace(tmp_path)
     make_models(workspace)
     assert [writes(name, workspace) for name in ("reader", "writer", "nowhere", None)] == [
@@ -105,7 +105,7 @@ def test_what_is_shown_follows_the_model(tmp_path: Path) -> None:
     assert len(examples("writer", workspace)) > 1
 
 
-def test_a_model_where_the_page_may_not_read_is_not_looked_at(
+def test_model_outside_the_allowed_paths_is_not_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     workspace, elsewhere = Workspace(tmp_path / "workspace"), Workspace(tmp_path / "elsewhere")
@@ -119,7 +119,7 @@ def test_a_model_where_the_page_may_not_read_is_not_looked_at(
 
 @pytest.mark.slow
 @pytest.mark.long
-def test_a_model_writes_into_the_page_until_it_is_stopped(tmp_path: Path) -> None:
+def test_generated_text_streams_into_the_browser_until_it_is_stopped(tmp_path: Path) -> None:
     find_chromium()
     workspace = Workspace(tmp_path / "workspace")
     make_models(workspace)
@@ -139,7 +139,7 @@ def test_a_model_writes_into_the_page_until_it_is_stopped(tmp_path: Path) -> Non
         assert text.startswith("The old house")
         assert len(text) > len("The old house")
         assert not visitor.page.locator("#playground-stop").is_visible()
-        # One that comes now doesn't take the place of the one that was asked.
+        # A new model doesn't replace the chosen one.
         shelf = workspace.folder("model")
         with workspace.new_artifact("model", "newcomer") as draft:
             shutil.copytree(shelf / "reader", draft.folder, dirs_exist_ok=True)
@@ -150,7 +150,7 @@ def test_a_model_writes_into_the_page_until_it_is_stopped(tmp_path: Path) -> Non
         visitor.page.wait_for_timeout(500)
         assert chosen.input_value() == "writer"
         assert visitor.page.locator("#playground-written .ps-written").inner_text() == text
-        # What is being written goes no further under another model's name.
+        # Choosing another model ends the generation.
         visitor.page.locator("#playground-new-tokens input[type=number]").fill("512")
         visitor.page.locator("#playground-write").click()
         visitor.page.get_by_text("writing", exact=True).wait_for()
@@ -177,7 +177,7 @@ def test_a_model_writes_into_the_page_until_it_is_stopped(tmp_path: Path) -> Non
 
 
 def ask_with_enter(visitor: Visitor) -> None:
-    """Enter fills the masks, of which there are two; Shift+Enter begins a new line."""
+    """Checks that Enter fills both masks and Shift+Enter begins a new line."""
     box = visitor.field("playground-text")
     box.fill("The old <mask> of the")
     box.press("Shift+Enter")
@@ -193,11 +193,11 @@ def ask_with_enter(visitor: Visitor) -> None:
         assert "<s>" not in text and "</s>" not in text
 
 
-def test_what_comes_as_a_stopped_text_is_taken_as_it_is() -> None:
+def test_stopping_a_text_of_unknown_form_only_removes_the_caret() -> None:
     for shown in ("", "no text of ours", answers._CARET, answers._CARET + "<small>" * 9000):
         assert answers.stopped(shown) == shown.replace(answers._CARET, "")
 
 
-def test_a_cleared_or_overfull_box_of_a_slider_is_a_number_all_the_same() -> None:
+def test_empty_or_out_of_range_slider_value_becomes_a_valid_number() -> None:
     slider = render_slider(1, 20, value=5, step=1)
     assert [slider.preprocess(one) for one in (None, 0, 7, 50)] == [5, 1, 7, 20]

@@ -1,4 +1,4 @@
-"""The card of a TPU check: its words, whose settings it is of, and the page that asks for one."""
+"""The TPU preflight in the web app: the report, the settings it belongs to, and the form."""
 
 from __future__ import annotations
 
@@ -104,10 +104,10 @@ def ask(workspace: Workspace, store: Store, config: PreflightConfig, **more: Any
     return preflight._state_function(workspace, store)(question)
 
 
-# The words.
+# The text of the report.
 
 
-def test_what_fits_says_how_well_and_for_how_long() -> None:
+def test_fitting_report_shows_memory_time_and_throughput() -> None:
     words = words_of(FITTING)
     for expected in (
         "Fits on a v3-8",
@@ -127,20 +127,20 @@ def test_what_fits_says_how_well_and_for_how_long() -> None:
     assert "pip install" not in words
 
 
-def test_without_a_price_there_are_chip_hours_and_no_cost() -> None:
+def test_report_without_a_price_shows_chip_hours_and_no_cost() -> None:
     assert "43 – 118" in words_of(FITTING)
     assert "cost, at" not in words_of(FITTING)
     assert "With a price per chip-hour there is a cost as well." in words_of(FITTING)
 
 
-def test_with_a_price_there_is_a_cost() -> None:
+def test_report_with_a_price_shows_the_cost() -> None:
     words = words_of(FITTING, 1.2)
     assert "51 – 141" in words
     assert "cost, at 1.2 a chip-hour" in words
     assert "With a price" not in words
 
 
-def test_what_does_not_fit_says_by_how_much_in_the_compilers_words() -> None:
+def test_report_that_does_not_fit_shows_the_missing_memory_and_compiler_message() -> None:
     words = words_of(TOO_LARGE)
     for expected in ("Does not fit on a v5e-4", "2.67 GiB too much", "Used 18.42G of 15.75G hbm."):
         assert expected in words
@@ -151,7 +151,7 @@ def test_what_does_not_fit_says_by_how_much_in_the_compilers_words() -> None:
     assert memory["used_percent"] + memory["missing_percent"] == pytest.approx(100)
 
 
-def test_an_estimate_says_so_and_how_to_know_better() -> None:
+def test_estimate_is_marked_and_names_the_install_command_for_an_exact_check() -> None:
     card = preflight.describe_report(ESTIMATED, {})
     assert card["estimated"]
     assert card["install"] == "pip install -r requirements-preflight.txt"
@@ -159,14 +159,14 @@ def test_an_estimate_says_so_and_how_to_know_better() -> None:
     assert not preflight.describe_report(FITTING, {})["install"]
 
 
-def test_a_slow_input_is_marked() -> None:
+def test_slow_input_pipeline_is_marked() -> None:
     slow = {**FITTING, "input": {**FITTING["input"], "keeps_up": False}}
     [timed, _] = preflight.describe_report(slow, {})["checks"]
     assert timed["good"] is False
     assert "may not keep up" in timed["text"]
 
 
-def test_a_check_without_real_steps_says_nothing_of_them() -> None:
+def test_report_without_trial_steps_omits_them() -> None:
     checks = preflight.describe_report({**FITTING, "trial": None}, {})["checks"]
     assert len(checks) == 1
 
@@ -181,19 +181,19 @@ def test_a_check_without_real_steps_says_nothing_of_them() -> None:
         ([300_000.0, 900_000.0], "3.5 – 10 days"),
     ],
 )
-def test_times_are_in_the_unit_that_suits(seconds: list[float], words: str) -> None:
+def test_time_spans_have_a_suitable_unit(seconds: list[float], words: str) -> None:
     assert preflight._time_span(seconds) == words
 
 
-def test_figures_of_another_version_are_no_report() -> None:
+def test_incomplete_report_is_not_accepted() -> None:
     assert preflight.is_report(FITTING)
     assert not preflight.is_report({"fits": True})
 
 
-# Whose settings it is of.
+# The settings that a report belongs to.
 
 
-def test_the_report_of_these_settings_is_shown_before_newer_ones(
+def test_report_of_the_current_settings_is_shown_before_newer_ones(
     workspace: Workspace, store: Store
 ) -> None:
     put_report(workspace, CONFIG, FITTING)
@@ -206,7 +206,7 @@ def test_the_report_of_these_settings_is_shown_before_newer_ones(
     assert ask(workspace, store, CONFIG, report="check-2")["report"]["name"] == "check-2"
 
 
-def test_the_newest_report_is_shown_with_what_is_different(
+def test_newest_report_is_shown_with_its_differing_settings(
     workspace: Workspace, store: Store
 ) -> None:
     put_report(workspace, CONFIG, FITTING)
@@ -216,7 +216,9 @@ def test_the_newest_report_is_shown_with_what_is_different(
     assert report["used"]
 
 
-def test_name_and_price_do_not_make_other_settings(workspace: Workspace, store: Store) -> None:
+def test_name_and_price_do_not_count_as_different_settings(
+    workspace: Workspace, store: Store
+) -> None:
     put_report(workspace, CONFIG, FITTING)
     present = CONFIG.model_copy(update={"name": "mine", "price_per_chip_hour": 2.0})
     report = ask(workspace, store, present, price=2.0)["report"]
@@ -224,7 +226,7 @@ def test_name_and_price_do_not_make_other_settings(workspace: Workspace, store: 
     assert "cost, at 2 a chip-hour" in json.dumps(report)
 
 
-def test_a_check_under_way_and_one_that_failed_are_told(workspace: Workspace, store: Store) -> None:
+def test_running_and_failed_checks_are_shown(workspace: Workspace, store: Store) -> None:
     assert ask(workspace, store, CONFIG)["report"] is None
     config = CONFIG.model_dump(mode="json")
     store.add_run(
@@ -244,7 +246,7 @@ def test_a_check_under_way_and_one_that_failed_are_told(workspace: Workspace, st
     assert ask(workspace, store, CONFIG)["failure"] is None
 
 
-def test_a_report_lies_on_the_disk_like_any_artifact(workspace: Workspace, store: Store) -> None:
+def test_report_is_counted_in_the_disk_usage(workspace: Workspace, store: Store) -> None:
     put_report(workspace, CONFIG, FITTING)
     [use] = list_artifact_usage(workspace, store)
     assert use.artifact.kind == "preflight"
@@ -280,19 +282,19 @@ def test_a_form_that_extends_another_shows_only_its_own_fields(workspace: Worksp
     assert shown[form.components["topology"]]["value"] == "v4-8"
 
 
-def test_a_problem_stands_beside_the_field_in_whichever_form_it_is(workspace: Workspace) -> None:
+def test_error_is_shown_beside_its_field_in_either_form(workspace: Workspace) -> None:
     base, form = forms(workspace)
     raw = values(form, learning_rate="fast")
     updates = form.guarded(lambda *raw: {"parsed": form.parse(*raw)})(*raw)
     assert "learning_rate" in updates[base.problems]["problems"]
-    # As one types, the other form shows its own.
+    # While typing, each form shows only its own errors.
     live = form.guarded(lambda *raw: {"parsed": form.parse(*raw)}, live=True)(*raw)
     assert base.problems not in live
     own = form.guarded(lambda *raw: form.parse(*raw))(*values(form, price_per_chip_hour="-1"))
     assert "price_per_chip_hour" in own[form.problems]["problems"]
 
 
-def test_the_form_says_what_this_machine_has_and_what_a_run_takes() -> None:
+def test_form_shows_this_machines_hardware_and_the_device_of_a_run() -> None:
     words = train._hardware(TrainConfig(device="cpu"))
     assert "This machine: " in words
     assert "GiB of memory" in words
@@ -300,7 +302,7 @@ def test_the_form_says_what_this_machine_has_and_what_a_run_takes() -> None:
     assert "This machine: " in train._hardware(None)
 
 
-def test_a_device_that_is_not_there_is_told_before_the_start(
+def test_missing_device_is_reported_before_the_start(
     workspace: Workspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     nothing = Hardware(gpus=(), tpus=(), jax_gpu=False, jax_tpu=False)
@@ -312,13 +314,13 @@ def test_a_device_that_is_not_there_is_told_before_the_start(
     assert error.value.field == "device"
 
 
-def test_the_page_offers_the_check_and_its_clone(workspace: Workspace) -> None:
+def test_web_app_has_the_preflight_form_and_report(workspace: Workspace) -> None:
     page = layout.build_page(workspace)
     ids = {getattr(block, "elem_id", None) for block in page.blocks.values()}
     assert {"preflight-start", "preflight-topology", "preflight-report"} <= ids
 
 
-# A run's detail.
+# The detail of a run.
 
 
 def detail_of(workspace: Workspace, store: Store, **row: Any) -> dict[str, Any]:
@@ -334,7 +336,7 @@ def detail_of(workspace: Workspace, store: Store, **row: Any) -> dict[str, Any]:
     return runs._detail_function(workspace, store)({"run": "run"})
 
 
-def test_a_run_shows_the_card_and_its_command(workspace: Workspace, store: Store) -> None:
+def test_run_detail_shows_the_report_and_the_command(workspace: Workspace, store: Store) -> None:
     detail = detail_of(workspace, store, results=FITTING)
     assert detail["preflight"]["verdict"] == "Fits on a v3-8"
     [shell, python] = [text for _, text in detail["commands"]]
@@ -343,7 +345,9 @@ def test_a_run_shows_the_card_and_its_command(workspace: Workspace, store: Store
     assert python == python_lines("preflight", CONFIG, str(workspace.root))
 
 
-def test_a_run_says_what_it_computes_on(workspace: Workspace, store: Store) -> None:
+def test_run_detail_shows_the_devices_of_the_last_attempt(
+    workspace: Workspace, store: Store
+) -> None:
     tpu = Devices("jax", "tpu", 8, "TPU v5 lite", 16 * GIB, "a TPU is the fastest device here")
     cpu = Devices("tensorflow", "cpu", 1, "2 cores", None, "asked for")
     log = EventLog(RunFolder.of(workspace, "run").events)
@@ -357,12 +361,12 @@ def test_a_run_says_what_it_computes_on(workspace: Workspace, store: Store) -> N
     assert detail["preflight"] is None
 
 
-# The page.
+# In a browser.
 
 
 @pytest.mark.slow
 @pytest.mark.long
-def test_a_check_from_the_page(workspace: Workspace, store: Store) -> None:
+def test_preflight_runs_from_the_web_app(workspace: Workspace, store: Store) -> None:
     find_chromium()
     put_report(workspace, CONFIG, FITTING)
     with running_app(workspace.root) as url:
@@ -396,7 +400,7 @@ def see_an_earlier_one_and_use_its_batch(visitor: Visitor) -> None:
 
 
 def fill_in(visitor: Visitor) -> None:
-    """A model so small that it compiles within seconds, with and without the TPU's compiler."""
+    """Enters a model that compiles within seconds, with and without the TPU compiler."""
     start = visitor.page.locator("#preflight-start")
     visitor.wait_for(start.is_disabled, 20, "no check starts without a vocabulary size")
     visitor.choose("preflight-topology", "v5e-1")

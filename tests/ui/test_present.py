@@ -1,4 +1,4 @@
-"""Errors become notices; nothing that came from outside becomes markup."""
+"""Errors become notices and answers; their texts are escaped."""
 
 import logging
 from typing import Any
@@ -12,7 +12,7 @@ from ui import present
 SCRIPT = "<script>alert(1)</script>"
 
 
-def test_a_notice_says_all_the_error_says() -> None:
+def test_notice_contains_all_parts_of_the_error() -> None:
     error = CorpusError("No text", expected="a file", received="a folder", fix="name a file")
     shown = present.notice(error)
     for part in ("a file", "a folder", "name a file"):
@@ -27,7 +27,7 @@ def test_texts_in_errors_are_escaped() -> None:
     assert SCRIPT not in present.error_card(error)
 
 
-def test_what_nobody_foresaw_is_logged_and_not_told(caplog: pytest.LogCaptureFixture) -> None:
+def test_unexpected_error_is_logged_but_not_shown(caplog: pytest.LogCaptureFixture) -> None:
     def fail() -> None:
         raise KeyError("a secret")
 
@@ -38,7 +38,7 @@ def test_what_nobody_foresaw_is_logged_and_not_told(caplog: pytest.LogCaptureFix
     assert "a secret" not in error.value.message
 
 
-def test_a_script_gets_an_error_as_an_answer() -> None:
+def test_server_function_returns_an_error_as_its_answer() -> None:
     def fail(_: dict[str, Any]) -> dict[str, Any]:
         raise CorpusError("No text", fix="add some")
 
@@ -47,7 +47,9 @@ def test_a_script_gets_an_error_as_an_answer() -> None:
     assert answer["problem"]["fix"] == "add some"
 
 
-def test_a_script_that_asks_nonsense_gets_an_answer(caplog: pytest.LogCaptureFixture) -> None:
+def test_malformed_question_to_a_server_function_is_answered(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     def look_up(question: dict[str, Any]) -> dict[str, Any]:
         return {"found": question["missing"]}
 

@@ -1,4 +1,4 @@
-"""The Publish tab: what would be sent is shown first, then it is sent."""
+"""The Publish tab: previewing the files, publishing and signing in."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -45,7 +45,7 @@ def shown_files(visitor: Visitor) -> list[str]:
 
 @pytest.mark.slow
 @pytest.mark.long
-def test_a_model_is_shown_then_published(
+def test_model_is_previewed_then_published(
     workspace: Workspace, hub: HubServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HF_TOKEN", TOKEN)
@@ -82,7 +82,7 @@ def test_a_model_is_shown_then_published(
     store.close()
 
 
-def test_whoever_is_not_signed_in_hears_how(
+def test_signed_out_user_is_told_how_to_sign_in(
     hub: HubServer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(constants, "HF_TOKEN_PATH", str(tmp_path / "token"))

@@ -1,4 +1,4 @@
-"""The open studio: what other websites, addresses in requests and bodies can't do."""
+"""Requests to an app without a password: other websites, URLs in requests and body limits."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def post(url: str, path: str, body: object, **headers: str) -> Answer:
         {"Host": "evil.example"},
     ],
 )
-def test_another_website_reads_and_opens_nothing(url: str, headers: dict[str, str]) -> None:
+def test_another_website_can_neither_read_nor_act(url: str, headers: dict[str, str]) -> None:
     for method, path in (
         ("GET", "/config"),
         ("GET", "/gradio_api/info"),
@@ -65,7 +65,7 @@ def test_another_website_reads_and_opens_nothing(url: str, headers: dict[str, st
         assert not [name for name in answer.headers if name.startswith("access-control")]
 
 
-def test_another_website_gets_no_leave_from_a_preflight(url: str) -> None:
+def test_cors_preflight_grants_other_websites_nothing(url: str) -> None:
     asked = {"Access_Control_Request_Method": "POST", "Access_Control_Request_Headers": "x"}
     own = f"http://{urlsplit(url).netloc}"
     for origin in ("http://localhost:3000", "null", own):
@@ -78,7 +78,7 @@ def test_another_website_gets_no_leave_from_a_preflight(url: str) -> None:
         assert answer.headers["cross-origin-resource-policy"] == "same-origin"
 
 
-def test_a_link_from_another_website_opens_the_page(url: str) -> None:
+def test_link_from_another_website_opens_the_web_app(url: str) -> None:
     link = {"Sec_Fetch_Site": "cross-site", "Sec_Fetch_Mode": "navigate"}
     assert send(url, "GET", "/", Sec_Fetch_Dest="document", **link).status == 200
     assert send(url, "GET", "/?__theme=dark", **link).status == 200
@@ -87,7 +87,7 @@ def test_a_link_from_another_website_opens_the_page(url: str) -> None:
     assert send(url, "POST", "/", b"", **link).status == 403
 
 
-def test_the_page_and_programs_read_and_act(url: str) -> None:
+def test_web_app_and_api_clients_can_read_and_act(url: str) -> None:
     own = f"http://{urlsplit(url).netloc}"
     for headers in (
         {},
@@ -101,14 +101,14 @@ def test_the_page_and_programs_read_and_act(url: str) -> None:
         assert post(url, JOIN, question, **headers).status == 200
 
 
-def test_an_address_that_a_proxy_makes_up_is_not_shown(url: str) -> None:
+def test_forged_forwarded_host_is_ignored(url: str) -> None:
     own = urlsplit(url).netloc
     for host in ("evil.example", own):
         found = send(url, "GET", "/config", X_Forwarded_Host=host, X_Forwarded_Proto="https")
         assert json.loads(found.body)["root"] == f"https://{own}"
 
 
-def test_a_browser_over_plain_http_is_not_signed_out_by_a_link(url: str) -> None:
+def test_link_does_not_sign_out_a_browser_over_plain_http(url: str) -> None:
     browser = {"User_Agent": "Mozilla/5.0 (X11; Linux x86_64)"}
     assert send(url, "GET", "/logout", **browser).status == 403
     own = f"http://{urlsplit(url).netloc}/"
@@ -116,7 +116,7 @@ def test_a_browser_over_plain_http_is_not_signed_out_by_a_link(url: str) -> None
     assert send(url, "GET", "/logout").status == 302
 
 
-def test_no_request_makes_the_studio_fetch_an_address(url: str) -> None:
+def test_no_request_makes_the_app_fetch_a_url(url: str) -> None:
     config = json.loads(send(url, "GET", "/config").body)
     with listening() as (address, asked):
         host = urlsplit(address).netloc
@@ -157,8 +157,8 @@ def test_no_request_makes_the_studio_fetch_an_address(url: str) -> None:
         assert asked == []
 
 
-def test_gradio_itself_can_download_nothing() -> None:
-    """Whatever the middleware let through: the functions that fetch are replaced."""
+def test_gradio_itself_cannot_download() -> None:
+    """The download functions are replaced, in case the middleware lets a request through."""
     code = """
     import asyncio, sys, tempfile
     import gradio as gr
@@ -190,7 +190,7 @@ def test_gradio_itself_can_download_nothing() -> None:
         assert asked == []
 
 
-def test_a_body_of_the_wrong_kind_or_size_is_refused_in_a_sentence(url: str) -> None:
+def test_body_of_the_wrong_type_or_size_is_refused_with_an_explanation(url: str) -> None:
     form = "multipart/form-data; boundary=x"
     for path in (JOIN, "/gradio_api/component_server", "/login", "/gradio_api/cancel"):
         answer = send(url, "POST", path, b"--x--\r\n", Content_Type=form)
@@ -211,9 +211,7 @@ def test_a_body_of_the_wrong_kind_or_size_is_refused_in_a_sentence(url: str) -> 
     assert send(url, "GET", "/config").status == 200, "it goes on"
 
 
-def test_an_upload_that_is_too_long_or_broken_off_leaves_nothing_behind(
-    url: str, place: Path
-) -> None:
+def test_too_large_or_aborted_upload_leaves_no_files(url: str, place: Path) -> None:
     kind = "multipart/form-data; boundary=x"
     head = b'--x\r\nContent-Disposition: form-data; name="files"; filename="a.txt"\r\n\r\n'
     whole = send(url, "POST", "/gradio_api/upload", head + b"text\r\n--x--\r\n", Content_Type=kind)

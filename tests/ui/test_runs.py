@@ -1,4 +1,4 @@
-"""The Runs tab in a real browser: which run is shown, what holds still, what it says of time."""
+"""The Runs tab in a real browser: selected run, stable layout, durations and settings."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Studio:
         self.store.add_run(RunRow(id=run, **{**common, **values}))
 
     def write_events(self, run: str, *events: tuple[float, str, dict[str, Any]]) -> None:
-        """Writes a run's log of events."""
+        """Writes a run's event log."""
         folder = RunFolder.of(self.workspace, run)
         folder.path.mkdir(parents=True, exist_ok=True)
         lines = [
@@ -49,7 +49,7 @@ class Studio:
         folder.events.write_text("\n".join(lines) + "\n")
 
     def begin(self, run: str, config: TrainConfig) -> tuple[RunFolder, FolderReporter]:
-        """Begins a run whose process is this one."""
+        """Starts a run whose process is the test's own."""
         folder = RunFolder.of(self.workspace, run)
         folder.write_record(RunRecord(id=run, stage="train", config=config.model_dump(mode="json")))
         here = ProcessIdentity.of_this()
@@ -61,7 +61,6 @@ class Studio:
         return folder, reporter
 
     def end(self, folder: RunFolder, reporter: FolderReporter, **fields: Any) -> None:
-        """Ends it."""
         reporter.event("finished", **fields)
         reporter.close()
         folder.write_exit(0, None)
@@ -89,7 +88,7 @@ def wait_for_state(visitor: Visitor, state: str) -> None:
 
 
 def control_under(visitor: Visitor, x: float, y: float) -> str:
-    """Returns the text of the control at a place that a click would work, or nothing."""
+    """Returns the text of the enabled control at a position; empty if there is none."""
     return str(
         visitor.page.evaluate(
             """([x, y]) => {
@@ -111,7 +110,7 @@ def row_of(visitor: Visitor, run: str) -> Any:
     return visitor.page.locator(".ps-run-table tbody tr", has_text=run)
 
 
-def test_a_run_that_was_started_is_shown_unless_another_was_chosen_since(
+def test_started_run_is_shown_unless_another_was_chosen_since(
     studio: Studio,
 ) -> None:
     text = write_sentences(studio.workspace.root.parent / "sentences.txt", 200)
@@ -139,7 +138,7 @@ def test_a_run_that_was_started_is_shown_unless_another_was_chosen_since(
 
 
 @pytest.mark.parametrize("width", [1280, pytest.param(390, marks=pytest.mark.long)])
-def test_nothing_takes_the_place_of_a_button_that_was_pressed(studio: Studio, width: int) -> None:
+def test_second_click_on_stop_or_delete_hits_no_other_button(studio: Studio, width: int) -> None:
     run = f"train-stopped-{width}"
     folder, reporter = studio.begin(run, TrainConfig(shards="rows", name=run))
     reporter.progress(3, 10, "steps", "training")
@@ -168,7 +167,7 @@ def test_nothing_takes_the_place_of_a_button_that_was_pressed(studio: Studio, wi
         delete.scroll_into_view_if_needed()
         x, y = middle(delete)
         visitor.page.mouse.dblclick(x, y)
-        visitor.page.keyboard.press("Enter")  # Leaves it.
+        visitor.page.keyboard.press("Enter")  # Cancels.
         visitor.page.wait_for_timeout(500)
         assert studio.store.get_run(run) and not visitor.page.locator(".ps-question *").count()
         delete.click()
@@ -182,7 +181,7 @@ def test_nothing_takes_the_place_of_a_button_that_was_pressed(studio: Studio, wi
         assert visitor.errors == []
 
 
-def test_a_run_of_unknown_length_that_has_ended_has_no_bar(studio: Studio) -> None:
+def test_ended_run_of_unknown_length_has_no_progress_bar(studio: Studio) -> None:
     for state in ("failed", "stopped", "lost"):
         values = {
             "stage": "shards",
@@ -201,7 +200,7 @@ def test_a_run_of_unknown_length_that_has_ended_has_no_bar(studio: Studio) -> No
         assert visitor.errors == []
 
 
-def test_a_resumed_run_tells_its_whole_time_and_the_settings_that_it_used(studio: Studio) -> None:
+def test_resumed_run_shows_its_total_time_and_resolved_settings(studio: Studio) -> None:
     used = {
         "learning_rate": 0.012000000000000002, "warmup_steps": 60, "dtype_policy": "mixed_bfloat16",
         "num_train_steps": 1000, "num_train_epochs": 0.25, "per_replica_batch_size": 64,
@@ -242,7 +241,7 @@ def test_a_resumed_run_tells_its_whole_time_and_the_settings_that_it_used(studio
 
 
 @pytest.mark.long
-def test_a_chart_is_named_after_the_objective_and_holds_still_under_a_finger(
+def test_chart_is_named_after_the_objective_and_keeps_its_layout_when_touched(
     studio: Studio,
 ) -> None:
     titles = {
@@ -275,7 +274,7 @@ def test_a_chart_is_named_after_the_objective_and_holds_still_under_a_finger(
             box = canvas.bounding_box()
             for share in (0.5, 0.98):
                 place = (box["x"] + box["width"] * share, box["y"] + 60)
-                # A finger that stays down: the readout is what it points at.
+                # While the finger is down, the legend shows the values below it.
                 canvas.dispatch_event(
                     "pointerdown",
                     {"clientX": place[0], "clientY": place[1], "pointerType": "touch"},

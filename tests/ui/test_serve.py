@@ -1,4 +1,4 @@
-"""How the app starts, and when it refuses to."""
+"""Starting the app: ports, passwords, Spaces and allowed folders."""
 
 import os
 import socket
@@ -20,7 +20,7 @@ def start_app(tmp_path: Path, *options: str) -> subprocess.CompletedProcess[str]
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60)
 
 
-def test_a_busy_port_is_one_sentence_and_exit_code_1(tmp_path: Path) -> None:
+def test_busy_port_is_reported_in_one_sentence_with_exit_code_1(tmp_path: Path) -> None:
     with socket.socket() as other:
         other.bind(("127.0.0.1", 0))
         other.listen()
@@ -33,7 +33,7 @@ def test_a_busy_port_is_one_sentence_and_exit_code_1(tmp_path: Path) -> None:
     assert not (tmp_path / "workspace").exists()
 
 
-def test_a_workspace_that_cannot_be_made_is_one_sentence(tmp_path: Path) -> None:
+def test_workspace_that_cannot_be_created_is_reported_in_one_sentence(tmp_path: Path) -> None:
     (tmp_path / "workspace").touch()
     ended = start_app(tmp_path, "--port", "0")
     assert ended.returncode == 1
@@ -42,13 +42,13 @@ def test_a_workspace_that_cannot_be_made_is_one_sentence(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.168.1.7", "example.org"])
-def test_without_a_password_only_this_machine_may_come_in(tmp_path: Path, host: str) -> None:
+def test_app_without_a_password_serves_only_this_machine(tmp_path: Path, host: str) -> None:
     with pytest.raises(ConfigError, match="STUDIO_AUTH"):
         serve(Workspace(tmp_path), host=host, port=0)
 
 
 @pytest.mark.parametrize("auth", ["name", "name:", ":open-sesame", "ann:open-sesame,ben"])
-def test_a_half_password_is_none(
+def test_incomplete_login_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, auth: str
 ) -> None:
     monkeypatch.setenv("STUDIO_AUTH", auth)
@@ -57,7 +57,7 @@ def test_a_half_password_is_none(
     assert "open-sesame" not in str(error.value)
 
 
-def test_the_environment_cannot_open_the_door_either(tmp_path: Path) -> None:
+def test_environment_cannot_bypass_the_password(tmp_path: Path) -> None:
     environment = {**os.environ, "GRADIO_SERVER_NAME": "0.0.0.0"}
     command = [sys.executable, "app.py", "--workspace", str(tmp_path / "workspace")]
     ended = subprocess.run(
@@ -68,7 +68,7 @@ def test_the_environment_cannot_open_the_door_either(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("system", ["", "spaces"])
-def test_on_a_space_the_studio_needs_a_door_too(
+def test_web_app_on_a_space_needs_access_control(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, system: str
 ) -> None:
     monkeypatch.setenv("SPACE_ID", "owner/name")
@@ -78,7 +78,7 @@ def test_on_a_space_the_studio_needs_a_door_too(
         serve(Workspace(tmp_path), host="127.0.0.1", port=0)
 
 
-def test_the_sign_in_is_for_spaces_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_owner_sign_in_works_only_on_spaces(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SPACE_ID", "owner/name")
     monkeypatch.setenv("OAUTH_CLIENT_ID", "id")
     monkeypatch.setenv("SPACE_AUTHOR_NAME", "owner")
@@ -91,13 +91,13 @@ def test_the_sign_in_is_for_spaces_alone(monkeypatch: pytest.MonkeyPatch) -> Non
     assert _owners() == []
 
 
-def test_a_folder_to_allow_must_be_there(tmp_path: Path) -> None:
+def test_allowed_folder_must_exist(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="--allow"):
         serve(Workspace(tmp_path), host="127.0.0.1", port=0, allow=[tmp_path / "missing"])
     assert "STUDIO_ALLOWED_PATHS" not in os.environ
 
 
-def test_a_port_that_is_none_is_refused(tmp_path: Path) -> None:
+def test_invalid_port_is_refused(tmp_path: Path) -> None:
     ended = start_app(tmp_path, "--port", "70000")
     assert ended.returncode == 1
     assert "free port" in ended.stderr

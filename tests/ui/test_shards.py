@@ -1,4 +1,4 @@
-"""The Shards tab: what is checked before a run, and what is shown of a row."""
+"""The Shards tab: the preview of a sequence, and the checks before a run."""
 
 from __future__ import annotations
 
@@ -38,30 +38,30 @@ def config_of(workspace: Workspace, **values: object) -> ShardConfig:
 
 
 def shown(workspace: Workspace, **values: object) -> tuple[str, list[str]]:
-    """Builds shards and returns a row's HTML, and the texts in it."""
+    """Builds shards and returns the HTML of a sequence and the texts in it."""
     artifact = build(config_of(workspace, **values), workspace)
     html = tab._show_sequence(artifact.name, workspace)
     texts = re.findall(r'<p class="ps-tokens row">(.*?)</p>', html, flags=re.DOTALL)
     return html, [unescape(re.sub("<[^>]+>", "", text)) for text in texts]
 
 
-def test_a_masked_row_marks_what_the_model_must_say(workspace: Workspace) -> None:
+def test_masked_sequence_marks_the_tokens_to_predict(workspace: Workspace) -> None:
     html, (seen, stored) = shown(workspace)
     assert html.count('class="masked"') == 10 and "<mask>" in seen and "<mask>" not in stored
 
 
-def test_of_a_line_the_padding_is_left_out(workspace: Workspace) -> None:
+def test_padding_of_a_line_is_left_out(workspace: Workspace) -> None:
     html, (seen, stored) = shown(workspace, line_by_line=True)
     assert 'class="masked"' in html
     assert "<pad>" not in seen + stored and stored.startswith("<s>") and stored.endswith("</s>")
 
 
-def test_what_comes_next_is_the_row_one_token_later(workspace: Workspace) -> None:
+def test_causal_target_is_the_sequence_one_token_later(workspace: Workspace) -> None:
     _, (seen, asked, stored) = shown(workspace, objective="clm")
     assert seen == stored and stored.endswith(asked) and len(asked) < len(stored)
 
 
-def test_hidden_spans_are_shown_with_their_sentinels(workspace: Workspace) -> None:
+def test_corrupted_spans_are_shown_with_their_sentinels(workspace: Workspace) -> None:
     html, (seen, asked, stored) = shown(
         workspace, objective="span_corruption", tokenizer="sentencepiece_unigram"
     )
@@ -71,13 +71,13 @@ def test_hidden_spans_are_shown_with_their_sentinels(workspace: Workspace) -> No
     assert "span corruption" in tab._list(workspace.list("shards"))
 
 
-def test_denoising_shows_the_marks_in_the_stored_row_only(workspace: Workspace) -> None:
+def test_denoising_shows_padding_only_in_the_stored_sequence(workspace: Workspace) -> None:
     _, (seen, asked, stored) = shown(workspace, objective="denoising")
     assert "<mask>" in seen and "<pad>" not in seen + asked
     assert "<pad>" in stored and stored.replace("<pad>", "") == asked
 
 
-def test_a_misfit_is_refused_before_a_run_is_queued(workspace: Workspace) -> None:
+def test_incompatible_settings_are_refused_before_a_run_is_queued(workspace: Workspace) -> None:
     tab._check_tokenizer(config_of(workspace), workspace)
     tab._check_tokenizer(config_of(workspace, tokenizer="someone/elses"), workspace)
     for values, field in (

@@ -1,4 +1,4 @@
-"""What a stage's button will do: one run, or several where something has to be made first."""
+"""A stage's start button: one run, or several if an earlier artifact is missing."""
 
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,7 @@ def summarize(config: Any) -> str:
 
 @pytest.fixture
 def shards(tmp_path: Path) -> Launcher:
-    """A launcher of shards behind one of tokenizers, each with its form."""
+    """A shards launcher that follows a tokenizer launcher, each with its form."""
     workspace = Workspace(tmp_path)
     with gr.Blocks():
         line = gr.HTML(js_on_load="trigger('artifacts')")
@@ -45,7 +45,7 @@ def forecast(config: Any) -> Forecast:
 
 
 def values(launcher: Launcher, **changed: Any) -> list[Any]:
-    """Returns what handlers get, with fields changed by their id."""
+    """Returns the inputs of the handlers, with fields changed by id."""
     stages = [launcher, launcher._earlier.launcher] if launcher._earlier else [launcher]
     forms = {form.typed: form for stage in stages for form in stage.form._all()}
 
@@ -63,7 +63,7 @@ def words_of(updates: dict[Any, Any]) -> str:
     return " ".join(str(update) for update in updates.values())
 
 
-def test_a_stage_that_has_what_it_needs_runs_alone(shards: Launcher) -> None:
+def test_stage_with_all_its_inputs_runs_alone(shards: Launcher) -> None:
     seen = words_of(shards._estimate(*values(shards, shards_tokenizer="words")))
     assert "Alone" in seen
     assert "'visible': True" in seen
@@ -73,7 +73,7 @@ def test_a_stage_that_has_what_it_needs_runs_alone(shards: Launcher) -> None:
 @pytest.mark.parametrize(
     "changed", [{}, {"shards_tokenizer": "words", "shards_anew": True}], ids=["missing", "asked"]
 )
-def test_what_is_missing_or_asked_for_is_made_first(
+def test_missing_or_requested_tokenizer_is_trained_first(
     shards: Launcher, changed: dict[str, Any]
 ) -> None:
     seen = words_of(shards._estimate(*values(shards, tokenizer_vocab_size="300", **changed)))
@@ -82,7 +82,7 @@ def test_what_is_missing_or_asked_for_is_made_first(
     assert "--tokenizer docs-unigram-300" in seen
 
 
-def test_a_wrong_setting_in_another_tab_is_named_with_that_tab(shards: Launcher) -> None:
+def test_invalid_setting_in_another_tab_is_reported_with_that_tab(shards: Launcher) -> None:
     raw = values(shards, tokenizer_vocab_size="3")
     with pytest.raises(StudioError, match="In the Tokenizer tab: ") as error:
         shards._stages(raw, check=True)
@@ -90,7 +90,7 @@ def test_a_wrong_setting_in_another_tab_is_named_with_that_tab(shards: Launcher)
     assert "In the Tokenizer tab" in words_of(shards._estimate(*raw))
 
 
-def test_showing_a_config_makes_nothing_before_it(shards: Launcher) -> None:
+def test_showing_a_config_deselects_the_earlier_stage(shards: Launcher) -> None:
     updates = shards.updates(ShardConfig(tokenizer="words", max_seq_length=64))
     assert set(updates) == set(shards.outputs)
     shown = {component.elem_id: update for component, update in updates.items()}
@@ -99,14 +99,16 @@ def test_showing_a_config_makes_nothing_before_it(shards: Launcher) -> None:
 
 
 def start_of(launcher: Launcher, **changed: Any) -> dict[str, Any]:
-    """Returns what becomes of the start button where fields hold these values."""
+    """Returns the update of the start button for these field values."""
     handler = launcher.form.guarded(
         launcher._estimate, live=True, otherwise=launcher._show_unresolved
     )
     return dict(handler(*values(launcher, **changed))[launcher._start])
 
 
-def test_a_start_that_would_be_refused_is_disabled_and_says_why(shards: Launcher) -> None:
+def test_start_button_is_disabled_with_the_reason_if_the_start_would_be_refused(
+    shards: Launcher,
+) -> None:
     wrong = start_of(shards, shards_tokenizer="words", shards_max_seq_length="many")
     assert not wrong["interactive"]
     assert wrong["value"].endswith("length: Enter a whole number, such as 1000")

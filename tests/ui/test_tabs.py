@@ -1,4 +1,4 @@
-"""What single tabs do on their own: uploads, previews, examples."""
+"""Functions of single tabs: uploads, previews and examples."""
 
 import time
 from pathlib import Path
@@ -43,7 +43,7 @@ def test_uploaded_markdown_is_read_beside_other_files(tmp_path: Path, workspace:
     assert sorted(FilesSource(config).documents("train")) == ["a.md", "b.txt", "c.md"]
 
 
-def test_uploads_of_one_second_are_kept_apart(
+def test_uploads_within_one_second_are_kept_apart(
     tmp_path: Path, workspace: Workspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(time, "strftime", lambda *_: "20260303-140500")
@@ -56,13 +56,13 @@ def test_uploads_of_one_second_are_kept_apart(
 
 
 @pytest.mark.parametrize("name", ["..", ".hidden", "a b.txt", "", "..txt"])
-def test_names_of_uploads_stay_names(name: str) -> None:
+def test_upload_names_are_safe_file_names(name: str) -> None:
     safe = corpus._safe_name(name)
     assert safe == Path(safe).name
     assert not safe.startswith(".")
 
 
-def test_a_look_at_the_text_counts_and_escapes(tmp_path: Path, workspace: Workspace) -> None:
+def test_preview_counts_and_escapes_the_documents(tmp_path: Path, workspace: Workspace) -> None:
     path = uploaded(tmp_path, "text.txt", "<script>alert(1)</script>\n\nTwo words\n")
     shown, _ = corpus._preview(CorpusConfig(source="files", path=path), workspace)
     assert "&lt;script&gt;" in shown
@@ -71,7 +71,7 @@ def test_a_look_at_the_text_counts_and_escapes(tmp_path: Path, workspace: Worksp
     assert "<b>1</b><span>blank documents skipped</span>" in shown
 
 
-def test_the_line_on_the_text_names_the_configuration_that_is_read() -> None:
+def test_corpus_description_names_the_dataset_configuration() -> None:
     offered = CorpusConfig(source="hub")
     assert corpus.describe_corpus(offered) == "Salesforce/wikitext wikitext-103-raw-v1"
     assert corpus.describe_corpus(CorpusConfig(dataset_name="me/words")) == "me/words"
@@ -84,7 +84,7 @@ def test_a_missing_file_is_refused_before_a_run_is_queued(tmp_path: Path) -> Non
     assert error.value.field == "path"
 
 
-def test_an_example_is_a_whole_sentence_with_one_hole() -> None:
+def test_example_is_a_whole_sentence_with_one_mask() -> None:
     text = "The small captain never reads the old letter in winter, while others do."
     sentence = with_hole(text)
     assert sentence.count("{mask}") == 1

@@ -1,4 +1,4 @@
-"""The Train tab: only the families that can learn from the chosen shards are offered."""
+"""The Train tab: families offered for the chosen shards, forecasts and explanations."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def offer(workspace: Workspace) -> Callable[..., list[Any]]:
 
 
 def shown(preset: str, family: str, **typed: str) -> dict[str, str]:
-    """Returns what the fields hold that a preset has filled in."""
+    """Returns the field values of a preset, some of them overridden."""
     with gr.Blocks():
         form = tab.Form(TrainConfig, "train", Workspace("."))
         form.render()
@@ -62,7 +62,7 @@ def values_of(menu: dict[str, Any]) -> list[str]:
     return [value for _, value in menu["choices"]]
 
 
-def test_only_families_that_suit_rows_and_tokenizer_are_offered(
+def test_only_families_that_suit_shards_and_tokenizer_are_offered(
     workspace: Workspace, offer: Callable[..., list[Any]]
 ) -> None:
     family, objective, why, *_ = offer("mlm", "roberta", "mlm", "flax", shown("flax", "t5"))
@@ -73,7 +73,7 @@ def test_only_families_that_suit_rows_and_tokenizer_are_offered(
     assert "BART: the rows are laid out for Masked LM (BERT)" in why
 
 
-def test_a_family_that_does_not_fit_gives_way_and_its_numbers_with_it(
+def test_unsuitable_family_is_replaced_together_with_its_preset_values(
     offer: Callable[..., list[Any]],
 ) -> None:
     before = shown("flax", "roberta", warmup_steps="7")
@@ -85,7 +85,7 @@ def test_a_family_that_does_not_fit_gives_way_and_its_numbers_with_it(
     assert after["warmup_steps"] == gr.skip()
 
 
-def test_all_families_are_offered_where_new_shards_are_to_be_made(
+def test_all_families_are_offered_if_new_shards_will_be_built(
     offer: Callable[..., list[Any]],
 ) -> None:
     family, _, why, *_ = offer("mlm", "roberta", "auto", "flax", shown("flax", "roberta"), True)
@@ -101,7 +101,7 @@ def test_all_families_are_offered_where_new_shards_are_to_be_made(
     )
 
 
-def test_shards_that_lie_elsewhere_are_left_for_the_run_to_fetch(
+def test_remote_shards_are_fetched_only_by_the_run(
     workspace: Workspace, offer: Callable[..., list[Any]]
 ) -> None:
     rows, place = workspace.find("shards", "mlm"), "memory://far/rows"
@@ -119,7 +119,7 @@ def test_shards_that_lie_elsewhere_are_left_for_the_run_to_fetch(
     assert "masked" in shards_tab._show_sequence("far", workspace)
 
 
-def test_shards_where_the_page_may_not_read_are_not_looked_at(
+def test_shards_outside_the_allowed_paths_are_not_read(
     workspace: Workspace,
     offer: Callable[..., list[Any]],
     tmp_path: Path,
@@ -132,7 +132,7 @@ def test_shards_where_the_page_may_not_read_are_not_looked_at(
     assert len(offer(*asked)[0]["choices"]) == 4
 
 
-def test_the_forecast_is_for_all_devices_that_the_run_takes(
+def test_forecast_counts_all_devices_of_the_run(
     workspace: Workspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     hardware = Hardware(gpus=("/dev/nvidia0", "/dev/nvidia1"), tpus=(), jax_gpu=True, jax_tpu=False)
@@ -141,7 +141,7 @@ def test_the_forecast_is_for_all_devices_that_the_run_takes(
         (256, {}),
         (512, {"num_devices": 4}),
         (128, {"device": "cpu"}),
-        (128, {"device": "tpu"}),  # Which isn't there: the line on the hardware says so.
+        (128, {"device": "tpu"}),  # It is missing, as the hardware line says.
     ):
         config = TrainConfig(shards="mlm", per_replica_batch_size=4, **values)
         facts = tab._forecast(config, workspace).facts
@@ -150,14 +150,14 @@ def test_the_forecast_is_for_all_devices_that_the_run_takes(
         tab._forecast(TrainConfig(shards="mlm", per_replica_batch_size=5000), workspace)
 
 
-def test_the_tab_says_where_the_numbers_are_from() -> None:
+def test_tab_names_the_source_of_the_preset_values() -> None:
     words = tab._write_up(TrainConfig(preset="flax", family="gpt2"))
     assert "perplexity 25.72" in words and "#causal-language-modeling" in words
     assert tab._write_up(TrainConfig(preset="custom")) == ""
 
 
 @pytest.mark.parametrize("family", ["roberta", "bert", "modernbert", "gpt2", "t5", "bart"])
-def test_more_masking_is_said_of_those_alone_that_have_it(family: str) -> None:
+def test_more_masking_is_mentioned_only_for_families_that_mask(family: str) -> None:
     config = TrainConfig(preset="fast", family=family)
     words = tab._write_up(config)
     assert ("more masking" in words) is (config.mlm_probability is not None)

@@ -1,5 +1,5 @@
-// Asks now and then whether a start button that is disabled may be pressed after all: the file, the
-// tokenizer or the sign-in that it waits for may come from elsewhere.
+// Re-evaluates a disabled start button now and then: the missing file, tokenizer or sign-in may have
+// come from elsewhere.
 const button = () => document.getElementById(props.button);
 const ask = () => {
   if (!element.isConnected) return clearInterval(asking);

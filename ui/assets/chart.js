@@ -1,8 +1,8 @@
-// Curves on a canvas of our own: they grow point by point, follow the page's colours and its width,
-// and can be read with the pointer, a finger, or the arrow keys.
+// Line charts on a canvas: they grow point by point, follow the web app's colours and width, and can
+// be read with the mouse, by touch or with the arrow keys.
 studio.Chart ??= class Chart {
   // lines: [{name, label, color: a CSS variable, dashed, faint, dots, level}]
-  // A `level` line is one value, drawn across the whole chart.
+  // A `level` line is a single value, drawn across the whole chart.
   constructor(host, { title, unit = "", lines, tall = false, floor = null }) {
     const { h } = studio;
     Object.assign(this, { host, title, unit, lines, floor, logarithmic: false, cursor: null });
@@ -22,7 +22,7 @@ studio.Chart ??= class Chart {
     this.draw();
   }
 
-  // Takes [[step, value], ...]; steps that came before the last one (after a resume) replace it.
+  // Appends [[step, value], ...]; a step replaces all points from that step on (after a resume).
   extend(name, rows) {
     const series = this.points.get(name);
     if (!series) return;
@@ -228,8 +228,8 @@ studio.Chart ??= class Chart {
     return { step: steps[low], value: values[low] };
   }
 
-  // The legend is the readout: the newest values, or those at the cursor. Its room is that of the
-  // longest readout (the styles keep it for values), so that the canvas stays where it is.
+  // The legend shows the newest values, or those at the cursor. It reserves the width of the longest
+  // step (the style sheet that of the values), so that the canvas doesn't move.
   #drawLegend() {
     const { h } = studio;
     const shown = [];

@@ -1,10 +1,10 @@
-// What the workspace takes on the disk: a bar, and a table in which artifacts can be deleted.
+// Disk usage of the workspace: a bar, and a table in which artifacts can be deleted.
 const { h, ago } = studio;
 const section = element.querySelector(".ps-disk");
 const part = (name) => section.querySelector(`.ps-disk-${name}`);
 const body = section.querySelector("tbody");
 let seen = "";
-let confirming = ""; // the artifact somebody is asked about
+let confirming = ""; // the artifact whose deletion is to be confirmed
 
 const keyOf = (artifact) => `${artifact.kind} ${artifact.name}`;
 
@@ -44,7 +44,7 @@ const actions = (artifact) => {
 };
 
 let listed = null;
-let drawn = ""; // what the rows show: only redrawn when it changes, so that a focused button keeps the focus
+let drawn = ""; // the shown content: redrawn only when it changes, so that a focused button keeps the focus
 const draw = () => {
   drawParts(listed);
   const text = JSON.stringify([listed.artifacts, confirming]);
@@ -62,7 +62,7 @@ const confirm = (artifact) => {
 };
 
 const remove = async (artifact) => {
-  if (confirming !== keyOf(artifact)) return; // A second click.
+  if (confirming !== keyOf(artifact)) return; // a second click
   confirming = "";
   const answer = await studio.ask(server.delete_one, { kind: artifact.kind, name: artifact.name });
   part("problem").replaceChildren(...(answer.problem ? [studio.problemCard(answer.problem)] : []));

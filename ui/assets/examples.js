@@ -1,4 +1,4 @@
-// Example sentences as buttons. The value: a list of sentences; a click fires `pick` with one.
+// Example sentences as buttons. The value is a list of sentences; a click fires `pick` with one.
 const chips = element.querySelector(".ps-chips");
 const draw = () =>
   chips.replaceChildren(
@@ -8,7 +8,7 @@ const draw = () =>
 watch("value", draw);
 draw();
 
-// The address #playground/<model> chooses that model.
+// The address #playground/<model> selects that model.
 const choose = () => {
   const { tab, argument } = studio.place();
   if (tab === "playground" && argument) trigger("choose", { model: argument });
@@ -16,14 +16,14 @@ const choose = () => {
 window.addEventListener("ps-place", choose);
 choose();
 
-// In the boxes that a model is asked in, Enter asks and Shift+Enter begins a new line. An input
-// method's Enter only takes what it suggests.
+// In the text boxes for a model, Enter submits and Shift+Enter begins a new line. The Enter of an
+// input method only accepts its suggestion.
 const BUTTONS = { "playground-text": "playground-ask", "playground-prompt": "playground-write", "playground-scored": "playground-score" };
 const onEnter = (event) => {
   const box = event.target.closest?.(Object.keys(BUTTONS).map((id) => `#${id}`).join(","));
   if (!box || event.target.tagName !== "TEXTAREA" || event.key !== "Enter" || event.isComposing) return;
   if (event.ctrlKey || event.metaKey || event.altKey) return;
-  // Gradio, which listens for the key press that follows, would submit at Shift+Enter.
+  // Gradio listens for the keypress that follows and would submit on Shift+Enter.
   event.stopImmediatePropagation();
   if (event.shiftKey || event.type === "keypress") return;
   event.preventDefault();

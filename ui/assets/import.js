@@ -1,4 +1,4 @@
-// Imports settings that a run has exported into the form of their stage, which opens first.
+// Imports a run's exported settings into the form of their stage, whose tab opens first.
 const tabs = JSON.parse(element.querySelector(".ps-import").dataset.tabs); // by stage
 const file = element.querySelector(".ps-import input");
 file.addEventListener("change", async () => {
@@ -8,7 +8,7 @@ file.addEventListener("change", async () => {
   let stage = "";
   try {
     stage = JSON.parse(text).stage;
-  } catch {} // The server says what is wrong with it.
+  } catch {} // The server reports the error.
   if (tabs[stage]) studio.go(tabs[stage]);
   setTimeout(() => trigger("settings", { text }), 150);
 });

@@ -1,8 +1,8 @@
-// Below the preflight's button: how far a check is, then its report. The value: {settings, price}.
+// The progress of a preflight, then its report. The value is {settings, price}.
 const { h, ago, duration } = studio;
 const section = element.querySelector(".ps-preflight");
 let seen = "";
-let chosen = ""; // the report somebody chose from the list; otherwise it follows the settings
+let chosen = ""; // the report selected in the list; if none, the report follows the settings
 let state = null;
 
 const link = (run, words) => h("a", { href: "#runs", "data-go": `runs/${run}` }, words);
@@ -22,7 +22,7 @@ const failure = ({ run, error }) => {
   return studio.problemCard(error ?? { problem: "The check did not finish" }, more);
 };
 
-// Whose settings the report is of, where the form says something else now.
+// The settings of the report that differ from the form.
 const otherwise = ({ differences }) =>
   differences.length
     ? [h("p", { class: "ps-preflight-other" }, h("b", {}, "This was found for other settings: "), differences.join("; "), ".")]
@@ -63,7 +63,7 @@ const refresh = studio.poll(element, 1000, async () => {
   if (answer.problem) throw new Error(answer.problem.problem);
   if (answer.seen === undefined) return;
   seen = answer.seen;
-  if (answer.run && !state?.run) chosen = ""; // what has been started is what is waited for
+  if (answer.run && !state?.run) chosen = ""; // show the report of the started check
   state = answer;
   draw(state);
 });

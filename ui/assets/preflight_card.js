@@ -1,5 +1,5 @@
-// A preflight's report as a card; the words come ready from ui/parts/preflight.py.
-// `use` is called with the largest batch size that fits, for it to be put into the form.
+// A preflight's report as a card; ui/parts/preflight.py prepares the text.
+// `use` is called with the largest batch size that fits, to put it into the form.
 studio.preflightCard ??= (() => {
   const { h } = studio;
 

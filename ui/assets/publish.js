@@ -1,4 +1,4 @@
-// The address #publish/<model> chooses that model.
+// The address #publish/<model> selects that model.
 const choose = () => {
   const { tab, argument } = studio.place();
   if (tab === "publish" && argument) trigger("choose", { model: argument });

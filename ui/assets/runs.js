@@ -10,13 +10,13 @@ const ENDED = ["stopped", "done", "failed", "lost"];
 
 const rows = new Map(); // id -> {run, cells}
 let selected = "";
-let byHand = false; // whether somebody chose it; otherwise what is running is followed
-let view = null; // what is drawn of the chosen run
-let followed = []; // the runs that this page started last
-const noted = new Set(); // those that it has started so far
-let missed = ""; // the run that was last said not to be there
-let shieldedUntil = 0; // what takes a deleted run's place takes no clicks until then
-let deleted = ""; // the run that was last deleted here: of that one it is no news
+let byHand = false; // true if the user selected it; otherwise the view follows the active run
+let view = null; // the elements of the selected run
+let followed = []; // the runs that this browser tab started last
+const noted = new Set(); // all runs that this browser tab has started
+let missed = ""; // the run last reported as missing
+let shieldedUntil = 0; // until then, the view that replaces a deleted run ignores clicks
+let deleted = ""; // the run last deleted here, which is not reported as missing
 
 // The table.
 
@@ -32,7 +32,7 @@ const makeRow = (run) => {
 
 const badge = (run) => h("span", { class: `ps-badge ${run.state}` }, run.label);
 
-// What a run has raised an alert for: the newest by name, the others by number.
+// The alerts of a run: the newest by name, the others as a count.
 const alertBadges = (run) => {
   if (!run.alerts.length) return [];
   const more = run.alerts.length - 1;
@@ -43,7 +43,7 @@ const shareOf = (run) => (run.state === "done" ? 1 : run.total ? Math.min(1, run
 
 const isActive = (run) => run.state === "running" || run.state === "stopping";
 
-// Of unknown length: the bar moves while the run does. Once it has ended there is nothing to show.
+// Without a known total, the bar is animated while the run is active, and absent afterwards.
 const bar = (run) => {
   const share = shareOf(run);
   if (share === null && !isActive(run)) return null;
@@ -58,7 +58,7 @@ const spent = (run) => {
   if (run.state === "queued") return run.after.length ? `waits for ${run.after.map(titleOf).join(", ")}` : "waiting for a slot";
   if (run.state === "running" && run.eta_seconds >= 1) return `${duration(run.eta_seconds)} left`;
   if (!run.started) return "";
-  // `started` is when the current attempt was; the pauses between attempts don't count.
+  // `started` is the start of the current attempt; pauses between attempts don't count.
   const seconds = (run.ended ?? Date.now() / 1000) - run.started + run.earlier_seconds;
   return `${ENDED.includes(run.state) ? "took" : "for"} ${duration(seconds)}${run.attempt > 1 ? `, in ${number(run.attempt)} attempts` : ""}`;
 };
@@ -91,7 +91,7 @@ const forget = (id) => {
   rows.get(id)?.cells.row.remove();
   rows.delete(id);
   if (selected !== id) return;
-  // Nothing stands in its place until the list is asked for anew.
+  // Its place stays empty until the list is requested again.
   shieldedUntil = performance.now() + 3 * SHIELDED_MILLISECONDS;
   view = null;
   detail.replaceChildren();
@@ -100,7 +100,7 @@ const forget = (id) => {
   history.replaceState(null, "", "#runs");
 };
 
-// The queue: what waits, and how many runs there may be at once.
+// The queue: active and waiting runs, and the number of concurrent runs.
 
 const drawQueue = ({ active, queued, slots: allowed }) => {
   const parts = [active && `${number(active)} running`, queued && `${number(queued)} waiting`].filter(Boolean);
@@ -117,7 +117,7 @@ slots.addEventListener("change", async () => {
   refresh();
 });
 
-// Runs that are older than those that are listed; the position that the list reaches down to.
+// Older runs than the listed ones; `oldest` is the position of the last listed run.
 
 const older = element.querySelector(".ps-older");
 let oldest = null;
@@ -132,7 +132,7 @@ older.querySelector("button").addEventListener("click", async () => {
   showOlder(answer);
 });
 
-// The chosen run.
+// The selected run.
 
 const CHARTS = [
   {
@@ -147,13 +147,13 @@ const CHARTS = [
   { title: "Tokens per second", lines: [{ name: "tokens_per_second", label: "", color: "--ps-green" }], floor: 0 },
   { title: "Accuracy", lines: [{ name: "eval_accuracy", label: "", color: "--ps-accent", dots: true }], floor: 0 },
 ];
-// What is predicted goes by the objective.
+// The name of the accuracy depends on the objective.
 const chartsOf = (run) => CHARTS.map((chart) => (chart.title === "Accuracy" && run?.accuracy ? { ...chart, title: run.accuracy } : chart));
 
 const choose = (id) => {
   noteStarted();
   byHand = true;
-  // Where the list and a run don't fit side by side, the browser's Back leads to the list.
+  // If the list and a run don't fit side by side, the browser's Back button returns to the list.
   const change = isNarrow() && !namedRun() ? "pushState" : "replaceState";
   history[change](null, "", `#runs/${encodeURIComponent(id)}`);
   select(id);
@@ -163,14 +163,14 @@ const choose = (id) => {
 
 const isNarrow = () => matchMedia("(max-width: 899px)").matches;
 
-// Where there is no room for both, either the list is shown or the run that the address names.
+// On a narrow screen, either the list is shown or the run named by the address.
 const showChosen = () => {
   const was = board.classList.contains("chosen");
   board.classList.toggle("chosen", Boolean(namedRun()));
   if (isNarrow() && was !== board.classList.contains("chosen")) element.scrollIntoView({ block: "start" });
 };
 
-// Not scrollIntoView, which would move the page too. The head of the list covers less than a row.
+// scrollIntoView would scroll the document, too. The list's header covers less than a row.
 const showRow = (row) => {
   const list = row.closest(".ps-scroll");
   const above = row.offsetTop - list.scrollTop;
@@ -187,8 +187,8 @@ const select = (id) => {
   if (performance.now() < shieldedUntil) shield(view.root);
 };
 
-// The answers of start buttons name the runs that they have queued. Newly started runs are followed
-// until somebody chooses one by hand.
+// The results of start buttons name the queued runs. Newly started runs are followed until the user
+// selects one.
 const noteStarted = () => {
   const answers = [...document.querySelectorAll(".ps-started[data-runs]")].map((node) => node.dataset.runs.split(" "));
   for (const runs of answers.filter((some) => !noted.has(some[0]))) {
@@ -230,8 +230,8 @@ const setLogarithmic = (view, on) =>
     chart.draw();
   });
 
-// Each part is redrawn only when something in it changes, so that a focused button keeps the focus.
-// What replaces buttons takes no clicks for a moment: a second click was meant for what was there.
+// Each part is redrawn only when its content changes, so that a focused button keeps the focus.
+// A redrawn part ignores clicks for a moment: a second click was meant for the previous button.
 const redraw = (box, key, nodes) => {
   const text = JSON.stringify(key);
   if (box.dataset.seen === text) return false;
@@ -247,14 +247,14 @@ const shield = (box) => {
   setTimeout(() => (box.style.pointerEvents = ""), SHIELDED_MILLISECONDS);
 };
 
-// Keeps the room of what goes away, so that nothing else moves to where the pointer is.
+// Keeps the size of removed elements, so that nothing else moves under the pointer.
 const keepRoom = (box) => {
   box.style.minHeight = `${box.offsetHeight}px`;
   box.style.minWidth = `${box.offsetWidth}px`;
 };
 
 const drawHead = (view, run) => {
-  // What was asked of it may not be there to be done any more.
+  // The action to confirm may no longer be possible.
   if (view.headState !== run.state) view.confirming = "";
   view.headState = run.state;
   const state = [run.state, run.saves, isAsked(view, run, "save"), isAsked(view, run, "")];
@@ -287,11 +287,11 @@ const drawQuestion = (view, run) => {
   if (isNew && !view.confirming && !view.head.matches(":hover")) releaseLater(view);
 };
 
-// Once the pointer has left. A finger leaves at once, and may come down again.
+// Runs when the pointer has left; delayed for touch, since a finger leaves at once and may return.
 const release = (view) => !view.question.childElementCount && (view.question.style.minHeight = "");
 const releaseLater = (view) => setTimeout(() => release(view), 2 * SHIELDED_MILLISECONDS);
 
-// What was asked of a run, until its state says so. A refusal leaves the state as it is.
+// An action counts as requested until the run's state changes; if it is refused, for a few seconds.
 const ASKED_MILLISECONDS = 8000;
 const isAsked = (view, run, what) =>
   view.asked?.state === run.state && performance.now() < view.asked.until && (!what || view.asked.what === what);
@@ -306,14 +306,14 @@ const button = (label, kind, onclick, disabled = false) => h("button", { type: "
 const confirmFirst = (view, run, what) => () => {
   view.confirming = what;
   drawHead(view, run);
-  // Enter, pressed once more, leaves everything as it is.
-  // The page scrolls to the question only once a second click can't hit anything else.
+  // The focus is on Cancel, so that a second Enter changes nothing. The scrolling is delayed until a
+  // second click can't hit another element.
   (view.question.querySelector("input") ?? view.question.querySelector(".ps-leave"))?.focus({ preventScroll: true });
   setTimeout(() => view.question.scrollIntoView({ block: "nearest" }), SHIELDED_MILLISECONDS);
   view.question.querySelector("input")?.select();
 };
 
-// What stops a run that is under way. Nothing else ever stands in this place.
+// The buttons that stop an active run. No other buttons ever take their place.
 const controls = (view, run) => {
   if (run.state === "queued") return [button("Remove from queue", "", () => act("abort"), isAsked(view, run, ""))];
   if (!isActive(run)) return [];
@@ -336,7 +336,7 @@ const tools = (view, run) => {
   return [clone, report, again, extend, publish, open, remove].filter(Boolean);
 };
 
-// A question, and what its two buttons say: to do it, and to leave it.
+// A question, and the labels of its buttons: confirm and cancel.
 const CONFIRM = {
   abort: (run) => [
     run.saves ? "Stop without saving? The steps since the last save are lost." : "Stop this run? It saves nothing before its end, so its work is lost.",
@@ -346,7 +346,7 @@ const CONFIRM = {
   delete: () => ["Delete this run with its log, curves and checkpoints? Its artifact stays.", "Delete", "Cancel"],
 };
 
-// What the server writes about a run becomes a file of the browser's.
+// Downloads a text from the server as a file.
 const download = async (ask, run) => {
   const answer = await studio.ask(ask, { run: run.id });
   if (answer.problem) return showProblem(view, answer.problem);
@@ -355,19 +355,19 @@ const download = async (ask, run) => {
   setTimeout(() => URL.revokeObjectURL(address), 10_000);
 };
 
-// Its form opens first, for what is in a tab isn't there until the tab is opened.
+// The tab opens first, because its form doesn't exist before.
 const cloneRun = (run) => {
   if (run.tab) studio.go(run.tab);
   setTimeout(() => trigger("clone", { run: run.id }), 150);
 };
 
-// The largest batch that a check found goes into the form, which opens first as well.
+// Puts the largest batch size of a preflight into the form, whose tab opens first.
 const useBatch = (batch_size) => {
   studio.go("train");
   setTimeout(() => trigger("use", { batch_size }), 150);
 };
 
-// A run that has ended goes on to more steps than it was planned for.
+// Extends an ended run to more steps than planned.
 const extension = (view, run) => {
   const steps = h("input", { type: "text", inputmode: "numeric", value: String(run.total), "aria-label": "Total steps" });
   const close = () => {
@@ -399,7 +399,7 @@ const confirmation = (view, run) => {
   ];
 };
 
-// One at a time: a second click would ask for what is done already.
+// One action at a time: a second click would repeat the action.
 let acting = false;
 const act = async (what, more = {}) => {
   if (acting) return;
@@ -434,7 +434,7 @@ const drawDetail = (view, run, known) => {
   if (!run.saves && !ENDED.includes(run.state)) view.logBox.open = true;
 };
 
-// What became of a run that went wrong: what happened, how its process ended, its log tail.
+// The end of a failed run: the error, the exit of its process, and its log tail.
 const ending = (run, known) => {
   if (!known.error) return [];
   const when = run.ended && new Date(run.ended * 1000).toLocaleString("en", { dateStyle: "medium", timeStyle: "short" });
@@ -445,7 +445,7 @@ const ending = (run, known) => {
 
 const SHOWN_WARNINGS = 3;
 
-// The newest of each kind; what a run keeps repeating is there, but folded.
+// The newest warning of each kind; repeated warnings are collapsed.
 const warnings = (all) => {
   const isFirst = (one, index) => !one.kind || all.findIndex((other) => other.kind === one.kind) === index;
   const first = all.filter(isFirst).slice(0, SHOWN_WARNINGS);
@@ -480,7 +480,7 @@ const takePoints = (view, points) => {
 };
 
 const drawTiles = (view) => {
-  // Of a run that is done: those of the model that it made, which may be of an earlier step.
+  // For a finished run, the figures of its model, which may come from an earlier step.
   const figures = { ...view.latest, ...view.figures };
   const { eval_loss: loss, frequency_baseline_loss: baseline, eval_perplexity: perplexity, eval_accuracy: accuracy } = figures;
   const isLast = loss === view.latest.eval_loss || !figures.best_step;
@@ -532,13 +532,13 @@ const refreshView = async (view) => {
   if (view.logBox.open) await refreshLog(view);
 };
 
-// Says once that a run isn't there, beside the one that is shown in its place.
+// Reports a missing run once, in the view of the run that is shown instead.
 const tellMissed = (id) => {
   if (id && id !== missed && id !== deleted && view) showProblem(view, { problem: `There is no run ${id}`, fix: "select another one; the artifact of a deleted run may still exist" });
   missed = id;
 };
 
-// The run in the page's address. It may be older than those that are listed.
+// The run in the address, which may be older than the listed ones.
 const namedRun = () => {
   const { tab, argument } = studio.place();
   return tab === "runs" ? argument : "";
@@ -558,16 +558,16 @@ const wantedRun = () => {
   return (begun.find((run) => !ENDED.includes(run.state)) ?? begun[0] ?? sorted[0])?.id ?? "";
 };
 
-// One that has ended is asked for while it is looked at: it may be resumed or deleted elsewhere.
+// An ended run is requested while it is selected: it may be resumed or deleted elsewhere.
 const mayChange = (run) => !ENDED.includes(run.state) || run.id === selected;
 
 const ask = async () => {
   studio.viewing = studio.isShown(element) ? selected : "";
   if (!studio.isShown(element)) return;
   const newest = Math.max(0, ...[...rows.values()].map(({ run }) => run.position));
-  // The newest one too: where it was deleted, the next run takes its place in the order.
+  // The newest run is included: if it was deleted, the next run gets its position.
   const known = [...rows.values()].map(({ run }) => run).filter((run) => mayChange(run) || run.position === newest);
-  // Only so many are answered for: those that wait come last.
+  // The server answers for a limited number of runs: waiting ones come last.
   known.sort((a, b) => (a.state === "queued") - (b.state === "queued"));
   const named = namedRun();
   noteStarted();

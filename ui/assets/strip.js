@@ -1,4 +1,4 @@
-// The line above the tabs that says what is running, and the page's addresses (#runs, #runs/<id>).
+// The status bar above the tabs, the alerts, and the web app's addresses (#runs, #runs/<id>).
 const { h, duration, number } = studio;
 const link = element.querySelector(".ps-strip");
 const tabNames = props.tabs;
@@ -26,7 +26,7 @@ const describe = (run) => {
   ];
 };
 
-// What stands in the line, and where a click on it leads.
+// The target of a click on the status bar, and its content.
 const contents = ({ running, queued, last }) => {
   const waiting = queued > 0 && h("span", { class: "ps-strip-more" }, `${number(queued)} waiting`);
   if (running.length) return [`runs/${running[0].id}`, ...describe(running[0]), waiting];
@@ -43,7 +43,7 @@ const draw = (status) => {
   link.replaceChildren(...nodes.filter(Boolean));
 };
 
-// Alerts: each is shown once, wherever in the page somebody is. What ended badly stays until closed.
+// Alerts: each is shown once, on any tab. Alerts of failed runs stay until they are closed.
 
 const toasts = element.querySelector(".ps-toasts");
 const MOST_TOASTS = 3;
@@ -51,7 +51,7 @@ const QUIET_SECONDS = 600;
 const MOST_REMEMBERED = 200;
 const memory = `studio-alerts-${props.workspace}`;
 const OPEN_SECONDS = 60;
-const open = new Map(); // what it is about -> its element
+const open = new Map(); // run and kind -> element
 
 const recall = () => {
   try {
@@ -65,12 +65,12 @@ const remember = (shown) => {
   try {
     localStorage.setItem(memory, JSON.stringify(Object.fromEntries(newest)));
   } catch {
-    // A browser that keeps nothing shows them again after a reload.
+    // Without local storage, alerts are shown again after a reload.
   }
 };
 
-// A kind that a run keeps reporting is told again only after a while, its end each time. Who comes for the first time
-// isn't told of what is over.
+// A repeated kind of alert is shown again only after a while, the end of a run each time. A new
+// visitor sees no alerts of ended runs.
 const takeNotices = (notices) => {
   const before = recall();
   const shown = before ?? {};
@@ -91,7 +91,7 @@ const close = (about) => {
   open.delete(about);
 };
 
-// Who looks at the run sees there what it says.
+// The view of a run shows its alerts, so their toasts are closed.
 const closeSeen = () => [...open.keys()].filter((about) => about.startsWith(`${studio.viewing} `)).forEach(close);
 
 const toast = (about, notice) => {
@@ -108,7 +108,7 @@ const toast = (about, notice) => {
 
 const tabButton = (name) => document.getElementById(`tab-${name}-button`);
 
-// The address without a place is the first tab's.
+// An address without a tab opens the first tab.
 let led = false;
 const openPlace = () => {
   const { tab } = studio.place();
@@ -118,7 +118,7 @@ const openPlace = () => {
   window.dispatchEvent(new CustomEvent("ps-place"));
 };
 
-// A click on a tab makes a new entry in the browser's history; going back leads to the tab before.
+// A click on a tab adds an entry to the browser's history; Back returns to the previous tab.
 const followTabs = () => {
   document.addEventListener("click", (event) => {
     const button = event.target.closest?.('button[role="tab"]');
@@ -132,7 +132,7 @@ const followTabs = () => {
   window.addEventListener("hashchange", openPlace);
 };
 
-// Who comes without an address while something runs sees it run.
+// Without a tab in the address, the Runs tab opens if a run is active or queued.
 const openFirstPlace = (status) => {
   if (tabNames.includes(studio.place().tab)) openPlace();
   else if (status.running.length || status.queued) studio.go("runs");
@@ -141,12 +141,12 @@ const openFirstPlace = (status) => {
 };
 
 followTabs();
-// Nor is anybody who is at work here already taken elsewhere.
+// A user who has already clicked or typed is not moved to another tab.
 for (const kind of ["pointerdown", "keydown"]) document.addEventListener(kind, () => (opened = true), { once: true });
 studio.poll(element, 1000, async () => {
   const status = await studio.ask(server.studio_status);
   if (status.problem) throw new Error(status.problem.problem);
-  // The app was started anew, perhaps with other components or another workspace.
+  // The app was restarted, perhaps with other components or another workspace.
   if (app !== null && app !== status.app) return location.reload();
   app = status.app;
   draw(status);

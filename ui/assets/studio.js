@@ -1,5 +1,5 @@
-// What the page's scripts share. It is put in front of each of them and runs once.
-// Text from outside only ever becomes text nodes here: `h` builds elements, nothing sets innerHTML.
+// Shared code of the web app's scripts. It is prepended to each of them and runs once.
+// Untrusted text only becomes text nodes: `h` builds elements, nothing sets innerHTML.
 window.studio ??= (() => {
   const h = (tag, attributes, ...children) => {
     const node = document.createElement(tag);
@@ -12,8 +12,8 @@ window.studio ??= (() => {
     return node;
   };
 
-  // Asks the server again and again while the element is there and somebody looks.
-  // `ask` throws when the server doesn't answer, or with an error; then it is asked less often.
+  // Calls `ask` repeatedly while the element exists and the document is visible.
+  // `ask` throws if the server doesn't answer or answers with an error; it is then called less often.
   const poll = (element, milliseconds, ask) => {
     let failures = 0;
     let away = false;
@@ -42,8 +42,8 @@ window.studio ??= (() => {
     round();
     return round;
   };
-  // Says that the studio is away, or that it answers with errors, as long as a poll fails.
-  const failing = new Map(); // the polls that do, by their element -> whether nobody answers
+  // Shows that the server is unreachable or answers with errors, as long as a poll fails.
+  const failing = new Map(); // the elements of failing polls -> true if the server is unreachable
   const trouble = h("p", { class: "ps-warning", role: "status" }, "The studio has a problem; its log says more.");
   const tell = (element, fails, away) => {
     if (fails) failing.set(element, away);
@@ -54,7 +54,7 @@ window.studio ??= (() => {
     if (!reasons.length || offline) trouble.remove();
     else if (!trouble.isConnected) document.querySelector(".ps-strip")?.before(trouble);
   };
-  // Asks a server function one question. Gradio answers with nothing where the server is away.
+  // Calls a server function. Gradio returns nothing if the server is unreachable.
   class Unreachable extends Error {}
   let answered = false;
   const ask = async (answerer, question = {}) => {
@@ -69,9 +69,9 @@ window.studio ??= (() => {
     failing.forEach((away, one) => away && failing.delete(one));
     return answer;
   };
-  // Tells whether nobody answers, not even a proxy on behalf of an app that is away.
-  // An app that was started anew knows nobody and refuses all, so the page gives way to the sign-in.
-  // A page that was never answered stays, or it would be loaded for ever.
+  // Checks if the app is unreachable, directly or behind a proxy.
+  // A restarted app has no sessions and refuses every request, so a reload opens the sign-in. Without
+  // any earlier answer there is no reload, or it would repeat for ever.
   const isAway = async () => {
     const wait = AbortSignal.timeout(5000);
     const page = await fetch(location.href, { method: "HEAD", cache: "no-store", signal: wait }).catch(() => null);
@@ -84,7 +84,7 @@ window.studio ??= (() => {
   const number = (value, digits = 0) =>
     value.toLocaleString("en", { minimumFractionDigits: digits, maximumFractionDigits: digits });
 
-  // Three to four significant digits, short: 0.0001, 6.918, 12.4k.
+  // Formats with three or four significant digits: 0.0001, 6.918, 12.4k.
   const compact = (value) => {
     const size = Math.abs(value);
     if (value === 0) return "0";
@@ -116,12 +116,12 @@ window.studio ??= (() => {
     return new Date(seconds * 1000).toLocaleDateString("en", { day: "numeric", month: "short", year: "numeric" });
   };
 
-  // Places in the page have addresses: #runs, #runs/<id>. A reload comes back to them.
+  // Tabs and runs have addresses that survive a reload: #runs, #runs/<id>.
   const place = () => {
     let hash = location.hash.slice(1);
     try {
       hash = decodeURIComponent(hash);
-    } catch {} // An address that was cut off in the middle of a letter leads nowhere.
+    } catch {} // a malformed address leads nowhere
     const [tab, argument = ""] = hash.split("/");
     return { tab, argument };
   };
@@ -132,7 +132,7 @@ window.studio ??= (() => {
   // Shows problems beside the fields of a form: {field: sentence}.
   const painted = new Map();
   const paint = (form, problems, reveal) => {
-    // What is shown already isn't announced again.
+    // Screen readers shouldn't announce a shown problem again.
     const shown = document.querySelectorAll(`[data-problem-of="${form}"]`).length;
     const same = JSON.stringify(painted.get(form) ?? {}) === JSON.stringify(problems);
     if (same && !reveal && shown === Object.keys(problems).length) return;
@@ -167,8 +167,8 @@ window.studio ??= (() => {
   };
   const repaint = () => painted.forEach((problems, form) => paint(form, problems, false));
 
-  // What was typed into forms. It is handed over at once, so that no button is ahead of it; where
-  // several fields change together, the first hands it over for all.
+  // The typed values of forms. They are sent at once, before any button press; if several fields
+  // change together, the first one sends the values of all.
   const forms = {};
   const formOf = (id) => (forms[id] ??= { values: {}, asked: false, changes: 0 });
   const typed = async (id, field, value) => {
@@ -181,19 +181,19 @@ window.studio ??= (() => {
     form.asked = false;
     return [{ ...form.values }];
   };
-  // Resolves to a new number when a form has rested for a moment, otherwise to nothing.
+  // Resolves to a new number if the form doesn't change for 150 ms, otherwise to undefined.
   const rest = async (id) => {
     const changes = (formOf(id).changes += 1);
     await new Promise((resolve) => setTimeout(resolve, 150));
     return changes === formOf(id).changes ? [changes] : undefined;
   };
 
-  // Returns values that are new to all components that relay an event.
+  // Returns a new value for each component that relays an event.
   let relayed = 0;
   const relay = (components) => Array(components).fill((relayed += 1));
 
-  // Tells whether a menu shows something else than before. To Gradio one that somebody only passes
-  // through has got its value anew. `noted` is for what changes it otherwise.
+  // Checks if the value of a menu has changed: Gradio reports a change even if the focus only passes
+  // through it. `noted` records other changes of the value.
   const menus = {};
   const changed = (id, value, first) => {
     const before = menus[id] ?? first;
@@ -202,7 +202,7 @@ window.studio ??= (() => {
   };
   const noted = (id, value) => setTimeout(() => (menus[id] = value), 300);
 
-  // An error as a card, for the place where it happened.
+  // Builds a card that shows an error.
   const problemCard = (error, ...more) =>
     h("div", { class: "ps-error", role: "alert" },
       h("strong", {}, error.problem),
@@ -211,7 +211,7 @@ window.studio ??= (() => {
         .map(([name, text]) => h("p", {}, h("b", {}, `${name}: `), text)),
       ...more);
 
-  // One listener for the whole page: links to places, copy buttons, phone keyboards.
+  // Listeners for the whole document: links to tabs and runs, copy buttons, phone keyboards.
   const onClick = (event) => {
     const link = event.target.closest?.("[data-go]");
     if (link) {
@@ -244,13 +244,13 @@ window.studio ??= (() => {
   document.addEventListener("click", onClick);
   document.addEventListener("focusin", onFocus);
 
-  // The keyboard, for the whole page. Gradio gives each radio button a group of its own, opens a
-  // menu again after Tab has closed it, and knows no arrow keys between tabs.
+  // Keyboard support for the whole document. Gradio gives each radio button its own group, reopens a
+  // menu after Tab has closed it, and has no arrow keys between tabs.
   const mendRadios = () => {
     for (const group of document.querySelectorAll("fieldset:has(> .wrap > label > input[type=radio])")) {
       const buttons = [...group.querySelectorAll("input[type=radio]")];
-      // A browser makes one Tab stop of a group with a common name, with arrow keys inside. Gradio
-      // writes its own names anew with each choice.
+      // Browsers make radio buttons with the same name one Tab stop with arrow keys. Gradio restores
+      // its own names with each choice.
       group.dataset.radios ||= `${group.id || buttons[0].name}/group`;
       for (const button of buttons) if (button.name !== group.dataset.radios) button.name = group.dataset.radios;
       const title = group.querySelector("[data-testid=block-info]");
@@ -266,8 +266,8 @@ window.studio ??= (() => {
       if (tab.tabIndex !== stop) tab.tabIndex = stop;
     }
   };
-  // Gradio takes help texts for Markdown, which has no escapes there: data/*.txt loses its asterisk.
-  // So the text of the page's settings is put in their place, before anything is painted.
+  // Gradio renders help texts as Markdown without escapes: data/*.txt loses its asterisk. The original
+  // texts from the config replace them before the first paint.
   let helps;
   const showPlainHelp = () => {
     for (const node of document.querySelectorAll(".info-text:not([data-plain])")) {
@@ -277,7 +277,7 @@ window.studio ??= (() => {
       node.dataset.plain = "";
     }
   };
-  // Help: the explanation of the choice that is taken, below the help line; the rest behind a "?".
+  // Help: the explanation of the chosen option below the help line; details behind a "?".
   let details;
   const showDetails = () => {
     for (const block of document.querySelectorAll(".ps-field[id]:not([data-explained])")) {
@@ -285,7 +285,7 @@ window.studio ??= (() => {
       block.dataset.explained = "";
       const help = details.get(block.id);
       if (!help) continue;
-      // In front of the control, so that Tab leaves a group of buttons as it did.
+      // The button comes before the control, so that Tab leaves a radio group as before.
       if (help.details) block.prepend(helpButton(block.id, help));
       if (help.details) block.append(h("p", { class: "ps-more", id: `${block.id}-more`, hidden: true }, help.details));
       if (Object.keys(help.options).length) block.append(h("p", { class: "ps-option-help" }));
@@ -316,7 +316,7 @@ window.studio ??= (() => {
     mendTabs();
   };
   const onKey = (event) => {
-    // To Gradio's own listener these are text, and it would open the menu that Tab is about to leave.
+    // Gradio's listener treats these keys as text and would open the menu that Tab is about to leave.
     const isText = !["Tab", "Shift", "Control", "Alt", "Meta"].includes(event.key);
     if (!isText && event.target.matches?.("[role=combobox]")) event.stopPropagation();
     const tab = event.target.closest?.("[role=tablist] [role=tab]");
@@ -333,7 +333,7 @@ window.studio ??= (() => {
     chosen.focus();
   };
   document.addEventListener("keydown", onKey, true);
-  // Before anything is painted, and before the next key.
+  // Runs before the next paint and the next key.
   new MutationObserver(mend).observe(document.body, {
     childList: true, subtree: true, attributes: true, attributeFilter: ["aria-selected", "name"],
   });

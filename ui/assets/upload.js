@@ -1,4 +1,4 @@
-// Names the upload zone: Gradio has no text for the name that it gives it.
+// Sets the accessible name of the upload zone, which Gradio leaves untranslated.
 const zone = document.getElementById("corpus-upload");
 const name = () =>
   zone.querySelectorAll('[aria-label="common.upload"]').forEach((button) =>
