@@ -127,11 +127,6 @@ class JaxBackend:
             )
         )
 
-    def weight_bytes_per_device(self) -> int:
-        """Returns the bytes of weights and slots in the first device's memory."""
-        arrays = [array for values in self._state for array in values]
-        return sum(array.addressable_shards[0].data.nbytes for array in arrays)
-
     def _compile(self) -> None:
         within = self._mesh.within if self._mesh else lambda function: function
         shardings = None if self._mesh is None else self._shardings()

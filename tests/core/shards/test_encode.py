@@ -223,7 +223,7 @@ def test_marks_stand_where_sentences_end(tokenizer: StudioTokenizer) -> None:
     encoder = DocumentEncoder(tokenizer.backend, np.dtype("<u4"), mark_id=mark)
     expected = ["The river runs.", "The house runs slowly.", "The bridge runs."]
     text = " ".join(expected)
-    for document in (text, f"{text} The {tokenizer.pad_token} runs."):  # by units, and whole
+    for document in (text, f"{text} The {tokenizer.roles.pad} runs."):  # by units, and whole
         batcher = Batcher(encoder)
         assert list(batcher.add(document)) == []
         (batch,) = batcher.finish()
