@@ -208,7 +208,8 @@ def write_maskless_checkpoint(folder: Path) -> None:
 def test_a_folder_is_not_mistaken_for_a_tokenizer_of_that_name(
     workspace: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from core.inference import FillMask, find_model
+    from core.inference import FillMask
+    from core.models.finding import find_model
     from core.tokenizer import load
 
     write_checkpoint(tmp_path / "byte_level_bpe", load("unigram", workspace))
@@ -491,7 +492,7 @@ def test_a_long_list_is_answered_some_texts_at_a_time(
         rows[0, len(asked)] = 1.0
         return [rows] * len(encoded)
 
-    monkeypatch.setattr(filler, "probabilities", score)
+    monkeypatch.setattr(filler, "_probabilities", score)
     found = filler(["the [MASK] runs"] * 600, 1)
     assert asked == [256, 256, 88]
     assert [one[0]["token"] for one in found] == [1] * 256 + [2] * 256 + [3] * 88
