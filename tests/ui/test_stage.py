@@ -85,7 +85,7 @@ def test_what_is_missing_or_asked_for_is_made_first(
 def test_a_wrong_setting_in_another_tab_is_named_with_that_tab(shards: Launcher) -> None:
     raw = values(shards, tokenizer_vocab_size="3")
     with pytest.raises(StudioError, match="In the Tokenizer tab: ") as error:
-        shards._stages(raw, check=True)
+        shards._stages(raw)
     assert error.value.field == ""
     assert "In the Tokenizer tab" in words_of(shards._estimate(*raw))
 

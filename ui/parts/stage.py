@@ -191,41 +191,57 @@ class Launcher:
         earlier = self._earlier.launcher._changes if self._earlier else []
         return [*self.form.changes, *(box.change for box in self._choices), *earlier]
 
-    def _stages(self, raw: Sequence[Any], *, check: bool = False) -> Stages:
+    def _stages(self, raw: Sequence[Any], *, check_names: bool = True) -> Stages:
         """Returns the stages that these values ask for, this one last.
 
         Args:
             raw: The values of `inputs`.
-            check: Whether to refuse what would fail as soon as it is started.
+            check_names: Whether to refuse names that are taken.
         """
-        own, rest = raw[: len(self.form.inputs)], raw[len(self.form.inputs) :]
-        config = self.form.parse(*own)
-        check_name_is_free(self._workspace, self.stage, config)
+        config = self._own_config(raw, check_name=check_names)
+        return [*self._stages_before(raw, config, check_names=check_names), (self, config)]
+
+    def _own_config(self, raw: Sequence[Any], *, check_name: bool) -> StageConfig:
+        config: StageConfig = self.form.parse(*raw[: len(self.form.inputs)])
+        if check_name:
+            check_name_is_free(self._workspace, self.stage, config)
+        return config
+
+    def _stages_before(
+        self, raw: Sequence[Any], config: StageConfig, *, check_names: bool = True
+    ) -> Stages:
+        rest = raw[len(self.form.inputs) :]
         if self._earlier is None or not self._is_asked_for(config, rest):
-            if check:
-                self.form.check(config)
-            return [(self, config)]
+            return []
         with _in_its_tab(self._earlier.launcher.form):
-            before = self._earlier.launcher._stages(rest[1:], check=check)
+            before = self._earlier.launcher._stages(rest[1:], check_names=check_names)
         self._earlier.check(before[-1][1], config)
-        if check:
-            self.form.check_nested(config)
-        return [*before, (self, config)]
+        return before
+
+    def _check(self, stages: Stages) -> None:
+        """Refuses what would fail as soon as it is started."""
+        *before, (_, config) = stages
+        if not before:
+            self.form.check(config)
+            return
+        assert self._earlier is not None
+        with _in_its_tab(self._earlier.launcher.form):
+            self._earlier.launcher._check(before)
+        self.form.check_nested(config)
 
     def _is_asked_for(self, config: StageConfig, rest: Sequence[Any]) -> bool:
         assert self._earlier is not None
         return bool(rest[0]) or not getattr(config, self._earlier.field)
 
     def _estimate(self, *raw: Any) -> dict[Any, Any]:
-        config = self.form.parse(*raw[: len(self.form.inputs)])
-        check_name_is_free(self._workspace, self.stage, config)
+        config = self._own_config(raw, check_name=True)
         choices = self._choice_updates(config)
         try:
-            stages = self._stages(raw)
+            stages = [*self._stages_before(raw, config), (self, config)]
         except StudioError as error:
             return {**choices, **self._show_unresolved(error), self._facts: error_card(error)}
         forecast = self._forecast(config) if len(stages) == 1 else _forecast_of_all(stages)
-        problem = self._problem(raw)
+        problem = self._problem(stages)
         return {
             **choices,
             self._facts: (self._hint(problem) if problem else "") + forecast.facts,
@@ -234,10 +250,10 @@ class Launcher:
             self._command: self._commands(_configs(stages)),
         }
 
-    def _problem(self, raw: Sequence[Any]) -> StudioError | None:
+    def _problem(self, stages: Stages) -> StudioError | None:
         """Returns the error with which the start would fail, if it is found quickly."""
         try:
-            self._stages(raw, check=True)
+            self._check(stages)
         except StudioError as error:
             return error
         return None
@@ -271,7 +287,9 @@ class Launcher:
         return {choice: gr.update(visible=there_is_one) for choice in self._choices}
 
     def _submit(self, *raw: Any) -> dict[Any, Any]:
-        stages = self._stages(raw, check=True)
+        # `submit_chain` checks the names.
+        stages = self._stages(raw, check_names=False)
+        self._check(stages)
         self._ask(stages[-1][1])
         runs = submit_chain(self._workspace, _configs(stages))
         gr.Info(
