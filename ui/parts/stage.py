@@ -154,7 +154,7 @@ class Launcher:
         self._start.click(
             self.form.guarded(self._submit),
             inputs=self.inputs,
-            outputs=[self._answer, *self.form.problem_outputs],
+            outputs=[self._answer, *self._names, *self.form.problem_outputs],
             **QUIET,
         )
 
@@ -180,6 +180,12 @@ class Launcher:
     @property
     def _choices(self) -> list[Any]:
         return [self._choice] if self._choice else []
+
+    @property
+    def _names(self) -> list[Any]:
+        """Returns the fields that name artifacts, in this form and the earlier ones."""
+        own = [component for name, component in self.form.components.items() if name == "name"]
+        return [*own, *(self._earlier.launcher._names if self._earlier else [])]
 
     @property
     def _earlier_inputs(self) -> list[Any]:
@@ -298,7 +304,12 @@ class Launcher:
             else "The runs are queued, each waiting for the one before it. They go on when this "
             "page is closed."
         )
-        return {self._answer: _started(runs)}
+        # A name is used once: kept, it would be refused as taken by the run just started.
+        return {self._answer: _started(runs), **dict.fromkeys(self._used_names(stages), "")}
+
+    def _used_names(self, stages: Stages) -> list[Any]:
+        forms = [launcher.form for launcher, config in stages if getattr(config, "name", "")]
+        return [form.components["name"] for form in forms]
 
     def _commands(self, stages: list[tuple[str, StageConfig]]) -> str:
         place = "" if self._workspace.root == Workspace().root else str(self._workspace.root)
