@@ -27,9 +27,9 @@ from core.backends.base import (
 )
 from core.backends.devices import Devices
 from core.backends.jax.mesh import DeviceMesh, to_devices, to_host
+from core.backends.optimizers import KerasSchedule, schedule_of
 from core.models.head import LanguageModel
 from core.objectives.objective import Batch
-from core.training.optimizers import KerasSchedule, schedule_of
 
 Array = Any
 TrainStep = Callable[["TrainState", Mapping[str, Array]], "tuple[TrainState, Array]"]

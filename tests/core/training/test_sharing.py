@@ -23,7 +23,7 @@ from core.training.batches import EvalBatches, TrainBatches
 from core.backends.selection import select_backend
 from core.backends.base import BackendOptions
 from core.backends.creation import create_backend
-from core.training.optimizers import build_optimizer, create_optimizer
+from core.backends.optimizers import build_optimizer, create_optimizer
 
 values = json.loads(sys.argv[1])
 import os
