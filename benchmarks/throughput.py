@@ -142,8 +142,8 @@ def prepare_ours(shapes: Shapes) -> Callable[[int], None]:
     devices = select_backend(config)
 
     from core.backends.creation import build_for_training, create_backend
+    from core.backends.schedule import LearningRateSchedule
     from core.models.registry import resolve_architecture
-    from core.training.recipe import LearningRateSchedule
 
     architecture = resolve_architecture(
         config, vocab_size=shapes.vocab_size, row_length=shapes.length, pad_id=PAD_ID

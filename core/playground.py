@@ -39,15 +39,15 @@ from core.errors import ConfigError, RunError, StudioError
 from core.inference import (
     Dtype,
     fill_mask,
-    find_model,
     force_cpu,
     generate_stream,
     perplexity_stream,
     prepare,
 )
+from core.models.finding import find_here
 from core.redaction import hide_secrets_in_output
 from core.runs.process import ProcessIdentity
-from core.workspace import Workspace, expand_path
+from core.workspace import Workspace
 from core.workspace.places import user_umask
 
 LOG_FILE = "playground.log"
@@ -382,30 +382,29 @@ def _parts(number: Any, pieces: Generator[Any, None, Any]) -> Generator[dict[str
 def methods_within(workspace: Workspace, only: Path | None = None) -> dict[str, Method]:
     """Returns methods for models in the workspace, allowed folders and the Hub, or `only` one."""
 
-    def check(model: str) -> None:
+    def locate(model: str) -> str | Path:
+        """Returns the folder of a local model that may be asked; a Hub id as it is."""
         if only is not None:
             if model != str(only):
                 raise ConfigError("There is one model here", expected="no other", field="model")
-            return
-        folders = (workspace.folder("model") / model, expand_path(model))
-        if model and any(folder.is_dir() for folder in folders):
-            workspace.confine(str(find_model(model, workspace)), field="model")
+            return only
+        folder = find_here(model, workspace)
+        if folder is None:
+            return model  # On the Hub, if at all.
+        workspace.confine(str(folder.absolute()), field="model")
+        return folder.absolute()
 
     def answer_fill_mask(model: str, **options: Any) -> list[Any]:
-        check(model)
-        return fill_mask(model, workspace=workspace, **options)
+        return fill_mask(locate(model), workspace=workspace, **options)
 
     def answer_generate(model: str, **options: Any) -> Generator[str, None, dict[str, Any]]:
-        check(model)
-        return generate_stream(model, workspace=workspace, **options)
+        return generate_stream(locate(model), workspace=workspace, **options)
 
     def answer_perplexity(model: str, **options: Any) -> Generator[int, None, dict[str, Any]]:
-        check(model)
-        return perplexity_stream(model, workspace=workspace, **options)
+        return perplexity_stream(locate(model), workspace=workspace, **options)
 
     def answer_prepare(model: str, **options: Any) -> Generator[str, None, None]:
-        check(model)
-        yield from prepare(model, workspace, **options)
+        yield from prepare(locate(model), workspace, **options)
 
     return {
         "fill_mask": answer_fill_mask,

@@ -34,7 +34,7 @@ _IMPORTED_WITHIN_SECONDS = 120
 _COMPILED_QUICKLY = "--xla_cpu_use_fusion_emitters=false"
 # Modules that nearly every such process needs, in addition to the backend's step.
 _IMPORTED = (
-    "core.api", "core.training.trainer", "core.training.optimizers", "core.models.encoder",
+    "core.api", "core.training.trainer", "core.backends.optimizers", "core.models.encoder",
 )  # fmt: skip
 
 

@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parent.parent
 
 
@@ -58,12 +60,13 @@ def test_imports_form_no_cycle() -> None:
         raise AssertionError(" -> ".join(error.args[1])) from None
 
 
-def test_inference_imports_no_training() -> None:
+@pytest.mark.parametrize("package", ["core.inference", "core.backends"])
+def test_nothing_below_training_imports_it(package: str) -> None:
     found = {
         f"{name} -> {imported}"
         for name in GRAPH
         for imported in GRAPH[name]
-        if name.startswith("core.inference") and imported.startswith("core.training")
+        if name.startswith(package) and imported.startswith("core.training")
     }
     assert not found
 

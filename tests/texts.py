@@ -6,6 +6,8 @@ from pathlib import Path
 
 import numpy as np
 
+from core.corpus.sentences import sentence_ends
+
 WORDS = """
 the a this that small large old new river mountain garden window teacher captain letter morning
 evening winter summer runs walks reads writes finds loses opens closes slowly quickly never always
@@ -24,6 +26,12 @@ def sentences(count: int, seed: int = 0) -> list[str]:
         " ".join(WORDS[index] for index in words[end - length : end]).capitalize() + "."
         for length, end in zip(lengths, ends, strict=True)
     ]
+
+
+def split_sentences(text: str) -> list[str]:
+    """Splits a text at the ends of its sentences."""
+    ends = sentence_ends(text)
+    return [text[start:end] for start, end in zip([0, *ends], ends, strict=False)]
 
 
 def write_sentences(path: Path, count: int = 400, seed: int = 0) -> Path:

@@ -137,12 +137,11 @@ def _connect_uploads(
             config = CorpusConfig(source="files")  # The form says what is wrong with it.
         kept = keep_uploads(files, config, workspace)
         _remove(str(before.get("folder", "")), workspace)
-        uploaded = config.model_copy(update={"source": "files", "path": kept.path})
         return [
             kept.path,
             {"path": kept.path, "folder": str(kept.folder)},
             _list(kept),
-            _column_menu(uploaded, workspace),
+            _offer(kept.columns),
         ]
 
     options = [form.components[name].change for name in _READING_OPTIONS]
@@ -240,12 +239,14 @@ class KeptUploads:
         sizes: Bytes of each file, by name.
         problems: Reasons why some can't be read, by name. These files are in the subfolder
             `.refused`, unless all are.
+        columns: Columns of the first table among the readable ones.
     """
 
     folder: Path
     path: str
     sizes: dict[str, int]
     problems: dict[str, str]
+    columns: list[str]
 
 
 def keep_uploads(files: Sequence[str], config: CorpusConfig, workspace: Workspace) -> KeptUploads:
@@ -255,7 +256,7 @@ def keep_uploads(files: Sequence[str], config: CorpusConfig, workspace: Workspac
         files: Their temporary paths.
         config: Options of reading them.
     """
-    from core.corpus.previewing import check_files
+    from core.corpus.previewing import CheckedFiles, check_files
 
     path = _keep(files, workspace)
     folder = Path(path) if Path(path).is_dir() else Path(path).parent
@@ -264,14 +265,14 @@ def keep_uploads(files: Sequence[str], config: CorpusConfig, workspace: Workspac
     try:
         found = check_files(kept, config, workspace)
     except StudioError as error:
-        found = dict.fromkeys(kept, str(error))
-    problems = {one.name: text for one, text in found.items()}
+        found = CheckedFiles(dict.fromkeys(kept, str(error)), [])
+    problems = {one.name: text for one, text in found.problems.items()}
     if problems and len(problems) < len(kept):
         for name in problems:
             (folder / ".refused").mkdir(exist_ok=True)
             (folder / name).rename(folder / ".refused" / name)
         path = _path_of(folder)
-    return KeptUploads(folder, path, sizes, problems)
+    return KeptUploads(folder, path, sizes, problems, found.columns)
 
 
 def _list(kept: KeptUploads) -> str:

@@ -146,10 +146,10 @@ def measure_ours(shapes: Shapes) -> dict[str, float]:
     devices = select_backend(config)
 
     from core.backends.creation import build_for_training, create_backend
+    from core.backends.schedule import LearningRateSchedule
     from core.models.registry import resolve_architecture
     from core.objectives.mlm import MaskedLanguageModel
     from core.training.batches import BatchPrefetcher
-    from core.training.recipe import LearningRateSchedule
 
     architecture = resolve_architecture(
         config, vocab_size=shapes.vocab_size, row_length=shapes.length, pad_id=_PAD_ID

@@ -1,1 +1,1 @@
-"""Code for TensorFlow, JAX or OpenVINO: step, kernels, compilation, devices, precision."""
+"""Code for TensorFlow, JAX or OpenVINO: step, optimizers, kernels, devices, precision."""

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 
 from core.backends.base import Backend, BackendOptions, Build
 from core.backends.devices import Devices
+from core.backends.schedule import LearningRateSchedule
 from core.config import TrainConfig
 from core.models.architecture import Architecture
 from core.models.building import create_model
-from core.training.recipe import LearningRateSchedule
 
 if TYPE_CHECKING:
     import keras
@@ -35,7 +35,7 @@ def build_for_training(
     config: TrainConfig, architecture: Architecture, schedule: LearningRateSchedule
 ) -> tuple[LanguageModel, keras.optimizers.Optimizer]:
     """Creates a randomly initialised model and its optimizer, as a `Build`."""
-    from core.training.optimizers import build_optimizer, create_optimizer
+    from core.backends.optimizers import build_optimizer, create_optimizer
 
     model = create_model(
         architecture, seed=config.seed, dtype_policy=config.dtype_policy, remat=config.remat

@@ -13,7 +13,7 @@ import sys
 import time
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +34,20 @@ _ROOT = Path(__file__).parents[2]
 # The rest of the app's environment is withheld from the subprocess.
 _PASSED_ON = ("PATH", "HOME", "LANG", "LC_ALL", "TMPDIR", "PYTHONPATH", "SYSTEMROOT", "PYTHONUTF8")
 _FRUGAL = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MALLOC_ARENA_MAX": "2"}
+
+
+@dataclass(frozen=True)
+class CheckedFiles:
+    """What the beginnings of files show.
+
+    Attributes:
+        problems: Problem and fix of each file that can't be read.
+        columns: Columns of the first table among the files that can be read; among all of them if
+            none can. Empty without a table.
+    """
+
+    problems: dict[Path, str]
+    columns: list[str]
 
 
 def preview_apart(
@@ -68,24 +82,23 @@ def check_files(
     workspace: Workspace,
     *,
     timeout_seconds: float = TIMEOUT_SECONDS,
-) -> dict[Path, str]:
+) -> CheckedFiles:
     """Reads the beginning of each file in one subprocess.
 
     Args:
         config: How to read them; its path is ignored.
         timeout_seconds: Time limit for all files.
 
-    Returns:
-        Problem and fix for each file that can't be read.
-
     Raises:
         CorpusError: One of the files crashed the subprocess.
     """
     question = _question(config, workspace, MEMORY_BYTES)
     answer = _ask({**question, "files": list(map(str, paths))}, timeout_seconds)
-    return {
-        path: answer["problems"][str(path)] for path in paths if str(path) in answer["problems"]
-    }
+    problems = answer["problems"]
+    return CheckedFiles(
+        {path: problems[str(path)] for path in paths if str(path) in problems},
+        list(map(str, answer["columns"])),
+    )
 
 
 def list_columns(
@@ -151,14 +164,10 @@ def _main() -> None:
     _limit_memory(question["memory_bytes"])
     config = CorpusConfig.parse(question["config"])
     if "files" in question:
-        problems = {path: _problem(path, config) for path in question["files"]}
-        print(json.dumps({"problems": {path: one for path, one in problems.items() if one}}))
+        print(json.dumps(_check(question["files"], config)))
         return
     if "columns" in question:
-        columns: list[str] = []
-        with suppress(StudioError, MemoryError):
-            columns = FilesSource(config).column_names()[:_MOST_COLUMNS]
-        print(json.dumps({"columns": columns}))
+        print(json.dumps({"columns": _columns(config)}))
         return
     try:
         seen = preview(
@@ -172,18 +181,36 @@ def _main() -> None:
     print(json.dumps(answer))
 
 
+def _check(paths: Sequence[str], config: CorpusConfig) -> dict[str, Any]:
+    alone = {
+        path: config.model_copy(update={"path": path, "validation_path": "", "source": "files"})
+        for path in paths
+    }
+    found = {path: _problem(path, alone[path]) for path in paths}
+    problems = {path: problem for path, problem in found.items() if problem}
+    readable = [path for path in paths if path not in problems]
+    columns = (_columns(alone[path]) for path in readable or paths)
+    return {"problems": problems, "columns": next(filter(None, columns), [])}
+
+
 def _problem(path: str, config: CorpusConfig) -> str:
-    """Describes the problem that a file's beginning shows; empty if none."""
+    """Describes the problem that the beginning of a config's file shows; empty if none."""
     deadline = time.monotonic() + _CHECK_SECONDS
-    alone = config.model_copy(update={"path": path, "validation_path": "", "source": "files"})
     try:
-        for _ in FilesSource(alone).documents("train"):
+        for _ in FilesSource(config).documents("train"):
             if time.monotonic() > deadline:
                 break
     except (StudioError, MemoryError) as error:
         known = _explained(error, MEMORY_BYTES)
         return f"{known.problem.replace(path, Path(path).name)}. What to do: {known.fix}."
     return ""
+
+
+def _columns(config: CorpusConfig) -> list[str]:
+    """Returns the columns of the first table; none if it can't be read."""
+    with suppress(StudioError, MemoryError):
+        return FilesSource(config).column_names()[:_MOST_COLUMNS]
+    return []
 
 
 def _explained(error: StudioError | MemoryError, memory_bytes: int) -> StudioError:

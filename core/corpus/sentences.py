@@ -55,19 +55,11 @@ _BEFORE_NUMBERS = frozenset(
 _CONTINUES = frozenset(",;:)%]}»”")
 
 
-def split_sentences(text: str) -> list[str]:
-    """Splits a text into sentences that concatenate to the text.
-
-    White space between two sentences begins the second.
-    """
-    ends = sentence_ends(text)
-    return [text[start:end] for start, end in zip([0, *ends], ends, strict=False)]
-
-
 def sentence_ends(text: str) -> list[int]:
     """Returns the ascending end offsets of sentences in characters; the last is the text's length.
 
-    White space at the end belongs to the last sentence. A blank text has no sentences.
+    White space between two sentences begins the second; at the end it belongs to the last. A blank
+    text has no sentences.
     """
     if not text or text.isspace():
         return []

@@ -52,12 +52,10 @@ class Account:
 
     Attributes:
         can_write: True if the Hub doesn't say.
-        organizations: Organisations that the user may be able to write to.
     """
 
     name: str
     can_write: bool
-    organizations: tuple[str, ...] = ()
 
 
 def connect() -> HfApi:
@@ -99,8 +97,7 @@ def sign_in(attempts: int = _ATTEMPTS) -> Account:
     answer = ask(problem, connect().whoami, attempts=attempts)
     with explaining(problem):
         role = answer.get("auth", {}).get("accessToken", {}).get("role", "")
-        organizations = tuple(one["name"] for one in answer.get("orgs", []))
-        return Account(str(answer["name"]), role != "read", organizations)
+        return Account(str(answer["name"]), role != "read")
 
 
 def parse_hub_id(reference: str) -> tuple[str, str] | None:

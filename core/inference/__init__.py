@@ -9,7 +9,6 @@ from core.inference.masks import FillMask, fill_mask, fills_masks
 from core.inference.models import force_cpu, read_out
 from core.inference.scoring import perplexity, perplexity_stream
 from core.inference.warming import prepare
-from core.models.finding import find_model
 
 __all__ = [
     "DTYPES",
@@ -17,7 +16,6 @@ __all__ = [
     "FillMask",
     "fill_mask",
     "fills_masks",
-    "find_model",
     "force_cpu",
     "generate",
     "generate_stream",

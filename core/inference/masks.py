@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,6 +30,13 @@ Ids = NDArray[np.int32]
 
 # Texts computed at once: their probabilities are freed before the next ones.
 _TEXTS_AT_ONCE = 256
+
+
+class MaskedText(NamedTuple):
+    """An encoded text, int32 (tokens,), and the positions of its masks, (masks,)."""
+
+    ids: Ids
+    masked_positions: NDArray[np.intp]
 
 
 def fills_masks(architecture: Architecture | None) -> bool:
@@ -115,9 +122,9 @@ class FillMask:
         answers = []
         for start in range(0, len(encoded), _TEXTS_AT_ONCE):
             some = encoded[start : start + _TEXTS_AT_ONCE]
-            scores = self.probabilities(some)
+            scores = self._probabilities(some)
             pairs = zip(some, scores, strict=True)
-            answers += [self._describe(ids, rows, top_k) for ids, rows in pairs]
+            answers += [self._describe(text, rows, top_k) for text, rows in pairs]
         return answers
 
     def probabilities(self, encoded: Sequence[Ids]) -> list[NDArray[np.float32]]:
@@ -126,9 +133,7 @@ class FillMask:
         Args:
             encoded: Ids int32 (tokens,) with a mask, at most the model's maximum length.
         """
-        return self._together(
-            [(Size(len(ids), len(self._masked_positions(ids))), ids) for ids in encoded]
-        )
+        return self._probabilities([self._find_masks(ids) for ids in encoded])
 
     def prepare(self) -> Iterator[Shape]:
         """Loads the model and warms it up for the most common shapes.
@@ -137,10 +142,15 @@ class FillMask:
             Each shape when ready; after the first one the model answers at once.
         """
         # Loads through the queue, so that a concurrent request doesn't load it too.
-        self._together([(Size(1, 1), np.array([self.tokenizer.mask_id], np.int32))])
+        self.probabilities([np.array([self.tokenizer.mask_id], np.int32)])
         for shape in self.model.usual_shapes():
             self.model.warm_up(shape)
             yield shape
+
+    def _probabilities(self, texts: Sequence[MaskedText]) -> list[NDArray[np.float32]]:
+        return self._together(
+            [(Size(len(text.ids), len(text.masked_positions)), text) for text in texts]
+        )
 
     def _check_top_k(self, top_k: int) -> None:
         most = self.architecture.vocab_size
@@ -153,7 +163,7 @@ class FillMask:
                 field="top_k",
             )
 
-    def _encode(self, text: str) -> Ids:
+    def _encode(self, text: str) -> MaskedText:
         if not isinstance(text, str):
             raise ConfigError(
                 "That is not a text",
@@ -161,8 +171,8 @@ class FillMask:
                 received=type(text).__name__,
                 field="text",
             )
-        ids = self.tokenizer.encode(text)
-        if not np.any(ids == self.tokenizer.mask_id):
+        encoded = self._find_masks(self.tokenizer.encode(text))
+        if not len(encoded.masked_positions):
             mask = self.tokenizer.mask_token
             raise ConfigError(
                 "The text has no mask",
@@ -172,52 +182,51 @@ class FillMask:
                 field="text",
             )
         longest = self.architecture.max_seq_length
-        if len(ids) > longest:
+        if len(encoded.ids) > longest:
             raise ConfigError(
                 "The text is too long for this model",
                 expected=f"at most {longest} tokens, the ones that begin and end it included",
-                received=f"{len(ids)} tokens",
+                received=f"{len(encoded.ids)} tokens",
                 fix="shorten the text around the mask",
                 field="text",
             )
-        return ids
+        return encoded
 
-    def _masked_positions(self, ids: Ids) -> NDArray[np.intp]:
-        return np.flatnonzero(ids == self.tokenizer.mask_id)
+    def _find_masks(self, ids: Ids) -> MaskedText:
+        return MaskedText(ids, np.flatnonzero(ids == self.tokenizer.mask_id))
 
     def _score(
-        self, shape: Shape, rows: Sequence[Sequence[Ids]]
+        self, shape: Shape, rows: Sequence[Sequence[MaskedText]]
     ) -> list[list[NDArray[np.float32]]]:
         """Computes the probabilities of each text of each sequence, (masks, V)."""
-        places = [[self._masked_positions(ids) for ids in row] for row in rows]
-        logits = self.model.logits(shape, rows, places)
+        positions = [[text.masked_positions for text in row] for row in rows]
+        logits = self.model.logits(shape, [[text.ids for text in row] for row in rows], positions)
         found = [
             [_softmax(some) for some in np.split(of_row, np.cumsum(list(map(len, row))))[:-1]]
-            for of_row, row in zip(logits, places, strict=False)
+            for of_row, row in zip(logits, positions, strict=False)
         ]
         # One NaN logit makes all probabilities of its mask NaN.
         first = [some[:, 0] for row in found for some in row]
         check_finite(np.concatenate(first), self._folder)
         return found
 
-    def _describe(self, ids: Ids, rows: NDArray[np.float32], top_k: int) -> list[Any]:
-        places = self._masked_positions(ids)
-        single = len(places) == 1
+    def _describe(self, text: MaskedText, rows: NDArray[np.float32], top_k: int) -> list[Any]:
+        single = len(text.masked_positions) == 1
         results = [
             [
-                self._prediction(ids, int(place), token, row[token], single)
+                self._prediction(text.ids, int(position), token, row[token], single)
                 for token in _top(row, top_k)
             ]
-            for place, row in zip(places, rows, strict=True)
+            for position, row in zip(text.masked_positions, rows, strict=True)
         ]
         return results[0] if single else results
 
     def _prediction(
-        self, ids: Ids, place: int, token: int, score: float, single: bool
+        self, ids: Ids, position: int, token: int, score: float, single: bool
     ) -> Prediction:
         """Fills in one token; the sequence keeps special tokens only beside other masks."""
         filled = ids.copy()
-        filled[place] = token
+        filled[position] = token
         kept = filled[filled != self.tokenizer.pad_id]
         return {
             "score": float(score),

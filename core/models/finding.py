@@ -31,6 +31,8 @@ def find_model(
         ConfigError: No such model exists.
         HubError: The Hub has no such model, or can't be reached.
     """
+    if isinstance(reference, Path) and reference.is_absolute() and reference.is_dir():
+        return reference  # Found before.
     if folder := find_here(reference, workspace):
         return folder.absolute()
     name = str(reference)

@@ -62,12 +62,6 @@ def find_foreign(folder: Path) -> Path | None:
     return next((folder / name for name in names if os.path.lexists(folder / name)), None)
 
 
-def read_foreign(path: Path) -> dict[str, NDArray[Any]]:
-    """Reads a Flax or TensorFlow file, or an index's files, as float32; see `open_foreign`."""
-    with ExitStack() as stack:
-        return {tensor.name: tensor.read() for tensor in open_foreign(path, stack)}
-
-
 def open_foreign(path: Path, stack: ExitStack) -> list[Tensor]:
     """Lists the tensors of a Flax or TensorFlow file, or of an index's files, in PyTorch's layout.
 

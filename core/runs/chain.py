@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from core.config import QuickstartConfig, StageConfig
 from core.errors import ConfigError, StudioError
-from core.runs.client import check_name_is_free, submit
+from core.runs.client import check_name_is_free, queue_run
 from core.stages.quickstart import quickstart_stages
 from core.stages.registry import STAGES, artifact_kind_of, parse_stage_config
 from core.store import ACTIVE_STATES, RunRow, Store
@@ -25,7 +25,7 @@ def submit_chain(workspace: Workspace, stages: Stages) -> list[str]:
         _check_name(workspace, stage, config, is_last=stage == linked[-1][0])
     runs: list[str] = []
     for stage, config in linked:
-        runs.append(submit(workspace, stage, config, after=runs[-1:]))
+        runs.append(queue_run(workspace, stage, config, after=runs[-1:]))
     return runs
 
 

@@ -38,6 +38,13 @@ def submit(workspace: Workspace, stage: str, config: StageConfig, after: Sequenc
     Raises ConfigError if the requested name is taken, RunError if the worker fails to queue it.
     """
     check_name_is_free(workspace, stage, config)
+    return queue_run(workspace, stage, config, after)
+
+
+def queue_run(
+    workspace: Workspace, stage: str, config: StageConfig, after: Sequence[str] = ()
+) -> str:
+    """Queues a run whose name was checked and returns its id; RunError if the worker fails."""
     record = RunRecord(
         id=new_run_id(stage),
         stage=stage,

@@ -71,13 +71,11 @@ def build(config: ShardConfig, workspace: Workspace, reporter: Reporter | None =
     """
     reporter = reporter or Reporter()
     layout = layout_for(config)
-    if config.name:
-        workspace.check_new_name("shards", config.name)
     name = config.name or derive_name(config)
-    tokenizer = load_tokenizer(config, workspace)
     with new_destination(config.output_dir, workspace) as destination:
-        corpus = open_corpus(config.corpus, workspace, reporter)
         with workspace.new_artifact("shards", name, exact=bool(config.name)) as draft:
+            tokenizer = load_tokenizer(config, workspace)
+            corpus = open_corpus(config.corpus, workspace, reporter)
             folder = destination.folder(draft)
             draft.config = config.model_dump(mode="json")
             draft.inputs = {"corpus": corpus.fingerprint, "tokenizer": tokenizer.fingerprint}

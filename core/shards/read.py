@@ -95,32 +95,6 @@ class Rows:
         Raises:
             ShardError: A record is damaged; names its file and number.
         """
-        return self._gather(indices, lambda mapped, numbers: mapped.read(numbers))
-
-    def take_attention_masks(self, indices: NDArray[np.integer]) -> NDArray[np.int32]:
-        """Returns attention masks, int32 (n, row_length); all ones if none are stored."""
-        return self._gather(indices, lambda mapped, numbers: mapped.read_masks(numbers))
-
-    def locate(self, index: int) -> tuple[Path, int]:
-        """Returns a sequence's file, and its record number there."""
-        file = int(np.searchsorted(self._ends, index, side="right"))
-        return self.files[file].path, index - self._start_of(file)
-
-    def chunks(self, rows: int = _ROWS_AT_ONCE) -> Iterator[NDArray[np.int32]]:
-        """Yields all sequences in order, in chunks."""
-        for start in range(0, len(self), rows):
-            yield self.take(np.arange(start, min(start + rows, len(self))))
-
-    def verify(self) -> None:
-        """Reads all sequences to check their CRCs."""
-        for _ in self.chunks():
-            pass
-
-    def _gather(
-        self,
-        indices: NDArray[np.integer],
-        read: Callable[[MappedRecords, NDArray[np.int64]], NDArray],
-    ) -> NDArray[np.int32]:
         wanted = np.asarray(indices).astype(np.int64)
         if len(wanted) and (wanted.min() < 0 or wanted.max() >= len(self)):
             raise IndexError(f"rows are numbered 0 to {len(self) - 1}")
@@ -130,8 +104,13 @@ class Rows:
         for chosen in np.split(order, np.flatnonzero(np.diff(files[order])) + 1):
             if len(chosen):
                 file = int(files[chosen[0]])
-                found[chosen] = read(self._mapped(file), wanted[chosen] - self._start_of(file))
+                found[chosen] = self._mapped(file).read(wanted[chosen] - self._start_of(file))
         return found
+
+    def chunks(self, rows: int = _ROWS_AT_ONCE) -> Iterator[NDArray[np.int32]]:
+        """Yields all sequences in order, in chunks."""
+        for start in range(0, len(self), rows):
+            yield self.take(np.arange(start, min(start + rows, len(self))))
 
     def _start_of(self, file: int) -> int:
         return int(self._ends[file]) - self.files[file].records

@@ -164,10 +164,6 @@ class MappedFixedRecords:
             raise _damaged(self.path, int(numbers[int(np.argmin(sound))]))
         return records["input_ids"]
 
-    def read_masks(self, numbers: NDArray[np.int64]) -> NDArray[np.int32]:
-        """Returns attention masks of ones (n, row_length), as there is no padding."""
-        return np.ones((len(numbers), self.layout.row_length), np.int32)
-
 
 @dataclass(frozen=True)
 class Int64Records:
@@ -234,32 +230,24 @@ class MappedInt64Records:
 
     def read(self, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
         """Returns the ids of records by number, (n, row_length), checking CRCs and lengths."""
-        return self._read_lists(numbers, INPUT_IDS)
-
-    def read_masks(self, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Returns attention masks (n, row_length); ones if the file has none."""
-        if not len(numbers) or ATTENTION_MASK not in self._features(int(numbers[0])):
-            return np.ones((len(numbers), self.layout.row_length), np.int64)
-        return self._read_lists(numbers, ATTENTION_MASK)
-
-    def _read_lists(self, numbers: NDArray[np.int64], feature: str) -> NDArray[np.int64]:
-        lists = [self._list(number, feature) for number in numbers.tolist()]
+        lists = [self._ids(number) for number in numbers.tolist()]
         values, counts = decode_varint_lists(lists)
         wrong = np.flatnonzero(counts != self.layout.row_length)
         if len(wrong):
             raise _wrong_length(
-                self.path, int(numbers[wrong[0]]), feature, int(counts[wrong[0]]), self.layout
+                self.path, int(numbers[wrong[0]]), int(counts[wrong[0]]), self.layout
             )
         return values.reshape(len(lists), self.layout.row_length)
 
-    def _list(self, number: int, feature: str) -> bytes:
+    def _ids(self, number: int) -> bytes:
+        """Returns a record's ids as varints."""
         features = self._features(number)
-        if feature not in features:
+        if INPUT_IDS not in features:
             raise _foreign(self.path, number, f"the features {', '.join(sorted(features))}")
-        kind, parts = features[feature]
+        kind, parts = features[INPUT_IDS]
         varints = b"".join(parts)
         if kind != INT64 or (varints and varints[-1] >= 0x80):
-            raise _foreign(self.path, number, f"{feature} that isn't a list of int64")
+            raise _foreign(self.path, number, f"{INPUT_IDS} that isn't a list of int64")
         return varints
 
     def _features(self, number: int) -> dict[str, tuple[int, list[bytes]]]:
@@ -457,12 +445,10 @@ def _wrong_count(path: Path, expected: int, received: str) -> ShardError:
     )
 
 
-def _wrong_length(
-    path: Path, number: int, feature: str, count: int, layout: Int64Records
-) -> ShardError:
+def _wrong_length(path: Path, number: int, count: int, layout: Int64Records) -> ShardError:
     return ShardError(
         f"Record {number} of {path} has another length than the first one",
-        expected=f"{layout.row_length} values of {feature} in every record",
+        expected=f"{layout.row_length} values of {INPUT_IDS} in every record",
         received=str(count),
         fix="build the shards again with rows of one length",
     )

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from core.tokenizer import sentencepiece
 from core.tokenizer.unigram import words_and_newlines
 
 Bytes = NDArray[np.uint8]
@@ -42,20 +43,6 @@ _SPLIT_AT_SPACES = {"BertPreTokenizer", "Whitespace", "WhitespaceSplit"}
 
 
 METASPACE = "▁"
-# The pre-tokenizer of Unigram tokenizers trained here for T5.
-_SENTENCEPIECE: dict[str, Any] = {
-    "type": "Sequence",
-    "pretokenizers": [
-        {"type": "Metaspace", "replacement": METASPACE, "prepend_scheme": "always", "split": True},
-        {"type": "Digits", "individual_digits": True},
-        {"type": "Punctuation", "behavior": "Isolated"},
-    ],
-}
-_SENTENCEPIECE_NORMALIZERS: list[dict[str, Any]] = [
-    {"type": "Nmt"},
-    {"type": "NFKC"},
-    {"type": "Replace", "pattern": {"Regex": " {2,}"}, "content": " "},
-]
 _SENTINELS = b"<extra_id_"
 
 
@@ -143,7 +130,7 @@ def unit_rule(specification: dict[str, Any]) -> UnitRule | None:
         return UnitRule(starts_at_spaces, added)
     if _is_plain_byte_level(splitter) and _keeps_words_apart(normalizer, _LOCAL_NORMALIZERS):
         return UnitRule(starts_at_whitespace, added, other_whitespace)
-    if splitter == _SENTENCEPIECE and _normalizes_as_sentencepiece(normalizer):
+    if splitter == sentencepiece.describe_pre_tokenizer() and _is_of_sentencepiece(normalizer):
         # All sentinels share a prefix, which is searched once.
         texts = {_SENTINELS if text.startswith(_SENTINELS) else text for text in added}
         return UnitRule(starts_at_spaces, (*sorted(texts), b"  "), _find_new_spaces())
@@ -313,10 +300,9 @@ def _keeps_words_apart(normalizer: dict[str, Any] | None, known: set[str]) -> bo
     return normalizer["type"] in known
 
 
-def _normalizes_as_sentencepiece(normalizer: dict[str, Any] | None) -> bool:
-    steps = normalizer["normalizers"] if normalizer and normalizer["type"] == "Sequence" else []
-    lowercase = [{"type": "Lowercase"}]
-    return steps in (_SENTENCEPIECE_NORMALIZERS, _SENTENCEPIECE_NORMALIZERS + lowercase)
+def _is_of_sentencepiece(normalizer: dict[str, Any] | None) -> bool:
+    known = [sentencepiece.describe_normalizer(lowercase=lower) for lower in (False, True)]
+    return normalizer in known
 
 
 def _replacements(normalizer: dict[str, Any] | None) -> tuple[tuple[bytes, bytes], ...]:

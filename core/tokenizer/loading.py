@@ -78,20 +78,8 @@ class StudioTokenizer:
         return f"StudioTokenizer({self.reference!r}, vocab_size={self.vocab_size})"
 
     @property
-    def cls_token(self) -> str | None:
-        return self.roles.cls
-
-    @property
-    def sep_token(self) -> str | None:
-        return self.roles.sep
-
-    @property
     def unk_token(self) -> str | None:
         return self.roles.unk
-
-    @property
-    def pad_token(self) -> str | None:
-        return self.roles.pad
 
     @property
     def mask_token(self) -> str | None:

@@ -11,9 +11,11 @@ t5_tokenizer_model.py
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING
+from functools import cache
+from typing import TYPE_CHECKING, Any
 
 from core.errors import TokenizerError
 from core.events import Reporter
@@ -24,6 +26,8 @@ from core.tokenizer.words import count_words, rare_characters, reported
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
+    from tokenizers.normalizers import Normalizer
+    from tokenizers.pre_tokenizers import PreTokenizer
 
 ROLES = Roles(sep="</s>", unk="<unk>", pad="<pad>")
 SPECIAL_TOKENS = ("<pad>", "</s>", "<unk>")
@@ -77,10 +81,19 @@ def sentinel_names(count: int) -> list[str]:
 
 
 def _frame(lowercase: bool) -> Tokenizer:
-    from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers
+    from tokenizers import Tokenizer, decoders, models
 
     backend = Tokenizer(models.Unigram())
-    backend.normalizer = normalizers.Sequence(
+    backend.normalizer = _normalizer(lowercase)
+    backend.pre_tokenizer = _pre_tokenizer()
+    backend.decoder = decoders.Metaspace(_SPACE, prepend_scheme="always")
+    return backend
+
+
+def _normalizer(lowercase: bool) -> Normalizer:
+    from tokenizers import Regex, normalizers
+
+    return normalizers.Sequence(
         [
             normalizers.Nmt(),
             normalizers.NFKC(),
@@ -88,15 +101,30 @@ def _frame(lowercase: bool) -> Tokenizer:
             *([normalizers.Lowercase()] if lowercase else []),
         ]
     )
-    backend.pre_tokenizer = pre_tokenizers.Sequence(
+
+
+def _pre_tokenizer() -> PreTokenizer:
+    from tokenizers import pre_tokenizers
+
+    return pre_tokenizers.Sequence(
         [
             pre_tokenizers.Metaspace(_SPACE, prepend_scheme="always"),
             pre_tokenizers.Digits(individual_digits=True),
             pre_tokenizers.Punctuation(),
         ]
     )
-    backend.decoder = decoders.Metaspace(_SPACE, prepend_scheme="always")
-    return backend
+
+
+@cache
+def describe_normalizer(*, lowercase: bool) -> dict[str, Any]:
+    """Describes the normalizer as `tokenizer.json` does."""
+    return dict(json.loads(_normalizer(lowercase).__getstate__()))
+
+
+@cache
+def describe_pre_tokenizer() -> dict[str, Any]:
+    """Describes the pre-tokenizer as `tokenizer.json` does."""
+    return dict(json.loads(_pre_tokenizer().__getstate__()))
 
 
 def _in_parts(words: Mapping[str, int]) -> Counter[str]:

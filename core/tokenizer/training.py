@@ -44,13 +44,11 @@ def train(
         RunStopped: The reporter was asked to stop; nothing is written.
     """
     reporter = reporter or Reporter()
-    if config.name:
-        workspace.check_new_name("tokenizer", config.name)
     name = config.name or derive_name(config)
-    corpus = open_corpus(config.corpus, workspace, reporter)
-    backend = _train_backend(config, corpus, reporter)
-    _check_size(config, backend)
     with workspace.new_artifact("tokenizer", name, exact=bool(config.name)) as draft:
+        corpus = open_corpus(config.corpus, workspace, reporter)
+        backend = _train_backend(config, corpus, reporter)
+        _check_size(config, backend)
         write_files(draft.folder, backend, _ROLES[config.algorithm])
         tokenizer = StudioTokenizer(draft.folder, name)
         draft.fingerprint = tokenizer.fingerprint

@@ -210,7 +210,8 @@ def write_maskless_checkpoint(folder: Path) -> None:
 def test_model_name_is_not_resolved_to_a_folder_of_that_name(
     workspace: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from core.inference import FillMask, find_model
+    from core.inference import FillMask
+    from core.models.finding import find_model
     from core.tokenizer import load
 
     write_checkpoint(tmp_path / "byte_level_bpe", load("unigram", workspace))
@@ -493,7 +494,7 @@ def test_long_list_is_computed_in_chunks(
         rows[0, len(asked)] = 1.0
         return [rows] * len(encoded)
 
-    monkeypatch.setattr(filler, "probabilities", score)
+    monkeypatch.setattr(filler, "_probabilities", score)
     found = filler(["the [MASK] runs"] * 600, 1)
     assert asked == [256, 256, 88]
     assert [one[0]["token"] for one in found] == [1] * 256 + [2] * 256 + [3] * 88

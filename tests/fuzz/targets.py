@@ -118,7 +118,7 @@ def _rows_of(shards: Shards) -> Any:
     for rows in (shards.train, shards.validation):
         some = np.arange(min(len(rows), _MOST_ROWS))
         if len(rows):
-            found += [rows.take(some), rows.take_attention_masks(some), str(rows.locate(0)[0])]
+            found += [rows.take(some), str(rows.files[0].path)]
     counts = shards.token_counts
     assert counts.dtype.kind in "iu" and counts.shape == (shards.vocab_size,)
     return [*found, counts]

@@ -82,7 +82,11 @@ def make_tokenizer(visitor: Visitor, store: Store, text: Path) -> None:
     visitor.open("Tokenizer")
     visitor.type("tokenizer-name", "words")
     visitor.type("tokenizer-vocab_size", "150")
-    wait_for_run(visitor, store, visitor.start("tokenizer"), "done")
+    run = visitor.start("tokenizer")
+    name = visitor.field("tokenizer-name")
+    visitor.wait_for(lambda: not name.input_value(), A_PAGE_SECONDS, "the used name is gone")
+    wait_for_run(visitor, store, run, "done")
+    assert not visitor.page.locator("#tokenizer .ps-problem").count()
 
 
 def make_shards(visitor: Visitor, store: Store) -> None:

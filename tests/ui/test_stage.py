@@ -9,6 +9,8 @@ import pytest
 from core.config import CorpusConfig, ShardConfig, TokenizerConfig
 from core.errors import StudioError
 from core.workspace import Workspace
+from tests.core.runs.support import stop_worker
+from tests.texts import write_sentences
 from ui.forms import Form
 from ui.parts.stage import Earlier, Forecast, Launcher
 
@@ -85,7 +87,7 @@ def test_missing_or_requested_tokenizer_is_trained_first(
 def test_invalid_setting_in_another_tab_is_reported_with_that_tab(shards: Launcher) -> None:
     raw = values(shards, tokenizer_vocab_size="3")
     with pytest.raises(StudioError, match="In the Tokenizer tab: ") as error:
-        shards._stages(raw, check=True)
+        shards._stages(raw)
     assert error.value.field == ""
     assert "In the Tokenizer tab" in words_of(shards._estimate(*raw))
 
@@ -129,3 +131,25 @@ def test_a_name_that_is_taken_is_reported_before_the_start(shards: Launcher) -> 
     made_first = start_of(shards, tokenizer_name="words", tokenizer_vocab_size="300")
     assert not made_first["interactive"] and "Check the Tokenizer tab" in made_first["value"]
     assert start_of(shards, shards_tokenizer="words", shards_name="others")["interactive"]
+
+
+def test_a_name_is_taken_from_the_form_that_started_a_run_with_it(shards: Launcher) -> None:
+    workspace = shards._workspace
+    names = {component.elem_id: component for component in shards._names}
+    assert set(names) == {"tokenizer-name", "shards-name"}
+    text = write_sentences(workspace.uploads / "text.txt", 20)
+    values_of = {"corpus_source": "files", "corpus_path": str(text), "shards_name": "rows"}
+    raw = values(shards, tokenizer_vocab_size="100", **values_of)
+    try:
+        updates = shards._submit(*raw)
+    finally:
+        stop_worker(workspace)
+    assert [component for component in names.values() if component in updates] == [
+        names["shards-name"]
+    ]
+    assert updates[names["shards-name"]] == ""
+    with pytest.raises(StudioError, match="is taken"):
+        shards._estimate(*raw)
+    assert start_of(shards, tokenizer_vocab_size="100", **{**values_of, "shards_name": ""})[
+        "interactive"
+    ]

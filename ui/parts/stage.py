@@ -154,7 +154,7 @@ class Launcher:
         self._start.click(
             self.form.guarded(self._submit),
             inputs=self.inputs,
-            outputs=[self._answer, *self.form.problem_outputs],
+            outputs=[self._answer, *self._names, *self.form.problem_outputs],
             **QUIET,
         )
 
@@ -182,6 +182,12 @@ class Launcher:
         return [self._choice] if self._choice else []
 
     @property
+    def _names(self) -> list[Any]:
+        """Returns the fields that name artifacts, in this form and the earlier ones."""
+        own = [component for name, component in self.form.components.items() if name == "name"]
+        return [*own, *(self._earlier.launcher._names if self._earlier else [])]
+
+    @property
     def _earlier_inputs(self) -> list[Any]:
         return [*self._choices, *self._earlier.launcher.inputs] if self._earlier else []
 
@@ -191,41 +197,57 @@ class Launcher:
         earlier = self._earlier.launcher._changes if self._earlier else []
         return [*self.form.changes, *(box.change for box in self._choices), *earlier]
 
-    def _stages(self, raw: Sequence[Any], *, check: bool = False) -> Stages:
+    def _stages(self, raw: Sequence[Any], *, check_names: bool = True) -> Stages:
         """Returns the stages that these values ask for, this one last.
 
         Args:
             raw: The values of `inputs`.
-            check: Whether to refuse what would fail as soon as it is started.
+            check_names: Whether to refuse names that are taken.
         """
-        own, rest = raw[: len(self.form.inputs)], raw[len(self.form.inputs) :]
-        config = self.form.parse(*own)
-        check_name_is_free(self._workspace, self.stage, config)
+        config = self._own_config(raw, check_name=check_names)
+        return [*self._stages_before(raw, config, check_names=check_names), (self, config)]
+
+    def _own_config(self, raw: Sequence[Any], *, check_name: bool) -> StageConfig:
+        config: StageConfig = self.form.parse(*raw[: len(self.form.inputs)])
+        if check_name:
+            check_name_is_free(self._workspace, self.stage, config)
+        return config
+
+    def _stages_before(
+        self, raw: Sequence[Any], config: StageConfig, *, check_names: bool = True
+    ) -> Stages:
+        rest = raw[len(self.form.inputs) :]
         if self._earlier is None or not self._is_asked_for(config, rest):
-            if check:
-                self.form.check(config)
-            return [(self, config)]
+            return []
         with _in_its_tab(self._earlier.launcher.form):
-            before = self._earlier.launcher._stages(rest[1:], check=check)
+            before = self._earlier.launcher._stages(rest[1:], check_names=check_names)
         self._earlier.check(before[-1][1], config)
-        if check:
-            self.form.check_nested(config)
-        return [*before, (self, config)]
+        return before
+
+    def _check(self, stages: Stages) -> None:
+        """Refuses what would fail as soon as it is started."""
+        *before, (_, config) = stages
+        if not before:
+            self.form.check(config)
+            return
+        assert self._earlier is not None
+        with _in_its_tab(self._earlier.launcher.form):
+            self._earlier.launcher._check(before)
+        self.form.check_nested(config)
 
     def _is_asked_for(self, config: StageConfig, rest: Sequence[Any]) -> bool:
         assert self._earlier is not None
         return bool(rest[0]) or not getattr(config, self._earlier.field)
 
     def _estimate(self, *raw: Any) -> dict[Any, Any]:
-        config = self.form.parse(*raw[: len(self.form.inputs)])
-        check_name_is_free(self._workspace, self.stage, config)
+        config = self._own_config(raw, check_name=True)
         choices = self._choice_updates(config)
         try:
-            stages = self._stages(raw)
+            stages = [*self._stages_before(raw, config), (self, config)]
         except StudioError as error:
             return {**choices, **self._show_unresolved(error), self._facts: error_card(error)}
         forecast = self._forecast(config) if len(stages) == 1 else _forecast_of_all(stages)
-        problem = self._problem(raw)
+        problem = self._problem(stages)
         return {
             **choices,
             self._facts: (self._hint(problem) if problem else "") + forecast.facts,
@@ -234,10 +256,10 @@ class Launcher:
             self._command: self._commands(_configs(stages)),
         }
 
-    def _problem(self, raw: Sequence[Any]) -> StudioError | None:
+    def _problem(self, stages: Stages) -> StudioError | None:
         """Returns the error with which the start would fail, if it is found quickly."""
         try:
-            self._stages(raw, check=True)
+            self._check(stages)
         except StudioError as error:
             return error
         return None
@@ -271,7 +293,9 @@ class Launcher:
         return {choice: gr.update(visible=there_is_one) for choice in self._choices}
 
     def _submit(self, *raw: Any) -> dict[Any, Any]:
-        stages = self._stages(raw, check=True)
+        # `submit_chain` checks the names.
+        stages = self._stages(raw, check_names=False)
+        self._check(stages)
         self._ask(stages[-1][1])
         runs = submit_chain(self._workspace, _configs(stages))
         gr.Info(
@@ -280,7 +304,12 @@ class Launcher:
             else "The runs are queued, each waiting for the one before it. They go on when this "
             "page is closed."
         )
-        return {self._answer: _started(runs)}
+        # A name is used once: kept, it would be refused as taken by the run just started.
+        return {self._answer: _started(runs), **dict.fromkeys(self._used_names(stages), "")}
+
+    def _used_names(self, stages: Stages) -> list[Any]:
+        forms = [launcher.form for launcher, config in stages if getattr(config, "name", "")]
+        return [form.components["name"] for form in forms]
 
     def _commands(self, stages: list[tuple[str, StageConfig]]) -> str:
         place = "" if self._workspace.root == Workspace().root else str(self._workspace.root)

@@ -27,9 +27,9 @@ from core.backends.base import (
 )
 from core.backends.devices import Devices
 from core.backends.jax.mesh import DeviceMesh, to_devices, to_host
+from core.backends.optimizers import KerasSchedule, schedule_of
 from core.models.head import LanguageModel
 from core.objectives.objective import Batch
-from core.training.optimizers import KerasSchedule, schedule_of
 
 Array = Any
 TrainStep = Callable[["TrainState", Mapping[str, Array]], "tuple[TrainState, Array]"]
@@ -126,11 +126,6 @@ class JaxBackend:
                 for variables in self._variables()
             )
         )
-
-    def weight_bytes_per_device(self) -> int:
-        """Returns the bytes of weights and slots in the first device's memory."""
-        arrays = [array for values in self._state for array in values]
-        return sum(array.addressable_shards[0].data.nbytes for array in arrays)
 
     def _compile(self) -> None:
         within = self._mesh.within if self._mesh else lambda function: function

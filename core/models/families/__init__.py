@@ -24,11 +24,6 @@ def register(family: Family) -> None:
     _families[family.name] = family
 
 
-def unregister(name: str) -> None:
-    """Removes a family."""
-    del _families[name]
-
-
 def list_families() -> list[Family]:
     """Lists the families in the order of menus."""
     return sorted(_families.values(), key=lambda family: (family.menu_position, family.name))

@@ -25,11 +25,11 @@ from core.backends.base import dropout_seeds
 from core.backends.jax.mesh import DeviceMesh
 from core.backends.jax.step import TrainState, make_train_step
 from core.backends.kernels import count_chunks
+from core.backends.optimizers import build_optimizer, create_optimizer
+from core.backends.schedule import LearningRateSchedule
 from core.config import PreflightConfig, fingerprint_of
 from core.models.building import create_model
-from core.training.optimizers import build_optimizer, create_optimizer
 from core.training.preflight.subject import Subject
-from core.training.recipe import LearningRateSchedule
 from core.training.topologies import Topology
 
 _UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}

@@ -16,6 +16,7 @@ from safetensors.numpy import load_file, save_file
 from core.backends.base import Backend, BackendOptions
 from core.backends.creation import build_for_training, create_backend
 from core.backends.devices import Devices
+from core.backends.schedule import LearningRateSchedule
 from core.config import PreflightConfig
 from core.errors import LossNotFiniteError, RunError
 from core.models import hf
@@ -23,11 +24,7 @@ from core.models.architecture import Architecture
 from core.models.registry import count_parameters
 from core.training.batches import TrainBatches
 from core.training.preflight.subject import Subject
-from core.training.recipe import (
-    LearningRateSchedule,
-    estimate_memory_bytes,
-    resolve_learning_rate,
-)
+from core.training.recipe import estimate_memory_bytes, resolve_learning_rate
 
 STEPS = 5
 _ROWS = 2

@@ -177,9 +177,22 @@ def test_each_file_is_checked_separately(tmp_path: Path) -> None:
     for name, data in (("a.txt", b"fine\n"), ("b.txt", b"\xff\xfe\xff"), ("c.docx", b"")):
         (tmp_path / name).write_bytes(data)
     paths = sorted(tmp_path.iterdir())
-    problems = check_files(paths, CorpusConfig(source="files"), Workspace(tmp_path))
+    problems = check_files(paths, CorpusConfig(source="files"), Workspace(tmp_path)).problems
     assert sorted(path.name for path in problems) == ["b.txt", "c.docx"]
     assert "set encoding to" in problems[tmp_path / "b.txt"]
+
+
+def test_columns_come_from_the_first_readable_table(tmp_path: Path) -> None:
+    for name, text in (("a.txt", "fine\n"), ("b.csv", "text,label\nfine,1\n"), ("c.docx", "")):
+        (tmp_path / name).write_text(text)
+    paths, config = sorted(tmp_path.iterdir()), CorpusConfig(source="files")
+    assert check_files(paths, config, Workspace(tmp_path)).columns == ["text", "label"]
+    # A table whose text column isn't clear can't be read, but its columns are offered.
+    (tmp_path / "d.csv").write_text("title,body\nfine,fine too\n")
+    found = check_files([tmp_path / "d.csv"], config, Workspace(tmp_path))
+    assert list(found.problems) == [tmp_path / "d.csv"]
+    assert found.columns == ["title", "body"]
+    assert check_files([tmp_path / "a.txt"], config, Workspace(tmp_path)).columns == []
 
 
 # Storing the path of each nesting level would take 10 to 100 GB.

@@ -6,7 +6,8 @@ import time
 
 import pytest
 
-from core.corpus.sentences import sentence_ends, split_sentences
+from core.corpus.sentences import sentence_ends
+from tests.texts import split_sentences
 
 # A bar marks an expected sentence boundary.
 TEXTS = {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import struct
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from safetensors.numpy import load_file
 
 from core.errors import CheckpointError
 from core.models import hf
-from core.models.interop import read_foreign
+from core.models.interop import open_foreign
 from tests.core.models.families import small_architecture
 
 Tree = dict[str, Any]
@@ -32,6 +33,12 @@ def make(folder: Path, family: str) -> tuple[dict[str, NDArray], dict[str, NDArr
     tensors = load_file(folder / hf.WEIGHTS_FILE)
     (folder / hf.WEIGHTS_FILE).unlink()
     return weights, tensors
+
+
+def read_foreign(path: Path) -> dict[str, NDArray]:
+    """Reads a file, or an index's files, whole."""
+    with ExitStack() as stack:
+        return {tensor.name: tensor.read() for tensor in open_foreign(path, stack)}
 
 
 def write_tensorflow(folder: Path, names: dict[str, NDArray]) -> None:

@@ -10,7 +10,8 @@ import pytest
 
 from core.config import TokenizerConfig, TrainConfig
 from core.errors import ConfigError
-from core.models.families import families_of_objective, register, title_of_family, unregister
+from core.models import families
+from core.models.families import families_of_objective, register, title_of_family
 from core.models.registry import resolve_architecture
 from core.presets import write_up_of
 from core.training.recipe import resolve_learning_rate
@@ -59,7 +60,7 @@ print(json.dumps({
 def toy() -> Iterator[str]:
     register(FAMILY)
     yield FAMILY.name
-    unregister(FAMILY.name)
+    del families._families[FAMILY.name]
 
 
 def resolve(family: str, **values: object) -> ToyArchitecture:

@@ -224,7 +224,7 @@ def test_sentence_marks_follow_each_sentence(tokenizer: StudioTokenizer) -> None
     expected = ["The river runs.", "The house runs slowly.", "The bridge runs."]
     text = " ".join(expected)
     # The first document is encoded by units, the second as a whole.
-    for document in (text, f"{text} The {tokenizer.pad_token} runs."):
+    for document in (text, f"{text} The {tokenizer.roles.pad} runs."):
         batcher = Batcher(encoder)
         assert list(batcher.add(document)) == []
         (batch,) = batcher.finish()

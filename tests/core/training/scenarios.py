@@ -273,7 +273,7 @@ def damaged_record(engine: str, workspace: Workspace) -> dict[str, Any]:
 
 def _damage(rows: Any, index: int) -> str:
     """Flips a bit of a record in the first file; returns the expected message."""
-    path, number = rows.locate(index)
+    path, number = rows.files[0].path, index
     content = bytearray(path.read_bytes())
     content[(number + 1) * len(content) // rows.files[0].records - 9] ^= 1
     path.write_bytes(content)

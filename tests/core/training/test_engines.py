@@ -23,12 +23,14 @@ from core.models.families.roberta import RobertaArchitecture
 from core.models.head import LanguageModel
 from core.models.building import create_model
 from core.objectives.mlm import MaskedLanguageModel
-from core.training import optimizers, recipe
+from core.backends import optimizers
+from core.backends.schedule import LearningRateSchedule
+from core.training import recipe
 from core.training.batches import TrainBatches
 from core.backends.selection import select_backend
 from core.backends.base import BackendOptions
 from core.backends.creation import create_backend
-from core.training.optimizers import (
+from core.backends.optimizers import (
     KerasSchedule, build_optimizer, create_optimizer, orthogonalise)
 
 class Rows:
@@ -155,7 +157,7 @@ def in_one_go(engine):
 def rates():
     pairs = []
     for kind in ("linear", "cosine", "constant"):
-        schedule = recipe.LearningRateSchedule(kind, 0.3, 5, 40)
+        schedule = LearningRateSchedule(kind, 0.3, 5, 40)
         pairs += [(float(schedule.at(n)), float(KerasSchedule(schedule)(n))) for n in range(40)]
     return pairs
 

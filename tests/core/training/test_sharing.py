@@ -23,7 +23,7 @@ from core.training.batches import EvalBatches, TrainBatches
 from core.backends.selection import select_backend
 from core.backends.base import BackendOptions
 from core.backends.creation import create_backend
-from core.training.optimizers import build_optimizer, create_optimizer
+from core.backends.optimizers import build_optimizer, create_optimizer
 
 values = json.loads(sys.argv[1])
 import os
@@ -58,7 +58,10 @@ def build():
 engine = create_backend(devices, build, BackendOptions.of(config))
 losses = [engine.train_step(engine.put(batches(n), n)) for n in range(20)]
 sums = engine.evaluate_step(engine.put(EvalBatches(Rows(), objective, 16)(0)))
-held = engine.weight_bytes_per_device() if hasattr(engine, "weight_bytes_per_device") else 0
+held = 0
+if config.engine == "jax":
+    arrays = [array for values in engine._state for array in values]
+    held = sum(array.addressable_shards[0].data.nbytes for array in arrays)
 state = engine.read_state()
 again = engine.train_step(engine.put(batches(20), 20))
 engine.write_state(state)

@@ -27,8 +27,8 @@ from types import SimpleNamespace
 import keras
 import numpy as np
 from core.config import TrainConfig
-from core.training.optimizers import build_optimizer, create_optimizer
-from core.training.recipe import LearningRateSchedule
+from core.backends.optimizers import build_optimizer, create_optimizer
+from core.backends.schedule import LearningRateSchedule
 
 given = dict(np.load(sys.argv[1]))
 steps, rate = int(sys.argv[3]), float(sys.argv[4])

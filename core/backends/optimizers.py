@@ -16,8 +16,8 @@ import keras
 from keras import ops
 
 from core.backends import kernels
+from core.backends.schedule import LearningRateSchedule
 from core.config import TrainConfig
-from core.training.recipe import LearningRateSchedule
 
 Tensor = Any
 
