@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import os
 import re
 import threading
 import time
@@ -136,6 +137,22 @@ def listening() -> Iterator[tuple[str, list[str]]]:
             yield f"http://127.0.0.1:{server.server_port}", asked
         finally:
             server.shutdown()
+
+
+def allowing_local_downloads(folder: Path) -> dict[str, str]:
+    """Returns environment variables for an app whose Gradio accepts URLs on this machine.
+
+    Gradio itself refuses to download from local addresses, so without this a local server can't
+    show that a URL on the internet would be downloaded.
+
+    Args:
+        folder: A new folder for the module that Python imports at start.
+    """
+    folder.mkdir()
+    code = "import safehttpx\n\nsafehttpx.is_public_ip = lambda ip: True\n"
+    (folder / "sitecustomize.py").write_text(code)
+    paths = [str(folder), *filter(None, [os.environ.get("PYTHONPATH")])]
+    return {"PYTHONPATH": os.pathsep.join(paths)}
 
 
 def file_at(address: str) -> dict[str, object]:

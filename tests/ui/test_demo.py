@@ -23,6 +23,7 @@ from tests.ui.browser import Visitor, find_chromium, running_app, visiting
 from tests.ui.strangers import (
     Answer,
     Stranger,
+    allowing_local_downloads,
     file_at,
     gradio_routes,
     listening,
@@ -83,7 +84,7 @@ def url(folder: Path, place: Path, tmp_path_factory: pytest.TempPathFactory) -> 
     scratch = tmp_path_factory.mktemp("scratch")
     environment = {
         "HF_TOKEN": TOKEN, "HUGGING_FACE_HUB_TOKEN": GUESSED, "STUDIO_AUTH": "",
-        "TMPDIR": str(scratch),
+        "TMPDIR": str(scratch), **allowing_local_downloads(scratch / "python"),
     }  # fmt: skip
     with running_app(place, STUDIO_MODEL=str(folder), **environment) as url:
         yield url
@@ -196,6 +197,16 @@ JSON = "application/json"
 def post(url: str, path: str, body: Any, **headers: str) -> Answer:
     sent = body if isinstance(body, bytes) else json.dumps(body).encode()
     return send(url, "POST", path, sent, **{"Content_Type": JSON, **headers})
+
+
+def test_text_field_with_a_url_is_not_downloaded(url: str) -> None:
+    with listening() as (address, asked):
+        for index in range(5):
+            data = [file_at(f"{address}/300.bin"), 5]
+            question = {"fn_index": index, "data": data, "session_hash": f"files-{index}"}
+            if post(url, JOIN, question).status == 200:
+                send(url, "GET", f"/gradio_api/queue/data?session_hash=files-{index}")
+        assert asked == []
 
 
 def test_no_request_makes_the_demo_fetch_a_url(url: str) -> None:

@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from tests.ui.browser import running_app
-from tests.ui.strangers import Answer, file_at, listening, send
+from tests.ui.strangers import Answer, allowing_local_downloads, file_at, listening, send
 
 JOIN = "/gradio_api/queue/join"
 JSON = "application/json"
@@ -28,7 +28,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def url(place: Path) -> Iterator[str]:
-    with running_app(place) as url:
+    with running_app(place, **allowing_local_downloads(place.parent / "python")) as url:
         yield url
 
 
@@ -155,6 +155,15 @@ def test_no_request_makes_the_app_fetch_a_url(url: str) -> None:
                     assert b"doesn't fetch addresses" in found.body
         send(url, "GET", "/gradio_api/queue/data?session_hash=a")
         assert asked == []
+
+
+def test_path_with_a_url_is_not_downloaded(url: str) -> None:
+    with listening() as (address, asked):
+        for route in ("/gradio_api/file=", "/gradio_api/file/", "/file="):
+            for method in ("GET", "HEAD"):
+                answer = send(url, method, f"{route}{address}/300.bin")
+                assert asked == [], (method, route)
+                assert answer.status == 403
 
 
 def test_gradio_itself_cannot_download() -> None:

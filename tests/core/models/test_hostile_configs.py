@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -17,6 +20,8 @@ from core.models.architecture import Architecture
 from core.models.families import weight_mappings
 from core.models.registry import count_parameters
 from tests.core.models.families import FAMILIES, small_architecture
+
+ROOT = Path(__file__).parents[3]
 
 
 def write(folder: Path, text: str | bytes) -> Path:
@@ -53,6 +58,17 @@ def test_oversized_config_is_refused_before_it_is_read(tmp_path: Path) -> None:
         file.truncate(1 << 40)
     with pytest.raises(CheckpointError, match="too large"):
         hf.read_architecture(tmp_path)
+
+
+def test_pipe_named_as_a_config_is_refused_without_blocking(tmp_path: Path) -> None:
+    path = tmp_path / "config.json"
+    os.mkfifo(path)
+    code = "import sys; from core.models import hf; hf.read_architecture(sys.argv[1])"
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(path)], cwd=ROOT, capture_output=True, text=True,
+        timeout=60,
+    )  # fmt: skip
+    assert "CheckpointError" in done.stderr and "a named pipe" in done.stderr
 
 
 def test_duplicate_key_with_equal_values_and_a_byte_order_mark_are_accepted(tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import h5py
+import ml_dtypes
 import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
@@ -325,7 +326,8 @@ def put(folder: Path, kind: str) -> None:
 def test_paths_that_are_not_regular_files_are_refused_at_once(tmp_path: Path) -> None:
     kinds = ("a named pipe", "a folder", "a device", "No such file")
     names = ("model.safetensors", "tf_model.h5", "flax_model.msgpack", "config.json")
-    cases = {tmp_path / f"{kind}-{name}": (kind, name) for kind in kinds for name in names}
+    pairs = [(kind, name) for kind in kinds for name in names]
+    cases = {tmp_path / str(number): pair for number, pair in enumerate(pairs)}
     for folder, (kind, name) in cases.items():
         folder.mkdir()
         make(folder, "bert")
@@ -400,6 +402,14 @@ def test_invalid_safetensors_are_refused(tmp_path: Path) -> None:
         (folder / "model.safetensors").write_bytes(content)
     for said in open_guarded(*folders):
         assert said.startswith("CheckpointError") and "model.safetensors" in said
+
+
+def test_bfloat16_is_read_in_a_process_without_a_backend(tmp_path: Path) -> None:
+    """Backends register bfloat16 with NumPy, so only a process without one shows a failure."""
+    _, tensors = make(tmp_path, "bert")
+    converted = {name: value.astype(ml_dtypes.bfloat16) for name, value in tensors.items()}
+    save_file(converted, tmp_path / "model.safetensors")
+    assert open_guarded(tmp_path) == ["read"]
 
 
 @pytest.mark.parametrize("dtype", ["int8", "int32", "bool", "uint16"])

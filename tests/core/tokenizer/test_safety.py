@@ -242,6 +242,18 @@ def test_pipe_in_place_of_the_file_is_refused_without_blocking(tmp_path: Path) -
         load(str(tmp_path))
 
 
+@pytest.mark.parametrize("name", ["tokenizer_config.json", "special_tokens_map.json"])
+def test_pipe_beside_the_file_is_ignored_without_blocking(name: str, tmp_path: Path) -> None:
+    write(tmp_path, specification())
+    os.mkfifo(tmp_path / name)
+    code = "import sys; from core.tokenizer import load; print(load(sys.argv[1]).encode('a'))"
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(tmp_path)], cwd=ROOT, capture_output=True, text=True,
+        timeout=60,
+    )  # fmt: skip
+    assert done.stdout == "[0]\n", done.stderr
+
+
 def test_deeply_nested_tokenizer_config_is_ignored(tmp_path: Path) -> None:
     write(tmp_path, specification())
     (tmp_path / "tokenizer_config.json").write_text("[" * 100_000)
