@@ -19,6 +19,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from itertools import count
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -134,6 +135,7 @@ class TpuServer(BucketServer):
         self._delays = dict.fromkeys(_TRANSIENT, _DELAY_SECONDS)
         self._failures: list[tuple[str, str | None]] = []
         self._booted: list[Host] = []
+        self._numbers = count()
         super().__init__(_Handler)
 
     def close(self) -> None:
@@ -250,7 +252,7 @@ class TpuServer(BucketServer):
 
     def _boot(self, resource: QueuedResource) -> None:
         project, _, zone = resource.parent.removeprefix("projects/").partition("/locations/")
-        spec, number = resource.spec, len(self._booted)
+        spec, number = resource.spec, next(self._numbers)
         # Each host has a loopback address of its own, so that hosts can listen on equal ports.
         addresses = [
             f"127.{1 + number // 250}.{1 + number % 250}.{1 + worker}"
