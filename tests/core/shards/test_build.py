@@ -318,7 +318,7 @@ def test_nothing_held_out_is_an_error(
     text = tmp_path / "one.txt"
     text.write_text("the river and the mountain under the quiet house " * 100, "utf-8")
     corpus = CorpusConfig(source="files", path=str(text))
-    with pytest.raises(CorpusError, match="nothing to hold out"):
+    with pytest.raises(CorpusError, match="too few documents to hold some out"):
         build(changed(config, corpus=corpus.model_dump()), workspace)
 
 

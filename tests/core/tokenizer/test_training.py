@@ -114,7 +114,7 @@ def test_an_empty_corpus_and_a_taken_name_are_refused_before_any_work(tmp_path: 
     with pytest.raises(ConfigError, match="taken"):
         train_on(tmp_path, name="mine")
     (tmp_path / "empty.txt").write_text("\n")
-    with pytest.raises(CorpusError, match="holds no text"):
+    with pytest.raises(CorpusError, match="contains no text"):
         train(config_of(tmp_path / "empty.txt"), Workspace(tmp_path / "workspace"))
     assert [a.name for a in Workspace(tmp_path / "workspace").list("tokenizer")] == ["mine"]
 
