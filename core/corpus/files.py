@@ -367,8 +367,8 @@ def _naming(file: TextFile) -> Iterator[None]:
         received = getattr(error, "strerror", None) or str(error) or type(error).__name__
         raise CorpusError(
             f"{file.shown} can't be read",
-            expected=f"a whole {file.path.suffix if is_packed else file.format} file that this "
-            "user may read",
+            expected=f"a complete {file.path.suffix if is_packed else file.format} file that this "
+            "account can read",
             received=received, field="path",
             fix="repair the file or exclude it; if it isn't compressed, remove the suffix "
             f"{file.path.suffix} from its name" if is_packed else "repair the file or exclude it",

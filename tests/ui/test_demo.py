@@ -114,10 +114,10 @@ def test_programs_get_the_models_answers(url: str, folder: Path, place: Path) ->
         ("<mask>" + "x" * MOST_CHARACTERS, 3, "too long"),
         ("<mask> " * 11, 3, "too many masks"),
         ("<mask>", 21, "top_k is too large"),
-        ("<mask>", "all", "top_k is out of bounds"),
-        (["<mask>" * 11] * 30, 20, "not a text"),
-        (None, 3, "not a text"),
-        ({"text": "<mask>"}, 3, "not a text"),
+        ("<mask>", "all", "top_k is out of range"),
+        (["<mask>" * 11] * 30, 20, "not a string"),
+        (None, 3, "not a string"),
+        ({"text": "<mask>"}, 3, "not a string"),
     ):
         with pytest.raises((AppError, ValidationError), match=problem) as error:
             client.predict(text, count, api_name="/fill_mask")

@@ -306,7 +306,7 @@ def test_a_device_that_is_not_there_is_told_before_the_start(
     nothing = Hardware(gpus=(), tpus=(), jax_gpu=False, jax_tpu=False)
     monkeypatch.setattr(train, "find_hardware", lambda: nothing)
     config = TrainConfig(device="tpu")
-    assert "There is no TPU to train on" in train._hardware(config)
+    assert "No usable TPU was found" in train._hardware(config)
     with pytest.raises(DeviceError) as error:
         train._check(config, workspace)
     assert error.value.field == "device"
@@ -344,7 +344,9 @@ def test_a_run_shows_the_card_and_its_command(workspace: Workspace, store: Store
 
 
 def test_a_run_says_what_it_computes_on(workspace: Workspace, store: Store) -> None:
-    tpu = Devices("jax", "tpu", 8, "TPU v5 lite", 16 * GIB, "a TPU is the fastest device here")
+    tpu = Devices(
+        "jax", "tpu", 8, "TPU v5 lite", 16 * GIB, "the fastest device of this machine is a TPU"
+    )
     cpu = Devices("tensorflow", "cpu", 1, "2 cores", None, "asked for")
     log = EventLog(RunFolder.of(workspace, "run").events)
     for note in (cpu.describe(), "another note", tpu.describe(), "the last one"):

@@ -121,7 +121,7 @@ def test_an_upload_that_fails_does_not_disturb_the_run(scene: Scene) -> None:
     assert json.loads(scene.result.stdout.splitlines()[-1])["state"] == "done"
     warnings = [event for event in scene.events if event["kind"] == "warning"]
     failed = [one["message"] for one in warnings if one.get("alert") == "upload_failed"]
-    assert len(failed) == 1 and "403" in failed[0] and "training goes on" in failed[0]
+    assert len(failed) == 1 and "403" in failed[0] and "training continues" in failed[0]
 
 
 def test_the_best_checkpoint_is_there_in_the_end(scene: Scene) -> None:

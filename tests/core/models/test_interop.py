@@ -169,7 +169,7 @@ def test_what_was_saved_in_several_files_is_read(tmp_path: Path, engine: str) ->
         )  # fmt: skip
     check(tmp_path, weights)
     next(tmp_path.glob("*-00002-of-00002.*")).unlink()
-    with pytest.raises(CheckpointError, match="isn't whole"):
+    with pytest.raises(CheckpointError, match="is incomplete"):
         hf.read_weights(tmp_path)
 
 

@@ -70,5 +70,5 @@ def test_seed_and_step_do_not_matter() -> None:
 
 @pytest.mark.parametrize("length", [63, 65])
 def test_rows_of_another_length_are_refused(length: int) -> None:
-    with pytest.raises(ShardError, match=f"64 tokens in a row.*{length}"):
+    with pytest.raises(ShardError, match=f"64 tokens per sequence.*{length}"):
         TASK.batch(ordinary_rows(2, length), 0, 0)

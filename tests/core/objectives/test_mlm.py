@@ -297,5 +297,5 @@ def test_the_arrays_stay_what_they_were() -> None:
 
 
 def test_rows_of_another_length_are_refused() -> None:
-    with pytest.raises(ShardError, match=r"64 tokens in a row.*128"):
+    with pytest.raises(ShardError, match=r"64 tokens per sequence.*128"):
         objective().batch(make_rows(2, 128), seed=0, step=0)

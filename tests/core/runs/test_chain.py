@@ -112,7 +112,7 @@ def test_who_stops_following_one_run_follows_none_after_it(
     monkeypatch.setattr("core.__main__._Follower.until_the_end", interrupt)
     assert _follow(workspace, "waiting", "over", as_json=False) == 130
     said = capsys.readouterr().err
-    assert "waiting goes on without you" in said and "over" not in said
+    assert "waiting continues in the background" in said and "over" not in said
 
 
 def test_a_taken_name_stops_all_of_them(workspace: Workspace, store: Store) -> None:

@@ -76,7 +76,7 @@ def test_a_deleted_workspace_is_gone_for_who_used_it(workspace: Workspace) -> No
         workspace.make_root()
         shutil.rmtree(workspace.root)
         workspace.root.mkdir()
-        with pytest.raises(WorkspaceMovedError, match="it is gone"):
+        with pytest.raises(WorkspaceMovedError, match="it was deleted"):
             make_folder(workspace.runs)
         assert not list(workspace.root.iterdir())
 
@@ -114,7 +114,7 @@ def test_resuming_without_the_runs_folder_says_where_it_may_be(workspace: Worksp
     shutil.rmtree(folder.path)
     with pytest.raises(RunError, match="folder of the run train-1 is missing") as caught:
         resume_run(workspace, "train-1")
-    assert "former place" in caught.value.fix
+    assert "old workspace" in caught.value.fix
     assert "delete" not in caught.value.fix
     folder.path.mkdir()
     (folder.path / "run.json").write_text("{")
@@ -179,7 +179,7 @@ def test_the_app_of_a_moved_workspace_ends_and_says_why(workspace: Workspace) ->
     moved = _move(workspace)
     said, _ = app.communicate(timeout=60)
     assert app.returncode == 1
-    assert f"it is at {moved.root} now" in said
+    assert f"it is now at {moved.root}" in said
     assert not workspace.root.exists()
 
 

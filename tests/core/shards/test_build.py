@@ -159,7 +159,7 @@ def test_a_moved_or_changed_output_folder_is_named(
     place = tmp_path / "place"
     build(changed(config, output_dir=str(place)), workspace)
     place.rename(tmp_path / "moved")
-    with pytest.raises(ShardError, match="not where they were put"):
+    with pytest.raises(ShardError, match="not at their location"):
         open_shards("small", workspace)
     build(changed(config, name="other", max_seq_length=8, output_dir=str(place)), workspace)
     with pytest.raises(ShardError, match="have changed"):
@@ -217,7 +217,7 @@ def test_a_mount_point_is_refused_before_anything_is_read(
     config: ShardConfig, workspace: Workspace
 ) -> None:
     missing = CorpusConfig(source="files", path="/nowhere.txt")
-    with pytest.raises(ConfigError, match=r"a disk is mounted.*/shards") as caught:
+    with pytest.raises(ConfigError, match=r"is a mount point.*/shards") as caught:
         build(changed(config, corpus=missing.model_dump(), output_dir="/"), workspace)
     assert caught.value.field == "output_dir"
 
@@ -538,7 +538,7 @@ def test_a_tokenizer_that_lacks_what_the_objective_needs_is_refused_before_any_t
 
 
 def test_only_rows_for_masking_can_be_lines(config: ShardConfig, workspace: Workspace) -> None:
-    with pytest.raises(ConfigError, match="can be lines") as caught:
+    with pytest.raises(ConfigError, match="only for masked language modelling") as caught:
         build(changed(config, objective="clm", line_by_line=True), workspace)
     assert caught.value.field == "line_by_line"
 

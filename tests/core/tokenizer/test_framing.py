@@ -138,7 +138,7 @@ def test_a_tokenizer_with_bytes_for_unknown_letters_is_probed_by_them() -> None:
 def test_a_tokenizer_that_gives_no_token_is_refused_with_that_reason() -> None:
     backend = tokenizer_of(ALPHABETS["thai"])
     backend.normalizer = normalizers.Replace(pattern=_everything(), content="")
-    with pytest.raises(TokenizerError, match="gives no token for any text"):
+    with pytest.raises(TokenizerError, match="returns no tokens for any text"):
         DocumentEncoder(_without_added_tokens(backend), np.dtype("<u2"))
 
 
@@ -147,7 +147,7 @@ def test_a_repeated_text_is_refused_whatever_the_script() -> None:
     backend.post_processor = processors.TemplateProcessing(
         single="$A [CLS] $A", pair="$A $B", special_tokens=[("[CLS]", CLS)]
     )
-    with pytest.raises(TokenizerError, match="does something else"):
+    with pytest.raises(TokenizerError, match="changes the tokens in another way"):
         find_frame(backend)
 
 

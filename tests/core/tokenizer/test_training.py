@@ -142,7 +142,7 @@ def test_progress_and_scores_are_reported(tmp_path: Path, algorithm: str) -> Non
     ("algorithm", "stop_at"),
     [
         ("unigram", "counting words"),
-        ("unigram", "choosing pieces"),
+        ("unigram", "choosing tokens"),
         ("byte_level_bpe", "counting words"),
     ],
 )

@@ -71,7 +71,7 @@ def test_the_same_texts_give_the_same_tokenizer_in_any_process(backend: Tokenize
 
 
 def test_a_vocabulary_without_room_for_the_characters_is_refused() -> None:
-    with pytest.raises(TokenizerError, match="no room for the text's characters") as caught:
+    with pytest.raises(TokenizerError, match="too small for the characters") as caught:
         wordpiece.train_wordpiece(TEXTS, 40, 2, Reporter())
     assert caught.value.field == "vocab_size"
 

@@ -183,5 +183,5 @@ def test_fsdp_keeps_no_weight_whole_for_the_gradient(dtype: str) -> None:
 
 @pytest.mark.parametrize("engine", ENGINES)
 def test_a_batch_that_the_devices_cannot_share_evenly_is_refused(engine: str) -> None:
-    with pytest.raises(AssertionError, match="can't be shared out evenly"):
+    with pytest.raises(AssertionError, match="can't be split evenly"):
         _said(engine, num_devices=3)
