@@ -89,7 +89,8 @@ def build_parser(prog: str = "python -m core", epilog: str = "") -> argparse.Arg
     common = _common_options()
     parser = _Parser(
         prog=prog,
-        description="Train a language model from scratch: tokenizer, shards, training, fill-mask.",
+        description="Train a language model from scratch: tokenizer, shards, training and "
+        "inference.",
         epilog=epilog,
         parents=[common],
     )
@@ -154,10 +155,10 @@ def _wait_for(workspace: Workspace, runs: Sequence[str]) -> None:
             raise SystemExit(EXIT_FAILED) from None
         if row.state != "done":
             raise RunError(
-                "There is nothing to publish",
-                expected=f"{row.id} to be done, for which this was to wait",
+                "The run to publish did not succeed",
+                expected=f"{row.id} to be done",
                 received=f"it is {row.state}",
-                fix="see what that run says, and start it again",
+                fix="read the error of that run, then start it again",
                 field="after",
             )
 
@@ -222,10 +223,10 @@ def _run_fill_mask(options: argparse.Namespace) -> int:
 
     if not options.text:
         raise ConfigError(
-            "There is no text to fill",
+            "The text to fill is missing",
             expected="a text with a mask token",
             received="nothing",
-            fix="give it behind the model, or with --text",
+            fix="write the text after the model, or give it with --text",
             field="text",
         )
     force_cpu()
@@ -279,7 +280,7 @@ def _run_perplexity(options: argparse.Namespace) -> int:
         loss = "-" if one["loss"] is None else f"{one['loss']:.3f}"
         print(f"{loss:>8}  {one['token_str']!r}")
     kind = "perplexity" if found["kind"] == "exact" else "pseudo-perplexity"
-    print(f"{kind} {found['perplexity']:.2f}, {found['loss']:.3f} nats a token")
+    print(f"{kind} {found['perplexity']:.2f}, {found['loss']:.3f} nats per token")
     return EXIT_DONE
 
 
@@ -330,7 +331,7 @@ def _stop_run(options: argparse.Namespace) -> int:
     from core.runs.client import request_stop
 
     run_id = request_stop(_workspace(options), options.run, "abort" if options.abort else "save")
-    return _print_run_id(options, run_id, "is asked to stop")
+    return _print_run_id(options, run_id, "was asked to stop")
 
 
 def _resume_run(options: argparse.Namespace) -> int:
@@ -354,7 +355,7 @@ def _rebuild_database(options: argparse.Namespace) -> int:
     from core.runs.client import rebuild_database
 
     count = rebuild_database(_workspace(options))
-    print(json.dumps({"runs": count}) if options.json else f"{count} runs were taken in")
+    print(json.dumps({"runs": count}) if options.json else f"{count} runs were registered")
     return EXIT_DONE
 
 
@@ -429,7 +430,10 @@ def _follow(workspace: Workspace, *runs: str, as_json: bool) -> int:
         try:
             row = _Follower(workspace, store, run_id).until_the_end()
         except KeyboardInterrupt:
-            _say(f"\n{run_id} goes on without you. Stop it with: {_stop_line(workspace, run_id)}")
+            _say(
+                f"\n{run_id} continues in the background. "
+                f"Stop it with: {_stop_line(workspace, run_id)}"
+            )
             return EXIT_INTERRUPTED
         _print_end(row, as_json=as_json, is_last=run_id == runs[-1])
         codes.append(_exit_code(row))
@@ -479,10 +483,11 @@ class _Follower:
             row = self._store.get_run(self._run_id)
             if row is None:
                 raise RunError(
-                    f"The run {self._run_id} is gone",
+                    f"The run {self._run_id} no longer exists",
                     expected="a run to follow",
-                    received="none of that name: somebody has deleted it, or the database",
-                    fix="start it again, or take run folders in with: python -m core runs rebuild",
+                    received="no such run: the run or the database was deleted",
+                    fix="start it again, or rebuild the database from the run folders: python -m "
+                    "core runs rebuild",
                 )
             self._print_news(row)
             if row.has_ended:
@@ -567,7 +572,7 @@ def _common_options() -> argparse.ArgumentParser:
     common.add_argument(
         "--workspace",
         metavar="DIR",
-        help="where artifacts and runs live (STUDIO_HOME, ./workspace)",
+        help="folder of artifacts and runs (default: STUDIO_HOME, else ./workspace)",
     )
     common.add_argument("--json", action="store_true", help="print one JSON value at the end")
     return common
@@ -578,24 +583,24 @@ def _add_stage(commands: Any, common: argparse.ArgumentParser, stage: Stage) -> 
     parser.set_defaults(stage=stage.name)
     _add_run_options(parser)
     parser.add_argument(
-        "--after", metavar="RUN", action="append", default=[], help="wait until this run is done"
+        "--after", metavar="RUN", action="append", default=[], help="start after this run is done"
     )
     _add_fields(parser, stage.config)
 
 
 def _add_quickstart(commands: Any, common: argparse.ArgumentParser) -> None:
-    about = "Go the whole way on the built-in corpus."
+    about = "Run all stages on the built-in corpus."
     parser = _add_command(commands, common, "quickstart", about, _run_quickstart)
     _add_run_options(parser)
     _add_fields(parser, QuickstartConfig)
 
 
 def _add_suggest(commands: Any, common: argparse.ArgumentParser) -> None:
-    about = "Derive size, batch, steps and learning rate from the hours or tokens there are."
+    about = "Derive size, batch size, steps and learning rate from a time or token budget."
     parser = _add_command(commands, common, "suggest", about, _run_suggest)
     parser.set_defaults(stage="train")
-    parser.add_argument("--hours", type=_hours, default=None, help="that the run may take here")
-    parser.add_argument("--tokens", type=_count, default=None, help="to read, such as 5e8")
+    parser.add_argument("--hours", type=_hours, default=None, help="time budget on this machine")
+    parser.add_argument("--tokens", type=_count, default=None, help="token budget, such as 5e8")
     _add_config_file(parser)
     _add_fields(parser, TrainConfig)
 
@@ -604,7 +609,7 @@ def _hours(text: str) -> float:
     number = _number(text)
     if not 0 < number < math.inf:
         wanted = "a number above 0, such as 0.5"
-        raise argparse.ArgumentTypeError(f"{wanted}, is expected, not {text}")
+        raise argparse.ArgumentTypeError(f"expected {wanted}; received {text}")
     return number
 
 
@@ -612,8 +617,8 @@ def _count(text: str) -> int:
     """Parses a positive integer; scientific notation such as 5e8 is accepted."""
     number = math.nan if _DOTTED.fullmatch(text) else _number(text)
     if not 1 <= number < math.inf or number != int(number):
-        wanted = "a whole number from 1 on, such as 500000 or 5e5"
-        raise argparse.ArgumentTypeError(f"{wanted}, is expected, not {text}")
+        wanted = "a whole number of at least 1, such as 500000 or 5e5"
+        raise argparse.ArgumentTypeError(f"expected {wanted}; received {text}")
     return int(number)
 
 
@@ -627,7 +632,7 @@ def _number(text: str) -> float:
 def _lines(text: str) -> int:
     number = _count(text)
     if number > _MOST_LINES:
-        raise argparse.ArgumentTypeError(f"at most {_MOST_LINES:,} are printed, not {text}")
+        raise argparse.ArgumentTypeError(f"expected at most {_MOST_LINES:,}; received {text}")
     return number
 
 
@@ -635,8 +640,8 @@ def _add_fill_mask(commands: Any, common: argparse.ArgumentParser) -> None:
     about = "Fill the masks of a text."
     parser = _add_command(commands, common, "fill-mask", about, _run_fill_mask)
     parser.add_argument("words", nargs="*", metavar="MODEL TEXT")
-    parser.add_argument("--model", default="", help="a model's name, or a checkpoint folder")
-    parser.add_argument("--text", default="", help="a text with one or several mask tokens")
+    parser.add_argument("--model", default="", help="model name, checkpoint folder or Hub id")
+    parser.add_argument("--text", default="", help="text with one or more mask tokens")
     parser.add_argument("--top-k", "--top_k", type=int, default=5, help="predictions per mask")
     _add_dtype(parser)
 
@@ -645,14 +650,14 @@ def _add_generate(commands: Any, common: argparse.ArgumentParser) -> None:
     about = "Continue a text, or fill in its masked spans."
     parser = _add_command(commands, common, "generate", about, _run_generate)
     parser.add_argument("words", nargs="*", metavar="MODEL PROMPT")
-    parser.add_argument("--model", default="", help="a model's name, or a checkpoint folder")
-    parser.add_argument("--prompt", "--text", dest="text", default="", help="what to begin with")
+    parser.add_argument("--model", default="", help="model name, checkpoint folder or Hub id")
+    parser.add_argument("--prompt", "--text", dest="text", default="", help="text to continue")
     for name, kind, default, text in (
-        ("max-new-tokens", int, 50, "tokens to write at most"),
-        ("temperature", float, 1.0, "0 takes the most probable token each time"),
-        ("top-k", int, 0, "draw from so many of the most probable tokens; 0: from all"),
-        ("top-p", float, 1.0, "draw from the most probable tokens that come to this together"),
-        ("seed", int, 0, "of the draws: the same one gives the same text"),
+        ("max-new-tokens", int, 50, "maximum number of new tokens"),
+        ("temperature", float, 1.0, "sampling temperature; 0: always the most probable token"),
+        ("top-k", int, 0, "sample from this many most probable tokens; 0: all"),
+        ("top-p", float, 1.0, "sample from the most probable tokens with this total probability"),
+        ("seed", int, 0, "random seed; the same seed gives the same text"),
     ):
         spellings = dict.fromkeys([f"--{name}", f"--{name.replace('-', '_')}"])
         shown = f"{text} (default: {default})"
@@ -661,16 +666,16 @@ def _add_generate(commands: Any, common: argparse.ArgumentParser) -> None:
 
 
 def _add_perplexity(commands: Any, common: argparse.ArgumentParser) -> None:
-    about = "Say how well a model knows a text, and how much each token surprises it."
+    about = "Compute a text's perplexity, and the loss of each token."
     parser = _add_command(commands, common, "perplexity", about, _run_perplexity)
     parser.add_argument("words", nargs="*", metavar="MODEL TEXT")
-    parser.add_argument("--model", default="", help="a model's name, or a checkpoint folder")
-    parser.add_argument("--text", default="", help="the text to score")
+    parser.add_argument("--model", default="", help="model name, checkpoint folder or Hub id")
+    parser.add_argument("--text", default="", help="text to score")
     _add_dtype(parser)
 
 
 def _add_dtype(parser: argparse.ArgumentParser) -> None:
-    about = "precision to compute in; auto: bfloat16 where this machine is faster with it"
+    about = "precision of the computation; auto: bfloat16 if this machine computes faster in it"
     parser.add_argument("--dtype", choices=DTYPES, default="float32", help=about)
 
 
@@ -700,9 +705,8 @@ class _Parser(argparse.ArgumentParser):
     def _refuse_expanded(self, flags: list[str], rest: list[str]) -> None:
         shown = shlex.join(rest[:3]) + (" ..." if len(rest) > 3 else "")
         self.error(
-            f"unrecognized arguments: {shown}; {' and '.join(flags)} take one name each: "
-            f"put a pattern in quotes, as in {flags[0]} 'data/*.txt', or the shell writes out what "
-            "it stands for"
+            f"unrecognized arguments: {shown}; {' and '.join(flags)} take one value each: quote a "
+            f"pattern, as in {flags[0]} 'data/*.txt', because the shell expands it otherwise"
         )
 
 
@@ -711,35 +715,35 @@ def _add_runs(commands: Any, common: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(title="actions", required=True, metavar="ACTION")
     listing = _add_command(actions, common, "list", "List runs, the newest first.", _list_runs)
     listing.add_argument("--limit", type=_lines, default=50)
-    _add_run_command(actions, common, "show", "Show all about a run.", _show_run)
+    _add_run_command(actions, common, "show", "Show a run's details.", _show_run)
     log = _add_run_command(actions, common, "logs", "Print the end of a run's log.", _print_log)
     log.add_argument("--lines", type=_lines, default=200)
     stop = _add_run_command(actions, common, "stop", "Ask a run to save and stop.", _stop_run)
     stop.add_argument("--abort", action="store_true", help="stop without saving")
     resume = _add_run_command(actions, common, "resume", "Resume an ended run.", _resume_run)
-    resume.add_argument("--follow", action="store_true", help="print how it goes until it ends")
+    resume.add_argument("--follow", action="store_true", help="print progress until the run ends")
     resume.add_argument(
         "--num-train-steps",
         "--num_train_steps",
         type=int,
         default=None,
-        help="extend it to so many steps in all",
+        help="extend the run to this total number of steps",
     )
     _add_run_command(actions, common, "delete", "Delete an ended run.", _delete_run)
-    about = "Write a run's settings as JSON, to be used with --config or in the page."
+    about = "Write a run's settings as JSON, for --config or the web app."
     export = _add_run_command(actions, common, "export", about, _export_settings)
-    export.add_argument("--output", metavar="FILE", default="", help="instead of printing them")
-    about = "Write all about a run into one HTML file."
+    export.add_argument("--output", metavar="FILE", default="", help="output file; default: print")
+    about = "Write a run's report as one HTML file."
     report = _add_run_command(actions, common, "report", about, _write_report)
     report.add_argument("--output", metavar="FILE", default="", help="default: RUN.html")
-    about = "Make the database again from the run folders."
+    about = "Rebuild the database from the run folders."
     _add_command(actions, common, "rebuild", about, _rebuild_database)
 
 
 def _add_artifacts(commands: Any, common: argparse.ArgumentParser) -> None:
     parser = commands.add_parser("artifacts", help="List and delete artifacts.")
     actions = parser.add_subparsers(title="actions", required=True, metavar="ACTION")
-    about = "List artifacts with what they take on the disk."
+    about = "List artifacts with their disk usage."
     _add_command(actions, common, "list", about, _list_artifacts)
     deleting = _add_command(actions, common, "delete", "Delete an artifact.", _delete_artifact)
     deleting.add_argument("kind", choices=artifact_kinds())
@@ -754,7 +758,7 @@ def _add_run_command(
     command: Callable[[argparse.Namespace], int],
 ) -> argparse.ArgumentParser:
     parser = _add_command(actions, common, name, about, command)
-    parser.add_argument("run", help="the run's id, or the beginning of it")
+    parser.add_argument("run", help="run id, or its beginning")
     return parser
 
 
@@ -774,13 +778,16 @@ def _add_command(
 
 def _add_config_file(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--config", metavar="FILE", default="", help="JSON of field values; flags win"
+        "--config",
+        metavar="FILE",
+        default="",
+        help="JSON file with field values; flags override it",
     )
 
 
 def _add_run_options(parser: argparse.ArgumentParser) -> None:
     _add_config_file(parser)
-    parser.add_argument("--detach", action="store_true", help="queue it and return at once")
+    parser.add_argument("--detach", action="store_true", help="queue the run and return at once")
 
 
 def _add_fields(parser: argparse.ArgumentParser, model: type[StageConfig]) -> None:
@@ -823,7 +830,7 @@ def _shown_default(model: type[StageConfig], name: str) -> str:
     variants = choices_of(model.model_fields[model.variant])
     values = [model.preset_values({model.variant: one}).get(name, own) for one in variants]
     varies = any(one != value for one in values)
-    return f"{shown}; it goes by --{model.variant}" if varies else shown
+    return f"{shown}; depends on --{model.variant}" if varies else shown
 
 
 def _stage_values(options: argparse.Namespace, model: type[StageConfig]) -> dict[str, Any]:
@@ -870,7 +877,7 @@ def _file_values(path: str, stage: str) -> dict[str, Any]:
         return values
     if values["stage"] != stage:
         raise ConfigError(
-            f"The config file {path} is another stage's",
+            f"The config file {path} belongs to another stage",
             expected=f"settings of {stage}",
             received=f"settings of {values['stage']}",
             fix=f"use it with: python -m core {values['stage']} --config {path}",
@@ -887,7 +894,10 @@ def _as_dict(value: Any, name: str) -> dict[str, Any]:
     if isinstance(value, dict):
         return value
     raise ConfigError(
-        f"{name} is not right", expected="an object of fields", received=repr(value), field=name
+        f"{name} has an invalid value",
+        expected="an object of fields",
+        received=repr(value),
+        field=name,
     )
 
 

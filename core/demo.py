@@ -145,7 +145,7 @@ class Demo:
                 "The text has too many masks",
                 expected=f"at most {MOST_MASKS}",
                 received=str(text.count(self.mask)),
-                fix="leave some of them out",
+                fix="remove some of them",
                 field="text",
             )
         try:
@@ -174,10 +174,10 @@ class Demo:
         # The web app checks requests before. A list would evade the limits.
         if not isinstance(text, str):
             raise ConfigError(
-                f"The {name} is not a text",
+                f"The {name} is not a string",
                 expected="one string",
                 received=type(text).__name__,
-                fix="ask with one text at a time",
+                fix="send one text at a time",
                 field=name,
             )
         if len(text) > MOST_CHARACTERS:
@@ -212,9 +212,8 @@ def find_checkpoint(reference: str) -> Path:
         return folder.resolve()
     if parse_hub_id(reference) is None:
         raise ConfigError(
-            f"{MODEL_VARIABLE} names no model",
-            expected="a folder that is there, or an id on the Hub like owner/name or "
-            "owner/name@revision",
+            f"The model in {MODEL_VARIABLE} was not found",
+            expected="an existing folder, or a Hub id like owner/name or owner/name@revision",
             received=reference,
             fix="check the spelling",
             field="model",
@@ -232,7 +231,7 @@ def read_card(folder: Path) -> Card:
     try:
         card = ModelCard(path.read_text("utf-8"), ignore_metadata_errors=True)
     except Exception as error:  # noqa: BLE001 -- a card is untrusted text; a demo works without it
-        logger.warning("The card %s can't be read: %s", path, error)
+        logger.warning("The model card %s can't be read: %s", path, error)
         return Card()
     data: dict[str, Any] = card.data.to_dict()  # type: ignore[no-untyped-call]
     return Card(
@@ -280,7 +279,7 @@ def _check_at_most(name: str, value: Any, most: int) -> None:
             f"{name} is too large",
             expected=f"at most {most}",
             received=str(value),
-            fix=f"ask for {most} or less",
+            fix=f"choose {most} or less",
             field=name,
         )
 
@@ -291,8 +290,8 @@ def _for_anonymous_users(error: StudioError) -> StudioError:
         return error
     logger.error("The model could not answer: %s", error)
     return RunError(
-        "The model can't answer at the moment",
+        "The model can't answer now",
         expected="an answer",
-        received="a failure of the model's process",
-        fix="try again in a minute; the owner of this demo finds what happened in its log",
+        received="an error in the model's process",
+        fix="try again in a minute; the owner of this demo can find the cause in its log",
     )

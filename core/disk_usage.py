@@ -95,7 +95,7 @@ def delete_artifact(workspace: Workspace, store: Store, artifact: Artifact) -> N
     if needed_by:
         raise RunError(
             f"The {artifact.kind} {artifact.name} can't be deleted",
-            expected="that no run needs it",
+            expected="no run that needs it",
             received="needed by " + ", ".join(f"{row.id} ({row.state})" for row in needed_by[:5]),
             fix="wait for these runs or delete them first",
         )

@@ -122,10 +122,10 @@ class HubError(StudioError):
 def from_os_error(error: OSError) -> StudioError:
     """Converts an OSError, with its path and the system's message."""
     return StudioError(
-        f"{error.filename or 'Something'} could not be read or written",
-        expected="a path that is there, rights to it, and room on its disk",
+        f"{error.filename or 'A file'} could not be read or written",
+        expected="an existing path, access rights, and free disk space",
         received=error.strerror or str(error),
-        fix="mend that, or name another place",
+        fix="correct the cause, or choose another path",
     )
 
 

@@ -397,18 +397,18 @@ def _opened(path: Path, mode: Literal["rb", "rb+"] = "rb") -> BinaryIO:
     """Opens a log without waiting for a pipe; raises RunError if it isn't a regular file."""
     flags = os.O_RDWR if mode == "rb+" else os.O_RDONLY
     if not path.is_file():
-        raise _not_a_log(path, "something that is no file")
+        raise _not_a_log(path, "something other than a regular file")
     descriptor = os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
-        raise _not_a_log(path, "something that is no file")
+        raise _not_a_log(path, "something other than a regular file")
     return os.fdopen(descriptor, mode)
 
 
 def _not_a_log(path: Path, received: str) -> RunError:
     return RunError(
-        f"{path} is no log of events",
-        expected="a file of events, each on a line of its own",
+        f"{path} is not an event log",
+        expected="a file with one event per line",
         received=received,
         fix="move the file aside; it was not written by this program",
     )
@@ -422,7 +422,7 @@ def _mend_tail(path: Path) -> int:
         start, tail = _read_tail(file)
         whole = tail.rfind(b"\n") + 1
         if not whole and len(tail) > _TAIL_BYTES:
-            raise _not_a_log(path, f"{len(tail)} bytes without the end of a line")
+            raise _not_a_log(path, f"{len(tail)} bytes without a line end")
         file.truncate(start + whole)
     return next((event["n"] for event in _backwards(tail[:whole])), 0)
 

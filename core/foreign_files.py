@@ -37,7 +37,7 @@ def open_regular(path: Path, *, error: type[StudioError] = CheckpointError) -> t
     except (OSError, ValueError) as problem:
         raise error(
             f"{path} can't be opened",
-            expected="a file that may be read",
+            expected="a readable file",
             received=getattr(problem, "strerror", None) or str(problem),
             fix="check the path and the file's permissions, or copy the file again",
         ) from problem
@@ -48,7 +48,7 @@ def open_regular(path: Path, *, error: type[StudioError] = CheckpointError) -> t
                 f"{path} is not a file",
                 expected="a regular file",
                 received=_kind_of(found.st_mode),
-                fix="put the file itself there",
+                fix="replace it with the file itself",
             )
         _refuse_lfs_pointer(path, os.pread(descriptor, _LONGEST_LFS_POINTER_BYTES, 0), error)
     except BaseException:
@@ -88,10 +88,10 @@ def read_json(path: Path, most_bytes: int, *, error: type[StudioError] = Checkpo
     except ValueError as problem:
         raise error(
             f"{path} isn't valid JSON",
-            expected="UTF-8, nested at most "
-            f"{_DEEPEST_JSON} deep, with finite numbers and each key once",
+            expected=f"UTF-8 with at most {_DEEPEST_JSON} nested levels, finite numbers and "
+            "unique keys",
             received=str(problem),
-            fix="download or write the file again",
+            fix="download or export the file again",
         ) from problem
 
 
@@ -110,7 +110,7 @@ def parse_json(data: bytes | str) -> Any:
             object_pairs_hook=_without_contradiction,
         )
     except RecursionError:
-        raise ValueError(f"it is nested more than {_DEEPEST_JSON} deep") from None
+        raise ValueError(f"it has more than {_DEEPEST_JSON} nested levels") from None
     check_depth(values)
     return values
 
@@ -139,9 +139,9 @@ def _refuse_lfs_pointer(path: Path, head: bytes, error: type[StudioError]) -> No
         return
     size = re.search(rb"^size (\d{1,18})$", head, re.MULTILINE)
     raise error(
-        f"{path} is a git-LFS pointer, not the file",
+        f"{path} is a Git LFS pointer, not the file",
         expected=f"the file of {int(size[1]):,} bytes" if size else "the file itself",
-        received="a few lines of text that name the file",
+        received="a text file that points to it",
         fix=f"run git lfs install and git lfs pull in {path.parent}, or download the file again",
     )
 
@@ -158,13 +158,13 @@ def _kind_of(mode: int) -> str:
 
 
 def _refuse_constant(name: str) -> float:
-    raise ValueError(f"{name} is not a number in JSON")
+    raise ValueError(f"{name} is not a valid JSON number")
 
 
 def _finite_float(text: str) -> float:
     value = float(text)
     if not math.isfinite(value):
-        raise ValueError(f"{text[:_SHOWN_CHARACTERS]} is too large a number")
+        raise ValueError(f"the number {text[:_SHOWN_CHARACTERS]} is too large")
     return value
 
 
@@ -188,4 +188,4 @@ def check_depth(values: Any) -> None:
     ]:
         depth += 1
         if depth > _DEEPEST_JSON:
-            raise ValueError(f"it is nested more than {_DEEPEST_JSON} deep")
+            raise ValueError(f"it has more than {_DEEPEST_JSON} nested levels")

@@ -109,7 +109,7 @@ def check_addresses(
     if is_configured(host, port, environment):
         return
     if inner := [address for address in addresses if not is_public(address)]:
-        raise _refusal(host, port, f"{host}, which stands for {inner[0]}")
+        raise _refusal(host, port, f"{host}, which resolves to {inner[0]}")
 
 
 def is_configured(host: str, port: int, environment: Mapping[str, str] | None = None) -> bool:
@@ -125,10 +125,10 @@ def check_url(url: str, *, schemes: Iterable[str] = ("https",)) -> None:
     scheme, host, port = _split(url)
     if scheme not in _PORTS or (scheme not in schemes and not is_configured(host, port)):
         raise OutboundError(
-            f"{_shown(url)} is not connected to",
+            f"Connections to {_shown(url)} are not allowed",
             expected="an address that begins with " + " or ".join(f"{one}://" for one in schemes),
             received=f"{scheme}://" if scheme else "an address without a scheme",
-            fix=f"use such an address; {ALLOWED_HOSTS_VARIABLE} can name hosts that are yours",
+            fix=f"use an allowed address, or list your own hosts in {ALLOWED_HOSTS_VARIABLE}",
         )
     if _is_literal(host):
         check_addresses(host, port, [host.strip("[]")])
@@ -215,10 +215,10 @@ def _unwrapped(
 
 def _refusal(host: str, port: int, received: str) -> OutboundError:
     return OutboundError(
-        f"{_format_host(host, port)} is not connected to",
-        expected="an address of the public internet, or a host that your own configuration names",
+        f"Connections to {_format_host(host, port)} are not allowed",
+        expected="an address on the public internet, or a host from your own configuration",
         received=received,
-        fix="use another address; if this machine is meant to reach that host, start it with "
+        fix="use another address; to allow this host, start the program with "
         f"{ALLOWED_HOSTS_VARIABLE}={_format_host(host, port)}",
     )
 
@@ -233,8 +233,8 @@ def _split(url: str) -> tuple[str, str, int]:
         host, port = parts.hostname or "", parts.port
     except ValueError as error:
         raise ConfigError(
-            f"{_shown(url)} can't be an address",
-            expected="one like https://host/folder",
+            f"{_shown(url)} is not a valid address",
+            expected="an address like https://host/folder",
             received=str(error),
             fix="check the address",
         ) from error

@@ -51,7 +51,7 @@ class _Response(aiohttp.ClientResponse):
                 if len(body) > MOST_READ_BYTES:
                     self.close()
                     raise OutboundError(
-                        f"{self.url.host} answers with too much",
+                        f"The answer of {self.url.host} is too large",
                         expected=f"at most {MOST_READ_BYTES:,} bytes",
                         received="more",
                         fix="use another address",

@@ -187,7 +187,7 @@ class PlaygroundClient:
                     return
             if answered:
                 break
-        raise self._failed("ended before it had answered")
+        raise self._failed("ended before it answered")
 
     def _exchange(self, request: bytes) -> Iterator[dict[str, Any]]:
         """Sends a request and yields the answers; none if an idle process exited."""
@@ -201,7 +201,7 @@ class PlaygroundClient:
                     while (answer := answers.readline()).endswith(b"\n"):
                         yield json.loads(answer)
             except TimeoutError as error:
-                raise self._failed(f"gave no answer for {self._answer_seconds:g} s") from error
+                raise self._failed(f"did not answer for {self._answer_seconds:g} s") from error
             except (ConnectionError, FileNotFoundError):
                 pass
         if _exit_code(process) not in (0, None):
@@ -263,7 +263,7 @@ class PlaygroundClient:
             f"The playground's process {what}",
             expected="an answer",
             received="; ".join(lines[-_LOG_TAIL_LINES:]) or "an empty log",
-            fix=f"try again; {log_file} tells more",
+            fix=f"try again; the details are in {log_file}",
         )
 
 
@@ -345,7 +345,7 @@ def answer_request(
         method = methods.get(str(request.get("method")))
         if method is None:
             raise ConfigError(
-                "The playground can't do that",
+                "The playground has no such method",
                 expected="one of " + ", ".join(methods),
                 received=repr(request.get("method")),
             )
@@ -363,7 +363,7 @@ def answer_request(
         unexpected = RunError(
             "The playground failed unexpectedly",
             received=f"{type(error).__name__}: {error}",
-            fix=f"{LOG_FILE} in the workspace holds the traceback",
+            fix=f"read the traceback in {LOG_FILE} in the workspace",
         )
         yield {"id": number, "error": _describe(unexpected)}
 
@@ -386,7 +386,9 @@ def methods_within(workspace: Workspace, only: Path | None = None) -> dict[str, 
         """Returns the folder of a local model that may be asked; a Hub id as it is."""
         if only is not None:
             if model != str(only):
-                raise ConfigError("There is one model here", expected="no other", field="model")
+                raise ConfigError(
+                    "This process serves only one model", expected="that model", field="model"
+                )
             return only
         folder = find_here(model, workspace)
         if folder is None:
@@ -417,10 +419,12 @@ def methods_within(workspace: Workspace, only: Path | None = None) -> dict[str, 
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m core.playground", description=__doc__)
     parser.add_argument("--workspace", required=True)
-    parser.add_argument("--socket", required=True, help="made here, in a folder that exists")
+    parser.add_argument(
+        "--socket", required=True, help="created by this process, in an existing folder"
+    )
     parser.add_argument("--parent", default="", help="JSON that identifies the process to serve")
     parser.add_argument("--idle-seconds", type=float, default=IDLE_SECONDS)
-    parser.add_argument("--only", type=Path, help="the folder of the one model that may be asked")
+    parser.add_argument("--only", type=Path, help="folder of the only model to serve")
     options = parser.parse_args(arguments)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     force_cpu()

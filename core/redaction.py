@@ -91,11 +91,11 @@ def parse_logins(text: str) -> list[tuple[str, str]]:
     for place, entry in enumerate(filter(None, entries), 1):
         name, _, password = entry.partition(":")
         if not name.strip() or not password:
-            raise ValueError(f"entry {place} is no name and password with a colon between them")
+            raise ValueError(f"entry {place} is not of the form name:password")
         logins.append((name.strip(), password))
     names = [name for name, _ in logins]
     if len(set(names)) < len(names):
-        raise ValueError("a name is there twice")
+        raise ValueError("a name occurs twice")
     return logins
 
 

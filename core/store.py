@@ -232,10 +232,10 @@ class Store:
                 return
             if found > HEAD:
                 raise StudioError(
-                    "The database is from a newer version of the studio",
+                    "The database was written by a newer version of Pretrain Studio",
                     expected=f"version {HEAD} or older",
                     received=f"version {found}",
-                    fix="update the studio, or use another workspace",
+                    fix="update Pretrain Studio, or use another workspace",
                 )
             with self.engine.begin() as connection:
                 migrations.upgrade(connection)
@@ -256,7 +256,7 @@ class Store:
                     f"The database of {DATABASE_URL_VARIABLE} belongs to another workspace",
                     expected=owner.value,
                     received=str(workspace.root),
-                    fix="use a database of its own for each workspace",
+                    fix="use a separate database for each workspace",
                 )
 
     def close(self) -> None:
@@ -313,8 +313,8 @@ class Store:
         if len(matches) == 1:
             return matches[0]
         raise RunError(
-            f"There is no run {run_id!r}" if not matches else f"{run_id!r} fits several runs",
-            expected="a run's id" if not matches else "enough of the id to tell them apart",
+            f"{run_id!r} matches several runs" if matches else f"The run {run_id!r} was not found",
+            expected="a run's id" if not matches else "a unique beginning of an id",
             received=run_id if not matches else ", ".join(row.id for row in matches),
             fix="list the runs with: python -m core runs list",
         )
@@ -566,23 +566,23 @@ def _explained(error: SQLAlchemyError, problem: str) -> StudioError:
         problem,
         expected=f"{DATABASE_FILE} in the workspace, or a server at {DATABASE_URL_VARIABLE}",
         received=cause,
-        fix="check the workspace's folder, or the address and that the server runs",
+        fix="check the workspace folder; for a server, check that it is running and its address",
     )
 
 
 def _wrong_url(url: str | URL, error: Exception) -> ConfigError:
-    beginning = f"one that begins with {str(url).partition(':')[0]}://"
+    beginning = f"an address that begins with {str(url).partition(':')[0]}://"
     if isinstance(error, NoSuchModuleError):
-        received = f"{beginning}, which stands for no database that is known here"
+        received = f"{beginning}, which is an unknown database type"
     elif isinstance(error, ImportError):
-        received = f"{beginning}, whose driver isn't installed"
+        received = f"{beginning}; its driver isn't installed"
     else:
-        received = "one that can't be read"
+        received = "an address that can't be parsed"
     return ConfigError(
         f"The address in {DATABASE_URL_VARIABLE} can't be used",
-        expected="one like postgresql+psycopg://user:password@host/database",
+        expected="an address like postgresql+psycopg://user:password@host/database",
         received=received,
-        fix="mend it; for PostgreSQL: pip install -r requirements-postgres.txt",
+        fix="correct the address; for PostgreSQL: pip install -r requirements-postgres.txt",
     )
 
 

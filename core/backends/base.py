@@ -143,10 +143,11 @@ def check_divisible(batch_size: int, devices: int, parts: int) -> None:
     """
     if batch_size % (devices * parts):
         raise ConfigError(
-            "The batch can't be shared out evenly",
+            "The batch can't be split evenly between devices",
             expected=f"a multiple of {devices} devices x {parts} accumulation steps",
-            received=f"{batch_size} rows a step, as the run was planned",
-            fix="use a number of devices and of gradient_accumulation_steps that divide it",
+            received=f"{batch_size} sequences per step, as planned for the run",
+            fix="set num_devices and gradient_accumulation_steps to numbers whose product "
+            "divides the batch",
             field="gradient_accumulation_steps" if parts > 1 else "num_devices",
         )
 
@@ -177,7 +178,7 @@ def check_state(variables: Mapping[str, keras.Variable], state: Mapping[str, NDA
     if problems:
         raise CheckpointError(
             "The training state doesn't fit the model",
-            expected=f"{len(variables)} arrays of the model's shapes",
+            expected=f"{len(variables)} arrays with the model's shapes",
             received=f"{problems[0]} (and {len(problems) - 1} more differences)",
-            fix="resume with the settings the run was started with",
+            fix="resume with the original settings of the run",
         )

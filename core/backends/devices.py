@@ -89,11 +89,11 @@ def reporting_lost_processes(devices: Devices) -> Iterator[None]:
         if devices.processes == 1 or not is_jax or is_out_of_memory(error):
             raise
         raise ProcessLostError(
-            "Another process of this run is gone, or can't be reached",
-            expected=f"{devices.processes} processes that go step by step together",
+            "Another process of this run has ended or can't be reached",
+            expected=f"{devices.processes} synchronised processes",
             received=str(error).splitlines()[0][:300],
-            fix="look at the other hosts' logs; then start the run again on all of them, or on "
-            "another number of hosts: it goes on from its last checkpoint",
+            fix="check the logs of the other hosts, then start the run again on all hosts, or on "
+            "another number of hosts; it resumes from its last checkpoint",
         ) from error
 
 
@@ -160,7 +160,7 @@ def choose(config: TrainConfig, hardware: Hardware) -> Choice:
         DeviceError: The requested accelerator is missing.
     """
     if config.device == "cpu":
-        return Choice(_engine(config, "tensorflow"), "cpu", "asked for")
+        return Choice(_engine(config, "tensorflow"), "cpu", "requested")
     if config.device == "gpu":
         return _choose_gpu(config, hardware)
     if config.device == "tpu":
@@ -228,27 +228,27 @@ def _choose_gpu(config: TrainConfig, hardware: Hardware) -> Choice:
     if engine == "jax" and not hardware.jax_gpu:
         found = f"a GPU ({hardware.gpus[0]}), but JAX's package for GPUs isn't installed"
         raise _no_gpu(found, hardware)
-    return Choice(engine, "gpu", "asked for")
+    return Choice(engine, "gpu", "requested")
 
 
 def _choose_tpu(config: TrainConfig, hardware: Hardware) -> Choice:
     if config.engine == "tensorflow" and config.tpu_name != LOCAL_TPU:
-        return Choice("tensorflow", "tpu", f"asked for by the name {config.tpu_name}")
+        return Choice("tensorflow", "tpu", f"requested by the name {config.tpu_name}")
     if not hardware.tpus:
         raise _no_tpu("no TPU driver on this machine")
     if not hardware.jax_tpu:
         raise _no_tpu(f"a TPU ({hardware.tpus[0]}), but the package libtpu isn't installed")
-    return Choice(_engine(config, "jax"), "tpu", "asked for")
+    return Choice(_engine(config, "jax"), "tpu", "requested")
 
 
 def _choose_any(config: TrainConfig, hardware: Hardware) -> Choice:
     jax_may = config.engine != "tensorflow" and not hardware.jax_on_cpu
     if hardware.tpus and hardware.jax_tpu and jax_may:
-        return Choice("jax", "tpu", "a TPU is the fastest device here")
+        return Choice("jax", "tpu", "the fastest device of this machine is a TPU")
     if hardware.gpus and hardware.jax_gpu and jax_may:
-        return Choice("jax", "gpu", "a GPU is the fastest device here")
+        return Choice("jax", "gpu", "the fastest device of this machine is a GPU")
     if hardware.gpus and config.engine == "tensorflow":
-        reason = "a GPU is the fastest device here, if TensorFlow can use it"
+        reason = "the fastest device of this machine is a GPU, if TensorFlow can use it"
         return Choice("tensorflow", "gpu", reason)
     return Choice(_engine(config, "tensorflow"), "cpu", why_cpu(config, hardware))
 
@@ -256,15 +256,17 @@ def _choose_any(config: TrainConfig, hardware: Hardware) -> Choice:
 def why_cpu(config: TrainConfig, hardware: Hardware) -> str:
     found = "TPU" if hardware.tpus else "GPU" if hardware.gpus else ""
     if not found:
-        return "there is no TPU and no GPU on this machine"
+        return "this machine has no TPU and no GPU"
     install = f"pip install {_package(found, hardware.gpus)}"
     if config.engine == "tensorflow":
         installed = hardware.jax_tpu if found == "TPU" else hardware.jax_gpu
         after = "" if installed else f", after {install}"
-        return f"there is a {found}, but TensorFlow can't use it here; engine jax can{after}"
+        return (
+            f"this machine has a {found}, but TensorFlow can't use it; JAX (engine jax) can{after}"
+        )
     if hardware.jax_on_cpu:
-        return f"there is a {found}, but JAX_PLATFORMS keeps JAX on the CPU"
-    return f"there is a {found}, but JAX's package for it isn't installed ({install})"
+        return f"this machine has a {found}, but JAX_PLATFORMS restricts JAX to the CPU"
+    return f"this machine has a {found}, but JAX's package for it isn't installed ({install})"
 
 
 def _package(kind: str, gpus: Sequence[str] = ()) -> str:
@@ -277,17 +279,17 @@ def number_to_use(choice: Choice, config: TrainConfig, found: int) -> int:
     wanted = config.num_devices or found
     if wanted > found:
         raise DeviceError(
-            f"There are fewer {choice.kind.upper()}s than asked for",
-            expected=f"{wanted}",
-            received=f"{found}",
-            fix="lower num_devices, or leave it empty to use all that are there",
+            f"num_devices exceeds the available {choice.kind.upper()}s",
+            expected=f"{wanted} devices",
+            received=f"{found} devices",
+            fix="lower num_devices, or leave it empty to use all",
             field="num_devices",
         )
     return wanted
 
 
 def describe_unused(unused: int) -> str:
-    return f"; {unused} more of the kind are not used" if unused else ""
+    return f"; {unused} more of them are unused" if unused else ""
 
 
 def first_line(error: BaseException) -> str:
@@ -320,7 +322,7 @@ def host_memory_bytes(kind: str) -> int | None:
 
 def _no_gpu(received: str, hardware: Hardware) -> DeviceError:
     return DeviceError(
-        "There is no GPU to train on",
+        "No usable GPU was found",
         expected=f"a GPU: one of {', '.join(_GPU_GLOBS)}, and for engine jax one of the packages "
         + ", ".join(_JAX_GPU_PLUGINS),
         received=received,
@@ -332,7 +334,7 @@ def _no_gpu(received: str, hardware: Hardware) -> DeviceError:
 
 def _no_tpu(received: str) -> DeviceError:
     return DeviceError(
-        "There is no TPU to train on",
+        "No usable TPU was found",
         expected=f"a TPU: one of {', '.join(_TPU_GLOBS)}, and the package libtpu",
         received=received,
         fix=f"run on a TPU VM after pip install {_package('TPU')}, or set device to auto",
@@ -345,6 +347,6 @@ def not_started(choice: Choice, received: str) -> DeviceError:
         f"{choice.engine} could not be started on a {choice.kind.upper()}",
         expected=f"at least one {choice.kind.upper()} ({choice.reason})",
         received=received,
-        fix="check the driver and the engine's package, set device to cpu, or start a new process",
+        fix="check the driver and the backend's package, set device to cpu, or start a new process",
         field="device",
     )

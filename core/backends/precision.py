@@ -30,17 +30,21 @@ def choose_precision(
     to wait for other work on this machine.
     """
     if devices.kind == "tpu":
-        return "mixed_bfloat16", "bfloat16, which a TPU's units multiply in"
+        return "mixed_bfloat16", "bfloat16, the native precision of TPUs"
     if _has_tensor_cores(devices):
-        return "mixed_bfloat16", "bfloat16, which this GPU's tensor cores multiply in"
+        return "mixed_bfloat16", "bfloat16, the precision of this GPU's tensor cores"
     if devices.processes > 1 and devices.kind == "cpu":
-        return "float32", "float32, since several hosts may differ in what they are fast with"
+        return "float32", "float32, because the fastest precision may differ between hosts"
     if quiet:
         quiet()
     ratio = _gain(_SHAPES[devices.kind], _PRODUCTS[devices.kind])
     if ratio >= _LEAST_TRAINING_SPEEDUP:
-        return "mixed_bfloat16", f"bfloat16, in which products were {ratio:.1f} times as fast here"
-    return "float32", f"float32: in bfloat16 products were only {ratio:.1f} times as fast here"
+        return "mixed_bfloat16", (
+            f"bfloat16: matrix multiplication was {ratio:.1f} times as fast as in float32"
+        )
+    return "float32", (
+        f"float32: matrix multiplication in bfloat16 was only {ratio:.1f} times as fast"
+    )
 
 
 def _has_tensor_cores(devices: Devices) -> bool:

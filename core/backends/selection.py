@@ -79,9 +79,9 @@ def check_keras_backend(engine: BackendName) -> None:
     if running != engine:
         raise DeviceError(
             f"This process already runs Keras on {running}",
-            expected=f"{engine}, which the settings ask for or which suits the device",
-            received=f"{running}: Keras was imported before with that backend",
-            fix=f"set engine={running!r}, or start a new process (the shell and the page always "
-            "do)",
+            expected=f"{engine}, which the settings or the device require",
+            received=f"{running}, with which Keras was imported earlier",
+            fix=f"set engine to {running!r}, or start a new process, as the command line and the "
+            "web app always do",
             field="engine",
         )

@@ -30,9 +30,10 @@ from core.presets import Preset
 
 # For error messages.
 _WORDS_OF_PATTERNS = {
-    HUB_ID_PATTERN: "a name like my-model or owner/my-model, of letters, digits, and . _ - within",
-    BRANCH_PATTERN: "a name like trial-2, of letters, digits, and . _ - within; no /",
-    LANGUAGE_PATTERN: "codes of languages with commas between them, such as en, or de, fr",
+    HUB_ID_PATTERN: "a name like my-model or owner/my-model, with letters, digits, and . _ - "
+    "inside",
+    BRANCH_PATTERN: "a name like trial-2, with letters, digits, and . _ - inside; no /",
+    LANGUAGE_PATTERN: "comma-separated language codes, such as en, or de, fr",
 }
 
 
@@ -63,7 +64,7 @@ class StageConfig(BaseModel):
         """
         field = cls.model_fields[info.field_name or ""]
         if isinstance(value, str) and any("\ud800" <= one <= "\udfff" for one in value):
-            raise PydanticCustomError("not_utf_8", "text in UTF-8; rename such a file")
+            raise PydanticCustomError("not_utf_8", "text in UTF-8; rename the file if necessary")
         if isinstance(value, str) and "." in value and plain_type(field)[0] is int:
             raise PydanticCustomError("int_dotted", "a whole number such as 10000")
         return value
@@ -155,9 +156,9 @@ def config_error(model: type[StageConfig], error: ValidationError) -> ConfigErro
             fix="check the spelling",
         )
     return ConfigError(
-        f"{where} is not right{more}",
+        f"{where} has an invalid value{more}",
         expected=describe_expected(first),
         received=repr(first["input"]),
-        fix=f"set {where} to such a value",
+        fix=f"set {where} to a valid value",
         field=name,
     )

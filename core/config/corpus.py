@@ -66,7 +66,7 @@ class CorpusConfig(StageConfig):
         "auto",
         "Format of the files, whatever their names.",
         group="Files",
-        options={"auto": ("Automatic", "Decided by suffix and content")},
+        options={"auto": ("Automatic", "Detected by suffix and content")},
     )
     encoding: str = option(
         "",
@@ -90,7 +90,7 @@ class CorpusConfig(StageConfig):
         title="CSV header",
         group="Files",
         options={
-            "auto": ("Automatic", "Decided from the rows; refused if that is unclear"),
+            "auto": ("Automatic", "Detected from the rows; an error if unclear"),
             "yes": ("Yes", "The first row names the columns"),
             "no": ("No", "The columns are called 1, 2, 3"),
         },
@@ -99,15 +99,15 @@ class CorpusConfig(StageConfig):
         "auto",
         "Separator of the cells of a CSV or TSV file.",
         group="Files",
-        options={"auto": ("Automatic", "Decided from the first rows")},
+        options={"auto": ("Automatic", "Detected from the first rows")},
     )
     quoting: Literal["auto", "yes", "no"] = option(
         "auto",
         "Whether quotation marks enclose cells of a CSV or TSV file.",
         group="Files",
         options={
-            "auto": ("Automatic", "Yes, but refused if the marks do not pair up"),
-            "yes": ("Yes", "Marks enclose cells, which may have several lines"),
+            "auto": ("Automatic", "Yes; an error if the marks do not pair up"),
+            "yes": ("Yes", "Marks enclose cells, which can span several lines"),
             "no": ("No", "Marks are text, and each line is a row"),
         },
     )
@@ -173,7 +173,7 @@ class CorpusConfig(StageConfig):
         None,
         "Drop held-out documents that share 20 words in a row with a training document.",
         group="Validation",
-        details="Costs one more pass over the text. Empty: only for installed documentation.",
+        details="Takes one more pass over the text. Empty: only for installed documentation.",
     )
     limit: int | None = option(
         None,
@@ -226,10 +226,10 @@ class CorpusConfig(StageConfig):
             return values
         if len(named) > 1:
             raise ConfigError(
-                "It isn't clear where the text comes from",
-                expected="files or a dataset on the Hub, or a source that says which counts",
+                "The source of the text is ambiguous",
+                expected="files or a dataset on the Hub, or an explicit source",
                 received=" and ".join(f"{name}={values[name]}" for name in named.values()),
-                fix="set source to files or hub, or leave one of them out",
+                fix="set source to files or hub, or remove one of the two",
                 field="source",
             )
         return {**values, "source": next(iter(named))}

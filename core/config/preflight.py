@@ -27,13 +27,13 @@ class PreflightConfig(TrainConfig):
     )
     largest_batch: bool = option(
         True,
-        "Takes a few more compilations.",
+        "Needs a few more compilations.",
         title="Find the largest batch",
         group="Preflight",
     )
     trial: bool = option(
         True,
-        "Trains five small steps on this machine, saves and reloads.",
+        "Trains five small steps on this machine, then saves and reloads the model.",
         title="Trial steps",
         group="Preflight",
     )

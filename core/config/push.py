@@ -53,7 +53,7 @@ class PushConfig(StageConfig):
     repo_id: str = option(
         "",
         "Repository, as in owner/name; created if missing.",
-        details="Without an owner it is yours. Empty: the name of what is published.",
+        details="Without an owner it is yours. Empty: the name of the model, tokenizer or shards.",
         title="Hub id",
         group="Where",
         basic=True,

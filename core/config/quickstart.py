@@ -11,10 +11,12 @@ from core.config.options import option
 class QuickstartConfig(StageConfig):
     """Options for running all stages on the built-in corpus, in minutes on two CPU cores."""
 
-    size: Literal["tiny", "mini"] = option("tiny", "Size of the RoBERTa to train.", basic=True)
+    size: Literal["tiny", "mini"] = option(
+        "tiny", "Size of the RoBERTa model to train.", basic=True
+    )
     num_train_steps: int | None = option(
-        None, "Steps to train for. Empty: what takes a few minutes on two CPU cores.", ge=1
+        None, "Training steps. Empty: a number that takes a few minutes on two CPU cores.", ge=1
     )
     limit: int | None = option(None, "Read at most this many documents.", ge=1)
-    engine: Literal["auto", "tensorflow", "jax"] = option("auto", "The engine to train on.")
-    seed: int = option(0, "Decides the first weights, the order, the masks.", ge=0, lt=1 << 31)
+    engine: Literal["auto", "tensorflow", "jax"] = option("auto", "Backend that trains the model.")
+    seed: int = option(0, "Seeds initial weights, data order and masks.", ge=0, lt=1 << 31)

@@ -48,7 +48,7 @@ class TokenizerConfig(StageConfig):
         "unigram",
         "Learns the subword vocabulary.",
         options={
-            "unigram": ("Unigram", "keeps the most probable pieces, as in the TPU example"),
+            "unigram": ("Unigram", "keeps the most probable tokens, as in the TPU example"),
             "sentencepiece_unigram": (
                 "SentencePiece Unigram",
                 "T5's, with sentinels and without a mask token",

@@ -150,7 +150,7 @@ class TrainConfig(StageConfig):
             "zeros": ("Zeros", ""),
             "log_frequency": (
                 "Log frequency",
-                ("log token frequencies of the training split, so that they needn't be learned"),
+                ("log token frequencies of the training split, which then needn't be learned"),
             ),
         },
         group="Model",
@@ -175,7 +175,7 @@ class TrainConfig(StageConfig):
             "random": ("Random", ""),
             "neighbours": (
                 "Local attention",
-                "half of the heads, or two, attend to the nearest tokens",
+                "half of the heads, or two, attend to nearby tokens",
             ),
         },
         group="Model",
@@ -193,7 +193,7 @@ class TrainConfig(StageConfig):
     gradient_accumulation_steps: int = option(
         1,
         "Micro-batches per optimizer step.",
-        details=("A step uses so many times more sequences in the memory of one micro-batch."),
+        details=("A step uses this many micro-batches in the memory of one."),
         title="Gradient accumulation",
         group="Duration",
         ge=1,
@@ -362,7 +362,7 @@ class TrainConfig(StageConfig):
     )
     permute_sentence_ratio: float = option(
         1.0,
-        "Share of sentences that change places.",
+        "Share of sentences to permute.",
         details="Denoising only.",
         title="Sentence permutation",
         group="Objective",
@@ -500,7 +500,7 @@ class TrainConfig(StageConfig):
         "auto",
         "Device to train on.",
         options={
-            "auto": ("Automatic", "the fastest that is present"),
+            "auto": ("Automatic", "the fastest available device"),
             "cpu": ("CPU", ""),
             "gpu": ("GPU", ""),
             "tpu": ("TPU", ""),
@@ -604,7 +604,7 @@ class TrainConfig(StageConfig):
         "float32",
         "Number format of computations.",
         options={
-            "auto": ("Automatic", "measures at the first start which is faster here, and keeps it"),
+            "auto": ("Automatic", "measured at the first start: the faster one on this machine"),
             "float32": ("float32", ""),
             "mixed_bfloat16": ("Mixed bfloat16", "computes in bfloat16, keeps weights in float32"),
         },
@@ -657,7 +657,7 @@ class TrainConfig(StageConfig):
 
 def _needs_jax(name: str, value: str, other: str) -> ConfigError:
     return ConfigError(
-        f"TensorFlow can't do {name}={value}",
+        f"TensorFlow doesn't support {name}={value}",
         expected=f"engine jax (or auto) with {name}={value}",
         received=f"engine tensorflow with {name}={value}",
         fix=f"set engine to auto or jax, or {name} to {other}",

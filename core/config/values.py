@@ -43,7 +43,7 @@ def load_config_file(path: str | Path) -> dict[str, Any]:
         with Path(path).open("rb") as file:
             data = file.read(_MOST_CONFIG_BYTES + 1)
         if len(data) > _MOST_CONFIG_BYTES:
-            raise ValueError(f"it is longer than {_MOST_CONFIG_BYTES:,} bytes")
+            raise ValueError(f"more than {_MOST_CONFIG_BYTES:,} bytes")
         values = parse_json(data)
     except OSError as error:
         raise ConfigError(
@@ -57,11 +57,11 @@ def load_config_file(path: str | Path) -> dict[str, Any]:
             f"The config file {path} isn't JSON",
             expected="an object of field names and values",
             received=str(error),
-            fix="mend the file at that place",
+            fix="correct the file at that position",
         ) from error
     if not isinstance(values, dict):
         raise ConfigError(
-            f"The config file {path} doesn't hold an object",
+            f"The config file {path} doesn't contain an object",
             expected='{"field": value, ...}',
             received=type(values).__name__,
         )

@@ -46,9 +46,9 @@ def choose_text_column(
     if len(strings) == 1:
         return strings[0]
     raise ConfigError(
-        f"{where} has {len(strings) or 'no'} columns of strings",
-        expected=f"exactly one, or one called {USUAL_NAME}",
-        received=f"the columns {_listed(columns)}, of strings {_listed(strings)}",
+        f"{where} has {len(strings) or 'no'} string columns",
+        expected=f"exactly one string column, or one named {USUAL_NAME}",
+        received=f"the columns {_listed(columns)}; string columns {_listed(strings)}",
         fix=_fix([*strings, *within]), field="text_column",
     )  # fmt: skip
 
@@ -57,7 +57,7 @@ def no_such_column(wanted: str, columns: Sequence[str], where: str) -> ConfigErr
     return ConfigError(
         f"{where} has no column {wanted!r}",
         expected=f"one of the columns {_listed(columns)}", received=wanted,
-        fix="set text_column to the one that holds the text", field="text_column",
+        fix="set text_column to the column that contains the text", field="text_column",
     )  # fmt: skip
 
 
@@ -115,8 +115,8 @@ def string_columns(rows: Iterable[Mapping[str, Any]]) -> tuple[list[str], list[s
 
 def _fix(names: Sequence[str]) -> str:
     if not names:
-        return "name files that hold text in a column of strings"
-    return f"set text_column to the one that holds the text: {', '.join(names[:_SUGGESTED])}"
+        return "choose files with a string column that contains the text"
+    return f"set text_column to the column that contains the text: {', '.join(names[:_SUGGESTED])}"
 
 
 def _listed(names: Sequence[str]) -> str:

@@ -121,9 +121,11 @@ def find_delimiter(shown: str, lines: Sequence[str], config: CorpusConfig, *, is
     if len(fitting) > 1 or (is_tsv and fitting):
         names = [_NAMES[mark] for mark in fitting]
         raise CorpusError(
-            f"The delimiter of {shown} isn't clear",
-            expected="tabs, as in a .tsv file" if is_tsv else "one mark between cells",
-            received=f"rows of as many cells each, divided by {' or by '.join(names)}",
+            f"The delimiter of {shown} is ambiguous",
+            expected="tabs, because the file ends in .tsv"
+            if is_tsv
+            else "one delimiter that separates the cells",
+            received=f"rows that split evenly by {' or by '.join(names)}",
             fix=f"set delimiter to {' or '.join(dict.fromkeys([*names, *['tab'] * is_tsv]))}",
             field="delimiter",
         )
@@ -215,35 +217,38 @@ class _Reader:
         if "expected after" not in text:
             return error
         return CorpusError(
-            f"Quotation marks in line {began} of {self._shown} don't enclose a cell",
-            expected="cells that begin and end with a quotation mark, with marks in them doubled",
-            received=f"text behind a closing mark in line {self._reader.line_num}",
-            fix="set quoting to no if quotation marks are text; set it to yes to take them away "
-            "and read on, which may merge rows; or mend that line", field="quoting",
+            f"The quotation marks in line {began} of {self._shown} don't enclose a whole cell",
+            expected="quoted cells that begin and end with a quotation mark and double the marks "
+            "inside",
+            received=f"text after a closing quotation mark in line {self._reader.line_num}",
+            fix="set quoting to no if quotation marks are part of the text; set it to yes to "
+            "remove the marks and continue, which may merge rows; or correct that line",
+            field="quoting",
         )  # fmt: skip
 
     def _never_closed(self, line: int) -> CorpusError:
         return CorpusError(
-            f"A quotation mark in line {line} of {self._shown} is never closed",
-            expected="an even number of quotation marks in each cell that begins with one",
-            received="the end of the file",
-            fix="set quoting to no if quotation marks are text; or double those that are text "
-            '("")', field="quoting",
+            f"The quotation mark in line {line} of {self._shown} is never closed",
+            expected="a closing quotation mark for each cell that begins with one",
+            received="the end of the file before a closing mark",
+            fix="set quoting to no if quotation marks are part of the text; or double each mark "
+            'that is text ("")', field="quoting",
         )  # fmt: skip
 
     def _check_merged(self, row: list[str], began: int, line: int, cells: int) -> None:
         """Counts a row of several lines, or refuses it if each line could be its own row."""
         if self._quoting == "auto" and self._may_be_rows(row, cells):
             raise CorpusError(
-                f"Lines {began} to {line} of {self._shown} may be one row or {line - began + 1}",
-                expected="quotation marks that can be understood in one way",
-                received=f"a mark that begins a cell in line {began} and ends one in line {line}, "
-                f"where each line has {cells} {'cell' if cells == 1 else 'cells'}",
-                fix="set quoting to no if quotation marks are text and each line is a row; set it "
-                "to yes if cells may have several lines", field="quoting",
+                f"Lines {began} to {line} of {self._shown} can be read as one row or as "
+                f"{line - began + 1} rows",
+                expected="quotation marks with only one possible reading",
+                received=f"a quotation mark that opens a cell in line {began} and closes one in "
+                f"line {line}, while each line has {cells} {'cell' if cells == 1 else 'cells'}",
+                fix="set quoting to no if quotation marks are part of the text and each line is "
+                "a row; set it to yes if cells can span several lines", field="quoting",
             )  # fmt: skip
         where = f"line {began} of {self._shown}"
-        self._count("rows have cells of several lines", where)
+        self._count("rows have cells that span several lines", where)
 
     def _may_be_rows(self, row: list[str], cells: int) -> bool:
         """Checks whether each line of a multi-line row could be a row of its own.
@@ -279,10 +284,9 @@ class _Reader:
         if any(row[cells:]):
             raise CorpusError(
                 f"Line {began} of {self._shown} has more cells than the header",
-                expected=f"{cells} cells, as the header has", received=f"{len(row)}",
-                fix="put quotation marks around text that holds the delimiter, or set delimiter "
-                "to the one that separates cells; if each line is a document, set file_format to "
-                "text", field="path",
+                expected=f"{cells} cells, as in the header", received=f"{len(row)}",
+                fix="quote cells that contain the delimiter, or set delimiter to the right one; "
+                "if each line is a document, set file_format to text", field="path",
             )  # fmt: skip
         if len(row) < cells:
             self._count("rows have fewer cells than the header", f"line {began} of {self._shown}")
@@ -298,11 +302,12 @@ def check_header(shown: str, table: CsvTable, config: CorpusConfig) -> None:
         return
     if doubt := _doubt(table.columns, table.sample, table.strings):
         raise ConfigError(
-            f"The first row of {shown} may be a header or not",
-            expected="a first row that can only be names of columns, such as id, text",
+            f"It is unclear whether the first row of {shown} is a header",
+            expected="a first row of column names, such as id, text",
             received=f"{', '.join(name[:_LONGEST_NAME] for name in table.columns)[:200]} ({doubt})",
-            fix="set csv_header to yes if it names the columns; set it to no if it is text like "
-            "the other rows: columns are then called 1, 2, 3 in text_column", field="csv_header",
+            fix="set csv_header to yes if the first row names the columns; set it to no if it is "
+            "data like the other rows; text_column then takes the numbers 1, 2, 3",
+            field="csv_header",
         )  # fmt: skip
 
 
@@ -316,7 +321,7 @@ def _doubt(names: list[str], rows: list[list[str]], strings: list[str]) -> str:
     }
     for name, values in columns.items():
         if name and _is_figure(name) and values and _share(values, _is_figure) > _SHARE_OF_COLUMN:
-            return f"{name} is like the other rows' {values[0][:_LONGEST_NAME]}"
+            return f"{name} looks like the value {values[0][:_LONGEST_NAME]} in the other rows"
     if any(_is_name(name) and _has_usual_part(name) for name in names):
         return ""
     for name, values in columns.items():

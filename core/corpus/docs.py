@@ -105,10 +105,10 @@ def installed_versions() -> dict[str, str]:
     found = {name: version for name in PACKAGES if (version := _version(name))}
     if not found:
         raise CorpusError(
-            "There is no installed documentation to read",
-            expected="the packages of requirements.txt in this Python's environment",
+            "No installed documentation was found",
+            expected="the packages of requirements.txt in this Python environment",
             received="none of them", field="source",
-            fix="install requirements.txt (make setup), or choose source files or hub",
+            fix="install requirements.txt (make setup), or set source to files or hub",
         )  # fmt: skip
     return {"python": sys.version.split()[0], **found}
 
@@ -168,9 +168,9 @@ def _extract(files: Sequence[Path], reporter: Reporter) -> list[str]:
             worker.wait()
     if done < len(files):
         raise CorpusError(
-            "Reading the installed documentation broke off",
-            expected=f"an answer for each of {len(files)} files", received=f"{done} answers",
-            fix="see whether memory ran out, then start again",
+            "Reading the installed documentation failed",
+            expected=f"the text of {len(files)} files", received=f"{done} files",
+            fix="check whether the machine ran out of memory, then start again",
         )  # fmt: skip
     return sorted(texts, key=_place)
 

@@ -284,10 +284,11 @@ def _without(files: list[TextFile], held_out: list[TextFile]) -> list[TextFile]:
     left = [file for file in files if (os.path.realpath(file.path), file.member) not in taken]
     if not left:
         raise ConfigError(
-            "No file is left to train on", expected="files in path that validation_path leaves out",
-            received=f"{len(files)} in path, each of them in validation_path too",
-            fix="name other files in validation_path; or leave it empty, and documents are held "
-            "out of those in path", field="validation_path",
+            "No training file remains",
+            expected="at least one file in path that is not in validation_path",
+            received=f"{len(files)} files in path, all of them also in validation_path",
+            fix="set validation_path to other files, or leave it empty: documents from path are "
+            "then held out", field="validation_path",
         )  # fmt: skip
     return left
 
@@ -366,9 +367,9 @@ def _naming(file: TextFile) -> Iterator[None]:
         received = getattr(error, "strerror", None) or str(error) or type(error).__name__
         raise CorpusError(
             f"{file.shown} can't be read",
-            expected=f"a whole {file.path.suffix if is_packed else file.format} file that this "
-            "user may read",
+            expected=f"a complete {file.path.suffix if is_packed else file.format} file that this "
+            "account can read",
             received=received, field="path",
-            fix="mend it or leave it out; if it isn't compressed, take the suffix "
-            f"{file.path.suffix} off its name" if is_packed else "mend it or leave it out",
+            fix="repair the file or exclude it; if it isn't compressed, remove the suffix "
+            f"{file.path.suffix} from its name" if is_packed else "repair the file or exclude it",
         ) from error  # fmt: skip

@@ -119,11 +119,11 @@ class _Finder:
             raise self._cannot_look(error, path) from error
         if not paths:
             raise CorpusError(
-                f"There is no file {pattern}",
+                f"No file matches {pattern}",
                 expected="a file, a folder or a pattern like data/*.txt",
-                received=f"{path.absolute()}, which matches nothing",
-                fix="check the path; it is relative to the folder the program was started in. "
-                "A bracket that is part of a name is written [[] in a pattern",
+                received=f"{path.absolute()}, which matches no file",
+                fix="check the path, which is relative to the folder where the program was "
+                "started. In a pattern, write [[] for a bracket that is part of a name",
                 field=self._field,
             )
         if len(paths) == 1:
@@ -138,11 +138,11 @@ class _Finder:
         found = self._found(self._chosen(visible, _NOT_IN_FOLDERS), is_named=False)
         if not found.files:
             raise CorpusError(
-                f"The folder {folder} holds no text",
+                f"The folder {folder} contains no text files",
                 expected=f"files that end in {_KNOWN_IN_FOLDERS}",
-                received=f"{len(visible)} files, none of these",
-                fix="name another folder; or say what the files hold with file_format; or name "
-                f".md files by a pattern: {folder}/*.md", field=self._field,
+                received=f"{len(visible)} files, none with these endings",
+                fix="choose another folder; or set file_format to the format of the files; or "
+                f"select .md files with a pattern: {folder}/*.md", field=self._field,
             )  # fmt: skip
         return found
 
@@ -171,7 +171,7 @@ class _Finder:
         beside = next((p for p in (plain, plain.with_name(f"{plain.name}.gz")) if p in there), None)
         if beside is None or _kind(plain) in ("", ".zip"):
             return False
-        self._skip(path, f"{beside.name} beside it is read")
+        self._skip(path, f"{beside.name} in the same folder is read instead")
         return True
 
     def _found(self, paths: list[Path], *, is_named: bool) -> Found:
@@ -199,10 +199,10 @@ class _Finder:
             self._skip(path, problem)
             return False
         raise CorpusError(
-            f"{path} can't be read", expected="a regular file that this account may read",
+            f"{path} can't be read", expected="a regular file that this account can read",
             received=problem, field=self._field,
-            fix="mend it or leave it out"
-            + ("" if is_named else "; or set skip_unreadable to pass over such files"),
+            fix="repair the file or exclude it"
+            + ("" if is_named else "; or set skip_unreadable to skip such files"),
         )  # fmt: skip
 
     def _text_file(self, path: Path) -> TextFile:
@@ -211,11 +211,11 @@ class _Finder:
         kind = _kind(path)
         if not kind:
             raise CorpusError(
-                f"{path} is of a kind that isn't read", expected=f"a file that ends in {_KNOWN}",
+                f"{path} has an unsupported file type", expected=f"a file that ends in {_KNOWN}",
                 received=_foreign_kind(path) or path.suffix or path.name, field=self._field,
-                fix=f"unpack it first and name {path.with_suffix('').name}"
+                fix=f"unpack it, then set the path to {path.with_suffix('').name}"
                 if path.suffix.lower() in (*_NOT_UNPACKED, ".tar", ".tgz")
-                else "set file_format to text if it is plain text, or to the format that it has",
+                else "set file_format to text if it is plain text, or to its format",
             )  # fmt: skip
         return TextFile(path, _FORMATS[kind])
 
@@ -225,8 +225,8 @@ class _Finder:
             names = zip_members(path)
         except OSError as error:
             raise CorpusError(
-                f"{path} can't be read", expected="a whole zip archive",
-                received=error.strerror or str(error), fix="mend it or leave it out",
+                f"{path} can't be read", expected="a complete zip archive",
+                received=error.strerror or str(error), fix="repair the file or exclude it",
                 field=self._field,
             ) from error  # fmt: skip
         files = []
@@ -243,12 +243,13 @@ class _Finder:
             return files
         is_office = _OFFICE_MEMBER in names
         raise CorpusError(
-            f"{path} is an Office document" if is_office else f"The archive {path} holds no text",
+            f"{path} is an Office document" if is_office
+            else f"The archive {path} contains no text files",
             expected="a text or table file" if is_office
             else f"members that end in {_KNOWN_IN_FOLDERS}",
-            received=f"{len(names)} members, none of these", field=self._field,
+            received=f"{len(names)} members, none with these endings", field=self._field,
             fix="save it as text or as CSV in UTF-8" if is_office
-            else "unpack it, or say what its members hold with file_format",
+            else "unpack it, or set file_format to the format of its members",
         )  # fmt: skip
 
     def _visible(self, folder: Path) -> Iterator[Path]:
@@ -271,7 +272,7 @@ class _Finder:
                 if not name.startswith("."):
                     yield path
                 elif _kind(path) and not name.startswith("._"):
-                    self._skip(path, "a hidden file; name it by itself to read it")
+                    self._skip(path, "a hidden file; to read it, set the path to this file")
 
     def _on_closed_folder(self, error: OSError) -> None:
         if not self._skip_unreadable or error.filename == str(self._root):
@@ -290,11 +291,11 @@ class _Finder:
         ]
         if missed:
             raise CorpusError(
-                f"Text is packed in a way that isn't read: {missed[0]}",
-                expected=f"files as they are{_COMPRESSED}",
+                f"{missed[0]} has an unsupported compression format",
+                expected=f"uncompressed files{_COMPRESSED}",
                 received=", ".join(path.name for path in missed[:3])
                 + (f" and {len(missed) - 3} more" if len(missed) > 3 else ""),
-                fix="unpack them, or name only the others by a pattern like data/*.txt",
+                fix="unpack these files, or select only the others with a pattern like data/*.txt",
                 field=self._field,
             )
 
@@ -306,25 +307,25 @@ class _Finder:
 
     def _cannot_look(self, error: OSError, path: Path) -> CorpusError:
         return CorpusError(
-            f"{error.filename or path} can't be looked up",
-            expected="a path that this account may read",
+            f"{error.filename or path} can't be accessed",
+            expected="a path that this account can read",
             received=error.strerror or str(error), field=self._field,
-            fix="name another one, or let this account read that folder; or set skip_unreadable "
-            "to pass over it within a folder",
+            fix="choose another path, or give this account read access; or set skip_unreadable "
+            "to skip it inside a folder",
         )  # fmt: skip
 
 
 def _check_pattern(pattern: str, field: str) -> None:
     if not pattern.strip():
         raise ConfigError(
-            "No text was named", expected="a file, a folder or a pattern like data/*.txt",
+            "No text files were given", expected="a file, a folder or a pattern like data/*.txt",
             received="nothing", fix=f"set {field}, or choose another source", field=field,
         )  # fmt: skip
     if "://" in pattern:
         raise ConfigError(
-            "Text is read from this machine's files", expected="a path on this machine",
+            "The path to the text is not a local path", expected="a path on this machine",
             received=pattern, field=field,
-            fix="download it first, or choose source=hub for a dataset on the Hub",
+            fix="download the text first, or set source to hub for a dataset on the Hub",
         )  # fmt: skip
 
 
@@ -405,9 +406,12 @@ def _foreign_kind(path: Path) -> str:
 
 def _reason(path: Path, kind: str, left_out: set[str]) -> str:
     if kind in left_out:
-        return f"{kind} files are read only by a pattern such as *{kind}"
+        return f"{kind} files are read only if a pattern such as *{kind} selects them"
     if kind in _ONLY_ALONE:
-        return f"{kind} files beside others are read only by a pattern such as *{kind}"
+        return (
+            f"next to other files, {kind} files are read only if a pattern such as *{kind} "
+            "selects them"
+        )
     if re.fullmatch(r"(\.[a-z0-9]{1,8})?", path.suffix.lower()) and path.suffix:
-        return f"{path.suffix} is no known suffix; file_format says how to read such files"
-    return "no known suffix; file_format says how to read such files"
+        return f"the suffix {path.suffix} is unknown; set file_format to read such files"
+    return "the suffix is unknown; set file_format to read such files"

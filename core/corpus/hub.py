@@ -59,10 +59,11 @@ class HubSource:
     def __init__(self, config: CorpusConfig) -> None:
         if config.validation_split and config.validation_split == config.train_split:
             raise ConfigError(
-                "Validation would be on the text that is trained on",
-                expected=f"another split than {config.train_split}, or none",
+                "The training and validation splits are the same",
+                expected=f"a split other than {config.train_split}, or none",
                 received=f"validation_split={config.validation_split}",
-                fix="leave validation_split empty: a part of the training split is then held out",
+                fix="choose another split, or leave validation_split empty: part of the training "
+                "split is then held out",
                 field="validation_split",
             )
         self._config = config
@@ -129,9 +130,9 @@ class HubSource:
     def _text(self, value: Any) -> str:
         if value is not None and not isinstance(value, str):
             raise CorpusError(
-                f"The column {self._config.text_column!r} of {self._name} doesn't hold text",
+                f"The column {self._config.text_column!r} of {self._name} doesn't contain text",
                 expected="a string or null", received=f"{type(value).__name__} {str(value)[:80]}",
-                fix="set text_column to the column that holds the text", field="text_column",
+                fix="set text_column to the column that contains the text", field="text_column",
             )  # fmt: skip
         return value or ""
 
@@ -155,8 +156,8 @@ def _look_up(config: CorpusConfig) -> tuple[str, str]:
 
     if not _NAME.fullmatch(config.dataset_name) or flaw_of_hub_id(config.dataset_name):
         raise ConfigError(
-            "That can't be a dataset's name", expected="owner/name, as in Salesforce/wikitext",
-            received=repr(config.dataset_name), fix="copy the name from the dataset's page",
+            "The dataset id is not valid", expected="owner/name, as in Salesforce/wikitext",
+            received=repr(config.dataset_name), fix="copy the id from the dataset's page",
             field="dataset_name",
         )  # fmt: skip
     guard_hub()
@@ -166,7 +167,7 @@ def _look_up(config: CorpusConfig) -> tuple[str, str]:
     if any(file.rfilename == script for file in info.siblings or []):
         raise _script_error(config, script)
     if not _NAME.fullmatch(str(info.id)) or not _SHA.fullmatch(str(info.sha)):
-        raise _unreadable_error(config, f"the Hub calls it {info.id!a} at {info.sha!a}")
+        raise _unreadable_error(config, f"the id {info.id!a} with the revision {info.sha!a}")
     return str(info.id), str(info.sha)
 
 
@@ -194,7 +195,7 @@ def _explained(config: CorpusConfig, error: Exception) -> CorpusError:
 
     text = str(error)
     if isinstance(error, GatedRepoError) or "is a gated dataset" in text:
-        return _closed_error(config, "its owner wants to be asked first")
+        return _closed_error(config, "a gated dataset, for which its owner grants access")
     if isinstance(error, (RepositoryNotFoundError, DatasetNotFoundError)):
         return _missing_error(config)
     if "scripts are no longer supported" in text:
@@ -208,8 +209,8 @@ def _explained(config: CorpusConfig, error: Exception) -> CorpusError:
     if isinstance(error, HfHubHTTPError) and error.response is not None:
         status = error.response.status_code
         if status in _NOT_ALLOWED:
-            return _closed_error(config, f"it answered {status}")
-        return _unreachable_error(config, f"it answered {status}")
+            return _closed_error(config, f"the HTTP status {status}")
+        return _unreachable_error(config, f"the HTTP status {status}")
     is_of_the_data = isinstance(error, (ValueError, RuntimeError, DatasetsError))
     if is_of_the_data and not isinstance(error, OSError):
         return _unreadable_error(config, text)
@@ -222,25 +223,25 @@ def _unreachable_error(config: CorpusConfig, received: str) -> CorpusError:
     return CorpusError(
         f"The Hugging Face Hub can't be reached for {config.dataset_name}",
         expected="a network connection to the Hub (or to HF_ENDPOINT)", received=received[:200],
-        fix="see whether this machine is online, or choose source=docs, which needs no network",
+        fix="check that this machine is online, or set source to docs, which needs no network",
         field="source",
     )  # fmt: skip
 
 
 def _missing_error(config: CorpusConfig) -> CorpusError:
     return CorpusError(
-        f"There is no dataset {config.dataset_name} on the Hub that you may read",
-        expected="the id of a public dataset, or one that your Hub login may read",
+        f"The dataset {config.dataset_name} doesn't exist on the Hub, or you have no access to it",
+        expected="the id of a public dataset, or of one that your Hub login can read",
         received=config.dataset_name, field="dataset_name",
-        fix="check the spelling; for a private one log in first: hf auth login",
+        fix="check the spelling; for a private dataset, log in first: hf auth login",
     )  # fmt: skip
 
 
 def _closed_error(config: CorpusConfig, received: str) -> CorpusError:
     return CorpusError(
-        f"The dataset {config.dataset_name} may not be read without permission",
-        expected="a Hub login that was granted access", received=received,
-        fix="ask for access on the dataset's page, then log in: hf auth login",
+        f"The dataset {config.dataset_name} requires permission",
+        expected="a Hub login with access to this dataset", received=received,
+        fix="request access on the dataset's page, then log in: hf auth login",
         field="dataset_name",
     )  # fmt: skip
 
@@ -248,23 +249,23 @@ def _closed_error(config: CorpusConfig, received: str) -> CorpusError:
 def _script_error(config: CorpusConfig, script: str) -> CorpusError:
     instead = replacement_for(config.dataset_name, config.dataset_config)
     return CorpusError(
-        f"The dataset {config.dataset_name} is made by a script, {script}, and such code is "
-        "no longer run, neither here nor by the datasets library",
+        f"The dataset {config.dataset_name} needs the loading script {script}, and neither this "
+        "program nor the datasets library runs loading scripts",
         expected="a dataset of Parquet, JSON, CSV or text files", received=script,
         fix=f"use {instead}" if instead
-        else "look on the Hub for the same text in Parquet, or download it and use source=files",
+        else "find the same text in Parquet on the Hub, or download it and set source to files",
         field="dataset_name",
     )  # fmt: skip
 
 
 def _part_error(config: CorpusConfig, what: str, field: str, text: str) -> CorpusError:
     listed = _LISTED.search(text)
-    expected = f"one of {listed.group(1)}" if listed else f"a {what} that it has"
+    expected = f"one of {listed.group(1)}" if listed else f"an existing {what}"
     return CorpusError(
-        f"The dataset {config.dataset_name} has no such {what}",
+        f"The dataset {config.dataset_name} has no {what} with this name",
         expected=expected[:400],
         received=str(getattr(config, field)) or "none",
-        fix=f"set {field} to one of these",
+        fix=f"set {field} to an existing one",
         field=field,
     )
 
@@ -273,7 +274,7 @@ def _unreadable_error(config: CorpusConfig, received: str) -> CorpusError:
     return CorpusError(
         f"The dataset {config.dataset_name} can't be read as a stream",
         expected="Parquet, JSON, CSV or text files", received=received[:400],
-        fix="choose another dataset, or download it and use source=files", field="dataset_name",
+        fix="choose another dataset, or download it and set source to files", field="dataset_name",
     )  # fmt: skip
 
 

@@ -44,7 +44,7 @@ def check_data_files(name: str, revision: str, data_files: Any) -> None:
 def flaw_of_data_file(text: object) -> str:
     """Returns the reason to refuse a data file's name, empty if it is allowed."""
     if not isinstance(text, str):
-        return "is no text"
+        return "is not a string"
     if has_control(text):
         return "has a control character"
     if "://" in text or "::" in text:
@@ -52,7 +52,7 @@ def flaw_of_data_file(text: object) -> str:
     if text.startswith(("/", "~")) or "\\" in text or text[1:2] == ":":
         return "is a path on this machine"
     if ".." in text.split("/"):
-        return "leads out of the repository"
+        return "points outside the repository"
     return ""
 
 
@@ -68,7 +68,7 @@ def _read_card(name: str, revision: str, file: str) -> dict[str, Any]:
         return {}
     size = path.stat().st_size
     if size > _MOST_CARD_BYTES:
-        raise _refusal(name, f"{file} has {size:,} bytes")
+        raise _refusal(name, f"{file} of {size:,} bytes")
     try:
         if file == _CARDS[0]:
             values = DatasetCard.load(path).data.to_dict()
@@ -96,7 +96,7 @@ def _leaves(name: str, value: Any) -> Iterator[object]:
         one = left.pop()
         count += 1
         if count > _MOST_VALUES:
-            raise _refusal(name, "a card with too many data files, or one that repeats itself")
+            raise _refusal(name, "a card with too many data files, or with recursive values")
         if isinstance(one, Mapping):
             left += _flat(one.items())
         elif isinstance(one, (list, tuple, set)):
@@ -111,9 +111,9 @@ def _flat(items: Iterable[tuple[Any, Any]]) -> list[Any]:
 
 def _refusal(name: str, received: str) -> CorpusError:
     return CorpusError(
-        f"The dataset {name} is not read",
-        expected="a card that names files of its own repository alone",
+        f"The card of the dataset {name} is not accepted",
+        expected="a readable card that names only files of its own repository",
         received=received,
-        fix="choose another dataset, or download these files yourself and use source=files",
+        fix="choose another dataset, or download the files yourself and set source to files",
         field="dataset_name",
     )

@@ -89,13 +89,13 @@ def wrong_value(
         received: The value or its type.
         within: Nested text columns to suggest.
     """
-    fix = "set text_column to the column that holds the text"
+    fix = "set text_column to the column that contains the text"
     if within:
         fix = f"set text_column to {' or '.join(within[:_SUGGESTED])}"
         if any(name.endswith(JOINED) for name in within):
-            fix += f" ({JOINED} joins the strings of a list, a line each)"
+            fix += f" ({JOINED} joins the strings of a list, one per line)"
     return CorpusError(
-        f"The column {column!r} of {shown} doesn't hold text ({where})",
+        f"The column {column!r} of {shown} doesn't contain text ({where})",
         expected="a string or null", received=received[:_SHOWN_CHARACTERS],
         fix=fix, field="text_column",
     )  # fmt: skip
@@ -160,7 +160,7 @@ def _items(shown: str, blocks: Iterator[str], decoder: Decoder, is_array: bool) 
                 raise _not_json(shown, f"Item {number}", f"a {type(row).__name__}")
             yield number, row
     except (_ijson_error(), ValueError, ArithmeticError) as error:
-        raise _not_json(shown, f"What follows item {number}", str(error)[:200]) from error
+        raise _not_json(shown, f"The data after item {number}", str(error)[:200]) from error
 
 
 def _ijson_error() -> type[Exception]:
@@ -191,7 +191,7 @@ def _values(stream: _Bytes, is_array: bool) -> Iterator[Any]:
             continue
         if event in ("start_map", "start_array"):
             if len(containers) >= _DEEPEST:
-                raise ValueError(f"it is nested more than {_DEEPEST} deep")
+                raise ValueError(f"more than {_DEEPEST} nested levels")
             containers.append({} if event == "start_map" else [])
             names.append(name)
             continue
@@ -242,7 +242,7 @@ class _Bytes:
 def _not_json(shown: str, where: str, received: str) -> CorpusError:
     return CorpusError(
         f"{where} of {shown} is not a JSON object",
-        expected='one object a line, as in {"text": "..."}, or an array of objects',
+        expected='one object per line, such as {"text": "..."}, or an array of objects',
         received=received,
-        fix="mend that place, or write the file again as JSON lines", field="path",
+        fix="correct the file there, or export it again as JSON Lines", field="path",
     )  # fmt: skip

@@ -60,7 +60,7 @@ def encoding_named(name: str, *, field: str = "encoding") -> str:
     is_text = found is not None and getattr(found, "_is_text_encoding", True)
     if found is None or not is_text or found.name.replace("-", "_") in _NO_ENCODINGS:
         raise ConfigError(
-            "That is no character encoding", received=name,
+            "The character encoding is unknown", received=name,
             expected="a name such as utf-16, cp1252, cp949, cp932 or gb18030",
             fix=f"set {field} to one of these, or leave it empty for UTF-8", field=field,
         )  # fmt: skip
@@ -179,9 +179,10 @@ class Decoder:
         if not found:
             raise CorpusError(
                 f"{self.shown} has no byte order mark",
-                expected=f"{self.encoding.upper()} text that shows its byte order",
-                received="text that can be read either way",
-                fix=f"set encoding to {self.encoding}-le, or to {self.encoding}-be",
+                expected=f"{self.encoding.upper()} text with a byte order mark or a detectable "
+                "byte order",
+                received="text that is valid in both byte orders",
+                fix=f"set encoding to {self.encoding}-le or {self.encoding}-be",
                 field="encoding",
             )
         return found
@@ -193,13 +194,13 @@ class Decoder:
         kind = f"{name.upper()} without a byte order mark" if name else foreign_kind_of(data)
         raise CorpusError(
             f"{self.shown} is not text in {self.encoding.upper()}"
-            + (f" but {kind}" if kind else ": it has NUL characters"),
-            expected="text, which has no NUL characters",
+            + (f" but {kind}" if kind else ": it contains NUL characters"),
+            expected="text without NUL characters",
             received=f"{data.count(0):,} NUL bytes in the first {len(data):,}"
             if data.count(0)
             else "NUL characters",
             fix=f"set encoding to {name}" if name
-            else "leave the file out if it is not text; or set encoding_errors to ignore, which "
+            else "exclude the file if it is not text; or set encoding_errors to ignore, which "
             "drops these characters, or to replace",
             field="encoding" if name else "path",
         )  # fmt: skip
@@ -210,7 +211,8 @@ class Decoder:
         return CorpusError(
             f"{self.shown} is not {self.encoding.upper()}{cause}",
             expected=f"text in {self.encoding.upper()}",
-            received=f"byte 0x{byte.hex()} at offset {place}" if byte else f"an end at {place}",
+            received=f"byte 0x{byte.hex()} at offset {place}" if byte else "the end of the data "
+            f"at offset {place}",
             fix=fix, field=field,
         )  # fmt: skip
 
@@ -234,26 +236,30 @@ def _advice(sample: bytes, encoding: str, place: int) -> tuple[str, str, str]:
     if (kind := foreign_kind_of(sample)) == "Parquet":
         return f" but {kind}", "set file_format to parquet", "file_format"
     if kind:
-        return f" but {kind}", "leave it out, or name the text that was made from it", "path"
+        return f" but {kind}", "exclude the file, or choose a text version of it", "path"
     if name := _unmarked_wide(sample):
         kind = f" but {name.upper()} without a byte order mark"
         return kind, f"set encoding to {name}", "encoding"
     if encoding != "utf-8" and _is_utf8(sample):
         return " but UTF-8", "leave encoding empty", "encoding"
-    drop = "set encoding_errors to replace (or ignore) to read on over such bytes"
+    drop = "set encoding_errors to replace (or ignore) to accept such bytes"
     valid, invalid = _count_utf8(sample)
     if encoding == "utf-8" and valid and invalid <= max(1, valid * _INVALID_PER_VALID):
-        return ", but for a few bytes", drop, "encoding_errors"
+        return ": a few bytes are invalid", drop, "encoding_errors"
     guesses = [name for name in guess_encodings(sample) if name != encoding]
     if not guesses:
-        return "", f"set encoding to the one that it was written in; or {drop}", "encoding"
+        return "", f"set encoding to the encoding of the file; or {drop}", "encoding"
     named = f"set encoding to {guesses[0]}"
     if others := guesses[1:_GUESSES_NAMED]:
         named += f" (or {' or '.join(others)})"
-    named += " and look whether the letters are right"
+    named += " and check that the letters look right"
     if encoding == "utf-8" and not valid and invalid <= _FEW_INVALID:
-        return ", but for a few bytes", f"{drop}; if they are letters, {named}", "encoding_errors"
-    return f", it seems to be {guesses[0]}", named, "encoding"
+        return (
+            ": a few bytes are invalid",
+            f"{drop}; if these bytes are letters, {named}",
+            "encoding_errors",
+        )
+    return f"; it looks like {guesses[0]}", named, "encoding"
 
 
 def guess_encodings(sample: bytes) -> list[str]:

@@ -79,7 +79,7 @@ class ParquetTexts:
             sizes = self._sizes(chunk)
             if sizes.largest_bytes > most:
                 raise CorpusError(
-                    f"A page of {self._shown} unpacks to too much",
+                    f"A page of {self._shown} is too large after decompression",
                     expected=f"at most {most // 1_000_000:,} MB, {_DOCUMENTS_PER_PAGE} times "
                     "max_document_mb",
                     received=f"{sizes.largest_bytes // 1_000_000:,} MB",
@@ -113,8 +113,8 @@ class ParquetTexts:
 
     def _damaged(self, error: Exception) -> CorpusError:
         return CorpusError(
-            f"{self._shown} can't be read as Parquet", expected="a whole Parquet file",
-            received=str(error)[:200], fix="write or download it again", field="path",
+            f"{self._shown} can't be read as Parquet", expected="a complete Parquet file",
+            received=str(error)[:200], fix="export or download the file again", field="path",
         )  # fmt: skip
 
 

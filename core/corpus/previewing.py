@@ -134,9 +134,9 @@ def _ask(question: dict[str, Any], timeout_seconds: float) -> dict[str, Any]:
         )  # fmt: skip
     except subprocess.TimeoutExpired as error:
         raise CorpusError(
-            "The preview takes too long", expected=f"an answer within {timeout_seconds:.0f} s",
+            "The preview took too long", expected=f"an answer within {timeout_seconds:.0f} s",
             received="none", field="path",
-            fix="see whether the file is what you expect; a run has no such limit",
+            fix="check that the file is the right one; a run has no such limit",
         ) from error  # fmt: skip
     return _answer(process)
 
@@ -153,9 +153,10 @@ def _answer(process: subprocess.CompletedProcess[bytes]) -> dict[str, Any]:
     except ValueError:
         last = process.stderr.decode("utf-8", "replace").strip().splitlines()[-1:]
         raise CorpusError(
-            "The preview broke off", expected="a file that can be read",
-            received=last[0][:200] if last else f"the process ended with {process.returncode}",
-            fix="see whether the file is what you expect, or leave it out", field="path",
+            "The preview failed", expected="a file that can be read",
+            received=last[0][:200] if last else f"the exit code {process.returncode} of its "
+            "process",
+            fix="check that the file is the right one, or exclude it", field="path",
         ) from None  # fmt: skip
 
 
@@ -217,10 +218,10 @@ def _explained(error: StudioError | MemoryError, memory_bytes: int) -> StudioErr
     if isinstance(error, StudioError):
         return error
     return CorpusError(
-        "The preview takes too much memory",
+        "The preview took too much memory",
         expected=f"at most {memory_bytes // 1_000_000:,} MB", received="more", field="path",
-        fix="see whether the file is what you expect; a smaller max_document_mb says which "
-        "document it is",
+        fix="check that the file is the right one; a smaller max_document_mb makes the error "
+        "name the document",
     )  # fmt: skip
 
 

@@ -264,8 +264,8 @@ class Corpus:
         owners = windows.owners_sharing_with(self._reported(self._train()))
         dropped = np.unique(np.array(hashes, np.uint64)[owners])
         self._reporter.note(
-            f"{len(dropped):,} of {len(hashes):,} held-out documents share 20 words in a row "
-            "with a training document and are left out"
+            f"Dropped {len(dropped):,} of {len(hashes):,} held-out documents that share 20 words "
+            "in a row with a training document"
         )
         return dropped
 
@@ -274,7 +274,7 @@ class Corpus:
         for number, document in enumerate(documents, start=1):
             if number % _DOCUMENTS_BETWEEN_REPORTS == 0:
                 self._reporter.raise_if_stopped()
-                note = "comparing the held-out text with the training text"
+                note = "comparing held-out documents with training documents"
                 self._reporter.progress(number, total, "documents", note)
             yield document.data
 
@@ -292,16 +292,18 @@ class Corpus:
     def _no_validation_error(self) -> CorpusError:
         if self._dropped:
             return CorpusError(
-                "No text is left for validation",
-                expected="a held-out document that shares no 20 words in a row with a training one",
-                received=f"{len(self._dropped)} held-out documents, each with such words",
+                "No document remains for validation",
+                expected="a held-out document that shares no 20 words in a row with a training "
+                "document",
+                received=f"{len(self._dropped)} held-out documents, all with shared words",
                 fix="raise validation_percent, or set drop_overlapping_validation to false",
                 field="drop_overlapping_validation",
             )
         return CorpusError(
-            "There is nothing to hold out for validation",
+            "There are too few documents to hold some out for validation",
             expected="at least two different documents", received="one",
-            fix="add text; or set text_unit to line or paragraph; or name text in validation_path",
+            fix="add text, set text_unit to line or paragraph, or set validation_path to other "
+            "text",
             field="text_unit" if self.config.source == "files" else "validation_percent",
         )  # fmt: skip
 
@@ -470,8 +472,8 @@ def _empty_error(config: CorpusConfig, field: str = "") -> CorpusError:
     if field.startswith("validation"):
         where = config.validation_path or f"{config.dataset_name} ({config.validation_split})"
     return CorpusError(
-        f"{where} holds no text", expected="at least one document that isn't blank",
-        received="none", fix="name another text, or see whether text_column is the right one",
+        f"{where} contains no text", expected="at least one document that isn't blank",
+        received="none", fix="choose another text, or check text_column",
         field=field or {"files": "path", "hub": "dataset_name"}.get(config.source, "source"),
     )  # fmt: skip
 

@@ -32,7 +32,7 @@ class Facts:
     def describe(self) -> str:
         words = [self.format, self.compression, self.encoding.upper()]
         if self.delimiter:
-            words.append(f"cells separated by {self.delimiter}")
+            words.append(f"delimiter {self.delimiter}")
             words.append("first row names the columns" if self.header else "no header")
             words += [] if self.quoting else ["quotation marks are text"]
         if self.column:
@@ -104,7 +104,7 @@ class ReadingReport:
             by_reason.setdefault(one.reason, []).append(one.name)
         parts = [f"{_named(names)}: {reason}" for reason, names in by_reason.items()]
         total = len(self.skipped)
-        return f"Passed over {total:,} {'file' if total == 1 else 'files'}. {'; '.join(parts)}"
+        return f"Skipped {total:,} {'file' if total == 1 else 'files'}. {'; '.join(parts)}"
 
     def describe_findings(self) -> list[str]:
         """Returns one line per kind of finding, summed over the files."""

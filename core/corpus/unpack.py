@@ -91,10 +91,10 @@ class UnpackMeter:
         self._bytes += count
         if self._bytes > self._most:
             raise CorpusError(
-                f"{self._shown} unpacks to far more than its size",
-                expected=f"at most {self._ratio} times its {self._packed_bytes:,} bytes",
+                f"{self._shown} is too large after decompression",
+                expected=f"at most {self._ratio} times its size of {self._packed_bytes:,} bytes",
                 received=f"more than {self._most:,} bytes",
-                fix="raise max_unpack_ratio if the file is what you expect, or leave it out",
+                fix="raise max_unpack_ratio if the file is the right one, or exclude it",
                 field="max_unpack_ratio",
             )
 
@@ -164,7 +164,7 @@ def unpacked(packed: Packed, ratio: int) -> Iterator[tuple[IO[bytes], str]]:
         name = compression_of(head)
         suffix = Path(packed.member or packed.path).suffix.lower()
         if head and not name and suffix in SUFFIXES:
-            raise OSError(0, f"its first bytes are not those of a {SUFFIXES[suffix]} file")
+            raise OSError(0, f"it doesn't begin like a {SUFFIXES[suffix]} file")
         if not name and not packed.member:
             yield stream, ""
             return
@@ -197,7 +197,7 @@ def _decompressor(stream: IO[bytes], name: str) -> Iterator[Any]:
         with pa.CompressedInputStream(stream, "zstd") as opened:
             yield opened
     elif name == "zip":
-        raise OSError(0, "it is a zip archive; give it a name that ends in .zip, or unpack it")
+        raise OSError(0, "it is a zip archive; rename it to end in .zip, or unpack it")
     else:
         yield stream
 
@@ -273,7 +273,7 @@ def _check_zip_directory(file: IO[bytes]) -> None:
     if directory > _MOST_ZIP_DIRECTORY_BYTES:
         raise OSError(
             0,
-            f"its list of files has {directory:,} bytes, more than {_MOST_ZIP_DIRECTORY_BYTES:,}; "
+            f"its file list has {directory:,} bytes, more than {_MOST_ZIP_DIRECTORY_BYTES:,}; "
             "unpack it first",
         )
     file.seek(0)

@@ -258,10 +258,10 @@ def check_whole(folder: Path, names: Iterable[str]) -> None:
     sent = {name: entry for name, entry in manifest.files.items() if name in wanted}
     if problems := damaged_files(folder, replace(manifest, files=sent)):
         raise CheckpointError(
-            f"What is in {folder.name} is damaged and is not sent",
-            expected="the files that were written, byte for byte",
+            f"{folder.name} is damaged and isn't uploaded",
+            expected="unchanged files",
             received=", ".join(problems),
-            fix="make it again, or push another",
+            fix="create it again, or push another one",
         )
 
 

@@ -35,10 +35,10 @@ _CLASSES = {
     "encoder-decoder": "AutoModelForSeq2SeqLM",
 }
 _OBJECTIVES = {
-    "mlm": "masked language modelling: hidden words are predicted",
-    "clm": "causal language modelling: the next token is predicted",
-    "span_corruption": "span corruption: hidden spans are predicted",
-    "denoising": "denoising: the text is restored from a damaged copy",
+    "mlm": "masked language modelling (predicting masked tokens)",
+    "clm": "causal language modelling (predicting the next token)",
+    "span_corruption": "span corruption (predicting masked spans)",
+    "denoising": "denoising (restoring corrupted text)",
 }
 _ALGORITHMS = {
     "unigram": "Unigram",
@@ -154,7 +154,7 @@ def tokenizer_card(manifest: Manifest | None, notes: CardNotes) -> str:
     sections = [
         f"# {notes.name}",
         notes.description,
-        f"A tokenizer, trained with {_STUDIO}." if manifest else "A tokenizer.",
+        f"A tokenizer trained with {_STUDIO}." if manifest else "A tokenizer.",
         _section("Use", use),
         _section("Scorecard", _scorecard(manifest)),
         _section("Text", _about_text(corpus, manifest, notes.license)),
@@ -177,23 +177,24 @@ def shards_card(manifest: Manifest, notes: CardNotes) -> str:
         tags=["tfrecord", "pretrain-studio"],
     )
     layout = (
-        "TFRecord files in `train/` and `validation/`, called `dataset-{shard}-{records}.tfrecord`."
-        " Each record is a `tf.train.Example` whose feature `input_ids` holds a row of token ids"
+        "TFRecord files in `train/` and `validation/`, named `dataset-{shard}-{records}.tfrecord`. "
+        "Each record is a `tf.train.Example` whose feature `input_ids` contains a sequence of "
+        "token ids"
         + ("." if manifest.config.get("record_format") == "int64" else " as little-endian bytes.")
         + " `manifest.json` has the size and SHA-256 of each file; `tokenizer/` is the tokenizer."
     )
     rows = [
-        ("Tokens in a row", _whole(counts.get("row_length"))),
-        ("Training rows", _whole(counts.get("train_rows"))),
-        ("Validation rows", _whole(counts.get("validation_rows"))),
+        ("Sequence length", _whole(counts.get("row_length"))),
+        ("Training sequences", _whole(counts.get("train_rows"))),
+        ("Validation sequences", _whole(counts.get("validation_rows"))),
         ("Training tokens", _whole(counts.get("train_tokens"))),
         ("Vocabulary", _whole(counts.get("vocab_size"))),
-        ("For the objective", f"`{manifest.config.get('objective', 'mlm')}`"),
+        ("Objective", f"`{manifest.config.get('objective', 'mlm')}`"),
     ]
     sections = [
         f"# {notes.name}",
         notes.description,
-        f"Text as rows of token ids, ready to train on. Made with {_STUDIO}.",
+        f"Text as sequences of token ids, ready for training. Built with {_STUDIO}.",
         _section("Use", f"```sh\npython -m core train --shards {notes.reference}\n```\n\n{layout}"),
         _section("Figures", _table(rows)),
         _section("Text", _about_text(corpus, manifest, notes.license)),
@@ -242,31 +243,33 @@ def _eval_results(facts: ModelFacts) -> list[EvalResult]:
 
 def _about_model(facts: ModelFacts) -> str:
     family = title_of_family(facts.architecture.model_type)
-    begins = f"A {family} ({facts.size}) of {_short(facts.parameters)} parameters"
+    begins = f"A {family} model ({facts.size}) with {_short(facts.parameters)} parameters"
     if not facts.config:
         return f"{begins}."
     whence, knowledge = _origin(str(facts.config.get("checkpoint") or ""))
     done, planned = int(facts.figures.get("num_train_steps", 0)), facts.planned_steps
     still = (
-        f"\n\n**The run goes on**: this is step {done:,} of {planned:,}." if done < planned else ""
+        f"\n\n**Training continues**: this is step {done:,} of {planned:,}."
+        if done < planned
+        else ""
     )
     learned = _OBJECTIVES.get(facts.objective, facts.objective)
     return (
-        f"{begins}, {whence} with {_STUDIO} on {_text_name(facts.corpus)}. It learned by {learned}."
-        f" {knowledge}{still}"
+        f"{begins}, {whence} with {_STUDIO} on {_text_name(facts.corpus)}. The objective was "
+        f"{learned}. {knowledge}{still}"
     )
 
 
 def _origin(checkpoint: str) -> tuple[str, str]:
     """Describes a model's starting point, and its knowledge beyond the training text."""
     if not checkpoint:
-        leanings = "with the errors and leanings that are in it"
-        return "trained from scratch", f"It knows nothing but that text, {leanings}."
+        leanings = "including its errors and biases"
+        return "trained from scratch", f"It has learned only from that text, {leanings}."
     known = parse_hub_id(checkpoint)
     source = f"[{known[0]}](https://hf.co/{known[0]})" if known else "another checkpoint"
-    leanings = "with the errors and leanings of both"
-    knowledge = f"Beyond that text it knows what that checkpoint knew, {leanings}."
-    return f"trained on from {source}", knowledge
+    leanings = "including the errors and biases of both"
+    knowledge = f"It has also learned from the checkpoint's training text, {leanings}."
+    return f"trained further from {source}", knowledge
 
 
 def _use_of_model(facts: ModelFacts, notes: CardNotes) -> str:
@@ -313,11 +316,11 @@ def _evaluation(facts: ModelFacts) -> str:
         ("At step", _whole(figures.get("best_step"))),
     ]
     gain = _gain(figures)
-    about = "As its `eval_results.json` has it; how it was measured isn't known here."
+    about = "From its `eval_results.json`; the method of measurement is unknown."
     if facts.config:
-        about = "Measured on text that was held out"
+        about = "Measured on held-out text"
         if facts.objective == "mlm":
-            about += ", as published (15 % of the tokens hidden), on masks that never change"
+            about += ", with fixed masks and the published 15 % of masked tokens"
         about += "."
     baseline = (
         " The unigram baseline is the loss of predicting from token counts alone."
@@ -327,7 +330,7 @@ def _evaluation(facts: ModelFacts) -> str:
     drawn = any("eval_loss" in row.values for row in facts.log)
     picture = (
         f"![Training and validation loss by step, with the unigram baseline]({CURVES_FILE})\n\n"
-        f"All figures by step are in [{LOG_FILE}]({LOG_FILE})."
+        f"All metrics by step are in [{LOG_FILE}]({LOG_FILE})."
     )
     return "\n\n".join(
         filter(None, [f"{about}{baseline}{gain}", _table(rows), picture if drawn else ""])
@@ -354,8 +357,8 @@ def _about_text(corpus: Mapping[str, Any], manifest: Manifest | None, license: s
     ]
     own = f"`{license}`" if license else "not stated"
     note = (
-        f"Licence of this repository: {own}. The text is under terms of its own; whoever uses this"
-        " should know them."
+        f"Licence of this repository: {own}. The training text has its own terms; check them "
+        "before you use this repository."
     )
     return f"{_table(rows)}\n\n{note}"
 
@@ -364,13 +367,13 @@ def _scorecard(manifest: Manifest | None) -> str:
     if manifest is None:
         return ""
     scores = manifest.counts
-    where = "held-out text" if scores.get("scored_on") == "validation" else "its training text"
+    where = "held-out text" if scores.get("scored_on") == "validation" else "training text"
     algorithm = str(manifest.config.get("algorithm", ""))
     rows = [
         ("Algorithm", _ALGORITHMS.get(algorithm, algorithm)),
         ("Tokens", _whole(scores.get("vocab_size"))),
         ("Tokens per word", _number(scores.get("tokens_per_word"))),
-        ("Bytes a token", _number(scores.get("bytes_per_token"))),
+        ("Bytes per token", _number(scores.get("bytes_per_token"))),
         ("Unknown", _percent(scores.get("unknown_share"))),
         ("Measured on", where if "tokens_per_word" in scores else ""),
     ]
@@ -384,10 +387,10 @@ def _training(facts: ModelFacts) -> str:
     architecture = facts.architecture
     rows = [
         ("Objective", _code(facts.objective)),
-        ("Layers x width", f"{architecture.num_hidden_layers} x {architecture.hidden_size}"),
+        ("Layers x hidden size", f"{architecture.num_hidden_layers} x {architecture.hidden_size}"),
         ("Attention heads", str(architecture.num_attention_heads)),
         ("Steps", _whole(figures.get("num_train_steps"))),
-        ("Tokens seen", _short(figures["tokens"]) if "tokens" in figures else ""),
+        ("Training tokens", _short(figures["tokens"]) if "tokens" in figures else ""),
         ("Device", facts.device),
         ("Time", _duration(figures.get("seconds") if facts.seconds is None else facts.seconds)),
         *((_title(name), _code(config.get(name))) for name in _HYPERPARAMETERS
@@ -432,8 +435,8 @@ def _text_name(corpus: Mapping[str, Any]) -> str:
         return f"[{datasets[0]}](https://hf.co/datasets/{datasets[0]})"
     return {
         "docs": "the documentation of installed Python packages",
-        "files": "text files of its author",
-    }.get(str(corpus.get("source")), "text that is not described here")
+        "files": "text files provided by its author",
+    }.get(str(corpus.get("source")), "text without a description")
 
 
 def _section(title: str, body: str) -> str:

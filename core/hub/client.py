@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-LOG_IN = "make a token with the right to write at https://huggingface.co/settings/tokens, then run "
+LOG_IN = "create a token with write access at https://huggingface.co/settings/tokens, then run "
 LOG_IN += "`hf auth login`, or set HF_TOKEN"
 
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
@@ -90,10 +90,10 @@ def sign_in(attempts: int = _ATTEMPTS) -> Account:
         raise HubError(
             "You are not signed in to the Hugging Face Hub",
             expected="a token in HF_TOKEN, or the login of `hf auth login`",
-            received="neither",
+            received="no token and no login",
             fix=LOG_IN,
         )
-    problem = "The Hub doesn't say whose token it is"
+    problem = "The Hub didn't identify the owner of the token"
     answer = ask(problem, connect().whoami, attempts=attempts)
     with explaining(problem):
         role = answer.get("auth", {}).get("accessToken", {}).get("role", "")
@@ -186,43 +186,46 @@ def _advice(error: BaseException, status: int | None) -> tuple[str, str]:
     )
 
     if isinstance(error, _NO_ANSWER):
-        return "an answer as the Hub gives it", "check HF_ENDPOINT, or try again later"
+        return "a valid answer of the Hub", "check HF_ENDPOINT, or try again later"
     if isinstance(error, LocalTokenNotFoundError):
-        return "somebody to be signed in", LOG_IN
+        return "a login to the Hub", LOG_IN
     if isinstance(error, GatedRepoError):
-        page = "ask for access on the repository's page, then sign in: hf auth login"
-        return "a repository that your login was granted access to", page
+        page = "request access on the repository's page, then sign in: hf auth login"
+        return "a repository that your login can access", page
     if isinstance(error, RevisionNotFoundError):
-        return "a branch, tag or commit that is there", "check what stands behind the @"
+        return "an existing branch, tag or commit", "check the revision after the @"
     if status is None and isinstance(error, ValueError) and not isinstance(error, OSError):
-        return "what the Hub takes", "mend what it names"
+        return "a request that the Hub accepts", "correct the value that the Hub names"
     known = {
-        400: ("what the Hub takes", "mend what it names"),
-        401: ("a valid token, and a repository that it may read", _CHECK_TOKEN),
-        402: ("an account that may have this", "see what the Hub asks for on the page it names"),
-        403: ("a token that may write there", _CHECK_RIGHTS),
-        404: ("a repository that is there, and that your token may read", _CHECK_NAME),
-        409: ("a repository that nobody else is changing", "wait a moment, then try again"),
-        429: ("fewer requests than the Hub allows", "wait a few minutes, then try again"),
+        400: ("a request that the Hub accepts", "correct the value that the Hub names"),
+        401: ("a valid token with read access to the repository", _CHECK_TOKEN),
+        402: (
+            "an account with this feature",
+            "read the requirements on the page that the Hub names",
+        ),
+        403: ("a token with write access to the repository", _CHECK_RIGHTS),
+        404: ("an existing repository that your token can read", _CHECK_NAME),
+        409: ("a repository without other changes in progress", "wait a moment, then try again"),
+        429: ("fewer requests than the Hub's rate limit", "wait a few minutes, then try again"),
     }
     if status in known:
         return known[status]
     if status is not None and status >= 500:
-        return "a Hub that is well", "try again later; see https://status.huggingface.co"
+        return "a working Hub", "try again later; see https://status.huggingface.co"
     return (
         "a connection to the Hub (or to HF_ENDPOINT)",
-        "see whether this machine is online, then try again",
+        "check that this machine is online, then try again",
     )
 
 
 # The Hub's client raises these for answers that it doesn't expect.
 _NO_ANSWER = (TypeError, KeyError, IndexError, AttributeError, AssertionError)
-_CHECK_TOKEN = f"see whether the token has expired (`hf auth whoami`); if so, {LOG_IN}"
+_CHECK_TOKEN = f"check whether the token has expired (`hf auth whoami`); if so, {LOG_IN}"
 _CHECK_RIGHTS = (
-    "choose a repository of your own (an id without an owner is yours), or a token with the right "
-    "to write to that one"
+    "choose a repository of your own (an id without an owner is yours), or use a token with "
+    "write access to this one"
 )
-_CHECK_NAME = "check the spelling; for a private one sign in first: hf auth login"
+_CHECK_NAME = "check the spelling; for a private repository, sign in first: hf auth login"
 
 
 def _root(error: BaseException) -> BaseException:
@@ -243,16 +246,16 @@ def _reason(error: BaseException, status: int | None) -> str:
     from huggingface_hub.errors import GatedRepoError, RepositoryNotFoundError
 
     if isinstance(error, _NO_ANSWER):
-        return f"an answer that can't be read ({type(error).__name__}: {str(error)[:100]})"
+        return f"an invalid answer ({type(error).__name__}: {str(error)[:100]})"
     words = getattr(error, "server_message", None) or str(error) or type(error).__name__
     if isinstance(error, RepositoryNotFoundError) and not isinstance(error, GatedRepoError):
-        words = "no such repository, or none that your token may see"
+        words = "no such repository, or no access with your token"
     line = " ".join(without_secrets(str(words)).split())
     if len(line) > _LONGEST_REASON:
         line = line[:_LONGEST_REASON] + "…"
     if status:
         return f"{status}: {line}"
-    return f"it can't be reached ({line})" if _is_unreachable(error) else line
+    return f"no connection ({line})" if _is_unreachable(error) else line
 
 
 def _address(error: BaseException | None) -> str:

@@ -32,9 +32,9 @@ def check_hub_id(repo_id: str, *, field: str = "") -> None:
     """
     if flaw := flaw_of_hub_id(repo_id):
         raise ConfigError(
-            f"{ascii(repo_id)[1:-1][:120]!r} can't be a repository's id on the Hub",
-            expected="owner/name or name: up to 96 letters, digits, and . _ - within; without "
-            "-- and .., and not ending in .git",
+            f"{ascii(repo_id)[1:-1][:120]!r} is not a valid repository id",
+            expected="owner/name or name: up to 96 letters, digits, and . _ - inside; without -- "
+            "and .., and not ending in .git",
             received=flaw,
             fix="choose another id",
             field=field,

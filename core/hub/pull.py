@@ -104,7 +104,7 @@ def _pull(
         return known[1]
     name, revision = _split(reference)
     check_hub_id(name, field=field)
-    problem = f"{reference} could not be fetched from the Hub"
+    problem = f"{reference} could not be downloaded from the Hub"
     files, online = _list_files(name, revision, problem, field)
     wanted = [*_matching(files, names), *_choose_weights(reference, files, weights)]
     for file in wanted:
@@ -128,10 +128,10 @@ def _choose_weights(
     chosen = next(filter(None, found), [])
     if weights and not chosen and (pickles := _matching(files, (_PICKLES,))):
         raise CheckpointError(
-            f"The weights of {reference} are a pickle, and pickles are never loaded here",
+            f"The weights of {reference} are a pickle file, and pickle files are never loaded",
             expected="model.safetensors, flax_model.msgpack or tf_model.h5",
-            received=f"{pickles[0]}, which may run any code when it is opened",
-            fix="where you trust it: load it with transformers and call "
+            received=f"{pickles[0]}, which can run any code when it is loaded",
+            fix="if you trust it, load it with transformers and call "
             "model.save_pretrained(folder, safe_serialization=True), which writes safetensors",
         )
     return chosen
@@ -150,7 +150,7 @@ def _list_files(name: str, revision: str, problem: str, field: str) -> tuple[lis
         files = [file.rfilename for file in info.siblings or []]
         with explaining(problem, field=field):
             if wrong := [one for one in files if not isinstance(one, str)]:
-                raise TypeError(f"a file called {wrong[0]!r}")
+                raise TypeError(f"a file named {wrong[0]!r}")
         return files, True
     except HubError as error:
         if getattr(error.__cause__, "response", None) is not None:
@@ -193,6 +193,6 @@ def _progress_bar(reporter: Reporter, name: str) -> Any:
         def update(self, n: float | None = 1) -> None:
             self.n += n or 0
             if self._counts:
-                reporter.progress(self.n, self.total, "bytes", f"fetching {name}")
+                reporter.progress(self.n, self.total, "bytes", f"downloading {name}")
 
     return Bar

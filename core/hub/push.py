@@ -39,8 +39,8 @@ _BYTES_AT_ONCE = 64 << 20
 _FILES_AT_ONCE = 100
 _PREFIXES = {"model": "", "dataset": "datasets/", "space": "spaces/"}
 _ADD_SECRET = (
-    "the model is private: give the Space a token that may read it, as the secret HF_TOKEN in its "
-    "settings"
+    "the model is private; add a token with read access as the secret HF_TOKEN in the settings "
+    "of the Space"
 )
 
 
@@ -160,11 +160,11 @@ def resolve_repo_id(wanted: str) -> str:
     account = sign_in()
     if not account.can_write:
         raise HubError(
-            f"The token of {account.name} may only read",
-            expected="a token with the right to write",
-            received="one with the role read",
-            fix="make another one at https://huggingface.co/settings/tokens, then run `hf auth "
-            "login`, or set HF_TOKEN",
+            f"The token of {account.name} has no write access",
+            expected="a token with write access",
+            received="a token with the role read",
+            fix="create another token at https://huggingface.co/settings/tokens, then run `hf "
+            "auth login`, or set HF_TOKEN",
         )
     repo_id = wanted if "/" in wanted else f"{account.name}/{wanted}"
     check_hub_id(repo_id, field="repo_id")
@@ -231,7 +231,7 @@ def make_repository(repository: Repository) -> None:
     Raises:
         HubError: Creation is refused, or a repository that should be private exists and is public.
     """
-    problem = f"{repository.id} could not be made"
+    problem = f"{repository.id} could not be created"
     api = connect()
     ask(
         problem,
@@ -245,16 +245,16 @@ def make_repository(repository: Repository) -> None:
     )
     if repository.private and not _is_private(repository.id, repository.kind, problem):
         raise HubError(
-            f"{repository.id} is there already, and everybody sees it",
-            expected="a private repository, or a push that says it is public",
-            received="a public repository, and a push that is to be private",
+            f"{repository.id} already exists and is public",
+            expected="a private repository, or a push with --no-private",
+            received="a public repository and a private push",
             fix="push with --no-private to publish it, make the repository private on its "
             "settings page, or choose another name",
             field="private",
         )
     if repository.branch:
         ask(
-            f"The branch {repository.revision} of {repository.id} could not be made",
+            f"The branch {repository.revision} of {repository.id} could not be created",
             api.create_branch,
             repository.id,
             branch=repository.revision,
@@ -266,7 +266,7 @@ def make_repository(repository: Repository) -> None:
 
 def make_public(repository: Repository) -> None:
     """Makes a repository public; creating it leaves an existing one private."""
-    problem = f"{repository.id} was pushed to, but could not be made public"
+    problem = f"{repository.id} was uploaded, but could not be made public"
     if _is_private(repository.id, repository.kind, problem):
         ask(
             problem,
@@ -283,18 +283,18 @@ def _find(config: PushConfig, workspace: Workspace) -> tuple[str, Path | None]:
     reference = str(getattr(config, config.kind))
     if not reference:
         raise ConfigError(
-            f"No {config.kind} is named",
+            f"No {config.kind} was given",
             expected=f"the name of a {config.kind} in the workspace, or a folder",
             received="nothing",
-            fix=f"name it with --{config.kind}",
+            fix=f"set --{config.kind}",
             field=config.kind,
         )
     if config.space and config.kind != "model":
         raise ConfigError(
-            "Only a model has a Space",
-            expected="a model, with space",
-            received=f"{config.kind} {reference}, with space",
-            fix="push it without space",
+            "A Space can only show a model",
+            expected="space with a model",
+            received=f"space with the {config.kind} {reference}",
+            fix="turn space off",
             field="space",
         )
     if config.kind == "model":
@@ -315,10 +315,10 @@ def _find_model(
         return reference.partition("@")[0].rsplit("/", 1)[-1], None
     known = ", ".join(artifact.name for artifact in workspace.list("model")[:10])
     raise ConfigError(
-        f"There is no model called {reference!r} here",
+        f"The model {reference!r} was not found",
         expected=f"a model in the workspace ({known or 'there are none yet'}), or a folder",
         received=reference,
-        fix="name one of these, or train a model first",
+        fix="choose an existing model, or train one first",
         field="model",
     )
 
@@ -346,7 +346,7 @@ def _bundle(
     """Returns the files to send; None for a model that is already on the Hub."""
     if folder is None:
         return None
-    reporter.progress(0, None, "bytes", "reading what is to be sent")
+    reporter.progress(0, None, "bytes", "reading the files to upload")
     notes = CardNotes(
         repository.id, config.license, config.language, config.description, repository.branch
     )
@@ -374,7 +374,7 @@ def _publish_space(
     shown = _shown(config, folder, repository)
     bundle = space_bundle(shown, config.license)
     make_repository(space)
-    problem = f"The Space {space.id} could not be told which model to show"
+    problem = f"The model of the Space {space.id} could not be set"
     ask(problem, connect().add_space_variable, space.id, "STUDIO_MODEL", shown)
     upload(bundle, space, f"Show {shown}", reporter)
     if not space.private:
@@ -387,7 +387,7 @@ def _publish_space(
 
 def _is_private_model(reference: str) -> bool:
     name, _, revision = reference.partition("@")
-    problem = f"{reference} could not be looked up on the Hub"
+    problem = f"{reference} could not be found on the Hub"
     return _is_private(name, "model", problem, revision or None, field="model")
 
 
@@ -433,6 +433,6 @@ def summarize_receipt(results: dict[str, Any]) -> str:
         return "\n".join(filter(None, links))
     lines = []
     for what, files in (("", results["files"]), ("the Space ", results["space_files"])):
-        lines += [f"{what}{results['repo_id']} would get:"] if files else []
+        lines += [f"{what}{results['repo_id']} would receive:"] if files else []
         lines += [f"  {file['bytes']:>14,}  {file['path']}" for file in files]
     return "\n".join([*lines, "", results["card"]]).rstrip()

@@ -27,7 +27,7 @@ def space_bundle(model_id: str, license: str = "") -> Bundle:
     missing = [name for name in (*_FILES[:2], *_FOLDERS) if not (root / name).exists()]
     if missing:
         raise HubError(
-            "A Space is made of this program's own files, and some aren't here",
+            "Files of this program that a Space needs are missing",
             expected=f"app.py, requirements.txt, core and ui in {root}",
             received=f"no {', '.join(missing)}",
             fix="push the Space from a checkout of the repository",

@@ -167,8 +167,8 @@ class TextGenerator:
         """Encodes a prompt; a decoder's without the end token."""
         if not isinstance(prompt, str) or not prompt.strip():
             raise ConfigError(
-                "There is no prompt",
-                expected="some text to begin with",
+                "The prompt is empty",
+                expected="some text to continue",
                 received=repr(prompt) if isinstance(prompt, str) else type(prompt).__name__,
                 fix="write a few words",
                 field="prompt",
@@ -181,10 +181,10 @@ class TextGenerator:
         longest = min(longest, MOST_PROMPT_TOKENS)
         if not 0 < len(ids) <= longest:
             raise ConfigError(
-                "The prompt is too long for this model" if len(ids) else "The prompt has no token",
+                "The prompt is too long for this model" if len(ids) else "The prompt has no tokens",
                 expected=f"from 1 to {longest} tokens",
                 received=f"{len(ids)} tokens",
-                fix="shorten it" if len(ids) else "write some words that the model knows",
+                fix="shorten the prompt" if len(ids) else "write words from the model's vocabulary",
                 field="prompt",
             )
         return ids

@@ -133,10 +133,10 @@ class GraphModel:
             excludes = np.isneginf(values) if path.endswith("lm_head/bias") else False
             if not (np.isfinite(values) | excludes).all():
                 raise CheckpointError(
-                    f"The model in {self._folder} says nothing that can be used",
+                    f"The weights of the model in {self._folder} are NaN or infinite",
                     expected="finite weights",
-                    received=f"infinity, or no number at all, in {path}",
-                    fix="use an earlier checkpoint: the weights were damaged in training, it seems",
+                    received=f"NaN or infinite values in {path}",
+                    fix="use an earlier checkpoint; training probably diverged",
                 )
         return weights
 

@@ -99,12 +99,12 @@ class FillMask:
     """
 
     def __init__(self, folder: Path, dtype: Dtype = "float32", *, on_engine: bool = False) -> None:
-        self.architecture = read_compatible(folder, _kinds_that_fill(), "fills no masks")
+        self.architecture = read_compatible(folder, _kinds_that_fill(), "can't fill masks")
         self.tokenizer = load_tokenizer(folder, self.architecture.vocab_size)
         if self.tokenizer.mask_id is None:
             raise TokenizerError(
                 f"The tokenizer in {folder} has no mask token",
-                expected="one, such as <mask> or [MASK]",
+                expected="a mask token, such as <mask> or [MASK]",
                 received="none",
                 fix="use a model that was trained for masked language modelling",
             )
@@ -156,17 +156,17 @@ class FillMask:
         most = self.architecture.vocab_size
         if not isinstance(top_k, int) or isinstance(top_k, bool) or not 1 <= top_k <= most:
             raise ConfigError(
-                "top_k is out of bounds",
+                "top_k is out of range",
                 expected=f"a whole number from 1 to {most}, the size of the vocabulary",
                 received=repr(top_k),
-                fix="ask for 5, say",
+                fix="set top_k to 5, for example",
                 field="top_k",
             )
 
     def _encode(self, text: str) -> MaskedText:
         if not isinstance(text, str):
             raise ConfigError(
-                "That is not a text",
+                "The text is not a string",
                 expected="a string with a mask token",
                 received=type(text).__name__,
                 field="text",
@@ -178,14 +178,14 @@ class FillMask:
                 "The text has no mask",
                 expected=f"at least one {mask}, this model's mask token",
                 received=repr(text if len(text) <= 80 else text[:77] + "..."),
-                fix=f"write {mask} where the model is to fill in a word",
+                fix=f"write {mask} where the model should predict a word",
                 field="text",
             )
         longest = self.architecture.max_seq_length
         if len(encoded.ids) > longest:
             raise ConfigError(
                 "The text is too long for this model",
-                expected=f"at most {longest} tokens, the ones that begin and end it included",
+                expected=f"at most {longest} tokens, including special tokens",
                 received=f"{len(encoded.ids)} tokens",
                 fix="shorten the text around the mask",
                 field="text",

@@ -30,9 +30,9 @@ _MODELS_KEPT = 3
 _ENDINGS = (".json", ".safetensors", ".h5", ".msgpack")
 # Purpose of each kind of model, and the function to call.
 _TALENTS = {
-    "encoder": "which fills masks: ask it with fill_mask",
-    "decoder": "which goes on with a text: ask it with generate",
-    "encoder-decoder": "which writes what is missing in a text: ask it with generate",
+    "encoder": "which fills masks (use fill_mask)",
+    "decoder": "which continues a text (use generate)",
+    "encoder-decoder": "which fills in missing spans (use generate)",
 }
 
 # Models in use: their users share the weights.
@@ -104,7 +104,7 @@ def read_compatible(folder: Path, kinds: tuple[str, ...], lack: str) -> Architec
             f"The model in {folder} {lack}",
             expected=" or ".join(kinds),
             received=f"{architecture.model_type}, {_TALENTS[architecture.kind]}",
-            fix="use another model, or ask this one for what it can do",
+            fix="use another model, or the function for this type of model",
             field="model",
         )
     return architecture
@@ -125,7 +125,7 @@ def load_tokenizer(folder: Path, vocab_size: int) -> StudioTokenizer:
             f"The tokenizer in {folder} doesn't fit the model",
             expected=f"ids below {vocab_size}, the model's vocabulary",
             received=f"ids up to {tokenizer.vocab_size - 1}",
-            fix="put the tokenizer there that the model was trained with",
+            fix="replace it with the tokenizer that the model was trained with",
         )
     return tokenizer
 
@@ -143,10 +143,10 @@ def check_finite(numbers: NDArray[np.floating[Any]], folder: Path) -> None:
     """Raises CheckpointError if a model's output is infinite or NaN."""
     if not np.isfinite(numbers).all():
         raise CheckpointError(
-            f"The model in {folder} says nothing that can be used",
+            f"The output of the model in {folder} is NaN or infinite",
             expected="finite logits",
-            received="infinity, or no number at all",
-            fix="use an earlier checkpoint: the weights were damaged in training, it seems",
+            received="NaN or infinite logits",
+            fix="use an earlier checkpoint; training probably diverged",
         )
 
 

@@ -28,10 +28,11 @@ _lock = threading.Lock()
 def check_dtype(dtype: str) -> None:
     if dtype not in DTYPES:
         raise ConfigError(
-            "There is no such precision",
+            "The precision is unknown",
             expected=" or ".join(DTYPES),
             received=repr(dtype),
-            fix="take float32, which is exact, or auto, which is as fast as it can be here",
+            fix="choose float32 for exact results, or auto for the fastest precision on this "
+            "machine",
             field="dtype",
         )
 
@@ -56,7 +57,7 @@ def choose_dtype(dtype: Dtype, architecture: Architecture, tokens: int) -> Dtype
         if sizes not in _gains:
             _gains[sizes] = _measure(*sizes)
         gain = _gains[sizes]
-    return dtype_by_gain(gain, "products were")
+    return dtype_by_gain(gain, "matrix multiplication was")
 
 
 def dtype_by_gain(gain: float, measured: str) -> Dtype:
@@ -67,7 +68,8 @@ def dtype_by_gain(gain: float, measured: str) -> Dtype:
         measured: Subject and verb of the log line.
     """
     chosen: Dtype = "bfloat16" if gain >= _LEAST_INFERENCE_SPEEDUP else "float32"
-    logger.info("Answers in %s: in bfloat16 %s %.1f times as fast", chosen, measured, gain)
+    line = "Inference uses %s: in bfloat16, %s %.1f times as fast as in float32"
+    logger.info(line, chosen, measured, gain)
     return chosen
 
 

@@ -33,11 +33,11 @@ class Sampling:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        check_number("temperature", self.temperature, 0, HIGHEST_TEMPERATURE, "0.8, say")
+        check_number("temperature", self.temperature, 0, HIGHEST_TEMPERATURE, "a value such as 0.8")
         if self.top_k is not None:
-            check_whole_number("top_k", self.top_k, 0, None, "50, or 0 to draw from all tokens")
-        check_number("top_p", self.top_p, 0, 1, "0.95, or 1 to draw from all tokens", above=True)
-        check_whole_number("seed", self.seed, 0, _MOST_SEEDS - 1, "0, say")
+            check_whole_number("top_k", self.top_k, 0, None, "50, or 0 to sample from all tokens")
+        check_number("top_p", self.top_p, 0, 1, "0.95, or 1 to sample from all tokens", above=True)
+        check_whole_number("seed", self.seed, 0, _MOST_SEEDS - 1, "a value such as 0")
 
     @property
     def is_greedy(self) -> bool:
@@ -119,9 +119,9 @@ def check_whole_number(name: str, value: Any, least: int, most: int | None, advi
 
 def _out_of_bounds(name: str, value: Any, expected: str, advice: str) -> ConfigError:
     return ConfigError(
-        f"{name} is out of bounds",
+        f"{name} is out of range",
         expected=expected,
         received=repr(value),
-        fix=f"take {advice}",
+        fix=f"choose {advice}",
         field=name,
     )

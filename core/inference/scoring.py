@@ -82,7 +82,7 @@ def perplexity_stream(
     """
     folder = find_model(model, workspace or Workspace())
     kinds = ("encoder", "decoder")
-    architecture = read_compatible(folder, kinds, "has no perplexity of a text alone")
+    architecture = read_compatible(folder, kinds, "can't score a text")
     longest = architecture.max_seq_length
     if architecture.kind == "decoder":
         writer: TextGenerator = keep(folder, dtype, TextGenerator)
@@ -102,7 +102,7 @@ def _encode(
 ) -> NDArray[np.int32]:
     if not isinstance(text, str) or not text.strip():
         raise ConfigError(
-            "There is no text to score",
+            "The text to score is empty",
             expected="a few words",
             received=repr(text) if isinstance(text, str) else type(text).__name__,
             fix="write a sentence",
@@ -110,13 +110,13 @@ def _encode(
         )
     ids = encode(text)
     if not len(ids):
-        raise _no_token_error("none: its tokenizer takes all of it away")
+        raise _no_token_error("no tokens: the tokenizer removes the whole text")
     if len(ids) > longest:
         raise ConfigError(
             "The text is too long for this model",
-            expected=f"at most {longest} tokens, special ones included",
+            expected=f"at most {longest} tokens, including special tokens",
             received=f"{len(ids)} tokens",
-            fix="shorten it",
+            fix="shorten the text",
             field="text",
         )
     return ids
@@ -165,7 +165,7 @@ def _describe(
     ]
     scored = [one["loss"] for one in tokens if one["loss"] is not None]
     if not scored:
-        raise _no_token_error(f"{len(ids)} tokens, all of them special or the first")
+        raise _no_token_error(f"{len(ids)} tokens, none of which is scored")
     mean = math.fsum(scored) / len(scored)
     return {
         "perplexity": math.exp(min(mean, 700.0)),
@@ -178,10 +178,10 @@ def _describe(
 
 def _no_token_error(received: str) -> ConfigError:
     return ConfigError(
-        "The text has no token that can be scored",
-        expected="at least one token; two for a decoder that begins without a token of its own",
+        "The text has no tokens to score",
+        expected="at least one token, or two for a decoder without a beginning-of-text token",
         received=received,
-        fix="write some more words",
+        fix="write more words",
         field="text",
     )
 

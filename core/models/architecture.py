@@ -91,8 +91,8 @@ def check_length(length: int, architecture: Architecture) -> None:
     """
     if length > architecture.max_seq_length:
         raise ConfigError(
-            "The rows are longer than the model's positions",
+            "The sequences are longer than the model's maximum length",
             expected=f"at most {architecture.max_seq_length} tokens",
             received=f"{length}",
-            fix="build the model with a larger max_position_embeddings, or cut the rows",
+            fix="build the model with a larger max_position_embeddings, or use shorter sequences",
         )

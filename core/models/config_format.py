@@ -87,7 +87,7 @@ def part(values: Values, name: str, kind: type, source: str) -> Any:
 def unsupported(source: str, name: str, wanted: str, found: Any) -> ConfigError:
     """Makes the error for a `config.json` that no model here has."""
     return ConfigError(
-        f"{source} describes a model that can't be built here",
+        f"{source} describes an unsupported model",
         expected=f"{name}: {wanted}",
         received=shown(found),
         fix="use another model or config, or correct the value in the file",

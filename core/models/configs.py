@@ -119,7 +119,7 @@ def _check_together(found: Architecture, form: ConfigFormat, source: str) -> Non
     heads, width = found.num_attention_heads, found.hidden_size
     multiple = found.head_size_multiple
     if not found.has_own_head_size and width % (heads * multiple):
-        even = ", into heads of an even width" if multiple == 2 else ""
+        even = ", with an even head size" if multiple == 2 else ""
         wanted = f"a number that divides {called('hidden_size')} {width}{even}"
         raise unsupported(source, called("num_attention_heads"), wanted, heads)
     for name in ("pad_token_id", "decoder_start_token_id"):
@@ -128,7 +128,7 @@ def _check_together(found: Architecture, form: ConfigFormat, source: str) -> Non
             raise unsupported(source, name, f"below vocab_size {found.vocab_size}", token)
     if found.max_seq_length < 1:
         name, least = "max_position_embeddings", found.first_position + 1
-        wanted = f"at least {least}, as positions are counted from the padding token's id"
+        wanted = f"at least {least}, because position ids begin after the padding token's id"
         raise unsupported(source, name, wanted, found.max_position_embeddings)
     form.check(found, source)
 
@@ -149,7 +149,7 @@ def _read_number(values: Values, ours: str, field: Field, source: str) -> Any:
     number = _checked(values.get(name, field.default), name, kind, source, ours)
     for copy in field.copies:
         if kind is int and values.get(copy, number) != number:
-            raise unsupported(source, copy, f"{number}, as {name}", values[copy])
+            raise unsupported(source, copy, f"{number}, the value of {name}", values[copy])
     return number
 
 

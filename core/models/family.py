@@ -108,7 +108,7 @@ class Family:
     config_format: ConfigFormat
     objectives: tuple[str, ...]
     required_tokens: tuple[Role, ...]
-    padding_use: str = "because rows are filled up with it"
+    padding_use: str = "because sequences are padded with it"
     decoder_start: Literal["pad", "eos"] | None = None
     decoder_reads_masks: bool = False
     prompt_help: str = ""

@@ -40,11 +40,11 @@ def find_model(
         return pull_model(name, reporter, field=field)
     known = ", ".join(artifact.name for artifact in workspace.list("model")[:10])
     raise ConfigError(
-        f"There is no model called {name!r}" if name else "No model is named",
+        f"The model {name!r} was not found" if name else "No model was given",
         expected=f"a model in the workspace ({known or 'there are none yet'}), a folder with "
-        f"{CONFIG_FILE} and {WEIGHTS_FILE}, or an id on the Hub like user/name",
+        f"{CONFIG_FILE} and {WEIGHTS_FILE}, or a Hub id like user/name",
         received=name or "nothing",
-        fix="name one of these, or train a model first",
+        fix="choose an existing model, or train one first",
         field=field,
     )
 

@@ -137,7 +137,7 @@ def read_names(place: Any, key: str) -> list[str]:
             break
         found += read_attribute(place, f"{key}{number}")
     if not found:
-        raise KeyError(f"it has no {key}")
+        raise KeyError(f"the attribute {key} is missing")
     return found
 
 
@@ -146,15 +146,19 @@ def read_attribute(place: Any, key: str) -> list[str]:
     if not isinstance(attribute.get_type(), h5py.h5t.TypeStringID):
         if attribute.get_space().get_simple_extent_npoints() == 0:
             return []  # Keras writes an empty list as numbers.
-        raise RefusedError(f"its {key} are not text")
+        raise RefusedError(f"the attribute {key} isn't text")
     if attribute.get_storage_size() > _MOST_ATTRIBUTE_BYTES:
-        raise RefusedError(f"its {key} take {attribute.get_storage_size()} bytes")
+        raise RefusedError(
+            f"the attribute {key} has {attribute.get_storage_size()} bytes, which is too many"
+        )
     if attribute.get_space().get_simple_extent_npoints() > _MOST_TENSORS:
-        raise RefusedError(f"its {key} are more than {_MOST_TENSORS}")
+        raise RefusedError(f"the attribute {key} lists more than {_MOST_TENSORS} names")
     names = np.atleast_1d(np.asarray(place.attrs[key], dtype=object)).ravel()
     texts = [name.decode("utf-8") if isinstance(name, bytes) else str(name) for name in names]
     if any(len(text) > _LONGEST_NAME for text in texts):
-        raise RefusedError(f"a name in its {key} is longer than {_LONGEST_NAME} characters")
+        raise RefusedError(
+            f"a name in the attribute {key} is longer than {_LONGEST_NAME} characters"
+        )
     return texts
 
 
@@ -179,9 +183,9 @@ def follow(place: Any, path: str) -> Any:
 def check_dataset(name: str, dataset: Any) -> None:
     """Refuses a dataset that is not plain numbers stored in this file."""
     if not isinstance(dataset, h5py.Dataset):
-        raise RefusedError(f"{name} is a group and not a dataset")
+        raise RefusedError(f"{name} is a group, not a dataset")
     if dataset.id.get_type().get_class() not in (h5py.h5t.FLOAT, h5py.h5t.INTEGER):
-        raise RefusedError(f"{name} does not hold numbers, but {dataset.dtype}")
+        raise RefusedError(f"{name} contains {dataset.dtype}, not numbers")
     if dataset.shape is None:
         raise RefusedError(f"{name} is empty")
     settings = dataset.id.get_create_plist()
@@ -191,13 +195,13 @@ def check_dataset(name: str, dataset: Any) -> None:
         raise RefusedError(f"{name} is stored in another file: {settings.get_external(0)[0]!r}")
     filters = {settings.get_filter(number)[0] for number in range(settings.get_nfilters())}
     if unknown := filters - _KNOWN_FILTERS:
-        raise RefusedError(f"{name} is packed by unknown filters: {sorted(unknown)}")
+        raise RefusedError(f"{name} is compressed with unknown filters: {sorted(unknown)}")
     itemsize = dataset.dtype.itemsize
     declared = itemsize * int(np.prod(dataset.shape, dtype=object))
     if settings.get_layout() == h5py.h5d.CHUNKED:
         chunk = itemsize * int(np.prod(settings.get_chunk(), dtype=object))
         if chunk > 4 * declared + _ROOM_FOR_A_CHUNK:
-            raise RefusedError(f"{name} has {declared} bytes in chunks of {chunk}")
+            raise RefusedError(f"{name} has {declared} bytes but chunks of {chunk} bytes")
 
 
 def described(dataset: Any) -> tuple[list[int], str]:

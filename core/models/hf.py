@@ -116,9 +116,9 @@ def read_architecture(path: str | Path) -> Architecture:
     if not os.path.lexists(file):
         raise CheckpointError(
             f"There is no model config at {path}",
-            expected=f"a {CONFIG_FILE} or a folder that holds one",
-            received="nothing of that name",
-            fix="name a checkpoint folder, or a model in the workspace",
+            expected=f"a {CONFIG_FILE}, or a folder that contains one",
+            received="no such file",
+            fix="choose a checkpoint folder, or a model in the workspace",
         )
     return parse_config(read_json(file, _MOST_CONFIG_BYTES), str(file))
 
@@ -168,7 +168,7 @@ def assign_weights(model: keras.Model, weights: dict[str, NDArray[np.float32]]) 
                 f"The weight {variable.path} doesn't fit the model",
                 expected=f"shape {tuple(variable.shape)}",
                 received="nothing" if value is None else f"shape {tuple(value.shape)}",
-                fix="use a checkpoint of the same dimensions",
+                fix="use a checkpoint with the dimensions of this model",
             )
         variable.assign(value)
 

@@ -34,7 +34,7 @@ FLAX_FILE = "flax_model.msgpack"
 # Lists a sharded checkpoint's files, such as tf_model-00001-of-00003.h5.
 _INDEX = ".index.json"
 _MOST_INDEX_BYTES = 64 << 20
-_WHOLE_FILE = "a whole file as transformers 4 wrote it"
+_WHOLE_FILE = "a complete file written by transformers 4"
 
 # Last parts of names that are "weight" in PyTorch.
 _WEIGHTS = ("kernel", "embeddings", "embedding", "gamma", "scale")
@@ -94,16 +94,16 @@ def indexed_files(index: Path) -> list[Path]:
         )
     if outside := [name for name in places.values() if not is_plain_name(name)]:
         raise CheckpointError(
-            f"The index {index} names something that is not a file beside it",
-            expected="names of files, without folders",
+            f"The index {index} lists a file outside its own folder",
+            expected="file names without folders",
             received=shown(outside[0]),
             fix="get the model from a source that you trust",
         )
     names = sorted(set(places.values()))
     if missing := [name for name in names if not os.path.lexists(index.parent / name)]:
         raise CheckpointError(
-            f"The checkpoint {index.parent} isn't whole",
-            expected="the files that its index names, beside it",
+            f"The checkpoint {index.parent} is incomplete",
+            expected="all files that its index lists",
             received="no " + ", ".join(missing[:8]),
             fix="copy or download the missing files",
         )
@@ -180,7 +180,7 @@ class _Hdf5Reader:
             raise self._crashed() from None
         values = np.empty(shape, np.dtype(dtype).newbyteorder("<"))
         if self._answer()["bytes"] != values.nbytes:
-            raise unreadable(self._path, "a tensor of another size than it said", _WHOLE_FILE)
+            raise unreadable(self._path, "a tensor of the wrong size", _WHOLE_FILE)
         remaining = memoryview(values.reshape(-1).view(np.uint8).data)
         while len(remaining):
             count = self._process.stdout.readinto(remaining)  # type: ignore[attr-defined]
@@ -200,9 +200,9 @@ class _Hdf5Reader:
         if "refused" in answer:
             raise CheckpointError(
                 f"The weights {self._path} can't be read",
-                expected="plain arrays of numbers within this file",
+                expected="plain numeric arrays stored in this file",
                 received=answer["refused"],
-                fix="ask whoever made the file for safetensors; nothing outside it was read",
+                fix="ask the author of the file for safetensors; no other file was read",
             )
         return answer
 
@@ -211,8 +211,8 @@ class _Hdf5Reader:
         code = self._process.wait()
         return unreadable(
             self._path,
-            f"content that ended the process that read it (exit code {code}): it takes too much "
-            "memory or time, or crashes the HDF5 library",
+            f"content that ended the reading process (exit code {code}): it needs too much memory "
+            "or time, or crashes the HDF5 library",
             _WHOLE_FILE,
         )
 
@@ -275,7 +275,7 @@ def _unpack_tree(data: Any, size: int) -> dict[str, Any]:
         if entries > _MOST_ENTRIES:
             raise ValueError(f"it has more than {_MOST_ENTRIES} entries")
         if len(found) < len(pairs):
-            raise ValueError("it has a name twice")
+            raise ValueError("a name occurs twice")
         return found
 
     tree = msgpack.unpackb(
@@ -290,7 +290,7 @@ def _unpack_tree(data: Any, size: int) -> dict[str, Any]:
         max_ext_len=size,
     )
     if not isinstance(tree, dict):
-        raise ValueError("it isn't one tree of arrays")
+        raise ValueError("it isn't a tree of arrays")
     return tree
 
 
@@ -299,7 +299,7 @@ def _unpack_extension(kind: int, content: bytes) -> NDArray[Any]:
     import msgpack
 
     if kind not in (_FLAX_ARRAY, _FLAX_SCALAR):
-        raise ValueError(f"it holds a value of the unknown kind {kind}")
+        raise ValueError(f"it contains a value of the unknown type {kind}")
     found = msgpack.unpackb(
         content,
         max_str_len=_LONGEST_TEXT,
@@ -316,9 +316,9 @@ def _unpack_extension(kind: int, content: bytes) -> NDArray[Any]:
 def _checked_shape(shape: Any, size: int) -> tuple[int, ...]:
     """Checks that a shape is valid and holds `size` values."""
     if not all(isinstance(length, int) and 0 <= length < 1 << 48 for length in shape):
-        raise ValueError(f"it holds an array of shape {shown(shape)}")
+        raise ValueError(f"it contains an array with the invalid shape {shown(shape)}")
     if math.prod(shape) != size:
-        raise ValueError(f"it holds {size} values in an array of shape {shown(shape)}")
+        raise ValueError(f"it contains {size} values for an array of shape {shown(shape)}")
     return tuple(shape)
 
 
@@ -329,7 +329,7 @@ def _flax_tensors(path: Path, tree: dict[str, Any]) -> Iterator[Tensor]:
 
 def _leaves(tree: dict[str, Any], parents: list[str]) -> Iterator[tuple[list[str], NDArray[Any]]]:
     if len(parents) > _DEEPEST_TREE:
-        raise ValueError(f"it is nested more than {_DEEPEST_TREE} deep")
+        raise ValueError(f"it has more than {_DEEPEST_TREE} nested levels")
     for name, value in tree.items():
         parts = [*parents, str(name)]
         if isinstance(value, dict) and _CHUNKED in value:
@@ -345,7 +345,7 @@ def _leaves(tree: dict[str, Any], parents: list[str]) -> Iterator[tuple[list[str
 def _join_chunks(value: dict[str, Any]) -> NDArray[Any]:
     pieces = _in_order(value, "chunks")
     if not all(isinstance(piece, np.ndarray) for piece in pieces):
-        raise ValueError("it holds an array in pieces that are no arrays")
+        raise ValueError("it contains a chunked array with invalid chunks")
     shape = _in_order(value, "shape")
     joined = np.concatenate(pieces)
     return joined.reshape(_checked_shape(shape, joined.size))
@@ -355,7 +355,7 @@ def _in_order(value: dict[str, Any], name: str) -> list[Any]:
     """Returns the list that Flax stores as a mapping from 0, 1, 2 and so on."""
     numbered = value.get(name)
     if not isinstance(numbered, dict) or set(numbered) != set(map(str, range(len(numbered)))):
-        raise ValueError(f"it holds an array in pieces without its {name}")
+        raise ValueError(f"it contains a chunked array without {name}")
     return [numbered[str(index)] for index in range(len(numbered))]
 
 
@@ -387,7 +387,7 @@ def _dtype(name: Any) -> Any:
 
         return ml_dtypes.bfloat16
     if text not in _FLAX_DTYPES:
-        raise ValueError(f"it holds an array of dtype {shown(name)}")
+        raise ValueError(f"it contains an array with the unsupported dtype {shown(name)}")
     return np.dtype(text)
 
 

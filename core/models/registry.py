@@ -61,10 +61,10 @@ def check_family(config: TrainConfig, architecture: Architecture) -> None:
         return
     what = "checkpoint" if config.checkpoint else "model config"
     raise ConfigError(
-        f"The {what} is of another family",
+        f"The {what} belongs to another family",
         expected=f"family {config.family}",
         received=f"{architecture.model_type} in {config.checkpoint or config.model_config_path}",
-        fix=f"set family to {architecture.model_type}, or take another {what}",
+        fix=f"set family to {architecture.model_type}, or choose another {what}",
         field="family",
     )
 
@@ -112,10 +112,10 @@ def _from_size(config: TrainConfig) -> Architecture:
     sizes = family.sizes
     if config.size not in sizes:
         raise ConfigError(
-            f"There is no {config.family} of size {config.size}",
+            f"The family {config.family} has no size {config.size}",
             expected=", ".join(sizes),
             received=config.size,
-            fix="choose one of these, or set num_hidden_layers and hidden_size besides",
+            fix="choose a listed size, then change num_hidden_layers and hidden_size if needed",
             field="size",
         )
     found = sizes[config.size]
@@ -149,7 +149,7 @@ def _from_file(config: TrainConfig) -> Architecture:
             error.problem,
             expected=error.expected,
             received=error.received,
-            fix="check the path, or choose a size instead",
+            fix="check the path, or leave it empty and choose a size",
             field="model_config_path",
         ) from error
     changed = changed_values(config)
@@ -182,9 +182,11 @@ def _special_ids(
 ) -> dict[str, Any]:
     pad_id = padding_id(family.name, pad_id, eos_id)
     if pad_id is None:
-        raise _lacks_token("no padding token", f"one, {family.padding_use}")
+        raise _lacks_token("no padding token", f"a padding token, {family.padding_use}")
     if "eos" in family.required_tokens and family.decoder_start and eos_id is None:
-        raise _lacks_token("no token that ends a text", f"one, such as </s>, for {family.name}")
+        raise _lacks_token(
+            "no end-of-text token", f"an end-of-text token, such as </s>, for {family.name}"
+        )
     found = {"pad_token_id": pad_id, "bos_token_id": bos_id, "eos_token_id": eos_id}
     if family.decoder_start:
         found["decoder_start_token_id"] = pad_id if family.decoder_start == "pad" else eos_id
@@ -196,7 +198,7 @@ def _lacks_token(problem: str, expected: str) -> ConfigError:
         f"The tokenizer has {problem}",
         expected=expected,
         received="none",
-        fix="train a tokenizer here, or add such a token to this one",
+        fix="train a tokenizer here, or add the token to this one",
         field="tokenizer",
     )
 
@@ -205,10 +207,10 @@ def _check_ids(special: dict[str, Any], vocab_size: int) -> None:
     for name, number in special.items():
         if number is not None and not 0 <= number < vocab_size:
             raise ConfigError(
-                "A special token of the tokenizer isn't in the vocabulary",
+                "A special token of the tokenizer is outside the vocabulary of the shards",
                 expected=f"{name} below {vocab_size}",
                 received=f"{number}",
-                fix="name the tokenizer that the shards were made with",
+                fix="set tokenizer to the one that the shards were built with",
                 field="tokenizer",
             )
 
@@ -225,12 +227,12 @@ def _check_heads(architecture: Architecture) -> None:
     multiple = architecture.head_size_multiple
     if architecture.has_own_head_size or width % (heads * multiple) == 0:
         return
-    even = ", into heads of an even width" if multiple == 2 else ""
+    even = ", with an even head size" if multiple == 2 else ""
     better = (
         f"set num_attention_heads to {_derive_heads(width, architecture)}, or change hidden_size"
     )
     raise ConfigError(
-        f"{heads} attention heads don't divide the width {width}{even}",
+        f"num_attention_heads {heads} doesn't divide hidden_size {width}{even}",
         expected=f"a number of heads that divides hidden_size without remainder{even}",
         received=f"hidden_size={width}, num_attention_heads={heads}",
         fix="set hidden_size to an even number" if width % multiple else better,
@@ -241,9 +243,9 @@ def _check_heads(architecture: Architecture) -> None:
 def _check_positions(architecture: Architecture, row_length: int) -> None:
     if row_length > architecture.max_seq_length:
         raise ConfigError(
-            "max_seq_length is above the model's positions",
-            expected=f"rows of at most {architecture.max_seq_length} tokens",
-            received=f"rows of {row_length}",
+            "The sequences are longer than max_position_embeddings allows",
+            expected=f"sequences of at most {architecture.max_seq_length} tokens",
+            received=f"sequences of {row_length} tokens",
             fix="raise max_position_embeddings, or build shards with a smaller max_seq_length",
             field="max_position_embeddings",
         )

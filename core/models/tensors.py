@@ -48,14 +48,16 @@ class Tensor:
         """
         if self.dtype not in FLOAT_BYTES:
             raise CheckpointError(
-                f"The tensor {self.name} in {self.file} has a dtype that is not read here",
+                f"The tensor {self.name} in {self.file} has an unsupported dtype",
                 expected=" or ".join(FLOAT_BYTES),
                 received=self.dtype,
-                fix="save the model in one of these dtypes, not quantised",
+                fix="save the model unquantised in one of the expected dtypes",
             )
         values = self.load()
         if values.shape != self.shape:
-            raise unreadable(self.file, f"{self.name} of shape {values.shape}, not {self.shape}")
+            raise unreadable(
+                self.file, f"{self.name} of shape {values.shape} instead of {self.shape}"
+            )
         with np.errstate(over="ignore"):  # float64 may overflow: callers check for infinity.
             # OpenVINO shares memory with arrays and rejects read-only ones.
             return values.astype(dtype, copy=not values.flags.writeable)
@@ -75,7 +77,7 @@ def open_safetensors(path: Path, stack: ExitStack) -> list[Tensor]:
         names = file.keys()
         slices = {name: file.get_slice(name) for name in names}
     except (OSError, SafetensorError) as error:
-        raise unreadable(path, str(error), "a whole safetensors file") from error
+        raise unreadable(path, str(error), "a complete safetensors file") from error
 
     def load(name: str, dtype: str) -> NDArray[Any]:
         if dtype == "bfloat16":
@@ -83,7 +85,7 @@ def open_safetensors(path: Path, stack: ExitStack) -> list[Tensor]:
         try:
             values: NDArray[Any] = file.get_tensor(name)
         except (OSError, SafetensorError, TypeError, ValueError) as error:
-            raise unreadable(path, f"{name}: {error}", "a whole safetensors file") from error
+            raise unreadable(path, f"{name}: {error}", "a complete safetensors file") from error
         return values
 
     def describe(name: str, part: Any) -> Tensor:
@@ -100,7 +102,7 @@ def read_safetensors(path: Path) -> dict[str, NDArray[Any]]:
         return {tensor.name: tensor.load() for tensor in open_safetensors(path, stack)}
 
 
-def unreadable(path: Path, received: str, expected: str = "a whole file") -> CheckpointError:
+def unreadable(path: Path, received: str, expected: str = "a complete file") -> CheckpointError:
     """Makes the error for a damaged file."""
     return CheckpointError(
         f"The weights {path} can't be read",

@@ -85,8 +85,9 @@ class Weights:
         most = _MOST_BYTES_PER_FILE_BYTE * self._file_bytes + _ROOM_FOR_SMALL_FILES
         if declared > most:
             raise CheckpointError(
-                f"The weights in {self._folder} declare more than their files can hold",
-                expected=f"at most {most:,} bytes of values in {self._file_bytes:,} bytes of files",
+                f"The weights in {self._folder} declare more data than their files contain",
+                expected=f"at most {most:,} bytes of values for {self._file_bytes:,} bytes of "
+                "files",
                 received=f"{declared:,} bytes",
                 fix="copy or download the files again, from a source that you trust",
             )
@@ -137,32 +138,32 @@ class Weights:
             raise CheckpointError(
                 f"The checkpoint {self._folder} has no tensor {name}",
                 expected=f"{name} of shape {tie.hf_shape}",
-                received=f"{len(self._tensors)} tensors, among them "
+                received=f"{len(self._tensors)} tensors, such as "
                 + ", ".join(sorted(self._tensors)[:3])[:300],
                 fix=f"use a checkpoint of a {class_name(architecture)}",
             )
         if found in self._ambiguous:
             raise CheckpointError(
-                f"The checkpoint {self._folder} holds {found} twice",
+                f"The checkpoint {self._folder} contains {found} twice",
                 expected="each tensor once",
                 received=self._ambiguous[found][:300],
-                fix="save one of the two models by itself",
+                fix="save only one of the two models",
             )
         tensor = self._tensors[found]
         # TensorFlow's GPT-2 has biases of shape (1, H).
         if tensor.shape not in (tie.hf_shape, (1, *tie.hf_shape)):
             raise CheckpointError(
-                f"The tensor {found} in {self._folder} has another shape than config.json says",
+                f"The shape of the tensor {found} in {self._folder} contradicts config.json",
                 expected=f"shape {tie.hf_shape}",
                 received=f"shape {tensor.shape}",
-                fix="use the config.json that was written with these weights",
+                fix="use the config.json that was saved with these weights",
             )
         if tensor.dtype not in FLOAT_BYTES:
             raise CheckpointError(
-                f"The tensor {found} in {self._folder} has a dtype that is not read here",
+                f"The tensor {found} in {self._folder} has an unsupported dtype",
                 expected=" or ".join(FLOAT_BYTES),
                 received=tensor.dtype,
-                fix="save the model in one of these dtypes, not quantised",
+                fix="save the model unquantised in one of the expected dtypes",
             )
         return tensor
 
@@ -175,10 +176,11 @@ class Weights:
                 continue
             if math.prod(tensor.shape) != architecture.vocab_size or np.any(tensor.read()):
                 raise CheckpointError(
-                    f"The tensor {name} in {self._folder} has no place in the model",
+                    f"The tensor {name} in {self._folder} isn't zero, and the model has no such "
+                    "weight",
                     expected="zeros, as in every published BART",
-                    received=f"other numbers, or another shape than (1, {architecture.vocab_size})",
-                    fix="use a checkpoint without it",
+                    received=f"other values, or a shape other than (1, {architecture.vocab_size})",
+                    fix="use a checkpoint without this tensor",
                 )
 
     def _check_heads(self, architecture: Architecture) -> None:
@@ -194,10 +196,11 @@ class Weights:
                 continue
             if table.shape != own.shape or not np.array_equal(table.read(), own.read()):
                 raise CheckpointError(
-                    f"The head {head} in {self._folder} is not tied to the words",
-                    expected=f"the numbers of {words.names[0]}",
-                    received="others",
-                    fix=f"use a checkpoint of a {class_name(architecture)} whose head is tied",
+                    f"The language-model head {head} in {self._folder} is not tied to the token "
+                    "embeddings",
+                    expected=f"the values of {words.names[0]}",
+                    received="other values",
+                    fix=f"use a checkpoint of a {class_name(architecture)} with a tied head",
                 )
 
 
@@ -218,10 +221,10 @@ def find_weight_files(folder: Path) -> tuple[list[Path], bool]:
         return (indexed_files(foreign) if foreign.suffix == ".json" else [foreign]), True
     if os.path.lexists(folder / PICKLE_FILE) or any(folder.glob("pytorch_model-*.bin")):
         raise CheckpointError(
-            f"The weights in {folder} are a pickle, and pickles are never loaded here",
+            f"The weights in {folder} are a pickle file, and pickle files are never loaded",
             expected=WEIGHTS_FILE,
-            received="pytorch_model.bin, which may run any code when it is opened",
-            fix="where you trust it: load it with transformers and call "
+            received="pytorch_model.bin, which can run any code when it is loaded",
+            fix="if you trust it, load it with transformers and call "
             "model.save_pretrained(folder, safe_serialization=True), which writes safetensors",
         )
     raise no_checkpoint(folder)
@@ -243,7 +246,7 @@ def no_checkpoint(folder: Path) -> CheckpointError:
         f"There is no checkpoint in {folder}",
         expected=f"{CONFIG_FILE} and {WEIGHTS_FILE}",
         received=_listing(folder),
-        fix="name a model in the workspace or a folder that one was saved to",
+        fix="choose a model in the workspace, or a folder with a saved model",
     )
 
 

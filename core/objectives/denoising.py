@@ -91,10 +91,11 @@ class Denoising:
         ):  # fmt: skip
             if not fits:
                 raise ConfigError(
-                    f"Denoising can't work with this {field}",
+                    f"{field} is out of range for denoising",
                     expected=expected,
                     received=f"{value}",
-                    fix="use the published 0.3, 3 and 1",
+                    fix="use the published values: mlm_probability 0.3, poisson_lambda 3, "
+                    "permute_sentence_ratio 1",
                     field=field,
                 )
 

@@ -20,7 +20,7 @@ MEAN_NOISE_SPAN_LENGTH = 3.0
 
 _TOKEN_NAMES = {
     "pad_id": "padding token, such as <pad> or [PAD]",
-    "eos_id": "token that ends a text, such as </s> or [SEP]",
+    "eos_id": "end-of-text token, such as </s> or [SEP]",
     "mask_id": "mask token, such as <mask> or [MASK]",
 }
 
@@ -87,11 +87,11 @@ class Vocabulary:
         number: int | None = getattr(self, name)
         if number is None:
             raise ConfigError(
-                f"The tokenizer doesn't fit the objective {objective}",
+                f"The tokenizer lacks a special token that the objective {objective} needs",
                 expected=f"a {_TOKEN_NAMES[name]}",
                 received=describe_undecided(self.undecided.get(name, ())),
-                fix=f"{advice_for(name.replace('_id', '_token'))}, train a tokenizer here, or name "
-                "another one",
+                fix=f"{advice_for(name.replace('_id', '_token'))}, train a tokenizer here, or "
+                "choose another one",
                 field="tokenizer",
             )
         return number
@@ -99,13 +99,13 @@ class Vocabulary:
 
 def describe_undecided(names: Sequence[str]) -> str:
     """Describes the candidates for a special token, for an error."""
-    return f"{' and '.join(names)}, and no file that says which" if names else "none"
+    return f"{' and '.join(names)}, without a declaration of which one to use" if names else "none"
 
 
 def advice_for(entry: str) -> str:
     """Explains how to declare a special token, such as `eos_token`, for an error."""
     example = f'{{"{entry}": "…"}}'
-    return f"say which token it is in a tokenizer_config.json beside tokenizer.json: {example}"
+    return f"declare the token in a tokenizer_config.json next to tokenizer.json: {example}"
 
 
 class Objective(Protocol):

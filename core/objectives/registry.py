@@ -42,10 +42,10 @@ def create_objective(name: str, settings: ObjectiveSettings, vocabulary: Vocabul
 def _find(name: str) -> ObjectiveClass:
     if name not in OBJECTIVES:
         raise ConfigError(
-            f"There is no objective {name!r}",
+            f"The objective {name!r} is unknown",
             expected=", ".join(OBJECTIVES),
             received=name,
-            fix="choose one of these",
+            fix="choose a listed objective",
             field="objective",
         )
     return OBJECTIVES[name]

@@ -16,15 +16,15 @@ def check_sequences(rows: NDArray[np.int32], row_length: int, vocab_size: int) -
     """
     if rows.shape[1] != row_length:
         raise ShardError(
-            "The rows have another length than the objective needs",
-            expected=f"{row_length} tokens in a row",
+            "The sequences have the wrong length for the objective",
+            expected=f"{row_length} tokens per sequence",
             received=f"{rows.shape[1]}",
             fix="build the shards again for this objective and max_seq_length",
         )
     # A negative id viewed as unsigned exceeds any vocabulary size.
     if rows.size and int(rows.view(np.uint32).max()) >= vocab_size:
         raise ShardError(
-            "A row holds a token that the vocabulary doesn't have",
+            "A sequence contains a token id outside the vocabulary",
             expected=f"ids from 0 to {vocab_size - 1}",
             received=f"ids from {rows.min()} to {rows.max()}",
             fix="build the shards again with this tokenizer",

@@ -118,10 +118,10 @@ class SpanCorruption:
     def __post_init__(self) -> None:
         if len(self.sentinel_ids) < self.counts.spans:
             raise ConfigError(
-                "The tokenizer has too few sentinels for rows of this length",
+                "The tokenizer has too few sentinels for sequences of this length",
                 expected=f"{self.counts.spans} tokens <extra_id_0>, <extra_id_1> and so on",
                 received=f"{len(self.sentinel_ids)}",
-                fix="set a smaller max_seq_length, or name a tokenizer with more of them",
+                fix="lower max_seq_length, or choose a tokenizer with more sentinels",
                 field="tokenizer",
             )
 
@@ -283,10 +283,10 @@ def _counts_for(
     """
     if not 0 < noise_density < 1 or mean_noise_span_length < 1:
         raise ConfigError(
-            "Span corruption can't hide so much, or in such spans",
+            "The masking settings are out of range for span corruption",
             expected="mlm_probability above 0 and below 1, mean_noise_span_length of at least 1",
             received=f"{noise_density} and {mean_noise_span_length}",
-            fix="use the published 0.15 and 3",
+            fix="use the published values: mlm_probability 0.15, mean_noise_span_length 3",
             field="mlm_probability",
         )
     tokens, _ = compute_input_and_target_lengths(
@@ -296,11 +296,12 @@ def _counts_for(
     possible = 1 <= counts.spans <= tokens - counts.noise_tokens
     if not possible or counts.inputs_length != max_seq_length:
         raise ConfigError(
-            f"No row gives an input of {max_seq_length} tokens with a hidden span in it",
-            expected="a max_seq_length of some dozens, and spans of two tokens and more",
+            f"No sequence gives an input of {max_seq_length} tokens with a masked span",
+            expected="a max_seq_length of some dozens, and spans of two or more tokens",
             received=f"max_seq_length={max_seq_length}, mlm_probability={noise_density}, "
             f"mean_noise_span_length={mean_noise_span_length}",
-            fix="raise max_seq_length, or use the published 0.15 and 3",
+            fix="raise max_seq_length, or use the published mlm_probability 0.15 and "
+            "mean_noise_span_length 3",
             field="max_seq_length",
         )
     return counts

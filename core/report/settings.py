@@ -64,7 +64,7 @@ def read_settings(text: str) -> tuple[str, StageConfig]:
     try:
         values = parse_json(text)
     except ValueError as error:
-        raise _not_settings(f"no JSON: {error}") from error
+        raise _not_settings(f"invalid JSON: {error}") from error
     if not is_settings(values):
         raise _not_settings(f"{type(values).__name__} without stage and config")
     return str(values["stage"]), parse_stage_config(str(values["stage"]), values["config"])
@@ -99,8 +99,8 @@ def _plain(value: Any) -> str:
 
 def _not_settings(received: str) -> ConfigError:
     return ConfigError(
-        "This file holds no settings of a run",
-        expected='JSON as a run exports it: {"stage": "train", "config": {...}}',
+        "This file doesn't contain the settings of a run",
+        expected='JSON exported from a run: {"stage": "train", "config": {...}}',
         received=received,
         fix="export the settings of a run: in the Runs tab, or with python -m core runs export",
     )

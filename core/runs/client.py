@@ -68,8 +68,8 @@ def request_stop(workspace: Workspace, run_id: str, mode: StopMode = "save") -> 
         raise RunError(
             f"The run {row.id} can't be stopped",
             expected="a run that is queued or running",
-            received=f"one that is {row.state}",
-            fix="nothing needs to be done",
+            received=f"a run that is {row.state}",
+            fix="no action is needed",
         )
     _ask(workspace, "stop", {"run": row.id, "mode": mode})
     return row.id
@@ -84,10 +84,10 @@ def resume_run(workspace: Workspace, run_id: str, *, num_train_steps: int | None
     row = _open_and_find(workspace, run_id)
     if row.state == "done" and num_train_steps is None:
         raise RunError(
-            f"The run {row.id} is done",
-            expected="a run that ended before its end, or more steps than it was planned for",
+            f"The run {row.id} is done and can't be resumed",
+            expected="an unfinished run, or more steps than planned",
             received="a run that is done",
-            fix="extend it with --num-train-steps, or start a new one",
+            fix="extend it with --num-train-steps, or start a new run",
         )
     changes = {} if num_train_steps is None else {"num_train_steps": num_train_steps}
     if num_train_steps is not None:
@@ -253,19 +253,19 @@ def _is_handled(store: Store, number: int) -> bool:
 def _no_worker(workspace: Workspace) -> RunError:
     log = worker_log(workspace)
     return RunError(
-        "The worker that starts the runs of this workspace can't be started",
-        expected="a process that goes on in the background",
-        received=f"one that ended at once; its log ends: {log_tail_line(log)}",
-        fix=f"read {log}, mend what it says, and ask again",
+        "The worker of this workspace, which starts runs, can't be started",
+        expected="a background process that keeps running",
+        received=f"a process that ended at once; its log ends: {log_tail_line(log)}",
+        fix=f"read {log}, correct the problem, and try again",
     )
 
 
 def _slow_worker(workspace: Workspace) -> RunError:
     return RunError(
-        "The worker that starts the runs of this workspace doesn't answer",
+        "The worker of this workspace, which starts runs, doesn't answer",
         expected=f"an answer within {_HANDLED_WITHIN_SECONDS:.0f} seconds",
-        received="none yet; what was asked for is done as soon as the worker comes to it",
-        fix=f"see in a while with runs list; {worker_log(workspace)} says what it is doing",
+        received="no answer yet; the request stays queued",
+        fix=f"check later with runs list; the worker's log is {worker_log(workspace)}",
     )
 
 
@@ -274,7 +274,7 @@ def _check_more_steps(row: RunRow, num_train_steps: int) -> None:
     least = planned + 1 if row.state == "done" else planned
     if num_train_steps < least:
         raise RunError(
-            "A run can be given more steps, not fewer",
+            "A run can be extended, but not shortened",
             expected=f"{least:,} steps in all, or more",
             received=f"{num_train_steps:,}",
             fix="choose a larger number; to end a run early, stop it: its best checkpoint is kept",
@@ -296,8 +296,8 @@ def check_name_is_free(workspace: Workspace, stage: str, config: StageConfig) ->
             raise ConfigError(
                 f"The name {name!r} is taken",
                 expected=f"a new name for the {kind}",
-                received=f"{name}, which the run {row.id} is making",
-                fix="choose another",
+                received=f"{name}, which is reserved by the run {row.id}",
+                fix="choose another name",
                 field="name",
             )
     store.close()

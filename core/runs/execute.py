@@ -97,7 +97,7 @@ def describe_failure(error: BaseException) -> dict[str, Any]:
     unknown = StudioError(
         f"The stage failed with {type(error).__name__}",
         received=_short(error),
-        fix="read the end of the log; this is not an error that the studio knows",
+        fix="read the end of the log; this error is unexpected",
     )
     return {"reason": "error", "error": unknown.to_dict()}
 
@@ -113,15 +113,15 @@ _KNOWN = {
 }
 _PROBLEMS = {
     "disk_full": "The disk is full",
-    "out_of_memory": "There was not enough memory",
-    "data_missing": "A file that this run reads is gone",
+    "out_of_memory": "The run ran out of memory",
+    "data_missing": "A file that this run reads is missing",
 }
 ADVICE = {
-    "disk_full": "make room (delete artifacts or runs that aren't needed), then resume the run",
-    "out_of_memory": "use a smaller batch, shorter rows or a smaller model",
-    "data_missing": "bring the file back, or name one that is there, then resume the run",
-    "process_lost": "look at the other hosts' logs, then start the run again on all of them, or on "
-    "another number of hosts: it goes on from its last checkpoint",
+    "disk_full": "free disk space (delete artifacts or runs), then resume the run",
+    "out_of_memory": "use a smaller batch, shorter sequences or a smaller model",
+    "data_missing": "restore the file, or choose an existing one, then resume the run",
+    "process_lost": "check the logs of the other hosts, then start the run again on all hosts, "
+    "or on another number of hosts; it resumes from its last checkpoint",
 }
 
 

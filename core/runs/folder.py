@@ -72,7 +72,7 @@ class RunFolder:
         """
         if not is_run_id(run_id):
             raise RunError(
-                "That can't be a run's id",
+                "The run id is not valid",
                 expected="the name of a folder in runs/",
                 received=ascii(run_id)[:100],
                 fix="list the runs with: python -m core runs list",
@@ -106,8 +106,9 @@ class RunFolder:
                 f"The folder of the run {self.path.name} is missing",
                 expected=str(path),
                 received="no such file" if self.path.exists() else "no such folder",
-                fix="if the workspace was moved or copied while the run was being made, its folder "
-                f"is in runs/ at the former place: move it to {self.path}; else start a new run",
+                fix="if the workspace was moved or copied while the run was being created, move "
+                f"its folder from runs/ of the old workspace to {self.path}; otherwise start a "
+                "new run",
             )
         values = _read_json(path)
         try:
@@ -115,7 +116,7 @@ class RunFolder:
         except TypeError as error:
             raise RunError(
                 f"{path} can't be read",
-                expected="what this program wrote there",
+                expected="the JSON that this program wrote",
                 received="no JSON object" if values is None else "an object with other fields",
                 fix="restore the file from a copy, or start a new run",
             ) from error
@@ -177,10 +178,10 @@ class RunFolder:
         with file_lock(self.path / "run.lock", wait=False) as held:
             if not held:
                 raise RunError(
-                    f"The run {self.path.name} is running already",
-                    expected="one process a run",
+                    f"The run {self.path.name} is already running",
+                    expected="one process per run",
                     received="another process that holds its lock",
-                    fix="wait for it, or stop it",
+                    fix="wait for its end, or stop it",
                 )
             yield
 

@@ -33,8 +33,8 @@ def _checked(slots: int | str, name: str) -> int:
     if isinstance(slots, int) and 1 <= slots <= MOST_SLOTS:
         return slots
     raise ConfigError(
-        "That many runs can't run at once",
+        "The number of simultaneous runs is out of range",
         expected=f"a whole number from 1 to {MOST_SLOTS}",
         received=f"{name}={slots}",
-        fix=f"choose such a number; {SLOTS_VARIABLE} is the default of every workspace",
+        fix=f"choose a number in this range; {SLOTS_VARIABLE} sets the default of every workspace",
     )

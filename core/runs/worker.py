@@ -148,8 +148,8 @@ class Worker:
             raise RunError(
                 f"The run {row.id} can't be resumed",
                 expected="a run that has ended",
-                received=f"one that is {row.state}"
-                + (", whose process is alive" if folder.is_running() else ""),
+                received=f"a run that is {row.state}"
+                + (" with a live process" if folder.is_running() else ""),
                 fix="stop it first, or wait for its end",
             )
         record = folder.read_record()
@@ -167,7 +167,7 @@ class Worker:
             raise StudioError(
                 f"The run {row.id} can't be deleted",
                 expected="a run that has ended",
-                received=f"one that is {row.state}",
+                received=f"a run that is {row.state}",
                 fix="stop it first",
             )
         shutil.rmtree(RunFolder.of(self.workspace, row.id).path, ignore_errors=True)
@@ -279,12 +279,12 @@ class Worker:
 
     def _fail_dependent(self, row: RunRow, awaited: RunRow | None) -> None:
         state = awaited.state if awaited else "deleted"
-        name = awaited.id if awaited else "a run that is gone"
+        name = awaited.id if awaited else "a deleted run"
         error = RunError(
-            "This run waited for another one that didn't end well",
+            "A run that this run depends on did not succeed",
             expected=f"{name} to be done",
             received=f"{name} is {state}",
-            fix="see what that run says, then start both again",
+            fix="read the error of that run, then start both again",
         )
         self._fail(row, "dependency", error)
 
@@ -445,7 +445,7 @@ def _work_until_idle(worker: Worker, idle_seconds: float) -> None:
             busy, problem = True, f"{type(error).__name__}: {error}"
         if problem and problem != last_problem:
             with suppress(OSError):
-                print(f"trying again: {problem}", file=sys.stderr, flush=True)
+                print(f"retrying after: {problem}", file=sys.stderr, flush=True)
         last_problem = problem
         if busy:
             last_busy = time.monotonic()
@@ -500,8 +500,8 @@ def _ending(
     words = log_tail_line(folder.log)
     reason, advice = _known_cause(number, folder.log_tail(_SIGN_LINES))
     error = RunError(
-        "The run's process ended without saying why",
-        expected="a report of how it went",
+        "The run's process ended without reporting a result",
+        expected="a report of success or failure",
         received=_how_it_ended(code, number, words),
         fix=advice,
     )
@@ -552,22 +552,21 @@ _SIGNS = {
 _SIGNALS: dict[int, tuple[str, str]] = {
     signal.SIGKILL: (
         "killed",
-        "if nobody killed it, the machine ran out of memory: use a smaller batch or model",
+        "if nobody killed the process, the machine ran out of memory: use a smaller batch or model",
     ),
-    signal.SIGABRT: ("aborted", "a library gave up: read the end of the log"),
+    signal.SIGABRT: ("aborted", "a library aborted: read the end of the log"),
     signal.SIGSEGV: ("crashed", "a library crashed: read the end of the log"),
     signal.SIGBUS: (
         "data_missing",
-        "a file that it reads became shorter, or the disk can't read it: restore the shards, then "
-        "resume the run",
+        "a file was truncated or can't be read from disk: restore the shards, then resume the run",
     ),
 }
 
 
 def _lost() -> RunError:
     return RunError(
-        "The run's process is gone and nobody saw how it ended",
-        expected="the process, or a record of its end",
+        "The run's process has ended, and its result is unknown",
+        expected="a live process, or a record of its end",
         received="neither (the machine may have been switched off)",
         fix="start the run again",
     )
@@ -575,27 +574,26 @@ def _lost() -> RunError:
 
 def _folder_gone() -> RunError:
     return RunError(
-        "The run's folder is gone",
-        expected="the run.json that says what is to be run",
-        received="no such file: it was removed, or is at the workspace's former place",
-        fix="move the folder back to runs/, then resume the run; else start a new run",
+        "The run's folder is missing",
+        expected="the file run.json with the run's settings",
+        received="no such file: it was removed, or is still in the old workspace",
+        fix="move the folder back to runs/, then resume the run; otherwise start a new run",
     )
 
 
 def _not_started(code: int, words: str) -> RunError:
     return RunError(
         "The run's process couldn't be started",
-        expected="a supervisor that starts it and waits for its end",
+        expected="a supervisor process that starts it and waits for its end",
         received=_how_it_ended(code, None, words),
-        fix="read the end of the log; where the program was updated meanwhile, start the app "
-        "again, and then the run",
+        fix="read the end of the log; if the program was updated, restart the app, then the run",
     )
 
 
 def _unreadable(error: Exception) -> StudioError:
     return StudioError(
-        "What the run has reported can't be read",
-        expected="events as runs write them",
+        "The run's event log can't be read",
+        expected="valid events",
         received=f"{type(error).__name__}: {error}",
         fix="read the end of the log, then delete this run and start it again",
     )
@@ -666,7 +664,7 @@ def main(arguments: list[str] | None = None) -> int:
             try:
                 run_worker(workspace, slots=options.slots, idle_seconds=options.idle_seconds)
             except WorkspaceMovedError as error:
-                print(f"the worker ends: {error}", file=sys.stderr, flush=True)
+                print(f"worker stopped: {error}", file=sys.stderr, flush=True)
                 # Skip cleanup: closing the database would look for its files at their old path.
                 os._exit(EXIT_MOVED)
     return 0

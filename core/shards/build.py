@@ -50,9 +50,9 @@ _MOST_WORKERS = 8
 _REPORTED_COUNTS = ("train_rows", "validation_rows", "train_tokens", "tokens_dropped")
 _ADJECTIVES = {TRAIN: "training", VALIDATION: "validation"}
 _FIXES = {
-    TRAIN: "give more text, or set a smaller max_seq_length",
-    VALIDATION: "give more text, hold more of it out with validation_percent, set a smaller "
-    "max_seq_length, or write the training rows only with split=train",
+    TRAIN: "add text, or lower max_seq_length",
+    VALIDATION: "add text, raise validation_percent, lower max_seq_length, or set split to train "
+    "to write only training sequences",
 }
 
 
@@ -301,8 +301,8 @@ def _check_any_sequence(split: str, packer: Packer) -> None:
     if packer.rows:
         return
     raise ShardError(
-        f"There is not enough text for a single {_ADJECTIVES[split]} row",
-        expected=f"at least {packer.cutter.row_length} tokens, as many as a row needs",
+        f"The text is too short for a single {_ADJECTIVES[split]} sequence",
+        expected=f"at least {packer.cutter.row_length} tokens, the length of one sequence",
         received=f"{packer.tokens} tokens of {_ADJECTIVES[split]} text",
         fix=_FIXES[split],
         field="max_seq_length",

@@ -177,19 +177,19 @@ def _is_free(folder: Path) -> bool:
 def _not_writable(folder: Path, error: OSError) -> ConfigError:
     return ConfigError(
         f"The folder {folder} can't be written to",
-        expected="a place where this account may make folders",
+        expected="a folder where this account can create folders",
         received=error.strerror or str(error),
-        fix="name another output_dir",
+        fix="set output_dir to another folder",
         field="output_dir",
     )
 
 
 def _mount_point(path: Path) -> ConfigError:
     return ConfigError(
-        f"{path} is where a disk is mounted",
-        expected="a folder that can be replaced by the finished one",
+        f"{path} is a mount point and can't be replaced",
+        expected="a folder that the finished shards can replace",
         received="a mount point",
-        fix=f"name a new folder inside it, such as {path / 'shards'}",
+        fix=f"set output_dir to a new folder inside it, such as {path / 'shards'}",
         field="output_dir",
     )
 
@@ -197,8 +197,9 @@ def _mount_point(path: Path) -> ConfigError:
 def _not_empty(place: str) -> ConfigError:
     return ConfigError(
         f"{place} isn't empty",
-        expected="a new or empty folder, as nothing that exists is overwritten",
-        received="one with files in it",
-        fix="name another output_dir, or empty that one; split=all writes both parts at once",
+        expected="a new or empty folder, because existing files are never overwritten",
+        received="a folder with files in it",
+        fix="set output_dir to another folder, or empty this one; split=all writes both splits "
+        "at once",
         field="output_dir",
     )

@@ -63,19 +63,19 @@ def layout_for(config: ShardConfig) -> SequenceLayout:
     """Returns the layout for the config's objective, and refuses options it doesn't support."""
     if config.line_by_line and config.objective != "mlm":
         raise ConfigError(
-            "Only rows for masked language modelling can be lines",
+            "line_by_line works only for masked language modelling",
             expected="objective=mlm, or line_by_line=false",
             received=f"line_by_line with objective={config.objective}",
-            fix="leave line_by_line out",
+            fix="remove line_by_line",
             field="line_by_line",
         )
     for name in ("mlm_probability", "mean_noise_span_length"):
         if config.objective != "span_corruption" and getattr(config, name) is not None:
             raise ConfigError(
-                f"{name} doesn't change how rows for {config.objective} are laid out",
-                expected="it to be empty, or objective=span_corruption",
+                f"{name} has no effect on sequences for {config.objective}",
+                expected="{name} to be empty, or objective=span_corruption",
                 received=f"{name}={getattr(config, name):g} with objective={config.objective}",
-                fix=f"leave {name} empty here, and set it for the training",
+                fix=f"leave {name} empty here and set it for training",
                 field=name,
             )
     return SequenceLayout(

@@ -97,7 +97,7 @@ class Rows:
         """
         wanted = np.asarray(indices).astype(np.int64)
         if len(wanted) and (wanted.min() < 0 or wanted.max() >= len(self)):
-            raise IndexError(f"rows are numbered 0 to {len(self) - 1}")
+            raise IndexError(f"sequences are numbered 0 to {len(self) - 1}")
         found = np.empty((len(wanted), self.row_length), np.int32)
         files = np.searchsorted(self._ends, wanted, side="right")
         order = np.argsort(files, kind="stable")
@@ -152,8 +152,8 @@ class Shards:
         stated = values.get(name, default)
         if type(stated) is not int or stated < 1:
             raise ShardError(
-                f"The manifest of the shards in {self.path} has no usable {name}",
-                expected="a whole number from 1",
+                f"The manifest of the shards in {self.path} has an invalid {name}",
+                expected="a whole number of at least 1",
                 received=repr(stated)[:80],
                 fix="restore the manifest from a copy, or build the shards again",
             )
@@ -212,12 +212,12 @@ class Shards:
             # Mapped first: a header may claim any size. np.load would open other formats too.
             counts = np.lib.format.open_memmap(path, mode="r")
             if not _are_counts(counts, self.vocab_size):
-                raise ValueError("another array, or none")
+                raise ValueError("another array, or no array")
             return np.array(counts, np.int64)
         except (OSError, ValueError, EOFError, MemoryError, RecursionError, TokenError) as error:
             raise ShardError(
                 f"The token counts {path} can't be read",
-                expected=f"a numpy array of {self.vocab_size} counts, as it was written",
+                expected=f"an unchanged NumPy array of {self.vocab_size} counts",
                 received=str(error) or type(error).__name__,
                 fix="restore the file from a copy, or build the shards again",
             ) from error
@@ -263,10 +263,10 @@ def open_shards(
         return _open_folder(fetch_shards(location, workspace, reporter, artifact.fingerprint))
     if not Path(location).is_absolute():
         raise ShardError(
-            f"The shards {artifact.name} are elsewhere, and their manifest doesn't say where",
-            expected="an absolute path, or an address",
+            f"The manifest of the shards {artifact.name} has an invalid location",
+            expected="an absolute path or an address",
             received=location,
-            fix="build the shards again, or name the folder itself",
+            fix="build the shards again, or set shards to the folder itself",
         )
     return _open_elsewhere(Path(location), artifact.manifest)
 
@@ -310,18 +310,18 @@ def _open_elsewhere(folder: Path, expected: Manifest) -> Shards:
     """Opens the folder that an artifact's manifest points to."""
     if not (folder / MANIFEST_FILE).is_file():
         raise MissingDataError(
-            f"The shards {expected.name} are not where they were put",
-            expected=f"them in {folder}",
-            received="no manifest there",
-            fix="bring the folder back, or build the shards again",
+            f"The shards {expected.name} are not at their location",
+            expected=f"a manifest in {folder}",
+            received="no manifest",
+            fix="restore the folder, or build the shards again",
         )
     shards = _open_folder(folder)
     if shards.fingerprint != expected.fingerprint:
         raise ShardError(
             f"The shards in {folder} have changed",
-            expected=f"those with the fingerprint {expected.fingerprint}",
-            received=f"others, with {shards.fingerprint}",
-            fix="build the shards again, or name the folder itself",
+            expected=f"shards with the fingerprint {expected.fingerprint}",
+            received=f"the fingerprint {shards.fingerprint}",
+            fix="build the shards again, or set shards to the folder itself",
         )
     return shards
 
@@ -344,7 +344,7 @@ def _check_small_files(folder: Path, manifest: Manifest) -> None:
     if problems := damaged_files(folder, replace(manifest, files=small)):
         raise ShardError(
             f"The shards in {folder} are damaged",
-            expected="the files that were written, byte for byte",
+            expected="unchanged files",
             received=", ".join(problems),
             fix="restore the files from a copy, or build the shards again",
         )
@@ -360,8 +360,8 @@ def _stated_layout(folder: Path, manifest: Manifest) -> RecordLayout:
         )
     except (KeyError, TypeError, ValueError, OverflowError) as error:
         raise ShardError(
-            f"The manifest in {folder} doesn't say how its rows are laid out",
-            expected="row_length and vocab_size among its counts",
+            f"The manifest in {folder} doesn't define the sequence layout",
+            expected="valid counts row_length and vocab_size",
             received=f"{type(error).__name__}: {error}",
             fix="restore the manifest from a copy, or build the shards again",
         ) from error
@@ -402,15 +402,15 @@ def _check_size(path: Path, size: int, records: int, layout: RecordLayout) -> No
         )
     if records > size:  # each record has several bytes
         raise ShardError(
-            f"The name of the shard {path} can't be right",
-            expected=f"as many records as fit into {size} bytes",
+            f"The name of the shard {path} gives an impossible number of records",
+            expected=f"at most as many records as fit into {size} bytes",
             received=f"{str(records)[:40]} records",
             fix="restore the file from a copy, or build the shards again",
         )
     if path.stat().st_size != size:
         layout.map(path, records)
         raise ShardError(
-            f"The shard {path} has another size than it was written with",
+            f"The shard {path} has the wrong size",
             expected=f"{size} bytes",
             received=f"{path.stat().st_size} bytes",
             fix="restore the file from a copy, or build the shards again",
@@ -426,17 +426,18 @@ def _open_bare(folder: Path) -> Shards:
     if not layouts:
         raise ShardError(
             f"There are no shards in {folder}",
-            expected="files named like dataset-0-1000.tfrecord, there or in train/ and validation/",
+            expected="files named like dataset-0-1000.tfrecord, in this folder or in train/ and "
+            "validation/",
             received="none",
-            fix="name the folder that holds them",
+            fix="choose the folder that contains the shards",
         )
     layout = next(iter(layouts.values()))
     if any(other != layout for other in layouts.values()):
         raise ShardError(
-            f"The rows in {folder} don't fit together",
-            expected=f"validation rows like the training rows: {layout}",
+            f"The training and validation sequences in {folder} have different layouts",
+            expected=f"validation sequences with the layout of the training sequences: {layout}",
             received=str(layouts[VALIDATION]),
-            fix="build both with the same row length and format",
+            fix="build both splits with the same sequence length and format",
         )
     splits = {split: Rows(found.get(split, []), layout) for split in SPLITS}
     if isinstance(layout, FixedRecords):

@@ -134,7 +134,9 @@ class FixedRecords:
         if rest and whole < records:
             raise _truncated(path, whole, size, records * self.dtype.itemsize)
         if rest or whole != records:
-            raise _wrong_count(path, records, f"{whole} and {rest} bytes" if rest else str(whole))
+            raise _wrong_count(
+                path, records, f"{whole} records and {rest} bytes" if rest else str(whole)
+            )
         data = np.memmap(path, self.dtype, mode="r") if records else np.empty(0, self.dtype)
         return MappedFixedRecords(self, path, np.asarray(data))
 
@@ -247,7 +249,7 @@ class MappedInt64Records:
         kind, parts = features[INPUT_IDS]
         varints = b"".join(parts)
         if kind != INT64 or (varints and varints[-1] >= 0x80):
-            raise _foreign(self.path, number, f"{INPUT_IDS} that isn't a list of int64")
+            raise _foreign(self.path, number, f"a {INPUT_IDS} that isn't a list of int64")
         return varints
 
     def _features(self, number: int) -> dict[str, tuple[int, list[bytes]]]:
@@ -305,9 +307,9 @@ class ShardWriter:
         except OSError as error:
             raise ShardError(
                 f"The shards can't be written to {self._folder}",
-                expected=f"room for {len(data)} more bytes",
+                expected=f"space for {len(data)} more bytes",
                 received=error.strerror or str(error),
-                fix="make room on that disk, or name another place with output_dir",
+                fix="free disk space, or set output_dir to another folder",
             ) from error
 
     def _finish_file(self) -> None:
@@ -326,7 +328,7 @@ def detect_record_layout(path: Path) -> RecordLayout:
     if kind == INT64:
         return Int64Records(int(decode_varint_lists([b"".join(parts)])[1][0]))
     if kind != BYTES or len(parts) != 1 or not parts[0] or len(parts[0]) % 2:
-        raise _foreign(path, 0, f"a record without {INPUT_IDS}, or of another kind")
+        raise _foreign(path, 0, f"a record without {INPUT_IDS}, or with another type of it")
     return _fixed_layout(path, len(parts[0]))
 
 
@@ -421,8 +423,8 @@ def _size_of(path: Path) -> int:
 def _damaged(path: Path, number: int) -> ShardError:
     return ShardError(
         f"Record {number} of {path} is damaged",
-        expected="bytes that fit its checksums",
-        received="other bytes than were written",
+        expected="data that matches its checksums",
+        received="data with another checksum",
         fix="restore the file from a copy, or build the shards again",
     )
 
@@ -438,8 +440,8 @@ def _truncated(path: Path, number: int, size: int, needed: int) -> ShardError:
 
 def _wrong_count(path: Path, expected: int, received: str) -> ShardError:
     return ShardError(
-        f"{path} doesn't hold the records that it should",
-        expected=f"{expected} records, as its name says",
+        f"{path} has the wrong number of records",
+        expected=f"{expected} records, as in its name",
         received=received,
         fix="restore the file from a copy, or build the shards again",
     )
@@ -447,17 +449,17 @@ def _wrong_count(path: Path, expected: int, received: str) -> ShardError:
 
 def _wrong_length(path: Path, number: int, count: int, layout: Int64Records) -> ShardError:
     return ShardError(
-        f"Record {number} of {path} has another length than the first one",
+        f"Record {number} of {path} differs in length from the first record",
         expected=f"{layout.row_length} values of {INPUT_IDS} in every record",
         received=str(count),
-        fix="build the shards again with rows of one length",
+        fix="build the shards again with sequences of one length",
     )
 
 
 def _foreign(path: Path, number: int, received: str) -> ShardError:
     return ShardError(
-        f"Record {number} of {path} isn't a row of token ids",
-        expected=f"a tf.train.Example with a feature {INPUT_IDS}, of bytes or int64",
+        f"Record {number} of {path} isn't a sequence of token ids",
+        expected=f"a tf.train.Example with the feature {INPUT_IDS} as bytes or int64",
         received=received,
-        fix="name shards that this program or the original prepare_tfrecord_shards.py made",
+        fix="use shards that this program or the original prepare_tfrecord_shards.py wrote",
     )

@@ -108,7 +108,7 @@ class RemoteFolder:
 
     def has(self, name: str) -> bool:
         """Checks whether a file exists, for web servers that don't list folders."""
-        with _failures_named(f"{self.address}/{name} can't be looked up"):
+        with _failures_named(f"{self.address}/{name} can't be accessed"):
             try:
                 self._fs.info(self._path(name))
             except FileNotFoundError as error:
@@ -125,7 +125,7 @@ class RemoteFolder:
 
     def download(self, name: str, path: Path, *, most_bytes: int) -> None:
         """Downloads a file, aborting if the store sends more than `most_bytes`."""
-        with _failures_named(f"{self.address}/{name} can't be fetched"):
+        with _failures_named(f"{self.address}/{name} can't be downloaded"):
             limit = _limit(f"{self.address}/{name}", most_bytes)
             self._fs.get_file(
                 self._path(name), str(path), callback=limit, **_time_limits(self._fs, most_bytes)
@@ -145,10 +145,10 @@ class RemoteFolder:
             if self._has_same_content(path, name):
                 return
         raise ShardError(
-            f"{self.address}/{name} isn't what was written there",
-            expected="the same bytes as were sent",
-            received="others",
-            fix="try again, or name another place with output_dir",
+            f"{self.address}/{name} differs from the uploaded file",
+            expected="the uploaded content",
+            received="other content",
+            fix="try again, or set output_dir to another address",
         )
 
     def check_writable(self) -> None:
@@ -255,9 +255,9 @@ def _fetch_with_manifest(
     if fingerprint and manifest.fingerprint != fingerprint:
         raise ShardError(
             f"The shards at {remote.address} have changed",
-            expected=f"those with the fingerprint {fingerprint}",
-            received=f"others, with {manifest.fingerprint}",
-            fix="build the shards again, or name the place itself",
+            expected=f"shards with the fingerprint {fingerprint}",
+            received=f"the fingerprint {manifest.fingerprint}",
+            fix="build the shards again, or set shards to the address itself",
         )
     folder = _cache_folder(cache, manifest.name, manifest.fingerprint, remote.address)
     if not _is_complete(folder):
@@ -276,18 +276,18 @@ def _fetch_bare(
     if not wanted:
         raise ConfigError(
             f"There are no shards at {remote.address}",
-            expected=f"{MANIFEST_FILE}, or files named like dataset-0-1000.tfrecord, there or in "
-            "train/ and validation/",
+            expected=f"{MANIFEST_FILE}, or files named like dataset-0-1000.tfrecord, in this "
+            "folder or in train/ and validation/",
             received=f"{len(stored)} other files" if stored else "nothing",
             fix="check the address",
             field="shards",
         )
     if unknown := next((name for name, file in wanted.items() if file.bytes < 0), ""):
         raise ShardError(
-            f"The shards at {remote.address} can't be fetched without a manifest",
-            expected=f"{MANIFEST_FILE}, or a store that tells how large its files are",
+            f"The shards at {remote.address} have no manifest and can't be downloaded",
+            expected=f"{MANIFEST_FILE}, or a store that reports file sizes",
             received=f"no size for {unknown}",
-            fix="build the shards again, which writes a manifest, or download the folder first",
+            fix="build the shards again to write a manifest, or download the folder first",
         )
     states = {name: [file.bytes, file.md5, file.version] for name, file in wanted.items()}
     name = PurePosixPath(remote.address).name
@@ -310,9 +310,9 @@ def _fetch_file(remote: RemoteFolder, folder: Path, name: str, entry: Mapping[st
         size = draft.stat().st_size
         if size != entry["bytes"] or entry.get("sha256", hash_file(draft)) != hash_file(draft):
             raise ShardError(
-                f"{remote.address}/{name} isn't what its manifest says",
+                f"{remote.address}/{name} doesn't match its manifest",
                 expected=f"{entry['bytes']} bytes with the SHA-256 in the manifest",
-                received=f"{size} bytes" if size != entry["bytes"] else "other bytes",
+                received=f"{size} bytes" if size != entry["bytes"] else "other content",
                 fix="upload the file again, or build the shards again",
             )
 
@@ -323,16 +323,16 @@ def _parse_manifest(remote: RemoteFolder) -> Manifest:
     except (ValueError, TypeError) as error:
         raise _bad_manifest(remote, str(error)) from error
     if manifest.kind != "shards":
-        raise _bad_manifest(remote, f"one of kind {manifest.kind}")
+        raise _bad_manifest(remote, f"a manifest of kind {manifest.kind}")
     if not manifest.fingerprint:
-        raise _bad_manifest(remote, "one without a fingerprint")
+        raise _bad_manifest(remote, "a manifest without a fingerprint")
     return manifest
 
 
 def _bad_manifest(remote: RemoteFolder, received: str) -> ShardError:
     return ShardError(
         f"The manifest at {remote.address} can't be used",
-        expected="one that this program wrote for shards",
+        expected="a manifest that this program wrote for shards",
         received=received,
         fix="build the shards again",
     )
@@ -383,10 +383,11 @@ def _check_room(sizes: Mapping[str, int], folder: Path, address: str) -> None:
     wanted, free = sum(sizes.values()) - done, shutil.disk_usage(folder).free
     if wanted > max(0, free - _KEPT_FREE_BYTES):
         raise ShardError(
-            f"There is no room for the shards at {address}",
+            f"There is too little disk space for the shards at {address}",
             expected=f"{wanted:,} bytes on the disk of {folder}",
-            received=f"{free:,} bytes that are free",
-            fix="make room, name another --workspace, or see whether these shards can be so large",
+            received=f"{free:,} free bytes",
+            fix="free disk space, choose another --workspace, or check that the shards should be "
+            "this large",
         )
 
 
@@ -396,7 +397,7 @@ def _with_progress(sizes: Mapping[str, int], reporter: Reporter, address: str) -
         reporter.raise_if_stopped()
         yield name
         done += size
-        reporter.progress(done, total, "bytes", f"fetching {address}")
+        reporter.progress(done, total, "bytes", f"downloading {address}")
 
 
 def _write_synced(path: Path, data: bytes) -> None:
@@ -489,16 +490,16 @@ def _connect(address: str) -> tuple[Any, str]:
         return fsspec.core.url_to_fs(address, **_options(address))
     except ImportError as error:
         raise ConfigError(
-            f"{address} can't be reached from here",
-            expected="the library for that kind of address",
+            f"Reading {address} needs a library that isn't installed",
+            expected="the library for this type of address",
             received=str(error),
             fix="pip install -r requirements-cloud.txt",
             field="output_dir",
         ) from error
     except ValueError as error:
         raise ConfigError(
-            f"{address} isn't an address that is known",
-            expected="gs://, s3://, hf:// or another that fsspec knows",
+            f"{address} has an unknown address type",
+            expected="gs://, s3://, hf:// or another protocol of fsspec",
             received=str(error),
             fix="check the address",
             field="output_dir",
@@ -523,7 +524,7 @@ def _failures_named(problem: str) -> Iterator[None]:
             raise refusal from error
         raise ShardError(
             problem,
-            expected="a store that answers and lets this machine in",
+            expected="a reachable store that grants this machine access",
             received=f"{type(error).__name__}: {error}",
-            fix="check the address, the network, and that you are signed in to the store",
+            fix="check the address, the network and your login to the store",
         ) from error

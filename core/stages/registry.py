@@ -108,7 +108,7 @@ def load_further_stages() -> None:
         except ModuleNotFoundError as error:
             raise ConfigError(
                 f"The stages of {module} can't be loaded",
-                expected=f"{STAGES_VARIABLE} with names of modules that Python finds",
+                expected=f"{STAGES_VARIABLE} with the names of importable modules",
                 received=str(error),
                 fix="correct the variable, or add the module's folder to PYTHONPATH",
             ) from error
@@ -117,7 +117,7 @@ def load_further_stages() -> None:
 def find_stage(name: str) -> Stage:
     if name not in STAGES:
         raise ConfigError(
-            f"There is no stage {name!r}", expected="one of " + ", ".join(STAGES), received=name
+            f"The stage {name!r} is unknown", expected="one of " + ", ".join(STAGES), received=name
         )
     return STAGES[name]
 

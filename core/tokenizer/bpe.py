@@ -108,9 +108,9 @@ def _batches(
 def _check_room(vocab_size: int) -> None:
     if vocab_size < SMALLEST_VOCAB_SIZE:
         raise TokenizerError(
-            f"A vocabulary of {vocab_size:,} has no room for the 256 bytes",
-            expected=f"at least {SMALLEST_VOCAB_SIZE} tokens: every byte, and "
-            f"{len(SPECIAL_TOKENS)} special ones",
+            "vocab_size is too small for the 256 byte tokens",
+            expected=f"at least {SMALLEST_VOCAB_SIZE}: 256 byte tokens and {len(SPECIAL_TOKENS)} "
+            "special tokens",
             received=f"vocab_size={vocab_size}",
             fix=f"raise vocab_size above {SMALLEST_VOCAB_SIZE}",
             field="vocab_size",

@@ -98,7 +98,7 @@ def _check(config: TokenizerConfig) -> None:
     if most is not None and most < config.vocab_size:
         raise TokenizerError(
             f"The text is too small for a vocabulary of {config.vocab_size:,}",
-            expected=f"at most {most:,} tokens, and probably fewer",
+            expected=f"at most {most:,} tokens, probably fewer",
             received=f"vocab_size={config.vocab_size}",
             fix=f"lower vocab_size to less than {most}, or train on more text",
             field="vocab_size",

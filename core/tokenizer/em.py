@@ -77,7 +77,7 @@ def choose_pieces(
         on_step(f"{len(model.scores):,} pieces left")
         model.prune(max(int(count * _SPARE), int(len(model.scores) * _SHRINKING_FACTOR)))
         model.estimate(_SUB_ITERATIONS, least=count)
-    on_step("settling")
+    on_step("final estimation")
     model.prune(count)
     model.estimate(_FINAL_ITERATIONS, least=count)
     return model.chosen(possible)
@@ -197,7 +197,7 @@ def _substrings(text: _Text, on_step: OnStep) -> Iterator[_Level]:
     places = np.arange(len(text.codes), dtype=np.int32)
     hashes = np.zeros(len(places), np.uint64)
     for length in range(1, LONGEST_PIECE_CHARACTERS + 1):
-        on_step(f"finding what comes again, {length} characters long")
+        on_step(f"finding repeated substrings of {length} characters")
         last = text.codes[places + (length - 1)].astype(np.uint64) + np.uint64(1)
         hashes = _mixed(hashes * _HASH_BASE + last)
         _, first, numbers = np.unique(hashes, return_index=True, return_inverse=True)

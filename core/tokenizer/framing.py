@@ -44,19 +44,20 @@ def find_frame(backend: Tokenizer) -> Frame:
                 break
     if not frames:
         raise TokenizerError(
-            "This tokenizer gives no token for any text",
-            expected="a vocabulary whose tokens come out of text",
-            received=f"{backend.get_vocab_size():,} tokens, and no text that gives one of them",
-            fix="train a tokenizer here, or name another one",
+            "The tokenizer returns no tokens for any text",
+            expected="a vocabulary with tokens that occur in text",
+            received=f"{backend.get_vocab_size():,} tokens, none of which any test text produces",
+            fix="train a tokenizer here, or choose another one",
             field="tokenizer",
         )
     first = frames[0]
     if first is None or any(frame != first for frame in frames):
         raise TokenizerError(
-            "This tokenizer can't be used to build shards or to save models",
-            expected="one that puts special tokens before and after a text, or none",
-            received="a post-processor that does something else",
-            fix="train a tokenizer here, or name another one",
+            "The tokenizer has an unsupported post-processor",
+            expected="a post-processor that only adds special tokens before and after a text, or "
+            "none",
+            received="a post-processor that changes the tokens in another way",
+            fix="train a tokenizer here, or choose another one",
             field="tokenizer",
         )
     return first

@@ -144,7 +144,7 @@ class StudioTokenizer:
 
     def decode(self, ids: npt.ArrayLike, skip_special: bool = True) -> str:
         numbers = np.asarray(ids, np.int64).reshape(-1).tolist()
-        with native_calls("The tokenizer can't turn these tokens into text"):
+        with native_calls("The tokenizer can't decode these token ids"):
             return self.backend.decode(numbers, skip_special_tokens=skip_special)
 
     def word_starts(self) -> npt.NDArray[np.bool_]:
@@ -263,9 +263,10 @@ def load(reference: str, workspace: Workspace | None = None) -> StudioTokenizer:
     """
     if not reference:
         raise ConfigError(
-            "No tokenizer was named",
-            expected="a tokenizer's name in the workspace, its folder, or its id on the Hub",
-            received="nothing", fix="train one first, or name one", field="tokenizer",
+            "No tokenizer was given",
+            expected="a tokenizer's name in the workspace, its folder, or its Hub id",
+            received="nothing", fix="train a tokenizer first, or set tokenizer to an existing one",
+            field="tokenizer",
         )  # fmt: skip
     workspace = workspace or Workspace()
     for folder in (workspace.folder("tokenizer") / reference, expand_path(reference)):
@@ -278,9 +279,9 @@ def _tokenizer_file(folder: Path) -> Path:
     path = folder / TOKENIZER_FILE
     if not path.is_file():
         raise TokenizerError(
-            f"{folder} holds no tokenizer", expected=f"a folder with a {TOKENIZER_FILE}",
-            received="none of that name", field="tokenizer",
-            fix="name another folder; a tokenizer in an older format can be saved anew by "
+            f"{folder} contains no tokenizer", expected=f"a folder with the file {TOKENIZER_FILE}",
+            received="no such file", field="tokenizer",
+            fix="choose another folder; convert a tokenizer in an older format with "
             "AutoTokenizer.from_pretrained(...).save_pretrained(...)",
         )  # fmt: skip
     return path
@@ -302,7 +303,7 @@ def _parse(data: bytes, path: Path) -> Tokenizer:
 
 def _fetch(reference: str, workspace: Workspace) -> Path:
     if not _HUB_ID.fullmatch(reference):
-        raise _not_found(reference, workspace, "that can't be an id on the Hub either")
+        raise _not_found(reference, workspace, "it is not a valid Hub id")
     try:
         return pull_tokenizer(reference, FILES)
     except HubError as error:
@@ -312,10 +313,9 @@ def _fetch(reference: str, workspace: Workspace) -> Path:
 def _not_found(reference: str, workspace: Workspace, received: str, fix: str = "") -> HubError:
     names = ", ".join(artifact.name for artifact in workspace.list("tokenizer")[:10])
     return HubError(
-        f"There is no tokenizer {reference!r}",
-        expected=f"a name in the workspace ({names or 'it has none yet'}), a folder, or an id on "
-        "the Hub",
-        received=f"{reference!r}, which is neither here; and {received[:200]}",
+        f"The tokenizer {reference!r} was not found",
+        expected=f"a name in the workspace ({names or 'it has none yet'}), a folder, or a Hub id",
+        received=f"{reference!r}, which is not in the workspace and not a folder; {received[:200]}",
         fix=f"{fix or 'check the spelling'}, or train a tokenizer first",
         field="tokenizer",
     )

@@ -32,8 +32,8 @@ def native_calls(what: str = "The tokenizer can't process this text") -> Iterato
             raise
         raise TokenizerError(
             what,
-            expected="a tokenizer whose parts fit each other",
-            received=str(error)[:200] or "no reason",
+            expected="a tokenizer with components that work together",
+            received=str(error)[:200] or "an error without a message",
             fix="use another tokenizer, or train one here",
             field="tokenizer",
         ) from error

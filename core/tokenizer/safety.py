@@ -69,7 +69,7 @@ def read_specification(path: Path) -> tuple[bytes, dict[str, Any]]:
 def damaged(path: Path, received: str) -> TokenizerError:
     return TokenizerError(
         f"{path} is damaged",
-        expected="a file written by tokenizers",
+        expected="a tokenizer.json written by the tokenizers library",
         received=received[:200],
         fix="train the tokenizer again, or restore the file",
         field="tokenizer",
@@ -78,7 +78,7 @@ def damaged(path: Path, received: str) -> TokenizerError:
 
 def _refused(path: Path, expected: str, received: str) -> TokenizerError:
     return TokenizerError(
-        f"{path} asks for more than a tokenizer needs",
+        f"{path} exceeds a safety limit for tokenizers",
         expected=expected,
         received=received,
         fix="use another tokenizer; if you trust this file, set the environment variable "
@@ -91,27 +91,27 @@ def _object_of(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """Rejects duplicate names: another reader may take the other value."""
     found = dict(pairs)
     if len(found) < len(pairs) <= _LONGEST_CHECKED_OBJECT:
-        raise ValueError("an object with a name that comes twice")
+        raise ValueError("an object with a duplicate key")
     return found
 
 
 def _check_structure(specification: Any) -> None:
     """Raises ValueError unless values that Python reads have the expected types."""
     if not isinstance(specification, dict):
-        raise ValueError(f"JSON, but {type(specification).__name__} in place of an object")
+        raise ValueError(f"JSON of type {type(specification).__name__}, not an object")
     if not isinstance(specification.get("model"), dict):
-        raise ValueError("an object without a model")
+        raise ValueError("an object without the key model")
     added = specification.get("added_tokens") or []
     if not isinstance(added, list) or not all(map(_is_added_token, added)):
-        raise ValueError("added_tokens that are no list of tokens")
+        raise ValueError("added_tokens that are not a list of tokens")
     for name in _PARTS:
         for number, (part, depth) in enumerate(_steps(specification.get(name))):
             if not isinstance(part, dict) or not isinstance(part.get("type"), str):
-                raise ValueError(f"a {name} that is no object with a type")
+                raise ValueError(f"a {name} that is not an object with a type")
             if depth > _DEEPEST or number >= _MOST_STEPS:
                 raise ValueError(f"a {name} of more than {_MOST_STEPS} steps")
             if part["type"] == "Precompiled" and _is_cut_off(part):
-                raise ValueError(f"a {name} whose precompiled_charsmap is cut off")
+                raise ValueError(f"a {name} with a truncated precompiled_charsmap")
 
 
 def _is_added_token(token: Any) -> bool:
@@ -141,7 +141,7 @@ def _excesses(specification: dict[str, Any]) -> Iterator[tuple[str, str]]:
     if isinstance(longest, int) and longest > _LONGEST_WORDPIECE_WORD:
         yield (
             f"a max_input_chars_per_word of at most {_LONGEST_WORDPIECE_WORD:,}",
-            f"{longest:,}, for which encoding a long word takes minutes",
+            f"{longest:,}, with which a long word takes minutes to encode",
         )
     before = _growth(specification.get("normalizer")) * _growth(specification.get("pre_tokenizer"))
     for name, growth in (
@@ -150,15 +150,15 @@ def _excesses(specification: dict[str, Any]) -> Iterator[tuple[str, str]]:
     ):
         if growth > MOST_GROWTH:
             yield (
-                f"a {name} that makes a text at most {MOST_GROWTH:.0f} times as long",
-                f"one that can make it {growth:.3g} times as long",
+                f"a {name} that lengthens a text at most {MOST_GROWTH:.0f} times",
+                f"one that can lengthen it {growth:.3g} times",
             )
     special, copies = _special_tokens(specification.get("post_processor"))
     if special > _MOST_SPECIAL_TOKENS or copies > 1:
         yield (
-            f"a post_processor that puts at most {_MOST_SPECIAL_TOKENS} special tokens around a "
-            "text, and takes the text once",
-            f"one that puts {special:,}, and takes it {copies:,} times",
+            f"a post_processor that adds at most {_MOST_SPECIAL_TOKENS} special tokens and uses "
+            "the text once",
+            f"one that adds {special:,} special tokens and uses the text {copies:,} times",
         )
 
 
@@ -176,7 +176,10 @@ def _excessive_tokens(specification: dict[str, Any]) -> Iterator[tuple[str, str]
         yield f"ids up to about {len(texts):,}, the number of tokens", f"the id {highest:,}"
     longest = max((len(text) for text in texts if isinstance(text, str)), default=0)
     if longest > _LONGEST_TOKEN:
-        yield f"tokens of at most {_LONGEST_TOKEN:,} characters", f"one of {longest:,}"
+        yield (
+            f"tokens of at most {_LONGEST_TOKEN:,} characters",
+            (f"a token of {longest:,} characters"),
+        )
 
 
 def _growth(part: Any) -> float:

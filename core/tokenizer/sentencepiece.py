@@ -70,7 +70,7 @@ def train_sentencepiece(
     rare = rare_characters(words, count // 2)
     if rare:
         words = without_characters(words, rare)
-        reporter.warn(f"{len(rare):,} rare characters have no token and will read as <unk>")
+        reporter.warn(f"{len(rare):,} rare characters have no token and are encoded as <unk>")
     _check_room(vocab_size, sentinels, len({character for word in words for character in word}))
     return _assembled(backend, choose_from(words, count, vocab_size, reporter), names)
 
@@ -140,10 +140,9 @@ def _check_room(vocab_size: int, sentinels: int, characters: int) -> None:
     needed = characters + len(SPECIAL_TOKENS) + sentinels
     if vocab_size < needed:
         raise TokenizerError(
-            f"A vocabulary of {vocab_size:,} has no room for the text's characters",
-            expected=f"at least {needed:,} tokens: the text has {characters:,} different "
-            f"characters, and there are {len(SPECIAL_TOKENS)} special tokens and {sentinels} "
-            "sentinels",
+            "vocab_size is too small for the characters of the text",
+            expected=f"at least {needed:,}: {characters:,} different characters, "
+            f"{len(SPECIAL_TOKENS)} special tokens and {sentinels} sentinels",
             received=f"vocab_size={vocab_size}",
             fix=f"raise vocab_size well above {needed:,}, or lower sentinels",
             field="vocab_size",

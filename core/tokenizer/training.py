@@ -96,7 +96,7 @@ def _check_size(config: TokenizerConfig, backend: Tokenizer) -> None:
         )
         raise TokenizerError(
             f"The text is too small for a vocabulary of {config.vocab_size:,}",
-            expected=f"at most {possible:,} tokens, which is what it supports",
+            expected=f"at most {possible:,} tokens, the most that this text supports",
             received=f"vocab_size={config.vocab_size}",
             fix=f"{smaller}train on more text" + (", or lower min_frequency" if rarer else ""),
             field="vocab_size",
@@ -114,7 +114,10 @@ def _scores(tokenizer: StudioTokenizer, corpus: Corpus, reporter: Reporter) -> d
     try:
         scores = scorecard(tokenizer, _up_to(_SCORED_CHARACTERS, corpus.documents("validation")))
     except CorpusError as error:
-        reporter.warn(f"The tokenizer is scored on the text it was trained on. {error.problem}.")
+        reporter.warn(
+            "The tokenizer is scored on its training text, because there is no "
+            f"validation text. {error.problem}."
+        )
         scores = scorecard(tokenizer, _up_to(_SCORED_CHARACTERS, corpus.documents("train")))
         return {**scores, "scored_on": "train"}
     return {**scores, "scored_on": "validation"}

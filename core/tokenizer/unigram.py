@@ -74,7 +74,7 @@ def train_unigram(
     rare = rare_characters(words, count // 2)
     if rare:
         words = without_characters(words, rare)
-        reporter.warn(f"{len(rare):,} rare characters have no token and will read as <unk>")
+        reporter.warn(f"{len(rare):,} rare characters have no token and are encoded as <unk>")
     _check_room(vocab_size, len(characters_of(words)))
     return _assembled(choose_from(words, count, vocab_size, reporter))
 
@@ -133,19 +133,19 @@ class _Steps:
     def __call__(self, note: str) -> None:
         self._reporter.raise_if_stopped()
         self._done += 1
-        self._reporter.progress(self._done, None, "steps", f"choosing pieces: {note}")
+        self._reporter.progress(self._done, None, "steps", f"choosing tokens: {note}")
 
 
 def _check_room(vocab_size: int, characters: int) -> None:
     needed = characters + len(SPECIAL_TOKENS)
     if vocab_size < needed:
         raise TokenizerError(
-            f"A vocabulary of {vocab_size:,} has no room for the text's characters",
-            expected=f"at least {needed:,} tokens: the text has {characters:,} different "
-            f"characters and there are {len(SPECIAL_TOKENS)} special tokens",
+            "vocab_size is too small for the characters of the text",
+            expected=f"at least {needed:,}: {characters:,} different characters and "
+            f"{len(SPECIAL_TOKENS)} special tokens",
             received=f"vocab_size={vocab_size}",
-            fix=f"raise vocab_size well above {needed:,}, or choose byte_level_bpe, which needs "
-            "no token for a character",
+            fix=f"raise vocab_size well above {needed:,}, or set algorithm to byte_level_bpe, "
+            "which needs no token per character",
             field="vocab_size",
         )
 

@@ -12,8 +12,8 @@ from core.tokenizer.roles import ENTRIES
 _DESCRIPTIONS: dict[Role, str] = {
     "mask": "a mask token, such as <mask> or [MASK]",
     "pad": "a padding token, such as <pad> or [PAD]",
-    "eos": "a token that ends a text, such as </s> or [SEP]",
-    "sentinels": "sentinels, <extra_id_0> and so on",
+    "eos": "an end-of-text token, such as </s> or [SEP]",
+    "sentinels": "sentinels <extra_id_0>, <extra_id_1> and so on",
 }
 # Roles of a tokenizer's tokens by what families call them.
 _ROLES: dict[Role, str] = {"mask": "mask", "pad": "pad", "eos": "sep"}
@@ -64,7 +64,11 @@ def check_suits(tokenizer: StudioTokenizer, family: str) -> None:
             f"The tokenizer {tokenizer.reference} doesn't suit the family {family}",
             expected=missing,
             received="; ".join(describe_undecided(names) for _, names in unclear)
-            or (f"a tokenizer for {', '.join(suited)}" if suited else "none of these"),
+            or (
+                f"a tokenizer for {', '.join(suited)}"
+                if suited
+                else "a tokenizer without these tokens"
+            ),
             fix="".join(f"{advice_for(ENTRIES[role])}, or " for role, _ in unclear)
             + ("choose one of these families, or " if suited and not unclear else "")
             + f"train a tokenizer for {family} (--family {family}) and build shards with it",

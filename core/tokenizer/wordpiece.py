@@ -71,7 +71,7 @@ def train_wordpiece(
     unreadable = _share_too_long(words, reporter)
     rare = rare_characters(words, vocab_size // _SHARE_OF_CHARACTERS)
     if rare:
-        reporter.warn(f"Words with {len(rare):,} rare characters will read as [UNK]")
+        reporter.warn(f"Words with one of {len(rare):,} rare characters are encoded as [UNK]")
     known = {
         word: count
         for word, count in words.items()
@@ -93,22 +93,22 @@ def _share_too_long(words: Mapping[str, int], reporter: Reporter) -> float:
         return 0.0
     share = too_long / sum(lengths.values())
     reporter.warn(
-        f"{share:.1%} of the text reads as [UNK]: WordPiece takes words of at most "
-        f"{_LONGEST_WORD} characters. byte_level_bpe and unigram take longer ones"
+        f"{share:.1%} of the text is encoded as [UNK]: WordPiece supports words of at most "
+        f"{_LONGEST_WORD} characters. byte_level_bpe and unigram support longer words"
     )
     return share
 
 
 def _too_long(share: float, possible: int, vocab_size: int) -> TokenizerError:
     return TokenizerError(
-        f"Without its words that are too long for WordPiece, the text doesn't support a vocabulary "
-        f"of {vocab_size:,}",
+        "WordPiece ignores words that are too long, and the rest of the text doesn't support a "
+        f"vocabulary of {vocab_size:,}",
         expected=f"words of at most {_LONGEST_WORD} characters between spaces and punctuation. "
-        "WordPiece reads longer ones as [UNK]",
+        "WordPiece encodes longer words as [UNK]",
         received=f"{share:.1%} of the text in words longer than {_LONGEST_WORD} characters; the "
         f"rest supports {possible:,} tokens",
-        fix="choose byte_level_bpe or unigram, which take words of any length, or put spaces into "
-        "the text",
+        fix="set algorithm to byte_level_bpe or unigram, which support words of any length, or "
+        "split the text with spaces",
         field="algorithm",
     )
 
@@ -172,12 +172,12 @@ def _check_room(vocab_size: int, characters: int) -> None:
     needed = characters + len(SPECIAL_TOKENS)
     if vocab_size < needed:
         raise TokenizerError(
-            f"A vocabulary of {vocab_size:,} has no room for the text's characters",
-            expected=f"at least {needed:,} tokens: {characters:,} for characters at the beginning "
-            f"of words and within, and {len(SPECIAL_TOKENS)} special tokens",
+            "vocab_size is too small for the characters of the text",
+            expected=f"at least {needed:,}: {characters:,} for characters at the beginning of "
+            f"words and inside, and {len(SPECIAL_TOKENS)} special tokens",
             received=f"vocab_size={vocab_size}",
-            fix=f"raise vocab_size well above {needed:,}, or choose byte_level_bpe, which needs "
-            "no token for a character",
+            fix=f"raise vocab_size well above {needed:,}, or set algorithm to byte_level_bpe, "
+            "which needs no token per character",
             field="vocab_size",
         )
 

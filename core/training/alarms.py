@@ -44,8 +44,8 @@ class LossAlarm:
         jumped = loss - usual > max(_SPIKE_NATS, _SPIKE_DEVIATIONS * deviation)
         if jumped and not self._raised:
             self._reporter.warn(
-                f"The loss jumped from about {usual:.2f} to {loss:.2f} at step {step}; it often "
-                "comes back by itself, else lower learning_rate or set max_grad_norm",
+                f"The loss jumped from about {usual:.2f} to {loss:.2f} at step {step}. It often "
+                "recovers; if it doesn't, lower learning_rate or set max_grad_norm",
                 alert="loss_spike",
                 step=step,
             )
@@ -99,8 +99,8 @@ class StallAlarm:
         if quiet > max(self._quiet_seconds, _STALLED_STEPS * self._usual_seconds):
             self._raised = True
             self._reporter.warn(
-                f"No step has ended for {quiet:.0f} seconds: the device, the disk or the network "
-                "may hang; abort the run if nothing moves, and resume it",
+                f"No step has finished for {quiet:.0f} seconds. The device, the disk or the "
+                "network may hang; if this continues, abort the run and resume it",
                 alert="stalled",
             )
 

@@ -118,7 +118,7 @@ class TrainingState:
         adapter = TypeAdapter(cls)
         state: TrainingState = adapter.validate_json(json.dumps(known), strict=True)
         if min(state.step, state.next_batch) < 0 or any(len(one) != 3 for one in state.skipped):
-            raise ValueError("steps below 0, or windows of batches without three numbers")
+            raise ValueError("a negative step, or a skipped window without three numbers")
         return state
 
     def to_json(self) -> dict[str, Any]:
@@ -203,9 +203,9 @@ class Checkpoints:
         if problems:
             raise CheckpointError(
                 f"All checkpoints in {self.folder} are damaged",
-                expected="at least one whole checkpoint to go on from",
+                expected="at least one undamaged checkpoint to resume from",
                 received="; ".join(f"step {step}: {text}" for step, text in problems.items()),
-                fix="restore one from a copy, or start a new run; nothing was overwritten",
+                fix="restore a checkpoint from a copy, or start a new run; nothing was overwritten",
             )
         return None
 
@@ -269,15 +269,15 @@ class Checkpoints:
     def _check_skipped(self, reporter: Reporter) -> None:
         if self._read_skipped() is None:
             reporter.warn(
-                f"{self.folder / _SKIPPED_FILE} is damaged: batches that broke the loss since the "
-                "last checkpoint are tried again"
+                f"{self.folder / _SKIPPED_FILE} is damaged: the batches skipped since the last "
+                "checkpoint, which made the loss NaN or infinite, are tried again"
             )
 
     def _set_aside(self, problems: dict[int, str], good: int, reporter: Reporter) -> None:
         """Renames damaged checkpoints, so that they don't count as the newest."""
         for step, problem in problems.items():
             reporter.warn(
-                f"The checkpoint of step {step} is damaged ({problem}); going on from step {good}",
+                f"The checkpoint of step {step} is damaged ({problem}); resuming from step {good}",
                 path=str(self.path(step)),
                 alert="damaged_checkpoint",
             )
@@ -301,7 +301,7 @@ def verify(folder: Path) -> None:
     if problems:
         raise CheckpointError(
             f"The checkpoint {folder} is damaged",
-            expected="the files that were written, byte for byte",
+            expected="unchanged files",
             received=", ".join(problems),
             fix="use another checkpoint",
         )
@@ -329,9 +329,10 @@ def read_state(folder: Path) -> TrainingState:
         found = f"{type(error).__name__}: {error}"
     raise CheckpointError(
         f"The training state {path} can't be read",
-        expected=f"format {_FORMAT} of this program",
+        expected=f"format {_FORMAT}, which this version of the program reads",
         received=found,
-        fix="resume with the version that wrote it, or use its weights with --checkpoint",
+        fix="resume with the version that wrote it, or start a new run from its weights with "
+        "--checkpoint",
     )
 
 
@@ -343,7 +344,7 @@ def read_arrays(folder: Path) -> dict[str, NDArray]:
     except CheckpointError as error:
         raise CheckpointError(
             f"The training state {path} can't be read",
-            expected="a whole safetensors file",
+            expected="a complete safetensors file",
             received=error.received,
             fix="use another checkpoint",
         ) from error
@@ -407,4 +408,4 @@ def _manifest_problems(folder: Path) -> list[str]:
         manifest = read_manifest(folder)
     except StudioError as error:
         return [f"{MANIFEST_FILE} can't be read: {error.received}"]
-    return [] if manifest.kind == _KIND else [f"{MANIFEST_FILE} is that of a {manifest.kind}"]
+    return [] if manifest.kind == _KIND else [f"{MANIFEST_FILE} belongs to a {manifest.kind}"]

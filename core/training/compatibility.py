@@ -24,7 +24,7 @@ def incompatibilities(shards: Shards, tokenizer: StudioTokenizer) -> dict[str, s
         missing = missing_for(tokenizer, family.name)
         found[family.name] = f"the tokenizer lacks {missing}" if missing else ""
         if not missing and not any(reads(name, shards.objective) for name in family.objectives):
-            found[family.name] = f"the rows are laid out for {shards.objective}"
+            found[family.name] = f"the shards were built for the objective {shards.objective}"
     return found
 
 
@@ -37,11 +37,11 @@ def check_layout(objective: str, laid_out_for: str, name: str = "to come") -> No
     if not reads(objective, laid_out_for):
         families = ", ".join(families_of_objective(laid_out_for))
         raise ConfigError(
-            f"The shards {name} are laid out for another objective",
+            f"The shards {name} were built for another objective",
             expected=f"shards built with objective {objective}",
             received=f"shards built with objective {laid_out_for}",
-            fix=f"build shards with objective {objective}, or choose a family for {laid_out_for}: "
-            f"{families}",
+            fix=f"build shards with objective {objective}, or choose a family that trains with "
+            f"{laid_out_for}: {families}",
             field="shards",
         )
 

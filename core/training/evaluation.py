@@ -116,8 +116,8 @@ def _exp(loss: float) -> float:
 
 def _nothing_to_predict() -> ShardError:
     return ShardError(
-        "The validation rows hold nothing to predict",
-        expected="rows with tokens that aren't special",
-        received="rows of special tokens only",
-        fix="build the shards again from real text",
+        "The validation sequences contain no tokens to predict",
+        expected="sequences with ordinary tokens",
+        received="sequences of special tokens only",
+        fix="build the shards again from other text",
     )

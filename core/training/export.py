@@ -112,13 +112,13 @@ def check_room(config: TrainConfig, architecture: Architecture, folder: Path) ->
     free = shutil.disk_usage(existing).free
     if needed > free:
         raise RunError(
-            "There is no room on the disk for this run's checkpoints",
-            expected=f"{needed / 1e9:.2f} GB free: {config.save_total_limit} newest checkpoints, "
-            f"the best one and one being written, of {checkpoint / 1e9:.2f} GB each"
-            + (f", but for {saved / 1e9:.2f} GB that are saved" if saved else ""),
+            "There is too little disk space for this run's checkpoints",
+            expected=f"{needed / 1e9:.2f} GB free, for the {config.save_total_limit} newest "
+            f"checkpoints, the best one and one being written, {checkpoint / 1e9:.2f} GB each"
+            + (f", minus {saved / 1e9:.2f} GB already saved" if saved else ""),
             received=f"{free / 1e9:.2f} GB free at {existing}",
-            fix="delete runs or artifacts that aren't needed, lower save_total_limit, or use a "
-            "workspace on another disk",
+            fix="delete runs or artifacts, lower save_total_limit, or use a workspace on another "
+            "disk",
         )
 
 
@@ -183,19 +183,19 @@ def _check_output(output: Path) -> None:
     held = [path for path in inside if path not in kept]
     if held or output.is_file():
         raise ConfigError(
-            f"The folder {output} already holds something",
-            expected="a folder that is empty or doesn't exist yet",
+            f"The output folder {output} isn't empty",
+            expected="an empty folder, or one that doesn't exist yet",
             received=f"{len(held)} files" if held else "a file",
-            fix="choose another output",
+            fix="set output to another folder",
             field="output",
         )
     parent = next(folder for folder in (output, *output.absolute().parents) if folder.exists())
     if not parent.is_dir() or not os.access(parent, os.W_OK):
         raise ConfigError(
-            f"The folder {output} can't be made",
-            expected="a place that may be written to",
-            received=f"{parent}, which " + ("may not be" if parent.is_dir() else "is a file"),
-            fix="choose another output",
+            f"The output folder {output} can't be created",
+            expected="a writable parent folder",
+            received=f"{parent}, which " + ("isn't writable" if parent.is_dir() else "is a file"),
+            fix="set output to another folder",
             field="output",
         )
 

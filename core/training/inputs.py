@@ -122,10 +122,10 @@ def open_inputs(
         )
     if config.evaluate_only and checkpoint is None:
         raise ConfigError(
-            "There is nothing to evaluate",
-            expected="a model's name in the workspace, its folder, or its id on the Hub",
+            "evaluate_only needs a checkpoint",
+            expected="a model's name in the workspace, its folder, or its Hub id",
             received="evaluate_only without checkpoint",
-            fix="set checkpoint",
+            fix="set checkpoint to the model to evaluate",
             field="checkpoint",
         )
     architecture = _architecture(config, shards, tokenizer, checkpoint)
@@ -164,9 +164,9 @@ def _open_tokenizer(config: TrainConfig, shards: Shards, workspace: Workspace) -
     if not config.tokenizer and shards.tokenizer_folder is None:
         raise ConfigError(
             f"The shards {shards.path} have no copy of their tokenizer",
-            expected="the tokenizer they were made with",
+            expected="the tokenizer that built them",
             received="nothing",
-            fix="name it with tokenizer",
+            fix="set tokenizer to the one that built the shards",
             field="tokenizer",
         )
     return load(config.tokenizer or str(shards.tokenizer_folder), workspace)
@@ -176,19 +176,19 @@ def _check_vocabulary(shards: Shards, tokenizer: StudioTokenizer) -> None:
     made_with = shards.tokenizer_fingerprint
     if made_with and made_with != tokenizer.fingerprint:
         raise ConfigError(
-            "These shards were made with another tokenizer",
-            expected=f"the tokenizer {made_with} that made {shards.path.name}",
+            "The shards were built with another tokenizer",
+            expected=f"the tokenizer {made_with}, which built {shards.path.name}",
             received=f"the tokenizer {tokenizer.fingerprint} ({tokenizer.reference})",
-            fix="leave tokenizer empty to use the one kept beside the shards, or build shards "
+            fix="leave tokenizer empty to use the copy in the shards folder, or build shards "
             "with this tokenizer",
             field="tokenizer",
         )
     if not made_with and shards.vocab_size > tokenizer.vocab_size:
         raise ConfigError(
-            "The shards hold tokens that the tokenizer doesn't have",
+            "The shards contain token ids outside the tokenizer's vocabulary",
             expected=f"ids below {tokenizer.vocab_size}, the vocabulary of {tokenizer.reference}",
             received=f"ids up to {shards.vocab_size - 1} in {shards.path.name}",
-            fix="name the tokenizer that these shards were made with",
+            fix="set tokenizer to the one that built these shards",
             field="tokenizer",
         )
 
@@ -196,8 +196,8 @@ def _check_vocabulary(shards: Shards, tokenizer: StudioTokenizer) -> None:
 def _check_validation(shards: Shards) -> None:
     if not len(shards.validation):
         raise ConfigError(
-            f"The shards {shards.path.name} have no validation rows",
-            expected="at least one, to see whether the model learns",
+            f"The shards {shards.path.name} have no validation sequences",
+            expected="at least one validation sequence, to measure the model",
             received="0",
             fix="build shards from more text, with a larger validation_percent, or with split=all",
             field="shards",
@@ -232,10 +232,10 @@ def objective_name(config: TrainConfig, family: str) -> str:
         return own[0]
     if config.objective not in own:
         raise ConfigError(
-            f"The objective {config.objective} is not for a {family}",
-            expected=f"{' or '.join(own)} with a {family}, or one of the families "
+            f"The family {family} can't train with the objective {config.objective}",
+            expected=f"{' or '.join(own)} with {family}, or one of the families "
             + ", ".join(families_of_objective(config.objective)),
-            received=f"{config.objective} with a {family}",
+            received=f"{config.objective} with {family}",
             fix="set objective to auto, or choose another family",
             field="objective",
         )
@@ -296,9 +296,10 @@ def _noise_that_fits(
     if needed != shards.row_length:
         field = "mean_noise_span_length" if density is None else "mlm_probability"
         raise ConfigError(
-            f"The shards {shards.path.name} are laid out for another noise",
-            expected=f"rows of {needed} tokens, of which the encoder sees {asked.max_seq_length}",
-            received=f"rows of {shards.row_length}",
+            f"The shards {shards.path.name} were built with other masking settings",
+            expected=f"sequences of {needed} tokens, which give {asked.max_seq_length} encoder "
+            "inputs",
+            received=f"sequences of {shards.row_length} tokens",
             fix=f"leave {field} empty, or build shards with the same {field}",
             field=field,
         )
@@ -312,16 +313,16 @@ def _checkpoint_architecture(
     found = read_architecture(checkpoint)
     pad_id = padding_id(found.model_type, tokenizer.pad_id, tokenizer.sep_id)
     for name, ours, theirs, fits in (
-        ("ids in the vocabulary", tokenizer.vocab_size, found.vocab_size, int.__le__),
+        ("vocabulary size", tokenizer.vocab_size, found.vocab_size, int.__le__),
         ("padding token", pad_id, found.pad_token_id, int.__eq__),
         ("positions", shards.max_seq_length, found.max_seq_length, int.__le__),
     ):
         if ours is None or not fits(ours, theirs):
             raise ConfigError(
-                f"The checkpoint {checkpoint} doesn't fit these shards",
+                f"The checkpoint {checkpoint} doesn't fit the shards",
                 expected=f"{name}: {ours}",
                 received=f"{name}: {theirs}",
-                fix="choose a checkpoint that was trained with this tokenizer and row length",
+                fix="choose a checkpoint that was trained with this tokenizer and sequence length",
                 field="checkpoint",
             )
     _check_tokens(shards, tokenizer, checkpoint)
@@ -338,10 +339,10 @@ def _check_no_other_dimensions(config: TrainConfig, found: Architecture) -> None
         wanted, own = getattr(config, name), getattr(found, name, None)
         if wanted and wanted != own:
             raise ConfigError(
-                f"A checkpoint has dimensions of its own, whatever {name} says",
+                f"{name} contradicts the checkpoint, which sets the model's dimensions",
                 expected=f"no {name}" + (f", or {own}" if own else ""),
                 received=f"{name}={wanted}",
-                fix=f"leave {name} empty, or checkpoint, to begin with new weights",
+                fix=f"leave {name} empty, or leave checkpoint empty to train from scratch",
                 field=name,
             )
 
@@ -353,9 +354,9 @@ def _check_tokens(shards: Shards, tokenizer: StudioTokenizer, checkpoint: Path) 
         return
     raise ConfigError(
         f"The checkpoint {checkpoint} was trained with another tokenizer",
-        expected=f"weights learned with the tokenizer {tokenizer.fingerprint} that made "
+        expected=f"weights trained with the tokenizer {tokenizer.fingerprint}, which built "
         f"{shards.path.name}",
-        received=f"weights learned with the tokenizer {learned_with}",
+        received=f"weights trained with the tokenizer {learned_with}",
         fix="choose a checkpoint that was trained with this tokenizer, or build shards with the "
         f"one in {checkpoint}",
         field="checkpoint",

@@ -130,15 +130,15 @@ def suggest(
     if wished not in held:
         remarks.append(_too_large(wished, memory_bytes))
     settings: dict[str, tuple[Any, str]] = {
-        "size": (size, f"{seen}, the nearest to {TOKENS_PER_PARAMETER} that there is."),
+        "size": (size, f"{seen}, of all sizes the nearest to {TOKENS_PER_PARAMETER}."),
         "per_replica_batch_size": (part, _why_batch(part, replicas, accumulated)),
         "num_train_steps": (
             steps,
-            f"{read:,} tokens, of which a step reads {tokens_per_step:,}.",
+            f"{read:,} tokens at {tokens_per_step:,} tokens per step.",
         ),
         "learning_rate": (
             settled.learning_rate,
-            f"What suits {config.optimizer} at a width of {architecture.hidden_size} "
+            f"Tuned for {config.optimizer} with a hidden size of {architecture.hidden_size} "
             "(docs/recipe.md).",
         ),
         **_more_accumulation(config, accumulated, whole, memory_bytes),
@@ -263,26 +263,27 @@ def _check_budget(hours: float | None, tokens: int | None) -> None:
     if (hours is None) == (tokens is None):
         raise ConfigError(
             "Give exactly one of --hours and --tokens",
-            expected="either the hours or the tokens that there are",
+            expected="a budget in hours or in tokens",
             received="both" if hours is not None else "neither",
             fix="give --hours or --tokens",
         )
     if hours is not None and hours > _MOST_HOURS:
         raise ConfigError(
-            "No run takes so long",
+            "The time budget is too large",
             expected=f"at most {_MOST_HOURS:,} hours",
             received=f"{hours:g} hours",
-            fix="give the hours that you have",
+            fix="give fewer hours",
         )
 
 
 def _check_one_step_is_affordable(read: int, fewest: int, hours: float | None) -> None:
     if read >= fewest:
         return
-    come_to = f", which {hours:g} hours come to" if hours is not None else ""
+    come_to = f" in {hours:g} hours" if hours is not None else ""
     raise ConfigError(
-        "That is less than one step",
-        expected=f"at least {fewest:,} tokens, a row for each device and accumulation step",
+        "The budget is smaller than one training step",
+        expected=f"at least {fewest:,} tokens, which is one sequence per device and accumulation "
+        "step",
         received=f"{read:,} tokens{come_to}",
         fix="give more hours" if hours is not None else "give more tokens",
     )
@@ -371,8 +372,8 @@ def _fits_in_memory(
 
 def _too_large(size: Size, memory_bytes: int | None) -> str:
     return (
-        f"By a rough estimate, {size} needs more for a single row than the "
-        f"{(memory_bytes or 0) / 2**30:.1f} GiB of a device; a preflight measures it."
+        f"By a rough estimate, a single sequence with {size} needs more than the "
+        f"{(memory_bytes or 0) / 2**30:.1f} GiB of a device. A preflight check measures it."
     )
 
 
@@ -382,8 +383,8 @@ def _more_accumulation(
     if accumulated == config.gradient_accumulation_steps:
         return {}
     why = (
-        f"{rows:,} rows at once would need more than the {(memory_bytes or 0) / 2**30:.1f} GiB of "
-        "a device, by a rough estimate."
+        f"By a rough estimate, {rows:,} sequences at once need more than the "
+        f"{(memory_bytes or 0) / 2**30:.1f} GiB of a device."
     )
     return {"gradient_accumulation_steps": (accumulated, why)}
 
@@ -394,14 +395,14 @@ def _shorter_warmup(
     published = config.warmup_steps or 0
     if "warmup_steps" in given or published <= _MOST_WARMUP * steps:
         return {}
-    why = f"{100 * _WARMUP:.0f} % of the steps: the preset's {published:,} are for a longer run."
+    why = f"{100 * _WARMUP:.0f} % of the steps: the preset's {published:,} suit a longer run."
     return {"warmup_steps": (round(_WARMUP * steps), why)}
 
 
 def _more_dropout(config: TrainConfig, epochs: float) -> dict[str, tuple[Any, str]]:
     if epochs <= _DROPOUT_FROM_EPOCHS:
         return {}
-    why = "Each text is seen so often that it could be learned by heart."
+    why = "Many epochs of the same text cause overfitting; dropout reduces it."
     names = ("hidden_dropout_prob", "attention_probs_dropout_prob")
     return {name: (_DROPOUT, why) for name in names if getattr(config, name) < _DROPOUT}
 
@@ -410,36 +411,36 @@ def _describe_token_budget(
     architecture: Architecture, read: int, wanted: int, hours: float | None, flops: float | None
 ) -> str:
     body = _body_parameters(architecture)
-    seen = f"It sees {read:,} tokens"
+    seen = f"It trains on {read:,} tokens"
     if read < wanted:
         seen += f", {_MOST_EPOCHS} epochs of the text"
     elif hours is not None:
-        seen += f", which {hours:g} hours at about {(flops or 0) / 1e9:,.0f} GFLOP/s come to"
-    return f"{seen}: {read / body:,.0f} for each of its {body:,} parameters beside the tables"
+        seen += f" in {hours:g} hours at about {(flops or 0) / 1e9:,.0f} GFLOP/s"
+    return f"{seen}: {read / body:,.0f} for each of its {body:,} non-embedding parameters"
 
 
 def _why_batch(part: int, replicas: int, accumulated: int) -> str:
     why = (
-        f"Largest batch ({_BATCHES[0]}–{_BATCHES[-1]}) that leaves {_FEWEST_STEPS:,} steps, "
-        "or the smallest."
+        f"Largest batch ({_BATCHES[0]}–{_BATCHES[-1]}) with {_FEWEST_STEPS:,} or more steps, or "
+        "the smallest."
     )
     if replicas * accumulated == 1:
         return why
     return (
-        f"{why} A step reads {part * replicas * accumulated:,}: {part:,} x {replicas} devices x "
-        f"{accumulated} accumulation steps."
+        f"{why} A step trains on {part * replicas * accumulated:,} sequences: {part:,} x "
+        f"{replicas} devices x {accumulated} accumulation steps."
     )
 
 
 def _remarks(epochs: float, wanted: int, read: int) -> list[str]:
     if read < wanted:
         return [
-            f"There would be time for {wanted:,} tokens, but after {_MOST_EPOCHS} epochs the same "
-            "text teaches nothing more: more text would help."
+            f"The budget allows {wanted:,} tokens, but more than {_MOST_EPOCHS} epochs of the "
+            "same text bring no gain; more text helps."
         ]
     if epochs > _FRESH_EPOCHS:
         return [
-            f"Each text is seen {epochs:.0f} times; beyond {_FRESH_EPOCHS} times, more text would "
-            "help more than more time."
+            f"The run takes {epochs:.0f} epochs; beyond {_FRESH_EPOCHS}, more text helps more "
+            "than more time."
         ]
     return []

@@ -278,12 +278,12 @@ def _check_batch_fits(rows: int, batch: int, config: TrainConfig, replicas: int)
     if most:
         fixes.insert(0, f"set per_replica_batch_size to at most {most}")
     elif accumulated > 1:
-        fixes.insert(0, "set fewer gradient_accumulation_steps")
+        fixes.insert(0, "lower gradient_accumulation_steps")
     raise ConfigError(
-        "There are fewer training rows than one step takes",
-        expected=f"at least {batch} rows, the batch size of "
+        "There are fewer training sequences than one step needs",
+        expected=f"at least {batch} sequences: a batch size of "
         f"{config.per_replica_batch_size}{devices}{times}",
-        received=f"{rows} training rows",
+        received=f"{rows} training sequences",
         fix=", or ".join(fixes),
         field="per_replica_batch_size",
     )

@@ -29,10 +29,10 @@ def check_nothing_is_lost(folder: Path) -> None:
     saved = [event.get("step", "?") for event in events if event["kind"] == "checkpoint"]
     if saved:
         raise CheckpointError(
-            f"The checkpoints of the run {folder.name} are gone",
-            expected=f"the one of step {saved[-1]} in {folder}, or one before it",
+            f"The checkpoints of the run {folder.name} are missing",
+            expected=f"the checkpoint of step {saved[-1]} in {folder}, or an earlier one",
             received="none",
-            fix="bring them back from a copy, or start a new run",
+            fix="restore them from a copy, or start a new run",
         )
 
 
@@ -53,8 +53,8 @@ def check_same_run(state: TrainingState, config: TrainConfig, fingerprints: dict
             "This run was started with other settings",
             expected=", ".join(f"{name}={before.get(name)!r}" for name in names),
             received=", ".join(f"{name}={now.get(name)!r}" for name in names),
-            fix="resume with the settings it was started with, or start a new run (checkpoint "
-            "takes the weights over)",
+            fix="resume with the original settings, or start a new run from the weights with "
+            "--checkpoint",
             field=names[0] if names[0] in TrainConfig.model_fields else "",
         )
 
@@ -68,10 +68,10 @@ def resumed_plan(config: TrainConfig, plan: Plan, step: int) -> Plan:
     wanted = config.num_train_steps or plan.num_train_steps
     if wanted < plan.num_train_steps:
         raise CheckpointError(
-            "A run can be given more steps, not fewer",
+            "A run can be extended, but not shortened",
             expected=f"num_train_steps={plan.num_train_steps} or more",
             received=f"num_train_steps={wanted}",
-            fix="stop the run where it has learned enough: the best checkpoint is kept",
+            fix="to end the run early, stop it: the best checkpoint is kept",
             field="num_train_steps",
         )
     if wanted > plan.num_train_steps:

@@ -99,10 +99,11 @@ def find_topology(name: str) -> Topology:
     found = TOPOLOGIES.get(name) or next((t for t in _ALL if t.accelerator_type == name), None)
     if found is None:
         raise ConfigError(
-            f"There is no TPU topology {name!r} in the table",
+            f"The TPU topology {name!r} is unknown",
             expected="one of " + ", ".join(TOPOLOGIES),
             received=name or "nothing",
-            fix="choose the nearest one: memory a core is the same in all slices of a generation",
+            fix="choose the nearest one: the memory per core is the same in all slices of a "
+            "generation",
             field="topology",
         )
     return found

@@ -198,7 +198,7 @@ class TrainingRun:
         self._first_plan = plan
         found, state = self._find_state()
         if found is None and (folder / TENSORBOARD_FOLDER).exists():
-            reporter.note("Starting over: this run was ended before anything was saved")
+            reporter.note("Starting from step 0: the run ended before its first checkpoint")
             reporter.event("resumed", step=_BEFORE_THE_FIRST_STEP)
         self._scalars = ScalarWriter(folder / TENSORBOARD_FOLDER)
         self._loss_alarm = LossAlarm(reporter)
@@ -224,7 +224,7 @@ class TrainingRun:
         if found:
             self._keep_learning_rate(state)
             check_same_run(state, self._config, self._inputs.fingerprints)
-            self._reporter.note(f"Going on from step {state.step}", step=state.step)
+            self._reporter.note(f"Resuming from step {state.step}", step=state.step)
             self._reporter.event("resumed", step=state.step)
         state = replace(state, engine=self._devices.engine)
         self._plan = resumed_plan(self._config, recipe.Plan(**state.plan), state.step)
@@ -236,8 +236,8 @@ class TrainingRun:
         check_divisible(self._plan.global_batch_size, self._devices.count, self._parts)
         if self._parts != self._config.gradient_accumulation_steps:
             self._reporter.note(
-                f"A step of {self._plan.global_batch_size:,} rows is worked through in "
-                f"{self._parts} parts, for {self._devices.count} devices"
+                f"A step of {self._plan.global_batch_size:,} sequences uses {self._parts} "
+                f"gradient accumulation steps on {self._devices.count} devices"
             )
         self._state = replace(state, plan=asdict(self._plan))
         self._saved = state if found else None
@@ -319,7 +319,7 @@ class TrainingRun:
         broken = self._state
         if len(broken.skipped) >= _MOST_ROLLBACKS:
             raise LossNotFiniteError(
-                f"{error.problem}, after going back to a checkpoint {_MOST_ROLLBACKS} times",
+                f"{error.problem}, after {_MOST_ROLLBACKS} rollbacks to a checkpoint",
                 expected=error.expected,
                 received=error.received,
                 fix=error.fix,
@@ -329,7 +329,7 @@ class TrainingRun:
         if self._devices.is_first:
             self._checkpoints.remember_skipped([*broken.skipped, window])
         self._reporter.warn(
-            f"{error.problem}: going back to step {start.step} and leaving out the batches "
+            f"{error.problem}: rolling back to step {start.step} and skipping the batches "
             f"{window[1]} to {window[2] - 1}",
             alert="rolled_back",
             step=broken.step,
@@ -448,7 +448,7 @@ class TrainingRun:
         self._state = replace(self._state, evaluated=results)
         if not self._devices.is_first:
             return
-        with self._warning_if_disk_full("the validation's results"):
+        with self._warning_if_disk_full("the validation results"):
             write_eval_results(self._checkpoints.folder, results)
 
     def _save(self, *, must_succeed: bool) -> None:
@@ -474,8 +474,8 @@ class TrainingRun:
             yield
         except OSError as error:
             self._reporter.warn(
-                f"Step {self._state.step}: {what} could not be saved ({error.strerror}); "
-                "training goes on, and what was saved before is untouched",
+                f"Step {self._state.step}: {what} could not be saved ({error.strerror}). Training "
+                "continues, and earlier files are intact",
                 alert="save_failed",
             )
 
@@ -611,7 +611,7 @@ class TrainingRun:
 
     def _report(self, values: dict[str, float]) -> None:
         self._reporter.metrics(self._state.step, values)
-        with self._warning_if_disk_full("a figure for TensorBoard"):
+        with self._warning_if_disk_full("a TensorBoard value"):
             self._scalars.write(self._state.step, values)
 
     def _report_progress(self, note: str) -> None:
@@ -631,14 +631,14 @@ class TrainingRun:
             f"{parameters:,} parameters; {plan.num_train_steps:,} steps of "
             f"{plan.global_batch_size:,} x {plan.row_length:,} tokens: {plan.total_tokens:,} "
             f"tokens, {plan.num_train_epochs:.3g} epochs, "
-            f"{plan.tokens_per_parameter(parameters):.3g} tokens a parameter"
+            f"{plan.tokens_per_parameter(parameters):.3g} tokens per parameter"
         )
         settings = resolved_settings(self._config, plan, self._inputs, self._devices, self._parts)
         self._reporter.event("resolved", settings=settings)
         if plan.warmup_steps >= plan.num_train_steps:
             self._reporter.warn(
-                f"The warm-up of {plan.warmup_steps} steps is not over when the run ends after "
-                f"{plan.num_train_steps}: the learning rate never reaches its peak"
+                f"The learning rate never reaches its peak: the warm-up takes {plan.warmup_steps} "
+                f"steps, and the run has only {plan.num_train_steps}. Lower warmup_steps"
             )
 
 
@@ -714,7 +714,7 @@ def _tolerant(
         return rows
 
     def report(count: int, problem: str) -> None:
-        reporter.warn(f"Left out, {count} so far: {problem}", alert="damaged_record")
+        reporter.warn(f"Skipped a record, {count} so far: {problem}", alert="damaged_record")
 
     return TolerantSequences(rows, int(inputs.tokenizer.special_ids[0]), report)
 
@@ -768,11 +768,11 @@ def _check_finite(values: dict[str, NDArray], step: int) -> None:
 
 def _not_finite(what: str, step: int, value: float) -> LossNotFiniteError:
     return LossNotFiniteError(
-        f"{what} is no longer a finite number at step {step}",
-        expected="finite numbers",
+        f"{what} is NaN or infinite at step {step}",
+        expected="finite values",
         received=str(value),
-        fix="lower learning_rate, lengthen the warm-up or set max_grad_norm; the checkpoints "
-        "saved before are whole",
+        fix="lower learning_rate, raise warmup_steps or set max_grad_norm; earlier checkpoints "
+        "are intact",
     )
 
 

@@ -66,14 +66,15 @@ class Uploads:
         shutil.rmtree(self._held, ignore_errors=True)
         if flaw := flaw_of_hub_id(self._wanted):
             reporter.warn(
-                f"The Hub refuses the id {self._wanted} ({flaw}), so nothing can be pushed. "
-                "What to do: start the run again with --hub-model-id, or push the model later",
+                f"The id {self._wanted} is not a valid Hub id ({flaw}), so nothing is uploaded. "
+                "What to do: start the run again with another --hub-model-id, or push the model "
+                "later",
                 alert="upload_failed",
             )
         if not is_signed_in():
             reporter.warn(
-                "You are not signed in to the Hugging Face Hub, so nothing can be pushed yet. "
-                f"What to do: {LOG_IN}; uploads begin at the next save after that",
+                "You are not signed in to the Hugging Face Hub, so nothing is uploaded. What to "
+                f"do: {LOG_IN}; uploads begin at the next save",
                 alert="upload_failed",
             )
 
@@ -86,7 +87,7 @@ class Uploads:
         try:
             held = self._hold(checkpoint)
         except OSError as error:
-            self._warn(f"{checkpoint.name} could not be kept for it ({error.strerror})")
+            self._warn(f"{checkpoint.name} could not be copied for the upload ({error.strerror})")
             return
         with self._news:
             older, self._waiting = self._waiting, held
@@ -156,7 +157,7 @@ class Uploads:
             step = int(facts.figures.get("best_step", 0))
             self._show(repository)
             self._reporter.event("pushed", url=repository.url, commit=commit, step=step)
-            self._reporter.note(f"{message}: it is at {repository.url}")
+            self._reporter.note(f"{message}: uploaded to {repository.url}")
             return True
         return False
 
@@ -189,7 +190,7 @@ class Uploads:
     def _warn(self, problem: str) -> None:
         if not self._given_up:
             self._reporter.warn(
-                f"The upload to the Hub failed, and training goes on: {problem}",
+                f"The upload to the Hub failed; training continues: {problem}",
                 alert="upload_failed",
             )
 

@@ -36,11 +36,11 @@ def check_readable(path: str, roots: Sequence[Path], *, field: str) -> None:
     for real in _real_places(expand_path(path, field=field)):
         if not any(real.is_relative_to(root) for root in roots):
             raise ConfigError(
-                f"The page may not read {path}",
-                expected="a path within " + " or ".join(map(str, roots)),
+                f"The web app has no access to {path}",
+                expected="a path inside " + " or ".join(map(str, roots)),
                 received=str(real),
-                fix="upload the file here, or start the app with --allow FOLDER "
-                f"(or {ALLOWED_PATHS_VARIABLE})",
+                fix="upload the file in the web app, or start the app with --allow FOLDER (or "
+                f"{ALLOWED_PATHS_VARIABLE})",
                 field=field,
             )
 
@@ -58,11 +58,11 @@ def _real_places(path: Path) -> Iterator[Path]:
 def _check_address(address: str, field: str) -> None:
     if "::" in address or address.partition("://")[0] not in _STORES:
         raise ConfigError(
-            f"The page may not read {address}",
+            f"The web app has no access to {address}",
             expected="a path on this machine, or an address that begins with "
             + ", ".join(f"{store}://" for store in _STORES),
             received=address,
-            fix="use one of these; the shell takes any address that fsspec knows",
+            fix="use an allowed address; the command line accepts any address that fsspec supports",
             field=field,
         )
     if address.startswith("https://"):
@@ -70,7 +70,7 @@ def _check_address(address: str, field: str) -> None:
             check_reachable(address)
         except StudioError as error:
             raise ConfigError(
-                f"The page may not read {address}",
+                f"The web app has no access to {address}",
                 expected=error.expected,
                 received=error.received,
                 fix=error.fix,

@@ -63,10 +63,10 @@ def find_kind(name: str) -> ArtifactKind:
     """Finds a kind by name; raises ConfigError if it is unknown."""
     if name not in _KINDS:
         raise ConfigError(
-            f"There is no kind of artifact called {name!r}",
+            f"The artifact kind {name!r} is unknown",
             expected="one of " + ", ".join(_KINDS),
             received=name,
-            fix="choose one of these",
+            fix="choose a listed kind",
             field="kind",
         )
     return _KINDS[name]

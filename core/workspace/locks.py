@@ -48,9 +48,9 @@ def single_instance(path: Path, what: str) -> Iterator[None]:
     with file_lock(path, wait=False) as held:
         if not held:
             raise StudioError(
-                f"Another {what} works on this workspace",
+                f"Another {what} is using this workspace",
                 expected=f"one {what} for {path.parent}",
-                received=f"a second one, while the first holds {path.name}",
-                fix="use the one that runs, stop it first, or name another --workspace",
+                received=f"a second one, while the first one holds the lock {path.name}",
+                fix="use the running {what}, stop it first, or choose another --workspace",
             )
         yield

@@ -123,23 +123,23 @@ class _ManifestSchema(BaseModel):
         if flaw := flaw_of_names(files):
             raise ValueError(flaw)
         if any(name.rpartition("/")[2].casefold() == MANIFEST_FILE for name in files):
-            raise ValueError(f"it lists a {MANIFEST_FILE} among the files")
+            raise ValueError(f"it lists {MANIFEST_FILE} as one of the files")
         if sum(entry.bytes for entry in files.values()) > _MOST_TOTAL_BYTES:
-            raise ValueError(f"its files have more than {_MOST_TOTAL_BYTES:,} bytes in all")
+            raise ValueError(f"its files have more than {_MOST_TOTAL_BYTES:,} bytes in total")
         return files
 
     @field_validator("run")
     @classmethod
     def _check_run(cls, run: str) -> str:
         if run and not is_run_id(run):
-            raise ValueError(f"{ascii(run)[:100]} can't be a run's id")
+            raise ValueError(f"{ascii(run)[:100]} is not a valid run id")
         return run
 
     @field_validator("location")
     @classmethod
     def _check_location(cls, location: str) -> str:
         if len(location) > LONGEST_PATH_BYTES or has_control(location):
-            raise ValueError("its location can't be a path or an address")
+            raise ValueError("its location is not a valid path or address")
         return location
 
 
@@ -151,9 +151,9 @@ def read_manifest(folder: Path) -> Manifest:
     except (OSError, ValueError, TypeError) as error:
         raise StudioError(
             f"The manifest {path} can't be read",
-            expected="a JSON file written by the studio, byte for byte",
+            expected="an unchanged JSON file written by Pretrain Studio",
             received=str(error),
-            fix="make the artifact again, or restore the folder from a copy",
+            fix="create the artifact again, or restore the folder from a copy",
         ) from error
 
 
@@ -185,7 +185,7 @@ def parse_manifest(data: bytes) -> Manifest:
     """
     if len(data) > MOST_MANIFEST_BYTES:
         raise ValueError(
-            f"it has {len(data):,} bytes, and at most {MOST_MANIFEST_BYTES:,} are read"
+            f"it has {len(data):,} bytes, more than the limit of {MOST_MANIFEST_BYTES:,}"
         )
     try:
         values = json.loads(data)
@@ -193,7 +193,7 @@ def parse_manifest(data: bytes) -> Manifest:
         raise ValueError("its values are nested too deeply") from None
     check_depth(values)
     if not isinstance(values, dict):
-        raise TypeError(f"a {type(values).__name__} where an object was expected")
+        raise TypeError(f"a {type(values).__name__} instead of an object")
     if b"\\ud" in data.lower():
         # Half of a surrogate pair, which JSON can carry and no file or page can.
         json.dumps(values, ensure_ascii=False).encode("utf-8")
@@ -283,4 +283,4 @@ def _damage(path: Path, entry: dict[str, Any]) -> str:
     size = path.stat().st_size
     if size != entry["bytes"]:
         return f"{path.name} has {size} bytes instead of {entry['bytes']}"
-    return "" if hash_file(path) == entry["sha256"] else f"{path.name} has other bytes than written"
+    return "" if hash_file(path) == entry["sha256"] else f"{path.name} has a wrong checksum"

@@ -36,13 +36,13 @@ def has_control(text: str) -> bool:
 def flaw_of_part(part: object) -> str:
     """Explains why a text can't name a file or folder; "" if it can."""
     if not isinstance(part, str):
-        return f"is a {type(part).__name__}, not a text"
+        return f"is a {type(part).__name__}, not a string"
     if part in ("", ".", ".."):
-        return "has a part that is empty, . or .."
+        return "has an empty part, or the part . or .."
     if "/" in part or "\\" in part:
         return "has a slash or a backslash"
     if has_control(part):
-        return "has a control character or half of a surrogate pair"
+        return "has a control character or a lone surrogate"
     if len(part.encode("utf-8")) > LONGEST_NAME_BYTES:
         return f"has a part of more than {LONGEST_NAME_BYTES} bytes"
     return ""
@@ -51,7 +51,7 @@ def flaw_of_part(part: object) -> str:
 def flaw_of_name(name: object) -> str:
     """Explains why a text can't be a relative path of visible files; "" if it can."""
     if not isinstance(name, str):
-        return f"is a {type(name).__name__}, not a text"
+        return f"is a {type(name).__name__}, not a string"
     if len(name) > _LONGEST_RELATIVE_BYTES:
         return f"has more than {_LONGEST_RELATIVE_BYTES:,} bytes"
     parts = name.split("/")
@@ -78,12 +78,12 @@ def flaw_of_names(names: Iterable[object]) -> str:
             return f"{ascii(name)[:100]} {flaw}"
         folded = unicodedata.normalize("NFC", str(name)).casefold()
         if folded in seen:
-            return f"{ascii(name)[:100]} is named twice, or differs in case alone"
+            return f"{ascii(name)[:100]} occurs twice, or differs only in case"
         seen.add(folded)
         parts = folded.split("/")
         folders.update("/".join(parts[:count]) for count in range(1, len(parts)))
     both = seen & folders
-    return f"{ascii(min(both))[:100]} is a file and a folder" if both else ""
+    return f"{ascii(min(both))[:100]} is both a file and a folder" if both else ""
 
 
 def is_run_id(text: object) -> bool:
@@ -98,10 +98,11 @@ def relative_name(name: object, source: str) -> str:
     """
     if flaw := flaw_of_name(name):
         raise UnsafePathError(
-            f"{source} names a file that is not accepted",
-            expected="a relative path of visible files, with / between its parts and without ..",
+            f"{source} contains a file name that is not accepted",
+            expected="a relative path without hidden parts and without .., with / between its "
+            "parts",
             received=f"{ascii(name)[:100]}, which {flaw}",
-            fix="don't use this copy; get it again from somebody whom you trust",
+            fix="don't use this copy; get another one from a source that you trust",
         )
     return str(name)
 
@@ -117,10 +118,10 @@ def path_inside(folder: Path, name: object, source: str, *, roots: Iterable[Path
     allowed = [Path(os.path.realpath(root)) for root in (folder, *roots)]
     if not any(real.is_relative_to(root) for root in allowed):
         raise UnsafePathError(
-            f"{source} names a file that lies outside of its folder",
+            f"{source} lists a file outside its folder",
             expected=f"a file in {folder}",
-            received=f"{name}, a link that leads to {real}",
-            fix="remove the link, or put the file itself there",
+            received=f"{name}, a link to {real}",
+            fix="remove the link, or replace it with the file itself",
         )
     return path
 
@@ -129,7 +130,7 @@ def check_name(name: str) -> None:
     """Raises ConfigError with `field="name"` if a name can't be a folder's on every system."""
     if not _NAME.fullmatch(name):
         raise ConfigError(
-            "That can't be a name",
+            "The name is not valid",
             expected="1 to 96 letters, digits, dots, dashes, underscores; a letter or digit first",
             received=repr(name),
             fix="choose another name, or leave it empty",
@@ -147,9 +148,9 @@ def expand_path(text: str | Path, *, field: str = "") -> Path:
     is_long = lengths[0] > LONGEST_PATH_BYTES or max(lengths[1:], default=0) > LONGEST_NAME_BYTES
     if is_long or "\0" in str(text):
         raise ConfigError(
-            "That can't be a path",
+            "The path is not valid",
             expected=f"at most {LONGEST_NAME_BYTES} bytes between slashes, and "
-            f"{LONGEST_PATH_BYTES:,} in all",
+            f"{LONGEST_PATH_BYTES:,} in total",
             received=ascii(str(text))[:100],
             fix="check the path",
             field=field,

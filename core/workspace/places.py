@@ -277,12 +277,12 @@ def _moved(root: Path, descriptor: int) -> WorkspaceMovedError:
     place = _new_place(descriptor)
     return WorkspaceMovedError(
         f"The workspace {root} was moved or deleted while it was in use",
-        expected="the folder that was there when this process started",
-        received=f"it is at {place} now" if place else "it is gone",
-        fix=f"start again with --workspace {place}; a run goes on from its last checkpoint with: "
+        expected="the folder that existed when this process started",
+        received=f"it is now at {place}" if place else "it was deleted",
+        fix=f"start again with --workspace {place}. To resume a run from its last checkpoint: "
         f"python -m core runs resume ID --workspace {place}"
         if place
-        else f"bring the folder back to {root}, or start again with another --workspace",
+        else f"restore the folder to {root}, or start again with another --workspace",
     )
 
 

@@ -121,7 +121,7 @@ class Workspace:
                 f"The name {name!r} is taken",
                 expected=f"a new name for the {kind}",
                 received=name,
-                fix="choose another, or leave it empty",
+                fix="choose another name, or leave it empty",
                 field="name",
             )
 
@@ -189,8 +189,8 @@ class Workspace:
             return
         if "://" not in location and not os.path.isabs(location):
             raise ConfigError(
-                f"{folder.name} lies elsewhere, and its manifest doesn't say where",
-                expected="an absolute path, or an address",
+                f"The manifest of {folder.name} has an invalid location",
+                expected="an absolute path or an address",
                 received=location,
                 fix="build it again",
                 field=field,
@@ -247,12 +247,12 @@ class Draft:
 
 def _unknown(kind: str, reference: str, known: str) -> ConfigError:
     return ConfigError(
-        f"There are no shards called {reference!r}"
+        f"The shards {reference!r} were not found"
         if folder_of_kind(kind) == kind
-        else f"There is no {kind} called {reference!r}",
+        else f"The {kind} {reference!r} was not found",
         expected=f"one of {known}",
         received=reference or "nothing",
-        fix=f"choose one of these, or make one first (the {kind} stage)",
+        fix=f"choose an existing name, or run the {kind} stage first",
         field=kind,
     )
 
@@ -260,10 +260,10 @@ def _unknown(kind: str, reference: str, known: str) -> ConfigError:
 def _of_kind(kind: str, artifact: Artifact) -> Artifact:
     if artifact.kind != kind:
         raise ConfigError(
-            f"{artifact.path} is not what is needed here",
+            f"{artifact.path} has the wrong kind",
             expected=f"a folder of kind {kind}",
             received=f"a folder of kind {artifact.kind}",
             field=kind,
-            fix=f"name one from {folder_of_kind(kind)}/",
+            fix=f"choose one from {folder_of_kind(kind)}/",
         )
     return artifact

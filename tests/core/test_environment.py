@@ -86,7 +86,7 @@ def demo(tmp_path: Path, secrets: None) -> Iterator[PlaygroundClient]:
 
 @pytest.mark.slow(4)
 def test_model_process_of_a_demo_has_no_secret(demo: PlaygroundClient) -> None:
-    with pytest.raises(Exception, match="There is one model"):
+    with pytest.raises(Exception, match="serves only one model"):
         demo.fill_mask("another", "a text")
     assert demo.pid is not None
     found = environment_of(demo.pid)

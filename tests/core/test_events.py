@@ -189,11 +189,11 @@ def test_log_that_is_not_a_regular_file_is_refused_at_once(tmp_path: Path) -> No
     path = tmp_path / "events.jsonl"
     os.mkfifo(path)
     for read in (read_events, read_last_events, read_notes, read_attempts, EventLog):
-        with pytest.raises(RunError, match="is no log of events"):
+        with pytest.raises(RunError, match="is not an event log"):
             read(path)
     path.unlink()
     path.symlink_to("/dev/zero")
-    with pytest.raises(RunError, match="is no log of events"):
+    with pytest.raises(RunError, match="is not an event log"):
         read_events(path)
 
 

@@ -212,7 +212,7 @@ def test_text_longer_than_the_position_embeddings_is_refused(
 ) -> None:
     filler = FillMask(folders / "bert")
     ids = np.full(filler.architecture.max_seq_length + 1, tokenizer.mask_id, np.int32)
-    with pytest.raises(ConfigError, match="longer than the model's positions"):
+    with pytest.raises(ConfigError, match="longer than the model's maximum length"):
         filler.probabilities([ids])
     assert filler.probabilities([ids[1:]])[0].shape[0] == len(ids) - 1
 
@@ -229,7 +229,7 @@ def test_single_non_finite_weight_is_refused_by_name(
     hf.write_weights(folder, weights, architecture)
     filler = FillMask(folder)
     for _ in range(2):
-        with pytest.raises(CheckpointError, match=f"says nothing that can be used.*{path}"):
+        with pytest.raises(CheckpointError, match=f"NaN or infinite.*{path}"):
             filler.probabilities(texts_for(tokenizer, 1, 8))
         # The second refusal reads no file.
         (folder / "model.safetensors").unlink(missing_ok=True)

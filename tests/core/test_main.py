@@ -75,7 +75,7 @@ def test_pattern_expanded_by_the_shell_is_explained(
     files = " ".join(f"data/{name}.txt" for name in "abcdef")
     said = refusal_of(f"{command} {flag} {files} --limit 5", capsys)
     assert "data/b.txt" in said and "data/f.txt" not in said
-    assert f"in quotes, as in {flag} 'data/*.txt'" in said
+    assert f"quote a pattern, as in {flag} 'data/*.txt'" in said
 
 
 @pytest.mark.parametrize("command", ["tokenizer", "shards"])
@@ -120,8 +120,8 @@ def test_ctrl_c_ends_a_command_without_a_traceback(
     [
         ("suggest --hours two", "a number above 0, such as 0.5", "two"),
         ("suggest --hours -1", "a number above 0, such as 0.5", "-1"),
-        ("suggest --tokens 500,000", "a whole number from 1 on, such as 500000", "500,000"),
-        ("runs logs it --lines x", "a whole number from 1 on, such as 500000", "x"),
+        ("suggest --tokens 500,000", "a whole number of at least 1, such as 500000", "500,000"),
+        ("runs logs it --lines x", "a whole number of at least 1, such as 500000", "x"),
         ("runs list --limit 1e9", "at most 1,000,000", "1e9"),
     ],
 )

@@ -197,7 +197,7 @@ def test_threads_check_workspaces_while_others_open_new_ones(tmp_path: Path) -> 
 def test_error_of_a_command_names_the_move_that_caused_it(tmp_path: Path) -> None:
     root, new = tmp_path / "old", tmp_path / "new"
     root.mkdir()
-    with pytest.raises(WorkspaceMovedError, match=f"it is at {new} now"), guarding_workspaces():
+    with pytest.raises(WorkspaceMovedError, match=f"it is now at {new}"), guarding_workspaces():
         remember_workspace(root)
         root.rename(new)
         os.stat(root / "studio.db")

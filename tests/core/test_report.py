@@ -148,7 +148,7 @@ def test_exported_settings_are_imported_without_the_name(row: RunRow) -> None:
 
 @pytest.mark.parametrize("text", ["no json", "[1]", '{"learning_rate": 1}', '{"stage": 1}'])
 def test_file_without_settings_is_refused(text: str) -> None:
-    with pytest.raises(ConfigError, match="holds no settings"):
+    with pytest.raises(ConfigError, match="doesn't contain the settings"):
         read_settings(text)
 
 
@@ -212,7 +212,15 @@ def test_multi_line_results_are_not_shown_as_figures() -> None:
         '{"stage": "train", "config": {"seed": 1, "seed": 2}}',
         '{"stage": ["train"], "config": {}}',
     ],
-    ids=["nested", "infinite", "not a number", "huge", "lone surrogate", "twice", "list"],
+    ids=[
+        "nested",
+        "infinite",
+        "not a number",
+        "huge",
+        "lone surrogate",
+        "twice",
+        "list",
+    ],
 )
 def test_invalid_settings_text_is_refused(text: str) -> None:
     with pytest.raises(ConfigError) as error:

@@ -43,12 +43,12 @@ for form in ([], ["--json"]):
 print(json.dumps([said, printed]))
 """
 REFUSED: list[tuple[str, Any, list[str]]] = [
-    ("t5", "a text", ["ConfigError", "model", "no perplexity of a text alone"]),
-    ("bart", "a text", ["ConfigError", "model", "no perplexity of a text alone"]),
-    ("gpt2", " ", ["ConfigError", "text", "There is no text to score"]),
+    ("t5", "a text", ["ConfigError", "model", "can't score a text"]),
+    ("bart", "a text", ["ConfigError", "model", "can't score a text"]),
+    ("gpt2", " ", ["ConfigError", "text", "text to score is empty"]),
     ("gpt2", 5, ["ConfigError", "text", "int"]),
     ("roberta", "the " * LENGTH, ["ConfigError", "text", f"at most {LENGTH} tokens"]),
-    ("roberta", "<pad><mask>", ["ConfigError", "text", "no token that can be scored"]),
+    ("roberta", "<pad><mask>", ["ConfigError", "text", "no tokens to score"]),
 ]
 
 
@@ -119,7 +119,7 @@ def test_perplexity_matches_transformers(engine: str, workspace: Workspace) -> N
 
 
 def test_text_that_encodes_to_no_tokens_is_refused() -> None:
-    with pytest.raises(ConfigError, match="no token that can be scored") as caught:
+    with pytest.raises(ConfigError, match="no tokens to score") as caught:
         _encode("\u200b", lambda _: np.zeros(0, np.int32), LENGTH)
     assert caught.value.field == "text"
 

@@ -184,12 +184,15 @@ def test_readers_do_not_wait_for_the_writer(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("url", "received"),
     [
-        ("postgres://me:secret@host/studio", "postgres://, which stands for no database"),
-        ("oracle+none://me:secret@host/studio", "oracle+none://, which stands for no database"),
-        ("mysql+pymysql://me:secret@host/studio", "mysql+pymysql://, whose driver isn't installed"),
-        ("sqlite+none:///secret.db", "sqlite+none://, which stands for no database"),
-        ("me:secret@host/studio", "one that can't be read"),
-        ("postgresql://me:se@cret:secret@host/studio", "one that can't be read"),
+        ("postgres://me:secret@host/studio", "postgres://, which is an unknown database type"),
+        (
+            "oracle+none://me:secret@host/studio",
+            "oracle+none://, which is an unknown database type",
+        ),
+        ("mysql+pymysql://me:secret@host/studio", "mysql+pymysql://; its driver isn't installed"),
+        ("sqlite+none:///secret.db", "sqlite+none://, which is an unknown database type"),
+        ("me:secret@host/studio", "an address that can't be parsed"),
+        ("postgresql://me:se@cret:secret@host/studio", "an address that can't be parsed"),
     ],
 )
 def test_invalid_database_url_error_hides_the_password(

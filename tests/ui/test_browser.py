@@ -301,7 +301,7 @@ def extend(visitor: Visitor, store: Store, run: str, steps: int) -> None:
     assert field.input_value() == "10"
     confirm = detail.locator(".ps-extend").get_by_role("button", name="Extend")
     confirm.click()
-    detail.get_by_text("more steps, not fewer").wait_for()
+    detail.get_by_text("extended, but not shortened").wait_for()
     field.fill(str(steps))
     confirm.click()
     visitor.wait_for(lambda: steps_of(store, run) == steps, A_STAGE_SECONDS, "more steps")
@@ -459,7 +459,7 @@ def test_run_deleted_elsewhere_disappears_from_the_table(studio: tuple[str, Stor
         detail = visitor.page.locator(".ps-detail")
         detail.get_by_role("heading", name="Training deleted").wait_for()
         store.remove_run("train-deleted")
-        detail.get_by_text("There is no run train-deleted").wait_for()
+        detail.get_by_text("The run train-deleted was not found").wait_for()
         detail.get_by_role("heading", name="Training kept").wait_for()
         assert visitor.page.get_by_role("button", name="train-deleted").count() == 0
         assert visitor.errors == []
@@ -565,7 +565,7 @@ def test_link_opens_a_run_older_than_the_listed_ones(studio: tuple[str, Store]) 
         assert visitor.page.evaluate("scrollY") == 0
         assert detail.bounding_box()["y"] < visitor.page.viewport_size["height"]
         visitor.page.evaluate("location.hash = 'runs/train-1000'")
-        detail.get_by_text("There is no run train-1000").wait_for()
+        detail.get_by_text("The run train-1000 was not found").wait_for()
         assert visitor.errors == []
 
 

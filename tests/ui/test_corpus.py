@@ -94,7 +94,7 @@ def test_a_bad_file_is_named_and_the_others_are_read(visitor: Visitor, tmp_path:
     bad.write_bytes("Grüße aus Köln, schöne Bücher für Überall\n".encode("cp1252") * 5)
     picture.write_bytes(b"\x89PNG\r\n\x1a\n")
     upload(visitor, good, bad, picture)
-    listed(visitor, "1 of 3", "bad.txt is not UTF-8", "picture.png is of a kind that isn't read")
+    listed(visitor, "1 of 3", "bad.txt is not UTF-8", "picture.png has an unsupported file type")
     assert "12\ndocuments" in look(visitor)
     visitor.show_all_settings("corpus")
     visitor.type("corpus-encoding", "cp1252")

@@ -115,10 +115,10 @@ def test_api_client_gets_the_models_predictions(url: str, folder: Path, place: P
         ("<mask>" + "x" * MOST_CHARACTERS, 3, "too long"),
         ("<mask> " * 11, 3, "too many masks"),
         ("<mask>", 21, "top_k is too large"),
-        ("<mask>", "all", "top_k is out of bounds"),
-        (["<mask>" * 11] * 30, 20, "not a text"),
-        (None, 3, "not a text"),
-        ({"text": "<mask>"}, 3, "not a text"),
+        ("<mask>", "all", "top_k is out of range"),
+        (["<mask>" * 11] * 30, 20, "not a string"),
+        (None, 3, "not a string"),
+        ({"text": "<mask>"}, 3, "not a string"),
     ):
         with pytest.raises((AppError, ValidationError), match=problem) as error:
             client.predict(text, count, api_name="/fill_mask")

@@ -47,10 +47,10 @@ NO_VALUE = re.compile(r"""^\s*[\[{]|\[object |__type__|\bundefined\b|\bNaN\b""")
 # Expected problems: choices that the few artifacts of this workspace don't fit, or that need a
 # sign-in. Any other problem is a bug.
 CAUSED = re.compile(
-    "too few sentinels|no sentinels|fewer training rows than one step|You are not signed in|"
+    "too few sentinels|no sentinels|fewer training sequences than one step|You are not signed in|"
     "only evaluate|evaluate_only|[Nn]o path|a path|dataset_name|needs? a checkpoint|config.json|"
-    "The checkpoint is of another family|The objective [\\w ()]+ is not for an? |"
-    "doesn.t fit|can't learn from|isn't there|no GPU|no TPU|There is no"
+    "The checkpoint belongs to another family|The objective [\\w ()]+ is not for an? |"
+    "doesn.t fit|can't learn from|isn't attached|no GPU|no TPU|There is no|was not found|is unknown"
 )
 
 # Tracks Gradio's unanswered requests. A request joins an event to the queue and is answered with

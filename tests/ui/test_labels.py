@@ -24,7 +24,7 @@ __all__ = ["workspace"]
         ("needs `evaluate_only`", "needs Evaluate only"),
         ("the objective mlm", "the objective Masked LM (BERT)"),
         ("the size and the family", "the size and the family"),
-        ("name it with --model", "name it with Model"),
+        ("set --model", "set Model"),
         ("give --hours", None),
         ("data/vocab_size.txt, 'vocab_size'", None),
         ("no_such_option=3", None),
@@ -60,4 +60,4 @@ def test_an_error_beside_a_field_and_on_a_card_has_labels(workspace: Workspace) 
 def test_a_contradiction_is_explained_with_labels(workspace: Workspace) -> None:
     with pytest.raises(ConfigError) as caught:
         TrainConfig(engine="tensorflow", sharding="fsdp")
-    assert present.describe(caught.value)["problem"] == "TensorFlow can't do Sharding FSDP"
+    assert present.describe(caught.value)["problem"] == "TensorFlow doesn't support Sharding FSDP"

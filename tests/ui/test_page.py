@@ -357,6 +357,6 @@ def test_only_artifacts_in_the_workspace_can_be_deleted(tmp_path: Path, store: S
     delete = answers(Workspace(tmp_path), store, disk)["delete_one"]
     for name in (str(folder), "../elsewhere/tokenizers/words"):
         assert (
-            "can't be a name" in delete({"kind": "tokenizer", "name": name})["problem"]["problem"]
+            "name is not valid" in delete({"kind": "tokenizer", "name": name})["problem"]["problem"]
         )
     assert folder.exists()

@@ -104,7 +104,7 @@ def test_api_client_signs_in(url: str) -> None:
     with pytest.raises(AuthenticationError):
         Client(url, verbose=False)
     client = Client(url, auth=("ann", "open sesame"), verbose=False)
-    with pytest.raises(AppError, match="There is no model called 'nowhere'"):
+    with pytest.raises(AppError, match="The model 'nowhere' was not found"):
         client.predict("nowhere", "a <mask>", 5, api_name="/fill_mask")
 
 

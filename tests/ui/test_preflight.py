@@ -308,7 +308,7 @@ def test_missing_device_is_reported_before_the_start(
     nothing = Hardware(gpus=(), tpus=(), jax_gpu=False, jax_tpu=False)
     monkeypatch.setattr(train, "find_hardware", lambda: nothing)
     config = TrainConfig(device="tpu")
-    assert "There is no TPU to train on" in train._hardware(config)
+    assert "No usable TPU was found" in train._hardware(config)
     with pytest.raises(DeviceError) as error:
         train._check(config, workspace)
     assert error.value.field == "device"
@@ -348,7 +348,9 @@ def test_run_detail_shows_the_report_and_the_command(workspace: Workspace, store
 def test_run_detail_shows_the_devices_of_the_last_attempt(
     workspace: Workspace, store: Store
 ) -> None:
-    tpu = Devices("jax", "tpu", 8, "TPU v5 lite", 16 * GIB, "a TPU is the fastest device here")
+    tpu = Devices(
+        "jax", "tpu", 8, "TPU v5 lite", 16 * GIB, "the fastest device of this machine is a TPU"
+    )
     cpu = Devices("tensorflow", "cpu", 1, "2 cores", None, "asked for")
     log = EventLog(RunFolder.of(workspace, "run").events)
     for note in (cpu.describe(), "another note", tpu.describe(), "the last one"):

@@ -70,7 +70,7 @@ def test_only_families_that_suit_shards_and_tokenizer_are_offered(
     assert family["value"] == "roberta"
     assert objective == gr.skip()
     assert "Not offered: T5: the tokenizer lacks sentinels" in why.replace("&lt;", "<")
-    assert "BART: the rows are laid out for Masked LM (BERT)" in why
+    assert "BART: the shards were built for the objective Masked LM (BERT)" in why
 
 
 def test_unsuitable_family_is_replaced_together_with_its_preset_values(
@@ -90,7 +90,7 @@ def test_all_families_are_offered_if_new_shards_will_be_built(
 ) -> None:
     family, _, why, *_ = offer("mlm", "roberta", "auto", "flax", shown("flax", "roberta"), True)
     assert len(family["choices"]) == 6 and why == ""
-    with pytest.raises(ConfigError, match="laid out for another objective"):
+    with pytest.raises(ConfigError, match="built for another objective"):
         tab._check_shards_fit(ShardConfig(objective="mlm"), TrainConfig(family="t5"))
     with pytest.raises(ConfigError, match="doesn't fit the objective span_corruption"):
         shards_tab._check_tokenizer_fits(

@@ -281,7 +281,7 @@ def _explain_argument(name: str, argument: Argument, value: Any) -> ConfigError:
             return ConfigError(
                 f"The {name} is too long", expected=expected, received=received, fix="shorten it"
             )
-        return _error(f"The {name} is not a text", expected, value, "send one text at a time")
+        return _error(f"The {name} is not a string", expected, value, "send one text at a time")
     is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
     if is_number and value > argument.high:
         fix = f"ask for {argument.high:g} or less"
@@ -289,7 +289,7 @@ def _explain_argument(name: str, argument: Argument, value: Any) -> ConfigError:
     if is_number and value < argument.low:
         fix = f"ask for {argument.low:g} or more"
         return _error(f"{name} is too small", expected, value, fix)
-    return _error(f"{name} is out of bounds", expected, value, "send such a number")
+    return _error(f"{name} is out of range", expected, value, "send such a number")
 
 
 def _explain_field(name: str, found: Any, body: dict[str, Any]) -> tuple[str, ConfigError]:

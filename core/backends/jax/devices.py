@@ -103,13 +103,13 @@ def _join_processes(choice: Choice, config: TrainConfig) -> None:
         )
     except (RuntimeError, ValueError, IndexError) as error:
         raise DeviceError(
-            "The processes of this run didn't come together",
+            "The processes of this run couldn't connect to each other",
             expected=f"{config.num_processes or 'all'} processes within {_JOIN_SECONDS} seconds, "
-            f"at {config.coordinator_address or 'the address that the TPU pod tells'}",
+            f"at {config.coordinator_address or 'the address from the TPU pod'}",
             received=first_line(error),
-            fix="start the same command on every host, each with its own process_id and all with "
+            fix="run the same command on every host, with a different process_id per host and "
             "the same coordinator_address and num_processes"
-            + ("" if choice.kind != "tpu" else "; on a TPU pod num_processes alone is enough"),
+            + ("" if choice.kind != "tpu" else "; on a TPU pod, num_processes is enough"),
             field="coordinator_address",
         ) from error
 

@@ -41,8 +41,8 @@ def start_on_tpu(choice: Choice, config: TrainConfig) -> Devices:
         raise not_started(choice, first_line(error)) from error
     if config.num_devices not in (None, strategy.num_replicas_in_sync):
         raise DeviceError(
-            "TensorFlow takes all cores of a TPU",
-            expected=f"num_devices={strategy.num_replicas_in_sync}, or nothing",
+            "TensorFlow always uses all cores of a TPU",
+            expected=f"num_devices={strategy.num_replicas_in_sync}, or no num_devices",
             received=f"num_devices={config.num_devices}",
             fix="leave num_devices empty, or set engine to jax",
             field="num_devices",

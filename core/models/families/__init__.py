@@ -42,10 +42,10 @@ def find_family(name: str) -> Family:
     """
     if name not in _families:
         raise ConfigError(
-            f"There is no family {name!r}",
+            f"The family {name!r} is unknown",
             expected=" or ".join(list_family_names()),
             received=name,
-            fix="choose one of these",
+            fix="choose a listed family",
             field="family",
         )
     return _families[name]

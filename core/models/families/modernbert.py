@@ -151,7 +151,7 @@ def _rope_type(rope: Values) -> Any:
 def _check(found: ModernBertArchitecture, source: str) -> None:
     most = _MOST_ROTARY_VALUES // found.head_size
     if found.max_position_embeddings > most:
-        wanted = f"at most {most} with heads of width {found.head_size}"
+        wanted = f"at most {most} with a head size of {found.head_size}"
         name = "max_position_embeddings"
         raise unsupported(source, name, wanted, found.max_position_embeddings)
 

@@ -77,7 +77,7 @@ FAMILY = Family(
     },
     objectives=("mlm",),
     required_tokens=("mask", "pad"),
-    padding_use="because RoBERTa counts its positions from the padding token's id",
+    padding_use="because RoBERTa's position ids begin after the padding token's id",
     learning_rate_factor=1.5,
     body_prefix="roberta.",
     tied_heads=("lm_head.decoder.weight",),

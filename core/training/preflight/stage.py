@@ -81,10 +81,10 @@ def check(
     topology = find_topology(config.topology)
     if config.engine == "tensorflow":
         raise ConfigError(
-            "TensorFlow's step can't be compiled for a TPU that isn't there",
+            "TensorFlow can't compile a step for a TPU that isn't attached",
             expected="engine jax or auto",
             received="engine tensorflow",
-            fix="set engine to auto: on a TPU it takes JAX anyway",
+            fix="set engine to auto, which selects JAX on a TPU",
             field="engine",
         )
     subject = open_subject(config, workspace, reporter or Reporter())
@@ -147,13 +147,13 @@ class _Preflight:
     def carry_out(self) -> dict[str, Any]:
         self._advance("reading the settings", 0)
         wanted, tried = self._compile_wanted()
-        self._advance("looking for the largest batch", 1)
+        self._advance("finding the largest batch", 1)
         largest = self._find_largest(tried) if self._config.largest_batch and tried else None
         report = self._report(wanted, tried, largest)
         self._say(report)
         self._advance("timing the input", 2)
         values = {**report.to_json(), "input": self._time_input(report)}
-        self._advance("trying it on this machine", 3)
+        self._advance("running trial steps on this machine", 3)
         values["trial"] = self._try() if self._config.trial else None
         self._advance("done", len(_PARTS))
         return values
@@ -164,8 +164,8 @@ class _Preflight:
 
         if libtpu_version() is None:
             self._reporter.warn(
-                "libtpu isn't installed: memory and time are estimated by formulas. "
-                f"For the compiler's own figures: {INSTALL_LIBTPU}"
+                "libtpu isn't installed, so memory and time are estimated by formulas. To get "
+                f"the compiler's figures: {INSTALL_LIBTPU}"
             )
             return None, {}
         wanted = self._compile(self._config.per_replica_batch_size)
@@ -174,7 +174,7 @@ class _Preflight:
     def _compile(self, batch_size: int) -> Compiled:
         from core.training.preflight.compiler import Compiled, Lowered
 
-        what = f"{self._config.family} for {self._topology.name}, {batch_size} rows a device"
+        what = f"{self._config.family} for {self._topology.name}, {batch_size} sequences per device"
         lowered = self._watch(
             lambda: Lowered(self._config, self._subject, self._topology, batch_size),
             f"tracing {what}",
@@ -195,7 +195,7 @@ class _Preflight:
 
     def _compile_update(self, lowered: Lowered) -> Costs:
         if self._update is None:
-            update: Costs = self._watch(lowered.compile_update, "compiling the optimizer's work")
+            update: Costs = self._watch(lowered.compile_update, "compiling the optimizer update")
             self._update = update
         return self._update
 
@@ -286,23 +286,23 @@ class _Preflight:
 
     def _advice(self, fits: bool, estimated: bool, largest: int | None) -> str:
         if estimated:
-            return f"For the compiler's own figures: {INSTALL_LIBTPU}"
+            return f"To get the compiler's figures: {INSTALL_LIBTPU}"
         if fits:
             return ""
         if largest:
             return f"Set per_replica_batch_size to {largest}, which fits, or set remat"
         spread = "" if self._config.sharding == "fsdp" else "set sharding to fsdp, "
         smaller = "" if self._config.largest_batch else "lower per_replica_batch_size, "
-        found = "No batch was found that fits: " if self._config.largest_batch else ""
-        advice = f"{found}{smaller}{spread}set remat, or take a TPU with more memory"
+        found = "No batch size fits: " if self._config.largest_batch else ""
+        advice = f"{found}{smaller}{spread}set remat, or choose a TPU with more memory"
         return advice[0].upper() + advice[1:]
 
     def _say(self, report: Report) -> None:
-        about = "by estimate" if report.estimated else "says the compiler"
+        about = "by a rough estimate" if report.estimated else "according to the compiler"
         verdict = "It fits" if report.fits else "It does not fit"
         self._reporter.note(
             f"{verdict}, {about}: {report.bytes_per_core / 2**30:.2f} of "
-            f"{report.bytes_available_per_core / 2**30:.2f} GiB a core on {report.topology}"
+            f"{report.bytes_available_per_core / 2**30:.2f} GiB per core on {report.topology}"
             + (f". {report.advice}" if report.advice else "")
         )
 
@@ -337,8 +337,9 @@ class _Preflight:
         trial = try_steps(self._config, self._subject, self._devices, report)
         cut = "" if trial.layers == trial.of_layers else f" (of {trial.of_layers})"
         self._reporter.note(
-            f"{len(trial.losses)} steps of {trial.layers}{cut} layers on this machine: loss "
-            f"{trial.losses[0]:.3f} to {trial.losses[-1]:.3f}; saved, and read back bit for bit"
+            f"Trained {len(trial.losses)} steps with {trial.layers}{cut} layers on this machine: "
+            f"loss {trial.losses[0]:.3f} to {trial.losses[-1]:.3f}. The saved model was read back "
+            "bit for bit"
         )
         return trial.to_json()
 
@@ -362,7 +363,7 @@ class _Preflight:
         thread.start()
         while thread.is_alive():
             self._check_stop()
-            self._advance(f"{note}, {time.monotonic() - started:.0f} s so far", self._part)
+            self._advance(f"{note}, {time.monotonic() - started:.0f} s elapsed", self._part)
             thread.join(_POLL_SECONDS)
         if errors:
             raise errors[0]

@@ -75,10 +75,10 @@ def try_steps(
         losses.append(float(engine.fetch([loss])[0]))
     if not np.isfinite(losses).all():
         raise LossNotFiniteError(
-            "The loss of the first steps is not a finite number",
+            "The loss of the trial steps is NaN or infinite",
             expected="finite numbers",
             received=", ".join(map(str, losses)),
-            fix="lower learning_rate, or lengthen the warm-up",
+            fix="lower learning_rate, or raise warmup_steps",
         )
     report("saving and reading back")
     with tempfile.TemporaryDirectory() as folder:
@@ -137,8 +137,8 @@ def _check_equal(saved: dict[str, NDArray], restored: dict[str, NDArray]) -> Non
     different = [path for path in saved if not np.array_equal(saved[path], restored[path])]
     if different:
         raise RunError(
-            "What was saved is not what was read back",
-            expected="the same numbers, bit for bit",
-            received=f"other ones in {different[0]} (and {len(different) - 1} more)",
-            fix="don't train on this: please report it with the model's settings",
+            "The saved training state differs from the original",
+            expected="identical values, bit for bit",
+            received=f"other values in {different[0]} (and {len(different) - 1} more)",
+            fix="don't train with these settings; please report them as a bug",
         )

@@ -161,7 +161,7 @@ def test_fsdp_and_several_hosts_select_jax() -> None:
     assert _choose(_NOTHING, sharding="fsdp").engine == "jax"
     assert _choose(_NOTHING, coordinator_address="10.0.0.1:1234", num_processes="2").engine == "jax"
     for values in ({"sharding": "fsdp"}, {"num_processes": "2"}):
-        with pytest.raises(ConfigError, match="TensorFlow can't do") as raised:
+        with pytest.raises(ConfigError, match="TensorFlow doesn't support") as raised:
             TrainConfig(engine="tensorflow", **values)
         assert raised.value.field in values
 
@@ -203,7 +203,7 @@ def test_gpu_unusable_by_tensorflow_is_ignored_unless_requested(device: str) -> 
         """,
         device,
     )
-    expected = {"auto": ("cpu", "TensorFlow can't use it here"), "gpu": ("device", "found no GPU")}
+    expected = {"auto": ("cpu", "TensorFlow can't use it"), "gpu": ("device", "found no GPU")}
     assert what == expected[device][0]
     assert expected[device][1] in why
 
@@ -388,7 +388,7 @@ def test_description_names_backend_device_memory_and_reason() -> None:
         print(json.dumps(select_backend(TrainConfig(device="cpu")).describe()))
         """,
     )
-    assert line.startswith("TensorFlow on 1 CPU") and "GiB" in line and "asked for" in line
+    assert line.startswith("TensorFlow on 1 CPU") and "GiB" in line and "requested" in line
 
 
 def test_precision_is_measured_only_on_gpus_without_bfloat16_tensor_cores() -> None:

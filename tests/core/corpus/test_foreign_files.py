@@ -173,7 +173,7 @@ def test_nul_characters_are_refused_with_the_likely_cause(tmp_path: Path) -> Non
 @pytest.mark.parametrize("name", ["latin-9000", "rot13", "hex", "unicode_escape", "idna"])
 def test_unknown_encoding_is_refused(tmp_path: Path, name: str) -> None:
     (tmp_path / "a.txt").write_text("one")
-    with pytest.raises(ConfigError, match="no character encoding") as caught:
+    with pytest.raises(ConfigError, match="character encoding is unknown") as caught:
         read(tmp_path / "a.txt", encoding=name)
     assert caught.value.field == "encoding"
 
@@ -213,7 +213,9 @@ def test_multi_line_cells_are_read_and_reported(tmp_path: Path) -> None:
     assert read(tmp_path / "a.csv") == texts
     config = CorpusConfig(source="files", path=str(tmp_path / "a.csv"))
     said = preview(config, Workspace(tmp_path)).reading
-    assert any("9 rows have cells of several lines, first in line 2" in line for line in said)
+    assert any(
+        "9 rows have cells that span several lines, first in line 2" in line for line in said
+    )
 
 
 def test_quoted_tsv_from_a_spreadsheet_is_read(tmp_path: Path) -> None:
@@ -393,7 +395,7 @@ def test_skipped_files_are_listed(tmp_path: Path) -> None:
     for name in ("b.json", "wiki_00", "c.docx", ".hidden.txt", "README.md", ".git"):
         assert name in warning
     assert corpus.reading["skipped_count"] == 6
-    assert any("Passed over" in line for line in preview(config, Workspace(tmp_path)).reading)
+    assert any("Skipped" in line for line in preview(config, Workspace(tmp_path)).reading)
     (tmp_path / ".git" / "x.txt").unlink()
     assert read(f"{tmp_path}/wiki*", file_format="text") == ["one"]
 
@@ -431,4 +433,4 @@ def test_format_and_column_are_reported_for_each_file(tmp_path: Path) -> None:
     config = CorpusConfig(source="files", path=str(tmp_path))
     said = "\n".join(preview(config, Workspace(tmp_path)).reading)
     assert re.search(r"a\.jsonl: jsonl, UTF-8, column text", said)
-    assert re.search(r"b\.csv: csv, UTF-8, cells separated by semicolon, first row .*body", said)
+    assert re.search(r"b\.csv: csv, UTF-8, delimiter semicolon, first row .*body", said)

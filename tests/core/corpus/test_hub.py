@@ -175,14 +175,14 @@ def test_configuration_of_the_default_dataset_is_not_used_for_another_dataset(
             "validation on the training split",
             "ConfigError",
             "validation_split",
-            ["on the text that is trained on"],
+            ["training and validation splits are the same"],
         ),
         ("wrong validation split", "CorpusError", "validation_split", ["'train', 'test'"]),
         ("two columns", "ConfigError", "text_column", ["a, b"]),
         ("script", "CorpusError", "dataset_name", ["oscar.py", "wikimedia/wikipedia", ".no"]),
-        ("unknown script", "CorpusError", "dataset_name", ["scripted.py", "source=files"]),
+        ("unknown script", "CorpusError", "dataset_name", ["scripted.py", "source to files"]),
         ("gated", "CorpusError", "dataset_name", ["permission", "hf auth login"]),
-        ("missing", "CorpusError", "dataset_name", ["There is no dataset me/missing"]),
+        ("missing", "CorpusError", "dataset_name", ["dataset me/missing doesn't exist"]),
         ("no dataset name", "ConfigError", "dataset_name", ["owner/name"]),
         ("no data", "CorpusError", "dataset_name", ["no data files"]),
         ("damaged", "CorpusError", "dataset_name", ["can't be read"]),
@@ -210,7 +210,7 @@ def test_card_that_names_files_outside_its_repository_is_refused_without_a_reque
             server.close()
     for name, result in zip(names, found, strict=True):
         assert result.get("type") == "CorpusError", name
-        assert "own repository alone" in result["message"], (name, result["message"])
+        assert "only files of its own repository" in result["message"], (name, result["message"])
     assert inner.asked == []
 
 
@@ -218,7 +218,7 @@ def test_unreachable_hub_is_reported_with_an_offline_alternative(tmp_path: Path)
     oscar = CASES["script"]
     result, script = read_all(tmp_path, "http://127.0.0.1:9", [WORDS, oscar])
     assert result["type"] == "CorpusError"
-    assert "can't be reached" in result["message"] and "source=docs" in result["message"]
+    assert "can't be reached" in result["message"] and "source to docs" in result["message"]
     assert "script" in script["message"] and "wikimedia/wikipedia" in script["message"]
 
 

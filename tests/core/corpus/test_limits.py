@@ -83,7 +83,7 @@ def test_decompression_bombs_are_refused_within_the_memory_limit(tmp_path: Path)
 def test_oversized_parquet_page_is_refused_before_decompression(tmp_path: Path) -> None:
     path = parquet_of_one_value(tmp_path / "a.parquet", 30, 2)
     config = CorpusConfig(source="files", path=str(path), max_document_mb=5)
-    with pytest.raises(CorpusError, match=r"unpacks to too much.*20 MB") as caught:
+    with pytest.raises(CorpusError, match=r"too large after decompression.*20 MB") as caught:
         next(FilesSource(config).documents("train"))
     assert caught.value.field == "max_document_mb"
     larger = config.model_copy(update={"max_document_mb": 40, "max_unpack_ratio": 100_000})
@@ -125,7 +125,7 @@ def test_compression_ratio_above_the_limit_is_refused(
         for _ in range(5):
             file.write(b"the same line again and again\n" * 40_000)
     config = CorpusConfig(source="files", path=str(tmp_path / "a.txt.gz"), text_unit="line")
-    with pytest.raises(CorpusError, match="unpacks to far more") as caught:
+    with pytest.raises(CorpusError, match="too large after decompression") as caught:
         for _ in FilesSource(config).documents("train"):
             pass
     assert caught.value.field == "max_unpack_ratio"
@@ -139,7 +139,7 @@ def test_zip_archive_with_too_many_files_is_refused(tmp_path: Path) -> None:
     end = data.rfind(b"PK\x05\x06")
     data[end + 12 : end + 16] = (1 << 30).to_bytes(4, "little")
     path.write_bytes(data)
-    with pytest.raises(CorpusError, match="list of files"):
+    with pytest.raises(CorpusError, match="file list"):
         FilesSource(CorpusConfig(source="files", path=str(path)))
 
 
@@ -150,7 +150,7 @@ def test_preview_stops_at_its_memory_and_time_limits(tmp_path: Path) -> None:
     with pytest.raises(CorpusError, match="too much memory"):
         preview_apart(config, workspace, memory_bytes=150_000_000)
     before = time.monotonic()
-    with pytest.raises(CorpusError, match="takes too long"):
+    with pytest.raises(CorpusError, match="took too long"):
         preview_apart(config, workspace, timeout_seconds=0.05)
     assert time.monotonic() - before < 10
     own = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
@@ -167,7 +167,7 @@ def test_preview_process_that_dies_is_reported_and_gets_no_secrets(
     assert "hush" not in previewing._environment().values()
     (tmp_path / "a.txt").write_text("one\n")
     monkeypatch.setattr(sys, "executable", "/bin/false")
-    with pytest.raises(CorpusError, match="broke off"):
+    with pytest.raises(CorpusError, match="preview failed"):
         preview_apart(
             CorpusConfig(source="files", path=str(tmp_path / "a.txt")), Workspace(tmp_path)
         )

@@ -79,7 +79,7 @@ def test_empty_validation_split_after_dropping_overlaps_is_reported(tmp_path: Pa
     (tmp_path / "a.txt").write_text(f"One {passage}\nTwo {passage}\n")
     corpus = open_files(tmp_path / "a.txt", drop_overlapping_validation=True)
     assert len(list(corpus.documents("train"))) == 1
-    with pytest.raises(CorpusError, match="No text is left for validation"):
+    with pytest.raises(CorpusError, match="No document remains for validation"):
         list(corpus.documents("validation"))
 
 
@@ -93,7 +93,7 @@ def test_tiny_corpus_holds_out_one_document(tmp_path: Path, count: int) -> None:
 def test_single_document_is_used_for_training_and_validation_is_refused(tmp_path: Path) -> None:
     corpus = open_files(write_sentences(tmp_path / "a.txt"), text_unit="file")
     assert len(list(corpus.documents("train"))) == 1
-    with pytest.raises(CorpusError, match="nothing to hold out") as caught:
+    with pytest.raises(CorpusError, match="too few documents to hold some out") as caught:
         list(corpus.documents("validation"))
     assert caught.value.field == "text_unit"
 
@@ -101,12 +101,12 @@ def test_single_document_is_used_for_training_and_validation_is_refused(tmp_path
 @pytest.mark.parametrize("content", ["", "\n \n\t\n"])
 def test_empty_corpus_is_refused(tmp_path: Path, content: str) -> None:
     (tmp_path / "a.txt").write_text(content)
-    with pytest.raises(CorpusError, match=r"a\.txt holds no text"):
+    with pytest.raises(CorpusError, match=r"a\.txt contains no text"):
         open_files(tmp_path / "a.txt")
-    with pytest.raises(CorpusError, match="holds no text"):
+    with pytest.raises(CorpusError, match="contains no text"):
         preview(CorpusConfig(source="files", path=str(tmp_path / "a.txt")), Workspace(tmp_path))
     write_sentences(tmp_path / "b.txt")
-    with pytest.raises(CorpusError, match=r"a\.txt holds no text") as caught:
+    with pytest.raises(CorpusError, match=r"a\.txt contains no text") as caught:
         open_files(tmp_path / "b.txt", validation_path=str(tmp_path / "a.txt"))
     assert caught.value.field == "validation_path"
 

@@ -23,7 +23,7 @@ GOOD = ["me/fine-1.2_x", "fine", "a/b", "me/" + "x" * 96, "me_too/x", "me/x.gith
 @pytest.mark.parametrize("repo_id", BAD)
 def test_repository_id_that_the_hub_refuses_is_refused(repo_id: str) -> None:
     assert flaw_of_hub_id(repo_id)
-    with pytest.raises(ConfigError, match="can't be a repository's id"):
+    with pytest.raises(ConfigError, match="is not a valid repository id"):
         check_hub_id(repo_id)
     assert parse_hub_id(repo_id) is None
 
@@ -51,7 +51,7 @@ def test_name_used_as_a_repository_id_is_checked(tmp_path: Path) -> None:
     workspace = Workspace(tmp_path)
     with workspace.new_artifact("tokenizer", "a--b") as draft:
         (draft.folder / "tokenizer.json").write_text("{}")
-    with pytest.raises(ConfigError, match="can't be a repository's id"):
+    with pytest.raises(ConfigError, match="is not a valid repository id"):
         check(PushConfig(tokenizer="a--b"), workspace)
 
 
@@ -59,7 +59,7 @@ def test_invalid_repository_id_is_refused_without_a_request(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
-    with pytest.raises(ConfigError, match="can't be a repository's id"):
+    with pytest.raises(ConfigError, match="is not a valid repository id"):
         pull_model("me/a--b")
-    with pytest.raises(ConfigError, match="can't be a repository's id"):
+    with pytest.raises(ConfigError, match="is not a valid repository id"):
         pull_tokenizer("a..b", ("tokenizer.json",))

@@ -121,7 +121,7 @@ def test_failed_upload_does_not_stop_the_run(scene: Scene) -> None:
     assert json.loads(scene.result.stdout.splitlines()[-1])["state"] == "done"
     warnings = [event for event in scene.events if event["kind"] == "warning"]
     failed = [one["message"] for one in warnings if one.get("alert") == "upload_failed"]
-    assert len(failed) == 1 and "403" in failed[0] and "training goes on" in failed[0]
+    assert len(failed) == 1 and "403" in failed[0] and "training continues" in failed[0]
 
 
 def test_best_checkpoint_is_pushed_at_the_end_of_the_run(scene: Scene) -> None:

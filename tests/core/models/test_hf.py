@@ -153,7 +153,7 @@ def test_untied_head_is_refused(folder: Path) -> None:
     change(folder, **{"lm_head.decoder.weight": words})
     hf.read_weights(folder)
     change(folder, **{"lm_head.decoder.weight": words + 1})
-    with pytest.raises(CheckpointError, match="not tied to the words") as caught:
+    with pytest.raises(CheckpointError, match="not tied to the token embeddings") as caught:
         hf.read_weights(folder)
     assert "lm_head.decoder.weight" in caught.value.problem
     assert WORDS in caught.value.expected
@@ -208,7 +208,7 @@ def test_missing_folder_is_refused(tmp_path: Path) -> None:
 
 def test_pickles_are_never_loaded(folder: Path) -> None:
     (folder / hf.WEIGHTS_FILE).rename(folder / "pytorch_model.bin")
-    with pytest.raises(CheckpointError, match="pickles are never loaded") as caught:
+    with pytest.raises(CheckpointError, match="pickle files are never loaded") as caught:
         hf.read_weights(folder)
     assert "save_pretrained" in caught.value.fix
 

@@ -178,7 +178,7 @@ def test_weights_saved_in_several_files_are_read(tmp_path: Path, engine: str) ->
         )  # fmt: skip
     check(tmp_path, weights)
     next(tmp_path.glob("*-00002-of-00002.*")).unlink()
-    with pytest.raises(CheckpointError, match="isn't whole"):
+    with pytest.raises(CheckpointError, match="is incomplete"):
         hf.read_weights(tmp_path)
 
 

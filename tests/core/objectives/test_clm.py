@@ -70,5 +70,5 @@ def test_batch_does_not_depend_on_seed_or_step() -> None:
 
 @pytest.mark.parametrize("length", [63, 65])
 def test_sequences_of_another_length_are_refused(length: int) -> None:
-    with pytest.raises(ShardError, match=f"64 tokens in a row.*{length}"):
+    with pytest.raises(ShardError, match=f"64 tokens per sequence.*{length}"):
         TASK.batch(ordinary_rows(2, length), 0, 0)

@@ -297,5 +297,5 @@ def test_masks_are_the_same_as_in_earlier_versions() -> None:
 
 
 def test_sequences_of_another_length_are_refused() -> None:
-    with pytest.raises(ShardError, match=r"64 tokens in a row.*128"):
+    with pytest.raises(ShardError, match=r"64 tokens per sequence.*128"):
         objective().batch(make_rows(2, 128), seed=0, step=0)

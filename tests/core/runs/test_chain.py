@@ -110,7 +110,7 @@ def test_interrupt_while_following_a_run_skips_the_next_runs(
     monkeypatch.setattr("core.__main__._Follower.until_the_end", interrupt)
     assert _follow(workspace, "waiting", "over", as_json=False) == 130
     said = capsys.readouterr().err
-    assert "waiting goes on without you" in said and "over" not in said
+    assert "waiting continues in the background" in said and "over" not in said
 
 
 def test_chain_with_a_taken_name_is_refused_as_a_whole(workspace: Workspace, store: Store) -> None:

@@ -26,7 +26,7 @@ from core.shards.records import FixedRecords
 from core.store import RunRow, Store
 from core.workspace import Artifact
 
-OUT_OF_MEMORY, NO_ROOM = "smaller batch", "make room"
+OUT_OF_MEMORY, NO_ROOM = "smaller batch", "free disk space"
 GLOO = "terminate called after throwing 'gloo::EnforceNotMet'\n  what(): Received 512"
 
 
@@ -169,7 +169,7 @@ def test_unreadable_run_does_not_block_other_runs(
     worker.store.close()
     assert rows["train-one"].error is not None
     assert rows["train-other"].error is not None
-    assert "without saying why" in rows["train-one"].error["problem"]
+    assert "without reporting a result" in rows["train-one"].error["problem"]
     assert rows["train-other"].error["received"] == "KeyError: 'values'"
 
 
@@ -257,7 +257,7 @@ def lose_the_loss() -> None:
     [
         (fill_a_disk, "disk_full", NO_ROOM),
         (fill_the_memory, "out_of_memory", OUT_OF_MEMORY),
-        (read_a_missing_file, "data_missing", "bring the file back"),
+        (read_a_missing_file, "data_missing", "restore the file"),
         (read_a_missing_shard, "data_missing", "restore the file"),
         (lose_the_loss, "loss_not_finite", "learning_rate"),
     ],
@@ -284,7 +284,7 @@ def test_second_process_on_a_run_folder_is_refused(tmp_path: Path) -> None:
             command, env=child_environment(), capture_output=True, text=True, check=False
         )
     assert second.returncode == 1
-    assert "is running already" in second.stderr
+    assert "is already running" in second.stderr
     assert not folder.events.exists()
 
 

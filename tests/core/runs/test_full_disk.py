@@ -74,7 +74,7 @@ def test_worker_waits_for_disk_space_and_loses_no_metrics(tmp_path: Path) -> Non
     found = json.loads(done.stdout.splitlines()[-1])
     rows = 2 * REPORTED - 1
     assert found == {"alive": True, "held_up": True, "state": "done", "rows": rows, "same": True}
-    assert "trying again" in done.stderr
+    assert "retrying after" in done.stderr
 
 
 if __name__ == "__main__":

@@ -78,7 +78,7 @@ def test_deleted_workspace_is_not_recreated(workspace: Workspace) -> None:
         workspace.make_root()
         shutil.rmtree(workspace.root)
         workspace.root.mkdir()
-        with pytest.raises(WorkspaceMovedError, match="it is gone"):
+        with pytest.raises(WorkspaceMovedError, match="it was deleted"):
             make_folder(workspace.runs)
         assert not list(workspace.root.iterdir())
 
@@ -118,7 +118,7 @@ def test_resume_without_a_readable_run_folder_is_refused_with_advice(workspace: 
     shutil.rmtree(folder.path)
     with pytest.raises(RunError, match="folder of the run train-1 is missing") as caught:
         resume_run(workspace, "train-1")
-    assert "former place" in caught.value.fix
+    assert "old workspace" in caught.value.fix
     assert "delete" not in caught.value.fix
     folder.path.mkdir()
     (folder.path / "run.json").write_text("{")
@@ -183,7 +183,7 @@ def test_app_of_a_moved_workspace_ends_with_an_explanation(workspace: Workspace)
     moved = _move(workspace)
     said, _ = app.communicate(timeout=60)
     assert app.returncode == 1
-    assert f"it is at {moved.root} now" in said
+    assert f"it is now at {moved.root}" in said
     assert not workspace.root.exists()
 
 

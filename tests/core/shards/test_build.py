@@ -166,7 +166,7 @@ def test_moved_or_replaced_output_folder_is_reported(
     place = tmp_path / "place"
     build(changed(config, output_dir=str(place)), workspace)
     place.rename(tmp_path / "moved")
-    with pytest.raises(ShardError, match="not where they were put"):
+    with pytest.raises(ShardError, match="not at their location"):
         open_shards("small", workspace)
     build(changed(config, name="other", max_seq_length=8, output_dir=str(place)), workspace)
     with pytest.raises(ShardError, match="have changed"):
@@ -224,7 +224,7 @@ def test_mount_point_is_refused_before_the_corpus_is_read(
     config: ShardConfig, workspace: Workspace
 ) -> None:
     missing = CorpusConfig(source="files", path="/nowhere.txt")
-    with pytest.raises(ConfigError, match=r"a disk is mounted.*/shards") as caught:
+    with pytest.raises(ConfigError, match=r"is a mount point.*/shards") as caught:
         build(changed(config, corpus=missing.model_dump(), output_dir="/"), workspace)
     assert caught.value.field == "output_dir"
 
@@ -325,7 +325,7 @@ def test_corpus_without_a_held_out_document_is_refused(
     text = tmp_path / "one.txt"
     text.write_text("the river and the mountain under the quiet house " * 100, "utf-8")
     corpus = CorpusConfig(source="files", path=str(text))
-    with pytest.raises(CorpusError, match="nothing to hold out"):
+    with pytest.raises(CorpusError, match="too few documents to hold some out"):
         build(changed(config, corpus=corpus.model_dump()), workspace)
 
 
@@ -560,7 +560,7 @@ def test_tokenizer_without_the_objectives_special_tokens_is_refused_before_readi
 
 
 def test_line_by_line_is_refused_for_clm(config: ShardConfig, workspace: Workspace) -> None:
-    with pytest.raises(ConfigError, match="can be lines") as caught:
+    with pytest.raises(ConfigError, match="only for masked language modelling") as caught:
         build(changed(config, objective="clm", line_by_line=True), workspace)
     assert caught.value.field == "line_by_line"
 

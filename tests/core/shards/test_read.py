@@ -186,7 +186,7 @@ def test_record_count_that_differs_from_the_file_name_is_reported(
 def test_damaged_manifest_is_reported(shards: Shards) -> None:
     path = shards.path / "manifest.json"
     write_manifest(shards.path, replace(shards.manifest, counts={}))
-    with pytest.raises(ShardError, match="doesn't say how its rows are laid out"):
+    with pytest.raises(ShardError, match="doesn't define the sequence layout"):
         reopen(shards)
     path.write_text("{", "utf-8")
     with pytest.raises(StudioError, match=r"manifest\.json can't be read"):
@@ -198,17 +198,17 @@ def test_splits_with_different_sequence_lengths_are_refused(tmp_path: Path) -> N
         writer = ShardWriter(tmp_path / split, Int64Records(length), 10)
         writer.write(np.ones((3, length), np.int64))
         writer.close()
-    with pytest.raises(ShardError, match="don't fit together"):
+    with pytest.raises(ShardError, match="have different layouts"):
         open_shards(str(tmp_path))
 
 
 def test_missing_shards_are_reported(workspace: Workspace, tmp_path: Path) -> None:
     for reference in ("nothing", "", str(tmp_path)):
-        with pytest.raises(ConfigError, match="There are no shards called"):
+        with pytest.raises(ConfigError, match=r"The shards .* were not found"):
             open_shards(reference, workspace)
 
 
 def test_artifact_of_another_kind_is_refused(workspace: Workspace) -> None:
     folder = workspace.folder("tokenizer") / "bpe"
-    with pytest.raises(ConfigError, match="is not what is needed"):
+    with pytest.raises(ConfigError, match="has the wrong kind"):
         open_shards(str(folder), workspace)

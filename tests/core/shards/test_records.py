@@ -239,7 +239,7 @@ def test_records_without_input_ids_are_refused(tmp_path: Path) -> None:
     with tf.io.TFRecordWriter(str(path)) as writer:
         for data in (b"\x00\x01 no example", b""):
             writer.write(data)
-    with pytest.raises(ShardError, match="isn't a row of token ids"):
+    with pytest.raises(ShardError, match="isn't a sequence of token ids"):
         detect_record_layout(path)
 
 
@@ -247,7 +247,7 @@ def test_empty_first_record_is_refused(tmp_path: Path) -> None:
     path = tmp_path / file_name(0, 1)
     empty_bytes = b"\n\x13\n\x11\n\tinput_ids\x12\x04\n\x02\n\x00"
     path.write_bytes(frame(empty_bytes))
-    with pytest.raises(ShardError, match="isn't a row of token ids"):
+    with pytest.raises(ShardError, match="isn't a sequence of token ids"):
         detect_record_layout(path)
 
 

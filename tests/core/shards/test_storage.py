@@ -129,7 +129,9 @@ def test_uploaded_file_is_verified_against_the_original(
     bucket: BucketServer, config: ShardConfig, workspace: Workspace
 ) -> None:
     bucket.spoiled.add(f"{PLACE}/token_counts.npy")
-    with pytest.raises(ShardError, match=r"token_counts\.npy isn't what was written"):
+    with pytest.raises(
+        ShardError, match=r"token_counts\.npy differs from the uploaded file written"
+    ):
         build(remote(config), workspace)
     assert bucket.files == {}
 
@@ -164,10 +166,10 @@ def test_damaged_file_in_the_bucket_is_reported_by_name(
     build(remote(config), workspace)
     key = next(key for key in bucket.files if "/train/" in key)
     bucket.files[key] = bucket.files[key][:-1] + b"?"
-    with pytest.raises(ShardError, match=f"gs://bucket/{key} isn't what its manifest says"):
+    with pytest.raises(ShardError, match=f"gs://bucket/{key} doesn't match its manifest"):
         open_shards(ADDRESS, workspace)
     bucket.files[key] = bucket.files[key][:-1]
-    with pytest.raises(ShardError, match=f"gs://bucket/{key} isn't what its manifest says"):
+    with pytest.raises(ShardError, match=f"gs://bucket/{key} doesn't match its manifest"):
         open_shards(ADDRESS, workspace)
 
 
@@ -270,7 +272,11 @@ def test_etag_that_is_no_md5_is_not_used_for_verification(
     if is_spoiled:
         monkeypatch.setattr(MemoryFileSystem, "put_file", put_spoiled)
     (tmp_path / "rows").write_bytes(b"content")
-    with pytest.raises(ShardError, match="isn't what was") if is_spoiled else nullcontext():
+    with (
+        pytest.raises(ShardError, match="differs from the uploaded file")
+        if is_spoiled
+        else nullcontext()
+    ):
         RemoteFolder("memory://encrypted").upload(tmp_path / "rows", "rows")
 
 
@@ -303,7 +309,7 @@ def test_two_threads_can_fetch_the_same_shards(
 
 
 def test_unknown_address_scheme_is_refused(config: ShardConfig, workspace: Workspace) -> None:
-    with pytest.raises(ConfigError, match="isn't an address that is known") as caught:
+    with pytest.raises(ConfigError, match="unknown address type") as caught:
         build(remote(config, "nowhere://bucket/folder"), workspace)
     assert caught.value.field == "output_dir"
 
@@ -325,5 +331,5 @@ def test_folder_in_place_of_a_file_is_reported(tmp_path: Path) -> None:
     from fsspec.implementations.memory import MemoryFileSystem
 
     MemoryFileSystem().makedirs("/odd/manifest.json")
-    with pytest.raises(ShardError, match="can't be fetched"):
+    with pytest.raises(ShardError, match="can't be downloaded"):
         RemoteFolder("memory://odd").read("manifest.json", most_bytes=100)

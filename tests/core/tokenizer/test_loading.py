@@ -195,7 +195,7 @@ def test_compatible_families_depend_on_the_special_tokens(
     assert families_of(tokenizer_with(tmp_path, "[MASK]", "[PAD]")) == masked[:3]
     assert families_of(tokenizer_with(tmp_path, "<pad>", "</s>", "<extra_id_0>")) == ("gpt2", "t5")
     assert families_of(tokenizer_with(tmp_path)) == ()
-    assert missing_for(uni, "t5") == "sentinels, <extra_id_0> and so on"
+    assert missing_for(uni, "t5") == "sentinels <extra_id_0>, <extra_id_1> and so on"
     assert missing_for(uni, "bert") == ""
 
 
@@ -224,7 +224,7 @@ def test_sentence_marks_do_not_change_the_other_tokens(
 
 def test_folder_without_a_valid_tokenizer_is_refused(tmp_path: Path) -> None:
     (tmp_path / "vocab.txt").write_text("a")
-    with pytest.raises(TokenizerError, match=r"holds no tokenizer.*tokenizer\.json"):
+    with pytest.raises(TokenizerError, match=r"contains no tokenizer.*tokenizer\.json"):
         load(str(tmp_path))
     for damaged in (b"", b"{}", b"\xff", b'{"version": "1.0", "model": {}}'):
         (tmp_path / "tokenizer.json").write_bytes(damaged)
@@ -274,7 +274,7 @@ def test_tokenizer_is_fetched_from_the_hub_without_weights(
     assert server.unknown_requests == []
     assert (found["fingerprint"], found["mask"]) == (bpe.fingerprint, 4)
     assert found["files"] == sorted(files.keys() - {"manifest.json"})
-    assert older["type"] == "TokenizerError" and "holds no tokenizer" in older["message"]
+    assert older["type"] == "TokenizerError" and "contains no tokenizer" in older["message"]
     assert missing["type"] == "HubError" and "no such repository" in missing["message"]
     assert again == found, "from the Hub's own cache"
     assert away["type"] == "HubError" and "can't be reached" in away["message"]

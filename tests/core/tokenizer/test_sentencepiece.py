@@ -70,6 +70,6 @@ def test_training_is_deterministic(backend: Tokenizer) -> None:
 
 
 def test_vocabulary_too_small_for_the_sentinels_is_refused() -> None:
-    with pytest.raises(TokenizerError, match="no room for the text's characters") as caught:
+    with pytest.raises(TokenizerError, match="too small for the characters") as caught:
         sentencepiece.train_sentencepiece(TEXTS, 110, Reporter())
     assert caught.value.field == "vocab_size" and "100 sentinels" in caught.value.expected

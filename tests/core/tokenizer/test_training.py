@@ -116,7 +116,7 @@ def test_empty_corpus_and_taken_name_are_refused_before_training(tmp_path: Path)
     with pytest.raises(ConfigError, match="taken"):
         train_on(tmp_path, name="mine")
     (tmp_path / "empty.txt").write_text("\n")
-    with pytest.raises(CorpusError, match="holds no text"):
+    with pytest.raises(CorpusError, match="contains no text"):
         train(config_of(tmp_path / "empty.txt"), Workspace(tmp_path / "workspace"))
     assert [a.name for a in Workspace(tmp_path / "workspace").list("tokenizer")] == ["mine"]
 
@@ -144,7 +144,7 @@ def test_progress_and_scores_are_reported(tmp_path: Path, algorithm: str) -> Non
     ("algorithm", "stop_at"),
     [
         ("unigram", "counting words"),
-        ("unigram", "choosing pieces"),
+        ("unigram", "choosing tokens"),
         ("byte_level_bpe", "counting words"),
     ],
 )

@@ -129,18 +129,18 @@ def test_backends_agree_on_the_trained_loss(name: str, workspace: Workspace) -> 
         ({"family": "roberta", "objective": "clm"}, "objective", "not for a roberta"),
         ({"family": "t5"}, "family", "doesn't suit the family t5"),
         ({"family": "bert", "shards": "spans"}, "family", "doesn't suit the family bert"),
-        ({"family": "gpt2", "shards": "spans"}, "shards", "laid out for another objective"),
+        ({"family": "gpt2", "shards": "spans"}, "shards", "built for another objective"),
         (
             {"family": "t5", "shards": "spans", "mlm_probability": 0.4},
             "mlm_probability",
-            "laid out for another noise",
+            "built with other masking settings",
         ),
         (
             {"family": "t5", "shards": "noisier", "mean_noise_span_length": 6},
             "mean_noise_span_length",
-            "laid out for another noise",
+            "built with other masking settings",
         ),
-        ({"family": "bart"}, "shards", "laid out for another objective"),
+        ({"family": "bart"}, "shards", "built for another objective"),
     ],
 )
 def test_incompatible_family_objective_or_shards_are_refused(
@@ -163,5 +163,5 @@ def test_shards_may_have_another_noise_than_published(workspace: Workspace) -> N
         batch = objective.batch(inputs.train_rows.take(np.arange(2)), 0, 0)
         assert batch["input_ids"].shape == (2, 24)
     values = {"objective": "mlm", "mlm_probability": 0.3}
-    with pytest.raises(ConfigError, match="doesn't change how rows for mlm"):
+    with pytest.raises(ConfigError, match="no effect on sequences for mlm"):
         layout_for(ShardConfig(**values))

@@ -205,7 +205,7 @@ def test_missing_shards_and_dimensions_are_an_error(tmp_path: Path) -> None:
     from core.events import Reporter
     from core.training.preflight.subject import open_subject
 
-    with pytest.raises(ConfigError, match="nothing to work out") as raised:
+    with pytest.raises(ConfigError, match="needs shards, or a vocabulary size") as raised:
         open_subject(PreflightConfig(vocab_size=100), Workspace(tmp_path), Reporter())
     assert raised.value.field in ("shards", "max_seq_length")
 
@@ -218,7 +218,7 @@ def test_model_config_of_another_family_is_refused_without_shards(tmp_path: Path
     path = tmp_path / "config.json"
     path.write_text(json.dumps({**t5, "d_model": 16, "num_layers": 1}))
     values = {"preset": "custom", "model_config_path": str(path), **_NUMBERS}
-    with pytest.raises(ConfigError, match="of another family") as caught:
+    with pytest.raises(ConfigError, match="belongs to another family") as caught:
         open_subject(PreflightConfig(**values), Workspace(tmp_path), Reporter())
     assert caught.value.field == "family"
     found = open_subject(PreflightConfig(family="t5", **values), Workspace(tmp_path), Reporter())
@@ -233,7 +233,7 @@ def test_too_few_sequences_for_a_step_are_refused_before_compilation(
     workspace = make_inputs(tmp_path)
     values = {"preset": "custom", "shards": "rows", "topology": "v5e-4"}
     check(PreflightConfig(**values, per_replica_batch_size=2), workspace)
-    with pytest.raises(ConfigError, match="fewer training rows") as raised:
+    with pytest.raises(ConfigError, match="fewer training sequences") as raised:
         check(PreflightConfig(**values, per_replica_batch_size=100_000), workspace)
     assert raised.value.field == "per_replica_batch_size"
 

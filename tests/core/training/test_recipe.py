@@ -146,7 +146,7 @@ def test_fewer_sequences_than_a_batch_are_refused_with_the_numbers() -> None:
     accumulated = _config(per_replica_batch_size=32, gradient_accumulation_steps=8)
     with pytest.raises(ConfigError, match=r"at least 256.*32, accumulated 8 times.*at most 25"):
         recipe.plan(accumulated, 200, 64)
-    with pytest.raises(ConfigError, match="set fewer gradient_accumulation_steps"):
+    with pytest.raises(ConfigError, match="lower gradient_accumulation_steps"):
         recipe.plan(accumulated, 7, 64)
 
 

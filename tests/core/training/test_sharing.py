@@ -186,5 +186,5 @@ def test_fsdp_keeps_no_gathered_weight_for_the_gradient(dtype: str) -> None:
 
 @pytest.mark.parametrize("engine", ENGINES)
 def test_batch_that_the_devices_cannot_divide_evenly_is_refused(engine: str) -> None:
-    with pytest.raises(AssertionError, match="can't be shared out evenly"):
+    with pytest.raises(AssertionError, match="can't be split evenly"):
         _said(engine, num_devices=3)
