@@ -334,6 +334,16 @@ def _stop_run(options: argparse.Namespace) -> int:
     return _print_run_id(options, run_id, "was asked to stop")
 
 
+def _follow_mirror(options: argparse.Namespace) -> int:
+    from core.runs.client import follow_run
+
+    workspace = _workspace(options)
+    run_id = follow_run(workspace, options.address)
+    if options.detach:
+        return _print_detached(options, [run_id])
+    return _follow(workspace, run_id, as_json=options.json)
+
+
 def _resume_run(options: argparse.Namespace) -> int:
     from core.runs.client import resume_run
 
@@ -543,6 +553,9 @@ def run_summary(row: RunRow, workspace: Workspace) -> dict[str, Any]:
         "seconds": None if seconds is None else round(seconds, 1),
         "artifact": row.artifact or None,
         "error": row.error,
+        "mirror": row.remote.get("mirror"),
+        "incarnation": row.remote.get("incarnation"),
+        "phase": row.remote.get("phase"),
     }
 
 
@@ -730,6 +743,10 @@ def _add_runs(commands: Any, common: argparse.ArgumentParser) -> None:
         help="extend the run to this total number of steps",
     )
     _add_run_command(actions, common, "delete", "Delete an ended run.", _delete_run)
+    about = "Follow a run of another machine, from its mirror (train --mirror)."
+    following = _add_command(actions, common, "follow", about, _follow_mirror)
+    following.add_argument("address", help="the mirror's address, /runs/ and the run's id")
+    following.add_argument("--detach", action="store_true", help="return at once")
     about = "Write a run's settings as JSON, for --config or the web app."
     export = _add_run_command(actions, common, "export", about, _export_settings)
     export.add_argument("--output", metavar="FILE", default="", help="output file; default: print")

@@ -46,7 +46,7 @@ from core.stages.registry import is_resumable
 from core.workspace import Workspace, file_lock
 from core.workspace.places import check_not_moved, is_shared
 
-HEAD = "0001"
+HEAD = "0002"
 DATABASE_FILE = "studio.db"
 DATABASE_URL_VARIABLE = "STUDIO_DATABASE_URL"
 BUSY_TIMEOUT_SECONDS = 30.0
@@ -107,6 +107,8 @@ class RunRow(_Base):
     metric_counts: Mapped[dict[str, Any]] = mapped_column(JSON, default=dict)
     attempt: Mapped[int] = mapped_column(default=1)
     attempt_number: Mapped[int] = mapped_column(_NUMBER, default=0)
+    # Of a run on another machine: its mirror's address, and the phase that was last seen.
+    remote: Mapped[dict[str, Any]] = mapped_column(JSON, default=dict)
 
     @property
     def has_ended(self) -> bool:

@@ -11,6 +11,7 @@ from core.config.options import (
     FAMILY_OPTIONS,
     HUB_ID_PATTERN,
     LICENSES,
+    MIRROR_PATTERN,
     OBJECTIVE_OPTIONS,
     Family,
     Size,
@@ -572,6 +573,18 @@ class TrainConfig(StageConfig):
         details="TensorFlow on TPU only.",
         title="Google Cloud project",
         group="Device",
+        identity=False,
+    )
+    mirror: str = option(
+        "",
+        "Address that receives events, checkpoints and the model during the run.",
+        details=(
+            "gs://bucket/folder, s3://bucket/folder, ssh://host/folder or file:///folder. Another "
+            "machine follows the run there: docs/remote.md."
+        ),
+        group="Device",
+        pattern=MIRROR_PATTERN,
+        path=True,
         identity=False,
     )
     num_processes: int | None = option(

@@ -58,6 +58,53 @@ def queue_run(
     return record.id
 
 
+def follow_run(workspace: Workspace, address: str) -> str:
+    """Shows a run of another machine in this workspace, from its mirror. Returns its id.
+
+    Args:
+        address: `ROOT/runs/ID`, which the other machine prints when the run starts.
+
+    Raises:
+        ConfigError: The address is invalid.
+        MirrorError: There is no run, or its description breaks the schema.
+        RunError: The run is this workspace's own, or has ended.
+    """
+    from core.targets.mirror import RunMirror
+
+    mirror = RunMirror.open(address)
+    spec = mirror.read_spec()
+    config = parse_stage_config(spec.stage, spec.config)
+    store = Store.open(workspace)
+    known = store.get_run(spec.id)
+    store.close()
+    if known is None:
+        record = RunRecord(
+            id=spec.id,
+            stage=spec.stage,
+            config=config.model_dump(mode="json"),
+            created=spec.created,
+            follows=address.rstrip("/"),
+        )
+        _ask(workspace, "submit", vars(record))
+    elif not known.remote:
+        raise RunError(
+            f"The run {spec.id} is this workspace's own",
+            expected="a run of another machine, or another workspace",
+            received="one that is executed here",
+            fix=f"see it with: runs show {spec.id}",
+        )
+    elif known.has_ended:
+        if mirror.look().newest <= int(known.remote.get("incarnation") or 0):
+            raise RunError(
+                f"The run {spec.id} has ended",
+                expected="a run that goes on",
+                received=f"one that is {known.state}",
+                fix="resume it on the machine that trained it, then follow it again",
+            )
+        _ask(workspace, "resume", {"run": spec.id, "changes": {}})
+    return spec.id
+
+
 def request_stop(workspace: Workspace, run_id: str, mode: StopMode = "save") -> str:
     """Asks a run to stop: `save` finishes the step and saves, `abort` does not. Returns its id.
 
@@ -82,6 +129,13 @@ def resume_run(workspace: Workspace, run_id: str, *, num_train_steps: int | None
     exist, is still active, or has no steps left.
     """
     row = _open_and_find(workspace, run_id)
+    if row.remote:
+        raise RunError(
+            f"The run {row.id} is executed on another machine",
+            expected="a run of this machine",
+            received=f"one that is followed at {row.remote.get('mirror')}",
+            fix="resume it on that machine, then follow it again with: runs follow",
+        )
     if row.state == "done" and num_train_steps is None:
         raise RunError(
             f"The run {row.id} is done and can't be resumed",

@@ -6,6 +6,8 @@ process.json    the processes that run it
 events.jsonl    its events (core.events)
 log.txt         its output
 stop.json       a request to stop
+follower.log    output of the process that follows a run on another machine
+mirror.json     how far the run is published in its mirror
 exit.json       exit code or signal of its process, written by the supervisor
 run.lock        held by the process that runs it
 """
@@ -49,6 +51,7 @@ class RunRecord:
         created: Unix seconds.
         cwd: Base of relative paths in the config.
         environment: Variables inherited from the submitter.
+        follows: Address of the run in a mirror; it is executed on another machine.
     """
 
     id: str
@@ -58,6 +61,7 @@ class RunRecord:
     created: float = 0.0
     cwd: str = ""
     environment: dict[str, str] = field(default_factory=dict)
+    follows: str = ""
 
 
 class RunFolder:
@@ -86,6 +90,10 @@ class RunFolder:
     @property
     def log(self) -> Path:
         return self.path / "log.txt"
+
+    @property
+    def follower_log(self) -> Path:
+        return self.path / "follower.log"
 
     @property
     def stop_file(self) -> Path:

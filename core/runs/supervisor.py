@@ -13,11 +13,13 @@ import sys
 import time
 from pathlib import Path
 from types import FrameType
+from typing import TYPE_CHECKING
 
 from core.cores import thread_settings
 from core.environment import for_runs
+from core.errors import StudioError
 from core.events import read_stop
-from core.runs.folder import RunFolder
+from core.runs.folder import RunFolder, RunRecord
 from core.runs.process import ProcessIdentity
 from core.workspace.places import (
     WorkspaceMovedError,
@@ -28,6 +30,9 @@ from core.workspace.places import (
     register_root,
     user_umask,
 )
+
+if TYPE_CHECKING:
+    from core.targets.publisher import Publisher
 
 ABORT_GRACE_SECONDS = 15.0
 _POLL_SECONDS = 0.1
@@ -44,10 +49,11 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _supervise(folder: RunFolder) -> int:
+    record = folder.read_record()
     child = subprocess.Popen(
         [sys.executable, "-m", "core.runs.execute", str(folder.path)],
         stdin=subprocess.DEVNULL,
-        env={**thread_settings(), **for_runs(os.environ), **folder.read_record().environment},
+        env={**thread_settings(), **for_runs(os.environ), **record.environment},
         umask=user_umask(),
     )
     _pass_on_sigterm(child)
@@ -60,15 +66,42 @@ def _supervise(folder: RunFolder) -> int:
         child.kill()
         raise
     finally:
-        _write_exit(folder, _wait(child, folder))
+        publisher = _start_publisher(folder, record, child)
+        code = _wait(child, folder)
+        _write_exit(folder, code)
+        if publisher:
+            publisher.finish(*_code_and_signal(code))
     return 0
+
+
+def _start_publisher(
+    folder: RunFolder, record: RunRecord, child: subprocess.Popen[bytes]
+) -> Publisher | None:
+    if not record.config.get("mirror"):
+        return None
+    # Imported here because most runs have no mirror.
+    from core.targets.publisher import publisher_for
+
+    os.environ.update(record.environment)
+    try:
+        publisher = publisher_for(folder, record, child.kill)
+    except StudioError as error:
+        print(f"the run is not mirrored: {error}", file=sys.stderr, flush=True)
+        return None
+    if publisher:
+        publisher.start()
+    return publisher
+
+
+def _code_and_signal(code: int) -> tuple[int | None, int | None]:
+    return (code, None) if code >= 0 else (None, -code)
 
 
 def _write_exit(folder: RunFolder, code: int) -> None:
     """Writes `exit.json`; on a full disk as soon as there is room."""
     while folder.path.exists():
         try:
-            folder.write_exit(code if code >= 0 else None, -code if code < 0 else None)
+            folder.write_exit(*_code_and_signal(code))
             return
         except WorkspaceMovedError:
             # Write it at the workspace's new path, if known.

@@ -47,6 +47,8 @@ from core.workspace.places import (
 )
 
 POLL_SECONDS = 0.2
+# Fields of a `remote` event.
+REMOTE_FIELDS = ("phase", "since", "incarnation")
 IDLE_SECONDS = 60.0
 STARTING_GRACE_SECONDS = 20.0
 EXIT_MOVED = 0
@@ -210,8 +212,21 @@ class Worker:
         running, exited = folder.is_running(), folder.read_exit()
         # Read events after the liveness check, to include those written just before death.
         finished = self._ingest(row, folder)
-        if exited is not None or not running:
+        if exited is None and not running and row.remote:
+            self._follow_again(row, folder)
+        elif exited is not None or not running:
             self._end(row, folder, finished, exited, started=started)
+
+    def _follow_again(self, row: RunRow, folder: RunFolder) -> None:
+        """Restarts the follower of a run on another machine, which goes on meanwhile."""
+        process = self._supervisors.get(row.id)
+        code = None if process is None else process.poll()
+        if process is not None and code is None:
+            return  # Still starting.
+        if code is not None and code > 0:
+            self._fail(row, "error", _not_started(code, log_tail_line(folder.follower_log)))
+            return
+        self._supervisors[row.id] = _start_process(folder, is_remote=True)
 
     def _ingest(self, row: RunRow, folder: RunFolder) -> dict[str, Any] | None:
         events, offset = read_events(folder.events, row.event_offset)
@@ -266,16 +281,16 @@ class Worker:
 
     def _start_queued(self) -> None:
         queued = sorted(self.store.list_runs(states=("queued",), limit=10_000), key=_by_position)
-        free = get_slots(self.store, self.slots) - len(
-            self.store.list_runs(states=ACTIVE_STATES, limit=1000)
-        )
+        active = self.store.list_runs(states=ACTIVE_STATES, limit=1000)
+        # A run on another machine takes no slot of this one.
+        free = get_slots(self.store, self.slots) - sum(not row.remote for row in active)
         for row in queued:
             awaited = [self.store.get_run(run_id) for run_id in row.after]
             failed = [one for one in awaited if one is None or _is_ended_badly(one)]
             if failed:
                 self._fail_dependent(row, failed[0])
-            elif free > 0 and all(one and one.state == "done" for one in awaited):
-                free -= self._start(row)
+            elif (free > 0 or row.remote) and all(one and one.state == "done" for one in awaited):
+                free -= self._start(row) and not row.remote
 
     def _fail_dependent(self, row: RunRow, awaited: RunRow | None) -> None:
         state = awaited.state if awaited else "deleted"
@@ -306,9 +321,7 @@ class Worker:
         # Mark it first: a run marked as running that isn't is requeued, while an unmarked running
         # one would be started twice.
         self.store.update_run(row.id, state="running", reason="", started=time.time())
-        self._supervisors[row.id] = _start_in_own_session(
-            ["core.runs.supervisor", str(folder.path)], folder.log
-        )
+        self._supervisors[row.id] = _start_process(folder, is_remote=bool(row.remote))
         return True
 
 
@@ -319,6 +332,7 @@ class _Ingestion:
         self.values: dict[str, Any] = {}
         self.finished: dict[str, Any] | None = None
         self.rewound_to: int | None = None
+        self.remote = dict(row.remote)
         self._warnings = list(row.warnings)
 
     def add(self, event: dict[str, Any]) -> None:
@@ -366,6 +380,11 @@ class _Ingestion:
         self.artifacts += [_without_infinities(event["artifact"])] if made else []
         self.values["artifact"] = event["artifact"]["path"]
         self.values["name"] = event["artifact"]["name"]
+
+    def _on_remote(self, event: dict[str, Any]) -> None:
+        self.remote = {**self.remote, **{name: event.get(name) for name in REMOTE_FIELDS}}
+        self.values["remote"] = self.remote
+        self.values["note"] = event.get("phase")
 
     def _on_finished(self, event: dict[str, Any]) -> None:
         self.finished = event
@@ -463,6 +482,7 @@ def _row_of(record: RunRecord, state: str) -> RunRow:
         created=record.created,
         warnings=[],
         results={},
+        remote={"mirror": record.follows} if record.follows else {},
     )
 
 
@@ -623,6 +643,14 @@ def _attempt_number(folder: RunFolder) -> int:
     events, _ = read_events(folder.events)
     starts = [int(one["n"]) for one in events if one["kind"] == "started"]
     return starts[-1] - 1 if starts else 0
+
+
+def _start_process(folder: RunFolder, *, is_remote: bool) -> subprocess.Popen[bytes]:
+    """Starts the supervisor of a run, or the follower of one on another machine."""
+    module, log = "core.runs.supervisor", folder.log
+    if is_remote:
+        module, log = "core.targets.follower", folder.follower_log
+    return _start_in_own_session([module, str(folder.path)], log)
 
 
 def _start_in_own_session(module_arguments: list[str], log_file: Path) -> subprocess.Popen[bytes]:

@@ -32,6 +32,8 @@ from pathlib import Path
 import hf_xet
 from huggingface_hub import HfApi
 
+pytestmark = pytest.mark.long
+
 api = HfApi(token=os.environ["HF_TOKEN"])
 assert api.create_bucket("ada/runs", private=True).bucket_id == "ada/runs"
 api.create_bucket("ada/runs", private=True, exist_ok=True)

@@ -16,6 +16,8 @@ import requests
 
 from tests.targets.tpu_server import TpuServer
 
+pytestmark = pytest.mark.long
+
 PARENT = "projects/project/locations/us-central1-a"
 SLEEP = "echo started; setsid sleep 600 & (cd /; exec env -i nohup sleep 601) & sleep 602"
 READ_METADATA = """

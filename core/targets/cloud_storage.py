@@ -1,0 +1,117 @@
+"""A folder in a bucket of Google Cloud Storage or S3, through fsspec."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from core.errors import ConfigError
+from core.targets.errors import MirrorError, UnavailableError
+from core.targets.store import StoredObject, check_number, check_size, checked_name, missing
+from core.workspace.names import flaw_of_name
+
+_PACKAGES = {"gs": "gcsfs", "s3": "s3fs"}
+
+
+class CloudStore:
+    """Objects appear whole, and `create` is atomic: both services promise that."""
+
+    def __init__(self, address: str) -> None:
+        import fsspec
+
+        self.address = address
+        try:
+            self._fs, self._root = fsspec.core.url_to_fs(
+                address, use_listings_cache=False, skip_instance_cache=True
+            )
+        except ImportError as error:
+            scheme = address.partition(":")[0]
+            raise ConfigError(
+                f"Addresses that begin with {scheme}:// need another package",
+                expected=f"the package {_PACKAGES.get(scheme, scheme)}",
+                received=str(error),
+                fix="pip install -r requirements-cloud.txt -c constraints.txt",
+                field="mirror",
+            ) from error
+
+    def list_objects(self, prefix: str = "") -> dict[str, StoredObject]:
+        with self._explaining("listed"):
+            try:
+                found = self._fs.find(self._path(prefix) if prefix else self._root, detail=True)
+            except FileNotFoundError:
+                return {}
+        root = self._root.rstrip("/") + "/"
+        objects: dict[str, StoredObject] = {}
+        for path, info in found.items():
+            name = path.removeprefix(root)
+            if path.startswith(root) and not flaw_of_name(name):
+                objects[name] = StoredObject(int(info.get("size") or 0), _version(info))
+                check_number(objects, self.address)
+        return objects
+
+    def read(self, name: str, most_bytes: int) -> bytes | None:
+        with self._explaining(f"read: {name}"):
+            try:
+                with self._fs.open(self._path(name), "rb") as file:
+                    data: bytes = file.read(most_bytes + 1)
+            except FileNotFoundError:
+                return None
+        check_size(f"{self.address}/{name}", len(data), most_bytes)
+        return data
+
+    def write(self, name: str, data: bytes) -> None:
+        with self._explaining(f"written: {name}"):
+            self._fs.pipe_file(self._path(name), data)
+
+    def create(self, name: str, data: bytes) -> bool:
+        with self._explaining(f"written: {name}"):
+            try:
+                self._fs.pipe_file(self._path(name), data, mode="create")
+            except FileExistsError:
+                return False
+        return True
+
+    def upload(self, path: Path, name: str) -> None:
+        with self._explaining(f"written: {name}"):
+            self._fs.put_file(str(path), self._path(name))
+
+    def download(self, name: str, path: Path, most_bytes: int) -> None:
+        with self._explaining(f"read: {name}"):
+            try:
+                size = int(self._fs.info(self._path(name))["size"])
+                check_size(f"{self.address}/{name}", size, most_bytes)
+                self._fs.get_file(self._path(name), str(path))
+            except FileNotFoundError as error:
+                raise missing(f"{self.address}/{name}") from error
+        check_size(f"{self.address}/{name}", path.stat().st_size, most_bytes)
+
+    def remove(self, names: Iterable[str]) -> None:
+        for name in names:
+            with self._explaining(f"removed: {name}"):
+                try:
+                    self._fs.rm_file(self._path(name))
+                except FileNotFoundError:
+                    continue
+
+    def _path(self, name: str) -> str:
+        return f"{self._root.rstrip('/')}/{checked_name(name, self.address)}"
+
+    @contextmanager
+    def _explaining(self, action: str) -> Iterator[None]:
+        try:
+            yield
+        except (MirrorError, UnavailableError):
+            raise
+        except Exception as error:  # Each library has errors of its own.
+            raise UnavailableError(
+                f"The mirror {self.address} can't be {action}",
+                expected="a bucket that exists, and credentials that may read and write it",
+                received=f"{type(error).__name__}: {error}"[:500],
+                fix="check the address, the credentials and the network; it is tried again",
+            ) from error
+
+
+def _version(info: dict[str, Any]) -> str:
+    return str(info.get("generation") or info.get("ETag") or info.get("mtime") or "")

@@ -1,0 +1,333 @@
+"""Follows a run on another machine: copies what its mirror holds into the run's folder here.
+
+The worker starts `python -m core.targets.follower FOLDER` and restarts it if it dies. It takes the
+supervisor's place: it appends events, passes on requests to stop, fetches the checkpoint and the
+artifact, and writes `exit.json` at the end. The run on the other machine doesn't depend on it.
+
+Each copied event names its place in the mirror, so that a restarted follower copies none twice.
+Incarnations are read in order and never again once a newer one was begun.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from core.errors import StudioError
+from core.events import EventLog, StopMode, read_events, read_stop
+from core.outbound import distrust_callers
+from core.redaction import hide_secrets_in_output
+from core.runs.folder import RunFolder
+from core.runs.process import ProcessIdentity
+from core.stages.registry import artifact_kind_of, load_further_stages
+from core.targets.errors import MirrorError, UnavailableError
+from core.targets.mirror import Listing, RunMirror, exit_name, heartbeat_name, log_name
+from core.targets.schema import MOST_EVENTS_BYTES, Exit, StopRequest, parse_events
+from core.workspace import Artifact, Workspace, commit_folder, write_atomically
+from core.workspace.places import guarding_workspaces, make_folder, private_files
+
+SECONDS_PER_ROUND = 3.0
+SILENT_AFTER_SECONDS = 90.0
+_FETCH_EVERY_SECONDS = 600.0
+_MOST_RETRY_SECONDS = 60.0
+_BEFORE_THE_FIRST_STEP = -1
+_HELD = ("artifact", "finished")
+
+
+class Follower:
+    """Copies one run.
+
+    Args:
+        folder: The run's folder, whose record names the mirror.
+    """
+
+    def __init__(self, folder: RunFolder, workspace: Workspace) -> None:
+        self._folder = folder
+        self._workspace = workspace
+        self._record = folder.read_record()
+        self._mirror = RunMirror.open(self._record.follows)
+        self._incarnation, self._segment, self._line = _position(folder)
+        self._events = EventLog(folder.events)
+        self._held: list[dict[str, Any]] = []
+        self._bytes = 0
+        self._phase: tuple[str, int] | None = None
+        self._log_version = ""
+        self._heartbeat = ("", time.monotonic())
+        self._is_silent = False
+        self._stop_sent: StopMode | None = None
+        self._fetched_at = 0.0
+
+    def follow(self) -> None:
+        """Copies until the run has ended; waits as long as the mirror can't be reached."""
+        wait, problem = SECONDS_PER_ROUND, ""
+        while True:
+            try:
+                if self._round():
+                    break
+                wait, problem = SECONDS_PER_ROUND, ""
+            except UnavailableError as error:
+                if str(error) != problem:
+                    print(error, file=sys.stderr, flush=True)
+                problem, wait = str(error), min(2 * wait, _MOST_RETRY_SECONDS)
+            except MirrorError as error:
+                self._refuse(error)
+                break
+            time.sleep(wait)
+        self._events.close()
+
+    def _round(self) -> bool:
+        """Copies what is new; returns True if the run has ended."""
+        listing = self._mirror.look()
+        newest = listing.newest
+        if not newest:
+            self._enter("waiting for the machine", 0)
+            return self._is_given_up(0)
+        # The exit comes after all events, but a listing may have been made in between.
+        ended = self._mirror.read_exit(newest) if listing.version(exit_name(newest)) else None
+        if ended:
+            listing = self._mirror.look()
+        if listing.newest > newest:
+            return False
+        self._copy_events(listing)
+        self._copy_log(listing)
+        self._pass_on_stop(newest)
+        if ended and ended.reason != "preempted":
+            self._end(listing, ended)
+            return True
+        if ended:
+            self._enter("preempted", newest)
+            return self._is_given_up(newest)
+        self._watch_heartbeat(listing)
+        if time.monotonic() - self._fetched_at > _FETCH_EVERY_SECONDS:
+            self._fetch_checkpoint(listing)
+        return self._is_silent and self._is_given_up(newest)
+
+    # Events.
+
+    def _copy_events(self, listing: Listing) -> None:
+        for incarnation in range(max(self._incarnation, 1), listing.newest + 1):
+            if incarnation > self._incarnation:
+                self._begin(incarnation)
+            for number in listing.segments(incarnation):
+                if number >= self._segment:
+                    self._copy_segment(incarnation, number)
+
+    def _begin(self, incarnation: int) -> None:
+        claim = self._mirror.read_claim(incarnation)
+        self._incarnation, self._segment, self._line = incarnation, 0, 0
+        self._held = []
+        if incarnation > 1 and claim.continues is None and not claim.keeps_events:
+            # Nothing of the earlier incarnations counts.
+            self._append(
+                {"kind": "resumed", "t": claim.time, "step": _BEFORE_THE_FIRST_STEP}, (0, -1)
+            )
+        self._enter("starting", incarnation)
+
+    def _copy_segment(self, incarnation: int, number: int) -> None:
+        data = self._mirror.read_segment(incarnation, number)
+        self._bytes += len(data)
+        if self._bytes > MOST_EVENTS_BYTES:
+            raise MirrorError(
+                f"{self._mirror.address} has too many events",
+                expected=f"at most {MOST_EVENTS_BYTES:,} bytes",
+                received="more",
+                fix="don't follow this run: this program writes less",
+            )
+        events = parse_events(data, f"segment {number} of incarnation {incarnation}")
+        for line, event in enumerate(events):
+            if line >= self._line or number > self._segment:
+                self._copy(event, number, line)
+        self._segment, self._line = number + 1, 0
+
+    def _copy(self, event: dict[str, Any], segment: int, line: int) -> None:
+        kind = event["kind"]
+        if kind == "started":
+            self._held = []
+        if kind == "remote":
+            return
+        if kind in _HELD:
+            # Reported once the artifact is here.
+            self._held.append({**event, "from": [self._incarnation, segment, line]})
+            return
+        if kind == "checkpoint":
+            event = {**event, "path": str(self._checkpoint_path(event["step"]))}
+        self._append(event, (segment, line))
+        if kind == "progress":
+            self._enter(_phase_of(str(event.get("note", ""))), self._incarnation)
+
+    def _append(self, event: dict[str, Any], place: tuple[int, int]) -> None:
+        self._events.append_copy({**event, "from": [self._incarnation, *place]})
+
+    def _enter(self, phase: str, incarnation: int) -> None:
+        if (phase, incarnation) != self._phase:
+            self._phase = phase, incarnation
+            self._events.append(
+                "remote", phase=phase, incarnation=incarnation, since=round(time.time(), 3)
+            )
+
+    # What else the mirror holds.
+
+    def _copy_log(self, listing: Listing) -> None:
+        version = listing.version(log_name(self._incarnation))
+        if version and version != self._log_version:
+            write_atomically(self._folder.log, self._mirror.read_log(self._incarnation))
+            self._log_version = version
+
+    def _watch_heartbeat(self, listing: Listing) -> None:
+        """Warns if the heartbeat doesn't change; the machines' clocks are not compared."""
+        version = f"{self._incarnation} {listing.version(heartbeat_name(self._incarnation))}"
+        now = time.monotonic()
+        if version != self._heartbeat[0]:
+            self._heartbeat = version, now
+            self._is_silent = False
+        elif now - self._heartbeat[1] > SILENT_AFTER_SECONDS and not self._is_silent:
+            self._is_silent = True
+            self._events.append(
+                "warning",
+                message=f"The machine has given no sign of life for {SILENT_AFTER_SECONDS:.0f} "
+                "seconds. It may be gone, or its network is down; the run is followed on",
+                alert="silent",
+            )
+            self._enter("no sign of life", self._incarnation)
+
+    def _pass_on_stop(self, newest: int) -> None:
+        mode = read_stop(self._folder.stop_file)
+        if mode and mode != self._stop_sent:
+            self._mirror.write_stop(StopRequest(mode=mode, up_to_incarnation=newest))
+            self._stop_sent = mode
+
+    def _is_given_up(self, newest: int) -> bool:
+        """Ends the run here if it is to be aborted and no machine is there to do so."""
+        if read_stop(self._folder.stop_file) != "abort":
+            return False
+        self._mirror.write_stop(StopRequest(mode="abort", up_to_incarnation=newest + 1))
+        self._events.append("finished", state="stopped", reason="aborted")
+        self._folder.write_exit(0, None)
+        return True
+
+    def _fetch_checkpoint(self, listing: Listing) -> None:
+        """Fetches the newest checkpoint, for use here; a damaged one is passed over."""
+        self._fetched_at = time.monotonic()
+        for checkpoint in self._mirror.find_checkpoints(listing):
+            final = self._checkpoint_path(checkpoint.step)
+            if final.exists():
+                return
+            draft = final.with_name(f".{final.name}.draft")
+            shutil.rmtree(draft, ignore_errors=True)
+            make_folder(draft)
+            try:
+                self._mirror.download_checkpoint(checkpoint, draft)
+                commit_folder(draft, final)
+            except MirrorError as error:
+                print(error, file=sys.stderr, flush=True)
+                continue
+            finally:
+                shutil.rmtree(draft, ignore_errors=True)
+            self._remove_older(final)
+            return
+
+    def _remove_older(self, newest: Path) -> None:
+        for path in newest.parent.glob("step-*"):
+            if path != newest:
+                shutil.rmtree(path)
+
+    def _checkpoint_path(self, step: int) -> Path:
+        return self._folder.path / "checkpoints" / f"step-{step:08d}"
+
+    # The end.
+
+    def _end(self, listing: Listing, ended: Exit) -> None:
+        self._enter("fetching", self._incarnation)
+        self._fetch_checkpoint(listing)
+        for event in self._held:
+            kind, place = event["kind"], (event["from"][1], event["from"][2])
+            if kind == "artifact" and event.get("made", True):
+                event = {**event, **self._fetch_artifact(listing, event["artifact"])}
+            self._append(event, place)
+        self._held = []
+        self._enter("done" if ended.code == 0 else "ended", self._incarnation)
+        self._folder.write_exit(ended.code, ended.signal)
+
+    def _fetch_artifact(self, listing: Listing, described: dict[str, Any]) -> dict[str, Any]:
+        """Fetches what the run made into the workspace; returns the fields of its event."""
+        from core.runs.execute import describe_artifact
+
+        kind = artifact_kind_of(self._record.stage)
+        files = listing.artifact(self._incarnation)
+        if described["kind"] != kind or files is None:
+            raise MirrorError(
+                f"{self._mirror.address} lacks what the run has made",
+                expected=f"a {kind}, complete with its manifest",
+                received=f"a {described['kind']}" if files else "no artifact",
+                fix="look on the machine that trained it; its checkpoint is here",
+            )
+        if made := self._fetched_before(kind):
+            return describe_artifact(made)
+        with self._workspace.new_artifact(kind, described["name"], exact=False) as draft:
+            manifest = self._mirror.download_artifact(self._incarnation, files, draft.folder)
+            draft.fingerprint, draft.counts = manifest.fingerprint, manifest.counts
+            draft.config, draft.inputs = manifest.config, manifest.inputs
+            draft.run = self._record.id
+        assert draft.artifact is not None
+        return describe_artifact(draft.artifact)
+
+    def _fetched_before(self, kind: str) -> Artifact | None:
+        """Returns the artifact if a follower was killed after it had fetched it."""
+        found = self._workspace.list(kind)
+        return next((one for one in found if one.manifest.run == self._record.id), None)
+
+    def _refuse(self, error: MirrorError) -> None:
+        self._events.append("finished", state="failed", reason="mirror", error=error.to_dict())
+        self._folder.write_exit(error.exit_code, None)
+
+
+def _position(folder: RunFolder) -> tuple[int, int, int]:
+    """Returns the incarnation, segment and line to go on from."""
+    for event in _backwards(folder):
+        place = event.get("from")
+        if isinstance(place, list) and len(place) == 3:
+            return int(place[0]), max(int(place[1]), 0), int(place[2]) + 1
+    return 0, 0, 0
+
+
+def _backwards(folder: RunFolder) -> Iterator[dict[str, Any]]:
+    events, _ = read_events(folder.events)
+    yield from reversed(events)
+
+
+def _phase_of(note: str) -> str:
+    return "compiling" if note.startswith("compiling") else "training"
+
+
+def main(arguments: list[str] | None = None) -> int:
+    folder = RunFolder(Path((arguments or sys.argv[1:])[0]).absolute())
+    load_further_stages()
+    distrust_callers()
+    signal.signal(signal.SIGTERM, _detach)
+    with guarding_workspaces():
+        workspace = Workspace(folder.path.parent.parent)
+        with private_files(workspace.root), folder.lock():
+            folder.write_processes(run=ProcessIdentity.of_this())
+            try:
+                Follower(folder, workspace).follow()
+            except StudioError as error:
+                print(f"error: {error}", file=sys.stderr, flush=True)
+                return error.exit_code
+    return 0
+
+
+def _detach(_: int, __: FrameType | None) -> None:
+    """Leaves the run alone: a later follower goes on where this one was."""
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    hide_secrets_in_output()
+    sys.exit(main())

@@ -1,0 +1,427 @@
+"""Reads and writes one run's part of a mirror."""
+
+from __future__ import annotations
+
+import secrets
+import shutil
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from core.errors import ConfigError, StudioError
+from core.targets.errors import MirrorError, SupersededError
+from core.targets.schema import (
+    MOST_DOCUMENT_BYTES,
+    MOST_LOG_BYTES,
+    MOST_SEGMENT_BYTES,
+    MOST_SPEC_BYTES,
+    CheckpointReference,
+    Claim,
+    Exit,
+    Heartbeat,
+    RunSpec,
+    StopRequest,
+    claim_number,
+    parse_document,
+    segment_number,
+)
+from core.targets.store import ObjectStore, StoredObject, open_store
+from core.workspace import (
+    MANIFEST_FILE,
+    MOST_MANIFEST_BYTES,
+    Manifest,
+    hash_file,
+    parse_manifest,
+)
+from core.workspace.names import is_run_id, path_inside
+from core.workspace.places import make_folder
+
+_MOST_CLAIM_TRIES = 20
+_STEP = "step-"
+RUNS = "runs"
+
+
+@dataclass(frozen=True)
+class StoredCheckpoint:
+    """A complete checkpoint in a mirror."""
+
+    incarnation: int
+    step: int
+    files: Mapping[str, int]  # Size by name.
+
+    @property
+    def folder(self) -> str:
+        return f"{_incarnation(self.incarnation)}/checkpoints/{_STEP}{self.step:08d}"
+
+
+class Listing:
+    """The objects of a run at one moment."""
+
+    def __init__(self, objects: Mapping[str, StoredObject]) -> None:
+        self.objects = objects
+
+    @property
+    def newest(self) -> int:
+        """The number of the newest incarnation; 0 if nothing has claimed the run."""
+        names = (
+            name.removeprefix("claims/") for name in self.objects if name.startswith("claims/")
+        )
+        return max(filter(None, map(claim_number, names)), default=0)
+
+    def segments(self, incarnation: int) -> list[int]:
+        """Numbers of the segments of events that follow each other from 0."""
+        prefix = f"{_incarnation(incarnation)}/events/"
+        numbers = {
+            number
+            for name in self.objects
+            if name.startswith(prefix)
+            and (number := segment_number(name.removeprefix(prefix))) is not None
+        }
+        return list(range(next(n for n in range(len(numbers) + 1) if n not in numbers)))
+
+    def checkpoints(self, incarnation: int) -> list[StoredCheckpoint]:
+        """Complete checkpoints of one incarnation, newest first."""
+        prefix = f"{_incarnation(incarnation)}/checkpoints/{_STEP}"
+        files: dict[int, dict[str, int]] = {}
+        for name, stored in self.objects.items():
+            if name.startswith(prefix):
+                digits, _, file = name.removeprefix(prefix).partition("/")
+                if len(digits) == 8 and digits.isdecimal() and file:
+                    files.setdefault(int(digits), {})[file] = stored.bytes
+        whole = [step for step, found in files.items() if MANIFEST_FILE in found]
+        return [StoredCheckpoint(incarnation, n, files[n]) for n in sorted(whole, reverse=True)]
+
+    def artifact(self, incarnation: int) -> dict[str, int] | None:
+        """Sizes of the files that the run made; None if they aren't complete."""
+        prefix = f"{_incarnation(incarnation)}/artifact/"
+        files = {
+            name.removeprefix(prefix): stored.bytes
+            for name, stored in self.objects.items()
+            if name.startswith(prefix)
+        }
+        return files if MANIFEST_FILE in files else None
+
+    def version(self, name: str) -> str:
+        """Returns a tag that changes with the object; "" if it is missing."""
+        stored = self.objects.get(name)
+        return f"{stored.bytes}-{stored.version}" if stored else ""
+
+
+class RunMirror:
+    """The part of a mirror that belongs to one run.
+
+    Args:
+        store: The mirror's root.
+    """
+
+    def __init__(self, store: ObjectStore, run_id: str) -> None:
+        if not is_run_id(run_id):
+            raise ConfigError(
+                "That can't be a run's id",
+                expected="the name of a folder in the mirror's runs/",
+                received=ascii(run_id)[:100],
+                fix="check the address",
+                field="mirror",
+            )
+        self.store = store
+        self.run_id = run_id
+        self._root = f"{RUNS}/{run_id}"
+
+    @classmethod
+    def open(cls, address: str) -> RunMirror:
+        """Opens `ROOT/runs/ID`; raises ConfigError for another address."""
+        root, _, rest = address.rstrip("/").rpartition(f"/{RUNS}/")
+        if not root or "/" in rest:
+            raise ConfigError(
+                "That isn't the address of a run",
+                expected=f"the mirror's address, then /{RUNS}/ and the run's id",
+                received=address[:200],
+                fix="the machine that trains prints the address at its start",
+                field="mirror",
+            )
+        return cls(open_store(root), rest)
+
+    @property
+    def address(self) -> str:
+        return f"{self.store.address}/{self._root}"
+
+    def look(self) -> Listing:
+        prefix = f"{self._root}/"
+        found = self.store.list_objects(self._root)
+        return Listing(
+            {
+                name.removeprefix(prefix): one
+                for name, one in found.items()
+                if name.startswith(prefix)
+            }
+        )
+
+    # Written at home.
+
+    def write_spec(self, spec: RunSpec) -> None:
+        self.store.write(self._name("run.json"), spec.to_bytes())
+
+    def read_spec(self) -> RunSpec:
+        """Reads what is to be run; raises MirrorError if it is missing or damaged."""
+        name = self._name("run.json")
+        data = self.store.read(name, MOST_SPEC_BYTES)
+        if data is None:
+            raise MirrorError(
+                f"There is no run at {self.address}",
+                expected="a run.json, which the start of a run writes there",
+                received="none",
+                fix="check the address; runs that were deleted can't be followed",
+            )
+        spec = parse_document(RunSpec, data, name)
+        if spec.id != self.run_id:
+            raise MirrorError(
+                f"{self.address} holds another run",
+                expected=self.run_id,
+                received=ascii(spec.id)[:100],
+                fix="don't rename folders of a mirror",
+            )
+        return spec
+
+    def write_stop(self, stop: StopRequest) -> None:
+        self.store.write(self._name("stop.json"), stop.to_bytes())
+
+    def read_stop(self) -> StopRequest | None:
+        name = self._name("stop.json")
+        data = self.store.read(name, MOST_DOCUMENT_BYTES)
+        return None if data is None else parse_document(StopRequest, data, name)
+
+    # Claims.
+
+    def claim(self, continues: CheckpointReference | None, **fields: object) -> Claim:
+        """Claims the next incarnation.
+
+        Raises SupersededError if others claim it again and again.
+        """
+        for _ in range(_MOST_CLAIM_TRIES):
+            number = self.look().newest + 1
+            claim = Claim.model_validate(
+                {
+                    "incarnation": number,
+                    "nonce": secrets.token_hex(8),
+                    "time": time.time(),
+                    "continues": continues,
+                    **fields,
+                }
+            )
+            if self._try_claim(claim):
+                return claim
+        raise self.superseded("others that claim it at the same time")
+
+    def _try_claim(self, claim: Claim) -> bool:
+        return self.store.create(self._name(_claim(claim.incarnation)), claim.to_bytes())
+
+    def read_claim(self, incarnation: int) -> Claim:
+        name = _claim(incarnation)
+        data = self.store.read(self._name(name), MOST_DOCUMENT_BYTES)
+        if data is None:
+            raise MirrorError(
+                f"{self.address}/{name} is missing",
+                expected="the claim that was listed",
+                received="none",
+                fix="don't delete claims while a run is going on",
+            )
+        claim = parse_document(Claim, data, name)
+        reference = claim.continues
+        if claim.incarnation != incarnation or (reference and reference.incarnation >= incarnation):
+            raise MirrorError(
+                f"{self.address}/{name} can't be used",
+                expected=f"the claim of incarnation {incarnation}, which continues an earlier one",
+                received=f"that of {claim.incarnation}",
+                fix="somebody else wrote there; start the run again with another mirror",
+            )
+        return claim
+
+    def superseded(self, by: str) -> SupersededError:
+        return SupersededError(
+            f"Another process has taken over the run {self.run_id}",
+            expected="no newer claim",
+            received=by,
+            fix="nothing needs to be done: the newer process goes on",
+        )
+
+    # Written by the machine, below its incarnation.
+
+    def create_segment(self, incarnation: int, number: int, data: bytes) -> bool:
+        return self.store.create(
+            self._name(f"{_incarnation(incarnation)}/events/{number:06d}.jsonl"), data
+        )
+
+    def read_segment(self, incarnation: int, number: int) -> bytes:
+        name = f"{_incarnation(incarnation)}/events/{number:06d}.jsonl"
+        data = self.store.read(self._name(name), MOST_SEGMENT_BYTES)
+        if data is None:
+            raise MirrorError(
+                f"{self.address}/{name} is missing",
+                expected="the segment that was listed",
+                received="none",
+                fix="don't delete segments while a run is followed",
+            )
+        return data
+
+    def write_heartbeat(self, incarnation: int, heartbeat: Heartbeat) -> None:
+        self.store.write(self._name(_heartbeat(incarnation)), heartbeat.to_bytes())
+
+    def read_heartbeat(self, incarnation: int) -> Heartbeat | None:
+        name = _heartbeat(incarnation)
+        data = self.store.read(self._name(name), MOST_DOCUMENT_BYTES)
+        return None if data is None else parse_document(Heartbeat, data, name)
+
+    def write_log(self, incarnation: int, data: bytes) -> None:
+        self.store.write(self._name(log_name(incarnation)), data)
+
+    def read_log(self, incarnation: int) -> str:
+        data = self.store.read(self._name(log_name(incarnation)), MOST_LOG_BYTES)
+        return (data or b"").decode("utf-8", "replace")
+
+    def write_exit(self, incarnation: int, ended: Exit) -> None:
+        self.store.write(self._name(exit_name(incarnation)), ended.to_bytes())
+
+    def read_exit(self, incarnation: int) -> Exit | None:
+        name = exit_name(incarnation)
+        data = self.store.read(self._name(name), MOST_DOCUMENT_BYTES)
+        return None if data is None else parse_document(Exit, data, name)
+
+    # Folders with a manifest.
+
+    def upload_folder(self, folder: Path, name: str) -> None:
+        """Uploads a folder below the run, its manifest last."""
+        upload_folder(self.store, folder, self._name(name))
+
+    def upload_checkpoint(self, folder: Path, incarnation: int, step: int) -> None:
+        self.upload_folder(folder, StoredCheckpoint(incarnation, step, {}).folder)
+
+    def upload_artifact(self, folder: Path, incarnation: int) -> None:
+        self.upload_folder(folder, f"{_incarnation(incarnation)}/artifact")
+
+    def remove_checkpoint(self, checkpoint: StoredCheckpoint) -> None:
+        """Removes a checkpoint, its manifest first, so that nobody takes it for complete."""
+        names = sorted(checkpoint.files, key=lambda name: name != MANIFEST_FILE)
+        self.store.remove([self._name(f"{checkpoint.folder}/{name}") for name in names])
+
+    def download_checkpoint(self, checkpoint: StoredCheckpoint, folder: Path) -> None:
+        """Downloads and verifies a checkpoint into a new folder."""
+        manifest = download_folder(
+            self.store, self._name(checkpoint.folder), checkpoint.files, folder
+        )
+        if manifest.kind != "checkpoint" or manifest.counts.get("step") != checkpoint.step:
+            raise MirrorError(
+                f"{checkpoint.folder} is not what its name says",
+                expected=f"the checkpoint of step {checkpoint.step}",
+                received=f"a {manifest.kind} of step {manifest.counts.get('step')}",
+                fix="don't rename folders of a mirror",
+            )
+
+    def download_artifact(
+        self, incarnation: int, files: Mapping[str, int], folder: Path
+    ) -> Manifest:
+        """Downloads and verifies what the run made into a new folder; returns its manifest."""
+        name = f"{_incarnation(incarnation)}/artifact"
+        return download_folder(self.store, self._name(name), files, folder)
+
+    def find_checkpoints(self, listing: Listing) -> list[StoredCheckpoint]:
+        """Returns the complete checkpoints of the newest incarnation's chain, newest first.
+
+        An incarnation that another one left behind has checkpoints beyond the one that was resumed
+        from: they are no part of the chain.
+        """
+        found: list[StoredCheckpoint] = []
+        incarnation, most = listing.newest, None
+        while incarnation:
+            own = listing.checkpoints(incarnation)
+            found += [one for one in own if most is None or one.step <= most]
+            continues = self.read_claim(incarnation).continues
+            if continues is None:
+                break
+            most = continues.step if most is None else min(most, continues.step)
+            incarnation = continues.incarnation
+        return found
+
+    def _name(self, name: str) -> str:
+        return f"{self._root}/{name}"
+
+
+def upload_folder(store: ObjectStore, folder: Path, name: str) -> None:
+    """Uploads a folder with a manifest, which comes last."""
+    paths = [path for path in sorted(folder.rglob("*")) if path.is_file()]
+    for path in sorted(paths, key=lambda path: path.name == MANIFEST_FILE):
+        store.upload(path, f"{name}/{path.relative_to(folder).as_posix()}")
+
+
+def download_folder(
+    store: ObjectStore, name: str, files: Mapping[str, int], folder: Path
+) -> Manifest:
+    """Downloads a folder with a manifest, verifies every file, and returns the manifest.
+
+    Args:
+        files: The listed sizes; a manifest that names other files or sizes is refused before
+            anything large is fetched.
+
+    Raises:
+        MirrorError: The manifest, a name, a size or a hash isn't right.
+    """
+    data = store.read(f"{name}/{MANIFEST_FILE}", MOST_MANIFEST_BYTES)
+    try:
+        manifest = parse_manifest(data or b"")
+    except (StudioError, ValueError, TypeError) as error:
+        raise _damaged(name, f"a manifest that can't be read: {error}"[:300]) from error
+    wrong = [file for file, entry in manifest.files.items() if files.get(file) != entry["bytes"]]
+    if wrong:
+        raise _damaged(name, f"another size of {wrong[0]}, or no such file")
+    if sum(entry["bytes"] for entry in manifest.files.values()) > shutil.disk_usage(folder).free:
+        raise _no_room(name, folder)
+    for file, entry in manifest.files.items():
+        path = path_inside(folder, file, f"The mirror's {name}")
+        make_folder(path.parent)
+        store.download(f"{name}/{file}", path, entry["bytes"])
+        if path.stat().st_size != entry["bytes"] or hash_file(path) != entry["sha256"]:
+            raise _damaged(name, f"another content of {file}")
+    (folder / MANIFEST_FILE).write_bytes(data or b"")
+    return manifest
+
+
+def log_name(incarnation: int) -> str:
+    return f"{_incarnation(incarnation)}/log-tail.txt"
+
+
+def exit_name(incarnation: int) -> str:
+    return f"{_incarnation(incarnation)}/exit.json"
+
+
+def heartbeat_name(incarnation: int) -> str:
+    return _heartbeat(incarnation)
+
+
+def _claim(incarnation: int) -> str:
+    return f"claims/{incarnation:06d}.json"
+
+
+def _heartbeat(incarnation: int) -> str:
+    return f"{_incarnation(incarnation)}/heartbeat.json"
+
+
+def _incarnation(number: int) -> str:
+    return f"incarnations/{number:06d}"
+
+
+def _damaged(name: str, received: str) -> MirrorError:
+    return MirrorError(
+        f"{name} in the mirror is damaged",
+        expected="the files that its manifest describes, byte for byte",
+        received=received,
+        fix="an older checkpoint is used if there is one; else start the run again",
+    )
+
+
+def _no_room(name: str, folder: Path) -> MirrorError:
+    return MirrorError(
+        f"{name} doesn't fit on this disk",
+        expected="room for the files that its manifest describes",
+        received=f"{shutil.disk_usage(folder).free:,} bytes free",
+        fix="make room, or use another workspace",
+    )

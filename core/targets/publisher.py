@@ -1,0 +1,352 @@
+"""Publishes a run of this machine to a mirror, in the supervisor's process.
+
+Training never waits for the mirror. If it can't be reached, everything is sent once it can. A newer
+claim means that another process has taken over: then the run is killed, and nothing more is
+written.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import socket
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from core.errors import StudioError
+from core.events import read_events
+from core.runs.folder import RunFolder, RunRecord
+from core.targets.errors import SupersededError
+from core.targets.mirror import Listing, RunMirror
+from core.targets.schema import (
+    MOST_LOG_BYTES,
+    CheckpointReference,
+    Claim,
+    Exit,
+    Heartbeat,
+    RunSpec,
+)
+from core.targets.store import open_store
+from core.workspace import MANIFEST_FILE, file_lock, write_atomically
+
+SECONDS_PER_ROUND = 5.0
+_SEGMENT_BYTES = 1 << 20
+_FINISH_WITHIN_SECONDS = 3600.0
+_MOST_RETRY_SECONDS = 60.0
+_STATE_FILE = "mirror.json"
+_STAGING = ".mirror"
+_LOCK_POLL_SECONDS = 0.5
+
+
+class Publisher:
+    """Publishes one attempt at a run as one incarnation.
+
+    Args:
+        address: The mirror's root.
+        kill: Ends the run's process at once.
+    """
+
+    def __init__(
+        self, folder: RunFolder, record: RunRecord, address: str, kill: Callable[[], None]
+    ) -> None:
+        self._folder = folder
+        self._record = record
+        self._mirror = RunMirror(open_store(address), record.id)
+        self._kill = kill
+        self._claim: Claim | None = None
+        self._offset = 0
+        self._segment = 0
+        self._heartbeats = 0
+        self._log_sent = b""
+        self._stop_version = ""
+        self._exit: tuple[int | None, int | None] | None = None
+        self._problem = ""
+        self._ended = threading.Event()
+        self._sending = threading.Lock()
+        self._superseded = threading.Event()
+        self._threads = [
+            threading.Thread(target=self._work, daemon=True),
+            threading.Thread(target=self._send_checkpoints, daemon=True),
+        ]
+
+    @property
+    def address(self) -> str:
+        return self._mirror.address
+
+    def start(self) -> None:
+        print(f"mirrored at {self.address}", flush=True)
+        for thread in self._threads:
+            thread.start()
+
+    def finish(self, code: int | None, signal: int | None) -> None:
+        """Sends the rest and the exit status; gives up after an hour without the mirror."""
+        self._exit = (code, signal)
+        self._ended.set()
+        for thread in self._threads:
+            thread.join(_FINISH_WITHIN_SECONDS)
+
+    # The thread of events.
+
+    def _work(self) -> None:
+        with self._only_publisher():
+            if not self._retrying(self._begin):
+                return
+            while not self._ended.wait(SECONDS_PER_ROUND):
+                self._attempt(self._round)
+                if self._superseded.is_set():
+                    return
+            self._threads[1].join(_FINISH_WITHIN_SECONDS)
+            self._retrying(self._send_end)
+
+    @contextmanager
+    def _only_publisher(self) -> Iterator[None]:
+        """Waits for the publisher of an earlier attempt in the same folder."""
+        while True:
+            with file_lock(self._folder.path / "mirror.lock", wait=False) as held:
+                if held:
+                    yield
+                    return
+            time.sleep(_LOCK_POLL_SECONDS)
+
+    def _begin(self) -> None:
+        known = _read_state(self._folder)
+        self._offset = int(known.get("offset", 0))
+        spec = RunSpec(
+            id=self._record.id,
+            stage=self._record.stage,
+            config=self._record.config,
+            created=self._record.created,
+        )
+        self._mirror.write_spec(spec)
+        listing = self._mirror.look()
+        claim = self._mirror.claim(
+            self._continued(listing),
+            keeps_events=bool(known) and listing.newest == known.get("incarnation"),
+            machine=socket.gethostname()[:200],
+        )
+        if not claim.keeps_events:
+            self._offset = 0
+        self._claim = claim
+        self._save_state()
+
+    def _continued(self, listing: Listing) -> CheckpointReference | None:
+        """Returns the newest mirrored checkpoint that this folder has too."""
+        steps = {step for step, _ in _local_checkpoints(self._folder)}
+        for checkpoint in self._mirror.find_checkpoints(listing):
+            if checkpoint.step in steps:
+                return CheckpointReference(incarnation=checkpoint.incarnation, step=checkpoint.step)
+        return None
+
+    def _round(self) -> None:
+        listing = self._mirror.look()
+        self._check_current(listing)
+        self._send_events()
+        self._send_log()
+        self._heartbeats += 1
+        self._mirror.write_heartbeat(
+            self._number, Heartbeat(number=self._heartbeats, time=time.time())
+        )
+        self._pass_on_stop(listing)
+
+    def _check_current(self, listing: Listing) -> None:
+        if listing.newest > self._number:
+            self._superseded.set()
+            self._kill()
+            raise self._mirror.superseded(f"incarnation {listing.newest}")
+
+    def _send_events(self) -> None:
+        """Sends the events since the last call, in segments."""
+        with self._sending:
+            while data := _complete_lines(self._folder.events, self._offset):
+                # A segment that is there was written by a try whose answer was lost.
+                while not self._mirror.create_segment(self._number, self._segment, data):
+                    if self._mirror.read_segment(self._number, self._segment) == data:
+                        break
+                    self._segment += 1
+                self._segment += 1
+                self._offset += len(data)
+                self._save_state()
+
+    def _send_log(self) -> None:
+        tail = self._folder.log_tail(400).encode()[-MOST_LOG_BYTES // 2 :]
+        if tail != self._log_sent:
+            self._mirror.write_log(self._number, tail)
+            self._log_sent = tail
+
+    def _pass_on_stop(self, listing: Listing) -> None:
+        version = listing.version("stop.json")
+        if not version or version == self._stop_version:
+            return
+        stop = self._mirror.read_stop()
+        if stop and stop.up_to_incarnation >= self._number:
+            self._folder.request_stop(stop.mode)
+        self._stop_version = version
+
+    def _send_end(self) -> None:
+        self._check_current(self._mirror.look())
+        self._send_events()
+        self._send_log()
+        if made := _made_artifact(self._folder):
+            self._mirror.upload_artifact(made, self._number)
+        code, signal = self._exit or (None, None)
+        ended = Exit(code=code, signal=signal, time=time.time(), reason=_reason(self._folder))
+        self._mirror.write_exit(self._number, ended)
+
+    # The thread of checkpoints.
+
+    def _send_checkpoints(self) -> None:
+        sent: set[int] = set()
+        while not self._superseded.is_set():
+            is_last = self._ended.wait(SECONDS_PER_ROUND)
+            if self._claim is not None:
+                finish = self._retrying if is_last else self._attempt
+                finish(lambda: self._send_newest_checkpoint(sent))
+            if is_last:
+                return
+
+    def _send_newest_checkpoint(self, sent: set[int]) -> None:
+        local = _local_checkpoints(self._folder)
+        newest = next(iter(local), None)
+        if newest is None or newest[0] in sent:
+            return
+        step, path = newest
+        listing = self._mirror.look()
+        mirrored = {one.step for one in self._mirror.find_checkpoints(listing)}
+        if step not in mirrored:
+            with _staged(self._folder, path) as copy:
+                if copy is None:
+                    return
+                self._send_events()
+                self._mirror.upload_checkpoint(copy, self._number, step)
+        sent.add(step)
+        self._remove_old(listing, {step for step, _ in local})
+
+    def _remove_old(self, listing: Listing, kept: set[int]) -> None:
+        """Removes mirrored checkpoints of this incarnation that the run has removed."""
+        for checkpoint in listing.checkpoints(self._number):
+            if checkpoint.step not in kept:
+                self._mirror.remove_checkpoint(checkpoint)
+
+    # Both.
+
+    @property
+    def _number(self) -> int:
+        assert self._claim is not None
+        return self._claim.incarnation
+
+    def _attempt(self, action: Callable[[], None]) -> bool:
+        """Does something once; a failure is printed once and tried again in the next round."""
+        try:
+            action()
+        except SupersededError as error:
+            print(error, file=sys.stderr, flush=True)
+            return False
+        except (StudioError, OSError) as error:
+            if str(error) != self._problem:
+                self._problem = str(error)
+                print(f"the mirror is behind: {error}", file=sys.stderr, flush=True)
+            return False
+        self._problem = ""
+        return True
+
+    def _retrying(self, action: Callable[[], None]) -> bool:
+        """Does something until it succeeds; False if superseded, or ended an hour ago."""
+        wait, deadline = SECONDS_PER_ROUND, 0.0
+        while not self._attempt(action):
+            if self._ended.is_set():
+                deadline = deadline or time.monotonic() + _FINISH_WITHIN_SECONDS
+            if self._superseded.is_set() or (deadline and time.monotonic() > deadline):
+                return False
+            time.sleep(wait)
+            wait = min(2 * wait, _MOST_RETRY_SECONDS)
+        return True
+
+    def _save_state(self) -> None:
+        state = {"offset": self._offset, "incarnation": self._number}
+        write_atomically(self._folder.path / _STATE_FILE, json.dumps(state) + "\n")
+
+
+def publisher_for(
+    folder: RunFolder, record: RunRecord, kill: Callable[[], None]
+) -> Publisher | None:
+    """Returns the publisher of a run with a mirror; None without, and on all hosts but the first.
+
+    Raises ConfigError for an invalid address.
+    """
+    address = record.config.get("mirror")
+    rank = record.config.get("process_id") or int(os.environ.get("TPU_WORKER_ID") or 0)
+    return Publisher(folder, record, str(address), kill) if address and not rank else None
+
+
+def _complete_lines(path: Path, offset: int) -> bytes:
+    """Reads whole lines after an offset, about a segment of them; at least one if there is one."""
+    if not path.exists():
+        return b""
+    with path.open("rb") as file:
+        file.seek(offset)
+        data = file.read(_SEGMENT_BYTES)
+        if b"\n" not in data:
+            data += file.readline()
+    return data[: data.rfind(b"\n") + 1]
+
+
+def _local_checkpoints(folder: RunFolder) -> list[tuple[int, Path]]:
+    """Returns steps and folders of the complete checkpoints, newest first."""
+    found = []
+    for path in (folder.path / "checkpoints").glob(f"step-*/{MANIFEST_FILE}"):
+        digits = path.parent.name.removeprefix("step-")
+        if digits.isdecimal() and len(digits) == 8:
+            found.append((int(digits), path.parent))
+    return sorted(found, reverse=True)
+
+
+@contextmanager
+def _staged(folder: RunFolder, checkpoint: Path) -> Iterator[Path | None]:
+    """Yields a copy by hard links, which the run can't remove; None if it was removed already."""
+    copy = folder.path / _STAGING / checkpoint.name
+    shutil.rmtree(copy, ignore_errors=True)
+    try:
+        shutil.copytree(checkpoint, copy, copy_function=os.link)
+    except (OSError, shutil.Error):
+        shutil.rmtree(copy, ignore_errors=True)
+        if not (checkpoint / MANIFEST_FILE).exists():
+            yield None
+            return
+        shutil.copytree(checkpoint, copy)
+    try:
+        yield copy
+    finally:
+        shutil.rmtree(copy, ignore_errors=True)
+
+
+def _made_artifact(folder: RunFolder) -> Path | None:
+    """Returns the folder of the artifact that the newest attempt has made."""
+    events, _ = read_events(folder.events)
+    made: Path | None = None
+    for event in events:
+        if event["kind"] == "started":
+            made = None
+        elif event["kind"] == "artifact" and event.get("made", True):
+            with suppress(KeyError, TypeError):
+                made = Path(event["artifact"]["path"])
+    return made if made and (made / MANIFEST_FILE).is_file() else None
+
+
+def _reason(folder: RunFolder) -> str:
+    events, _ = read_events(folder.events)
+    last = events[-1] if events else {}
+    return str(last.get("reason", "")) if last.get("kind") == "finished" else "lost"
+
+
+def _read_state(folder: RunFolder) -> dict[str, Any]:
+    try:
+        values = json.loads((folder.path / _STATE_FILE).read_text("utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return values if isinstance(values, dict) else {}

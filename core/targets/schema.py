@@ -1,0 +1,278 @@
+"""Schemas of the documents in a mirror, which are untrusted: sizes, types and names are checked.
+
+ROOT/runs/ID/run.json                         what is run
+ROOT/runs/ID/stop.json                        a request to stop; written at home
+ROOT/runs/ID/claims/000002.json               created, never replaced
+ROOT/runs/ID/incarnations/000002/events/000000.jsonl    created every few seconds
+                                /checkpoints/step-00000040/*   the manifest last
+                                /artifact/*             what the run made, the manifest last
+                                /heartbeat.json, log-tail.txt, exit.json
+
+An *incarnation* is one process, or one group of processes on the hosts of a slice, that executes
+the run. It claims the next number and writes below its own folder only, so a stale process can
+overwrite nothing.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Annotated, Any, Literal, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from core.targets.errors import MirrorError
+
+MOST_SPEC_BYTES = 4 << 20
+MOST_DOCUMENT_BYTES = 64 << 10
+MOST_SEGMENT_BYTES = 8 << 20
+MOST_EVENT_BYTES = 1 << 20
+MOST_EVENTS_BYTES = 512 << 20
+MOST_LOG_BYTES = 256 << 10
+_MOST_DEPTH = 24
+_MOST_STEP = (1 << 53) - 1
+_SEGMENT = re.compile(r"(\d{6})\.jsonl")
+_CLAIM = re.compile(r"(\d{6})\.json")
+
+Seconds = Annotated[float, Field(ge=0, le=1e12, allow_inf_nan=False)]
+Step = Annotated[int, Field(ge=-1, le=_MOST_STEP)]
+Word = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,95}$")]
+Text = Annotated[str, Field(max_length=100_000)]
+
+
+class _Document(BaseModel):
+    # Unknown keys of a later version are ignored.
+    model_config = ConfigDict(extra="ignore", frozen=True)
+
+    def to_bytes(self) -> bytes:
+        return json.dumps(self.model_dump(mode="json"), indent=1).encode() + b"\n"
+
+
+class RunSpec(_Document):
+    """What the machine runs; `config` is the stage's."""
+
+    format: Literal[1] = 1
+    id: Annotated[str, Field(max_length=64)]
+    stage: Word
+    config: dict[str, Any]
+    created: Seconds
+
+
+class CheckpointReference(_Document):
+    incarnation: int = Field(ge=1, le=10**6)
+    step: int = Field(ge=0, le=_MOST_STEP)
+
+
+class Claim(_Document):
+    """A machine's claim to be an incarnation of the run.
+
+    Attributes:
+        nonce: Tells processes with the same number apart.
+        continues: The checkpoint it resumes from; None: it starts over.
+        keeps_events: Whether its events go on from the previous incarnation's folder, as those of
+            a process that is restarted on the same machine do.
+            machine: A label for people.
+    """
+
+    incarnation: int = Field(ge=1, le=10**6)
+    nonce: Annotated[str, Field(pattern=r"^[0-9a-f]{16}$")]
+    time: Seconds
+    continues: CheckpointReference | None = None
+    keeps_events: bool = False
+    machine: Annotated[str, Field(max_length=200)] = ""
+
+
+class Heartbeat(_Document):
+    """A sign of life.
+
+    Attributes:
+        number: Counts up, so that a change shows without comparing clocks.
+    """
+
+    number: int = Field(ge=0)
+    time: Seconds
+
+
+class StopRequest(_Document):
+    """A request to stop, for incarnations up to a number."""
+
+    mode: Literal["save", "abort"]
+    up_to_incarnation: int = Field(ge=1, le=10**6)
+
+
+class Exit(_Document):
+    """How an incarnation ended."""
+
+    code: int | None = Field(None, ge=-(1 << 31), le=1 << 31)
+    signal: int | None = Field(None, ge=0, le=1024)
+    time: Seconds
+    reason: Annotated[str, Field(max_length=64)] = ""
+
+
+class _Process(_Document):
+    pid: int = Field(ge=0, le=1 << 40)
+
+
+class _Started(_Document):
+    process: _Process
+
+
+class _Resumed(_Document):
+    step: Step
+
+
+class _Progress(_Document):
+    done: Annotated[float, Field(allow_inf_nan=False)]
+    total: Annotated[float, Field(allow_inf_nan=False)] | None = None
+    unit: Annotated[str, Field(max_length=64)] = ""
+    note: Text = ""
+    eta_seconds: Seconds | None = None
+
+
+class _Metrics(_Document):
+    step: Step
+    values: Annotated[
+        dict[Annotated[str, Field(pattern=r"^[\w./:-]{1,64}$")], float | int | None],
+        Field(max_length=500),
+    ]
+
+
+class _Note(_Document):
+    message: Text
+
+
+class _Warning(_Document):
+    message: Text
+    alert: Annotated[str, Field(max_length=64)] = ""
+
+
+class _Checkpoint(_Document):
+    step: Step
+
+
+class _ArtifactEvent(_Document):
+    kind: Word
+    name: Word
+
+
+class _Artifact(_Document):
+    artifact: _ArtifactEvent
+    made: bool = True
+
+
+class _Resolved(_Document):
+    settings: dict[str, Any]
+
+
+class _Error(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+    problem: Text
+    expected: Text = ""
+    received: Text = ""
+    fix: Text = ""
+    field: Text = ""
+
+
+class _Finished(_Document):
+    state: Literal["done", "stopped", "failed"]
+    reason: Annotated[str, Field(max_length=64)] = ""
+    results: dict[str, Any] | None = None
+    error: _Error | None = None
+
+
+_EVENTS: dict[str, type[_Document]] = {
+    "started": _Started,
+    "resumed": _Resumed,
+    "progress": _Progress,
+    "metrics": _Metrics,
+    "note": _Note,
+    "warning": _Warning,
+    "checkpoint": _Checkpoint,
+    "artifact": _Artifact,
+    "resolved": _Resolved,
+    "finished": _Finished,
+}
+
+
+_T = TypeVar("_T", bound=_Document)
+
+
+def parse_document(model: type[_T], data: bytes, name: str) -> _T:
+    """Parses a document of a mirror; raises MirrorError if it breaks the schema."""
+    try:
+        return model.model_validate(_json(data))
+    except (ValueError, RecursionError) as error:
+        raise MirrorError(
+            f"{name} can't be used",
+            expected=f"a {model.__name__} as this program writes it",
+            received=_complaint(error),
+            fix="check the mirror's address; if it is right, somebody else wrote there",
+        ) from error
+
+
+def parse_events(data: bytes, name: str) -> list[dict[str, Any]]:
+    """Parses a segment of events; raises MirrorError if one breaks its schema."""
+    events = []
+    for line in data.splitlines():
+        try:
+            if len(line) > MOST_EVENT_BYTES:
+                raise ValueError(f"a line of {len(line):,} bytes")
+            events.append(_event(_json(line)))
+        except (ValueError, RecursionError) as error:
+            raise MirrorError(
+                f"{name} can't be used",
+                expected="events as a run writes them, one per line",
+                received=_complaint(error),
+                fix="check the mirror's address; if it is right, somebody else wrote there",
+            ) from error
+    return events
+
+
+def segment_number(name: str) -> int | None:
+    """Returns the number of a segment's file name; None for other names."""
+    found = _SEGMENT.fullmatch(name)
+    return int(found[1]) if found else None
+
+
+def claim_number(name: str) -> int | None:
+    """Returns the incarnation that a claim's file name states; None for other names."""
+    found = _CLAIM.fullmatch(name)
+    return int(found[1]) if found else None
+
+
+def _event(values: Any) -> dict[str, Any]:
+    if not isinstance(values, dict):
+        raise ValueError("no JSON object")
+    kind = values.get("kind")
+    seconds: Any = values.get("t")
+    if not isinstance(kind, str) or not re.fullmatch(r"[a-z_]{1,32}", kind):
+        raise ValueError("an event without a kind")
+    if type(seconds) not in (int, float) or not 0 <= seconds < 1e12:
+        raise ValueError("an event without a time")
+    if model := _EVENTS.get(kind):
+        model.model_validate(values)
+    return values
+
+
+def _json(data: bytes) -> Any:
+    values = json.loads(data.decode("utf-8"))
+    _check_depth(values)
+    return values
+
+
+def _check_depth(values: Any, depth: int = 0) -> None:
+    if depth > _MOST_DEPTH:
+        raise ValueError(f"more than {_MOST_DEPTH} levels")
+    if isinstance(values, dict):
+        for value in values.values():
+            _check_depth(value, depth + 1)
+    elif isinstance(values, list):
+        for value in values:
+            _check_depth(value, depth + 1)
+
+
+def _complaint(error: Exception) -> str:
+    if isinstance(error, ValidationError):
+        first = error.errors(include_url=False, include_input=False)[0]
+        return f"{'.'.join(map(str, first['loc'])) or 'the document'}: {first['msg']}"
+    return str(error)[:300] or type(error).__name__

@@ -1,0 +1,306 @@
+"""Talks to another machine with the system's ssh client, which knows the user's configuration.
+
+Exit status 255 means that the connection failed: nothing is known about the command. Connections
+are shared (ControlMaster), and a server that doesn't answer is given up after 15 seconds.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import secrets
+import shlex
+import subprocess
+import tempfile
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO
+from urllib.parse import unquote, urlsplit
+
+from core.errors import ConfigError
+from core.targets.errors import TargetError, UnavailableError
+from core.targets.store import (
+    StoredObject,
+    check_number,
+    check_size,
+    checked_name,
+    missing,
+)
+from core.workspace.names import flaw_of_name
+
+COMMAND_VARIABLE = "STUDIO_SSH_COMMAND"
+_CONNECTION_FAILED = 255
+_MISSING = 44
+_EXISTS = 45
+_SECONDS = 60.0
+_SLOWEST_BYTES_PER_SECOND = 50_000
+# A host name, an address, or an alias of the user's ssh configuration; never an option.
+_HOST = re.compile(r"[A-Za-z0-9_\[][A-Za-z0-9._:%\]-]{0,252}")
+_USER = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._@\\-]{0,63}")
+_OPTIONS = (
+    "BatchMode=yes",
+    "StrictHostKeyChecking=yes",
+    "ConnectTimeout=10",
+    "ServerAliveInterval=5",
+    "ServerAliveCountMax=2",
+    "ControlMaster=auto",
+    "ControlPersist=60",
+    "ForwardAgent=no",
+    "ForwardX11=no",
+    "PermitLocalCommand=no",
+)
+
+
+@dataclass(frozen=True)
+class Host:
+    """A machine that ssh reaches; `port` 0 is the configured one."""
+
+    name: str
+    user: str = ""
+    port: int = 0
+
+    @classmethod
+    def parse(cls, address: str, *, field: str = "target") -> Host:
+        """Parses the host of `ssh://[user@]host[:port][/folder]`; raises ConfigError."""
+        try:
+            parts = urlsplit(address)
+            name, port = parts.hostname or "", parts.port or 0
+            # urlsplit lowers the host's case, but an alias is case-sensitive.
+            start = parts.netloc.rpartition("@")[2].lower().find(name)
+            name = parts.netloc.rpartition("@")[2][start : start + len(name)]
+        except ValueError:
+            parts, name, port = urlsplit(""), "", 0
+        user = unquote(parts.username or "")
+        is_valid = (
+            parts.scheme == "ssh"
+            and _HOST.fullmatch(name)
+            and (not user or _USER.fullmatch(user))
+            and parts.password is None
+        )
+        if not is_valid:
+            raise ConfigError(
+                "That can't be the address of a machine",
+                expected="ssh://[user@]host[:port], without a password",
+                received=re.sub(r":[^@/]*@", ":…@", address)[:200],
+                fix="correct the address; keys and jumps belong into ~/.ssh/config",
+                field=field,
+            )
+        return cls(name, user, port)
+
+    @property
+    def address(self) -> str:
+        user = f"{self.user}@" if self.user else ""
+        port = f":{self.port}" if self.port else ""
+        name = f"[{self.name}]" if ":" in self.name else self.name
+        return f"ssh://{user}{name}{port}"
+
+
+class Ssh:
+    """Runs commands on a host."""
+
+    def __init__(self, host: Host) -> None:
+        self.host = host
+        user = ["-l", host.user] if host.user else []
+        port = ["-p", str(host.port)] if host.port else []
+        options = [part for option in (*_OPTIONS, _control_path()) for part in ("-o", option)]
+        self._command = [*ssh_command(), *options, *user, *port]
+
+    def run(
+        self,
+        script: str,
+        *,
+        stdin: bytes | BinaryIO = b"",
+        stdout: BinaryIO | None = None,
+        codes: Iterable[int] = (0,),
+        seconds: float = _SECONDS,
+    ) -> tuple[int, bytes]:
+        """Runs a POSIX shell script; returns its exit status and output.
+
+        Args:
+            stdin: The script's standard input.
+            stdout: Receives the output instead.
+            codes: Expected exit statuses.
+            seconds: Time limit.
+
+        Raises:
+            UnavailableError: The host can't be reached, or doesn't answer in time.
+            TargetError: Another exit status.
+        """
+        command = [*self._command, "--", self.host.name, f"exec sh -c {shlex.quote(script)}"]
+        data = stdin if isinstance(stdin, bytes) else None
+        try:
+            done = subprocess.run(
+                command,
+                input=data,
+                stdin=None if isinstance(stdin, bytes) else stdin,
+                stdout=stdout or subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                timeout=seconds,
+                check=False,
+            )
+        except subprocess.TimeoutExpired as error:
+            self._drop_connection()
+            raise self._unavailable(f"no answer within {seconds:.0f} seconds") from error
+        except FileNotFoundError as error:
+            raise TargetError(
+                "There is no ssh client on this machine",
+                expected="the command ssh, of OpenSSH",
+                received=str(error),
+                fix="install openssh-client",
+            ) from error
+        said = done.stderr.decode("utf-8", "replace").strip()
+        if done.returncode == _CONNECTION_FAILED:
+            raise self._unavailable(_last_line(said))
+        if done.returncode not in codes:
+            raise TargetError(
+                f"A command on {self.host.name} failed",
+                expected="exit status 0",
+                received=f"{done.returncode}: {_last_line(said)}",
+                fix="check the disk, the rights and the shell of that account",
+            )
+        return done.returncode, done.stdout or b""
+
+    def _drop_connection(self) -> None:
+        """Ends the shared connection, which a frozen server would block."""
+        command = [*self._command, "-O", "exit", "--", self.host.name]
+        try:
+            subprocess.run(command, capture_output=True, timeout=5, check=False)
+        except (OSError, subprocess.TimeoutExpired):
+            return
+
+    def _unavailable(self, received: str) -> UnavailableError:
+        fix = "check the network; it is tried again"
+        if "Host key verification failed" in received or "host key" in received.lower():
+            fix = f"connect once by hand and accept its key: ssh {self.host.name}"
+        elif "Permission denied" in received:
+            fix = "set up a key that needs no passphrase here, or an agent: ssh-copy-id, ssh-add"
+        return UnavailableError(
+            f"{self.host.name} can't be reached with ssh",
+            expected=f"a login without a question: ssh {self.host.name} true",
+            received=received or "no answer",
+            fix=fix,
+        )
+
+
+class SshStore:
+    """A folder on a Linux machine that ssh reaches; `ssh://host/~/folder` lies in the home."""
+
+    def __init__(self, address: str) -> None:
+        self.address = address
+        self._ssh = Ssh(Host.parse(address, field="mirror"))
+        path = unquote(urlsplit(address).path) or "/~"
+        # Relative to the home folder, where a login begins.
+        self._root = path.removeprefix("/~").lstrip("/") or "." if path.startswith("/~") else path
+
+    def list_objects(self, prefix: str = "") -> dict[str, StoredObject]:
+        script = (
+            f"cd {self._quoted('')} 2>/dev/null || exit 0; "
+            f"[ -d {shlex.quote(prefix or '.')} ] || exit 0; "
+            f"find {shlex.quote(prefix or '.')} -type f ! -name '.*' "
+            "-printf '%s %T@-%i %p\\0'"
+        )
+        _, output = self._ssh.run(script)
+        found: dict[str, StoredObject] = {}
+        for entry in output.split(b"\0"):
+            size, _, rest = entry.decode("utf-8", "replace").partition(" ")
+            version, _, path = rest.partition(" ")
+            name = path.removeprefix("./")
+            if size.isdecimal() and not flaw_of_name(name):
+                found[name] = StoredObject(int(size), version)
+                check_number(found, self.address)
+        return found
+
+    def read(self, name: str, most_bytes: int) -> bytes | None:
+        path = self._quoted(name)
+        script = f"[ -f {path} ] || exit {_MISSING}; head -c {most_bytes + 1} {path}"
+        code, data = self._ssh.run(script, codes=(0, _MISSING), seconds=_time_for(most_bytes))
+        if code == _MISSING:
+            return None
+        check_size(f"{self.address}/{name}", len(data), most_bytes)
+        return data
+
+    def write(self, name: str, data: bytes) -> None:
+        self._ssh.run(self._writing(name, "mv -f"), stdin=data, seconds=_time_for(len(data)))
+
+    def create(self, name: str, data: bytes) -> bool:
+        draft, final = self._draft(name), self._quoted(name)
+        script = (
+            f"{self._making(name)}cat > {draft} || {{ rm -f {draft}; exit 1; }}; "
+            f"if ln {draft} {final} 2>/dev/null; then code=0; "
+            f"elif [ -e {final} ]; then code={_EXISTS}; else code=1; fi; "
+            f"rm -f {draft}; exit $code"
+        )
+        code, _ = self._ssh.run(script, stdin=data, codes=(0, _EXISTS))
+        return code == 0
+
+    def upload(self, path: Path, name: str) -> None:
+        with path.open("rb") as file:
+            size = path.stat().st_size
+            self._ssh.run(self._writing(name, "mv -f"), stdin=file, seconds=_time_for(size))
+
+    def download(self, name: str, path: Path, most_bytes: int) -> None:
+        source = self._quoted(name)
+        script = f"[ -f {source} ] || exit {_MISSING}; head -c {most_bytes + 1} {source}"
+        with path.open("wb") as file:
+            code, _ = self._ssh.run(
+                script, stdout=file, codes=(0, _MISSING), seconds=_time_for(most_bytes)
+            )
+        if code == _MISSING:
+            path.unlink()
+            raise missing(f"{self.address}/{name}")
+        check_size(f"{self.address}/{name}", path.stat().st_size, most_bytes)
+
+    def remove(self, names: Iterable[str]) -> None:
+        paths = [self._quoted(name) for name in names]
+        for start in range(0, len(paths), 200):
+            some = " ".join(paths[start : start + 200])
+            self._ssh.run(f"rm -f -- {some}")
+
+    def _writing(self, name: str, move: str) -> str:
+        draft = self._draft(name)
+        return (
+            f"{self._making(name)}cat > {draft} && {move} {draft} {self._quoted(name)} "
+            f"|| {{ rm -f {draft}; exit 1; }}"
+        )
+
+    def _making(self, name: str) -> str:
+        folder = self._quoted(name.rpartition("/")[0])
+        return f"umask 077; mkdir -p {folder} || exit 1; "
+
+    def _draft(self, name: str) -> str:
+        folder, _, _ = name.rpartition("/")
+        return self._quoted(
+            f"{folder}/.{secrets.token_hex(8)}" if folder else secrets.token_hex(8), hidden=True
+        )
+
+    def _quoted(self, name: str, *, hidden: bool = False) -> str:
+        if name and not hidden:
+            checked_name(name, self.address)
+        path = f"{self._root.rstrip('/')}/{name}" if name else self._root
+        return shlex.quote(path if path.startswith("/") else f"./{path}")
+
+
+def ssh_command() -> list[str]:
+    """Returns the ssh client's command, as STUDIO_SSH_COMMAND or `ssh`."""
+    return shlex.split(os.environ.get(COMMAND_VARIABLE, "")) or ["ssh"]
+
+
+def _control_path() -> str:
+    """Returns the option for the shared connection's socket, whose path must be short."""
+    folder = Path(tempfile.gettempdir(), f"studio-ssh-{os.getuid()}")
+    folder.mkdir(mode=0o700, exist_ok=True)
+    status = folder.lstat()
+    # Another user may have made it first.
+    if status.st_uid != os.getuid() or status.st_mode & 0o077 or folder.is_symlink():
+        return "ControlPath=none"
+    return f"ControlPath={folder}/%C"
+
+
+def _time_for(size: int) -> float:
+    return _SECONDS + size / _SLOWEST_BYTES_PER_SECOND
+
+
+def _last_line(text: str) -> str:
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return lines[-1][-500:] if lines else ""

@@ -1,0 +1,140 @@
+"""Tests of the stores below a mirror: a folder, a machine over ssh, and a bucket."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from core.errors import ConfigError
+from core.targets.errors import MirrorError, UnavailableError
+from core.targets.store import ObjectStore, open_store
+from tests.core.shards.bucket import BUCKET, BucketServer
+from tests.targets.ssh_server import SshServer, running_ssh_server
+
+
+@pytest.fixture(scope="module")
+def ssh_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SshServer]:
+    with running_ssh_server(tmp_path_factory.mktemp("ssh")) as server:
+        yield server
+
+
+@pytest.fixture(params=["folder", "ssh", "bucket"])
+def store(
+    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[ObjectStore]:
+    if request.param == "folder":
+        yield open_store(f"file://{tmp_path}/mirror")
+    elif request.param == "ssh":
+        server = request.getfixturevalue("ssh_server")
+        monkeypatch.setenv("STUDIO_SSH_COMMAND", server.command)
+        yield open_store(f"{server.address}{tmp_path}/a folder's mirror")
+    else:
+        pytest.importorskip("gcsfs")
+        server = BucketServer()
+        monkeypatch.setenv("STORAGE_EMULATOR_HOST", server.url)
+        monkeypatch.setenv("GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT", "false")
+        yield open_store(f"gs://{BUCKET}/mirror")
+        assert not server.unknown_requests
+        server.close()
+
+
+def test_objects_are_written_read_listed_and_removed(store: ObjectStore, tmp_path: Path) -> None:
+    assert store.list_objects() == {}
+    assert store.list_objects("runs/none") == {}
+    assert store.read("runs/a/run.json", 100) is None
+    store.write("runs/a/run.json", b"one")
+    store.write("runs/a/run.json", b"three")
+    assert store.read("runs/a/run.json", 100) == b"three"
+    (tmp_path / "large").write_bytes(bytes(range(256)) * 5000)
+    store.upload(tmp_path / "large", "runs/b/large.bin")
+    found = store.list_objects()
+    assert {name: one.bytes for name, one in found.items()} == {
+        "runs/a/run.json": 5,
+        "runs/b/large.bin": 1_280_000,
+    }
+    assert list(store.list_objects("runs/b")) == ["runs/b/large.bin"]
+    store.download("runs/b/large.bin", tmp_path / "back", 1_280_000)
+    assert (tmp_path / "back").read_bytes() == (tmp_path / "large").read_bytes()
+    store.remove(["runs/b/large.bin", "runs/b/missing"])
+    assert list(store.list_objects()) == ["runs/a/run.json"]
+
+
+def test_replaced_object_has_another_version(store: ObjectStore) -> None:
+    store.write("a/one", b"12345")
+    first = store.list_objects()["a/one"]
+    store.write("a/one", b"54321")
+    assert store.list_objects()["a/one"] != first
+
+
+def test_object_is_created_by_one_of_several_writers(store: ObjectStore) -> None:
+    won: list[int] = []
+
+    def create(number: int) -> None:
+        if store.create("claims/000001.json", str(number).encode()):
+            won.append(number)
+
+    threads = [threading.Thread(target=create, args=(number,)) for number in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(won) == 1
+    assert store.read("claims/000001.json", 10) == str(won[0]).encode()
+    assert list(store.list_objects()) == ["claims/000001.json"]
+
+
+def test_too_large_or_missing_objects_are_refused(store: ObjectStore, tmp_path: Path) -> None:
+    store.write("a/one", b"x" * 101)
+    with pytest.raises(MirrorError, match="too large"):
+        store.read("a/one", 100)
+    with pytest.raises(MirrorError, match="too large"):
+        store.download("a/one", tmp_path / "back", 100)
+    with pytest.raises(MirrorError, match="missing"):
+        store.download("a/two", tmp_path / "other", 100)
+
+
+@pytest.mark.parametrize("name", ["../x", "/etc/passwd", "a/../../x", ".hidden", "a//b", "a\nb"])
+def test_names_that_leave_the_folder_are_refused(store: ObjectStore, name: str) -> None:
+    for action in (
+        lambda: store.write(name, b""),
+        lambda: store.create(name, b""),
+        lambda: store.read(name, 10),
+        lambda: store.remove([name]),
+    ):
+        with pytest.raises(MirrorError, match="not accepted"):
+            action()
+
+
+@pytest.mark.parametrize(
+    "address",
+    ["ftp://host/x", "nonsense", "ssh://-oProxyCommand=id/x", "ssh://u:secret@host/x", "ssh:///x"],
+)
+def test_invalid_addresses_are_refused_without_showing_a_password(address: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        open_store(address)
+    assert "secret" not in str(caught.value)
+
+
+def test_unknown_host_key_is_refused(
+    ssh_server: SshServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = tmp_path / "config"
+    config.write_text(ssh_server.config.read_text().replace("known_hosts", "known_none", 1))
+    # A configuration that accepts any key is overruled.
+    config.write_text(config.read_text() + "  StrictHostKeyChecking no\n  ControlPath none\n")
+    monkeypatch.setenv("STUDIO_SSH_COMMAND", f"ssh -F {config} -o ControlPath=none")
+    with pytest.raises(UnavailableError, match="accept its key"):
+        open_store(f"{ssh_server.address}{tmp_path}/mirror").read("a", 10)
+
+
+def test_unreachable_host_is_reported_with_advice(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not Path("/usr/bin/ssh").exists():
+        pytest.skip("OpenSSH's client isn't installed")
+    monkeypatch.setenv("STUDIO_SSH_COMMAND", "ssh -F /dev/null")
+    with pytest.raises(UnavailableError, match=r"can't be reached with ssh.*tried again"):
+        open_store("ssh://127.0.0.1:9/mirror").read("a", 10)
