@@ -255,7 +255,7 @@ def _reason(error: BaseException, status: int | None) -> str:
         line = line[:_LONGEST_REASON] + "…"
     if status:
         return f"{status}: {line}"
-    return f"no connection ({line})" if _is_unreachable(error) else line
+    return f"the Hub can't be reached ({line})" if _is_unreachable(error) else line
 
 
 def _address(error: BaseException | None) -> str:

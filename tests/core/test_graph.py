@@ -163,7 +163,7 @@ def test_auto_selects_float32_or_bfloat16(
     with caplog.at_level("INFO", "core.inference"):
         filler = FillMask(folders / "roberta", "auto")
         (found,) = filler.probabilities(texts_for(tokenizer, 1))
-    assert ("in bfloat16 the model was" in caplog.text) == is_measured
+    assert ("in bfloat16, the model was" in caplog.text) == is_measured
     assert np.isfinite(found).all()
     if not has_bfloat16:
         (exact,) = FillMask(folders / "roberta").probabilities(texts_for(tokenizer, 1))

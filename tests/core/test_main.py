@@ -100,7 +100,7 @@ def test_help_shows_the_defaults_of_the_preset(
         text = " ".join(help_of(field).split())
         assert f"{text} (default: {shown}, from --preset {model().preset}" in said, name
     if model is TrainConfig:
-        assert "(default: 0.4, from --preset fast; it goes by --family)" in said
+        assert "(default: 0.4, from --preset fast; depends on --family)" in said
         assert "(default: muon, from --preset fast)" in said
 
 
@@ -129,5 +129,5 @@ def test_invalid_number_is_refused_in_plain_words(
     line: str, expected: str, received: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     said = refusal_of(line, capsys)
-    assert expected in said and said.endswith(f"not {received}")
+    assert expected in said and said.endswith(f"; received {received}")
     assert "_" not in said

@@ -216,7 +216,7 @@ def test_file_larger_than_its_manifest_says_is_refused(tmp_path: Path) -> None:
 def test_download_larger_than_the_free_disk_space_does_not_start(tmp_path: Path) -> None:
     made = Manifest("shards", "x", "2" * 16, files={"train/a": {"bytes": 1 << 49, "sha256": SHA}})
     MemoryFileSystem().pipe_file("memory://huge/manifest.json", manifest_text(made).encode())
-    with pytest.raises(ShardError, match="no room"):
+    with pytest.raises(ShardError, match="too little disk space"):
         fetch_shards("memory://huge", Workspace(tmp_path), Reporter())
 
 

@@ -153,7 +153,7 @@ def test_file_without_settings_is_refused(text: str) -> None:
 
 
 def test_settings_of_an_unknown_stage_or_field_are_refused() -> None:
-    with pytest.raises(ConfigError, match="no stage 'dance'"):
+    with pytest.raises(ConfigError, match="stage 'dance' is unknown"):
         read_settings('{"stage": "dance", "config": {}}')
     with pytest.raises(ConfigError, match="no field wings"):
         read_settings('{"stage": "train", "config": {"wings": 2}}')
@@ -188,7 +188,7 @@ def test_missing_output_folder_is_a_one_line_error(
 
 
 def test_report_of_an_unknown_run_is_refused(workspace: Workspace, tmp_path: Path) -> None:
-    with pytest.raises(RunError, match="no run"):
+    with pytest.raises(RunError, match="run 'nothing' was not found"):
         write_report(workspace, "nothing", tmp_path / "report.html")
     assert not (tmp_path / "report.html").exists()
 

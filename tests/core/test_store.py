@@ -77,7 +77,7 @@ def test_run_is_found_by_the_start_of_its_id(store: Store) -> None:
     assert store.find_run("sh").id == "shards-1"
     with pytest.raises(RunError, match="several"):
         store.find_run("train")
-    with pytest.raises(RunError, match="no run"):
+    with pytest.raises(RunError, match="run 'x' was not found"):
         store.find_run("x")
 
 

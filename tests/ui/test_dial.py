@@ -35,7 +35,7 @@ def test_suggested_settings_are_shown_and_put_into_the_form(workspace: Workspace
     suggest, parts = suggest_of(form, workspace)
     updates = suggest({"shards": "rows", "family": "bert"}, "tokens", "200,000")
     table = updates[parts["dial-answer"]]
-    assert '<td data-label="Value">tiny</td>' in table and "It sees 200,000 tokens" in table
+    assert '<td data-label="Value">tiny</td>' in table and "It trains on 200,000 tokens" in table
     [values] = [value for key, value in updates.items() if isinstance(key, gr.JSON)]
     shown = {one.elem_id: update["value"] for one, update in form.updates_of(values).items()}
     assert shown["train-size"] == "tiny"

@@ -49,7 +49,7 @@ NO_VALUE = re.compile(r"""^\s*[\[{]|\[object |__type__|\bundefined\b|\bNaN\b""")
 CAUSED = re.compile(
     "too few sentinels|no sentinels|fewer training sequences than one step|You are not signed in|"
     "only evaluate|evaluate_only|[Nn]o path|a path|dataset_name|needs? a checkpoint|config.json|"
-    "The checkpoint belongs to another family|The objective [\\w ()]+ is not for an? |"
+    "The checkpoint belongs to another family|can't train with the objective|lacks a special token|"
     "doesn.t fit|can't learn from|isn't attached|no GPU|no TPU|There is no|was not found|is unknown"
 )
 

@@ -137,7 +137,7 @@ def test_invalid_value_is_explained_beside_its_field(
         (TrainConfig, "mlm_probability", "2", "This should be less than or equal to 0.9."),
         (PushConfig, "repo_id", "my model", "Enter a name like my-model or owner/my-model"),
         (PushConfig, "revision", "feature/x", "Enter a name like trial-2"),
-        (PushConfig, "language", "de;fr", "Enter codes of languages with commas between them"),
+        (PushConfig, "language", "de;fr", "Enter comma-separated language codes"),
     ],
 )
 def test_validation_message_says_what_to_enter(

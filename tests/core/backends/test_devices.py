@@ -112,7 +112,7 @@ def test_amd_gpu_needs_the_rocm_package() -> None:
 def test_missing_accelerator_is_an_error_with_the_searched_paths(
     device: str,
 ) -> None:
-    with pytest.raises(DeviceError, match=rf"no {device.upper()}.*/dev/") as raised:
+    with pytest.raises(DeviceError, match=rf"No usable {device.upper()}.*/dev/") as raised:
         _choose(_NOTHING, device=device)
     assert raised.value.field == "device"
 
@@ -375,7 +375,7 @@ def test_keras_on_another_backend_is_an_error() -> None:
             print(json.dumps(str(error)))
         """,
     )
-    assert "already runs Keras on jax" in message and "engine='jax'" in message
+    assert "already runs Keras on jax" in message and "set engine to 'jax'" in message
 
 
 def test_description_names_backend_device_memory_and_reason() -> None:

@@ -293,7 +293,7 @@ def test_config_of_an_initial_checkpoint_is_fetched_without_weights(
     values = {"checkpoint": "they/write"}
     assert with_family(values, workspace) == {**values, "family": "gpt2"}
     assert not hub.count("model.safetensors")
-    with pytest.raises(HubError, match="they/nowhere could not be fetched"):
+    with pytest.raises(HubError, match="they/nowhere could not be downloaded"):
         with_family({"checkpoint": "they/nowhere"}, workspace)
 
 

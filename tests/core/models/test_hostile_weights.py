@@ -287,7 +287,7 @@ def msgpack_of(head: bytes, repeated: bytes, times: int) -> bytes:
         (pack({"a": {"kernel": np.zeros((2, 3), "f4")}}).replace(b"float32", b"object_"),
          "unsupported dtype"),
         (pack({"a": {"kernel": np.zeros((2, 3), "f4")}}).replace(b"\x92\x02\x03", b"\x92\x7f\x7f"),
-         "6 values in an array"),
+         "6 values for an array"),
     ],
 )  # fmt: skip
 def test_invalid_msgpack_is_refused(tmp_path: Path, content: bytes, said: str) -> None:
@@ -306,7 +306,7 @@ def test_chunked_msgpack_array_of_another_size_is_refused(tmp_path: Path) -> Non
         "__msgpack_chunked_array__": True, "shape": {"0": 60000, "1": 60000}, "chunks": chunks,
     }  # fmt: skip
     (tmp_path / "flax_model.msgpack").write_bytes(pack(tree))
-    with pytest.raises(CheckpointError, match="4 values in an array"):
+    with pytest.raises(CheckpointError, match="4 values for an array"):
         hf.read_weights(tmp_path)
 
 

@@ -242,7 +242,7 @@ def test_every_family_has_increasing_sizes_with_a_memory_estimate(family: Any) -
 
 
 def test_size_that_a_family_lacks_is_refused() -> None:
-    with pytest.raises(ConfigError, match="no t5 of size medium") as caught:
+    with pytest.raises(ConfigError, match="family t5 has no size medium") as caught:
         resolve(family="t5", size="medium")
     assert caught.value.field == "size"
     assert "small, base" in caught.value.expected

@@ -83,7 +83,7 @@ def test_family_needs_one_file() -> None:
 def test_toy_family_is_configured(toy: str) -> None:
     assert resolve(toy).num_hidden_layers == 2
     assert resolve(toy, num_hidden_layers=3, hidden_size=128).num_attention_heads == 2
-    with pytest.raises(ConfigError, match="There is no toy of size large"):
+    with pytest.raises(ConfigError, match="The family toy has no size large"):
         resolve(toy, size="large")
 
 

@@ -359,7 +359,7 @@ def test_following_a_run_survives_a_killed_worker(
 
 
 def test_following_a_deleted_run_ends_with_an_error(workspace: Workspace) -> None:
-    with pytest.raises(RunError, match="is gone"):
+    with pytest.raises(RunError, match="no longer exists"):
         shell._follow(workspace, "train-none", as_json=False)
 
 

@@ -310,11 +310,13 @@ print(sorted({"pandas", "tensorflow", "jax", "keras"} & {*sys.modules}), "pyarro
 def test_too_little_text_is_reported_with_the_tokens_a_sequence_needs(
     config: ShardConfig, workspace: Workspace, tmp_path: Path
 ) -> None:
-    with pytest.raises(ShardError, match=r"single validation row.*at least 60000 tokens") as caught:
+    with pytest.raises(
+        ShardError, match=r"single validation sequence.*at least 60000 tokens"
+    ) as caught:
         build(changed(config, split="validation", max_seq_length=60_000), workspace)
     tokens = len(expected_tokens(config, workspace, "validation"))
     assert f"Received: {tokens} tokens" in str(caught.value)
-    with pytest.raises(ShardError, match="single training row"):
+    with pytest.raises(ShardError, match="single training sequence"):
         build(changed(config, max_seq_length=60_000), workspace)
     assert not list(workspace.folder("shards").glob("*"))
 

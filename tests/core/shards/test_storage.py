@@ -129,9 +129,7 @@ def test_uploaded_file_is_verified_against_the_original(
     bucket: BucketServer, config: ShardConfig, workspace: Workspace
 ) -> None:
     bucket.spoiled.add(f"{PLACE}/token_counts.npy")
-    with pytest.raises(
-        ShardError, match=r"token_counts\.npy differs from the uploaded file written"
-    ):
+    with pytest.raises(ShardError, match=r"token_counts\.npy differs from the uploaded file"):
         build(remote(config), workspace)
     assert bucket.files == {}
 

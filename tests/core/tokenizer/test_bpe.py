@@ -61,7 +61,7 @@ def test_training_is_deterministic(backend: Tokenizer) -> None:
 
 
 def test_vocabulary_too_small_for_the_bytes_is_refused() -> None:
-    with pytest.raises(TokenizerError, match="at least 261 tokens"):
+    with pytest.raises(TokenizerError, match="at least 261: 256 byte tokens"):
         bpe.train_byte_level_bpe(["a"], 260, 2, Reporter())
     assert bpe.train_byte_level_bpe(["a"], 261, 2, Reporter()).get_vocab_size() == 261
 

@@ -463,5 +463,5 @@ def test_truncated_compiled_map_is_refused(tmp_path: Path, data: bytes) -> None:
     for normalizer in (step, sequence("normalizers", {"type": "NFC"}, step)):
         folder = write(tmp_path / "one", specification(normalizer=normalizer))
         # If it were accepted, allocating memory for it would abort the process.
-        with pytest.raises(TokenizerError, match="cut off"):
+        with pytest.raises(TokenizerError, match="truncated"):
             safety.read_specification(folder / "tokenizer.json")

@@ -125,8 +125,16 @@ def test_backends_agree_on_the_trained_loss(name: str, workspace: Workspace) -> 
 @pytest.mark.parametrize(
     ("values", "field", "message"),
     [
-        ({"family": "gpt2", "objective": "mlm"}, "objective", "not for a gpt2"),
-        ({"family": "roberta", "objective": "clm"}, "objective", "not for a roberta"),
+        (
+            {"family": "gpt2", "objective": "mlm"},
+            "objective",
+            "family gpt2 can't train with the objective mlm",
+        ),
+        (
+            {"family": "roberta", "objective": "clm"},
+            "objective",
+            "family roberta can't train with the objective clm",
+        ),
         ({"family": "t5"}, "family", "doesn't suit the family t5"),
         ({"family": "bert", "shards": "spans"}, "family", "doesn't suit the family bert"),
         ({"family": "gpt2", "shards": "spans"}, "shards", "built for another objective"),

@@ -112,7 +112,7 @@ def test_small_corpus_is_read_for_at_most_40_epochs() -> None:
 def test_size_follows_from_the_tokens_that_are_read() -> None:
     found = suggest(TrainConfig(), inputs_of(1000), tokens=10**9)
     assert found.values["size"] == "tiny"
-    assert "It sees 5,120,000 tokens, 40 epochs of the text: " in found.reasons["size"]
+    assert "It trains on 5,120,000 tokens, 40 epochs of the text: " in found.reasons["size"]
 
 
 @pytest.mark.parametrize("family", ["roberta", "modernbert", "gpt2", "t5", "bart"])
@@ -312,7 +312,7 @@ def test_sizes_excluded_by_the_settings_are_omitted(tmp_path: Path) -> None:
     workspace = make_inputs(tmp_path)
     config = TrainConfig(shards="rows", num_attention_heads=12)
     assert list(open_sizes(config, workspace)) == ["base"]
-    with pytest.raises(ConfigError, match="7 attention heads don't divide"):
+    with pytest.raises(ConfigError, match="num_attention_heads 7 doesn't divide"):
         open_sizes(config.model_copy(update={"num_attention_heads": 7}), workspace)
     with pytest.raises(ConfigError, match="missing"):
         open_sizes(TrainConfig(shards="missing"), workspace)

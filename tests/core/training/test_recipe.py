@@ -140,7 +140,9 @@ def test_max_train_examples_limits_the_sequences() -> None:
 
 
 def test_fewer_sequences_than_a_batch_are_refused_with_the_numbers() -> None:
-    with pytest.raises(ConfigError, match=r"at least 64.*5 training rows.*at most 5") as raised:
+    with pytest.raises(
+        ConfigError, match=r"at least 64.*5 training sequences.*at most 5"
+    ) as raised:
         recipe.plan(_config(per_replica_batch_size=64), 5, 64)
     assert raised.value.field == "per_replica_batch_size"
     accumulated = _config(per_replica_batch_size=32, gradient_accumulation_steps=8)

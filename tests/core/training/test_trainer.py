@@ -447,7 +447,11 @@ def _refused(workspace: Workspace, **values: Any) -> ConfigError:
     [
         ({"shards": "nowhere"}, "nowhere", "shards"),
         ({"tokenizer": "others"}, "built with another tokenizer", "tokenizer"),
-        ({"max_position_embeddings": 8}, "positions", "max_position_embeddings"),
+        (
+            {"max_position_embeddings": 8},
+            "max_position_embeddings allows",
+            "max_position_embeddings",
+        ),
         ({"per_replica_batch_size": 100_000}, "at least 100000", "per_replica_batch_size"),
         ({"hidden_size": 30, "num_attention_heads": 4}, "heads", "num_attention_heads"),
         ({"evaluate_only": True}, "evaluate_only needs a checkpoint", "checkpoint"),
