@@ -74,9 +74,7 @@ _MODEL_PREFIXES = (
     "PJRT_", "CLOUD_TPU_", "MEGASCALE_", "CUDA_", "CUDNN_", "CUBLAS_", "NVIDIA_", "NCCL_", "ROCM_",
     "ROCR_", "HIP_", "HSA_", "MIOPEN_", "RCCL_", "ONEAPI_", "SYCL_", "ZE_",
 )  # fmt: skip
-_RUNS = frozenset(
-    {"SSH_AUTH_SOCK", "STORAGE_EMULATOR_HOST", "BOTO_CONFIG", "GCE_METADATA_HOST", "HOSTNAME"}
-)
+_RUNS = frozenset({"STORAGE_EMULATOR_HOST", "BOTO_CONFIG", "GCE_METADATA_HOST", "HOSTNAME"})
 # The studio's settings, its database, cloud storage and multi-process launchers.
 _RUN_PREFIXES = (
     "STUDIO_", "PG", "AWS_", "GOOGLE_", "GCLOUD_", "CLOUDSDK_", "GCS_", "GCSFS_", "AZURE_", "S3_",
