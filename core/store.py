@@ -107,7 +107,7 @@ class RunRow(_Base):
     metric_counts: Mapped[dict[str, Any]] = mapped_column(JSON, default=dict)
     attempt: Mapped[int] = mapped_column(default=1)
     attempt_number: Mapped[int] = mapped_column(_NUMBER, default=0)
-    # Of a run on another machine: its mirror's address, and the phase that was last seen.
+    # Set for a run on another machine: its mirror's address and its newest phase.
     remote: Mapped[dict[str, Any]] = mapped_column(JSON, default=dict)
 
     @property

@@ -25,7 +25,7 @@ from ui.parts.labels import relabel, relabel_assignments
 logger = logging.getLogger("studio.page")
 
 UNEXPECTED = StudioError(
-    "Something went wrong that the studio didn't foresee",
+    "An unexpected error occurred",
     fix="try again; what happened is in the log of the app, in the terminal it was started from",
 )
 
@@ -186,7 +186,7 @@ def answering(function: Callable[[dict[str, Any]], dict[str, Any]]) -> Callable[
         except StudioError as error:
             return {"problem": describe(error)}
         except Exception:
-            logger.exception("A question of the page's scripts failed")
+            logger.exception("A request of the web app's scripts failed")
             return {"problem": describe(UNEXPECTED)}
 
     return wrapper

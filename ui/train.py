@@ -89,7 +89,7 @@ def _check(config: TrainConfig, workspace: Workspace) -> None:
 
 
 def _check_shards_fit(rows: ShardConfig, config: TrainConfig) -> None:
-    """Refuses rows that are to be laid out for another objective than the model's."""
+    """Refuses shards that are to be built for another objective than the model's."""
     check_layout(objective_name(config, config.family), rows.objective)
 
 
@@ -197,7 +197,7 @@ def _write_up(config: TrainConfig) -> str:
         masking = "more masking, " if filled["mlm_probability"] else ""
         return (
             '<p class="ps-note"><b>Fast</b> is our recipe for the lowest loss in a given time: '
-            f"Muon, no dropout, {masking}and first weights from token co-occurrence.</p>"
+            f"Muon, no dropout, {masking}and token embeddings from co-occurrence.</p>"
         )
     found = write_up_of(config.preset, config.family)
     if found is None:

@@ -38,7 +38,7 @@ _FRUGAL = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MALLOC_ARENA_MA
 
 @dataclass(frozen=True)
 class CheckedFiles:
-    """What the beginnings of files show.
+    """The problems and columns found at the beginning of files.
 
     Attributes:
         problems: Problem and fix of each file that can't be read.

@@ -172,7 +172,7 @@ class Follower:
                 "remote", phase=phase, incarnation=incarnation, since=round(time.time(), 3)
             )
 
-    # What else the mirror holds.
+    # Log, heartbeat, stop and checkpoints.
 
     def _copy_log(self, listing: Listing) -> None:
         version = listing.version(log_name(self._incarnation))

@@ -49,7 +49,7 @@ class _Document(BaseModel):
 
 
 class RunSpec(_Document):
-    """What the machine runs; `config` is the stage's."""
+    """The stage and config that the machine runs."""
 
     format: Literal[1] = 1
     id: Annotated[str, Field(max_length=64)]

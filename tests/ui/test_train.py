@@ -161,4 +161,4 @@ def test_more_masking_is_mentioned_only_for_families_that_mask(family: str) -> N
     config = TrainConfig(preset="fast", family=family)
     words = tab._write_up(config)
     assert ("more masking" in words) is (config.mlm_probability is not None)
-    assert "Muon, no dropout" in words and "first weights" in words
+    assert "Muon, no dropout" in words and "token embeddings" in words

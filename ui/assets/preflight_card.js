@@ -20,7 +20,7 @@ studio.preflightCard ??= (() => {
     const button = used
       ? h("span", { class: "ps-preflight-used" }, "in the form")
       : h("button", { type: "button", class: "ps-button", onclick: () => use(card.largest) }, "Use it");
-    return h("p", { class: "ps-preflight-largest" }, "The largest batch that fits: ", h("b", {}, `${studio.number(card.largest)} rows a core`), button, card.advice);
+    return h("p", { class: "ps-preflight-largest" }, "The largest batch that fits: ", h("b", {}, `${studio.number(card.largest)} sequences per core`), button, card.advice);
   };
 
   const check = ({ good, text }) =>

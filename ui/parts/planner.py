@@ -116,14 +116,14 @@ def _number(typed: Any, *, whole: bool = False) -> float:
         number = math.nan
     if not 0 < number < math.inf:
         raise ConfigError(
-            "That is no number of hours or tokens",
+            "The hours or tokens can't be used",
             expected="a number above 0, such as 2, 0.5 or 5e8",
             received=str(typed) or "nothing",
             fix="give the hours or the tokens that you have; write half an hour as 0.5",
         )
     if whole and not number.is_integer():
         raise ConfigError(
-            "That is no number of tokens",
+            "The number of tokens can't be used",
             expected="a whole number from 1 on, such as 5e8",
             received=str(typed),
             fix="give the tokens that you have",
@@ -163,7 +163,7 @@ def _ask(config: TrainConfig, unit: str, amount: float, workspace: Workspace) ->
 
 def _no_answer(received: str) -> StudioError:
     return RunError(
-        "The dial gave no answer",
+        "The suggestion command gave no answer",
         expected="what `python -m core suggest` prints",
         received=received,
         fix="run that command in a shell to see what is wrong",

@@ -200,10 +200,10 @@ def _figures(report: Mapping[str, Any], price: float | None) -> Iterator[tuple[s
     flops, accessed = report["flops_per_step_per_core"], report["bytes_accessed_per_step_per_core"]
     steps, epochs = report["num_train_steps"], report["num_train_epochs"]
     ratio = report["tokens_per_parameter"]
-    yield "Operations a step and core", _flops(flops) if flops else ""
-    yield "Memory traffic a step and core", byte_count(accessed) if accessed else ""
+    yield "Operations per step and core", _flops(flops) if flops else ""
+    yield "Memory traffic per step and core", byte_count(accessed) if accessed else ""
     yield "Chip-hours", _span(report["chip_hours"]) if report["chip_hours"] and price else ""
-    yield "Tokens a step", count(report["tokens_per_step"])
+    yield "Tokens per step", count(report["tokens_per_step"])
     yield "Steps", count(steps) if steps else ""
     yield "Epochs", f"{epochs:.3g}" if epochs else ""
     yield "Tokens per parameter", f"{ratio:.3g}" if ratio else ""
@@ -216,17 +216,17 @@ def _named(figures: Iterator[tuple[str, str]]) -> list[tuple[str, str]]:
 
 
 def _input(report: Mapping[str, Any]) -> dict[str, Any]:
-    """Says whether rows are made as fast as a step takes them."""
+    """Tells whether the input keeps up with the training step."""
     timed = report["input"]
-    rows = f"{_scaled_span([timed['rows_per_second']] * 2)} rows a second"
-    source = "these shards" if timed["measured_on_shards"] else "made-up rows"
+    speed = f"{_scaled_span([timed['rows_per_second']] * 2)} sequences per second"
+    source = "these shards" if timed["measured_on_shards"] else "random sequences"
     if timed["keeps_up"] is None:
-        return {"good": None, "text": f"Reading {source} on this machine gives {rows}."}
+        return {"good": None, "text": f"Reading {source} on this machine gives {speed}."}
     needed = _scaled_span(timed["needed_rows_per_second_per_host"])
     verdict = "The input keeps up" if timed["keeps_up"] else "The input may not keep up"
     return {
         "good": timed["keeps_up"],
-        "text": f"{verdict}: reading {source} on this machine gives {rows}, and a host of the "
+        "text": f"{verdict}: reading {source} on this machine gives {speed}, and a host of the "
         f"TPU needs {needed}.",
     }
 
