@@ -3,9 +3,13 @@
 import ast
 import subprocess
 import sys
+from contextlib import suppress
+from importlib import metadata
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).parent.parent
 ENGINES = ("tensorflow", "jax", "keras", "torch")
@@ -91,3 +95,37 @@ def test_nothing_loads_pickles_or_remote_code() -> None:
 
 def test_app_py_is_short() -> None:
     assert len((ROOT / "app.py").read_text().splitlines()) < 40
+
+
+def test_imported_packages_come_with_the_requirements() -> None:
+    """The tests' environment has more packages than `make run` installs."""
+    lines = (ROOT / "requirements.txt").read_text("utf-8").splitlines()
+    installed = _with_dependencies(
+        {Requirement(line).name for line in lines if line and not line.startswith(("#", "-"))}
+    )
+    providers = metadata.packages_distributions()
+    foreign = {
+        name: path
+        for path in [ROOT / "app.py", *files("core"), *files("ui")]
+        for name in {one.partition(".")[0] for one in imports_of(path)}
+        if name
+        and name not in sys.stdlib_module_names | {"core", "ui", "app"}
+        and not installed & set(map(canonicalize_name, providers.get(name, [name])))
+    }
+    assert not foreign
+
+
+def _with_dependencies(names: set[str]) -> set[str]:
+    """Returns the distributions and all that they require, without extras."""
+    found: set[str] = set()
+    left = set(map(canonicalize_name, names))
+    while left:
+        name = left.pop()
+        found.add(name)
+        with suppress(metadata.PackageNotFoundError):
+            needed = [Requirement(text) for text in metadata.requires(name) or []]
+            wanted = {
+                one.name for one in needed if not one.marker or one.marker.evaluate({"extra": ""})
+            }
+            left |= set(map(canonicalize_name, wanted)) - found
+    return found
