@@ -308,10 +308,11 @@ def measure_cpu_speed() -> float:
     """
     import numpy as np
 
-    side = 768
+    # Products of a few milliseconds: on a busy machine, some of them are not interrupted.
+    side = 384
     matrix = np.ones((side, side), np.float32)
     seconds = []
-    for _ in range(5):
+    for _ in range(40):
         began = time.perf_counter()
         matrix @ matrix
         seconds.append(time.perf_counter() - began)
