@@ -22,6 +22,7 @@ from huggingface_hub.errors import (
 
 from tests.targets.hub_jobs_server import JobServer
 
+pytestmark = pytest.mark.long
 TOKEN = "hf_of_ada"
 BYTES = 3_000_000
 
@@ -31,8 +32,6 @@ import os, sys
 from pathlib import Path
 import hf_xet
 from huggingface_hub import HfApi
-
-pytestmark = pytest.mark.long
 
 api = HfApi(token=os.environ["HF_TOKEN"])
 assert api.create_bucket("ada/runs", private=True).bucket_id == "ada/runs"
