@@ -221,7 +221,7 @@ def test_run_with_settings_of_another_version_is_shown(tmp_path: Path, store: St
 def test_unknown_run_is_answered_with_a_problem(tmp_path: Path, store: Store) -> None:
     functions = answers(Workspace(tmp_path), store)
     for name in ("run_detail", "run_log"):
-        assert "no run" in functions[name]({"run": "../../etc"})["problem"]["problem"]
+        assert "was not found" in functions[name]({"run": "../../etc"})["problem"]["problem"]
 
 
 def test_failed_run_shows_its_signal_error_and_log_tail(tmp_path: Path, store: Store) -> None:
@@ -346,7 +346,7 @@ def test_deleting_a_missing_artifact_is_answered_with_a_problem(
 ) -> None:
     delete = answers(Workspace(tmp_path), store, disk)["delete_one"]
     answer = delete({"kind": "tokenizer", "name": "words"})
-    assert "no tokenizer" in answer["problem"]["problem"]
+    assert "was not found" in answer["problem"]["problem"]
 
 
 def test_only_artifacts_in_the_workspace_can_be_deleted(tmp_path: Path, store: Store) -> None:
