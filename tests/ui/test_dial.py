@@ -80,7 +80,7 @@ DECIMAL_COMMAS = ["0,5", "0,500", "1,5", "1000,500", "10 100,500", "1.000,5"]
     "typed", ["", "many", "0", "-1", "nan", "inf", None, ["2"], *DECIMAL_COMMAS]
 )
 def test_invalid_budget_is_refused(typed: Any) -> None:
-    with pytest.raises(ConfigError, match="hours or tokens can.t be used"):
+    with pytest.raises(ConfigError, match="hours or tokens can't be used"):
         planner._number(typed)
 
 

@@ -235,9 +235,9 @@ def test_damaged_record_stops_the_run_or_is_skipped_and_counted(
     found = results["tensorflow"]["damaged_record"]
     assert found["record"] in found["stopped"]
     (warning,) = found["warnings"]
-    assert warning.startswith(f"Left out, 1 so far: {found['record']}")
+    assert warning.startswith(f"Skipped a record, 1 so far: {found['record']}")
     (warning,) = found["measured_warnings"]
-    assert warning.startswith(f"Left out, 1 so far: {found['validation_record']}")
+    assert warning.startswith(f"Skipped a record, 1 so far: {found['validation_record']}")
 
 
 @pytest.mark.slow(3)
@@ -370,7 +370,7 @@ def test_non_finite_loss_ends_the_run_with_that_reason(
 ) -> None:
     one = results["tensorflow"]
     assert "NaN or infinite" in one["diverged"]["error"]
-    assert "3 times" in one["diverged"]["error"]
+    assert "3 rollbacks" in one["diverged"]["error"]
 
 
 @pytest.mark.slow(3)
