@@ -50,11 +50,14 @@ def running_ssh_server(folder: Path) -> Iterator[SshServer]:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
+    (folder / "home").mkdir()
     shutil.copy(folder / "user_key.pub", folder / "authorized_keys")
     (folder / "sshd_config").write_text(
         f"Port {port}\nListenAddress 127.0.0.1\nHostKey {folder}/host_key\n"
         f"AuthorizedKeysFile {folder}/authorized_keys\nUsePAM no\nStrictModes no\n"
-        f"PasswordAuthentication no\nPidFile {folder}/pid\nPermitRootLogin prohibit-password\n"
+        # The start-up files of the user's shell may be slow, and hang after a kill.
+        f"SetEnv HOME={folder}/home\nPasswordAuthentication no\n"
+        f"PidFile {folder}/pid\nPermitRootLogin prohibit-password\n"
     )
     host_key = (folder / "host_key.pub").read_text().split()
     (folder / "known_hosts").write_text(f"[127.0.0.1]:{port} {host_key[0]} {host_key[1]}\n")

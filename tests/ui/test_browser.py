@@ -459,7 +459,7 @@ def test_run_deleted_elsewhere_disappears_from_the_table(studio: tuple[str, Stor
         detail = visitor.page.locator(".ps-detail")
         detail.get_by_role("heading", name="Training deleted").wait_for()
         store.remove_run("train-deleted")
-        detail.get_by_text("The run train-deleted was not found").wait_for()
+        detail.get_by_text("The run 'train-deleted' was not found").wait_for()
         detail.get_by_role("heading", name="Training kept").wait_for()
         assert visitor.page.get_by_role("button", name="train-deleted").count() == 0
         assert visitor.errors == []
@@ -565,7 +565,7 @@ def test_link_opens_a_run_older_than_the_listed_ones(studio: tuple[str, Store]) 
         assert visitor.page.evaluate("scrollY") == 0
         assert detail.bounding_box()["y"] < visitor.page.viewport_size["height"]
         visitor.page.evaluate("location.hash = 'runs/train-1000'")
-        detail.get_by_text("The run train-1000 was not found").wait_for()
+        detail.get_by_text("The run 'train-1000' was not found").wait_for()
         assert visitor.errors == []
 
 

@@ -50,7 +50,8 @@ CAUSED = re.compile(
     "too few sentinels|no sentinels|fewer training sequences than one step|You are not signed in|"
     "only evaluate|evaluate_only|[Nn]o path|a path|dataset_name|needs? a checkpoint|config.json|"
     "The checkpoint belongs to another family|can't train with the objective|lacks a special token|"
-    "doesn.t fit|can't learn from|isn't attached|no GPU|no TPU|There is no|was not found|is unknown"
+    "doesn.t fit|can't learn from|isn't attached|No usable GPU|No usable TPU|There is no|"
+    "was not found|is unknown"
 )
 
 # Tracks Gradio's unanswered requests. A request joins an event to the queue and is answered with

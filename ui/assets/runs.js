@@ -534,7 +534,7 @@ const refreshView = async (view) => {
 
 // Reports a missing run once, in the view of the run that is shown instead.
 const tellMissed = (id) => {
-  if (id && id !== missed && id !== deleted && view) showProblem(view, { problem: `There is no run ${id}`, fix: "select another one; the artifact of a deleted run may still exist" });
+  if (id && id !== missed && id !== deleted && view) showProblem(view, { problem: `The run '${id}' was not found`, fix: "select another one; the artifact of a deleted run may still exist" });
   missed = id;
 };
 
