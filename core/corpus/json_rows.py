@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import itertools
 import json
+import re
 import reprlib
+import sys
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
@@ -23,6 +25,9 @@ MOST_ROWS_WITHOUT = 100_000
 _DEEPEST = 200
 _SUGGESTED = 5
 _SHOWN_CHARACTERS = 90
+_MOST_DIGITS = sys.int_info.default_max_str_digits
+_MANY_DIGITS = re.compile(rb"[0-9]{%d}" % (_MOST_DIGITS + 1))
+_ESCAPE = re.compile(rb"\\.", re.DOTALL)
 
 # A row with its line or item number.
 Row = tuple[int, dict[str, Any]]
@@ -214,6 +219,7 @@ class _Bytes:
         self._shown = shown
         self._blocks = blocks
         self._decoder = decoder
+        self._numbers = _NumberCheck()
         self.since_item = 0
 
     def read(self, size: int = -1) -> bytes:
@@ -236,7 +242,35 @@ class _Bytes:
         self.since_item += len(data)
         if self.since_item > self._decoder.max_bytes:
             raise too_large(self._shown, self._decoder.max_bytes)
+        self._numbers.check(data)
         return data
+
+
+class _NumberCheck:
+    """Refuses integers of more digits than Python converts, on which ijson 3.6 crashes."""
+
+    def __init__(self) -> None:
+        self._in_string = False
+        self._in_escape = False
+        self._digits = 0  # At the end of the last part, outside of strings.
+
+    def check(self, data: bytes) -> None:
+        """Checks the next part of a JSON text; raises ValueError for a number that is too long."""
+        if self._in_escape:
+            data = data[1:]
+        if b"\\" in data:
+            data = _ESCAPE.sub(b"", data)
+        self._in_escape = data.endswith(b"\\")
+        if not self._in_string:
+            data = b"0" * self._digits + data
+        if _MANY_DIGITS.search(data):
+            # Strings and what lies between them take turns.
+            between = data.split(b'"')[int(self._in_string) :: 2]
+            if any(map(_MANY_DIGITS.search, between)):
+                raise ValueError(f"a number of more than {_MOST_DIGITS:,} digits")
+        self._in_string ^= data.count(b'"') % 2 == 1
+        last = data.rpartition(b'"')[2]
+        self._digits = 0 if self._in_string else len(last) - len(last.rstrip(b"0123456789"))
 
 
 def _not_json(shown: str, where: str, received: str) -> CorpusError:

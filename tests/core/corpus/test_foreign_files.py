@@ -8,6 +8,7 @@ import lzma
 import os
 import re
 import zipfile
+from contextlib import nullcontext
 from pathlib import Path
 
 import pyarrow as pa
@@ -17,7 +18,8 @@ import pytest
 from core.config import CorpusConfig
 from core.corpus import Corpus, open_corpus, preview
 from core.corpus.files import FilesSource
-from core.errors import ConfigError, StudioError
+from core.corpus.json_rows import _NumberCheck
+from core.errors import ConfigError, CorpusError, StudioError
 from core.events import Reporter
 from core.workspace import Workspace
 from tests.core.corpus.test_files import read, write_jsonl
@@ -434,3 +436,37 @@ def test_format_and_column_are_reported_for_each_file(tmp_path: Path) -> None:
     said = "\n".join(preview(config, Workspace(tmp_path)).reading)
     assert re.search(r"a\.jsonl: jsonl, UTF-8, column text", said)
     assert re.search(r"b\.csv: csv, UTF-8, delimiter semicolon, first row .*body", said)
+
+
+@pytest.mark.parametrize("digits, is_read", [(4300, True), (4301, False)])
+def test_integer_of_more_digits_than_python_converts_is_refused(
+    tmp_path: Path, digits: int, is_read: bool
+) -> None:
+    number = "1" * digits
+    (tmp_path / "a.json").write_text(f'[\n{{"id": {number}, "text": "one"}}\n]\n')
+    config = CorpusConfig(source="files", path=str(tmp_path / "a.json"))
+    if is_read:
+        assert list(FilesSource(config).documents("train")) == ["one"]
+    else:
+        with pytest.raises(CorpusError, match="a number of more than 4,300 digits"):
+            list(FilesSource(config).documents("train"))
+
+
+@pytest.mark.parametrize("size", [1, 2, 7, 4096, 1 << 20])
+def test_long_digits_are_refused_outside_of_strings_only(size: int) -> None:
+    long = "7" * 4301
+    texts = {
+        f'[{{"text": "{long}"}}]': True,
+        f'[{{"text": "\\\\"}}, {{"text": "{long}"}}]': True,
+        f'[{{"text": "\\"{long}"}}]': True,
+        f'[{{"{long}": 1, "b": {long[:4300]}}}]': True,
+        f'[{{"text": "\\\\", "b": {long}}}]': False,
+        f'[{{"a": "\\"", "b": {long}}}]': False,
+        f"[{long}]": False,
+    }
+    for text, is_allowed in texts.items():
+        check, data = _NumberCheck(), text.encode()
+        parts = [data[start : start + size] for start in range(0, len(data), size)]
+        with nullcontext() if is_allowed else pytest.raises(ValueError, match="digits"):
+            for part in parts:
+                check.check(part)
