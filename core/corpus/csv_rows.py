@@ -43,6 +43,7 @@ _TIMES_AS_LONG = 4
 _SENTENCE_END = re.compile(r"[.!?…。！？]\W*$")
 _WORD_PART = re.compile(r"[A-Z]?[a-z]+|[A-Z]+")
 _SHARE_OF_COLUMN = 0.8
+_LINE = re.compile(r"[^\n]+")
 
 
 @dataclass(frozen=True)
@@ -256,14 +257,14 @@ class _Reader:
         Each needs the expected number of cells, with numbers or dates where the sample has them. If
         the sample has none, its own lines must also be valid without quoting.
         """
-        text = self._delimiter.join(row)
-        lines = [line.split(self._delimiter) for line in text.split("\n") if line]
-        if any(len(line) != cells for line in lines):
-            return False
         plain, figures = self._sample_facts(cells)
-        if not figures:
-            return plain
-        return all(_is_figure(line[place]) for line in lines for place in figures)
+        # One line at a time: a list of millions of short lines takes a gigabyte.
+        found = _LINE.finditer(self._delimiter.join(row))
+        lines = (line[0].split(self._delimiter) for line in found)
+        return (plain or bool(figures)) and all(
+            len(line) == cells and all(_is_figure(line[place]) for place in figures)
+            for line in lines
+        )
 
     def _sample_facts(self, cells: int) -> tuple[bool, list[int]]:
         """Checks if sampled lines all have `cells` cells unquoted; finds the columns of numbers."""

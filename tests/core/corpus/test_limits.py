@@ -68,6 +68,19 @@ def parquet_of_one_value(path: Path, megabytes: int, rows: int) -> Path:
     return path
 
 
+def csv_of_one_cell_of_many_lines(path: Path, lines: int) -> Path:
+    with gzip.open(path, "wt") as file:
+        file.write('text\n"' + "a\n" * lines + '"\nb\n')
+    return path
+
+
+@pytest.mark.slow(15)
+def test_cell_of_millions_of_lines_is_read_within_the_memory_limit(tmp_path: Path) -> None:
+    said, mebibytes = read_apart(csv_of_one_cell_of_many_lines(tmp_path / "a.csv.gz", 5_000_000))
+    assert said == "quoting"
+    assert mebibytes < 300
+
+
 @pytest.mark.slow(15)
 def test_decompression_bombs_are_refused_within_the_memory_limit(tmp_path: Path) -> None:
     bomb = parquet_of_one_value(tmp_path / "a.parquet", 4, 1000)
