@@ -15,6 +15,8 @@ from tests.fuzz.counting import FuzzCounts
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 os.environ.setdefault("GRADIO_ANALYTICS_ENABLED", "False")
+# gcsfs reads this once; otherwise each file system waits for a minute.
+os.environ.setdefault("GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT", "false")
 os.environ.setdefault("HF_HUB_DISABLE_XET", "1")  # The tests' Hub doesn't support Xet.
 _KEPT = ("STUDIO_TEST_",)
 _JAX_CACHE = "JAX_COMPILATION_CACHE_DIR"

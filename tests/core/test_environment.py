@@ -13,6 +13,7 @@ from core.playground import PlaygroundClient
 from core.runs.client import ensure_worker
 from core.runs.worker import child_environment
 from core.workspace import Workspace
+from tests.core.runs.support import wait_for
 
 SECRETS = {
     "AWS_SECRET_ACCESS_KEY": "x1", "AWS_SESSION_TOKEN": "x2", "HF_TOKEN": "x3",
@@ -26,7 +27,9 @@ SETTINGS = {"OMP_NUM_THREADS": "2", "LANG": "C.UTF-8", "JAX_PLATFORMS": "cpu", "
 
 
 def environment_of(pid: int) -> dict[str, str]:
-    entries = Path(f"/proc/{pid}/environ").read_bytes().decode().split("\0")
+    path = Path(f"/proc/{pid}/environ")
+    wait_for(path.read_bytes, 10)  # Empty while the process begins.
+    entries = path.read_bytes().decode().split("\0")
     return dict(entry.split("=", 1) for entry in entries if "=" in entry)
 
 

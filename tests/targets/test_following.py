@@ -47,6 +47,12 @@ def home(tmp_path: Path) -> Iterator[Workspace]:
     workspace = Workspace(tmp_path / "home")
     yield workspace
     stop_worker(workspace)
+    kill_followers(workspace)
+
+
+def kill_followers(workspace: Workspace) -> None:
+    for one in processes_with(b"core.targets.follower\0" + str(workspace.root).encode()):
+        os.kill(one.pid, signal.SIGKILL)
 
 
 def config(mirror: str, name: str) -> TrainConfig:
@@ -83,8 +89,7 @@ def test_followed_run_equals_the_original_after_a_stop_a_resume_and_kills(
 
         # Follower, worker and the ssh server's connections die; the run doesn't notice.
         stop_worker(home)
-        for one in processes_with(b"core.targets.follower\0" + str(home.root).encode()):
-            os.kill(one.pid, signal.SIGKILL)
+        kill_followers(home)
         for one in psutil.Process(server.process.pid).children(recursive=True):
             with suppress(psutil.NoSuchProcess):
                 one.kill()

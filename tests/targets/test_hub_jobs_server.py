@@ -75,6 +75,12 @@ print("saved")
 """
 
 
+@pytest.fixture(autouse=True)
+def loopback_is_allowed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An earlier test may have restricted this process to public hosts."""
+    monkeypatch.setenv("STUDIO_ALLOWED_HOSTS", "127.0.0.1")
+
+
 @pytest.fixture
 def server() -> Iterator[JobServer]:
     with JobServer() as server:
