@@ -190,6 +190,18 @@ class HubServer:
         self._server.server_close()
 
 
+def read_body(handler: BaseHTTPRequestHandler) -> bytes:
+    """Reads a request's body, chunked or of a stated length."""
+    if handler.headers.get("Transfer-Encoding", "").lower() != "chunked":
+        return handler.rfile.read(int(handler.headers.get("Content-Length") or 0))
+    parts = []
+    while size := int(handler.rfile.readline(), 16):
+        parts.append(handler.rfile.read(size))
+        handler.rfile.readline()
+    handler.rfile.readline()
+    return b"".join(parts)
+
+
 class _Handler(BaseHTTPRequestHandler):
     hub: HubServer
     protocol_version = "HTTP/1.1"
@@ -210,7 +222,7 @@ class _Handler(BaseHTTPRequestHandler):
         """Logs nothing."""
 
     def _route(self) -> None:
-        self._body = self._read_body()
+        self._body = read_body(self)
         url = urlsplit(self.path)
         self._query = parse_qs(url.query)
         path = unquote(url.path)
@@ -231,16 +243,6 @@ class _Handler(BaseHTTPRequestHandler):
                 return
         self.hub.unknown_requests.append(f"{self.command} {self.path}")
         self._send(501, {"error": "no such route here"})
-
-    def _read_body(self) -> bytes:
-        if self.headers.get("Transfer-Encoding", "").lower() != "chunked":
-            return self.rfile.read(int(self.headers.get("Content-Length") or 0))
-        parts = []
-        while size := int(self.rfile.readline(), 16):
-            parts.append(self.rfile.read(size))
-            self.rfile.readline()
-        self.rfile.readline()
-        return b"".join(parts)
 
     def _fail(self, failure: Failure) -> None:
         if failure.status == 0:

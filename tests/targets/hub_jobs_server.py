@@ -35,6 +35,7 @@ from types import TracebackType
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
+from tests.hub_server import read_body
 from tests.targets.job_runner import Job, JobRunner
 from tests.targets.xet_store import XetStore
 
@@ -218,7 +219,7 @@ class _Handler(BaseHTTPRequestHandler):
         """Logs nothing."""
 
     def _route(self) -> None:
-        self._body = self._read_body()
+        self._body = read_body(self)
         url = urlsplit(self.path)
         self._query = parse_qs(url.query)
         path = unquote(url.path)
@@ -240,16 +241,6 @@ class _Handler(BaseHTTPRequestHandler):
                 return
         self.hub.unknown_requests.append(f"{self.command} {self.path}")
         self._refuse(501, "no such route here")
-
-    def _read_body(self) -> bytes:
-        if self.headers.get("Transfer-Encoding", "").lower() != "chunked":
-            return self.rfile.read(int(self.headers.get("Content-Length") or 0))
-        parts = []
-        while size := int(self.rfile.readline(), 16):
-            parts.append(self.rfile.read(size))
-            self.rfile.readline()
-        self.rfile.readline()
-        return b"".join(parts)
 
     # Access. A check returns the subject of the request, or refuses it and returns None.
 
