@@ -122,7 +122,9 @@ def _run_stage(options: argparse.Namespace) -> int:
         return _follow(workspace, _run_here(workspace, stage.name, config), as_json=options.json)
     run_id = submit(workspace, stage.name, config, after=awaited)
     if mirror := getattr(config, "mirror", ""):
-        address = f"{mirror.rstrip('/')}/runs/{run_id}"
+        from core.targets.mirror import run_address
+
+        address = run_address(mirror, run_id)
         _say(f"follow it elsewhere: {shlex.join(['studio', 'runs', 'follow', address])}")
     if options.detach:
         return _print_detached(options, [run_id])

@@ -62,11 +62,18 @@ class EventLog:
         self._syncer = threading.Thread(target=self._sync_forever, daemon=True)
         self._syncer.start()
 
-    def append(self, kind: str, /, _time: float | None = None, **fields: Any) -> int:
-        """Writes one event, by default with the current time, and returns its number."""
+    def append(self, kind: str, **fields: Any) -> int:
+        """Writes one event and returns its number."""
+        return self._append(kind, time.time(), fields)
+
+    def append_copy(self, event: Mapping[str, Any]) -> int:
+        """Writes an event of another log with its time and a number of this one."""
+        fields = {name: value for name, value in event.items() if name not in ("n", "t", "kind")}
+        return self._append(event["kind"], event["t"], fields)
+
+    def _append(self, kind: str, seconds: float, fields: Mapping[str, Any]) -> int:
         with self._lock:
             self._number += 1
-            seconds = time.time() if _time is None else _time
             event = {"n": self._number, "t": round(seconds, 3), "kind": kind}
             event |= redact_values(fields)
             line = json.dumps(event, ensure_ascii=False, separators=(",", ":"))
@@ -74,11 +81,6 @@ class EventLog:
             self._write()
             self._dirty.set()
             return self._number
-
-    def append_copy(self, event: Mapping[str, Any]) -> int:
-        """Writes an event of another log with its time and a number of this one."""
-        fields = {name: value for name, value in event.items() if name not in ("n", "t", "kind")}
-        return self.append(event["kind"], _time=event["t"], **fields)
 
     def close(self) -> None:
         """Writes and syncs all remaining events, then closes the file.

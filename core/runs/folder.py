@@ -19,7 +19,7 @@ import os
 import secrets
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -180,10 +180,14 @@ class RunFolder:
     def log_tail(self, lines: int = 200) -> str:
         return _read_tail(self.log, lines)
 
+    def try_lock(self) -> AbstractContextManager[bool]:
+        """Tries to take the run's lock; yields True if it is held."""
+        return file_lock(self.path / "run.lock", wait=False)
+
     @contextmanager
     def lock(self) -> Iterator[None]:
         """Holds the run's lock; raises RunError if another process holds it."""
-        with file_lock(self.path / "run.lock", wait=False) as held:
+        with self.try_lock() as held:
             if not held:
                 raise RunError(
                     f"The run {self.path.name} is already running",

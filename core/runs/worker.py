@@ -219,14 +219,8 @@ class Worker:
 
     def _follow_again(self, row: RunRow, folder: RunFolder) -> None:
         """Restarts the follower of a run on another machine, which goes on meanwhile."""
-        process = self._supervisors.get(row.id)
-        code = None if process is None else process.poll()
-        if process is not None and code is None:
-            return  # Still starting.
-        if code is not None and code > 0:
-            self._fail(row, "error", _not_started(code, log_tail_line(folder.follower_log)))
-            return
-        self._supervisors[row.id] = _start_process(folder, is_remote=True)
+        if not self._is_starting_or_failed(row, folder.follower_log):
+            self._supervisors[row.id] = _start_process(folder, is_remote=True)
 
     def _ingest(self, row: RunRow, folder: RunFolder) -> dict[str, Any] | None:
         events, offset = read_events(folder.events, row.event_offset)
@@ -267,15 +261,20 @@ class Worker:
 
     def _start_again(self, row: RunRow, folder: RunFolder) -> None:
         """Requeues a run if a worker died between marking it as running and starting it."""
+        if self._is_starting_or_failed(row, folder.log):
+            return
+        if time.time() - (row.started or 0) > STARTING_GRACE_SECONDS:
+            self.store.update_run(row.id, state="queued", started=None)
+
+    def _is_starting_or_failed(self, row: RunRow, log: Path) -> bool:
+        """Returns True if the process of a run is still starting, or if this has failed the run."""
         process = self._supervisors.get(row.id)
         code = None if process is None else process.poll()
-        if process is not None and code is None:
-            return  # Still starting.
         if code is not None and code > 0:
             # It would fail again. A signal is different: the machine may be shutting down.
-            self._fail(row, "error", _not_started(code, log_tail_line(folder.log)))
-        elif time.time() - (row.started or 0) > STARTING_GRACE_SECONDS:
-            self.store.update_run(row.id, state="queued", started=None)
+            self._fail(row, "error", _not_started(code, log_tail_line(log)))
+            return True
+        return process is not None and code is None
 
     # The queue.
 

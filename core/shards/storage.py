@@ -86,7 +86,7 @@ class RemoteFolder:
 
     def __init__(self, address: str) -> None:
         self.address = address.rstrip("/")
-        self._fs, self._root = _connect(self.address)
+        self._fs, self._root = connect(self.address)
 
     def files(self) -> dict[str, StoredFile]:
         """Lists the files below the folder by relative path; empty if it doesn't exist."""
@@ -478,7 +478,16 @@ def _time_limits(fs: Any, size_bytes: int) -> dict[str, Any]:
     return {"most_seconds": most_seconds(size_bytes)} if isinstance(fs, HTTPFileSystem) else {}
 
 
-def _connect(address: str) -> tuple[Any, str]:
+def connect(address: str, *, field: str = "output_dir", **options: Any) -> tuple[Any, str]:
+    """Returns fsspec's file system for an address, and the path in it.
+
+    Args:
+        field: The setting that holds the address.
+        **options: For the file system.
+
+    Raises:
+        ConfigError: The scheme is unknown, or its library isn't installed.
+    """
     import fsspec
 
     guard_fsspec()
@@ -487,14 +496,14 @@ def _connect(address: str) -> tuple[Any, str]:
     if address.startswith(("http://", "https://")):
         check_url(address, schemes=("http", "https"))
     try:
-        return fsspec.core.url_to_fs(address, **_options(address))
+        return fsspec.core.url_to_fs(address, **_options(address), **options)
     except ImportError as error:
         raise ConfigError(
             f"Reading {address} needs a library that isn't installed",
             expected="the library for this type of address",
             received=str(error),
             fix="pip install -r requirements-cloud.txt",
-            field="output_dir",
+            field=field,
         ) from error
     except ValueError as error:
         raise ConfigError(
@@ -502,7 +511,7 @@ def _connect(address: str) -> tuple[Any, str]:
             expected="gs://, s3://, hf:// or another protocol of fsspec",
             received=str(error),
             fix="check the address",
-            field="output_dir",
+            field=field,
         ) from error
 
 

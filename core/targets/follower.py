@@ -15,7 +15,6 @@ import shutil
 import signal
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -30,6 +29,7 @@ from core.stages.registry import artifact_kind_of, load_further_stages
 from core.targets.errors import MirrorError, UnavailableError
 from core.targets.mirror import Listing, RunMirror, exit_name, heartbeat_name, log_name
 from core.targets.schema import MOST_EVENTS_BYTES, Exit, StopRequest, parse_events
+from core.training.checkpoint import CHECKPOINTS_FOLDER, checkpoint_name, checkpoint_steps
 from core.workspace import Artifact, Workspace, commit_folder, write_atomically
 from core.workspace.places import guarding_workspaces, make_folder, private_files
 
@@ -234,12 +234,12 @@ class Follower:
             return
 
     def _remove_older(self, newest: Path) -> None:
-        for path in newest.parent.glob("step-*"):
-            if path != newest:
-                shutil.rmtree(path)
+        for step in checkpoint_steps(newest.parent):
+            if self._checkpoint_path(step) != newest:
+                shutil.rmtree(self._checkpoint_path(step))
 
     def _checkpoint_path(self, step: int) -> Path:
-        return self._folder.path / "checkpoints" / f"step-{step:08d}"
+        return self._folder.path / CHECKPOINTS_FOLDER / checkpoint_name(step)
 
     # The end.
 
@@ -290,16 +290,12 @@ class Follower:
 
 def _position(folder: RunFolder) -> tuple[int, int, int]:
     """Returns the incarnation, segment and line to go on from."""
-    for event in _backwards(folder):
+    events, _ = read_events(folder.events)
+    for event in reversed(events):
         place = event.get("from")
         if isinstance(place, list) and len(place) == 3:
             return int(place[0]), max(int(place[1]), 0), int(place[2]) + 1
     return 0, 0, 0
-
-
-def _backwards(folder: RunFolder) -> Iterator[dict[str, Any]]:
-    events, _ = read_events(folder.events)
-    yield from reversed(events)
 
 
 def _phase_of(note: str) -> str:
@@ -313,13 +309,17 @@ def main(arguments: list[str] | None = None) -> int:
     signal.signal(signal.SIGTERM, _detach)
     with guarding_workspaces():
         workspace = Workspace(folder.path.parent.parent)
-        with private_files(workspace.root), folder.lock():
-            folder.write_processes(run=ProcessIdentity.of_this())
-            try:
-                Follower(folder, workspace).follow()
-            except StudioError as error:
-                print(f"error: {error}", file=sys.stderr, flush=True)
-                return error.exit_code
+        with private_files(workspace.root), folder.try_lock() as held:
+            return _follow(folder, workspace) if held else 0
+
+
+def _follow(folder: RunFolder, workspace: Workspace) -> int:
+    folder.write_processes(run=ProcessIdentity.of_this())
+    try:
+        Follower(folder, workspace).follow()
+    except StudioError as error:
+        print(f"error: {error}", file=sys.stderr, flush=True)
+        return error.exit_code
     return 0
 
 

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-import secrets
 import shutil
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 from core.errors import ConfigError, StudioError
+from core.events import STOP_FILE
 from core.targets.errors import MirrorError, SupersededError
+from core.targets.opening import open_store
 from core.targets.schema import (
     MOST_DOCUMENT_BYTES,
     MOST_LOG_BYTES,
@@ -26,7 +28,8 @@ from core.targets.schema import (
     parse_document,
     segment_number,
 )
-from core.targets.store import ObjectStore, StoredObject, open_store
+from core.targets.store import ObjectStore, StoredObject, missing
+from core.training.checkpoint import CHECKPOINTS_FOLDER, checkpoint_name, checkpoint_step
 from core.workspace import (
     MANIFEST_FILE,
     MOST_MANIFEST_BYTES,
@@ -38,8 +41,9 @@ from core.workspace.names import is_run_id, path_inside
 from core.workspace.places import make_folder
 
 _MOST_CLAIM_TRIES = 20
-_STEP = "step-"
-RUNS = "runs"
+_RUNS = "runs"
+
+_T = TypeVar("_T", StopRequest, Heartbeat, Exit)
 
 
 @dataclass(frozen=True)
@@ -52,7 +56,7 @@ class StoredCheckpoint:
 
     @property
     def folder(self) -> str:
-        return f"{_incarnation(self.incarnation)}/checkpoints/{_STEP}{self.step:08d}"
+        return f"{_incarnation(self.incarnation)}/{CHECKPOINTS_FOLDER}/{checkpoint_name(self.step)}"
 
 
 class Listing:
@@ -82,13 +86,13 @@ class Listing:
 
     def checkpoints(self, incarnation: int) -> list[StoredCheckpoint]:
         """Complete checkpoints of one incarnation, newest first."""
-        prefix = f"{_incarnation(incarnation)}/checkpoints/{_STEP}"
+        prefix = f"{_incarnation(incarnation)}/{CHECKPOINTS_FOLDER}/"
         files: dict[int, dict[str, int]] = {}
         for name, stored in self.objects.items():
-            if name.startswith(prefix):
-                digits, _, file = name.removeprefix(prefix).partition("/")
-                if len(digits) == 8 and digits.isdecimal() and file:
-                    files.setdefault(int(digits), {})[file] = stored.bytes
+            folder, _, file = name.removeprefix(prefix).partition("/")
+            step = checkpoint_step(folder) if name.startswith(prefix) else None
+            if step is not None and file:
+                files.setdefault(step, {})[file] = stored.bytes
         whole = [step for step, found in files.items() if MANIFEST_FILE in found]
         return [StoredCheckpoint(incarnation, n, files[n]) for n in sorted(whole, reverse=True)]
 
@@ -106,6 +110,11 @@ class Listing:
         """Returns a tag that changes with the object; "" if it is missing."""
         stored = self.objects.get(name)
         return f"{stored.bytes}-{stored.version}" if stored else ""
+
+
+def run_address(root: str, run_id: str) -> str:
+    """Returns the address of a run below a mirror's root, as `RunMirror.open` takes it."""
+    return f"{root.rstrip('/')}/{_RUNS}/{run_id}"
 
 
 class RunMirror:
@@ -126,16 +135,16 @@ class RunMirror:
             )
         self.store = store
         self.run_id = run_id
-        self._root = f"{RUNS}/{run_id}"
+        self._root = f"{_RUNS}/{run_id}"
 
     @classmethod
     def open(cls, address: str) -> RunMirror:
         """Opens `ROOT/runs/ID`; raises ConfigError for another address."""
-        root, _, rest = address.rstrip("/").rpartition(f"/{RUNS}/")
+        root, _, rest = address.rstrip("/").rpartition(f"/{_RUNS}/")
         if not root or "/" in rest:
             raise ConfigError(
                 "That isn't the address of a run",
-                expected=f"the mirror's address, then /{RUNS}/ and the run's id",
+                expected=f"the mirror's address, then /{_RUNS}/ and the run's id",
                 received=address[:200],
                 fix="the machine that trains prints the address at its start",
                 field="mirror",
@@ -144,7 +153,7 @@ class RunMirror:
 
     @property
     def address(self) -> str:
-        return f"{self.store.address}/{self._root}"
+        return run_address(self.store.address, self.run_id)
 
     def look(self) -> Listing:
         prefix = f"{self._root}/"
@@ -184,12 +193,10 @@ class RunMirror:
         return spec
 
     def write_stop(self, stop: StopRequest) -> None:
-        self.store.write(self._name("stop.json"), stop.to_bytes())
+        self.store.write(self._name(STOP_FILE), stop.to_bytes())
 
     def read_stop(self) -> StopRequest | None:
-        name = self._name("stop.json")
-        data = self.store.read(name, MOST_DOCUMENT_BYTES)
-        return None if data is None else parse_document(StopRequest, data, name)
+        return self._read_document(StopRequest, STOP_FILE)
 
     # Claims.
 
@@ -203,30 +210,18 @@ class RunMirror:
             claim = Claim.model_validate(
                 {
                     "incarnation": number,
-                    "nonce": secrets.token_hex(8),
                     "time": time.time(),
                     "continues": continues,
                     **fields,
                 }
             )
-            if self._try_claim(claim):
+            if self.store.create(self._name(_claim(number)), claim.to_bytes()):
                 return claim
         raise self.superseded("others that claim it at the same time")
 
-    def _try_claim(self, claim: Claim) -> bool:
-        return self.store.create(self._name(_claim(claim.incarnation)), claim.to_bytes())
-
     def read_claim(self, incarnation: int) -> Claim:
         name = _claim(incarnation)
-        data = self.store.read(self._name(name), MOST_DOCUMENT_BYTES)
-        if data is None:
-            raise MirrorError(
-                f"{self.address}/{name} is missing",
-                expected="the claim that was listed",
-                received="none",
-                fix="don't delete claims while a run is going on",
-            )
-        claim = parse_document(Claim, data, name)
+        claim = parse_document(Claim, self._read_listed(name, MOST_DOCUMENT_BYTES), name)
         reference = claim.continues
         if claim.incarnation != incarnation or (reference and reference.incarnation >= incarnation):
             raise MirrorError(
@@ -248,29 +243,16 @@ class RunMirror:
     # Written by the machine, below its incarnation.
 
     def create_segment(self, incarnation: int, number: int, data: bytes) -> bool:
-        return self.store.create(
-            self._name(f"{_incarnation(incarnation)}/events/{number:06d}.jsonl"), data
-        )
+        return self.store.create(self._name(_segment(incarnation, number)), data)
 
     def read_segment(self, incarnation: int, number: int) -> bytes:
-        name = f"{_incarnation(incarnation)}/events/{number:06d}.jsonl"
-        data = self.store.read(self._name(name), MOST_SEGMENT_BYTES)
-        if data is None:
-            raise MirrorError(
-                f"{self.address}/{name} is missing",
-                expected="the segment that was listed",
-                received="none",
-                fix="don't delete segments while a run is followed",
-            )
-        return data
+        return self._read_listed(_segment(incarnation, number), MOST_SEGMENT_BYTES)
 
     def write_heartbeat(self, incarnation: int, heartbeat: Heartbeat) -> None:
-        self.store.write(self._name(_heartbeat(incarnation)), heartbeat.to_bytes())
+        self.store.write(self._name(heartbeat_name(incarnation)), heartbeat.to_bytes())
 
     def read_heartbeat(self, incarnation: int) -> Heartbeat | None:
-        name = _heartbeat(incarnation)
-        data = self.store.read(self._name(name), MOST_DOCUMENT_BYTES)
-        return None if data is None else parse_document(Heartbeat, data, name)
+        return self._read_document(Heartbeat, heartbeat_name(incarnation))
 
     def write_log(self, incarnation: int, data: bytes) -> None:
         self.store.write(self._name(log_name(incarnation)), data)
@@ -283,9 +265,7 @@ class RunMirror:
         self.store.write(self._name(exit_name(incarnation)), ended.to_bytes())
 
     def read_exit(self, incarnation: int) -> Exit | None:
-        name = exit_name(incarnation)
-        data = self.store.read(self._name(name), MOST_DOCUMENT_BYTES)
-        return None if data is None else parse_document(Exit, data, name)
+        return self._read_document(Exit, exit_name(incarnation))
 
     # Folders with a manifest.
 
@@ -342,6 +322,17 @@ class RunMirror:
             incarnation = continues.incarnation
         return found
 
+    def _read_document(self, model: type[_T], name: str) -> _T | None:
+        data = self.store.read(self._name(name), MOST_DOCUMENT_BYTES)
+        return None if data is None else parse_document(model, data, name)
+
+    def _read_listed(self, name: str, most_bytes: int) -> bytes:
+        """Reads an object that a listing contained; raises MirrorError if it is gone."""
+        data = self.store.read(self._name(name), most_bytes)
+        if data is None:
+            raise missing(f"{self.address}/{name}")
+        return data
+
     def _name(self, name: str) -> str:
         return f"{self._root}/{name}"
 
@@ -394,15 +385,15 @@ def exit_name(incarnation: int) -> str:
 
 
 def heartbeat_name(incarnation: int) -> str:
-    return _heartbeat(incarnation)
+    return f"{_incarnation(incarnation)}/heartbeat.json"
 
 
 def _claim(incarnation: int) -> str:
     return f"claims/{incarnation:06d}.json"
 
 
-def _heartbeat(incarnation: int) -> str:
-    return f"{_incarnation(incarnation)}/heartbeat.json"
+def _segment(incarnation: int, number: int) -> str:
+    return f"{_incarnation(incarnation)}/events/{number:06d}.jsonl"
 
 
 def _incarnation(number: int) -> str:

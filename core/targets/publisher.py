@@ -14,16 +14,17 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 from core.errors import StudioError
-from core.events import read_events
+from core.events import STOP_FILE, read_events
 from core.runs.folder import RunFolder, RunRecord
 from core.targets.errors import SupersededError
 from core.targets.mirror import Listing, RunMirror
+from core.targets.opening import open_store
 from core.targets.schema import (
     MOST_LOG_BYTES,
     CheckpointReference,
@@ -32,7 +33,7 @@ from core.targets.schema import (
     Heartbeat,
     RunSpec,
 )
-from core.targets.store import open_store
+from core.training.checkpoint import CHECKPOINTS_FOLDER, checkpoint_name, checkpoint_steps
 from core.workspace import MANIFEST_FILE, file_lock, write_atomically
 
 SECONDS_PER_ROUND = 5.0
@@ -75,12 +76,8 @@ class Publisher:
             threading.Thread(target=self._send_checkpoints, daemon=True),
         ]
 
-    @property
-    def address(self) -> str:
-        return self._mirror.address
-
     def start(self) -> None:
-        print(f"mirrored at {self.address}", flush=True)
+        print(f"mirrored at {self._mirror.address}", flush=True)
         for thread in self._threads:
             thread.start()
 
@@ -180,7 +177,7 @@ class Publisher:
             self._log_sent = tail
 
     def _pass_on_stop(self, listing: Listing) -> None:
-        version = listing.version("stop.json")
+        version = listing.version(STOP_FILE)
         if not version or version == self._stop_version:
             return
         stop = self._mirror.read_stop()
@@ -192,10 +189,11 @@ class Publisher:
         self._check_current(self._mirror.look())
         self._send_events()
         self._send_log()
-        if made := _made_artifact(self._folder):
+        events, _ = read_events(self._folder.events)
+        if made := _made_artifact(events):
             self._mirror.upload_artifact(made, self._number)
         code, signal = self._exit or (None, None)
-        ended = Exit(code=code, signal=signal, time=time.time(), reason=_reason(self._folder))
+        ended = Exit(code=code, signal=signal, time=time.time(), reason=_reason(events))
         self._mirror.write_exit(self._number, ended)
 
     # The thread of checkpoints.
@@ -298,12 +296,9 @@ def _complete_lines(path: Path, offset: int) -> bytes:
 
 def _local_checkpoints(folder: RunFolder) -> list[tuple[int, Path]]:
     """Returns steps and folders of the complete checkpoints, newest first."""
-    found = []
-    for path in (folder.path / "checkpoints").glob(f"step-*/{MANIFEST_FILE}"):
-        digits = path.parent.name.removeprefix("step-")
-        if digits.isdecimal() and len(digits) == 8:
-            found.append((int(digits), path.parent))
-    return sorted(found, reverse=True)
+    parent = folder.path / CHECKPOINTS_FOLDER
+    found = [(step, parent / checkpoint_name(step)) for step in checkpoint_steps(parent)]
+    return [(step, path) for step, path in found if (path / MANIFEST_FILE).is_file()]
 
 
 @contextmanager
@@ -325,9 +320,8 @@ def _staged(folder: RunFolder, checkpoint: Path) -> Iterator[Path | None]:
         shutil.rmtree(copy, ignore_errors=True)
 
 
-def _made_artifact(folder: RunFolder) -> Path | None:
+def _made_artifact(events: Sequence[Mapping[str, Any]]) -> Path | None:
     """Returns the folder of the artifact that the newest attempt has made."""
-    events, _ = read_events(folder.events)
     made: Path | None = None
     for event in events:
         if event["kind"] == "started":
@@ -338,8 +332,7 @@ def _made_artifact(folder: RunFolder) -> Path | None:
     return made if made and (made / MANIFEST_FILE).is_file() else None
 
 
-def _reason(folder: RunFolder) -> str:
-    events, _ = read_events(folder.events)
+def _reason(events: Sequence[Mapping[str, Any]]) -> str:
     last = events[-1] if events else {}
     return str(last.get("reason", "")) if last.get("kind") == "finished" else "lost"
 

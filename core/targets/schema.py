@@ -67,15 +67,13 @@ class Claim(_Document):
     """A machine's claim to be an incarnation of the run.
 
     Attributes:
-        nonce: Tells processes with the same number apart.
         continues: The checkpoint it resumes from; None: it starts over.
         keeps_events: Whether its events go on from the previous incarnation's folder, as those of
             a process that is restarted on the same machine do.
-            machine: A label for people.
+        machine: A label for people.
     """
 
     incarnation: int = Field(ge=1, le=10**6)
-    nonce: Annotated[str, Field(pattern=r"^[0-9a-f]{16}$")]
     time: Seconds
     continues: CheckpointReference | None = None
     keeps_events: bool = False

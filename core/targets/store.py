@@ -10,19 +10,19 @@ from __future__ import annotations
 import os
 import secrets
 import shutil
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 from urllib.parse import urlsplit
 
-from core.errors import ConfigError
 from core.targets.errors import MirrorError, UnavailableError
+from core.workspace.atomic import writing_whole_file
 from core.workspace.names import flaw_of_name
 from core.workspace.places import make_folder
 
 _MOST_OBJECTS = 200_000
-_COPY_BYTES = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -75,24 +75,6 @@ class ObjectStore(Protocol):
         ...
 
 
-def open_store(address: str) -> ObjectStore:
-    """Opens the store at `gs://…`, `s3://…`, `ssh://host/folder` or `file:///folder`.
-
-    Raises ConfigError for another address.
-    """
-    scheme = urlsplit(address).scheme
-    opener = _OPENERS.get(scheme)
-    if opener is None:
-        raise ConfigError(
-            "The mirror's address has an unknown scheme",
-            expected="an address that begins with " + ", ".join(f"{one}://" for one in _OPENERS),
-            received=address[:200],
-            fix="name a bucket, or a folder on a machine that ssh reaches",
-            field="mirror",
-        )
-    return opener(address.rstrip("/"))
-
-
 class FolderStore:
     """A folder of this machine, perhaps on a network file system."""
 
@@ -115,49 +97,44 @@ class FolderStore:
         return found
 
     def read(self, name: str, most_bytes: int) -> bytes | None:
-        path = self._path(name)
         with _explaining(self.address):
-            try:
-                with path.open("rb") as file:
-                    data = file.read(most_bytes + 1)
-            except FileNotFoundError:
+            path = self._find(name)
+            if path is None:
                 return None
+            with path.open("rb") as file:
+                data = file.read(most_bytes + 1)
         check_size(f"{self.address}/{name}", len(data), most_bytes)
         return data
 
     def write(self, name: str, data: bytes) -> None:
-        with _explaining(self.address):
-            self._draft(name, data).replace(self._path(name))
+        with _explaining(self.address), writing_whole_file(self._prepared(name)) as draft:
+            draft.write_bytes(data)
 
     def create(self, name: str, data: bytes) -> bool:
         with _explaining(self.address):
-            draft = self._draft(name, data)
+            final = self._prepared(name)
+            draft = final.with_name(f".{secrets.token_hex(8)}")
             try:
-                os.link(draft, self._path(name))
+                draft.write_bytes(data)
+                os.link(draft, final)
             except FileExistsError:
                 return False
             finally:
-                draft.unlink()
+                draft.unlink(missing_ok=True)
         return True
 
     def upload(self, path: Path, name: str) -> None:
-        with _explaining(self.address):
-            final = self._path(name)
-            make_folder(final.parent)
-            draft = final.with_name(f".{secrets.token_hex(8)}")
+        with _explaining(self.address), writing_whole_file(self._prepared(name)) as draft:
             shutil.copyfile(path, draft)
-            draft.replace(final)
 
     def download(self, name: str, path: Path, most_bytes: int) -> None:
-        source = self._path(name)
         with _explaining(self.address):
-            if not source.is_file():
+            source = self._find(name)
+            if source is None:
                 raise missing(f"{self.address}/{name}")
             check_size(f"{self.address}/{name}", source.stat().st_size, most_bytes)
-            try:
-                os.link(source, path)
-            except OSError:  # Another file system.
-                shutil.copyfile(source, path)
+            # A link would change with the mirror after it was verified.
+            shutil.copyfile(source, path)
 
     def remove(self, names: Iterable[str]) -> None:
         with _explaining(self.address):
@@ -169,12 +146,15 @@ class FolderStore:
     def _path(self, name: str) -> Path:
         return self.root / checked_name(name, self.address)
 
-    def _draft(self, name: str, data: bytes) -> Path:
-        final = self._path(name)
-        make_folder(final.parent)
-        draft = final.with_name(f".{secrets.token_hex(8)}")
-        draft.write_bytes(data)
-        return draft
+    def _find(self, name: str) -> Path | None:
+        """Returns an object's path; None if it is missing, or a link or pipe as none is listed."""
+        path = self._path(name)
+        return path if path.is_file() and not path.is_symlink() else None
+
+    def _prepared(self, name: str) -> Path:
+        path = self._path(name)
+        make_folder(path.parent)
+        return path
 
 
 def checked_name(name: str, address: str) -> str:
@@ -225,23 +205,18 @@ def _path_of(address: str) -> str:
     return path.removeprefix("/") if path.startswith("/~") else path
 
 
-class _explaining:
+@contextmanager
+def _explaining(address: str) -> Iterator[None]:
     """Converts an OSError of a folder into UnavailableError."""
-
-    def __init__(self, address: str) -> None:
-        self._address = address
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, kind: object, error: BaseException | None, _: object) -> None:
-        if isinstance(error, OSError):
-            raise UnavailableError(
-                f"The mirror {self._address} can't be read or written",
-                expected="a folder that this account may write to, with room on its disk",
-                received=error.strerror or str(error),
-                fix="check the folder; it is tried again",
-            ) from error
+    try:
+        yield
+    except OSError as error:
+        raise UnavailableError(
+            f"The mirror {address} can't be read or written",
+            expected="a folder that this account may write to, with room on its disk",
+            received=error.strerror or str(error),
+            fix="check the folder; it is tried again",
+        ) from error
 
 
 def _remove_empty(folder: Path, root: Path) -> None:
@@ -251,27 +226,3 @@ def _remove_empty(folder: Path, root: Path) -> None:
         except OSError:
             return
         folder = folder.parent
-
-
-def _open_folder(address: str) -> ObjectStore:
-    return FolderStore(address)
-
-
-def _open_ssh(address: str) -> ObjectStore:
-    from core.targets.ssh import SshStore
-
-    return SshStore(address)
-
-
-def _open_fsspec(address: str) -> ObjectStore:
-    from core.targets.cloud_storage import CloudStore
-
-    return CloudStore(address)
-
-
-_OPENERS: dict[str, Callable[[str], ObjectStore]] = {
-    "gs": _open_fsspec,
-    "s3": _open_fsspec,
-    "ssh": _open_ssh,
-    "file": _open_folder,
-}

@@ -142,15 +142,11 @@ class Checkpoints:
 
     def steps(self) -> list[int]:
         """Lists the steps with a checkpoint, newest first."""
-        names = {path.name for path in self.folder.glob(f"{_PREFIX}*") if path.is_dir()}
-        digits = (name.removeprefix(_PREFIX) for name in names)
-        steps = (int(part) for part in digits if part.isdecimal() and len(part) < _MOST_DIGITS)
-        # Ignores a foreign step-7; ours is step-00000007.
-        return sorted((step for step in steps if self.path(step).name in names), reverse=True)
+        return checkpoint_steps(self.folder)
 
     def path(self, step: int) -> Path:
         """Returns the folder of a step."""
-        return self.folder / f"{_PREFIX}{step:08d}"
+        return self.folder / checkpoint_name(step)
 
     def write(
         self,
@@ -168,7 +164,7 @@ class Checkpoints:
             CheckpointError: The files read back differ from those written.
             OSError: The disk is full or not writable. Earlier files stay intact.
         """
-        draft = self.folder / f".{_PREFIX}{state.step:08d}{_DRAFT_SUFFIX}"
+        draft = self.folder / f".{checkpoint_name(state.step)}{_DRAFT_SUFFIX}"
         shutil.rmtree(draft, ignore_errors=True)
         make_folder(self.folder)
         draft.mkdir()
@@ -284,6 +280,27 @@ class Checkpoints:
             aside = self.folder / f"{_DAMAGED_PREFIX}{self.path(step).name}"
             _remove(aside)
             self.path(step).rename(aside)
+
+
+def checkpoint_name(step: int) -> str:
+    """Returns the name of a step's folder."""
+    return f"{_PREFIX}{step:08d}"
+
+
+def checkpoint_step(name: str) -> int | None:
+    """Returns the step of a folder's name; None for a foreign name, such as step-7."""
+    digits = name.removeprefix(_PREFIX)
+    if not digits.isdecimal() or len(digits) >= _MOST_DIGITS:
+        return None
+    step = int(digits)
+    return step if checkpoint_name(step) == name else None
+
+
+def checkpoint_steps(folder: Path) -> list[int]:
+    """Lists the steps with a checkpoint in a folder, newest first, and changes nothing."""
+    names = (path.name for path in folder.glob(f"{_PREFIX}*") if path.is_dir())
+    steps = (checkpoint_step(name) for name in names)
+    return sorted((step for step in steps if step is not None), reverse=True)
 
 
 def saved_bytes(folder: Path) -> int:

@@ -18,9 +18,9 @@ from core.targets import follower as follower_module
 from core.targets import publisher as publisher_module
 from core.targets.follower import Follower
 from core.targets.mirror import RunMirror
+from core.targets.opening import open_store
 from core.targets.publisher import Publisher
 from core.targets.schema import CheckpointReference, Exit, RunSpec, StopRequest
-from core.targets.store import open_store
 from core.workspace import MANIFEST_FILE, Manifest, describe_files, write_manifest
 from tests.core.runs.support import begin_run, wait_for
 
@@ -306,3 +306,30 @@ def test_damaged_checkpoint_is_passed_over_for_an_older_one(
     folder = tmp_path / "home/runs" / RUN / "checkpoints"
     assert [path.name for path in folder.iterdir()] == ["step-00000010"]
     assert (folder / "step-00000010" / MANIFEST_FILE).is_file()
+
+
+def test_second_follower_ends_quietly_and_leaves_the_run_to_the_first(
+    mirror: RunMirror, tmp_path: Path
+) -> None:
+    _, folder = home_folder(mirror, tmp_path)
+    with folder.lock():
+        assert follower_module.main([str(folder.path)]) == 0
+    assert not folder.events.exists()
+
+
+def test_event_may_have_any_field(mirror: RunMirror, tmp_path: Path) -> None:
+    mirror.claim(None)
+    fields = {"_time": 1, "self": 2, "seconds": 3, "from": 4, "fields": 5}
+    mirror.create_segment(1, 0, lines(event("note", message="one", **fields), STOPPED))
+    mirror.write_exit(1, Exit(code=1, time=9.0, reason="saved"))
+    (note,) = [one for one in follow(mirror, tmp_path) if one["kind"] == "note"]
+    assert (note["_time"], note["self"], note["from"]) == (1, 2, [1, 0, 0])
+
+
+def test_file_fetched_from_a_folder_does_not_change_with_it(tmp_path: Path) -> None:
+    store = open_store(f"file://{tmp_path}/mirror")
+    store.write("a/one", b"verified")
+    store.download("a/one", tmp_path / "copy", 100)
+    with Path(tmp_path, "mirror/a/one").open("r+b") as file:
+        file.write(b"replaced")
+    assert (tmp_path / "copy").read_bytes() == b"verified"

@@ -10,7 +10,8 @@ import pytest
 
 from core.errors import ConfigError
 from core.targets.errors import MirrorError, UnavailableError
-from core.targets.store import ObjectStore, open_store
+from core.targets.opening import open_store
+from core.targets.store import ObjectStore
 from tests.core.shards.bucket import BUCKET, BucketServer
 from tests.targets.ssh_server import SshServer, running_ssh_server
 
