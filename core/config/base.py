@@ -23,6 +23,7 @@ from core.config.options import (
     HUB_ID_PATTERN,
     LANGUAGE_PATTERN,
     MIRROR_PATTERN,
+    TARGET_PATTERN,
     field_extra,
     plain_type,
 )
@@ -35,6 +36,7 @@ _WORDS_OF_PATTERNS = {
     "inside",
     BRANCH_PATTERN: "a name like trial-2, with letters, digits, and . _ - inside; no /",
     MIRROR_PATTERN: "gs://bucket/folder, s3://bucket/folder, ssh://host/folder or file:///folder",
+    TARGET_PATTERN: "ssh://host, hf://flavor, tpu://type?zone=…&project=… or sky://resources",
     LANGUAGE_PATTERN: "comma-separated language codes, such as en, or de, fr",
 }
 

@@ -129,7 +129,7 @@ def resume_run(workspace: Workspace, run_id: str, *, num_train_steps: int | None
     exist, is still active, or has no steps left.
     """
     row = _open_and_find(workspace, run_id)
-    if row.remote:
+    if row.remote and not row.remote.get("target"):
         raise RunError(
             f"The run {row.id} is executed on another machine",
             expected="a run of this machine",

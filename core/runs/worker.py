@@ -48,7 +48,7 @@ from core.workspace.places import (
 
 POLL_SECONDS = 0.2
 # Fields of a `remote` event.
-REMOTE_FIELDS = ("phase", "since", "incarnation")
+REMOTE_FIELDS = ("phase", "since", "incarnation", "launch", "hours", "price_per_hour", "cost")
 IDLE_SECONDS = 60.0
 STARTING_GRACE_SECONDS = 20.0
 EXIT_MOVED = 0
@@ -381,7 +381,8 @@ class _Ingestion:
         self.values["name"] = event["artifact"]["name"]
 
     def _on_remote(self, event: dict[str, Any]) -> None:
-        self.remote = {**self.remote, **{name: event.get(name) for name in REMOTE_FIELDS}}
+        known = {name: event[name] for name in REMOTE_FIELDS if name in event}
+        self.remote = {**self.remote, **known}
         self.values["remote"] = self.remote
         self.values["note"] = event.get("phase")
 
@@ -481,8 +482,14 @@ def _row_of(record: RunRecord, state: str) -> RunRow:
         created=record.created,
         warnings=[],
         results={},
-        remote={"mirror": record.follows} if record.follows else {},
+        remote=_remote_of(record),
     )
+
+
+def _remote_of(record: RunRecord) -> dict[str, Any]:
+    """Returns the place of a run on another machine; {} for one of this machine."""
+    places = {"mirror": record.follows, "target": record.config.get("target", "")}
+    return {name: place for name, place in places.items() if place}
 
 
 def _was_preempted(finished: dict[str, Any] | None, exited: dict[str, Any] | None) -> bool:
