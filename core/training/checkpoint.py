@@ -1,15 +1,4 @@
-"""Checkpoint folders: committed atomically and verified before use.
-
-    checkpoints/step-00000500/
-        config.json, model.safetensors     the model in Hugging Face format
-        tokenizer.json, ...                the tokenizer; a decoder's adds no end token
-        eval_results.json                  if this step was validated
-        training_state.safetensors         optimizer slots and seed states by variable path
-        training_state.json                step, seed, fingerprints, plan (`TrainingState`)
-        manifest.json                      size and SHA-256 of each file
-
-Checkpoints do not depend on the backend, and this module imports none.
-"""
+"""Checkpoint folders, committed atomically and verified before use; independent of the backend."""
 
 from __future__ import annotations
 
@@ -61,18 +50,12 @@ _DRAFT_SUFFIX = ".draft"
 _REPLACED_SUFFIX = ".replaced"
 _SKIPPED_FILE = "skipped.json"
 _MOST_DIGITS = 19
-# For thousands of skipped windows and plans of thousands of lines.
 _MOST_JSON_BYTES = 64 << 20
 
 
 @dataclass(frozen=True)
 class EvalResults:
-    """Results of a validation.
-
-    Attributes:
-        eval_loss: Mean cross-entropy of all predictions, in nats.
-        frequency_baseline_loss: Unigram baseline on the same predictions.
-    """
+    """Validation results; the loss is the mean cross-entropy in nats."""
 
     step: int
     eval_loss: float
@@ -87,14 +70,12 @@ class TrainingState:
 
     Attributes:
         step: Completed updates.
-        next_batch: The next step's batch: `step` plus the skipped batches.
-        seconds: Training and validation time, in all sessions.
-        plan: The plan, with `auto` values resolved.
-        pending_losses: Losses since the last log line, so that a resumed run logs the same.
-        evaluated: The last validation.
-        best: The best validation whose weights were saved.
-        skipped: Batches skipped for a non-finite loss: the step before, the first, and the one
-            after the last.
+        next_batch: `step` plus the skipped batches.
+        seconds: Training and validation time of all sessions.
+        plan: With `auto` values resolved.
+        pending_losses: Losses since the last log line.
+        best: Best validation whose weights were saved.
+        skipped: Windows of non-finite loss: step before, first batch, batch after the last.
     """
 
     step: int
@@ -112,7 +93,7 @@ class TrainingState:
 
     @classmethod
     def from_json(cls, values: dict[str, Any]) -> TrainingState:
-        """Parses a `training_state.json`; raises ValueError for missing values and other types."""
+        """Parses a `training_state.json`; raises ValueError if it is invalid."""
         known = {name: values[name] for name in cls.__annotations__ if name in values}
         # Strict validation of Python values would require EvalResults instances.
         adapter = TypeAdapter(cls)
@@ -126,12 +107,12 @@ class TrainingState:
         return {"format": _FORMAT, **asdict(self)}
 
     def skipping(self, window: list[int]) -> TrainingState:
-        """Returns the state after a skipped window of batches."""
+        """Returns the state after a skipped window."""
         return replace(self, next_batch=window[2], skipped=[*self.skipped, window])
 
 
 class Checkpoints:
-    """The checkpoints of one run. Removes what an interrupted save left."""
+    """The checkpoints of one run; cleans up after an interrupted save."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -141,11 +122,11 @@ class Checkpoints:
             _finish_replacement(replaced)
 
     def steps(self) -> list[int]:
-        """Lists the steps with a checkpoint, newest first."""
+        """Lists the saved steps, newest first."""
         return checkpoint_steps(self.folder)
 
     def path(self, step: int) -> Path:
-        """Returns the folder of a step."""
+        """Returns a step's folder."""
         return self.folder / checkpoint_name(step)
 
     def write(
@@ -154,15 +135,11 @@ class Checkpoints:
         arrays: dict[str, NDArray],
         write_model: Callable[[Path], None],
     ) -> Path:
-        """Commits a checkpoint, verifies it and returns its folder.
-
-        Args:
-            arrays: Optimizer slots and seed states, by path.
-            write_model: Writes model and tokenizer files into a folder.
+        """Commits and verifies a checkpoint.
 
         Raises:
-            CheckpointError: The files read back differ from those written.
-            OSError: The disk is full or not writable. Earlier files stay intact.
+            CheckpointError: The files read back differ.
+            OSError: The disk is full; earlier files stay intact.
         """
         draft = self.folder / f".{checkpoint_name(state.step)}{_DRAFT_SUFFIX}"
         shutil.rmtree(draft, ignore_errors=True)
@@ -179,9 +156,7 @@ class Checkpoints:
         return self.path(state.step)
 
     def newest_valid(self, reporter: Reporter) -> Path | None:
-        """Finds the newest undamaged checkpoint; warns about damaged ones and sets them aside.
-
-        Returns None if no checkpoint was ever written.
+        """Returns the newest undamaged checkpoint, if any, and sets damaged ones aside.
 
         Raises:
             CheckpointError: All checkpoints are damaged.
@@ -231,7 +206,7 @@ class Checkpoints:
         return min(candidates, key=lambda results: results.eval_loss, default=None)
 
     def prune(self, keep_newest: int, best_step: int | None) -> None:
-        """Deletes damaged checkpoints, and all others but the newest and the best."""
+        """Deletes damaged checkpoints, and all but the newest and the best."""
         for step in self.steps()[keep_newest:]:
             if step != best_step:
                 shutil.rmtree(self.path(step))
@@ -250,7 +225,7 @@ class Checkpoints:
                 _finish_replacement(replaced)
 
     def _read_skipped(self) -> list[list[int]] | None:
-        """Returns the saved windows; None if the file is damaged."""
+        """Returns None if the file is damaged."""
         path = self.folder / _SKIPPED_FILE
         if not path.exists():
             return []
@@ -270,7 +245,6 @@ class Checkpoints:
             )
 
     def _set_aside(self, problems: dict[int, str], good: int, reporter: Reporter) -> None:
-        """Renames damaged checkpoints, so that they don't count as the newest."""
         for step, problem in problems.items():
             reporter.warn(
                 f"The checkpoint of step {step} is damaged ({problem}); resuming from step {good}",
@@ -283,12 +257,12 @@ class Checkpoints:
 
 
 def checkpoint_name(step: int) -> str:
-    """Returns the name of a step's folder."""
+    """Returns a step's folder name."""
     return f"{_PREFIX}{step:08d}"
 
 
 def checkpoint_step(name: str) -> int | None:
-    """Returns the step of a folder's name; None for a foreign name, such as step-7."""
+    """Returns a folder's step; None for a foreign name, such as step-7."""
     digits = name.removeprefix(_PREFIX)
     if not digits.isdecimal() or len(digits) >= _MOST_DIGITS:
         return None
@@ -297,23 +271,19 @@ def checkpoint_step(name: str) -> int | None:
 
 
 def checkpoint_steps(folder: Path) -> list[int]:
-    """Lists the steps with a checkpoint in a folder, newest first, and changes nothing."""
+    """Lists the saved steps, newest first, changing nothing."""
     names = (path.name for path in folder.glob(f"{_PREFIX}*") if path.is_dir())
     steps = (checkpoint_step(name) for name in names)
     return sorted((step for step in steps if step is not None), reverse=True)
 
 
 def saved_bytes(folder: Path) -> int:
-    """Returns the disk usage of a folder's checkpoints, without damaged ones."""
+    """Returns the disk usage of undamaged checkpoints."""
     return sum(path.stat().st_size for path in folder.glob(f"{_PREFIX}*/*"))
 
 
 def verify(folder: Path) -> None:
-    """Verifies a checkpoint's manifest, and every file against it.
-
-    Raises:
-        CheckpointError: A file is missing or differs; `received` names it.
-    """
+    """Checks manifest and files; CheckpointError names those missing or changed."""
     problems = _manifest_problems(folder) or damaged_files(folder, read_manifest(folder))
     if problems:
         raise CheckpointError(
@@ -328,7 +298,7 @@ def read_state(folder: Path) -> TrainingState:
     """Reads a checkpoint's training state.
 
     Raises:
-        CheckpointError: The file is unreadable, or a later version wrote it.
+        CheckpointError: It is unreadable or has another format.
     """
     path = folder / STATE_FILE
     try:
@@ -374,7 +344,6 @@ def write_eval_results(folder: Path, results: EvalResults) -> None:
 
 
 def _finish_replacement(replaced: Path) -> None:
-    """Deletes a replaced checkpoint, or restores it if the new one is missing."""
     final = replaced.with_name(replaced.name.removesuffix(_REPLACED_SUFFIX))
     if final.exists():
         _remove(replaced)

@@ -1,4 +1,4 @@
-"""Opens and checks a training run's inputs before a backend is imported."""
+"""Opens and checks a run's inputs before a backend is imported."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from core.shards.read import Shards
     from core.tokenizer import StudioTokenizer
 
-# Settings without effect if a checkpoint is named.
+# Without effect if a checkpoint is named.
 _DIMENSIONS = (
     "model_config_path",
     "num_hidden_layers",
@@ -49,9 +49,7 @@ _DIMENSIONS = (
 class TrainingInputs:
     """Compatible shards, tokenizer and architecture.
 
-    Attributes:
-        eval_objective: The objective with published settings, so that runs are comparable.
-        checkpoint: Folder of the initial weights, or None.
+    `eval_objective` has published settings, so that runs are comparable.
     """
 
     shards: Shards
@@ -72,11 +70,7 @@ class TrainingInputs:
 
     @property
     def label_counts(self) -> NDArray[np.int64]:
-        """Approximate counts of each id as a label in training, int64 (vocab_size,).
-
-        Masked tokens are distributed like the sequences. Labels of span corruption add sentinels,
-        which no sequence has.
-        """
+        """Approximate counts of each id as a label, int64 (vocab_size,)."""
         counts, objective = self.token_counts, self.eval_objective
         if isinstance(objective, SpanCorruption):
             counts = objective.label_counts(counts, len(self.shards.train))
@@ -84,7 +78,7 @@ class TrainingInputs:
 
     @property
     def fingerprints(self) -> dict[str, str]:
-        """The fingerprints of a manifest's inputs."""
+        """Fingerprints by input, for a manifest."""
         return {"shards": self.shards.fingerprint, "tokenizer": self.tokenizer.fingerprint}
 
 
@@ -99,13 +93,11 @@ def open_inputs(
     """Opens a run's inputs and refuses incompatible ones.
 
     Args:
-        reporter: Receives the progress of downloading remote shards.
-        resumed: Keep the numbers of the first start: don't compare them with family and checkpoint.
-        own: A checkpoint of this run, which defines the model even if the initial one has changed.
+        resumed: Skip the check against family and checkpoint.
+        own: This run's checkpoint, which defines the model even if the initial one has changed.
 
     Raises:
-        ConfigError: An input is missing or contradicts another; `field` names the setting.
-        TokenizerError: The tokenizer doesn't suit the family.
+        ConfigError: An input is missing or contradicts another.
         ShardError, TokenizerError, CheckpointError: A file can't be read.
     """
     from core.shards.read import open_shards
@@ -148,10 +140,7 @@ def open_inputs(
 
 
 def resolve_checkpoint(config: TrainConfig, workspace: Workspace) -> TrainConfig:
-    """Makes the path of a local checkpoint absolute if it looks like a Hub id.
-
-    Elsewhere, a recorded `exports/mini` could only mean a repository on the Hub.
-    """
+    """Makes a local checkpoint's path absolute if it could mean a Hub id elsewhere."""
     folder = find_here(config.checkpoint, workspace)
     if folder is None or parse_hub_id(config.checkpoint) is None:
         return config
@@ -222,11 +211,7 @@ def _architecture(
 
 
 def objective_name(config: TrainConfig, family: str) -> str:
-    """Resolves the objective for a family.
-
-    Raises:
-        ConfigError: The family does not support the requested objective.
-    """
+    """Resolves a family's objective; raises ConfigError if unsupported."""
     own = objectives_of_family(family)
     if config.objective == "auto":
         return own[0]
@@ -243,7 +228,7 @@ def objective_name(config: TrainConfig, family: str) -> str:
 
 
 def objective_settings(config: TrainConfig, max_seq_length: int) -> ObjectiveSettings:
-    """Returns a config's settings for its objective."""
+    """Returns the settings of an objective."""
     return ObjectiveSettings(
         max_seq_length=max_seq_length,
         mlm_probability=config.mlm_probability,
@@ -257,7 +242,6 @@ def objective_settings(config: TrainConfig, max_seq_length: int) -> ObjectiveSet
 def _objectives(
     config: TrainConfig, shards: Shards, tokenizer: StudioTokenizer, family: str
 ) -> tuple[Objective, Objective]:
-    """Returns the objectives of training and validation."""
     from core.tokenizer.vocabulary import vocabulary_of
 
     name = objective_name(config, family)
@@ -281,11 +265,7 @@ def _objectives(
 def _noise_that_fits(
     config: TrainConfig, shards: Shards, laid_out: ObjectiveSettings
 ) -> ObjectiveSettings:
-    """Returns the config's corruption settings, by default the shards'.
-
-    Raises:
-        ConfigError: They need another sequence length.
-    """
+    """Returns the config's corruption settings, by default the shards'."""
     density, length = config.mlm_probability, config.mean_noise_span_length
     asked = with_noise(
         laid_out,
@@ -309,7 +289,6 @@ def _noise_that_fits(
 def _checkpoint_architecture(
     config: TrainConfig, shards: Shards, tokenizer: StudioTokenizer, checkpoint: Path
 ) -> Architecture:
-    """Returns the checkpoint's dimensions with the config's dropout."""
     found = read_architecture(checkpoint)
     pad_id = padding_id(found.model_type, tokenizer.pad_id, tokenizer.sep_id)
     for name, ours, theirs, fits in (
@@ -348,7 +327,6 @@ def _check_no_other_dimensions(config: TrainConfig, found: Architecture) -> None
 
 
 def _check_tokens(shards: Shards, tokenizer: StudioTokenizer, checkpoint: Path) -> None:
-    """Refuses weights trained with other tokens, if the checkpoint names its tokenizer."""
     learned_with = _tokenizer_of(checkpoint)
     if learned_with in ("", tokenizer.fingerprint) or _keeps_same_tokens(checkpoint, tokenizer):
         return
@@ -364,7 +342,6 @@ def _check_tokens(shards: Shards, tokenizer: StudioTokenizer, checkpoint: Path) 
 
 
 def _tokenizer_of(checkpoint: Path) -> str:
-    """Returns the fingerprint of a checkpoint's tokenizer; empty if unknown."""
     if not (checkpoint / MANIFEST_FILE).is_file():
         return ""
     try:
@@ -374,10 +351,7 @@ def _tokenizer_of(checkpoint: Path) -> str:
 
 
 def _keeps_same_tokens(checkpoint: Path, tokenizer: StudioTokenizer) -> bool:
-    """Returns True if the tokenizer beside the weights has the same tokens.
-
-    Its file may differ: a decoder's copy adds no end token, and shards may be built with it.
-    """
+    """Compares tokens: a decoder's tokenizer file differs, since it adds no end token."""
     from core.tokenizer import StudioTokenizer
     from core.tokenizer.roles import TOKENIZER_FILE
 

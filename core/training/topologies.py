@@ -1,9 +1,7 @@
-"""TPU slices by their usual names, with the published figures of their chips.
+"""TPU slices and their chips' published figures.
 
-Sources: https://cloud.google.com/tpu/docs/v2, /v3, /v4, /v5e, /v5p and /v6e (peak bfloat16 FLOP/s,
-memory and its bandwidth per chip); https://cloud.google.com/tpu/docs/supported-tpu-configurations
-(topologies). The memory available to a program is what the compiler of libtpu 0.0.51 reports for a
-program that is too large. This module imports no backend.
+Sources: https://cloud.google.com/tpu/docs/v2, /v3, /v4, /v5e, /v5p, /v6e and
+/supported-tpu-configurations; available memory as libtpu 0.0.51 reports it.
 """
 
 from __future__ import annotations
@@ -38,11 +36,9 @@ class Topology:
     """A TPU slice.
 
     Attributes:
-        name: The common name, like v5e-8.
-        accelerator_type: The name in `gcloud`.
-        shape: The name in libtpu's compiler.
-        hosts: Number of virtual machines.
-        options: Further options for libtpu.
+        accelerator_type: Name in `gcloud`.
+        shape: Name in libtpu.
+        hosts: Virtual machines.
     """
 
     name: str
@@ -91,11 +87,7 @@ TOPOLOGIES = {one.name: one for one in _ALL}
 
 
 def find_topology(name: str) -> Topology:
-    """Finds a topology by its common name or its `gcloud` name.
-
-    Raises:
-        ConfigError: The name is unknown.
-    """
+    """Finds a topology by its common or `gcloud` name; ConfigError if unknown."""
     found = TOPOLOGIES.get(name) or next((t for t in _ALL if t.accelerator_type == name), None)
     if found is None:
         raise ConfigError(

@@ -1,9 +1,4 @@
-"""Uploads checkpoints to the Hub during training.
-
-A thread uploads. Its failures are warnings, retried at the next save and at the end; they never
-fail the run, which waits for uploads only after its last step. Hard links keep a checkpoint that is
-being uploaded, so the run may delete it.
-"""
+"""Uploads checkpoints to the Hub in a thread; failures never fail the run."""
 
 from __future__ import annotations
 
@@ -28,7 +23,6 @@ from core.workspace import Artifact, Workspace
 from core.workspace.places import make_folder
 
 _HELD_FOLDER = "uploading"
-# Marks that the run has made its repository public.
 _SHOWN_FILE = "hub.shown"
 _POLL_SECONDS = 0.2
 
@@ -79,7 +73,7 @@ class Uploads:
             )
 
     def offer(self, checkpoint: Path) -> None:
-        """Queues a new checkpoint for upload if one is due; returns at once."""
+        """Queues a new checkpoint for upload if one is due."""
         self._saves += 1
         every = self._config.hub_every_saves
         if not every or (self._saves % every and not self._failed):
@@ -97,7 +91,7 @@ class Uploads:
             shutil.rmtree(older, ignore_errors=True)
 
     def finish(self, model: Artifact) -> None:
-        """Uploads the final model after the last step, and waits."""
+        """Uploads the final model, and waits."""
         self._end()
         steps = model.manifest.counts["num_train_steps"]
         self._reporter.progress(steps, steps, "steps", "uploading to the Hub")
@@ -140,7 +134,7 @@ class Uploads:
             shutil.rmtree(held, ignore_errors=True)
 
     def _push(self, folder: Path, message: str, reporter: Reporter) -> bool:
-        """Uploads a folder's model; turns any error into a warning. Returns True on success."""
+        """Returns True on success; turns any error into a warning."""
         try:
             self._wanted = self._wanted if "/" in self._wanted else resolve_repo_id(self._wanted)
             repository = Repository(self._wanted, "model", self._config.hub_private_repo)
@@ -162,7 +156,7 @@ class Uploads:
         return False
 
     def _show(self, repository: Repository) -> None:
-        """Makes a public run's repository public once; a later change by the user stays."""
+        """Publishes the repository once; a later change by the user stays."""
         mark = self._folder / _SHOWN_FILE
         if repository.private or mark.exists():
             return
@@ -178,7 +172,7 @@ class Uploads:
             mark.touch()
 
     def _hold(self, checkpoint: Path) -> Path:
-        """Hard-links a checkpoint's files, without the optimizer state, into a separate folder."""
+        """Hard-links a checkpoint's files, so that the run may delete it."""
         held = self._held / f"{checkpoint.name}.{self._saves}"
         make_folder(held.parent)
         held.mkdir()

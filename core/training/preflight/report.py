@@ -1,7 +1,6 @@
-"""Turns the compiler's figures into the answers: whether a run fits, its time and its cost.
+"""Turns the compiler's figures into memory, time and cost.
 
-Times are ranges: the compiler counts operations, but only the chip shows how long they take. This
-module imports no backend.
+Times are ranges: only the chip shows how long operations take.
 """
 
 from __future__ import annotations
@@ -15,9 +14,8 @@ from core.models.registry import count_parameters
 from core.training import recipe
 from core.training.topologies import Topology
 
-# Shares of peak FLOP/s that transformers of these sizes reach on TPUs. Source: PaLM
-# (https://arxiv.org/abs/2204.02311, table 3): PaLM at best 46 %, GPT-3 21 %. Small models and short
-# sequences reach less; XLA's count of operations is a little high.
+# Shares of peak FLOP/s: PaLM reached 46 %, GPT-3 21 % (https://arxiv.org/abs/2204.02311, table 3);
+# small models reach less, and XLA counts a little high.
 UTILISATION = (0.2, 0.55)
 
 INSTALL_LIBTPU = "pip install -r requirements-preflight.txt"
@@ -25,24 +23,16 @@ INSTALL_LIBTPU = "pip install -r requirements-preflight.txt"
 
 @dataclass(frozen=True)
 class Report:
-    """Needs and costs of a run. Ranges are [best, worst]; None means unknown.
+    """Needs and costs of a run. Ranges are [best, worst]; None is unknown.
 
     Attributes:
         cores: Devices that share a step.
-        estimated: True if formulas replace the compiler, which isn't installed.
-        advice: Advice for an estimate, or for a run that doesn't fit.
-        bytes_available_per_core: Memory of a device that a program can use.
-        bytes_missing_per_core: 0 if the run fits.
-        largest_per_replica_batch_size: Largest compiled batch that fits; None if none was sought,
-            or not one sequence fits.
-        tried_batch_sizes: Compiled batches, with bytes per core and whether they fit.
+        estimated: True if formulas replace the compiler.
+        largest_per_replica_batch_size: Largest compiled batch that fits, if sought.
         per_replica_batch_size: Sequences per device and micro-batch.
-        global_batch_size: Sequences per step.
-        utilisation: Assumed shares of the chip's peak, [worst, best].
+        utilisation: Assumed shares of peak, [worst, best].
         tokens_per_second: Range, [worst, best].
-        hours: Range, without validation and saving.
-        cost: Range, in the currency of the price.
-        checkpoint_disk_bytes: Peak disk usage of checkpoints and model.
+        hours: Without validation and saving.
         cached: True if all results came from the cache.
     """
 
@@ -85,10 +75,9 @@ class Report:
 def step_seconds(
     topology: Topology, flops: float | None, bytes_accessed: float | None
 ) -> list[float] | None:
-    """Computes the range of a step's time, best first; `flops` and bytes are per device.
+    """Computes a step's best and worst time; arguments are per device.
 
-    Compute time at the assumed shares of peak; at least memory time at peak bandwidth (best) or at
-    the better share of it (worst).
+    Memory traffic, at peak bandwidth or the better share of it, is a lower limit.
     """
     if not flops:
         return None
@@ -102,10 +91,7 @@ def step_seconds(
 def estimate_flops_per_core(
     architecture: Architecture, config: TrainConfig, row_length: int, predictions: int
 ) -> float:
-    """Estimates the operations per step and device, forward and backward.
-
-    6 per weight and token for the matrices, 12·L·H per layer and token for attention; the head on
-    predicted tokens only.
+    """Estimates the operations per step and device.
 
     Source: Kaplan et al., https://arxiv.org/abs/2001.08361, section 2.1.
     """
@@ -120,7 +106,7 @@ def estimate_flops_per_core(
 def estimate_bytes_per_core(
     architecture: Architecture, config: TrainConfig, row_length: int, cores: int
 ) -> float:
-    """Estimates the memory per device; fsdp shards the weights over the cores."""
+    """Estimates the memory per device; fsdp shards the weights."""
     parameters = count_parameters(architecture)
     whole = recipe.estimate_memory_bytes(architecture, parameters, config, row_length)
     fixed = recipe.estimate_memory_bytes(

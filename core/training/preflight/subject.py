@@ -1,4 +1,4 @@
-"""Model, objective and examples of a preflight, from shards or from numbers alone."""
+"""Model and examples of a preflight, from shards or from numbers alone."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from core.training.batches import SequenceSource
 from core.training.inputs import objective_name, objective_settings, open_inputs
 from core.workspace import Workspace
 
-# Without a tokenizer: as many special tokens as our own tokenizers begin with.
+# As many special tokens as our own tokenizers begin with.
 _SPECIAL_IDS = 5
 _BOS_ID, _EOS_ID, _PAD_ID, _MASK_ID = 1, 2, 3, 4
 _SENTINELS = 100
@@ -45,12 +45,12 @@ class Subject:
         return int(self.example(1)["labels"].shape[1])
 
     def example(self, rows: int) -> Batch:
-        """Returns a batch of the given size, for its shapes and for a trial."""
+        """Returns a batch for its shapes and for a trial."""
         return self.objective.batch(self.rows.take(np.zeros(rows, np.int64)), 0, 0)
 
 
 class RandomSequences:
-    """Sequences of random ids, for a preflight without shards."""
+    """Sequences of random ids."""
 
     def __init__(self, row_length: int, vocab_size: int) -> None:
         self.row_length = row_length
@@ -67,11 +67,10 @@ class RandomSequences:
 
 
 def open_subject(config: PreflightConfig, workspace: Workspace, reporter: Reporter) -> Subject:
-    """Opens the configured shards, or replaces them by random sequences.
+    """Opens the shards, or replaces them by random sequences.
 
     Raises:
-        ConfigError: Shards, or both vocabulary size and sequence length, are missing, or the model
-            config is of another family.
+        ConfigError: Shards, or vocabulary size and sequence length, are missing.
     """
     if config.shards:
         inputs = open_inputs(config, workspace, reporter)
