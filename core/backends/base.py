@@ -1,7 +1,6 @@
-"""Backend interface of the training loop, and the state handling that backends share.
+"""Backend interface of the training loop, and shared state handling.
 
-The loop knows neither TensorFlow nor JAX. Results stay on the device until `fetch`, so that the
-host does not wait between two log lines.
+Results stay on the device until `fetch`, so that the host doesn't wait.
 """
 
 from __future__ import annotations
@@ -28,7 +27,6 @@ DeviceValue = Any
 # The optimizer is None if the model is only evaluated.
 Build = Callable[[], "tuple[LanguageModel, keras.optimizers.Optimizer | None]"]
 
-# Model inputs; the other arrays of a batch are labels and their weights.
 INPUT_NAMES = (
     "input_ids",
     "attention_mask",
@@ -37,7 +35,7 @@ INPUT_NAMES = (
     "dropout_seed",
 )
 
-# Spreads replica numbers over the integers, so that each replica's dropout differs.
+# Makes each replica's dropout differ.
 _REPLICA_SALT = 0x9E3779B1
 
 
@@ -63,52 +61,43 @@ class Backend(Protocol):
     optimizer: keras.optimizers.Optimizer | None
 
     def part(self, batch_size: int) -> slice:
-        """Returns the slice of a global batch that this process passes to `put`."""
+        """Returns this process's slice of a global batch."""
 
     def put(self, batch: Batch, number: int | None = None) -> dict[str, DeviceValue]:
         """Copies this process's slice of a batch to its devices; thread-safe.
 
-        Args:
-            batch: The slice's arrays.
-            number: Number of the training batch, which seeds dropout. None: validation, or no
-                dropout.
+        `number` seeds dropout; None: validation.
         """
 
     def train_step(self, batch: Mapping[str, DeviceValue]) -> DeviceValue:
-        """Updates the weights and returns the batch's loss, a scalar on the device."""
+        """Updates the weights and returns the loss, on the device."""
 
     def train_steps(self, batches: Sequence[Mapping[str, DeviceValue]]) -> DeviceValue:
         """Runs several steps in one execution and returns their losses, (steps,)."""
 
     def evaluate_step(self, batch: Mapping[str, DeviceValue]) -> DeviceValue:
-        """Returns the sums of losses, correct predictions and weights, (3,) on the device."""
+        """Returns sums of losses, correct predictions and weights, (3,)."""
 
     def fetch(self, values: Sequence[DeviceValue]) -> NDArray[np.float32]:
         """Waits for values of equal shape and stacks them on the host."""
 
     def agree(self, flag: int) -> int:
-        """Returns the largest flag that any process passed some steps ago.
-
-        All processes must call it equally often. A single process gets its own flag at once.
+        """Returns the largest flag of all processes, some steps late; all must call it equally
+        often.
         """
 
     def read_state(self) -> dict[str, NDArray]:
-        """Returns all weights and optimizer slots by path; all processes must call it."""
+        """Returns weights and optimizer slots by path; all processes must call it."""
 
     def write_state(self, state: Mapping[str, NDArray]) -> None:
-        """Sets all weights and optimizer slots.
-
-        Raises:
-            CheckpointError: A value is missing, unknown, or of another shape.
-        """
+        """Sets weights and optimizer slots; CheckpointError if they don't fit."""
 
 
 def set_output_bias(model: LanguageModel, token_counts: NDArray[np.int64]) -> None:
-    """Initialises an encoder's output bias to log token frequencies; other models have none.
+    """Initialises an encoder's output bias to log token frequencies.
 
-    `token_counts` are occurrences by id in the training examples, int64, at most (vocab_size,).
-    After the prior's bias in "Focal Loss for Dense Object Detection", section 3.3
-    (https://arxiv.org/abs/1708.02002).
+    `token_counts` are int64, at most (vocab_size,). Source: https://arxiv.org/abs/1708.02002,
+    section 3.3.
     """
     if model.architecture.kind == "encoder":
         bias = model.lm_head.bias
@@ -125,10 +114,9 @@ def learned_from(
 
 
 def dropout_seeds(number: int, parts: int, replica: int = 0) -> NDArray[np.int32]:
-    """Computes a batch's dropout seeds, int32 (parts, 2).
+    """Computes dropout seeds for micro-batches, int32 (parts, 2).
 
-    `parts` is the number of micro-batches; `replica` the device's index if each device numbers its
-    own elements from 0.
+    `replica` is the device's index if each numbers its own elements from 0.
     """
     salt = (replica * _REPLICA_SALT) & 0x7FFFFFFF
     counts = (number * parts + np.arange(parts)) & 0x7FFFFFFF
@@ -136,11 +124,7 @@ def dropout_seeds(number: int, parts: int, replica: int = 0) -> NDArray[np.int32
 
 
 def check_divisible(batch_size: int, devices: int, parts: int) -> None:
-    """Checks that a batch divides evenly among devices and micro-batches.
-
-    Raises:
-        ConfigError: It doesn't.
-    """
+    """Raises ConfigError unless a batch divides evenly."""
     if batch_size % (devices * parts):
         raise ConfigError(
             "The batch can't be split evenly between devices",
@@ -155,7 +139,7 @@ def check_divisible(batch_size: int, devices: int, parts: int) -> None:
 def variables_by_path(
     model: LanguageModel, optimizer: keras.optimizers.Optimizer | None
 ) -> dict[str, keras.Variable]:
-    """Returns all variables by path; backends share the paths."""
+    """Returns all variables by path, alike on all backends."""
     variables = [*model.variables, *(optimizer.variables if optimizer else [])]
     by_path = {variable.path: variable for variable in variables}
     assert len(by_path) == len(variables), "two variables share a path"
@@ -163,11 +147,7 @@ def variables_by_path(
 
 
 def check_state(variables: Mapping[str, keras.Variable], state: Mapping[str, NDArray]) -> None:
-    """Checks that a state has exactly these variables, with their shapes.
-
-    Raises:
-        CheckpointError: Naming the first difference.
-    """
+    """Raises CheckpointError unless a state has exactly these variables and shapes."""
     problems = [f"{path} is missing" for path in variables if path not in state]
     problems += [f"{path} is unknown" for path in state if path not in variables]
     problems += [

@@ -1,7 +1,6 @@
 """Finds accelerators and chooses backend and device, without importing a backend.
 
-A process can't undo the import of a backend, and Keras keeps its first one. So the file system is
-searched for accelerators first. A missing device that was requested is an error, never a silent
+A process can't undo such an import. A missing device that was requested is an error, never a silent
 fallback.
 """
 
@@ -32,7 +31,6 @@ _TPU_GLOBS = ("/dev/accel[0-9]*", "/dev/vfio/[0-9]*")
 
 _DESCRIPTION = re.compile(r"(TensorFlow|JAX) on \d+ (CPU|GPU|TPU)\b")
 
-# TensorFlow's name for the TPU of its own machine.
 LOCAL_TPU = "local"
 
 
@@ -41,11 +39,11 @@ class Devices:
     """The backend and devices of a run.
 
     Attributes:
-        count: Devices that share a step, over all processes.
-        memory_bytes: Memory of one device, or of a CPU's host; None if unknown.
-        processes: Processes that share a step, one per host.
-        process: Rank of this process.
-        strategy: TensorFlow's, if several devices share a step.
+        count: Devices over all processes.
+        memory_bytes: Memory of one device, or of a CPU's host.
+        processes: One per host.
+        process: Rank.
+        strategy: TensorFlow's, for several devices.
     """
 
     engine: BackendName
@@ -174,13 +172,7 @@ def is_description(note: str) -> bool:
 
 
 def estimate_devices(config: TrainConfig, hardware: Hardware) -> int:
-    """Estimates the number of devices that share a step, without importing a backend.
-
-    Counts one if TensorFlow with device `auto` may be unable to use a GPU.
-
-    Raises:
-        DeviceError: The requested accelerator is missing.
-    """
+    """Estimates the devices that share a step; DeviceError if missing."""
     here = config.num_devices
     if here is None:
         choice = choose(config, hardware)
@@ -191,14 +183,14 @@ def estimate_devices(config: TrainConfig, hardware: Hardware) -> int:
 
 
 def memory_per_device(devices: Devices) -> int | None:
-    """Returns the bytes of one device's memory, if known; CPU devices share their host's."""
+    """Returns the bytes of one device's memory, if known."""
     if devices.memory_bytes is None or devices.kind != "cpu":
         return devices.memory_bytes
     return devices.memory_bytes * devices.processes // devices.count
 
 
 def estimate_memory(config: TrainConfig, hardware: Hardware) -> int | None:
-    """Estimates the bytes of one CPU device's memory without a backend; None for accelerators."""
+    """Estimates the bytes of one CPU device's memory; None for accelerators."""
     try:
         memory = host_memory_bytes(choose(config, hardware).kind)
     except DeviceError:  # The run may execute on another machine.
@@ -297,7 +289,6 @@ def first_line(error: BaseException) -> str:
 
 
 def _first_found(globs: Sequence[str]) -> tuple[str, ...]:
-    """Returns the paths of the first pattern that matches any."""
     for pattern in globs:
         paths = sorted(str(path) for path in Path("/").glob(pattern.lstrip("/")))
         if paths:

@@ -1,8 +1,4 @@
-"""The layers' maths, implemented for speed on each backend.
-
-Beside matmuls, the time goes into passes over memory. Here they fuse, with hand-written gradients
-if autodiff takes more passes. Backends agree up to rounding.
-"""
+"""The layers' maths, fused on each backend: beside matmuls, passes over memory take the time."""
 
 from __future__ import annotations
 
@@ -21,16 +17,15 @@ Tensor = Any
 backend: Any = import_module(f"core.backends.{keras.config.backend()}.kernels")
 
 
-# Computes `inputs @ kernel + bias`, (…, I) to (…, O). `columns` is the range (start, stop) of the O
-# to compute; None: all. Takes tensors, not variables.
+# Computes `inputs @ kernel + bias`, (…, I) to (…, O), or its `columns` (start, stop). Takes
+# tensors, not variables.
 dense: Callable[..., Tensor] = backend.dense
 
 
 def whole(weight: Tensor) -> Tensor:
-    """All-gathers a sharded weight for use; its gradient comes back sharded.
+    """All-gathers a sharded weight; its gradient comes back sharded.
 
-    The gathered weight must not be saved for the gradient, or each device would end up with all
-    weights; `dense` prevents that.
+    Don't save the gathered weight for the gradient, or each device would end up with all weights.
 
     Source: Rajbhandari et al., "ZeRO", https://arxiv.org/abs/1910.02054, section 5.
     """
@@ -38,27 +33,20 @@ def whole(weight: Tensor) -> Tensor:
 
 
 def are_sharded() -> bool:
-    """Checks whether weights are sharded in the current context."""
+    """Returns True if weights are sharded in the current context."""
     return bool(backend.are_sharded())
 
 
 def rematerialized_layer(layer: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    """Applies gradient checkpointing to a layer: only its inputs are saved.
+    """Applies gradient checkpointing to a layer of tensors or None, by position.
 
-    Args:
-        layer: Takes tensors or None, by position, and changes no state.
-
-    Source: Chen et al., "Training Deep Nets with Sublinear Memory Cost",
-        https://arxiv.org/abs/1604.06174.
+    Source: https://arxiv.org/abs/1604.06174.
     """
     return backend.rematerialized_layer(layer)
 
 
 def layer_norm(inputs: Tensor, scale: Tensor, bias: Tensor | None, epsilon: float) -> Tensor:
-    """Normalises the last axis in float32; keeps the inputs' dtype.
-
-    Source: https://arxiv.org/abs/1607.06450.
-    """
+    """Normalises the last axis in float32 (https://arxiv.org/abs/1607.06450); keeps the dtype."""
     scale = ops.convert_to_tensor(scale)
     bias = ops.zeros_like(scale) if bias is None else ops.convert_to_tensor(bias)
     outputs = backend.layer_norm(_flat(inputs), scale, bias, epsilon)
@@ -66,45 +54,33 @@ def layer_norm(inputs: Tensor, scale: Tensor, bias: Tensor | None, epsilon: floa
 
 
 def rms_norm(inputs: Tensor, scale: Tensor, epsilon: float) -> Tensor:
-    """Scales the last axis to a mean square of 1 in float32; keeps the inputs' dtype.
-
-    Source: https://arxiv.org/abs/1910.07467.
-    """
+    """Applies RMSNorm in float32 (https://arxiv.org/abs/1910.07467); keeps the dtype."""
     outputs = backend.rms_norm(_flat(inputs), ops.convert_to_tensor(scale), epsilon)
     return ops.reshape(outputs, ops.shape(inputs))
 
 
 def gelu(inputs: Tensor) -> Tensor:
-    """Exact GELU, x·Φ(x).
-
-    Source: https://arxiv.org/abs/1606.08415.
-    """
+    """Exact GELU, x·Φ(x). Source: https://arxiv.org/abs/1606.08415."""
     return backend.gelu(inputs)
 
 
 def gelu_tanh(inputs: Tensor) -> Tensor:
-    """GELU with the tanh approximation of GPT-2 and T5.
-
-    Source: https://arxiv.org/abs/1606.08415, section 2.
-    """
+    """GELU with the tanh approximation of GPT-2 and T5."""
     return backend.gelu_tanh(inputs)
 
 
 def dropout(inputs: Tensor, rate: float, seed: Tensor) -> Tensor:
-    """Applies dropout without saving a mask for the gradient.
-
-    The mask hashes seed and element index: it is independent of backend and batch sharding.
+    """Applies dropout; the mask hashes seed and element index, on all backends alike.
 
     Args:
         inputs: Fewer than 2**31 elements.
-        rate: 0 to 1, exclusive.
-        seed: Two integers, (2,), new ones for each use.
+        seed: Two integers, (2,), new for each use.
     """
     return backend.dropout(inputs, rate, seed)
 
 
 def split_heads(fused: Tensor, heads: int, parts: int = 3) -> list[Tensor]:
-    """Splits (B, L, parts·N·D), such as fused QKV, into parts of (B, L, N, D)."""
+    """Splits (B, L, parts·N·D) into parts of (B, L, N, D)."""
     batch, length = ops.shape(fused)[:2]
     shape = (batch, length, heads, fused.shape[-1] // (parts * heads))
     return [ops.reshape(part, shape) for part in ops.split(fused, parts, axis=-1)]
@@ -114,7 +90,7 @@ def rotate(heads: Tensor, rotation: Tensor) -> Tensor:
     """Applies rotary position embeddings in float32.
 
     Args:
-        heads: Queries or keys, (B, L, N, D).
+        heads: (B, L, N, D).
         rotation: Cosines and sines, float32 (2, L, D) or (2, B, L, D).
 
     Source: https://arxiv.org/abs/2104.09864, section 3.4.2.
@@ -127,18 +103,18 @@ def rotate(heads: Tensor, rotation: Tensor) -> Tensor:
 
 
 def for_cache(heads: Tensor) -> Tensor:
-    """Converts keys or values to the cache layout: (B, M, N, D) to float32 (B, N, D, M).
+    """Converts (B, M, N, D) to the cache layout, float32 (B, N, D, M).
 
-    Both matmuls of attention then read contiguous memory without copying. CPU matmuls would convert
-    narrower dtypes to float32 for each token.
+    Attention then reads contiguous memory. CPU matmuls would convert narrower dtypes for each
+    token.
     """
     return ops.cast(ops.transpose(heads, (0, 2, 3, 1)), "float32")
 
 
 def write_slots(cached: Tensor, new: Tensor, positions: Tensor) -> Tensor:
-    """Writes new keys or values (B, N, D, S) to a float32 cache (B, N, D, M).
+    """Writes new keys or values (B, N, D, S) to a cache (B, N, D, M).
 
-    `positions` int32 (B,) are the first slots to write; there must be room.
+    `positions` int32 (B,) are the first slots to write.
     """
     rows = [
         ops.slice_update(cached[row : row + 1], [0, 0, 0, positions[row]], new[row : row + 1])
@@ -163,10 +139,8 @@ def attention(
         query: (B, L, N, D).
         key: (B, M, N, D).
         value: (B, M, N, D).
-        bias: Added to the logits, float32, broadcast to (B, N, L, M).
-        rate: Dropout rate of the attention weights.
+        bias: Float32, broadcast to (B, N, L, M).
         seed: None disables dropout.
-        scaled: Whether to divide by √D.
 
     Source: https://arxiv.org/abs/1706.03762, section 3.2.1.
     """
@@ -194,9 +168,7 @@ def cached_attention(
 
     Args:
         query: (B, S, N, D).
-        parts: Keys and values of each cache (see `for_cache`), and a bias, broadcast to (B, N, S,
-            M), or None.
-        scaled: See `attention`.
+        parts: Keys, values (see `for_cache`) and a bias, broadcast to (B, N, S, M).
     """
     wide = ops.cast(query, "float32") * (query.shape[-1] ** -0.5 if scaled else 1.0)
     logits = []
@@ -232,19 +204,16 @@ def tied_logits(hidden: Tensor, table: Tensor, bias: Tensor | None = None) -> Te
 def summed_cross_entropy(
     hidden: Tensor, table: Tensor, bias: Tensor | None, labels: Tensor, weights: Tensor
 ) -> Tensor:
-    """Computes the weighted sum of the cross-entropies of `tied_logits` in nats, a float32.
-
-    Many logits are computed in chunks, each with its part of the gradient, one at a time.
+    """Sums the weighted cross-entropies of `tied_logits` in nats, in chunks if they are many.
 
     Args:
         hidden: (B, K, H).
         table: (V, H), all-gathered.
-        bias: (V,), or None.
+        bias: (V,).
         labels: int32 (B, K).
         weights: float32 (B, K), without gradient.
 
-    Source: Hsu et al., "Liger Kernel", https://arxiv.org/abs/2410.10989, section 3.2, "Fused Linear
-        Cross Entropy".
+    Source: https://arxiv.org/abs/2410.10989, section 3.2, "Fused Linear Cross Entropy".
     """
     pieces = _in_chunks(table, hidden, labels, weights)
     if pieces is None:
@@ -273,23 +242,20 @@ def evaluate_batch(
 
 
 def count_chunks(rows: int, predictions: int, words: int) -> int:
-    """Returns the number of chunks, along K, in which logits (B, K, V) are computed."""
+    """Returns the number of chunks, along K, of logits (B, K, V)."""
     logits = rows * predictions * words / backend.count_devices()
     return min(predictions, math.ceil(logits / MAX_LOGITS_PER_CHUNK))
 
 
 def _in_chunks(table: Tensor, *arrays: Tensor) -> list[Tensor] | None:
-    """Cuts hidden states (B, K, H) and other arrays into chunks; None if one chunk suffices."""
+    """Returns None if one chunk suffices."""
     rows, predictions = arrays[0].shape[:2]
     count = count_chunks(rows, predictions, table.shape[0])
     return None if count == 1 else [_cut(one, count) for one in arrays]
 
 
 def _cut(values: Tensor, count: int) -> Tensor:
-    """Cuts (B, K, …) along K into (count, B, k, …), so that the sharding of B stays.
-
-    Zeros pad the last chunk; padded weights are zero.
-    """
+    """Cuts (B, K, …) into zero-padded (count, B, k, …), keeping the sharding of B."""
     rows, length = values.shape[:2]
     size = -(-length // count)
     rest = list(values.shape[2:])
@@ -301,7 +267,6 @@ def _wide(bias: Tensor | None) -> Tensor | None:
     return None if bias is None else ops.cast(bias, "float32")
 
 
-# By name in Hugging Face's configs.
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"gelu": gelu, "gelu_new": gelu_tanh}
 
 

@@ -1,7 +1,7 @@
 """JAX implementation of `core.backends.kernels`.
 
-Norms take inputs with flattened leading axes, (T, H). Chunks have a leading axis:
-hidden states (chunks, B, k, H), labels and weights (chunks, B, k).
+Norms take (T, H). Chunks have a leading axis: hidden states (chunks, B, k, H), labels (chunks, B,
+k).
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ Tensor = Any
 
 FUSED_ATTENTION = "cudnn"
 
-# First compute capabilities: bfloat16 tensor cores; larger heads in cuDNN's attention.
+# First compute capabilities with bfloat16 tensor cores, and larger heads in cuDNN's attention.
 _AMPERE = 8.0
 _HOPPER = 9.0
 
@@ -61,12 +61,12 @@ def _dense(
 
 def matmul_with_rows(inputs: Tensor, table: Tensor) -> Tensor:
     """Computes `inputs @ table.T` for (T, H) and (V, H)."""
-    # Not `table.T`: on a CPU XLA would copy the table to transpose it.
+    # On a CPU XLA would copy `table.T`.
     return _product(inputs, table, 1)
 
 
 def _product(inputs: Tensor, kernel: Tensor, axis: int) -> Tensor:
-    """Contracts the last axis of (T, I) with one axis of a kernel."""
+    """Contracts (T, I) with one axis of a kernel."""
     if inputs.dtype == kernel.dtype == jnp.bfloat16:
         return _narrow_product(inputs, kernel, axis)
     return jax.lax.dot_general(inputs, kernel, (((1,), (axis,)), ((), ())))
@@ -77,11 +77,7 @@ def _dot(left: Tensor, right: Tensor, left_axis: int, right_axis: int, **options
 
 
 def _narrow(inputs: Tensor, kernel: Tensor, axis: int) -> Tensor:
-    """Computes `_product` in bfloat16.
-
-    CPUs have bfloat16 matmuls with float32 results. For other results, and for a single row, XLA
-    converts the whole kernel to float32 at each call.
-    """
+    """On CPUs, XLA would convert the kernel to float32 for bfloat16 results or a single row."""
 
     def on_cpu(inputs: Tensor, kernel: Tensor) -> Tensor:
         rows = len(inputs)
@@ -106,7 +102,7 @@ def _narrow_backward(axis: int, saved: Any, upstream: Tensor) -> Any:
 
 
 def _places(shape: tuple[int, ...]) -> Tensor:
-    """Returns element indices, computed so that each device can number its own shard."""
+    """Returns element indices, so computed that each device can number its shard."""
     places = jnp.zeros((), jnp.uint32)
     for axis, size in enumerate(shape):
         places = places * np.uint32(size) + jax.lax.broadcasted_iota(jnp.uint32, shape, axis)
@@ -120,10 +116,7 @@ def _mix(bits: Tensor) -> Tensor:
 
 
 def has_fused_attention(query: Tensor, key: Tensor) -> bool:
-    """Checks whether cuDNN's attention applies, which writes no weights to memory.
-
-    One device only: sharding it over a mesh is untested.
-    """
+    """Returns True if cuDNN's attention applies; sharding it is untested."""
     size = query.shape[-1]
     fits = query.shape[1] % 2 == key.shape[1] % 2 == 0 and size % 8 == 0
     alone = not jax.sharding.get_abstract_mesh().axis_names
@@ -144,7 +137,7 @@ def widest_fused_head() -> int:
 
 
 def has_tensor_cores() -> bool:
-    """Checks for an NVIDIA GPU with bfloat16 tensor cores."""
+    """Returns True on an NVIDIA GPU with bfloat16 tensor cores."""
     device = jax.devices()[0]
     if device.platform != "gpu" or "cuda" not in device.client.platform_version:
         return False
@@ -152,10 +145,7 @@ def has_tensor_cores() -> bool:
 
 
 def rematerialized(function: Callable) -> Callable:
-    """Applies rematerialisation to a function: only its arguments are saved.
-
-    Attention weights are the largest arrays of a training step, and cheap to recompute.
-    """
+    """Saves only a function's arguments: attention weights are large, and cheap to recompute."""
     return jax.checkpoint(function)
 
 
@@ -176,7 +166,7 @@ def are_sharded() -> bool:
 
 
 def part_of(shape: tuple[int, ...], devices: int) -> PartitionSpec:
-    """Returns a weight's sharding: along its longest axis that the number of devices divides.
+    """Returns a weight's sharding, along its longest divisible axis.
 
     Weights of one axis, or without such an axis, are replicated.
     """
@@ -268,10 +258,7 @@ def pair_over_chunks(
 
 
 def _on_each_device(function: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
-    """Applies a function to each device's shard; all-reduces its first result.
-
-    The second result is sharded as the hidden states, or None.
-    """
+    """Applies a function to each device's shard; all-reduces its first result."""
     mesh = jax.sharding.get_abstract_mesh()
     if not mesh.axis_names:
         return function(*arguments)

@@ -1,8 +1,7 @@
-"""Sharding over JAX devices: the batch is split, the weights are replicated or sharded.
+"""Sharding over JAX devices.
 
-Source: https://docs.jax.dev/en/latest/sharded-computation.html; for sharded weights Rajbhandari et
-    al., "ZeRO: Memory Optimizations Toward Training Trillion Parameter Models",
-    https://arxiv.org/abs/1910.02054, stage 3, also called fully sharded data parallel (fsdp).
+Source: https://docs.jax.dev/en/latest/sharded-computation.html; fsdp:
+https://arxiv.org/abs/1910.02054, stage 3.
 """
 
 from __future__ import annotations
@@ -26,12 +25,7 @@ _DATA_AXIS = "data"
 
 
 class DeviceMesh:
-    """A one-dimensional mesh of devices.
-
-    Args:
-        devices: Grouped by process.
-        sharding: data or fsdp.
-    """
+    """A one-dimensional mesh of devices, grouped by process."""
 
     def __init__(self, devices: Sequence[Any], sharding: str) -> None:
         self.size = len(devices)
@@ -39,7 +33,7 @@ class DeviceMesh:
         self._mesh = Mesh(np.array(devices), (self._axis,))
 
     def rows(self, *, axis: int = 0) -> NamedSharding:
-        """Returns the sharding of an array that is split over the devices along `axis`."""
+        """Returns the sharding along `axis`."""
         return NamedSharding(self._mesh, PartitionSpec(*[None] * axis, self._axis))
 
     def whole(self) -> NamedSharding:
@@ -69,7 +63,7 @@ def to_devices(array: NDArray, sharding: NamedSharding) -> Array:
 
 
 def to_host(array: Array) -> NDArray:
-    """Copies an array to the host, all-gathered from all devices and processes."""
+    """Copies an array to the host, all-gathered."""
     if array.is_fully_addressable:
         return np.array(array)
     if array.is_fully_replicated:

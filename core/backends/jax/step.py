@@ -1,7 +1,4 @@
-"""JAX backend: the training step as a pure function that JAX compiles.
-
-Training and preflight both compile `make_train_step`.
-"""
+"""JAX backend: the training step as a pure function, also for preflight."""
 
 from __future__ import annotations
 
@@ -34,9 +31,9 @@ from core.objectives.objective import Batch
 Array = Any
 TrainStep = Callable[["TrainState", Mapping[str, Array]], "tuple[TrainState, Array]"]
 
-# Steps dispatched to the device before the host waits for the oldest.
+# Steps dispatched before the host waits for the oldest.
 _STEPS_IN_FLIGHT = 16
-# Steps until a flag has reached all processes: the most that one may run ahead of another.
+# The most steps that one process may run ahead of another.
 _STEPS_TO_AGREE = 2
 
 
@@ -49,9 +46,9 @@ class TrainState(NamedTuple):
 
 
 class JaxBackend:
-    """Trains a model on one or several devices, in one or several processes.
+    """Trains a model on devices of one or several processes.
 
-    The Keras variables that `build` makes are stale after construction.
+    The Keras variables are stale after construction.
     """
 
     def __init__(self, build: Build, devices: Devices, options: BackendOptions) -> None:
@@ -116,8 +113,7 @@ class JaxBackend:
 
     def write_state(self, state: Mapping[str, NDArray]) -> None:
         check_state(variables_by_path(self.model, self.optimizer), state)
-        # Free first: a device may not hold both copies. The model's own arrays may be among them; a
-        # step leaves those stale anyway.
+        # Free first: a device may not hold both copies.
         for array in jax.tree.leaves(self._state):
             array.delete()
         self._state = TrainState(
@@ -142,7 +138,6 @@ class JaxBackend:
         self._largest = jax.jit(jnp.max, out_shardings=whole)
 
     def _shardings(self) -> tuple[TrainState, Any]:
-        """Returns the output shardings: those of the current state, and replicated losses."""
         assert self._mesh is not None
         state = [[array.sharding for array in values] for values in self._state]
         return TrainState(*state), self._mesh.whole()
@@ -193,9 +188,8 @@ class JaxBackend:
 def make_train_steps(
     step: TrainStep, schedule: KerasSchedule
 ) -> Callable[..., tuple[TrainState, Array]]:
-    """Combines several steps into one function.
+    """Combines steps into a function of a state, batches and the schedule's numbers.
 
-    It maps a state, a list of batches and the schedule's numbers to the next state and the losses.
     The numbers are arguments, so that other values need no recompilation.
     """
 
@@ -215,10 +209,10 @@ def make_train_steps(
 def make_train_step(
     model: LanguageModel, optimizer: keras.optimizers.Optimizer, parts: int = 1
 ) -> TrainStep:
-    """Builds the training step, which maps a state and a batch to the next state and the loss.
+    """Builds the training step.
 
-    With `parts` above 1 the batch's arrays are (parts, B, …) and gradients are accumulated, so that
-    only one micro-batch's activations are in memory. `optimizer` must be built for the model.
+    With `parts` above 1, arrays are (parts, B, …), and gradients are accumulated over
+    micro-batches.
     """
 
     def loss_of(
@@ -257,7 +251,7 @@ def make_train_step(
 def make_evaluate_step(
     model: LanguageModel,
 ) -> Callable[[list[Array], list[Array], Mapping[str, Array]], Array]:
-    """Builds the validation step, which maps weights and a batch to sums, (3,)."""
+    """Builds the validation step, which returns sums, (3,)."""
 
     def evaluate_step(
         trainable: list[Array], non_trainable: list[Array], batch: Mapping[str, Array]
@@ -278,12 +272,11 @@ def weights_of(
 
 
 def _total_weight(batch: Mapping[str, Array]) -> Array:
-    """Sums the label weights, at least 1: a batch without predictions has loss 0."""
+    """Returns at least 1: a batch without predictions has loss 0."""
     return jnp.maximum(batch["label_weights"].sum(), 1.0)
 
 
 def _mesh_of(devices: Devices, options: BackendOptions) -> DeviceMesh | None:
-    """Builds the mesh of the selected devices; None for a single device."""
     if devices.count == 1:
         return None
     per_process = devices.count // devices.processes

@@ -1,10 +1,6 @@
-"""TensorFlow implementation of `core.backends.kernels`; weights are replicated.
+"""TensorFlow implementation of `core.backends.kernels`, with the shapes of the JAX one.
 
-In graph mode every elementwise operation is a pass over memory. XLA compiles the few that matter as
-small functions; matmuls stay in TensorFlow's libraries. On a CPU this beats either alone
-(`benchmarks/throughput.py`).
-
-For the shapes see `core.backends.jax.kernels`.
+XLA fuses elementwise operations; on a CPU, matmuls are faster outside (`benchmarks/throughput.py`).
 """
 
 from __future__ import annotations
@@ -30,7 +26,7 @@ Tensor = Any
 
 
 def _compiled(function: Callable) -> Callable:
-    """Compiles a function with XLA, except on a TPU, which compiles everything anyway."""
+    """Compiles a function with XLA, except on a TPU, which compiles everything."""
     fused = tf.function(function, jit_compile=True, autograph=False)
 
     @wraps(function)
@@ -61,7 +57,7 @@ def dense(
 
 
 def _add_bias(inputs: Tensor, bias: Tensor) -> Any:
-    # `bias_add` fuses with the matmul. Its own gradient is slower than ours.
+    # `bias_add` fuses with the matmul, but its gradient is slow.
     return tf.nn.bias_add(inputs, bias), lambda upstream: (upstream, _column_sum(upstream))
 
 
@@ -114,7 +110,7 @@ def dropout(inputs: Tensor, rate: float, seed: Tensor) -> Tensor:
 
 
 def rematerialized(function: Callable) -> Callable:
-    """Returns the function unchanged: memory suffices to save what the gradient needs."""
+    """Returns the function unchanged: memory suffices."""
     return function
 
 
@@ -155,10 +151,7 @@ def cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
 
 
 def _cross_entropy(logits: Tensor, labels: Tensor) -> Any:
-    """Computes cross-entropies of (T, V) and (T,), and their gradient function.
-
-    On a CPU it takes less than half the time of TensorFlow's own kernel, as softmax uses oneDNN.
-    """
+    """On a CPU, takes less than half the time of TensorFlow's own kernel."""
     shares = tf.nn.softmax(logits)
     # Uses the largest probability, which can't round to zero.
     sums = tf.reduce_max(logits, axis=-1) - tf.math.log(tf.reduce_max(shares, axis=-1))
@@ -340,7 +333,6 @@ def _gelu_tanh_backward(inputs: Tensor, upstream: Tensor) -> Tensor:
 
 
 def _tanh_argument(values: Tensor) -> tuple[Tensor, Tensor]:
-    """Computes tanh(u) and the slope of u for u = √(2/π) (x + a·x³)."""
     squares = tf.square(values)
     argument = SQRT_2_BY_PI * values * (1.0 + GELU_CUBE * squares)
     return tf.tanh(argument), SQRT_2_BY_PI * (1.0 + 3.0 * GELU_CUBE * squares)

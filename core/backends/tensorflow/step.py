@@ -1,4 +1,4 @@
-"""TensorFlow backend: the training step as a graph, on one device or a distribution strategy."""
+"""TensorFlow backend: the training step as a graph."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class TensorFlowBackend:
         self._evaluate = tf.function(self._evaluate_all, autograph=False, jit_compile=False)
 
     def part(self, batch_size: int) -> slice:
-        """Returns the whole batch: there is one process."""
+        """Returns all: there is one process."""
         return slice(batch_size)
 
     def put(self, batch: Batch, number: int | None = None) -> dict[str, Tensor]:
@@ -76,7 +76,6 @@ class TensorFlowBackend:
         return np.stack([value.numpy() for value in values])
 
     def agree(self, flag: int) -> int:
-        """Returns the flag: there is one process."""
         return flag
 
     def read_state(self) -> dict[str, NDArray]:
@@ -96,13 +95,12 @@ class TensorFlowBackend:
         return self._on_all(self._evaluate_step, batch)
 
     def _on_all(self, step: Callable[..., Tensor], batch: Mapping[str, Tensor]) -> Tensor:
-        """Runs a step on each device and returns the first result; all are equal."""
+        """Returns the first result; all are equal."""
         if self._replicas == 1:
             return step(batch)
         return self._strategy.experimental_local_results(self._strategy.run(step, (batch,)))[0]
 
     def _sum(self, value: Tensor) -> Tensor:
-        """All-reduces a value over the devices."""
         if self._replicas == 1:
             return value
         return tf.distribute.get_replica_context().all_reduce("sum", value)
@@ -119,7 +117,6 @@ class TensorFlowBackend:
         return self._sum(loss)
 
     def _gradients(self, batch: Mapping[str, Tensor], weight: Tensor) -> tuple[Tensor, list[Any]]:
-        """Computes the loss and the gradients of this device's sequences."""
         if self._parts == 1:
             return self._micro_batch_gradients(batch, weight)
 
