@@ -1,7 +1,4 @@
-"""Backend interface of the training loop, and shared state handling.
-
-Results stay on the device until `fetch`, so that the host doesn't wait.
-"""
+"""Backend interface of the training loop, and shared state handling."""
 
 from __future__ import annotations
 
@@ -41,10 +38,7 @@ _REPLICA_SALT = 0x9E3779B1
 
 @dataclass(frozen=True)
 class BackendOptions:
-    """Execution options of a step; results are the same but for rounding.
-
-    `sharding` is data (each device holds all weights) or fsdp (each holds a shard).
-    """
+    """Execution options; `sharding` is data (replicated weights) or fsdp."""
 
     sharding: str = "data"
     gradient_accumulation_steps: int = 1
@@ -64,7 +58,7 @@ class Backend(Protocol):
         """Returns this process's slice of a global batch."""
 
     def put(self, batch: Batch, number: int | None = None) -> dict[str, DeviceValue]:
-        """Copies this process's slice of a batch to its devices; thread-safe.
+        """Copies this process's slice to its devices; thread-safe.
 
         `number` seeds dropout; None: validation.
         """
@@ -73,7 +67,7 @@ class Backend(Protocol):
         """Updates the weights and returns the loss, on the device."""
 
     def train_steps(self, batches: Sequence[Mapping[str, DeviceValue]]) -> DeviceValue:
-        """Runs several steps in one execution and returns their losses, (steps,)."""
+        """Runs several steps in one execution; returns losses, (steps,)."""
 
     def evaluate_step(self, batch: Mapping[str, DeviceValue]) -> DeviceValue:
         """Returns sums of losses, correct predictions and weights, (3,)."""
@@ -82,15 +76,13 @@ class Backend(Protocol):
         """Waits for values of equal shape and stacks them on the host."""
 
     def agree(self, flag: int) -> int:
-        """Returns the largest flag of all processes, some steps late; all must call it equally
-        often.
-        """
+        """Returns the largest flag, some steps late; all processes must call it equally often."""
 
     def read_state(self) -> dict[str, NDArray]:
-        """Returns weights and optimizer slots by path; all processes must call it."""
+        """Returns weights and slots by path; all processes must call it."""
 
     def write_state(self, state: Mapping[str, NDArray]) -> None:
-        """Sets weights and optimizer slots; CheckpointError if they don't fit."""
+        """Sets weights and slots; CheckpointError if they don't fit."""
 
 
 def set_output_bias(model: LanguageModel, token_counts: NDArray[np.int64]) -> None:
@@ -116,7 +108,7 @@ def learned_from(
 def dropout_seeds(number: int, parts: int, replica: int = 0) -> NDArray[np.int32]:
     """Computes dropout seeds for micro-batches, int32 (parts, 2).
 
-    `replica` is the device's index if each numbers its own elements from 0.
+    `replica` is for devices that number their own elements.
     """
     salt = (replica * _REPLICA_SALT) & 0x7FFFFFFF
     counts = (number * parts + np.arange(parts)) & 0x7FFFFFFF
@@ -147,7 +139,7 @@ def variables_by_path(
 
 
 def check_state(variables: Mapping[str, keras.Variable], state: Mapping[str, NDArray]) -> None:
-    """Raises CheckpointError unless a state has exactly these variables and shapes."""
+    """Raises CheckpointError unless variables and shapes agree."""
     problems = [f"{path} is missing" for path in variables if path not in state]
     problems += [f"{path} is unknown" for path in state if path not in variables]
     problems += [

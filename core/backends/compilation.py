@@ -1,4 +1,4 @@
-"""Compiles functions for Keras's backend, and keeps compiled programs on disk."""
+"""Compiles functions, and caches compiled programs on disk."""
 
 from __future__ import annotations
 
@@ -19,9 +19,7 @@ def compile_function(
 ) -> Callable[..., Any]:
     """Compiles a function of tensors, once per set of shapes.
 
-    Args:
-        static: Positions of Python values; JAX only.
-        donated: Positions whose memory the result may reuse; JAX only.
+    On JAX, `static` arguments are Python values, and `donated` ones lend their memory.
     """
     import keras
 
@@ -35,16 +33,13 @@ def compile_function(
 
 
 def compile_method(model: keras.Model, name: str) -> Callable[..., Any]:
-    """Compiles a model's method; weights are arguments, not constants of the program.
-
-    Integers stay Python integers.
-    """
+    """Compiles a model's method; weights are arguments, integers constants."""
     import keras
 
     method = getattr(model, name)
     if keras.config.backend() != "jax":
         return compile_function(method)
-    # Listed once: walking all layers takes as long as a small model's step.
+    # Walking all layers takes as long as a small model's step.
     variables = list(model.variables)
     weights = [variable.value for variable in variables]
 
@@ -63,7 +58,7 @@ def compile_method(model: keras.Model, name: str) -> Callable[..., Any]:
 
 
 def enable_compilation_cache(devices: Devices, folder: Path) -> None:
-    """Enables JAX's compilation cache, unless configured; TensorFlow has none."""
+    """Enables JAX's compilation cache, unless configured."""
     if devices.engine != "jax":
         return
     import jax

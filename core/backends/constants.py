@@ -5,23 +5,22 @@ from __future__ import annotations
 # A mesh without this axis shards the batch only.
 SHARDED_AXIS = "fsdp"
 
-# 256 MiB per chunk and device. Smaller chunks cost more passes over the embedding matrix's
-# gradient.
+# Smaller chunks cost more passes over the embedding matrix's gradient.
 MAX_LOGITS_PER_CHUNK = 1 << 26
 
-# GELU: Φ(x) = (1 + erf(x √½)) / 2.
+# Φ(x) = (1 + erf(x √½)) / 2.
 SQRT_HALF = 0.7071067811865476
 INVERSE_SQRT_2_PI = 0.3989422804014327
 
-# tanh GELU: (1 + tanh(√(2/π) (x + a·x³))) / 2 instead of Φ(x).
+# (1 + tanh(√(2/π) (x + a·x³))) / 2 instead of Φ(x).
 SQRT_2_BY_PI = 0.7978845608028654
 GELU_CUBE = 0.044715
 
-# Integer hash: (shift, factor) per round. Source: https://github.com/skeeto/hash-prospector
+# Integer hash, (shift, factor). Source: https://github.com/skeeto/hash-prospector
 MIXING = ((16, 0x21F0AAAD), (15, 0x735A2D97))
 LAST_SHIFT = 15
 
 
 def drop_below(rate: float) -> int:
-    """Returns the threshold that a random uint32 is below with probability `rate`."""
+    """Returns a threshold for random uint32."""
     return round(rate * 2**32)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 def create_backend(
     devices: Devices, build: Build, options: BackendOptions | None = None
 ) -> Backend:
-    """Creates the selected backend with `build`'s model."""
+    """Creates the selected backend."""
     options = options or BackendOptions()
     if devices.engine == "jax":
         from core.backends.jax.step import JaxBackend

@@ -1,7 +1,6 @@
-"""Finds accelerators and chooses backend and device, without importing a backend.
+"""Chooses backend and device without importing a backend, which can't be undone.
 
-A process can't undo such an import. A missing device that was requested is an error, never a silent
-fallback.
+A requested device that is missing is an error, never a silent fallback.
 """
 
 from __future__ import annotations
@@ -39,11 +38,10 @@ class Devices:
     """The backend and devices of a run.
 
     Attributes:
-        count: Devices over all processes.
-        memory_bytes: Memory of one device, or of a CPU's host.
+        count: Over all processes.
+        memory_bytes: Of one device, or a CPU's host.
         processes: One per host.
         process: Rank.
-        strategy: TensorFlow's, for several devices.
     """
 
     engine: BackendName
@@ -76,7 +74,7 @@ class Devices:
 def reporting_lost_processes(devices: Devices) -> Iterator[None]:
     """Converts JAX's errors to ProcessLostError if several processes share the run.
 
-    Memory errors pass: they may be local.
+    Memory errors may be local.
     """
     try:
         yield
@@ -97,13 +95,10 @@ def reporting_lost_processes(devices: Devices) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class Hardware:
-    """Accelerators found without importing a backend.
+    """Accelerators by driver path, and JAX's support for them.
 
     Attributes:
-        gpus: Driver paths, as many as CUDA_VISIBLE_DEVICES leaves.
-        tpus: Driver paths.
-        jax_gpu: JAX's GPU plugin is installed.
-        jax_tpu: libtpu is installed.
+        gpus: As many as CUDA_VISIBLE_DEVICES leaves.
         jax_on_cpu: JAX_PLATFORMS keeps JAX on the CPU.
     """
 
@@ -152,11 +147,7 @@ def _find_gpus(jax_gpu: bool) -> tuple[str, ...]:
 
 
 def choose(config: TrainConfig, hardware: Hardware) -> Choice:
-    """Chooses TensorFlow on CPU, JAX on GPU and TPU, unless set.
-
-    Raises:
-        DeviceError: The requested accelerator is missing.
-    """
+    """Chooses TensorFlow on CPU, JAX on GPU and TPU, unless set; raises DeviceError."""
     if config.device == "cpu":
         return Choice(_engine(config, "tensorflow"), "cpu", "requested")
     if config.device == "gpu":
@@ -167,12 +158,12 @@ def choose(config: TrainConfig, hardware: Hardware) -> Choice:
 
 
 def is_description(note: str) -> bool:
-    """Returns True if a note comes from `Devices.describe`."""
+    """Returns whether a note comes from `Devices.describe`."""
     return _DESCRIPTION.match(note) is not None
 
 
 def estimate_devices(config: TrainConfig, hardware: Hardware) -> int:
-    """Estimates the devices that share a step; DeviceError if missing."""
+    """Estimates the devices that share a step; raises DeviceError."""
     here = config.num_devices
     if here is None:
         choice = choose(config, hardware)
@@ -183,14 +174,14 @@ def estimate_devices(config: TrainConfig, hardware: Hardware) -> int:
 
 
 def memory_per_device(devices: Devices) -> int | None:
-    """Returns the bytes of one device's memory, if known."""
+    """Returns one device's memory in bytes, if known."""
     if devices.memory_bytes is None or devices.kind != "cpu":
         return devices.memory_bytes
     return devices.memory_bytes * devices.processes // devices.count
 
 
 def estimate_memory(config: TrainConfig, hardware: Hardware) -> int | None:
-    """Estimates the bytes of one CPU device's memory; None for accelerators."""
+    """Estimates a CPU device's memory in bytes."""
     try:
         memory = host_memory_bytes(choose(config, hardware).kind)
     except DeviceError:  # The run may execute on another machine.
@@ -209,7 +200,7 @@ def _needs_jax(config: TrainConfig) -> bool:
 
 
 def is_multi_process(config: TrainConfig) -> bool:
-    """Returns True if several processes share the run."""
+    """Returns whether several processes share the run."""
     return (config.num_processes or 1) > 1 or bool(config.coordinator_address)
 
 

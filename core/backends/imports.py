@@ -1,7 +1,4 @@
-"""Imports a backend quickly and quietly, without unused packages: a third of its import time.
-
-TensorFlow's libraries write to stderr before they read the configured log level.
-"""
+"""Imports a backend quietly, without unused packages, a third of its import time."""
 
 from __future__ import annotations
 
@@ -27,13 +24,13 @@ _UNUSED = {
 _LOG_LEVEL = "TF_CPP_MIN_LOG_LEVEL"
 # Errors only.
 _LOG_SETTINGS = {_LOG_LEVEL: "2", "GRPC_VERBOSITY": "ERROR"}
-# Without a GPU driver, TensorFlow's messages about CUDA only say that there is none.
+# Without a driver, TensorFlow's messages about CUDA only say that there is none.
 _GPU_DRIVERS = ("proc/driver/nvidia", "dev/nvidia*", "dev/dxg", "dev/kfd")
 _TPU_DRIVERS = ("dev/accel[0-9]*", "dev/vfio/[0-9]*")
 
 
 def import_for(engine: str, module: str) -> ModuleType:
-    """Imports a module of a backend (tensorflow, jax or openvino), or Keras on it.
+    """Imports a module of tensorflow, jax or openvino, or Keras on it.
 
     Limits threads to the container's cores; environment variables already set stay.
     """
@@ -43,7 +40,7 @@ def import_for(engine: str, module: str) -> ModuleType:
     has_driver = _exists(_GPU_DRIVERS)
     has_tpu = _exists(_TPU_DRIVERS)
     if not has_driver and not has_tpu and find_spec("libtpu"):
-        # libtpu logs at length that there is no TPU; preflight only compiles with it.
+        # libtpu logs at length that there is no TPU.
         os.environ.setdefault("JAX_PLATFORMS", "cpu")
     quiet = filtered_stderr(_log_level(), cuda=has_driver) if loads_tensorflow else nullcontext()
     with quiet, _hidden(_UNUSED.get(engine, ())):
@@ -65,7 +62,7 @@ def _exists(patterns: tuple[str, ...]) -> bool:
 
 @contextmanager
 def _hidden(names: tuple[str, ...]) -> Iterator[None]:
-    """Makes packages that are not yet imported look as if they weren't installed."""
+    """Makes packages look as if they weren't installed."""
     modules: dict[str, Any] = sys.modules
     hidden = [name for name in names if name not in modules]
     modules.update(dict.fromkeys(hidden))

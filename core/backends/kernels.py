@@ -1,4 +1,4 @@
-"""The layers' maths, fused on each backend: beside matmuls, passes over memory take the time."""
+"""The layers' maths, fused on each backend to save passes over memory."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ Tensor = Any
 backend: Any = import_module(f"core.backends.{keras.config.backend()}.kernels")
 
 
-# Computes `inputs @ kernel + bias`, (…, I) to (…, O), or its `columns` (start, stop). Takes
-# tensors, not variables.
+# `inputs @ kernel + bias`, (…, I) to (…, O), or `columns` (start, stop) of it; tensors, not
+# variables.
 dense: Callable[..., Tensor] = backend.dense
 
 
@@ -27,21 +27,18 @@ def whole(weight: Tensor) -> Tensor:
 
     Don't save the gathered weight for the gradient, or each device would end up with all weights.
 
-    Source: Rajbhandari et al., "ZeRO", https://arxiv.org/abs/1910.02054, section 5.
+    Source: https://arxiv.org/abs/1910.02054, section 5.
     """
     return backend.whole(ops.convert_to_tensor(weight))
 
 
 def are_sharded() -> bool:
-    """Returns True if weights are sharded in the current context."""
+    """Returns whether weights are sharded in the current context."""
     return bool(backend.are_sharded())
 
 
 def rematerialized_layer(layer: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    """Applies gradient checkpointing to a layer of tensors or None, by position.
-
-    Source: https://arxiv.org/abs/1604.06174.
-    """
+    """Applies gradient checkpointing to a layer (https://arxiv.org/abs/1604.06174)."""
     return backend.rematerialized_layer(layer)
 
 
@@ -65,7 +62,7 @@ def gelu(inputs: Tensor) -> Tensor:
 
 
 def gelu_tanh(inputs: Tensor) -> Tensor:
-    """GELU with the tanh approximation of GPT-2 and T5."""
+    """GELU with tanh approximation."""
     return backend.gelu_tanh(inputs)
 
 
@@ -74,26 +71,23 @@ def dropout(inputs: Tensor, rate: float, seed: Tensor) -> Tensor:
 
     Args:
         inputs: Fewer than 2**31 elements.
-        seed: Two integers, (2,), new for each use.
+        seed: (2,), new for each use.
     """
     return backend.dropout(inputs, rate, seed)
 
 
 def split_heads(fused: Tensor, heads: int, parts: int = 3) -> list[Tensor]:
-    """Splits (B, L, parts·N·D) into parts of (B, L, N, D)."""
+    """Splits (B, L, parts·N·D) into (B, L, N, D)."""
     batch, length = ops.shape(fused)[:2]
     shape = (batch, length, heads, fused.shape[-1] // (parts * heads))
     return [ops.reshape(part, shape) for part in ops.split(fused, parts, axis=-1)]
 
 
 def rotate(heads: Tensor, rotation: Tensor) -> Tensor:
-    """Applies rotary position embeddings in float32.
+    """Applies rotary position embeddings to (B, L, N, D) in float32.
 
-    Args:
-        heads: (B, L, N, D).
-        rotation: Cosines and sines, float32 (2, L, D) or (2, B, L, D).
-
-    Source: https://arxiv.org/abs/2104.09864, section 3.4.2.
+    `rotation` has cosines and sines, (2, L, D) or (2, B, L, D). Source:
+    https://arxiv.org/abs/2104.09864, section 3.4.2.
     """
     wide = ops.cast(heads, "float32")
     first, second = ops.split(wide, 2, axis=-1)
@@ -105,17 +99,13 @@ def rotate(heads: Tensor, rotation: Tensor) -> Tensor:
 def for_cache(heads: Tensor) -> Tensor:
     """Converts (B, M, N, D) to the cache layout, float32 (B, N, D, M).
 
-    Attention then reads contiguous memory. CPU matmuls would convert narrower dtypes for each
-    token.
+    Attention then reads contiguous memory; CPU matmuls would convert narrower dtypes.
     """
     return ops.cast(ops.transpose(heads, (0, 2, 3, 1)), "float32")
 
 
 def write_slots(cached: Tensor, new: Tensor, positions: Tensor) -> Tensor:
-    """Writes new keys or values (B, N, D, S) to a cache (B, N, D, M).
-
-    `positions` int32 (B,) are the first slots to write.
-    """
+    """Writes (B, N, D, S) to a cache (B, N, D, M), from slots `positions` (B,) on."""
     rows = [
         ops.slice_update(cached[row : row + 1], [0, 0, 0, positions[row]], new[row : row + 1])
         for row in range(cached.shape[0])
@@ -164,7 +154,7 @@ def attention(
 def cached_attention(
     query: Tensor, parts: Sequence[tuple[Tensor, Tensor, Tensor | None]], *, scaled: bool = True
 ) -> Tensor:
-    """Computes `attention` in float32 over caches without concatenating them, (B, S, N·D).
+    """Computes `attention` over several caches, (B, S, N·D).
 
     Args:
         query: (B, S, N, D).
@@ -190,7 +180,7 @@ def _joined(heads: Tensor) -> Tensor:
 
 
 def gather_positions(hidden: Tensor, positions: Tensor) -> Tensor:
-    """Gathers positions (B, K) from (B, L, …): (B, K, …)."""
+    """Gathers positions (B, K) from (B, L, …)."""
     return backend.gather_positions(hidden, positions)
 
 
@@ -204,16 +194,15 @@ def tied_logits(hidden: Tensor, table: Tensor, bias: Tensor | None = None) -> Te
 def summed_cross_entropy(
     hidden: Tensor, table: Tensor, bias: Tensor | None, labels: Tensor, weights: Tensor
 ) -> Tensor:
-    """Sums the weighted cross-entropies of `tied_logits` in nats, in chunks if they are many.
+    """Sums the weighted cross-entropies of `tied_logits` in nats, in chunks.
 
     Args:
         hidden: (B, K, H).
         table: (V, H), all-gathered.
-        bias: (V,).
-        labels: int32 (B, K).
-        weights: float32 (B, K), without gradient.
+        labels: (B, K).
+        weights: (B, K), without gradient.
 
-    Source: https://arxiv.org/abs/2410.10989, section 3.2, "Fused Linear Cross Entropy".
+    Source: https://arxiv.org/abs/2410.10989, section 3.2.
     """
     pieces = _in_chunks(table, hidden, labels, weights)
     if pieces is None:
@@ -226,7 +215,7 @@ def summed_cross_entropy(
 def evaluate_batch(
     hidden: Tensor, table: Tensor, bias: Tensor | None, labels: Tensor, weights: Tensor
 ) -> Tensor:
-    """Computes `summed_cross_entropy` and the weight of correct predictions, (2,); no gradient."""
+    """Computes `summed_cross_entropy` and the weight of correct predictions, (2,)."""
 
     def sums(hidden: Tensor, table: Tensor, bias: Any, labels: Tensor, weights: Tensor) -> Tensor:
         logits = tied_logits(hidden, table, bias)
@@ -242,7 +231,7 @@ def evaluate_batch(
 
 
 def count_chunks(rows: int, predictions: int, words: int) -> int:
-    """Returns the number of chunks, along K, of logits (B, K, V)."""
+    """Counts the chunks, along K, of logits (B, K, V)."""
     logits = rows * predictions * words / backend.count_devices()
     return min(predictions, math.ceil(logits / MAX_LOGITS_PER_CHUNK))
 

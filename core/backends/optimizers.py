@@ -1,4 +1,4 @@
-"""Optimizers, and the learning-rate schedule in the compiled step; imports Keras."""
+"""Optimizers, and the learning-rate schedule in the compiled step."""
 
 from __future__ import annotations
 
@@ -29,10 +29,7 @@ class KerasSchedule(keras.optimizers.schedules.LearningRateSchedule):
 
     @contextmanager
     def given(self, numbers: Tensor) -> Iterator[None]:
-        """Makes the schedule's numbers, float32 (6,), inputs of the compiled program.
-
-        Constants would force a recompilation for each number of steps.
-        """
+        """Makes the schedule's numbers, (6,), inputs: constants would force recompilations."""
         self._numbers = numbers
         try:
             yield
@@ -46,8 +43,8 @@ class KerasSchedule(keras.optimizers.schedules.LearningRateSchedule):
 class AdamW(keras.optimizers.AdamW):
     """Keras's AdamW, as one fused kernel on TensorFlow; gradients come already all-reduced.
 
-    Source: https://arxiv.org/abs/1711.05101, algorithm 2. Epsilon is added before bias correction,
-    so it counts for more in the first steps than in optax and PyTorch.
+    Source: https://arxiv.org/abs/1711.05101, algorithm 2. Unlike in optax and PyTorch, epsilon
+    precedes bias correction and counts for more in the first steps.
     """
 
     def _all_reduce_sum_gradients(self, grads_and_vars: Sequence[Any]) -> list[Any]:
@@ -112,14 +109,12 @@ class AdamW(keras.optimizers.AdamW):
 class Muon(AdamW):
     """Orthogonalised momentum for kernels; AdamW for embeddings, norms and biases.
 
-    Updates are scaled to AdamW's size, so that both use one learning rate.
-
-    Source: Jordan et al., https://kellerjordan.github.io/posts/muon/; scale:
-    https://arxiv.org/abs/2502.16982, section 2.2.
+    Updates have AdamW's size (https://arxiv.org/abs/2502.16982, section 2.2), so both use one
+    learning rate. Source: https://kellerjordan.github.io/posts/muon/.
 
     Args:
         adam_ratio: AdamW's fraction of the learning rate.
-        product_dtype: Matmul dtype of the orthogonalisation.
+        product_dtype: Of the orthogonalisation.
     """
 
     def __init__(
@@ -198,7 +193,6 @@ class Muon(AdamW):
             self._move(variable, _as_wide(update, parts.shape), learning_rate)
 
     def _look_ahead(self, gradient: Tensor, variable: Any) -> Tensor:
-        """Updates a kernel's momentum and returns Nesterov's."""
         momentum = self._momentums[self._get_variable_index(variable)]
         gradient = ops.cast(gradient, variable.dtype)
         self.assign_add(momentum, (gradient - momentum) * (1.0 - self.momentum))
@@ -212,11 +206,10 @@ class Muon(AdamW):
 
 
 class Adafactor(keras.optimizers.Optimizer):
-    """Adafactor with factored second moments, no momentum and no weight decay.
+    """Adafactor without momentum and weight decay, as `optax.adafactor(learning_rate)`.
 
-    The learning rate is relative to the weights, as in `optax.adafactor(learning_rate)`.
-
-    Source: Shazeer & Stern, https://arxiv.org/abs/1804.04235, algorithms 4 and 5.
+    The learning rate is relative to the weights. Source: https://arxiv.org/abs/1804.04235,
+    algorithms 4 and 5.
     """
 
     def build(self, variables: list[keras.Variable]) -> None:
@@ -269,7 +262,7 @@ class Adafactor(keras.optimizers.Optimizer):
         return value
 
 
-# The defaults of `optax.adafactor`.
+# Defaults of `optax.adafactor`.
 _SMALLEST_SQUARE = 1e-30
 _SMALLEST_WEIGHT = 1e-3
 _LARGEST_UPDATE = 1.0
@@ -290,7 +283,7 @@ def _join_parts(values: Tensor, shape: Sequence[int]) -> Tensor:
 
 
 def _root_mean_square(parts: Tensor) -> Tensor:
-    """Returns a value per part, broadcastable to (parts, …, n)."""
+    """Returns (parts, 1, …)."""
     axes = tuple(range(1, len(parts.shape)))
     return ops.sqrt(ops.mean(ops.square(parts), axis=axes, keepdims=True))
 
@@ -306,8 +299,7 @@ def _parts_of(variable: keras.Variable) -> int:
 # Numbers of matrices in fused kernels.
 _FUSED_KERNELS = {"qkv": 3, "kv": 2, "gated_up": 2}
 
-# Elements orthogonalised at a time: enough to fill a device, and few enough that their copies don't
-# limit the model's size.
+# Elements at a time: enough to fill a device, with copies that don't limit the model's size.
 _TOGETHER = 1 << 25
 
 # Source: https://kellerjordan.github.io/posts/muon/
@@ -330,7 +322,6 @@ def _joined(parts: Tensor) -> Tensor:
 def _bounded(
     members: Sequence[tuple[Any, Tensor]], most: int
 ) -> Iterator[list[tuple[Any, Tensor]]]:
-    """Groups weights up to `most` elements, or one larger weight."""
     group: list[tuple[Any, Tensor]] = []
     elements = 0
     for member in members:
@@ -350,7 +341,7 @@ def _as_wide(parts: Tensor, shape: Sequence[int] | None = None) -> Tensor:
 
 
 def orthogonalise(matrices: Tensor, dtype: str = "float32") -> Tensor:
-    """Approximates the orthogonal matrix nearest to each of (p, m, n), by Newton-Schulz."""
+    """Approximates the orthogonal matrix nearest to each of (p, m, n)."""
     size = ops.sqrt(ops.sum(ops.square(matrices), axis=(1, 2), keepdims=True)) + 1e-7
     x = ops.cast(_as_wide(matrices / size), dtype)
     first, third, fifth = _NEWTON_SCHULZ

@@ -12,8 +12,8 @@ from core.backends.devices import Devices
 
 DtypePolicy = Literal["float32", "mixed_bfloat16"]
 
-# Rows, input and output size of a feed-forward matmul, and matmuls in flight: on a GPU, one takes
-# less time than its dispatch.
+# Rows, input and output size of a matmul, and matmuls in flight: on a GPU, dispatch takes longer
+# than one.
 _SHAPES = {"cpu": (2048, 256, 1024), "gpu": (8192, 4096, 8192)}
 _PRODUCTS = {"cpu": 1, "gpu": 4}
 _ROUNDS = 7
@@ -24,7 +24,7 @@ _LEAST_TRAINING_SPEEDUP = 1.25
 def choose_precision(
     devices: Devices, *, quiet: Callable[[], object] | None = None
 ) -> tuple[DtypePolicy, str]:
-    """Chooses a policy, with the reason, by timing matmuls; calls `quiet` before."""
+    """Chooses a policy, with the reason; calls `quiet` before timing."""
     if devices.kind == "tpu":
         return "mixed_bfloat16", "bfloat16, the native precision of TPUs"
     if _has_tensor_cores(devices):
@@ -62,12 +62,9 @@ def gain_of(
     most_rounds: int = _ROUNDS,
     enough_seconds: float = 0.0,
 ) -> float:
-    """Returns the speedup of bfloat16 over float32: median times of alternating calls.
+    """Returns the speedup of bfloat16 over float32, from median times.
 
-    Args:
-        calls: Blocking calls by dtype.
-        fewest_rounds: Besides one for compilation.
-        enough_seconds: No round starts later, except the fewest.
+    `calls` block, by dtype. No round starts after `enough_seconds`, except the fewest.
     """
     for call in calls.values():
         call()

@@ -13,7 +13,7 @@ from core.backends.devices import Devices
 
 
 def broadcast(value: Any, devices: Devices) -> Any:
-    """Broadcasts rank 0's JSON-serialisable value."""
+    """Broadcasts rank 0's JSON value."""
     if devices.processes == 1:
         return value
     text = json.dumps(value).encode("utf-8") if devices.is_first else b""
@@ -27,7 +27,7 @@ def broadcast(value: Any, devices: Devices) -> Any:
 def broadcast_arrays(
     arrays: Mapping[str, NDArray], like: Mapping[str, Any], devices: Devices
 ) -> Mapping[str, NDArray]:
-    """Broadcasts rank 0's arrays; `like` has their shapes and dtypes."""
+    """Broadcasts rank 0's arrays, shaped `like`."""
     if devices.processes == 1:
         return arrays
     shared = {}

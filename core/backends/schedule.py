@@ -13,11 +13,10 @@ ScheduleKind = Literal["linear", "cosine", "constant", "warmup_stable_decay"]
 
 @dataclass(frozen=True)
 class LearningRateSchedule:
-    """Linear warm-up from 0, then a linear, cosine, constant or warmup_stable_decay phase.
+    """Linear warm-up from 0, then a decay or constant phase.
 
     Attributes:
         extended_at: Step of the extension, or 0.
-        extended_rate: Learning rate at that step.
         decay_ratio: Fraction of later steps in which warmup_stable_decay decays.
     """
 
@@ -45,10 +44,9 @@ class LearningRateSchedule:
     def at(self, step: Any, ops: ModuleType = np, numbers: Any = None) -> Any:
         """Returns the learning rate after `step` updates.
 
-        `ops` is numpy or `keras.ops`; `numbers` a tensor (6,), not constants of a compiled step.
+        `ops` is numpy or `keras.ops`; `numbers` a tensor (6,).
 
-        Source: transformers' schedules; warmup_stable_decay: https://arxiv.org/abs/2404.06395,
-        section 4.
+        Source: transformers' schedules; https://arxiv.org/abs/2404.06395, section 4.
         """
         peak, warmup_steps, later_peak, start, steps, decay_ratio = (
             self.numbers if numbers is None else numbers

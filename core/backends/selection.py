@@ -25,7 +25,7 @@ _KERAS_BACKEND = "KERAS_BACKEND"
 
 
 def select_backend(config: TrainConfig) -> Devices:
-    """Imports Keras with the chosen backend; DeviceError if impossible."""
+    """Imports Keras with the chosen backend; raises DeviceError."""
     hardware = find_hardware()
     choice = choose(config, hardware)
     check_keras_backend(choice.engine)
@@ -36,7 +36,7 @@ def select_backend(config: TrainConfig) -> Devices:
 
 
 def count_devices(config: TrainConfig) -> int:
-    """Counts the devices that share a step; imports a backend only for accelerators."""
+    """Counts devices; imports a backend only for accelerators."""
     processes = config.num_processes or 1
     if config.num_devices or processes > 1:
         return (config.num_devices or 1) * processes

@@ -1,7 +1,7 @@
 """Filters C++ log lines on stderr that ignore the configured log level.
 
 A separate process filters, so that the log tail arrives if a library aborts this one. It runs this
-file by path, so import nothing of `core`.
+file by path: import nothing of `core`.
 """
 
 from __future__ import annotations
@@ -27,9 +27,8 @@ _DRAIN_SECONDS = 2.0
 
 
 def is_hidden(line: bytes, level: int, *, cuda: bool) -> bool:
-    """Returns True for log messages below severity `level` (3: only fatal ones are shown).
-
-    If `cuda` is False, errors about CUDA are hidden from level 1.
+    """Returns whether a log message is below severity `level`; without `cuda`, also errors about
+    CUDA.
     """
     if level < 1:
         return False
@@ -42,7 +41,7 @@ def is_hidden(line: bytes, level: int, *, cuda: bool) -> bool:
 
 @contextmanager
 def filtered_stderr(level: int, *, cuda: bool) -> Iterator[None]:
-    """Filters this process's stderr, if a process can be started."""
+    """Filters this process's stderr, if possible."""
     process = _start_filter(level, cuda) if level > 0 else None
     if process is None or process.stdin is None:
         yield

@@ -1,4 +1,4 @@
-"""Warnings during training: a loss spike, a stalled step."""
+"""Warnings of loss spikes and stalled steps."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _LOOK_SECONDS = 1.0
 
 
 class LossAlarm:
-    """Warns once when the loss spikes above the median of the last 20 log lines, then re-arms."""
+    """Warns when the loss spikes above the median of the last 20 log lines."""
 
     def __init__(self, reporter: Reporter) -> None:
         self._reporter = reporter
@@ -49,7 +49,7 @@ class LossAlarm:
 
 
 class StallAlarm:
-    """Warns once if no step ends within 20 usual steps, and at least `quiet_seconds`."""
+    """Warns if no step ends within 20 usual steps, and `quiet_seconds`."""
 
     def __init__(
         self,
@@ -84,7 +84,7 @@ class StallAlarm:
         self._raised_before, self._raised = self._raised, False
 
     def rest(self) -> None:
-        """Suspends the alarm for work of any length, such as compilation."""
+        """Suspends the alarm, for example during compilation."""
         self._last = None
 
     def look(self) -> None:

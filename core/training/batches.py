@@ -1,4 +1,4 @@
-"""Batches as a pure function of (shards, seed, number), so a run can resume at any step."""
+"""Batches as a pure function of (shards, seed, number)."""
 
 from __future__ import annotations
 
@@ -23,10 +23,9 @@ EVAL_SEED = 0x5EED
 _FEISTEL_ROUNDS = 8
 _PREFETCHED_GROUPS = 4
 _ORDERED_AT_ONCE = 2**13
-# More delays the first batch.
 _TOKENS_AT_ONCE = 2**19
 _BATCHES_AT_ONCE = 64
-# Batch threads hold the GIL part of the time.
+# They hold the GIL part of the time.
 THREADS = 2
 
 
@@ -40,11 +39,11 @@ class SequenceSource(Protocol):
     def __len__(self) -> int: ...
 
     def take(self, indices: NDArray[np.int64]) -> NDArray[np.int32]:
-        """Returns sequences, int32 (n, row_length)."""
+        """Returns int32 (n, row_length)."""
 
 
 class BatchMaker(Protocol):
-    """Makes model inputs and labels from sequences."""
+    """Makes model inputs and labels."""
 
     def batch(
         self, rows: NDArray[np.int32], seed: int, step: int | range, *, first_row: int = 0
@@ -54,7 +53,7 @@ class BatchMaker(Protocol):
 
 @dataclass(frozen=True)
 class SequenceSlice:
-    """The first `length` sequences of a source."""
+    """The first sequences of a source."""
 
     rows: SequenceSource
     length: int
@@ -73,7 +72,7 @@ class SequenceSlice:
 class TolerantSequences:
     """Replaces damaged sequences by `filler_id`; their labels get weight 0.
 
-    `report` is called once per damaged sequence, with the count and the problem.
+    `report` gets the count and the problem, once per sequence.
     """
 
     def __init__(
@@ -121,7 +120,7 @@ def limit_sequences(rows: SequenceSource, most: int | None) -> SequenceSource:
 
 @dataclass(frozen=True)
 class TrainBatches:
-    """Training batches by number; `batch_size` is over all devices."""
+    """Training batches; `batch_size` is over all devices."""
 
     rows: SequenceSource
     objective: BatchMaker
@@ -132,7 +131,7 @@ class TrainBatches:
         return self.several(range(number, number + 1), part)[0]
 
     def several(self, numbers: range, part: slice = slice(None)) -> list[Batch]:
-        """Returns batches, or a part of each; shared NumPy calls are faster."""
+        """Returns batches, or a part of each, made with shared NumPy calls."""
         start, stop, _ = part.indices(self.batch_size)
         indices = (
             self.sequence_indices(numbers).reshape(len(numbers), -1)[:, start:stop].reshape(-1)
@@ -171,9 +170,9 @@ class TrainBatches:
 
 @dataclass(frozen=True)
 class EvalBatches:
-    """Validation sequences in order, the last batch padded with label weight 0.
+    """Validation batches; padding sequences have label weight 0.
 
-    Masks depend on a sequence's index, so losses don't depend on the batch size.
+    Masks depend on a sequence's index, so losses don't depend on `batch_size`.
     """
 
     rows: SequenceSource
@@ -194,9 +193,9 @@ class EvalBatches:
 
 
 def permute(places: NDArray[np.int64], count: int, seed: int, epoch: int) -> NDArray[np.int64]:
-    """Maps positions in an epoch to sequence indices, int64 (n,), by a permutation.
+    """Maps positions in an epoch to sequence indices, int64 (n,).
 
-    Source: Feistel network with cycle-walking; Black and Rogaway,
+    Source: Feistel network with cycle-walking,
     https://web.cs.ucdavis.edu/~rogaway/papers/subset.pdf, methods 2 and 3.
     """
     low_base = isqrt(count - 1) + 1
@@ -223,7 +222,7 @@ def _order(count: int, seed: int, epoch: int, block: int) -> NDArray[np.int64]:
 class BatchPrefetcher:
     """Makes batches ahead in threads, in order, and measures waiting.
 
-    Ranges for `make` grow from 1 to `at_once`, so that the first batch is ready early.
+    Ranges for `make` grow to `at_once`: the first batch is ready early.
     """
 
     def __init__(
@@ -269,7 +268,7 @@ class BatchPrefetcher:
         return self.next()
 
     def close(self) -> None:
-        """Ends the threads and drops batches made ahead."""
+        """Ends the threads."""
         self._threads.shutdown(cancel_futures=True)
 
     def _order_some(self) -> None:
@@ -314,7 +313,7 @@ def _feistel(
 
 
 def _mix(values: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """Source: SplitMix64's finaliser, https://prng.di.unimi.it/splitmix64.c"""
+    """Source: SplitMix64, https://prng.di.unimi.it/splitmix64.c"""
     values = values + np.uint64(0x9E3779B97F4A7C15)
     values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     values = (values ^ (values >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)

@@ -1,4 +1,4 @@
-"""Checkpoint folders, committed atomically and verified before use; independent of the backend."""
+"""Checkpoints, committed atomically and verified before use."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ _MOST_JSON_BYTES = 64 << 20
 
 @dataclass(frozen=True)
 class EvalResults:
-    """Validation results; the loss is the mean cross-entropy in nats."""
+    """Validation results; the loss is in nats."""
 
     step: int
     eval_loss: float
@@ -69,12 +69,11 @@ class TrainingState:
     """State of a run beside its arrays.
 
     Attributes:
-        step: Completed updates.
         next_batch: `step` plus the skipped batches.
-        seconds: Training and validation time of all sessions.
+        seconds: Over all sessions.
         plan: With `auto` values resolved.
         pending_losses: Losses since the last log line.
-        best: Best validation whose weights were saved.
+        best: Best saved validation.
         skipped: Windows of non-finite loss: step before, first batch, batch after the last.
     """
 
@@ -93,7 +92,7 @@ class TrainingState:
 
     @classmethod
     def from_json(cls, values: dict[str, Any]) -> TrainingState:
-        """Parses a `training_state.json`; raises ValueError if it is invalid."""
+        """Parses a `training_state.json`; ValueError if invalid."""
         known = {name: values[name] for name in cls.__annotations__ if name in values}
         # Strict validation of Python values would require EvalResults instances.
         adapter = TypeAdapter(cls)
@@ -112,7 +111,7 @@ class TrainingState:
 
 
 class Checkpoints:
-    """The checkpoints of one run; cleans up after an interrupted save."""
+    """The checkpoints of one run."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -156,10 +155,10 @@ class Checkpoints:
         return self.path(state.step)
 
     def newest_valid(self, reporter: Reporter) -> Path | None:
-        """Returns the newest undamaged checkpoint, if any, and sets damaged ones aside.
+        """Returns the newest undamaged checkpoint, and sets damaged ones aside.
 
         Raises:
-            CheckpointError: All checkpoints are damaged.
+            CheckpointError: All are damaged.
         """
         problems: dict[int, str] = {}
         self._check_skipped(reporter)
@@ -187,7 +186,7 @@ class Checkpoints:
         write_atomically(self.folder / _SKIPPED_FILE, json.dumps(values) + "\n")
 
     def skip_again(self, state: TrainingState) -> TrainingState:
-        """Skips the windows that broke the run after this state was saved."""
+        """Skips windows that broke the run after this state."""
         for window in self._read_skipped() or []:
             if window[0] == state.step and window not in state.skipped:
                 state = state.skipping(window)
@@ -262,7 +261,7 @@ def checkpoint_name(step: int) -> str:
 
 
 def checkpoint_step(name: str) -> int | None:
-    """Returns a folder's step; None for a foreign name, such as step-7."""
+    """Returns a folder's step; None for other names, such as step-7."""
     digits = name.removeprefix(_PREFIX)
     if not digits.isdecimal() or len(digits) >= _MOST_DIGITS:
         return None
@@ -271,19 +270,19 @@ def checkpoint_step(name: str) -> int | None:
 
 
 def checkpoint_steps(folder: Path) -> list[int]:
-    """Lists the saved steps, newest first, changing nothing."""
+    """Lists the saved steps, newest first."""
     names = (path.name for path in folder.glob(f"{_PREFIX}*") if path.is_dir())
     steps = (checkpoint_step(name) for name in names)
     return sorted((step for step in steps if step is not None), reverse=True)
 
 
 def saved_bytes(folder: Path) -> int:
-    """Returns the disk usage of undamaged checkpoints."""
+    """Returns the checkpoints' disk usage."""
     return sum(path.stat().st_size for path in folder.glob(f"{_PREFIX}*/*"))
 
 
 def verify(folder: Path) -> None:
-    """Checks manifest and files; CheckpointError names those missing or changed."""
+    """Raises CheckpointError with missing or changed files."""
     problems = _manifest_problems(folder) or damaged_files(folder, read_manifest(folder))
     if problems:
         raise CheckpointError(
@@ -295,11 +294,7 @@ def verify(folder: Path) -> None:
 
 
 def read_state(folder: Path) -> TrainingState:
-    """Reads a checkpoint's training state.
-
-    Raises:
-        CheckpointError: It is unreadable or has another format.
-    """
+    """Reads a training state; CheckpointError if unreadable."""
     path = folder / STATE_FILE
     try:
         # The perplexity may be infinite, which strict JSON excludes.
@@ -379,7 +374,7 @@ def _write_state(folder: Path, state: TrainingState, arrays: dict[str, NDArray])
 
 @contextmanager
 def _os_errors() -> Iterator[None]:
-    """Converts safetensors' errors about the disk to OSError."""
+    """Converts safetensors' disk errors to OSError."""
     try:
         yield
     except SafetensorError as error:

@@ -1,4 +1,4 @@
-"""Finds the model families that can train on given shards."""
+"""Finds model families that can train on given shards."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def incompatibilities(shards: Shards, tokenizer: StudioTokenizer) -> dict[str, s
 
 
 def check_layout(objective: str, laid_out_for: str, name: str = "to come") -> None:
-    """Raises ConfigError if shards' layout is for another objective."""
+    """Raises ConfigError for another objective's layout."""
     if not reads(objective, laid_out_for):
         families = ", ".join(families_of_objective(laid_out_for))
         raise ConfigError(
@@ -42,5 +42,5 @@ def check_layout(objective: str, laid_out_for: str, name: str = "to come") -> No
 
 
 def reads(objective: str, laid_out_for: str) -> bool:
-    """Returns True if the objectives share a layout."""
+    """Returns whether two objectives share a layout."""
     return objective == laid_out_for or {objective, laid_out_for} <= set(LAID_OUT_ALIKE)

@@ -1,8 +1,8 @@
-"""Co-occurrence token embeddings: initial values for an embedding matrix, within seconds.
+"""Co-occurrence token embeddings, as initial values.
 
-Sources: Levy and Goldberg, https://papers.nips.cc/paper/5477; Levy, Goldberg and Dagan,
-https://aclanthology.org/Q15-1016, sections 3 and 5; Halko, Martinsson and Tropp,
-https://arxiv.org/abs/0909.4061, algorithm 4.4.
+Sources: Levy and Goldberg, https://papers.nips.cc/paper/5477; Levy et al.,
+https://aclanthology.org/Q15-1016, sections 3 and 5; Halko et al., https://arxiv.org/abs/0909.4061,
+algorithm 4.4.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ _CONTEXT_POWER = 0.75
 _MOST_DIMENSIONS = 256
 _SPARE_DIMENSIONS = 16
 _ROUNDS = 2
-# The optimizer soon overwrites shorter embeddings; with longer ones, a model with tied output
-# projection starts too far above the baseline.
+# The optimizer soon overwrites shorter embeddings; longer ones, tied to the output projection,
+# start above the baseline.
 _LENGTH = 0.8
 
 
 class CooccurrenceCount:
-    """Computes `count_cooccurrences` on demand, or earlier in a thread."""
+    """Computes `count_cooccurrences`, now or in a thread."""
 
     def __init__(
         self, rows: SequenceSource, shape: tuple[int, int], special_ids: NDArray[np.int32]
@@ -49,7 +49,7 @@ class CooccurrenceCount:
         with_one.shutdown(wait=False)
 
     def forget(self) -> None:
-        """Cancels the thread, if any."""
+        """Cancels the thread."""
         self._unwanted.set()
         self._running = None
 
@@ -59,7 +59,7 @@ class CooccurrenceCount:
             wait([self._running])
 
     def vectors(self) -> NDArray[np.float32]:
-        """Returns the vectors; raises ShardError if a shard can't be read."""
+        """Returns the vectors; raises ShardError."""
         # Free the vectors after use: they are as large as the embedding matrix.
         running, self._running = self._running, None
         return running.result() if running else self._count()
@@ -71,9 +71,7 @@ def count_cooccurrences(
     special_ids: NDArray[np.int32],
     unwanted: threading.Event | None = None,
 ) -> NDArray[np.float32]:
-    """Computes unit vectors, similar for tokens with similar contexts, float32 (V, H).
-
-    Tokens without neighbours get zeros.
+    """Returns unit vectors, float32 (V, H), zero for tokens without neighbours.
 
     Args:
         rows: Sampled evenly if many.
@@ -91,7 +89,7 @@ def count_cooccurrences(
     dimensions = min(width, _MOST_DIMENSIONS, vocab_size)
     factors = _factorize(information, dimensions, generator, unwanted)
     factors[np.diff(information.indptr) == 0] = 0
-    # Rotate randomly, so that no direction dominates.
+    # No direction should dominate.
     turned, _ = np.linalg.qr(generator.standard_normal((width, factors.shape[1])))
     vectors = factors @ turned.T.astype(np.float32)
     lengths = np.linalg.norm(vectors, axis=1, keepdims=True)

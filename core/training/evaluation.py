@@ -1,4 +1,4 @@
-"""Validates on the whole validation split; the unigram baseline has the same masks."""
+"""Validates a model and the unigram baseline on the same masks."""
 
 from __future__ import annotations
 
@@ -43,10 +43,7 @@ class Evaluation:
         self._baseline = results.frequency_baseline_loss if results else None
 
     def run(self, step: int, report_progress: Callable[[int, int], None]) -> EvalResults | None:
-        """Evaluates the current weights; returns None after a stop request.
-
-        `report_progress` gets the numbers of finished and of all batches.
-        """
+        """Evaluates the current weights; None after a stop request."""
         self._label_counts[:] = 0
         sums, reported = [], 0.0
         with BatchPrefetcher(self._prepare, 0, len(self._batches)) as feeder:

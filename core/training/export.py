@@ -1,4 +1,4 @@
-"""Exports a run's best checkpoint as a model artifact, and to `output` if set."""
+"""Exports a run's best checkpoint as a model artifact, and to `output`."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _SLOTS = 2
 
 
 def check_destination(config: TrainConfig, workspace: Workspace, run: str) -> None:
-    """Checks that `name` is free and `output` empty, unless this run has exported before."""
+    """Checks that `name` and `output` are free, or this run's."""
     if _own_models(workspace, run):
         return
     if config.name:
@@ -61,7 +61,7 @@ def export_model(
     counts: Mapping[str, float],
     run: str,
 ) -> Artifact:
-    """Exports a checkpoint without optimizer state, or finds this run's earlier export.
+    """Exports a checkpoint without optimizer state, unless this run has.
 
     Raises:
         CheckpointError: The checkpoint is damaged.
@@ -87,7 +87,7 @@ def export_model(
 
 
 def check_room(config: TrainConfig, architecture: Architecture, folder: Path) -> None:
-    """Checks the disk space for the checkpoints not yet saved; raises RunError."""
+    """Raises RunError if the disk is too small for the checkpoints."""
     parameters = count_parameters(architecture)
     checkpoint = _checkpoint_bytes(parameters)
     saved = saved_bytes(folder / CHECKPOINTS_FOLDER)
@@ -107,7 +107,7 @@ def check_room(config: TrainConfig, architecture: Architecture, folder: Path) ->
 
 
 def checkpoint_disk_bytes(config: TrainConfig, parameters: int) -> int:
-    """Estimates the peak disk usage of checkpoints and exported model."""
+    """Estimates the peak disk usage of checkpoints and model."""
     return _checkpoint_bytes(parameters) * (config.save_total_limit + 2) + parameters * 4
 
 
@@ -116,7 +116,7 @@ def _checkpoint_bytes(parameters: int) -> int:
 
 
 def evaluated_artifact(checkpoint: Path, figures: Mapping[str, float]) -> Artifact:
-    """Wraps a checkpoint as an artifact with validation metrics; writes nothing."""
+    """Wraps a checkpoint as an artifact with validation metrics."""
     if (checkpoint / MANIFEST_FILE).is_file():
         manifest = replace(read_manifest(checkpoint), kind="model")
     else:
@@ -144,7 +144,6 @@ def _own_models(workspace: Workspace, run: str) -> list[Artifact]:
 
 
 def _find_own(workspace: Workspace, run: str, counts: Mapping[str, float]) -> Artifact | None:
-    """Finds this run's earlier export with as many steps."""
     for model in _own_models(workspace, run):
         if model.manifest.counts.get("num_train_steps") == counts["num_train_steps"]:
             return model
@@ -204,7 +203,7 @@ def _draft_for(output: Path) -> Path:
 
 
 def _commit_copy(draft: Path, output: Path) -> None:
-    """Renames a copy to its place, or moves files into an existing folder, manifest last.
+    """Renames a copy, or moves files into an existing folder, manifest last.
 
     That folder may be a mount point, or its parent read-only.
     """

@@ -47,10 +47,7 @@ _DIMENSIONS = (
 
 @dataclass(frozen=True)
 class TrainingInputs:
-    """Compatible shards, tokenizer and architecture.
-
-    `eval_objective` has published settings, so that runs are comparable.
-    """
+    """Compatible inputs; `eval_objective` has published settings, for comparable runs."""
 
     shards: Shards
     tokenizer: StudioTokenizer
@@ -78,7 +75,7 @@ class TrainingInputs:
 
     @property
     def fingerprints(self) -> dict[str, str]:
-        """Fingerprints by input, for a manifest."""
+        """Fingerprints by input."""
         return {"shards": self.shards.fingerprint, "tokenizer": self.tokenizer.fingerprint}
 
 
@@ -94,7 +91,7 @@ def open_inputs(
 
     Args:
         resumed: Skip the check against family and checkpoint.
-        own: This run's checkpoint, which defines the model even if the initial one has changed.
+        own: This run's checkpoint, which defines the model.
 
     Raises:
         ConfigError: An input is missing or contradicts another.
@@ -140,7 +137,7 @@ def open_inputs(
 
 
 def resolve_checkpoint(config: TrainConfig, workspace: Workspace) -> TrainConfig:
-    """Makes a local checkpoint's path absolute if it could mean a Hub id elsewhere."""
+    """Makes a checkpoint's path absolute if it could mean a Hub id elsewhere."""
     folder = find_here(config.checkpoint, workspace)
     if folder is None or parse_hub_id(config.checkpoint) is None:
         return config
@@ -211,7 +208,7 @@ def _architecture(
 
 
 def objective_name(config: TrainConfig, family: str) -> str:
-    """Resolves a family's objective; raises ConfigError if unsupported."""
+    """Resolves a family's objective; ConfigError if unsupported."""
     own = objectives_of_family(family)
     if config.objective == "auto":
         return own[0]
@@ -265,7 +262,6 @@ def _objectives(
 def _noise_that_fits(
     config: TrainConfig, shards: Shards, laid_out: ObjectiveSettings
 ) -> ObjectiveSettings:
-    """Returns the config's corruption settings, by default the shards'."""
     density, length = config.mlm_probability, config.mean_noise_span_length
     asked = with_noise(
         laid_out,

@@ -1,8 +1,6 @@
 """Local-attention initialisation: half of the heads start on the nearest tokens.
 
-Position embeddings start as sinusoids, which spares the plateau until they are learned.
-
-Source: Vaswani et al., https://arxiv.org/abs/1706.03762, section 3.5.
+Source: sinusoids, https://arxiv.org/abs/1706.03762, section 3.5.
 """
 
 from __future__ import annotations
@@ -23,9 +21,9 @@ if TYPE_CHECKING:
 _TABLE = "/embeddings/positions/table"
 _KERNEL = re.compile(r"/layer_\d+/attention/qkv/kernel")
 _LENGTH = 1.0
-# Radians per token. Low frequencies are denser, lest distant tokens look like near ones.
+# Radians per token; low frequencies are denser, lest distant tokens look like near ones.
 _HIGHEST_FREQUENCY = 1.5
-# Attended distance in tokens.
+# In tokens.
 _NEAREST = 4
 # Nearer distances weigh more, against the many distant tokens.
 _NEAR = 8
@@ -36,10 +34,7 @@ _SMOOTHING = 0.1
 def local_attention_weights(
     model: keras.Model, heads: int, row_length: int
 ) -> dict[str, NDArray[np.float32]]:
-    """Computes initial weights by path; empty without position embeddings.
-
-    Zero vectors, such as padding's, stay zero. `row_length` is the training sequence length.
-    """
+    """Computes initial weights by path; zero vectors, such as padding's, stay."""
     weights = variables_by_path(model, None)
     word_length = float(np.sqrt(np.square(find_token_embeddings(model)).sum(axis=1).mean()))
     found: dict[str, NDArray[np.float32]] = {}
@@ -61,7 +56,7 @@ def local_attention_weights(
 def _with_heads(
     kernel: NDArray[np.float32], waves: PositionWaves, share: float, sides: tuple[int, int]
 ) -> NDArray[np.float32]:
-    """Replaces half of the heads' queries and keys in a QKV kernel (H, 3, N, D)."""
+    """Replaces half of the heads in a QKV kernel (H, 3, N, D)."""
     kernel = np.array(kernel, np.float32)
     heads = kernel.shape[2]
     for head in range(min(heads, max(2, heads // 2))):
@@ -70,12 +65,12 @@ def _with_heads(
 
 
 class PositionWaves:
-    """Sinusoids in a few directions of the hidden space, and their dot products.
+    """Sinusoids in a few directions of the hidden space.
 
     Args:
         width: Hidden size, H.
         head_size: D, at least 2.
-        reach: Largest distance; None: `count`.
+        reach: Largest distance.
     """
 
     def __init__(self, count: int, width: int, head_size: int, *, reach: int | None = None) -> None:
@@ -90,7 +85,7 @@ class PositionWaves:
         self._fit_ahead = self._fit()
 
     def table(self) -> NDArray[np.float32]:
-        """Returns the position embeddings, float32 (count, H)."""
+        """Returns position embeddings, float32 (count, H)."""
         angles = np.arange(self._count)[:, None] * self._frequencies
         waves = np.stack([np.sin(angles), np.cos(angles)], axis=1)
         vectors = _flat(waves) @ _flat(self._directions).T
@@ -101,9 +96,9 @@ class PositionWaves:
 
         Args:
             share: Length of the position's part of the hidden states.
-            side: -1 to attend behind, 1 ahead.
+            side: -1 attends behind, 1 ahead.
         """
-        # A dot product of two positions' parts is the mean over the frequencies.
+        # A dot product is the mean over the frequencies.
         unit = len(self._frequencies) * math.sqrt(self._head_size) / share**2
         cosines, sines = self._fit_ahead * unit
         sines = side * sines
@@ -122,7 +117,7 @@ class PositionWaves:
         return np.linalg.qr(found)[0]
 
     def _fit(self) -> NDArray[np.float64]:
-        """Fits cosine and sine weights of a dot product, (2, number).
+        """Fits cosine and sine weights, (2, number).
 
         The nearest tokens' target, log(reach), offsets the number of the others.
         """

@@ -1,4 +1,4 @@
-"""Measures training speed, waiting and time left, without compilation."""
+"""Measures training speed, waiting and time left."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 
 class ThroughputMeter:
-    """Adds up step times, without validation and saving."""
+    """Adds up step times, without pauses."""
 
     def __init__(
         self, tokens_per_step: int, clock: Callable[[], float] = time.perf_counter
@@ -40,7 +40,7 @@ class ThroughputMeter:
             self._window_steps += steps
 
     def read_window(self, waited_seconds: float) -> dict[str, float]:
-        """Returns speed and waiting since the last call; the device must be idle."""
+        """Returns speed and waiting since the last call, on an idle device."""
         self._collect(waited_seconds)
         if not self._window_steps or self._window_seconds <= 0:
             return {}
@@ -55,7 +55,7 @@ class ThroughputMeter:
 
     @contextmanager
     def pause(self, reason: str, waited_seconds: float) -> Iterator[None]:
-        """Records a pause, which doesn't count in the speed."""
+        """Excludes a pause from the speed."""
         self._collect(waited_seconds)
         started = self._clock()
         self._paused = True
@@ -66,7 +66,7 @@ class ThroughputMeter:
             self._started = self._clock()
 
     def eta_seconds(self, steps_left: int, pauses_left: dict[str, int]) -> float | None:
-        """Estimates the seconds left; None while unknown."""
+        """Estimates the seconds left."""
         steps = self._steps + self._window_steps
         if not steps or self._started is None:
             return None

@@ -1,4 +1,4 @@
-"""Planner: derives settings, with reasons, from a budget in hours or tokens."""
+"""Planner: derives settings, with reasons, from hours or tokens."""
 
 from __future__ import annotations
 
@@ -28,30 +28,30 @@ from core.training.recipe import (
 )
 from core.workspace import Workspace
 
-# Hoffmann et al., https://arxiv.org/abs/2203.15556, table 3.
+# https://arxiv.org/abs/2203.15556, table 3.
 TOKENS_PER_PARAMETER = 20
-# Repeated text is worth as much as new text up to four epochs, and nothing from about 40.
-# Muennighoff et al., https://arxiv.org/abs/2305.16264, section 6.
+# Repeated text is worth as much as new text up to four epochs, and nothing from about 40:
+# https://arxiv.org/abs/2305.16264, section 6.
 _FRESH_EPOCHS = 4
 _MOST_EPOCHS = 40
-# At 11 epochs, training without dropout learns more (benchmarks/trials.md).
+# At 11 epochs, dropout costs more than it gains (benchmarks/trials.md).
 _DROPOUT_FROM_EPOCHS = 20
 _DROPOUT = 0.1
 _FEWEST_STEPS = 2000
 _BATCHES = tuple(2**power for power in range(3, 9))
 _MOST_WARMUP = 0.1
 _WARMUP = 0.05
-# Prevents overflow in derived numbers.
+# Prevents overflow.
 _MOST_HOURS = 1_000_000
 _SIZE_FIELDS = ("size", "num_attention_heads")
-# Measured on two CPU cores: fraction of a matmul's speed; fraction of time spent in steps.
+# Measured: fraction of a matmul's speed; fraction of time spent in steps.
 _SHARE_OF_PRODUCTS = 0.4
 _SHARE_OF_HOURS = 0.9
 
 
 @dataclass(frozen=True)
 class Suggestion:
-    """Settings by field of `TrainConfig`, with reasons."""
+    """Settings by `TrainConfig` field, with reasons."""
 
     values: dict[str, Any]
     reasons: dict[str, str]
@@ -69,16 +69,16 @@ def suggest(
     memory_bytes: int | None = None,
     given: Collection[str] = (),
 ) -> Suggestion:
-    """Derives size, batch size, steps and learning rate from a budget.
+    """Derives settings from a budget.
 
     Args:
-        config: Fixed settings; a checkpoint or model config fixes the dimensions too.
+        config: Fixed settings.
         inputs: The same shards, opened for each size.
         hours: Requires `flops`.
         tokens: Repetitions included.
-        flops: FLOP/s of a training step, over all devices.
-        memory_bytes: Memory of one device; None: no limit.
-        given: Fields set by the user rather than a preset.
+        flops: FLOP/s over all devices.
+        memory_bytes: Per device; None: no limit.
+        given: Fields that the user set.
 
     Raises:
         ConfigError: There is not exactly one budget, or it is smaller than a step.
@@ -146,7 +146,7 @@ def sizes_of(family: str) -> tuple[Size, ...]:
 
 
 def open_sizes(config: TrainConfig, workspace: Workspace) -> dict[Size, TrainingInputs]:
-    """Opens the shards for each possible size; ConfigError if none is possible."""
+    """Opens the shards for each possible size; ConfigError without any."""
     if _has_dimensions(config):
         return {config.size: open_inputs(config, workspace)}
     found: dict[Size, TrainingInputs] = {}
@@ -164,10 +164,9 @@ def open_sizes(config: TrainConfig, workspace: Workspace) -> dict[Size, Training
 
 
 def flops_per_token(config: TrainConfig, inputs: TrainingInputs) -> float:
-    """Returns the training FLOPs per token of a sequence.
+    """Returns training FLOPs per token of a sequence.
 
-    An encoder computes its head, and its last layer except keys and values, only at predicted
-    tokens.
+    An encoder computes its head, and most of its last layer, only at predicted tokens.
 
     Source: Kaplan et al., https://arxiv.org/abs/2001.08361, section 2.1.
     """
@@ -185,7 +184,6 @@ def flops_per_token(config: TrainConfig, inputs: TrainingInputs) -> float:
 
 
 def _encoder_decoder_flops(found: EncoderDecoderArchitecture, inputs: TrainingInputs) -> float:
-    """Returns FLOPs per sequence."""
     encoded, decoded = inputs.shards.max_seq_length, inputs.objective.predictions_per_sequence
     weights = sum(
         math.prod(tie.shape) * (decoded if _is_for_decoded(tie) else encoded)
@@ -202,7 +200,7 @@ def _is_for_decoded(tie: WeightMapping) -> bool:
 
 
 def measure_speed(config: TrainConfig) -> tuple[float, Devices]:
-    """Estimates training FLOP/s on this machine's devices by a matmul of some seconds."""
+    """Estimates training FLOP/s on this machine's devices by a matmul."""
     from core.backends.precision import choose_precision
 
     devices = select_backend(config)
@@ -270,16 +268,16 @@ def _tokens_in(hours: float, flops: float, config: TrainConfig, inputs: Training
 def estimate_seconds(
     config: TrainConfig, inputs: TrainingInputs, total_tokens: int, flops: float
 ) -> float:
-    """Estimates a run's duration at a speed in FLOP/s."""
+    """Estimates a run's duration."""
     return total_tokens * flops_per_token(config, inputs) / (_SHARE_OF_HOURS * flops)
 
 
 @functools.cache
 def measure_cpu_speed() -> float:
-    """Estimates the CPU's training FLOP/s without a backend, roughly."""
+    """Estimates the CPU's training FLOP/s without a backend."""
     import numpy as np
 
-    # Short enough that some are not interrupted on a busy machine.
+    # Short enough that some are not interrupted.
     side = 384
     matrix = np.ones((side, side), np.float32)
     seconds = []
@@ -299,7 +297,6 @@ def _choose_size(budgets: Mapping[Size, int], inputs: Mapping[Size, TrainingInpu
 
 
 def _choose_batch(rows: int, train_rows: int) -> int:
-    """Returns the largest batch with enough steps, else the smallest."""
     fitting = [one for one in _BATCHES if one <= train_rows and rows // one >= _FEWEST_STEPS]
     return max(fitting, default=min(_BATCHES[0], train_rows, rows))
 
@@ -331,7 +328,7 @@ def _fits_in_memory(
     row_length: int,
     memory_bytes: int | None,
 ) -> bool:
-    """Returns True if the memory should suffice, or is unknown."""
+    """Returns True if unknown."""
     if memory_bytes is None:
         return True
     batch = config.model_copy(update={"per_replica_batch_size": rows})

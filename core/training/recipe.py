@@ -20,7 +20,7 @@ _LOGS_IN_A_RUN = 200
 # Float32 weights, gradients and AdamW's two slots.
 _BYTES_PER_PARAMETER = 4 * 4
 
-# Peak learning rate, and the hidden size above which it scales as 1/hidden_size (None: constant).
+# Peak learning rate, and the hidden size above which it scales as 1/hidden_size.
 _RATES: dict[str, tuple[float, int | None]] = {
     "muon": (8e-3, 160),
     "adamw": (1e-3, 256),
@@ -33,10 +33,10 @@ class Plan:
     """Resolved steps and batch size, pinned in the first checkpoint.
 
     Attributes:
-        global_batch_size: Sequences per step, over all devices.
+        global_batch_size: Over all devices.
         extended_at: Step of the extension, or 0.
         extended_rate: Learning rate at that step.
-        dtype_policy: Resolved `auto` precision; empty if configured.
+        dtype_policy: Resolved `auto`; empty if configured.
     """
 
     num_train_steps: int
@@ -74,9 +74,7 @@ def plan(
     replicas: int = 1,
     validation_rows: int = 0,
 ) -> Plan:
-    """Computes a run's plan.
-
-    If `eval_steps` is unset, validation takes about a tenth of the time at most.
+    """Computes a run's plan; unset `eval_steps` keep validation to a tenth of the time.
 
     Raises:
         ConfigError: The training split is smaller than a step.
@@ -123,8 +121,7 @@ def accumulation_steps(
 ) -> int:
     """Returns the micro-batches in a device's share of a step.
 
-    If other devices can't keep the configured number, takes the fewest micro-batches that are no
-    larger than before, or fit (`holds`).
+    On other devices, takes the fewest that are no larger than configured, or fit (`holds`).
     """
     rows = batch // devices
 
@@ -150,8 +147,7 @@ def resolve_learning_rate(config: TrainConfig, architecture: Architecture) -> Tr
 
     Adafactor's is relative to the weights, so independent of the hidden size.
 
-    Source: Yang et al., https://arxiv.org/abs/2203.03466, table 3, with values from
-    benchmarks/trials.md.
+    Source: https://arxiv.org/abs/2203.03466, table 3; values: benchmarks/trials.md.
     """
     if config.learning_rate is not None:
         return config
@@ -178,10 +174,7 @@ def learning_rate_schedule(config: TrainConfig, plan: Plan) -> LearningRateSched
 
 
 def _pauses(config: TrainConfig, steps: int, batch: int, validation_rows: int) -> tuple[int, int]:
-    """Returns the steps between validations and between checkpoints.
-
-    By default the rarer coincide with the other: only saved weights can be the best.
-    """
+    """Makes rarer validations or checkpoints coincide: only saved weights can be the best."""
     if config.eval_steps:
         return config.eval_steps, config.save_steps or config.eval_steps
     often = _every(config, steps, _EVALUATIONS_IN_A_RUN)
@@ -204,7 +197,7 @@ def _affordable_eval_steps(config: TrainConfig, batch: int, validation_rows: int
 
 
 def predictions_per_sequence(mlm_probability: float | None, row_length: int) -> int:
-    """Returns the tokens that an encoder predicts; None: the published 15 %."""
+    """Returns an encoder's predictions; None: the published 15 %."""
     chosen = EVAL_MLM_PROBABILITY if mlm_probability is None else mlm_probability
     return max(1, round(chosen * row_length))
 
@@ -212,10 +205,10 @@ def predictions_per_sequence(mlm_probability: float | None, row_length: int) -> 
 def estimate_memory_bytes(
     architecture: Architecture, parameters: int, config: TrainConfig, row_length: int
 ) -> int:
-    """Estimates a device's training memory; activations may be off by a factor of two.
+    """Estimates a device's training memory, up to a factor of two.
 
-    Source: Korthikanti et al., https://arxiv.org/abs/2205.05198, section 4.1: s·b·h·(34 + 5·a·s/h)
-    bytes per layer at 16 bits.
+    Source: https://arxiv.org/abs/2205.05198, section 4.1: s·b·h·(34 + 5·a·s/h) bytes per layer at
+    16 bits.
     """
     width, heads = architecture.hidden_size, architecture.num_attention_heads
     # Cross-attention adds half to a layer's activations.

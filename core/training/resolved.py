@@ -22,7 +22,7 @@ _DIMENSIONS = (
 def resolved_settings(
     config: TrainConfig, plan: Plan, inputs: TrainingInputs, devices: Devices, micro_batches: int
 ) -> dict[str, Any]:
-    """Returns resolved values by `TrainConfig` field; the config's learning rate is resolved."""
+    """Returns resolved values by `TrainConfig` field."""
     per_device = plan.global_batch_size // (devices.count * micro_batches)
     found: dict[str, Any] = {
         "objective": inputs.objective.name,

@@ -1,4 +1,4 @@
-"""Checks what may change when a run resumes, and updates its plan."""
+"""Checks what may change when a run resumes."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from core.events import EVENTS_FILE, read_events
 from core.training.checkpoint import TrainingState
 from core.training.recipe import Plan, extend
 
-# Compared by fingerprint; a resumed run doesn't read its initial model.
+# Compared by fingerprint, or not read on a resume.
 _REFERENCES = ("shards", "tokenizer", "checkpoint")
 # Checked by `resumed_plan`.
 _EXTENDABLE = ("num_train_steps",)
 
 
 def check_nothing_is_lost(folder: Path) -> None:
-    """Raises CheckpointError if a run without checkpoints has saved one."""
+    """Raises CheckpointError if saved checkpoints are missing."""
     events, _ = read_events(folder / EVENTS_FILE)
     saved = [event.get("step", "?") for event in events if event["kind"] == "checkpoint"]
     if saved:
@@ -32,10 +32,7 @@ def check_nothing_is_lost(folder: Path) -> None:
 
 
 def check_same_run(state: TrainingState, config: TrainConfig, fingerprints: dict[str, str]) -> None:
-    """Checks that settings and inputs equal the first start's; CheckpointError lists differences.
-
-    Intervals, backend, device and number of steps may differ.
-    """
+    """Raises CheckpointError if settings or inputs differ from the first start's."""
     before = {**_settings(state.config), **state.fingerprints}
     now = {**_settings(config.model_dump(mode="json")), **fingerprints}
     names = [name for name in {**before, **now} if before.get(name) != now.get(name)]
@@ -51,7 +48,7 @@ def check_same_run(state: TrainingState, config: TrainConfig, fingerprints: dict
 
 
 def resumed_plan(config: TrainConfig, plan: Plan, step: int) -> Plan:
-    """Updates the first plan by the settings that may change; CheckpointError if shortened."""
+    """Updates the first plan; CheckpointError if shortened."""
     wanted = config.num_train_steps or plan.num_train_steps
     if wanted < plan.num_train_steps:
         raise CheckpointError(
@@ -74,14 +71,12 @@ def resumed_plan(config: TrainConfig, plan: Plan, step: int) -> Plan:
 
 
 def _less_often(config: TrainConfig, plan: Plan, times: int) -> Plan:
-    """Scales an extended plan's unset intervals; a set eval_steps or save_steps keeps both."""
     if not config.eval_steps and not config.save_steps:
         plan = replace(plan, eval_steps=plan.eval_steps * times, save_steps=plan.save_steps * times)
     return replace(plan, logging_steps=plan.logging_steps * times)
 
 
 def _settings(values: dict[str, Any]) -> dict[str, Any]:
-    """Returns the settings that must not change, with defaults."""
     defaults = {name: field.default for name, field in TrainConfig.model_fields.items()}
     ignored = {*TrainConfig.fields_outside_identity(), *_REFERENCES, *_EXTENDABLE}
     return {name: value for name, value in {**defaults, **values}.items() if name not in ignored}

@@ -1,7 +1,7 @@
 """TPU slices and their chips' published figures.
 
 Sources: https://cloud.google.com/tpu/docs/v2, /v3, /v4, /v5e, /v5p, /v6e and
-/supported-tpu-configurations; available memory as libtpu 0.0.51 reports it.
+/supported-tpu-configurations; memory: libtpu 0.0.51.
 """
 
 from __future__ import annotations
@@ -16,14 +16,7 @@ _GIB = 2**30
 
 @dataclass(frozen=True)
 class Chip:
-    """Published figures of a chip.
-
-    Attributes:
-        flops_per_second: Peak in bfloat16.
-        memory_bytes_per_second: Peak bandwidth.
-        cores: JAX devices per chip.
-        memory_bytes_per_core: Memory that a program can use.
-    """
+    """Published figures; FLOP/s are bfloat16 peaks, `cores` are JAX devices."""
 
     flops_per_second: float
     memory_bytes_per_second: float
@@ -33,13 +26,7 @@ class Chip:
 
 @dataclass(frozen=True)
 class Topology:
-    """A TPU slice.
-
-    Attributes:
-        accelerator_type: Name in `gcloud`.
-        shape: Name in libtpu.
-        hosts: Virtual machines.
-    """
+    """A TPU slice; `accelerator_type` is its name in `gcloud`, `shape` in libtpu."""
 
     name: str
     accelerator_type: str

@@ -85,7 +85,7 @@ from core.workspace.places import make_folder
 
 _BEFORE_THE_FIRST_STEP = -1
 _MOST_ROLLBACKS = 3
-# In ascending urgency: processes agree on the largest index.
+# Processes agree on the largest index.
 _STOPS: tuple[StopMode | Literal["preempted"] | None, ...] = (None, "preempted", "save", "abort")
 
 
@@ -96,9 +96,8 @@ def train(config: TrainConfig, workspace: Workspace, reporter: Reporter | None =
         The model; with `evaluate_only` the checkpoint, its results as counts.
 
     Raises:
-        ConfigError, DeviceError, CheckpointError: The run can't start.
-        RunError: The disk is too small for the checkpoints.
-        LossNotFiniteError: Rollbacks did not restore a finite loss.
+        ConfigError, DeviceError, CheckpointError, RunError: The run can't start.
+        LossNotFiniteError: Rollbacks did not help.
         RunStopped: The reporter requested it.
     """
     reporter = reporter or Reporter()
@@ -158,12 +157,7 @@ def _train(
 
 
 class TrainingRun:
-    """Trains to the last step, from step 0 or the newest checkpoint.
-
-    Args:
-        plan: Used unless a checkpoint has one.
-        words: Co-occurrence token embeddings; None: random.
-    """
+    """Trains from step 0, or from the newest checkpoint and its plan."""
 
     def __init__(
         self,
@@ -253,7 +247,7 @@ class TrainingRun:
             self._config = self._config.model_copy(update={"learning_rate": rate})
 
     def _fits_in_memory(self, rows: int) -> bool:
-        """Estimates if sequences fit at once; True if unknown."""
+        """Returns True if unknown."""
         memory, found = memory_per_device(self._devices), self._inputs.architecture
         config = recipe.with_planned_precision(self._config, self._plan)
         config = config.model_copy(update={"per_replica_batch_size": rows})
@@ -272,7 +266,7 @@ class TrainingRun:
 
         Raises:
             RunStopped: With "save", the state is on disk.
-            LossNotFiniteError: Rollbacks did not restore a finite loss.
+            LossNotFiniteError: Rollbacks did not help.
         """
         self._describe()
         try:
@@ -285,7 +279,7 @@ class TrainingRun:
         return self._checkpoints.path(self._state.best.step)
 
     def _is_training_finished(self) -> bool:
-        """Trains to the last step; returns False after a rollback instead."""
+        """Returns False after a rollback."""
         left = self._plan.num_train_steps - self._state.step
         first = self._state.next_batch
         try:
@@ -522,7 +516,7 @@ class TrainingRun:
     def _build(self, found: Path | None) -> Any:
         weights = None
         if self._inputs.checkpoint and not found:
-            # Read before the model is built: a checkpoint's config may claim any dimensions.
+            # Before the model is built: a checkpoint's config may claim any dimensions.
             weights = _read_weights(self._inputs, self._inputs.checkpoint)
         schedule = recipe.learning_rate_schedule(self._config, self._plan)
         config = recipe.with_planned_precision(self._config, self._plan)
@@ -674,7 +668,6 @@ def _evaluation(
 def _cooccurrence_count(
     config: TrainConfig, inputs: TrainingInputs, *, ahead: bool
 ) -> Iterator[CooccurrenceCount | None]:
-    """Yields the co-occurrence token embeddings, counted in a thread if `ahead`."""
     if config.word_embeddings != "cooccurrence" or inputs.checkpoint:
         yield None
         return
@@ -762,9 +755,8 @@ def _is_resumed(reporter: Reporter) -> bool:
 
 
 def _own_checkpoint(config: TrainConfig, reporter: Reporter) -> Path | None:
-    """Returns the newest checkpoint with a readable architecture.
-
-    None with several processes: only rank 0 has checkpoints, and all must resume or none.
+    """Returns None with several processes: only rank 0 has checkpoints, and all must resume or
+    none.
     """
     if is_multi_process(config) or not _is_resumed(reporter):
         return None

@@ -1,4 +1,4 @@
-"""Uploads checkpoints to the Hub in a thread; failures never fail the run."""
+"""Uploads checkpoints to the Hub; failures never fail the run."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ class Uploads:
             )
 
     def offer(self, checkpoint: Path) -> None:
-        """Queues a new checkpoint for upload if one is due."""
+        """Queues a checkpoint for upload if one is due."""
         self._saves += 1
         every = self._config.hub_every_saves
         if not every or (self._saves % every and not self._failed):
@@ -134,7 +134,7 @@ class Uploads:
             shutil.rmtree(held, ignore_errors=True)
 
     def _push(self, folder: Path, message: str, reporter: Reporter) -> bool:
-        """Returns True on success; turns any error into a warning."""
+        """Turns any error into a warning."""
         try:
             self._wanted = self._wanted if "/" in self._wanted else resolve_repo_id(self._wanted)
             repository = Repository(self._wanted, "model", self._config.hub_private_repo)
@@ -156,7 +156,7 @@ class Uploads:
         return False
 
     def _show(self, repository: Repository) -> None:
-        """Publishes the repository once; a later change by the user stays."""
+        """Publishes once; a later change by the user stays."""
         mark = self._folder / _SHOWN_FILE
         if repository.private or mark.exists():
             return
@@ -172,7 +172,7 @@ class Uploads:
             mark.touch()
 
     def _hold(self, checkpoint: Path) -> Path:
-        """Hard-links a checkpoint's files, so that the run may delete it."""
+        """Hard-links files, so that the run may delete the checkpoint."""
         held = self._held / f"{checkpoint.name}.{self._saves}"
         make_folder(held.parent)
         held.mkdir()

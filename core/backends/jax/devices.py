@@ -31,13 +31,10 @@ _HEARTBEAT_SECONDS = 30
 
 
 def _keep_freed_memory() -> None:
-    """Keeps freed memory for XLA, whose allocation takes a seventh of a step of `mini`.
-
-    Source: https://man7.org/linux/man-pages/man3/mallopt.3.html
-    """
+    """Keeps freed memory for XLA: allocation takes a seventh of a step of `mini`."""
     if any(name.startswith(("MALLOC_", "GLIBC_TUNABLES")) for name in os.environ):
         return
-    # Other C libraries on Linux lack it too.
+    # Other C libraries lack it.
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None) if sys.platform == "linux" else None
     if mallopt is not None:
         for setting in _MALLOC_SETTINGS:

@@ -30,7 +30,7 @@ Tensor = Any
 
 FUSED_ATTENTION = "cudnn"
 
-# First compute capabilities with bfloat16 tensor cores, and larger heads in cuDNN's attention.
+# Compute capabilities: bfloat16 tensor cores; larger heads in cuDNN's attention.
 _AMPERE = 8.0
 _HOPPER = 9.0
 
@@ -60,13 +60,12 @@ def _dense(
 
 
 def matmul_with_rows(inputs: Tensor, table: Tensor) -> Tensor:
-    """Computes `inputs @ table.T` for (T, H) and (V, H)."""
+    """Computes `inputs @ table.T`, (T, V)."""
     # On a CPU XLA would copy `table.T`.
     return _product(inputs, table, 1)
 
 
 def _product(inputs: Tensor, kernel: Tensor, axis: int) -> Tensor:
-    """Contracts (T, I) with one axis of a kernel."""
     if inputs.dtype == kernel.dtype == jnp.bfloat16:
         return _narrow_product(inputs, kernel, axis)
     return jax.lax.dot_general(inputs, kernel, (((1,), (axis,)), ((), ())))
@@ -102,7 +101,7 @@ def _narrow_backward(axis: int, saved: Any, upstream: Tensor) -> Any:
 
 
 def _places(shape: tuple[int, ...]) -> Tensor:
-    """Returns element indices, so computed that each device can number its shard."""
+    """Returns element indices; each device can number its shard."""
     places = jnp.zeros((), jnp.uint32)
     for axis, size in enumerate(shape):
         places = places * np.uint32(size) + jax.lax.broadcasted_iota(jnp.uint32, shape, axis)
@@ -116,7 +115,7 @@ def _mix(bits: Tensor) -> Tensor:
 
 
 def has_fused_attention(query: Tensor, key: Tensor) -> bool:
-    """Returns True if cuDNN's attention applies; sharding it is untested."""
+    """Returns whether cuDNN's attention applies; sharding it is untested."""
     size = query.shape[-1]
     fits = query.shape[1] % 2 == key.shape[1] % 2 == 0 and size % 8 == 0
     alone = not jax.sharding.get_abstract_mesh().axis_names
@@ -137,7 +136,7 @@ def widest_fused_head() -> int:
 
 
 def has_tensor_cores() -> bool:
-    """Returns True on an NVIDIA GPU with bfloat16 tensor cores."""
+    """Returns whether an NVIDIA GPU has bfloat16 tensor cores."""
     device = jax.devices()[0]
     if device.platform != "gpu" or "cuda" not in device.client.platform_version:
         return False
@@ -145,7 +144,7 @@ def has_tensor_cores() -> bool:
 
 
 def rematerialized(function: Callable) -> Callable:
-    """Saves only a function's arguments: attention weights are large, and cheap to recompute."""
+    """Saves only arguments: attention weights are large, and cheap to recompute."""
     return jax.checkpoint(function)
 
 
@@ -154,7 +153,7 @@ def rematerialized_layer(layer: Callable) -> Callable:
 
 
 def whole(weight: Tensor) -> Tensor:
-    """All-gathers a weight if the current mesh shards weights."""
+    """All-gathers a weight if the mesh shards weights."""
     if not are_sharded():
         return weight
     devices = jax.sharding.get_abstract_mesh().shape[SHARDED_AXIS]
@@ -166,10 +165,7 @@ def are_sharded() -> bool:
 
 
 def part_of(shape: tuple[int, ...], devices: int) -> PartitionSpec:
-    """Returns a weight's sharding, along its longest divisible axis.
-
-    Weights of one axis, or without such an axis, are replicated.
-    """
+    """Returns a weight's sharding, along its longest divisible axis, if any."""
     fitting = [(size, -axis) for axis, size in enumerate(shape) if size % devices == 0]
     if len(shape) < 2 or not fitting:
         return PartitionSpec()
@@ -190,7 +186,7 @@ def _gather_backward(part: PartitionSpec, _: Any, upstream: Tensor) -> Any:
 
 
 def count_devices() -> int:
-    """Returns the number of devices that share a batch."""
+    """Counts the devices that share a batch."""
     return max(1, jax.sharding.get_abstract_mesh().size)
 
 
@@ -361,7 +357,6 @@ def _gelu_tanh_backward(inputs: Tensor, upstream: Tensor) -> Any:
 
 
 def _tanh_argument(values: Tensor) -> tuple[Tensor, Tensor]:
-    """Computes tanh(u) and the slope of u for u = √(2/π) (x + a·x³)."""
     squares = jnp.square(values)
     argument = SQRT_2_BY_PI * values * (1.0 + GELU_CUBE * squares)
     return jnp.tanh(argument), SQRT_2_BY_PI * (1.0 + 3.0 * GELU_CUBE * squares)

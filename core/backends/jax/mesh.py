@@ -1,8 +1,4 @@
-"""Sharding over JAX devices.
-
-Source: https://docs.jax.dev/en/latest/sharded-computation.html; fsdp:
-https://arxiv.org/abs/1910.02054, stage 3.
-"""
+"""Sharding over JAX devices; fsdp: https://arxiv.org/abs/1910.02054, stage 3."""
 
 from __future__ import annotations
 
@@ -37,17 +33,17 @@ class DeviceMesh:
         return NamedSharding(self._mesh, PartitionSpec(*[None] * axis, self._axis))
 
     def whole(self) -> NamedSharding:
-        """Returns the sharding of a replicated array."""
+        """Returns a replicated array's sharding."""
         return NamedSharding(self._mesh, PartitionSpec())
 
     def weight(self, shape: Sequence[int]) -> NamedSharding:
-        """Returns the sharding of a weight or an optimizer slot."""
+        """Returns a weight's or slot's sharding."""
         if self._axis == _DATA_AXIS:
             return self.whole()
         return NamedSharding(self._mesh, part_of(tuple(shape), self.size))
 
     def within(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """Wraps a function so that it is traced under this mesh."""
+        """Traces a function under this mesh."""
 
         @wraps(function)
         def call(*arguments: Any) -> Any:

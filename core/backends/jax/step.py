@@ -38,7 +38,7 @@ _STEPS_TO_AGREE = 2
 
 
 class TrainState(NamedTuple):
-    """The arrays that a step updates, in the order of the Keras variables."""
+    """Arrays that a step updates, in the order of the Keras variables."""
 
     trainable: list[Array]
     non_trainable: list[Array]
@@ -46,10 +46,7 @@ class TrainState(NamedTuple):
 
 
 class JaxBackend:
-    """Trains a model on devices of one or several processes.
-
-    The Keras variables are stale after construction.
-    """
+    """Trains a model on JAX devices; its Keras variables are stale."""
 
     def __init__(self, build: Build, devices: Devices, options: BackendOptions) -> None:
         self._devices = devices
@@ -168,7 +165,6 @@ class JaxBackend:
         )
 
     def _put_sharded(self, values: NDArray, parts: int) -> Array:
-        """Copies sequences (B, …) to the devices, as (parts, B / parts, …) if parts > 1."""
         if self._mesh is None:
             check_divisible(len(values), 1, parts)
             return jax.device_put(_split_micro_batches(values, 1, parts))
@@ -188,10 +184,7 @@ class JaxBackend:
 def make_train_steps(
     step: TrainStep, schedule: KerasSchedule
 ) -> Callable[..., tuple[TrainState, Array]]:
-    """Combines steps into a function of a state, batches and the schedule's numbers.
-
-    The numbers are arguments, so that other values need no recompilation.
-    """
+    """Combines steps; the schedule's numbers are arguments, lest new ones recompile."""
 
     def train_steps(
         state: TrainState, batches: list[Mapping[str, Array]], numbers: Array
@@ -209,11 +202,7 @@ def make_train_steps(
 def make_train_step(
     model: LanguageModel, optimizer: keras.optimizers.Optimizer, parts: int = 1
 ) -> TrainStep:
-    """Builds the training step.
-
-    With `parts` above 1, arrays are (parts, B, …), and gradients are accumulated over
-    micro-batches.
-    """
+    """Builds the training step; with several `parts`, arrays are (parts, B, …)."""
 
     def loss_of(
         trainable: list[Array],

@@ -1,4 +1,4 @@
-"""Builds an encoder as an OpenVINO graph, importing OpenVINO only then."""
+"""Builds an encoder as an OpenVINO graph."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ _HIDE = -1e9
 
 
 def build_graph(weights: Mapping[str, NDArray[np.float32]], architecture: Architecture) -> Any:
-    """Builds an encoder as an OpenVINO model, from weights by variable path.
+    """Builds an encoder from weights by variable path.
 
-    Inputs, for T tokens of packed texts: `input_ids`, `places` (the family's position ids) and
-    `text_starts` (index at which a token's text begins), int32 (1, T); `masked_positions`, int32
-    (K,). Output: logits, float32 (K, V).
+    Inputs, for T tokens of packed texts: `input_ids`, `places` (the family's position ids),
+    `text_starts` (first index of a token's text), int32 (1, T); `masked_positions`, int32 (K,).
+    Output: logits (K, V).
     """
     return _Builder(weights, architecture).build()
 
@@ -76,11 +76,10 @@ class _Builder:
         return self._ops.constant(values, shared_memory=True)
 
     def _ints(self, *values: int) -> Node:
-        """A single integer becomes a scalar."""
         return self._ops.constant(np.array(values if len(values) > 1 else values[0], np.int64))
 
     def _layer_inputs(self, places: Node, starts: Node) -> Iterator[tuple[Node, Any]]:
-        """Yields each layer's attention bias, and its rotary tables or None."""
+        """Yields attention bias, and rotary tables or None."""
         ops, found = self._ops, self._found
         apart = ops.not_equal(*self._pairs(starts))  # (1, 1, T, T)
         all_of_text = self._hide(apart)
@@ -99,7 +98,6 @@ class _Builder:
             yield inputs[one]
 
     def _pairs(self, values: Node) -> tuple[Node, Node]:
-        """Reshapes (1, T) to (1, 1, T, 1) and (1, 1, 1, T)."""
         return (
             self._ops.unsqueeze(values, self._ints(1, 3)),
             self._ops.unsqueeze(values, self._ints(1, 2)),
@@ -110,7 +108,7 @@ class _Builder:
         return ops.select(hidden, ops.constant(np.float32(_HIDE)), ops.constant(np.float32(0)))
 
     def _rotation(self, theta: float, places: Node) -> tuple[Node, Node]:
-        """Returns rotary cosines and sines, (1, 1, T, D)."""
+        """Returns cosines and sines, (1, 1, T, D)."""
         tables = rotary_tables(self._found.max_seq_length, self._found.head_size, theta)
         cosines, sines = (
             self._ops.unsqueeze(
@@ -132,8 +130,6 @@ class _Builder:
         return self._norm("embeddings/norm", hidden)
 
     def _block(self, name: str, hidden: Node, bias: Node, rotation: Any, wanted: Any) -> Node:
-        """Returns (1, T, H), or (1, K, H) at the wanted positions."""
-
         def attend(hidden: Node) -> Node:
             return self._attention(f"{name}/attention", hidden, bias, rotation, wanted)
 
@@ -146,7 +142,7 @@ class _Builder:
     def _add(
         self, hidden: Node, part: Callable[[Node], Node], norm: str, wanted: Any = None
     ) -> Node:
-        """Adds a sublayer: pre-norm if the model has a final norm, else post-norm."""
+        """Applies pre-norm if the model has a final norm, else post-norm."""
         norm_first = "final_norm/scale" in self
         # The embeddings' norm serves the first layer.
         has_norm = norm_first and f"{norm}/scale" in self
@@ -172,7 +168,6 @@ class _Builder:
         return self._dense(f"{name}/output", mixed)
 
     def _heads(self, fused: Node) -> Node:
-        """Splits (1, T, N·D) into (1, N, T, D)."""
         shape = self._ints(0, 0, self._found.num_attention_heads, self._found.head_size)
         heads = self._ops.reshape(fused, shape, True)
         return self._ops.transpose(heads, self._ints(0, 2, 1, 3))

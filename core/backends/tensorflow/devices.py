@@ -21,7 +21,7 @@ from core.errors import DeviceError
 
 
 def resolver_arguments(config: TrainConfig) -> dict[str, str | None]:
-    """Returns the arguments of `TPUClusterResolver`."""
+    """Returns `TPUClusterResolver`'s arguments."""
     return {
         "tpu": config.tpu_name,
         "zone": config.tpu_zone or None,

@@ -1,4 +1,4 @@
-"""TensorFlow implementation of `core.backends.kernels`, with the shapes of the JAX one.
+"""TensorFlow implementation of `core.backends.kernels`.
 
 XLA fuses elementwise operations; on a CPU, matmuls are faster outside (`benchmarks/throughput.py`).
 """
@@ -26,7 +26,7 @@ Tensor = Any
 
 
 def _compiled(function: Callable) -> Callable:
-    """Compiles a function with XLA, except on a TPU, which compiles everything."""
+    """Compiles with XLA, except on a TPU, which compiles everything."""
     fused = tf.function(function, jit_compile=True, autograph=False)
 
     @wraps(function)
@@ -62,7 +62,7 @@ def _add_bias(inputs: Tensor, bias: Tensor) -> Any:
 
 
 def matmul_with_rows(inputs: Tensor, table: Tensor) -> Tensor:
-    """Computes `inputs @ table.T` for (T, H) and (V, H)."""
+    """Computes `inputs @ table.T`, (T, V)."""
     return tf.matmul(inputs, table, transpose_b=True)
 
 
@@ -153,7 +153,7 @@ def cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
 def _cross_entropy(logits: Tensor, labels: Tensor) -> Any:
     """On a CPU, takes less than half the time of TensorFlow's own kernel."""
     shares = tf.nn.softmax(logits)
-    # Uses the largest probability, which can't round to zero.
+    # The largest probability can't round to zero.
     sums = tf.reduce_max(logits, axis=-1) - tf.math.log(tf.reduce_max(shares, axis=-1))
 
     def gradient(upstream: Tensor) -> tuple[Tensor, None]:

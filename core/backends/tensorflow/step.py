@@ -25,7 +25,7 @@ Tensor = Any
 
 
 class TensorFlowBackend:
-    """Trains a model on one device, or on several that each hold all weights."""
+    """Trains a model with replicated weights."""
 
     def __init__(self, build: Build, devices: Devices, options: BackendOptions) -> None:
         self._parts = options.gradient_accumulation_steps
@@ -95,7 +95,6 @@ class TensorFlowBackend:
         return self._on_all(self._evaluate_step, batch)
 
     def _on_all(self, step: Callable[..., Tensor], batch: Mapping[str, Tensor]) -> Tensor:
-        """Returns the first result; all are equal."""
         if self._replicas == 1:
             return step(batch)
         return self._strategy.experimental_local_results(self._strategy.run(step, (batch,)))[0]
@@ -153,5 +152,4 @@ class TensorFlowBackend:
 
 
 def _split_micro_batches(values: NDArray, parts: int) -> NDArray:
-    """Reshapes (B, …) to (parts, B / parts, …) if parts > 1."""
     return values if parts == 1 else values.reshape(parts, -1, *values.shape[1:])

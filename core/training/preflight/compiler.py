@@ -1,7 +1,7 @@
-"""Compiles the training step for a TPU that is not attached.
+"""Compiles the training step for a TPU that is not attached
+(https://docs.jax.dev/en/latest/aot.html).
 
-Imports JAX and Keras: import it only after the backend was chosen. Source:
-https://docs.jax.dev/en/latest/aot.html.
+Import it only after the backend was chosen.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _REFUSALS = (
 
 
 class Costs(NamedTuple):
-    """Cost analysis per device; the compiler counts the body of a loop once."""
+    """Costs per device; the compiler counts the body of a loop once."""
 
     flops: float
     bytes_accessed: float
@@ -53,14 +53,7 @@ class Costs(NamedTuple):
 
 @dataclass(frozen=True)
 class Compiled:
-    """Result of compiling a step; costs are None if it doesn't fit.
-
-    Attributes:
-        bytes_per_core: Memory needed per device.
-        bytes_available_per_core: Memory of a device, as the compiler states it if it refuses.
-        bytes_accessed_per_step_per_core: Memory traffic.
-        message: The compiler's error if the step doesn't fit.
-    """
+    """Compiler figures per device; costs are None if the step doesn't fit."""
 
     fits: bool
     bytes_per_core: float
@@ -92,7 +85,7 @@ class Compiled:
 
 
 class Lowered:
-    """A lowered training step; `uncounted` are a micro-batch's costs that the compiler misses."""
+    """A training step, lowered for the compiler."""
 
     def __init__(
         self, config: PreflightConfig, subject: Subject, topology: Topology, batch_size: int
@@ -135,12 +128,12 @@ class Lowered:
         return fingerprint_of([*programs, self._topology.name, jax.__version__, libtpu_version()])
 
     def compile_update(self) -> Costs:
-        """Compiles the optimizer's update alone, the same for any batch size."""
+        """Compiles the update alone, the same for any batch size."""
         assert self._update is not None, "the batch comes in parts"
         return Costs.of(self._update.compile())
 
     def compile(self) -> Compiled:
-        """Compiles the step, for minutes at base size; costs count one micro-batch."""
+        """Compiles the step for minutes; costs count one micro-batch."""
         started = time.perf_counter()
         try:
             compiled = self._lowered.compile()
@@ -191,7 +184,7 @@ def _uncounted(subject: Subject, batch_size: int) -> Costs:
 
 
 def libtpu_version() -> str | None:
-    """Returns libtpu's version; None if it isn't installed."""
+    """Returns libtpu's version, if installed."""
     try:
         return metadata.version("libtpu")
     except metadata.PackageNotFoundError:

@@ -1,7 +1,4 @@
-"""Turns the compiler's figures into memory, time and cost.
-
-Times are ranges: only the chip shows how long operations take.
-"""
+"""Turns the compiler's figures into memory, time and cost."""
 
 from __future__ import annotations
 
@@ -14,8 +11,8 @@ from core.models.registry import count_parameters
 from core.training import recipe
 from core.training.topologies import Topology
 
-# Shares of peak FLOP/s: PaLM reached 46 %, GPT-3 21 % (https://arxiv.org/abs/2204.02311, table 3);
-# small models reach less, and XLA counts a little high.
+# Shares of peak FLOP/s: PaLM reached 46 %, GPT-3 21 % (https://arxiv.org/abs/2204.02311, table 3),
+# small models less.
 UTILISATION = (0.2, 0.55)
 
 INSTALL_LIBTPU = "pip install -r requirements-preflight.txt"
@@ -26,14 +23,12 @@ class Report:
     """Needs and costs of a run. Ranges are [best, worst]; None is unknown.
 
     Attributes:
-        cores: Devices that share a step.
         estimated: True if formulas replace the compiler.
-        largest_per_replica_batch_size: Largest compiled batch that fits, if sought.
-        per_replica_batch_size: Sequences per device and micro-batch.
+        largest_per_replica_batch_size: Largest compiled one that fits.
         utilisation: Assumed shares of peak, [worst, best].
-        tokens_per_second: Range, [worst, best].
+        tokens_per_second: [worst, best].
         hours: Without validation and saving.
-        cached: True if all results came from the cache.
+        cached: All results came from the cache.
     """
 
     topology: str
@@ -75,9 +70,9 @@ class Report:
 def step_seconds(
     topology: Topology, flops: float | None, bytes_accessed: float | None
 ) -> list[float] | None:
-    """Computes a step's best and worst time; arguments are per device.
+    """Computes a step's [best, worst] time from figures per device.
 
-    Memory traffic, at peak bandwidth or the better share of it, is a lower limit.
+    Memory traffic, at peak bandwidth or a share of it, is a lower limit.
     """
     if not flops:
         return None
@@ -91,9 +86,9 @@ def step_seconds(
 def estimate_flops_per_core(
     architecture: Architecture, config: TrainConfig, row_length: int, predictions: int
 ) -> float:
-    """Estimates the operations per step and device.
+    """Estimates FLOPs per step and device.
 
-    Source: Kaplan et al., https://arxiv.org/abs/2001.08361, section 2.1.
+    Source: https://arxiv.org/abs/2001.08361, section 2.1.
     """
     rows = config.per_replica_batch_size * config.gradient_accumulation_steps
     width, table = architecture.hidden_size, architecture.vocab_size * architecture.hidden_size
@@ -106,7 +101,7 @@ def estimate_flops_per_core(
 def estimate_bytes_per_core(
     architecture: Architecture, config: TrainConfig, row_length: int, cores: int
 ) -> float:
-    """Estimates the memory per device; fsdp shards the weights."""
+    """Estimates the memory per device."""
     parameters = count_parameters(architecture)
     whole = recipe.estimate_memory_bytes(architecture, parameters, config, row_length)
     fixed = recipe.estimate_memory_bytes(

@@ -40,7 +40,7 @@ _PARTS = ("compiling", "largest batch", "input", "trial")
 _POLL_SECONDS = 0.5
 _MOST_PROBES = 4
 _BATCHES_COME_IN = 8
-# Free memory: in a guess, so that it isn't refused for a trifle; at most in the largest.
+# Free memory: in a guess, lest it is just refused; at most in the largest.
 _MARGIN = 0.01
 _WELL_FILLED = 0.95
 _INPUT_SECONDS = 2.0
@@ -49,10 +49,10 @@ _INPUT_SECONDS = 2.0
 def run(
     config: PreflightConfig, workspace: Workspace, reporter: Reporter | None = None
 ) -> Artifact:
-    """Estimates a run's needs and cost on a TPU, and tries it on this machine.
+    """Estimates a run's needs on a TPU, and tries it here.
 
     Returns:
-        A report, whose counts are those of `Report`, with `input` and `trial`.
+        A `Report` as counts, with `input` and `trial`.
 
     Raises:
         ConfigError: A setting is missing or contradicts another.
@@ -72,7 +72,7 @@ def run(
 def check(
     config: PreflightConfig, workspace: Workspace, reporter: Reporter | None = None
 ) -> tuple[Topology, Subject]:
-    """Validates the settings before a backend is imported; raises ConfigError."""
+    """Validates the settings; raises ConfigError."""
     topology = find_topology(config.topology)
     if config.engine == "tensorflow":
         raise ConfigError(
@@ -88,7 +88,6 @@ def check(
 
 
 def _plan(config: PreflightConfig, subject: Subject, topology: Topology) -> recipe.Plan | None:
-    """Returns None if the number of examples is unknown."""
     if subject.train_rows is None:
         return None
     return recipe.plan(
@@ -149,7 +148,6 @@ class _Preflight:
         return values
 
     def _compile_wanted(self) -> tuple[Compiled | None, dict[int, Compiled]]:
-        """Compiles the configured batch; None without libtpu."""
         from core.training.preflight.compiler import libtpu_version
 
         if libtpu_version() is None:
@@ -190,7 +188,6 @@ class _Preflight:
         return self._update
 
     def _find_largest(self, tried: dict[int, Compiled]) -> int | None:
-        """Finds the largest batch that fits."""
         for _ in range(_MOST_PROBES):
             guess = next_guess(
                 {size: (one.bytes_per_core, one.fits) for size, one in tried.items()},
@@ -296,7 +293,6 @@ class _Preflight:
         )
 
     def _time_input(self, report: Report) -> dict[str, Any]:
-        """Measures the reader's examples per second here."""
         rows_per_host = report.global_batch_size // self._topology.hosts
         batches = TrainBatches(self._subject.rows, self._subject.objective, rows_per_host, 0)
         batches(0)
@@ -333,10 +329,7 @@ class _Preflight:
         return trial.to_json()
 
     def _watch(self, work: Callable[[], Any], note: str) -> Any:
-        """Runs slow work in a thread and reports the elapsed time.
-
-        On RunStopped, the thread keeps running.
-        """
+        """Runs slow work in a thread, which keeps running on RunStopped."""
         answers: list[Any] = []
         errors: list[BaseException] = []
 
@@ -369,9 +362,7 @@ class _Preflight:
 def next_guess(
     tried: dict[int, tuple[float, bool]], fixed_bytes: float, available_bytes: float
 ) -> int | None:
-    """Chooses the next batch size to compile, or None if the largest is known well enough.
-
-    Assumes that memory grows linearly. Above 8, tries multiples of 8.
+    """Returns the next batch size to compile, None if the largest is known.
 
     Args:
         tried: Bytes, and True if it fits, by batch size.

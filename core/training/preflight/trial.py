@@ -1,4 +1,4 @@
-"""Runs five real steps here: the loss must be finite, and saving bit-exact."""
+"""Runs five real steps here, saves and reads back."""
 
 from __future__ import annotations
 
@@ -35,14 +35,7 @@ _COPIES_BYTES_PER_PARAMETER = 3 * 12
 
 @dataclass(frozen=True)
 class Trial:
-    """Result of the five steps.
-
-    Attributes:
-        layers: Layers of the model that was tried.
-        of_layers: Layers of the requested model.
-        rows: Sequences per step.
-        losses: Loss of each step, in nats.
-    """
+    """Result of the trial; losses are in nats."""
 
     layers: int
     of_layers: int
@@ -57,9 +50,7 @@ class Trial:
 def try_steps(
     config: PreflightConfig, subject: Subject, devices: Devices, report: Callable[[str], None]
 ) -> Trial:
-    """Runs five steps on small batches, saves, and reads back.
-
-    Drops layers until a third of the free memory suffices.
+    """Runs five steps on small batches, with fewer layers if memory is scarce.
 
     Raises:
         LossNotFiniteError: The loss is not finite.
