@@ -1,4 +1,4 @@
-"""Backend interface of the training loop, and shared state handling."""
+"""Backend interface of the training loop."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 DeviceValue = Any
 
-# The optimizer is None if the model is only evaluated.
+# None: the model is only evaluated.
 Build = Callable[[], "tuple[LanguageModel, keras.optimizers.Optimizer | None]"]
 
 INPUT_NAMES = (
@@ -49,13 +49,13 @@ class BackendOptions:
 
 
 class Backend(Protocol):
-    """A training step and a validation step, compiled for the devices."""
+    """Compiled training and validation steps."""
 
     model: LanguageModel
     optimizer: keras.optimizers.Optimizer | None
 
     def part(self, batch_size: int) -> slice:
-        """Returns this process's slice of a global batch."""
+        """Returns this process's slice of a batch."""
 
     def put(self, batch: Batch, number: int | None = None) -> dict[str, DeviceValue]:
         """Copies this process's slice to its devices; thread-safe.
@@ -73,7 +73,7 @@ class Backend(Protocol):
         """Returns sums of losses, correct predictions and weights, (3,)."""
 
     def fetch(self, values: Sequence[DeviceValue]) -> NDArray[np.float32]:
-        """Waits for values of equal shape and stacks them on the host."""
+        """Waits for values, stacked on the host."""
 
     def agree(self, flag: int) -> int:
         """Returns the largest flag, some steps late; all processes must call it equally often."""
@@ -82,7 +82,7 @@ class Backend(Protocol):
         """Returns weights and slots by path; all processes must call it."""
 
     def write_state(self, state: Mapping[str, NDArray]) -> None:
-        """Sets weights and slots; CheckpointError if they don't fit."""
+        """Sets weights and slots; raises CheckpointError."""
 
 
 def set_output_bias(model: LanguageModel, token_counts: NDArray[np.int64]) -> None:
@@ -106,7 +106,7 @@ def learned_from(
 
 
 def dropout_seeds(number: int, parts: int, replica: int = 0) -> NDArray[np.int32]:
-    """Computes dropout seeds for micro-batches, int32 (parts, 2).
+    """Computes dropout seeds, int32 (parts, 2).
 
     `replica` is for devices that number their own elements.
     """

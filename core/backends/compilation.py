@@ -19,7 +19,7 @@ def compile_function(
 ) -> Callable[..., Any]:
     """Compiles a function of tensors, once per set of shapes.
 
-    On JAX, `static` arguments are Python values, and `donated` ones lend their memory.
+    JAX only: `static` arguments are Python values, `donated` ones lend their memory.
     """
     import keras
 

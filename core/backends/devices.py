@@ -40,7 +40,6 @@ class Devices:
     Attributes:
         count: Over all processes.
         memory_bytes: Of one device, or a CPU's host.
-        processes: One per host.
         process: Rank.
     """
 
@@ -72,10 +71,7 @@ class Devices:
 
 @contextmanager
 def reporting_lost_processes(devices: Devices) -> Iterator[None]:
-    """Converts JAX's errors to ProcessLostError if several processes share the run.
-
-    Memory errors may be local.
-    """
+    """Converts JAX's errors to ProcessLostError, except memory errors, which may be local."""
     try:
         yield
     except (StudioError, RunStopped):
@@ -95,7 +91,7 @@ def reporting_lost_processes(devices: Devices) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class Hardware:
-    """Accelerators by driver path, and JAX's support for them.
+    """Accelerators by driver path.
 
     Attributes:
         gpus: As many as CUDA_VISIBLE_DEVICES leaves.
@@ -140,7 +136,7 @@ def find_hardware() -> Hardware:
 
 def _find_gpus(jax_gpu: bool) -> tuple[str, ...]:
     found, visible = _first_found(_GPU_GLOBS), os.environ.get("CUDA_VISIBLE_DEVICES")
-    # WSL 2 has this path for GPUs of all vendors, most of which JAX can't use.
+    # WSL 2 has this path for GPUs of all vendors.
     if visible in ("", "-1") or (found == (_WSL_GPU,) and not jax_gpu):
         return ()
     return found if visible is None else found[: len(visible.split(","))]

@@ -30,7 +30,7 @@ _TPU_DRIVERS = ("dev/accel[0-9]*", "dev/vfio/[0-9]*")
 
 
 def import_for(engine: str, module: str) -> ModuleType:
-    """Imports a module of tensorflow, jax or openvino, or Keras on it.
+    """Imports a module of a backend, or Keras on it.
 
     Limits threads to the container's cores; environment variables already set stay.
     """

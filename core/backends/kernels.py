@@ -1,4 +1,4 @@
-"""The layers' maths, fused on each backend to save passes over memory."""
+"""The layers' maths, fused to save passes over memory."""
 
 from __future__ import annotations
 
@@ -25,15 +25,14 @@ dense: Callable[..., Tensor] = backend.dense
 def whole(weight: Tensor) -> Tensor:
     """All-gathers a sharded weight; its gradient comes back sharded.
 
-    Don't save the gathered weight for the gradient, or each device would end up with all weights.
-
-    Source: https://arxiv.org/abs/1910.02054, section 5.
+    Don't save it for the gradient, or each device would end up with all weights. Source:
+    https://arxiv.org/abs/1910.02054, section 5.
     """
     return backend.whole(ops.convert_to_tensor(weight))
 
 
 def are_sharded() -> bool:
-    """Returns whether weights are sharded in the current context."""
+    """Returns whether weights are sharded here."""
     return bool(backend.are_sharded())
 
 
@@ -43,7 +42,7 @@ def rematerialized_layer(layer: Callable[..., Tensor]) -> Callable[..., Tensor]:
 
 
 def layer_norm(inputs: Tensor, scale: Tensor, bias: Tensor | None, epsilon: float) -> Tensor:
-    """Normalises the last axis in float32 (https://arxiv.org/abs/1607.06450); keeps the dtype."""
+    """Normalises in float32 (https://arxiv.org/abs/1607.06450); keeps the dtype."""
     scale = ops.convert_to_tensor(scale)
     bias = ops.zeros_like(scale) if bias is None else ops.convert_to_tensor(bias)
     outputs = backend.layer_norm(_flat(inputs), scale, bias, epsilon)
@@ -67,7 +66,7 @@ def gelu_tanh(inputs: Tensor) -> Tensor:
 
 
 def dropout(inputs: Tensor, rate: float, seed: Tensor) -> Tensor:
-    """Applies dropout; the mask hashes seed and element index, on all backends alike.
+    """Applies dropout; seed and element index determine the mask on all backends.
 
     Args:
         inputs: Fewer than 2**31 elements.
@@ -127,8 +126,7 @@ def attention(
 
     Args:
         query: (B, L, N, D).
-        key: (B, M, N, D).
-        value: (B, M, N, D).
+        key: (B, M, N, D), as `value`.
         bias: Float32, broadcast to (B, N, L, M).
         seed: None disables dropout.
 
@@ -154,11 +152,9 @@ def attention(
 def cached_attention(
     query: Tensor, parts: Sequence[tuple[Tensor, Tensor, Tensor | None]], *, scaled: bool = True
 ) -> Tensor:
-    """Computes `attention` over several caches, (B, S, N·D).
+    """Computes `attention` over caches, (B, S, N·D), for a query (B, S, N, D).
 
-    Args:
-        query: (B, S, N, D).
-        parts: Keys, values (see `for_cache`) and a bias, broadcast to (B, N, S, M).
+    `parts` have keys, values (see `for_cache`) and a bias, broadcast to (B, N, S, M).
     """
     wide = ops.cast(query, "float32") * (query.shape[-1] ** -0.5 if scaled else 1.0)
     logits = []
@@ -237,7 +233,7 @@ def count_chunks(rows: int, predictions: int, words: int) -> int:
 
 
 def _in_chunks(table: Tensor, *arrays: Tensor) -> list[Tensor] | None:
-    """Returns None if one chunk suffices."""
+    """Returns None for one chunk."""
     rows, predictions = arrays[0].shape[:2]
     count = count_chunks(rows, predictions, table.shape[0])
     return None if count == 1 else [_cut(one, count) for one in arrays]

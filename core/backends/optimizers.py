@@ -1,4 +1,4 @@
-"""Optimizers, and the learning-rate schedule in the compiled step."""
+"""Optimizers, and the compiled step's learning-rate schedule."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class KerasSchedule(keras.optimizers.schedules.LearningRateSchedule):
 
 
 class AdamW(keras.optimizers.AdamW):
-    """Keras's AdamW, as one fused kernel on TensorFlow; gradients come already all-reduced.
+    """Keras's AdamW, fused on TensorFlow; gradients come already all-reduced.
 
     Source: https://arxiv.org/abs/1711.05101, algorithm 2. Unlike in optax and PyTorch, epsilon
     precedes bias correction and counts for more in the first steps.
@@ -199,17 +199,15 @@ class Muon(AdamW):
         return gradient + (momentum - gradient) * self.momentum
 
     def _move(self, variable: Any, update: Tensor, learning_rate: Tensor) -> None:
-        """Applies orthogonal matrices (p, m, n), scaled to the size of AdamW's steps."""
         scale = _ADAM_LIKE_SIZE * max(update.shape[1:]) ** 0.5
         rate = ops.cast(learning_rate, variable.dtype) * scale
         self.assign_sub(variable, _joined(ops.cast(update, variable.dtype)) * rate)
 
 
 class Adafactor(keras.optimizers.Optimizer):
-    """Adafactor without momentum and weight decay, as `optax.adafactor(learning_rate)`.
+    """Adafactor, as `optax.adafactor(learning_rate)`, relative to the weights.
 
-    The learning rate is relative to the weights. Source: https://arxiv.org/abs/1804.04235,
-    algorithms 4 and 5.
+    Source: https://arxiv.org/abs/1804.04235, algorithms 4 and 5.
     """
 
     def build(self, variables: list[keras.Variable]) -> None:
@@ -299,7 +297,7 @@ def _parts_of(variable: keras.Variable) -> int:
 # Numbers of matrices in fused kernels.
 _FUSED_KERNELS = {"qkv": 3, "kv": 2, "gated_up": 2}
 
-# Elements at a time: enough to fill a device, with copies that don't limit the model's size.
+# Enough elements to fill a device, whose copies don't limit the model's size.
 _TOGETHER = 1 << 25
 
 # Source: https://kellerjordan.github.io/posts/muon/

@@ -64,7 +64,7 @@ def gain_of(
 ) -> float:
     """Returns the speedup of bfloat16 over float32, from median times.
 
-    `calls` block, by dtype. No round starts after `enough_seconds`, except the fewest.
+    `calls` block. No round starts after `enough_seconds`, except the fewest.
     """
     for call in calls.values():
         call()

@@ -75,7 +75,7 @@ class StallAlarm:
         self._thread.join()
 
     def beat(self) -> None:
-        """Records the end of a step, a validation batch or a save."""
+        """Records the end of a step, batch or save."""
         now = self._clock()
         # Ignore a stalled step, unless the step before stalled too.
         if self._last is not None and (not self._raised or self._raised_before):

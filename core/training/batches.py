@@ -70,9 +70,9 @@ class SequenceSlice:
 
 
 class TolerantSequences:
-    """Replaces damaged sequences by `filler_id`; their labels get weight 0.
+    """Replaces damaged sequences by `filler_id`, with label weight 0.
 
-    `report` gets the count and the problem, once per sequence.
+    `report` gets the count and the problem.
     """
 
     def __init__(
@@ -114,7 +114,7 @@ class TolerantSequences:
 
 
 def limit_sequences(rows: SequenceSource, most: int | None) -> SequenceSource:
-    """Returns the first `most` sequences, or all."""
+    """Returns at most `most` sequences."""
     return rows if most is None or most >= len(rows) else SequenceSlice(rows, most)
 
 
@@ -131,7 +131,7 @@ class TrainBatches:
         return self.several(range(number, number + 1), part)[0]
 
     def several(self, numbers: range, part: slice = slice(None)) -> list[Batch]:
-        """Returns batches, or a part of each, made with shared NumPy calls."""
+        """Returns batches, or a part of each."""
         start, stop, _ = part.indices(self.batch_size)
         indices = (
             self.sequence_indices(numbers).reshape(len(numbers), -1)[:, start:stop].reshape(-1)
@@ -172,7 +172,7 @@ class TrainBatches:
 class EvalBatches:
     """Validation batches; padding sequences have label weight 0.
 
-    Masks depend on a sequence's index, so losses don't depend on `batch_size`.
+    Masks, and so losses, don't depend on `batch_size`.
     """
 
     rows: SequenceSource
@@ -193,10 +193,10 @@ class EvalBatches:
 
 
 def permute(places: NDArray[np.int64], count: int, seed: int, epoch: int) -> NDArray[np.int64]:
-    """Maps positions in an epoch to sequence indices, int64 (n,).
+    """Permutes an epoch's positions, int64 (n,).
 
-    Source: Feistel network with cycle-walking,
-    https://web.cs.ucdavis.edu/~rogaway/papers/subset.pdf, methods 2 and 3.
+    Source: cycle-walking Feistel network, https://web.cs.ucdavis.edu/~rogaway/papers/subset.pdf,
+    methods 2 and 3.
     """
     low_base = isqrt(count - 1) + 1
     high_base = -(-count // low_base)
@@ -220,7 +220,7 @@ def _order(count: int, seed: int, epoch: int, block: int) -> NDArray[np.int64]:
 
 
 class BatchPrefetcher:
-    """Makes batches ahead in threads, in order, and measures waiting.
+    """Makes batches ahead, in order, and measures waiting.
 
     Ranges for `make` grow to `at_once`: the first batch is ready early.
     """
@@ -255,7 +255,7 @@ class BatchPrefetcher:
             yield self.next()
 
     def next(self) -> Any:
-        """Returns the next batch; raises `make`'s error, or IndexError after the last."""
+        """Returns the next batch, or raises `make`'s error."""
         for batch in self._ready:
             return batch
         if self._failed is not None:
@@ -277,7 +277,6 @@ class BatchPrefetcher:
             return
 
     def _make_some(self, numbers: range) -> tuple[Sequence[Any], Exception | None]:
-        """Returns the batches before the first that fails, and its error."""
         try:
             return self._make(numbers), None
         except Exception as error:  # noqa: BLE001  raised by `next`
@@ -302,7 +301,7 @@ def _ever_larger(numbers: range, most: int) -> Iterator[range]:
 def _feistel(
     values: NDArray[np.uint64], high_base: int, low_base: int, keys: list[np.uint64]
 ) -> NDArray[np.uint64]:
-    """Permutes 0..high_base*low_base-1: each round shifts one digit by a hash of the other."""
+    """Shifts one digit by a hash of the other, alternately."""
     high, low = np.divmod(values, np.uint64(low_base))
     for number, key in enumerate(keys):
         if number % 2:

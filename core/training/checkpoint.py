@@ -71,9 +71,7 @@ class TrainingState:
     Attributes:
         next_batch: `step` plus the skipped batches.
         seconds: Over all sessions.
-        plan: With `auto` values resolved.
         pending_losses: Losses since the last log line.
-        best: Best saved validation.
         skipped: Windows of non-finite loss: step before, first batch, batch after the last.
     """
 
@@ -92,7 +90,7 @@ class TrainingState:
 
     @classmethod
     def from_json(cls, values: dict[str, Any]) -> TrainingState:
-        """Parses a `training_state.json`; ValueError if invalid."""
+        """Parses a `training_state.json`; raises ValueError."""
         known = {name: values[name] for name in cls.__annotations__ if name in values}
         # Strict validation of Python values would require EvalResults instances.
         adapter = TypeAdapter(cls)
@@ -134,12 +132,7 @@ class Checkpoints:
         arrays: dict[str, NDArray],
         write_model: Callable[[Path], None],
     ) -> Path:
-        """Commits and verifies a checkpoint.
-
-        Raises:
-            CheckpointError: The files read back differ.
-            OSError: The disk is full; earlier files stay intact.
-        """
+        """Commits and verifies a checkpoint; OSError leaves earlier files intact."""
         draft = self.folder / f".{checkpoint_name(state.step)}{_DRAFT_SUFFIX}"
         shutil.rmtree(draft, ignore_errors=True)
         make_folder(self.folder)
@@ -180,7 +173,7 @@ class Checkpoints:
         return None
 
     def remember_skipped(self, windows: list[list[int]]) -> None:
-        """Saves skipped windows before the next checkpoint contains them."""
+        """Saves skipped windows before the next checkpoint."""
         make_folder(self.folder)
         values = {"windows": windows, "seal": fingerprint_of({"windows": windows})}
         write_atomically(self.folder / _SKIPPED_FILE, json.dumps(values) + "\n")
@@ -205,7 +198,7 @@ class Checkpoints:
         return min(candidates, key=lambda results: results.eval_loss, default=None)
 
     def prune(self, keep_newest: int, best_step: int | None) -> None:
-        """Deletes damaged checkpoints, and all but the newest and the best."""
+        """Deletes damaged checkpoints, and all but the newest and best."""
         for step in self.steps()[keep_newest:]:
             if step != best_step:
                 shutil.rmtree(self.path(step))
@@ -224,7 +217,6 @@ class Checkpoints:
                 _finish_replacement(replaced)
 
     def _read_skipped(self) -> list[list[int]] | None:
-        """Returns None if the file is damaged."""
         path = self.folder / _SKIPPED_FILE
         if not path.exists():
             return []
@@ -261,7 +253,7 @@ def checkpoint_name(step: int) -> str:
 
 
 def checkpoint_step(name: str) -> int | None:
-    """Returns a folder's step; None for other names, such as step-7."""
+    """Returns a folder's step; None for other names."""
     digits = name.removeprefix(_PREFIX)
     if not digits.isdecimal() or len(digits) >= _MOST_DIGITS:
         return None
@@ -282,7 +274,7 @@ def saved_bytes(folder: Path) -> int:
 
 
 def verify(folder: Path) -> None:
-    """Raises CheckpointError with missing or changed files."""
+    """Raises CheckpointError for missing or changed files."""
     problems = _manifest_problems(folder) or damaged_files(folder, read_manifest(folder))
     if problems:
         raise CheckpointError(
@@ -294,7 +286,7 @@ def verify(folder: Path) -> None:
 
 
 def read_state(folder: Path) -> TrainingState:
-    """Reads a training state; CheckpointError if unreadable."""
+    """Reads a training state; raises CheckpointError."""
     path = folder / STATE_FILE
     try:
         # The perplexity may be infinite, which strict JSON excludes.

@@ -60,7 +60,7 @@ class CooccurrenceCount:
 
     def vectors(self) -> NDArray[np.float32]:
         """Returns the vectors; raises ShardError."""
-        # Free the vectors after use: they are as large as the embedding matrix.
+        # Free them after use: they are as large as the embedding matrix.
         running, self._running = self._running, None
         return running.result() if running else self._count()
 
@@ -117,7 +117,6 @@ def _count_neighbours(
     special_ids: NDArray[np.int32],
     unwanted: threading.Event,
 ) -> csr_array:
-    """Weights co-occurrences by the inverse distance."""
     from scipy.sparse import coo_array, csr_array
 
     is_word = np.ones(vocab_size, bool)
@@ -152,8 +151,8 @@ def _factorize(
     generator: np.random.Generator,
     unwanted: threading.Event,
 ) -> NDArray[np.float32]:
-    """Returns F (V, dimensions) with F D F.T close to the matrix, D a diagonal of 1 and -1."""
-    # NumPy's qr would compute in float64 and hold both copies.
+    """Returns F (V, dimensions) with F D F.T close to the matrix, D diagonal."""
+    # NumPy's qr would compute in float64 and copy.
     from scipy.linalg import qr
 
     tried = min(dimensions + _SPARE_DIMENSIONS, matrix.shape[0])

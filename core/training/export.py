@@ -61,11 +61,11 @@ def export_model(
     counts: Mapping[str, float],
     run: str,
 ) -> Artifact:
-    """Exports a checkpoint without optimizer state, unless this run has.
+    """Exports a checkpoint without optimizer state, once per run.
 
     Raises:
         CheckpointError: The checkpoint is damaged.
-        OSError: The disk is full, or `output` can't be written.
+        OSError: The disk is full.
     """
     artifact = _find_own(workspace, run, counts)
     if artifact is None:
@@ -87,7 +87,7 @@ def export_model(
 
 
 def check_room(config: TrainConfig, architecture: Architecture, folder: Path) -> None:
-    """Raises RunError if the disk is too small for the checkpoints."""
+    """Raises RunError if the disk is too small."""
     parameters = count_parameters(architecture)
     checkpoint = _checkpoint_bytes(parameters)
     saved = saved_bytes(folder / CHECKPOINTS_FOLDER)
@@ -107,7 +107,7 @@ def check_room(config: TrainConfig, architecture: Architecture, folder: Path) ->
 
 
 def checkpoint_disk_bytes(config: TrainConfig, parameters: int) -> int:
-    """Estimates the peak disk usage of checkpoints and model."""
+    """Estimates checkpoints' and model's peak disk usage."""
     return _checkpoint_bytes(parameters) * (config.save_total_limit + 2) + parameters * 4
 
 
@@ -203,10 +203,7 @@ def _draft_for(output: Path) -> Path:
 
 
 def _commit_copy(draft: Path, output: Path) -> None:
-    """Renames a copy, or moves files into an existing folder, manifest last.
-
-    That folder may be a mount point, or its parent read-only.
-    """
+    """Keeps an existing folder, which may be a mount point; moves the manifest last."""
     if not output.is_dir():
         commit_folder(draft, output)
         return

@@ -60,14 +60,14 @@ class TrainingInputs:
 
     @property
     def token_counts(self) -> NDArray[np.int64]:
-        """Counts of each id in the training split, int64 (vocab_size,)."""
+        """Counts by id in the training split, int64 (vocab_size,)."""
         counts = self.shards.token_counts
         missing = self.tokenizer.vocab_size - len(counts)
         return np.pad(counts, (0, max(0, missing)))
 
     @property
     def label_counts(self) -> NDArray[np.int64]:
-        """Approximate counts of each id as a label, int64 (vocab_size,)."""
+        """Approximate label counts by id, int64 (vocab_size,)."""
         counts, objective = self.token_counts, self.eval_objective
         if isinstance(objective, SpanCorruption):
             counts = objective.label_counts(counts, len(self.shards.train))
@@ -137,7 +137,7 @@ def open_inputs(
 
 
 def resolve_checkpoint(config: TrainConfig, workspace: Workspace) -> TrainConfig:
-    """Makes a checkpoint's path absolute if it could mean a Hub id elsewhere."""
+    """Makes a path absolute that could mean a Hub id elsewhere."""
     folder = find_here(config.checkpoint, workspace)
     if folder is None or parse_hub_id(config.checkpoint) is None:
         return config
@@ -208,7 +208,7 @@ def _architecture(
 
 
 def objective_name(config: TrainConfig, family: str) -> str:
-    """Resolves a family's objective; ConfigError if unsupported."""
+    """Resolves a family's objective; raises ConfigError."""
     own = objectives_of_family(family)
     if config.objective == "auto":
         return own[0]
@@ -309,7 +309,6 @@ def _checkpoint_architecture(
 
 
 def _check_no_other_dimensions(config: TrainConfig, found: Architecture) -> None:
-    """Refuses other dimensions than the checkpoint's: they have no effect."""
     for name in _DIMENSIONS:
         wanted, own = getattr(config, name), getattr(found, name, None)
         if wanted and wanted != own:
@@ -347,7 +346,7 @@ def _tokenizer_of(checkpoint: Path) -> str:
 
 
 def _keeps_same_tokens(checkpoint: Path, tokenizer: StudioTokenizer) -> bool:
-    """Compares tokens: a decoder's tokenizer file differs, since it adds no end token."""
+    """Compares tokens: a decoder's tokenizer file adds no end token."""
     from core.tokenizer import StudioTokenizer
     from core.tokenizer.roles import TOKENIZER_FILE
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 _TABLE = "/embeddings/positions/table"
 _KERNEL = re.compile(r"/layer_\d+/attention/qkv/kernel")
 _LENGTH = 1.0
-# Radians per token; low frequencies are denser, lest distant tokens look like near ones.
+# Radians per token; low frequencies are denser, lest distant tokens look near.
 _HIGHEST_FREQUENCY = 1.5
 # In tokens.
 _NEAREST = 4
@@ -34,7 +34,7 @@ _SMOOTHING = 0.1
 def local_attention_weights(
     model: keras.Model, heads: int, row_length: int
 ) -> dict[str, NDArray[np.float32]]:
-    """Computes initial weights by path; zero vectors, such as padding's, stay."""
+    """Computes initial weights by path; padding's zero vectors stay."""
     weights = variables_by_path(model, None)
     word_length = float(np.sqrt(np.square(find_token_embeddings(model)).sum(axis=1).mean()))
     found: dict[str, NDArray[np.float32]] = {}
@@ -44,7 +44,7 @@ def local_attention_weights(
             sides = (-1, -1) if "decoder" in stack else (-1, 1)
             waves = PositionWaves(count, width, width // heads, reach=row_length)
             found[path] = np.where(np.any(positions, axis=1, keepdims=True), waves.table(), 0)
-            # Length of the position's part of the first layer's normalised inputs.
+            # Length of the position's part of normalised inputs.
             share = _LENGTH / math.hypot(_LENGTH, word_length) * math.sqrt(width)
             for name, kernel in weights.items():
                 if name.startswith(stack) and _KERNEL.fullmatch(name.removeprefix(stack)):
@@ -98,13 +98,13 @@ class PositionWaves:
             share: Length of the position's part of the hidden states.
             side: -1 attends behind, 1 ahead.
         """
-        # A dot product is the mean over the frequencies.
+        # A dot product is the mean over frequencies.
         unit = len(self._frequencies) * math.sqrt(self._head_size) / share**2
         cosines, sines = self._fit_ahead * unit
         sines = side * sines
         sizes = np.sqrt(np.hypot(cosines, sines)) + 1e-9
         inner = self._draw(self._head_size).reshape(self._head_size, 2, -1)
-        # a cos(f (k - q)) + b sin(f (k - q)), from the sines and cosines of query and key.
+        # a cos(f (k - q)) + b sin(f (k - q))
         turned = np.array([[cosines, sines], [-sines, cosines]]) / sizes
         asked = np.einsum("hwf,vwf->hvf", self._directions, turned)
         query = _flat(asked) @ _flat(inner).T
@@ -119,7 +119,7 @@ class PositionWaves:
     def _fit(self) -> NDArray[np.float64]:
         """Fits cosine and sine weights, (2, number).
 
-        The nearest tokens' target, log(reach), offsets the number of the others.
+        The nearest tokens' target, log(reach), offsets the number of others.
         """
         reach = self._reach
         distances = np.arange(-reach, reach + 1)

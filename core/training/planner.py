@@ -44,7 +44,7 @@ _WARMUP = 0.05
 # Prevents overflow.
 _MOST_HOURS = 1_000_000
 _SIZE_FIELDS = ("size", "num_attention_heads")
-# Measured: fraction of a matmul's speed; fraction of time spent in steps.
+# Fractions: of a matmul's speed, measured on two CPU cores; of the hours, spent in steps.
 _SHARE_OF_PRODUCTS = 0.4
 _SHARE_OF_HOURS = 0.9
 
@@ -72,7 +72,6 @@ def suggest(
     """Derives settings from a budget.
 
     Args:
-        config: Fixed settings.
         inputs: The same shards, opened for each size.
         hours: Requires `flops`.
         tokens: Repetitions included.
@@ -81,7 +80,7 @@ def suggest(
         given: Fields that the user set.
 
     Raises:
-        ConfigError: There is not exactly one budget, or it is smaller than a step.
+        ConfigError: There is not exactly one budget, or it is below one step.
     """
     _check_budget(hours, tokens)
     rows = next(iter(inputs.values()))
@@ -146,7 +145,7 @@ def sizes_of(family: str) -> tuple[Size, ...]:
 
 
 def open_sizes(config: TrainConfig, workspace: Workspace) -> dict[Size, TrainingInputs]:
-    """Opens the shards for each possible size; ConfigError without any."""
+    """Opens the shards for each possible size; raises ConfigError."""
     if _has_dimensions(config):
         return {config.size: open_inputs(config, workspace)}
     found: dict[Size, TrainingInputs] = {}
@@ -164,7 +163,7 @@ def open_sizes(config: TrainConfig, workspace: Workspace) -> dict[Size, Training
 
 
 def flops_per_token(config: TrainConfig, inputs: TrainingInputs) -> float:
-    """Returns training FLOPs per token of a sequence.
+    """Returns training FLOPs per token.
 
     An encoder computes its head, and most of its last layer, only at predicted tokens.
 
@@ -200,7 +199,7 @@ def _is_for_decoded(tie: WeightMapping) -> bool:
 
 
 def measure_speed(config: TrainConfig) -> tuple[float, Devices]:
-    """Estimates training FLOP/s on this machine's devices by a matmul."""
+    """Estimates the devices' training FLOP/s by a matmul."""
     from core.backends.precision import choose_precision
 
     devices = select_backend(config)
@@ -328,7 +327,6 @@ def _fits_in_memory(
     row_length: int,
     memory_bytes: int | None,
 ) -> bool:
-    """Returns True if unknown."""
     if memory_bytes is None:
         return True
     batch = config.model_copy(update={"per_replica_batch_size": rows})

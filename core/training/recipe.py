@@ -1,4 +1,4 @@
-"""Plans a run; imports no backend, since the web app plans at every keystroke."""
+"""Plans a run; the web app does so at every keystroke, so import no backend."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _RATES: dict[str, tuple[float, int | None]] = {
 
 @dataclass(frozen=True)
 class Plan:
-    """Resolved steps and batch size, pinned in the first checkpoint.
+    """Resolved settings, pinned in the first checkpoint.
 
     Attributes:
         global_batch_size: Over all devices.
@@ -74,10 +74,10 @@ def plan(
     replicas: int = 1,
     validation_rows: int = 0,
 ) -> Plan:
-    """Computes a run's plan; unset `eval_steps` keep validation to a tenth of the time.
+    """Computes a run's plan; by default, validation takes a tenth of the time at most.
 
     Raises:
-        ConfigError: The training split is smaller than a step.
+        ConfigError: The training split is below one step.
     """
     rows = min(train_rows, config.max_train_examples or train_rows)
     batch = config.per_replica_batch_size * replicas * config.gradient_accumulation_steps
@@ -119,7 +119,7 @@ def extend(config: TrainConfig, plan: Plan, step: int, num_train_steps: int) -> 
 def accumulation_steps(
     config: TrainConfig, batch: int, devices: int, holds: Callable[[int], bool]
 ) -> int:
-    """Returns the micro-batches in a device's share of a step.
+    """Returns a device's micro-batches per step.
 
     On other devices, takes the fewest that are no larger than configured, or fit (`holds`).
     """
@@ -143,7 +143,7 @@ def with_planned_precision(config: TrainConfig, plan: Plan) -> TrainConfig:
 
 
 def resolve_learning_rate(config: TrainConfig, architecture: Architecture) -> TrainConfig:
-    """Returns the config with a peak learning rate, by default the model's.
+    """Returns the config with a peak learning rate.
 
     Adafactor's is relative to the weights, so independent of the hidden size.
 
@@ -191,13 +191,13 @@ def _pauses(config: TrainConfig, steps: int, batch: int, validation_rows: int) -
 
 
 def _affordable_eval_steps(config: TrainConfig, batch: int, validation_rows: int) -> int:
-    """Assumes that validation takes a third of the training time per sequence."""
+    """Assumes that validation takes a third of the training time."""
     rows = min(validation_rows, config.max_eval_examples or validation_rows)
     return -(-rows * 10 // (3 * batch))
 
 
 def predictions_per_sequence(mlm_probability: float | None, row_length: int) -> int:
-    """Returns an encoder's predictions; None: the published 15 %."""
+    """Returns an encoder's predictions, by default at 15 %."""
     chosen = EVAL_MLM_PROBABILITY if mlm_probability is None else mlm_probability
     return max(1, round(chosen * row_length))
 

@@ -1,7 +1,7 @@
 """TPU slices and their chips' published figures.
 
-Sources: https://cloud.google.com/tpu/docs/v2, /v3, /v4, /v5e, /v5p, /v6e and
-/supported-tpu-configurations; memory: libtpu 0.0.51.
+Sources: https://cloud.google.com/tpu/docs/v2 to /v6e and /supported-tpu-configurations; memory:
+libtpu 0.0.51.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Chip:
 
 @dataclass(frozen=True)
 class Topology:
-    """A TPU slice; `accelerator_type` is its name in `gcloud`, `shape` in libtpu."""
+    """A TPU slice; `accelerator_type` is `gcloud`'s name, `shape` libtpu's."""
 
     name: str
     accelerator_type: str
@@ -74,7 +74,7 @@ TOPOLOGIES = {one.name: one for one in _ALL}
 
 
 def find_topology(name: str) -> Topology:
-    """Finds a topology by its common or `gcloud` name; ConfigError if unknown."""
+    """Finds a topology by its common or `gcloud` name; raises ConfigError."""
     found = TOPOLOGIES.get(name) or next((t for t in _ALL if t.accelerator_type == name), None)
     if found is None:
         raise ConfigError(

@@ -157,7 +157,7 @@ def _train(
 
 
 class TrainingRun:
-    """Trains from step 0, or from the newest checkpoint and its plan."""
+    """Trains from step 0 or the newest checkpoint."""
 
     def __init__(
         self,
@@ -247,7 +247,6 @@ class TrainingRun:
             self._config = self._config.model_copy(update={"learning_rate": rate})
 
     def _fits_in_memory(self, rows: int) -> bool:
-        """Returns True if unknown."""
         memory, found = memory_per_device(self._devices), self._inputs.architecture
         config = recipe.with_planned_precision(self._config, self._plan)
         config = config.model_copy(update={"per_replica_batch_size": rows})
@@ -262,11 +261,10 @@ class TrainingRun:
         return self._config
 
     def finish(self) -> Path:
-        """Trains to the last step and returns the best checkpoint's folder.
+        """Trains to the last step; returns the best checkpoint's folder.
 
         Raises:
             RunStopped: With "save", the state is on disk.
-            LossNotFiniteError: Rollbacks did not help.
         """
         self._describe()
         try:
@@ -353,7 +351,7 @@ class TrainingRun:
             raise RunStopped("save")
 
     def _wait(self) -> None:
-        """Waits for steps in flight, so that they aren't counted as a pause."""
+        """Waits, so that steps in flight aren't counted as a pause."""
         if self._losses:
             self._engine.fetch(self._losses[-1:])
 
@@ -755,9 +753,7 @@ def _is_resumed(reporter: Reporter) -> bool:
 
 
 def _own_checkpoint(config: TrainConfig, reporter: Reporter) -> Path | None:
-    """Returns None with several processes: only rank 0 has checkpoints, and all must resume or
-    none.
-    """
+    """Rank 0 alone has checkpoints: with several processes, all must resume or none."""
     if is_multi_process(config) or not _is_resumed(reporter):
         return None
     assert reporter.folder is not None

@@ -28,7 +28,7 @@ _POLL_SECONDS = 0.2
 
 
 class _Listener(Reporter):
-    """Forwards stop requests but no progress, which would replace the run's steps."""
+    """Forwards no progress, which would replace the run's steps."""
 
     def __init__(self, reporter: Reporter) -> None:
         self._reporter = reporter
@@ -38,7 +38,7 @@ class _Listener(Reporter):
 
 
 class Uploads:
-    """Uploads a run's checkpoints one at a time, in a thread."""
+    """Uploads a run's checkpoints in a thread."""
 
     def __init__(
         self, config: TrainConfig, workspace: Workspace, folder: Path, name: str, reporter: Reporter
@@ -73,7 +73,7 @@ class Uploads:
             )
 
     def offer(self, checkpoint: Path) -> None:
-        """Queues a checkpoint for upload if one is due."""
+        """Queues a checkpoint for upload if due."""
         self._saves += 1
         every = self._config.hub_every_saves
         if not every or (self._saves % every and not self._failed):

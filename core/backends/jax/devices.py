@@ -74,7 +74,7 @@ def start(choice: Choice, config: TrainConfig) -> Devices:
 
 
 def _with_cpu(platforms: str) -> str:
-    """Adds the CPU, on which weights for many devices are initialised."""
+    """Weights for many devices are initialised on the CPU."""
     return platforms if "cpu" in platforms.split(",") else f"{platforms},cpu"
 
 
@@ -108,6 +108,6 @@ def _join_processes(choice: Choice, config: TrainConfig) -> None:
 
 
 def _says_all_of_processes(config: TrainConfig) -> bool:
-    """Prevents detection: with Slurm or Open MPI, JAX would take one GPU per host."""
+    """With Slurm or Open MPI, JAX would detect one GPU per host."""
     numbers = (config.num_processes, config.process_id)
     return bool(config.coordinator_address) and None not in numbers

@@ -124,14 +124,14 @@ def has_fused_attention(query: Tensor, key: Tensor) -> bool:
 
 
 def fused_attention(query: Tensor, key: Tensor, value: Tensor, scale: float) -> Tensor:
-    """Computes softmax(scale · q·k) · v in one kernel, (B, L, N, D)."""
+    """Computes softmax(scale · q·k) · v, (B, L, N, D)."""
     return jax.nn.dot_product_attention(
         query, key, value, scale=scale, implementation=FUSED_ATTENTION
     )
 
 
 def widest_fused_head() -> int:
-    """Returns the largest head size of cuDNN's attention."""
+    """Returns cuDNN's largest head size."""
     return 256 if float(jax.devices()[0].compute_capability) >= _HOPPER else 128
 
 
@@ -153,7 +153,7 @@ def rematerialized_layer(layer: Callable) -> Callable:
 
 
 def whole(weight: Tensor) -> Tensor:
-    """All-gathers a weight if the mesh shards weights."""
+    """All-gathers a weight if weights are sharded."""
     if not are_sharded():
         return weight
     devices = jax.sharding.get_abstract_mesh().shape[SHARDED_AXIS]
@@ -165,7 +165,7 @@ def are_sharded() -> bool:
 
 
 def part_of(shape: tuple[int, ...], devices: int) -> PartitionSpec:
-    """Returns a weight's sharding, along its longest divisible axis, if any."""
+    """Shards a weight along its longest divisible axis, if any."""
     fitting = [(size, -axis) for axis, size in enumerate(shape) if size % devices == 0]
     if len(shape) < 2 or not fitting:
         return PartitionSpec()

@@ -54,7 +54,7 @@ class DeviceMesh:
 
 
 def to_devices(array: NDArray, sharding: NamedSharding) -> Array:
-    """Shards an array that every process holds entirely."""
+    """Shards an array that every process holds."""
     return jax.make_array_from_callback(array.shape, sharding, lambda index: array[index])
 
 

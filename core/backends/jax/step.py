@@ -31,7 +31,7 @@ from core.objectives.objective import Batch
 Array = Any
 TrainStep = Callable[["TrainState", Mapping[str, Array]], "tuple[TrainState, Array]"]
 
-# Steps dispatched before the host waits for the oldest.
+# Steps dispatched before the host waits.
 _STEPS_IN_FLIGHT = 16
 # The most steps that one process may run ahead of another.
 _STEPS_TO_AGREE = 2
@@ -255,7 +255,7 @@ def make_evaluate_step(
 def weights_of(
     model: LanguageModel, trainable: list[Array], non_trainable: list[Array]
 ) -> keras.StatelessScope:
-    """Opens a scope in which the model uses the given weights."""
+    """Opens a scope in which the model uses the weights."""
     variables = [*model.trainable_variables, *model.non_trainable_variables]
     return keras.StatelessScope(zip(variables, [*trainable, *non_trainable], strict=True))
 
@@ -278,7 +278,7 @@ def _mesh_of(devices: Devices, options: BackendOptions) -> DeviceMesh | None:
 
 
 def _split_micro_batches(values: NDArray, devices: int, parts: int) -> NDArray:
-    """Reshapes (B, …) to (parts, B / parts, …) so that each device keeps its own sequences."""
+    """Reshapes (B, …) to (parts, B / parts, …) so that devices keep their own sequences."""
     if parts == 1:
         return values
     rows = values.reshape(devices, parts, -1, *values.shape[1:])

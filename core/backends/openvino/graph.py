@@ -79,7 +79,6 @@ class _Builder:
         return self._ops.constant(np.array(values if len(values) > 1 else values[0], np.int64))
 
     def _layer_inputs(self, places: Node, starts: Node) -> Iterator[tuple[Node, Any]]:
-        """Yields attention bias, and rotary tables or None."""
         ops, found = self._ops, self._found
         apart = ops.not_equal(*self._pairs(starts))  # (1, 1, T, T)
         all_of_text = self._hide(apart)

@@ -26,7 +26,7 @@ Tensor = Any
 
 
 def _compiled(function: Callable) -> Callable:
-    """Compiles with XLA, except on a TPU, which compiles everything."""
+    """Compiles with XLA; a TPU compiles everything anyway."""
     fused = tf.function(function, jit_compile=True, autograph=False)
 
     @wraps(function)
@@ -151,7 +151,7 @@ def cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
 
 
 def _cross_entropy(logits: Tensor, labels: Tensor) -> Any:
-    """On a CPU, takes less than half the time of TensorFlow's own kernel."""
+    """Takes less than half the time of TensorFlow's own kernel on a CPU."""
     shares = tf.nn.softmax(logits)
     # The largest probability can't round to zero.
     sums = tf.reduce_max(logits, axis=-1) - tf.math.log(tf.reduce_max(shares, axis=-1))
@@ -294,7 +294,7 @@ def _rms_norm_backward(inputs: Tensor, scale: Tensor, inverse: Tensor, upstream:
 def _row_mean(values: Tensor) -> Tensor:
     if _is_there("GPU") or _is_there("TPU"):
         return tf.reduce_mean(values, axis=-1, keepdims=True)
-    # XLA's row reductions are slow on a CPU. Elsewhere a matmul is less exact.
+    # XLA's row reductions are slow on a CPU; elsewhere a matmul is less exact.
     return tf.matmul(values, tf.fill((values.shape[-1], 1), 1.0 / values.shape[-1]))
 
 

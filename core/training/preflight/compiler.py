@@ -1,7 +1,6 @@
-"""Compiles the training step for a TPU that is not attached
-(https://docs.jax.dev/en/latest/aot.html).
+"""Compiles a training step for a TPU that is not attached.
 
-Import it only after the backend was chosen.
+Import it only after the backend was chosen. Source: https://docs.jax.dev/en/latest/aot.html.
 """
 
 from __future__ import annotations
@@ -53,7 +52,7 @@ class Costs(NamedTuple):
 
 @dataclass(frozen=True)
 class Compiled:
-    """Compiler figures per device; costs are None if the step doesn't fit."""
+    """Figures per device; costs are None if the step doesn't fit."""
 
     fits: bool
     bytes_per_core: float
@@ -64,11 +63,11 @@ class Compiled:
     message: str = ""
 
     def repeat_parts(self, parts: int, update: Costs) -> Compiled:
-        """Multiplies the costs by the micro-batches, except the optimizer's `update`."""
+        """Multiplies all costs but the `update` by the micro-batches."""
         return self._each(update, lambda counted, once: _repeated(counted, once, parts))
 
     def plus(self, costs: Costs) -> Compiled:
-        """Adds costs that the compiler has not counted."""
+        """Adds costs."""
         return self._each(costs, operator.add)
 
     def _each(self, costs: Costs, change: Callable[[float, float], float]) -> Compiled:
@@ -94,7 +93,7 @@ class Lowered:
         self.uncounted = _uncounted(subject, batch_size)
         self.parts = config.gradient_accumulation_steps
         mesh = DeviceMesh(describe_devices(topology), config.sharding)
-        # The values don't matter: they are constants of the program.
+        # Only constants of the program.
         schedule = LearningRateSchedule("linear", 1e-3, 100, 10_000)
         optimizer = create_optimizer(config, schedule)
         # Shapes are enough: skip the initialisation of weights.
@@ -172,7 +171,7 @@ class Lowered:
 
 
 def _uncounted(subject: Subject, batch_size: int) -> Costs:
-    """Computes the costs of all chunks of the logits but the first: they are a loop."""
+    """Computes the costs of all chunks of the logits but the first, which the compiler misses."""
     found = subject.architecture
     pieces = count_chunks(batch_size, subject.predictions, found.vocab_size)
     table = found.vocab_size * found.hidden_size
@@ -192,7 +191,7 @@ def libtpu_version() -> str | None:
 
 
 def describe_devices(topology: Topology) -> list[Any]:
-    """Describes the devices of a TPU that is not attached."""
+    """Describes a TPU that is not attached."""
     os.environ.update(
         ALLOW_MULTIPLE_LIBTPU_LOAD="1",
         TPU_SKIP_MDS_QUERY="1",

@@ -24,7 +24,6 @@ class Report:
 
     Attributes:
         estimated: True if formulas replace the compiler.
-        largest_per_replica_batch_size: Largest compiled one that fits.
         utilisation: Assumed shares of peak, [worst, best].
         tokens_per_second: [worst, best].
         hours: Without validation and saving.
@@ -70,10 +69,7 @@ class Report:
 def step_seconds(
     topology: Topology, flops: float | None, bytes_accessed: float | None
 ) -> list[float] | None:
-    """Computes a step's [best, worst] time from figures per device.
-
-    Memory traffic, at peak bandwidth or a share of it, is a lower limit.
-    """
+    """Computes a step's [best, worst] time; memory traffic limits both."""
     if not flops:
         return None
     peak = topology.chip.flops_per_second / topology.chip.cores

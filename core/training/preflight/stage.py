@@ -40,7 +40,7 @@ _PARTS = ("compiling", "largest batch", "input", "trial")
 _POLL_SECONDS = 0.5
 _MOST_PROBES = 4
 _BATCHES_COME_IN = 8
-# Free memory: in a guess, lest it is just refused; at most in the largest.
+# Memory kept free in a guess, and at most free in the largest.
 _MARGIN = 0.01
 _WELL_FILLED = 0.95
 _INPUT_SECONDS = 2.0
@@ -112,8 +112,6 @@ def _on_this_machine(config: PreflightConfig) -> PreflightConfig:
 
 
 class _Preflight:
-    """Runs one preflight; `devices` are this machine's."""
-
     def __init__(
         self,
         config: PreflightConfig,
@@ -362,7 +360,7 @@ class _Preflight:
 def next_guess(
     tried: dict[int, tuple[float, bool]], fixed_bytes: float, available_bytes: float
 ) -> int | None:
-    """Returns the next batch size to compile, None if the largest is known.
+    """Returns the next batch size to compile, if any.
 
     Args:
         tried: Bytes, and True if it fits, by batch size.

@@ -64,7 +64,7 @@ class RandomSequences:
 
 
 def open_subject(config: PreflightConfig, workspace: Workspace, reporter: Reporter) -> Subject:
-    """Opens the shards, or random sequences; ConfigError without lengths."""
+    """Opens the shards, or random sequences; raises ConfigError."""
     if config.shards:
         inputs = open_inputs(config, workspace, reporter)
         return Subject(
