@@ -88,8 +88,7 @@ class Backend(Protocol):
 def set_output_bias(model: LanguageModel, token_counts: NDArray[np.int64]) -> None:
     """Initialises an encoder's output bias to log token frequencies.
 
-    `token_counts` are int64, at most (vocab_size,). Source: https://arxiv.org/abs/1708.02002,
-    section 3.3.
+    `token_counts` are at most (vocab_size,). Source: https://arxiv.org/abs/1708.02002, section 3.3.
     """
     if model.architecture.kind == "encoder":
         bias = model.lm_head.bias
@@ -100,7 +99,7 @@ def set_output_bias(model: LanguageModel, token_counts: NDArray[np.int64]) -> No
 def learned_from(
     batch: Mapping[str, DeviceValue],
 ) -> tuple[dict[str, DeviceValue], DeviceValue, DeviceValue]:
-    """Splits a batch into model inputs, labels and label weights."""
+    """Splits a batch into inputs, labels and label weights."""
     inputs = {name: batch[name] for name in INPUT_NAMES if name in batch}
     return inputs, batch["labels"], batch["label_weights"]
 

@@ -8,11 +8,11 @@ SHARDED_AXIS = "fsdp"
 # Smaller chunks cost more passes over the embedding matrix's gradient.
 MAX_LOGITS_PER_CHUNK = 1 << 26
 
-# Φ(x) = (1 + erf(x √½)) / 2.
+# For GELU.
 SQRT_HALF = 0.7071067811865476
 INVERSE_SQRT_2_PI = 0.3989422804014327
 
-# (1 + tanh(√(2/π) (x + a·x³))) / 2 instead of Φ(x).
+# For GELU with the tanh approximation.
 SQRT_2_BY_PI = 0.7978845608028654
 GELU_CUBE = 0.044715
 
@@ -22,5 +22,5 @@ LAST_SHIFT = 15
 
 
 def drop_below(rate: float) -> int:
-    """Returns a threshold for random uint32."""
+    """Returns the threshold below which a random uint32 is with probability `rate`."""
     return round(rate * 2**32)

@@ -1,6 +1,6 @@
 """Chooses backend and device without importing a backend, which can't be undone.
 
-A requested device that is missing is an error, never a silent fallback.
+A missing device that was requested is an error, never a fallback.
 """
 
 from __future__ import annotations
@@ -40,7 +40,6 @@ class Devices:
     Attributes:
         count: Over all processes.
         memory_bytes: Of one device, or a CPU's host.
-        process: Rank.
     """
 
     engine: BackendName
@@ -105,7 +104,7 @@ class Hardware:
     jax_on_cpu: bool = False
 
     def describe(self) -> str:
-        """Returns for example: 16 CPU cores, 64.0 GiB of memory, 1 GPU, no TPU."""
+        """Describes the hardware in one line."""
         memory = host_memory_bytes("cpu") or 0
         return (
             f"{os.cpu_count()} CPU cores, {memory / 2**30:.1f} GiB of memory, "
@@ -123,7 +122,7 @@ class Choice:
 
 
 def find_hardware() -> Hardware:
-    """Finds accelerators without importing a backend."""
+    """Finds accelerators."""
     jax_gpu = any(find_spec(plugin) for plugin in _JAX_GPU_PLUGINS)
     return Hardware(
         gpus=_find_gpus(jax_gpu),

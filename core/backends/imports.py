@@ -24,7 +24,7 @@ _UNUSED = {
 _LOG_LEVEL = "TF_CPP_MIN_LOG_LEVEL"
 # Errors only.
 _LOG_SETTINGS = {_LOG_LEVEL: "2", "GRPC_VERBOSITY": "ERROR"}
-# Without a driver, TensorFlow's messages about CUDA only say that there is none.
+# Without a driver, TensorFlow's messages about CUDA say nothing else.
 _GPU_DRIVERS = ("proc/driver/nvidia", "dev/nvidia*", "dev/dxg", "dev/kfd")
 _TPU_DRIVERS = ("dev/accel[0-9]*", "dev/vfio/[0-9]*")
 

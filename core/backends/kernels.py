@@ -17,8 +17,7 @@ Tensor = Any
 backend: Any = import_module(f"core.backends.{keras.config.backend()}.kernels")
 
 
-# `inputs @ kernel + bias`, (…, I) to (…, O), or `columns` (start, stop) of it; tensors, not
-# variables.
+# `inputs @ kernel + bias`, or its `columns` (start, stop). Takes tensors, not variables.
 dense: Callable[..., Tensor] = backend.dense
 
 
@@ -125,8 +124,7 @@ def attention(
     """Computes softmax(q·k / √D + bias) · v, (B, L, N·D).
 
     Args:
-        query: (B, L, N, D).
-        key: (B, M, N, D), as `value`.
+        query: (B, L, N, D); key and value: (B, M, N, D).
         bias: Float32, broadcast to (B, N, L, M).
         seed: None disables dropout.
 
@@ -152,9 +150,9 @@ def attention(
 def cached_attention(
     query: Tensor, parts: Sequence[tuple[Tensor, Tensor, Tensor | None]], *, scaled: bool = True
 ) -> Tensor:
-    """Computes `attention` over caches, (B, S, N·D), for a query (B, S, N, D).
+    """Computes `attention` over caches for (B, S, N, D).
 
-    `parts` have keys, values (see `for_cache`) and a bias, broadcast to (B, N, S, M).
+    `parts` have keys and values (see `for_cache`), and biases that broadcast to (B, N, S, M).
     """
     wide = ops.cast(query, "float32") * (query.shape[-1] ** -0.5 if scaled else 1.0)
     logits = []
@@ -195,8 +193,7 @@ def summed_cross_entropy(
     Args:
         hidden: (B, K, H).
         table: (V, H), all-gathered.
-        labels: (B, K).
-        weights: (B, K), without gradient.
+        labels: (B, K), as `weights`.
 
     Source: https://arxiv.org/abs/2410.10989, section 3.2.
     """
@@ -233,14 +230,13 @@ def count_chunks(rows: int, predictions: int, words: int) -> int:
 
 
 def _in_chunks(table: Tensor, *arrays: Tensor) -> list[Tensor] | None:
-    """Returns None for one chunk."""
     rows, predictions = arrays[0].shape[:2]
     count = count_chunks(rows, predictions, table.shape[0])
     return None if count == 1 else [_cut(one, count) for one in arrays]
 
 
 def _cut(values: Tensor, count: int) -> Tensor:
-    """Cuts (B, K, …) into zero-padded (count, B, k, …), keeping the sharding of B."""
+    """Cuts (B, K, …) into zero-padded (count, B, k, …), keeping B's sharding."""
     rows, length = values.shape[:2]
     size = -(-length // count)
     rest = list(values.shape[2:])

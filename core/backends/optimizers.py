@@ -43,8 +43,8 @@ class KerasSchedule(keras.optimizers.schedules.LearningRateSchedule):
 class AdamW(keras.optimizers.AdamW):
     """Keras's AdamW, fused on TensorFlow; gradients come already all-reduced.
 
-    Source: https://arxiv.org/abs/1711.05101, algorithm 2. Unlike in optax and PyTorch, epsilon
-    precedes bias correction and counts for more in the first steps.
+    Source: https://arxiv.org/abs/1711.05101, algorithm 2. Unlike in optax and PyTorch, epsilon is
+    added before bias correction.
     """
 
     def _all_reduce_sum_gradients(self, grads_and_vars: Sequence[Any]) -> list[Any]:
@@ -114,7 +114,6 @@ class Muon(AdamW):
 
     Args:
         adam_ratio: AdamW's fraction of the learning rate.
-        product_dtype: Of the orthogonalisation.
     """
 
     def __init__(
@@ -281,7 +280,6 @@ def _join_parts(values: Tensor, shape: Sequence[int]) -> Tensor:
 
 
 def _root_mean_square(parts: Tensor) -> Tensor:
-    """Returns (parts, 1, …)."""
     axes = tuple(range(1, len(parts.shape)))
     return ops.sqrt(ops.mean(ops.square(parts), axis=axes, keepdims=True))
 
@@ -297,10 +295,9 @@ def _parts_of(variable: keras.Variable) -> int:
 # Numbers of matrices in fused kernels.
 _FUSED_KERNELS = {"qkv": 3, "kv": 2, "gated_up": 2}
 
-# Enough elements to fill a device, whose copies don't limit the model's size.
+# Enough elements to fill a device; more would need memory for copies.
 _TOGETHER = 1 << 25
 
-# Source: https://kellerjordan.github.io/posts/muon/
 _NEWTON_SCHULZ = (3.4445, -4.7750, 2.0315)
 _NEWTON_SCHULZ_STEPS = 5
 _ADAM_LIKE_SIZE = 0.2
@@ -333,7 +330,7 @@ def _bounded(
 
 
 def _as_wide(parts: Tensor, shape: Sequence[int] | None = None) -> Tensor:
-    """Transposes matrices (p, m, n) so that m ≤ n; with a shape, back to it."""
+    """Transposes (p, m, n) so that m ≤ n, or back to `shape`."""
     rows, columns = (shape or parts.shape)[1:]
     return parts if rows <= columns else ops.transpose(parts, (0, 2, 1))
 
@@ -358,7 +355,7 @@ def _on_one_tensorflow_device() -> bool:
 
 
 def schedule_of(optimizer: keras.optimizers.Optimizer) -> KerasSchedule:
-    """Returns the schedule that `create_optimizer` set."""
+    """Returns an optimizer's schedule."""
     schedule = optimizer._learning_rate  # `learning_rate` is its current value.
     assert isinstance(schedule, KerasSchedule)
     return schedule

@@ -15,9 +15,7 @@ ScheduleKind = Literal["linear", "cosine", "constant", "warmup_stable_decay"]
 class LearningRateSchedule:
     """Linear warm-up from 0, then a decay or constant phase.
 
-    Attributes:
-        extended_at: Step of the extension, or 0.
-        decay_ratio: Fraction of later steps in which warmup_stable_decay decays.
+    `decay_ratio` is the fraction of later steps in which warmup_stable_decay decays.
     """
 
     kind: ScheduleKind
@@ -30,7 +28,7 @@ class LearningRateSchedule:
 
     @property
     def numbers(self) -> tuple[float, ...]:
-        """The numbers in which schedules of one kind differ."""
+        """Numbers that may differ between schedules of a kind."""
         start = max(self.warmup_steps, self.extended_at)
         return (
             self.peak,

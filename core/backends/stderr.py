@@ -1,7 +1,7 @@
 """Filters C++ log lines on stderr that ignore the configured log level.
 
-A separate process filters, so that the log tail survives an abort. It runs this file by path:
-import nothing of `core`.
+A separate process survives an abort of this one. It runs this file by path: import nothing of
+`core`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _DRAIN_SECONDS = 2.0
 
 
 def is_hidden(line: bytes, level: int, *, cuda: bool) -> bool:
-    """Returns whether to hide a log message: below severity `level`, or about CUDA without `cuda`."""
+    """Returns whether to hide a message: below severity `level`, or about missing CUDA."""
     if level < 1:
         return False
     found = _LINE.match(line)

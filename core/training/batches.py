@@ -114,7 +114,7 @@ class TolerantSequences:
 
 
 def limit_sequences(rows: SequenceSource, most: int | None) -> SequenceSource:
-    """Returns at most `most` sequences."""
+    """Limits a source to `most` sequences."""
     return rows if most is None or most >= len(rows) else SequenceSlice(rows, most)
 
 
@@ -301,7 +301,6 @@ def _ever_larger(numbers: range, most: int) -> Iterator[range]:
 def _feistel(
     values: NDArray[np.uint64], high_base: int, low_base: int, keys: list[np.uint64]
 ) -> NDArray[np.uint64]:
-    """Shifts one digit by a hash of the other, alternately."""
     high, low = np.divmod(values, np.uint64(low_base))
     for number, key in enumerate(keys):
         if number % 2:

@@ -61,7 +61,7 @@ def export_model(
     counts: Mapping[str, float],
     run: str,
 ) -> Artifact:
-    """Exports a checkpoint without optimizer state, once per run.
+    """Exports a checkpoint without optimizer state, unless already exported.
 
     Raises:
         CheckpointError: The checkpoint is damaged.

@@ -40,7 +40,7 @@ class ThroughputMeter:
             self._window_steps += steps
 
     def read_window(self, waited_seconds: float) -> dict[str, float]:
-        """Returns speed and waiting, on an idle device."""
+        """Returns speed and waiting since the last call; the device must be idle."""
         self._collect(waited_seconds)
         if not self._window_steps or self._window_seconds <= 0:
             return {}

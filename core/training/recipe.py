@@ -30,7 +30,7 @@ _RATES: dict[str, tuple[float, int | None]] = {
 
 @dataclass(frozen=True)
 class Plan:
-    """Resolved settings, pinned in the first checkpoint.
+    """Resolved steps and batch size, pinned in the first checkpoint.
 
     Attributes:
         global_batch_size: Over all devices.

@@ -293,7 +293,6 @@ class TrainingRun:
             return False
 
     def _roll_back(self, error: LossNotFiniteError) -> None:
-        """Returns to the last checkpoint and skips the batches since."""
         broken = self._state
         if len(broken.skipped) >= _MOST_ROLLBACKS:
             raise LossNotFiniteError(

@@ -1,7 +1,6 @@
 """JAX implementation of `core.backends.kernels`.
 
-Norms take (T, H). Chunks have a leading axis: hidden states (chunks, B, k, H), labels (chunks, B,
-k).
+Norms take (T, H). Chunks have a leading axis: hidden states (chunks, B, k, H).
 """
 
 from __future__ import annotations
@@ -124,7 +123,7 @@ def has_fused_attention(query: Tensor, key: Tensor) -> bool:
 
 
 def fused_attention(query: Tensor, key: Tensor, value: Tensor, scale: float) -> Tensor:
-    """Computes softmax(scale · q·k) · v, (B, L, N, D)."""
+    """Computes softmax(scale · q·k) · v in one kernel."""
     return jax.nn.dot_product_attention(
         query, key, value, scale=scale, implementation=FUSED_ATTENTION
     )
@@ -254,7 +253,7 @@ def pair_over_chunks(
 
 
 def _on_each_device(function: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
-    """Applies a function to each device's shard; all-reduces its first result."""
+    """All-reduces the first result."""
     mesh = jax.sharding.get_abstract_mesh()
     if not mesh.axis_names:
         return function(*arguments)
@@ -277,7 +276,7 @@ def gather_positions(hidden: Tensor, positions: Tensor) -> Tensor:
     def gather(row: Tensor, places: Tensor) -> Tensor:
         return row.at[places].get(mode="clip")
 
-    # By example, so that each device gathers from its own shard only.
+    # By example, so that each device gathers from its own shard.
     return jax.vmap(gather)(hidden, positions)
 
 

@@ -1,4 +1,4 @@
-"""JAX backend: the training step as a pure function, also for preflight."""
+"""JAX backend: the training step as a pure function."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _STEPS_TO_AGREE = 2
 
 
 class TrainState(NamedTuple):
-    """Arrays that a step updates, in the order of the Keras variables."""
+    """Arrays that a step updates."""
 
     trainable: list[Array]
     non_trainable: list[Array]
@@ -255,7 +255,7 @@ def make_evaluate_step(
 def weights_of(
     model: LanguageModel, trainable: list[Array], non_trainable: list[Array]
 ) -> keras.StatelessScope:
-    """Opens a scope in which the model uses the weights."""
+    """Makes the model use the given weights in a scope."""
     variables = [*model.trainable_variables, *model.non_trainable_variables]
     return keras.StatelessScope(zip(variables, [*trainable, *non_trainable], strict=True))
 
@@ -278,7 +278,7 @@ def _mesh_of(devices: Devices, options: BackendOptions) -> DeviceMesh | None:
 
 
 def _split_micro_batches(values: NDArray, devices: int, parts: int) -> NDArray:
-    """Reshapes (B, …) to (parts, B / parts, …) so that devices keep their own sequences."""
+    """Reshapes (B, …) to (parts, B / parts, …) on each device."""
     if parts == 1:
         return values
     rows = values.reshape(devices, parts, -1, *values.shape[1:])

@@ -18,7 +18,7 @@ from core.models.rotary import rotary_tables
 Node = Any
 
 
-# All encoders use the exact GELU.
+# The exact GELU.
 _GELU = "erf"
 
 
@@ -37,7 +37,7 @@ def build_graph(weights: Mapping[str, NDArray[np.float32]], architecture: Archit
 
 
 class _Builder:
-    """Shapes: T tokens, K masks, N heads, D head size."""
+    """T tokens, K masks, N heads, D head size."""
 
     def __init__(self, weights: Mapping[str, NDArray[np.float32]], found: Architecture) -> None:
         self._ops: Any = import_for(PACKAGE, f"{PACKAGE}.opset13")
@@ -107,7 +107,6 @@ class _Builder:
         return ops.select(hidden, ops.constant(np.float32(_HIDE)), ops.constant(np.float32(0)))
 
     def _rotation(self, theta: float, places: Node) -> tuple[Node, Node]:
-        """Returns cosines and sines, (1, 1, T, D)."""
         tables = rotary_tables(self._found.max_seq_length, self._found.head_size, theta)
         cosines, sines = (
             self._ops.unsqueeze(
@@ -141,7 +140,6 @@ class _Builder:
     def _add(
         self, hidden: Node, part: Callable[[Node], Node], norm: str, wanted: Any = None
     ) -> Node:
-        """Applies pre-norm if the model has a final norm, else post-norm."""
         norm_first = "final_norm/scale" in self
         # The embeddings' norm serves the first layer.
         has_norm = norm_first and f"{norm}/scale" in self

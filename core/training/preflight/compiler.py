@@ -132,7 +132,7 @@ class Lowered:
         return Costs.of(self._update.compile())
 
     def compile(self) -> Compiled:
-        """Compiles the step for minutes; costs count one micro-batch."""
+        """Compiles the step, in minutes; costs count one micro-batch."""
         started = time.perf_counter()
         try:
             compiled = self._lowered.compile()

@@ -1,4 +1,4 @@
-"""The preflight stage: compile, find the largest batch, time the input, run five steps."""
+"""The preflight stage, from compilation to trial steps."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _PARTS = ("compiling", "largest batch", "input", "trial")
 _POLL_SECONDS = 0.5
 _MOST_PROBES = 4
 _BATCHES_COME_IN = 8
-# Memory kept free in a guess, and at most free in the largest.
+# Shares of memory: free in a guess; filled, to be the largest.
 _MARGIN = 0.01
 _WELL_FILLED = 0.95
 _INPUT_SECONDS = 2.0
@@ -55,7 +55,6 @@ def run(
         A `Report` as counts, with `input` and `trial`.
 
     Raises:
-        ConfigError: A setting is missing or contradicts another.
         LossNotFiniteError: The trial's loss is not finite.
         RunStopped: The reporter requested it.
     """
