@@ -24,7 +24,7 @@ _DEFAULT_NOISE_DENSITY = 0.15
 
 @dataclass(frozen=True)
 class SpanCounts:
-    """Token counts R and masked, and span count S."""
+    """Counts of tokens R, masked tokens and spans S."""
 
     tokens: int
     noise_tokens: int
