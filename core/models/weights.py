@@ -1,7 +1,4 @@
-"""Opens the weights of a checkpoint folder and checks them against an architecture.
-
-Every needed tensor's shape, dtype and declared size are checked before any is read.
-"""
+"""Opens a checkpoint folder's weights and checks them before reading any."""
 
 from __future__ import annotations
 
@@ -29,18 +26,15 @@ WEIGHTS_FILE = "model.safetensors"
 INDEX_FILE = "model.safetensors.index.json"
 PICKLE_FILE = "pytorch_model.bin"
 
-# PyTorch wrapper modules: DataParallel, compile, FSDP, gradient checkpointing.
+# PyTorch wrapper modules.
 _WRAPPERS = {"module", "_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module"}
-# HDF5 can declare arrays without storing them. Weights hardly compress.
+# HDF5 can declare arrays without storing them; weights hardly compress.
 _MOST_BYTES_PER_FILE_BYTE = 16
 _ROOM_FOR_SMALL_FILES = 1 << 20
 
 
 class Weights:
-    """The tensors of a checkpoint folder by name; a context manager.
-
-    Looks for safetensors, then Flax, then TensorFlow files, each in one file or several with an
-    index. Names lose the prefixes of wrapper modules.
+    """The tensors of a checkpoint folder by name, without wrapper modules' prefixes.
 
     Raises:
         CheckpointError: On entering: a file is missing, damaged, a pickle or a git-LFS pointer.
@@ -70,11 +64,10 @@ class Weights:
         return self._tensors
 
     def check(self, architecture: Architecture) -> None:
-        """Checks that the files hold this model, without reading values.
+        """Checks the files without reading values.
 
         Raises:
-            CheckpointError: A tensor is missing, has another shape or dtype, or declares more bytes
-                than the files can hold.
+            CheckpointError: A tensor is missing or misshapen, or declares too many bytes.
         """
         needed = [
             self._find(name, tie, architecture)
@@ -95,18 +88,10 @@ class Weights:
     def read(
         self, architecture: Architecture, dtype: Any = np.float32
     ) -> Iterator[tuple[WeightMapping, list[NDArray[Any]]]]:
-        """Checks all tensors of an architecture, then reads them one by one.
-
-        Args:
-            architecture: Expected dimensions.
-            dtype: Dtype of the arrays.
-
-        Yields:
-            Each weight's mapping, and its tensors in the file's layout.
+        """Checks all tensors, then yields each mapping and its tensors as stored.
 
         Raises:
-            CheckpointError: See `check`; or a tied head differs from the embeddings, or a tensor
-                without a counterpart in the model isn't zero.
+            CheckpointError: See `check`; or a tied head isn't tied, or a zero tensor isn't zero.
         """
         self.check(architecture)
         self._check_zeros(architecture)
@@ -131,7 +116,6 @@ class Weights:
         self._tensors[name] = tensor
 
     def _find(self, name: str, tie: WeightMapping, architecture: Architecture) -> Tensor:
-        """Finds a tensor and checks its shape and dtype."""
         spellings = _spellings(name, tie.alias)
         found = next((one for one in spellings if one in self._tensors), None)
         if found is None:
@@ -168,7 +152,6 @@ class Weights:
         return tensor
 
     def _check_zeros(self, architecture: Architecture) -> None:
-        """Refuses tensors of any family that should be zero and aren't: no model here has them."""
         names = dict.fromkeys(name for family in list_families() for name in family.zero_tensors)
         for name in names:
             tensor = self._tensors.get(name)
@@ -184,7 +167,6 @@ class Weights:
                 )
 
     def _check_heads(self, architecture: Architecture) -> None:
-        """Refuses an untied head in a family with a tied one."""
         words = next(weight_mappings(architecture))
         heads = dict.fromkeys(head for family in list_families() for head in family.tied_heads)
         for head in heads:
@@ -205,10 +187,7 @@ class Weights:
 
 
 def find_weight_files(folder: Path) -> tuple[list[Path], bool]:
-    """Finds the weights files of a folder; opens at most an index.
-
-    Returns:
-        The files, and whether Flax or TensorFlow wrote them.
+    """Finds the weights files, and whether Flax or TensorFlow wrote them.
 
     Raises:
         CheckpointError: No file has a supported format.
@@ -231,11 +210,7 @@ def find_weight_files(folder: Path) -> tuple[list[Path], bool]:
 
 
 def check_weight_files(folder: Path) -> None:
-    """Refuses a folder whose weights are missing or in an unsupported format; reads no values.
-
-    Raises:
-        CheckpointError: With the missing file.
-    """
+    """Raises CheckpointError if weights are missing or unsupported."""
     for path in find_weight_files(folder)[0]:
         check_regular(path)
 
@@ -262,7 +237,7 @@ def _shaped(values: NDArray[Any], tie: WeightMapping) -> NDArray[Any]:
 
 
 def _spellings(name: str, alias: str) -> Iterator[str]:
-    """Yields the names that published files use for a tensor."""
+    """Yields the names that published files use."""
     bodies = dict.fromkeys(family.body_prefix for family in list_families() if family.body_prefix)
     for one in (name, alias) if alias else (name,):
         yield one
