@@ -34,6 +34,8 @@ _MOST_LOOKED_AT = 256
 
 
 class Size(NamedTuple):
+    """Size of a text."""
+
     tokens: int
     masks: int
 

@@ -13,7 +13,7 @@ class Architecture:
     """Dimensions of a model.
 
     Attributes:
-        num_hidden_layers: The encoder's, if there are two stacks.
+        num_hidden_layers: The encoder's, if there is a decoder, too.
         type_vocab_size: Only segment 0 is used.
         variant: The `model_type` in `config.json` if it isn't the family's.
     """
@@ -44,7 +44,6 @@ class Architecture:
 
     @property
     def max_seq_length(self) -> int:
-        """In tokens."""
         return self.max_position_embeddings - self.first_position
 
     @property
@@ -62,6 +61,8 @@ class Architecture:
 
 @dataclass(frozen=True)
 class EncoderDecoderArchitecture(Architecture):
+    """Dimensions of an encoder-decoder."""
+
     kind: ClassVar[str] = "encoder-decoder"
 
     type_vocab_size: int = 0

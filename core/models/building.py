@@ -11,7 +11,6 @@ from core.models.families import find_family
 if TYPE_CHECKING:
     from core.models.head import LanguageModel
 
-# `import_module` keeps Keras out of this module.
 _MODELS = {
     "encoder": ("core.models.encoder", "EncoderForMaskedLM"),
     "decoder": ("core.models.decoder", "DecoderForCausalLM"),
@@ -24,7 +23,7 @@ def create_model(
 ) -> LanguageModel:
     """Builds a model; initial weights are equal on all backends.
 
-    `dtype_policy` is float32, mixed_bfloat16 or bfloat16. `remat` checkpoints each layer.
+    `dtype_policy` is float32, mixed_bfloat16 or bfloat16.
     """
     options = find_family(architecture.model_type).options(architecture)
     module, name = _MODELS[architecture.kind]

@@ -14,7 +14,7 @@ Values = dict[str, Any]
 
 @dataclass(frozen=True)
 class Field:
-    """A number in a `config.json`: default and name in transformers, and fields of equal value."""
+    """A number in a `config.json`, with transformers' default and name."""
 
     default: int | float
     name: str = ""
@@ -34,12 +34,9 @@ class ConfigFormat:
     """Format of a family's `config.json`.
 
     Attributes:
-        fields: By our names.
         required: Supported values and default of fields that choose the computation.
         activation: Field, supported values, default.
-        constants: Further values to write.
         plain: Normalises spellings.
-        check: Refuses contradictory numbers.
     """
 
     class_name: str

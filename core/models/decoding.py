@@ -10,7 +10,7 @@ class Decoding:
     """Mixin for models that implement `predict_next`.
 
     A cache holds the number of tokens, `positions` (B,), and each layer's `key` and `value` (B, N,
-    D, M). Predicting and writing in one function would copy the whole cache.
+    D, M). Predicting and writing in one function would copy the cache.
     """
 
     def predict_next(self, ids: Tensor, cache: Cache) -> tuple[Tensor, list[Cache]]:
@@ -18,7 +18,7 @@ class Decoding:
         raise NotImplementedError
 
     def extend_cache(self, cache: Cache, new: list[Cache]) -> Cache:
-        """Writes keys and values (B, N, D, S) to a cache."""
+        """Writes keys and values (B, N, D, S)."""
         positions = cache["positions"]
         layers = [
             {**old, **{name: kernels.write_slots(old[name], one[name], positions) for name in one}}

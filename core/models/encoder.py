@@ -82,7 +82,6 @@ class EncoderForMaskedLM(LanguageModel):
         return ops.arange(ids.shape[1])[None] - text_starts + options.first_position
 
     def layer_inputs(self, length: int, bias: Tensor | None) -> list[tuple[Any, Any]]:
-        """Returns each layer's bias and rotary angles."""
         found = {
             pattern: self._layer_input(pattern, length, bias)
             for pattern in dict.fromkeys(self.patterns)
@@ -114,7 +113,6 @@ class EncoderForMaskedLM(LanguageModel):
         check_length(ids.shape[1], self.architecture)
         bias, position_ids = self._bias_and_places(ids, inputs)
         hidden = self.embeddings(ids, seed, position_ids)
-        # The last layer computes masked positions only.
         wanted = [None] * (len(self.layer_stack) - 1) + [inputs.get("masked_positions")]
         for layer, (own_bias, angles), positions in zip(
             self.layer_stack, self.layer_inputs(ids.shape[1], bias), wanted, strict=True

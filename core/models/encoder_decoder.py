@@ -127,7 +127,6 @@ class EncoderDecoder(Decoding, LanguageModel):
         return (self.lm_head or self.words).full_matrix(), None
 
     def encode(self, inputs: Mapping[str, Tensor]) -> Tensor:
-        """Computes hidden states (B, L, H)."""
         ids = inputs["input_ids"]
         check_length(ids.shape[1], self.architecture)
         bias = _sum(self.encoder_bias(ids.shape[1]), _padding(inputs))
@@ -172,7 +171,6 @@ class EncoderDecoder(Decoding, LanguageModel):
 
 
 def _sum(distances: Tensor | None, hidden: Tensor | None) -> Tensor | None:
-    """Adds a position bias to a mask too large to change."""
     if distances is None or hidden is None:
         return hidden if distances is None else distances
     return distances + hidden

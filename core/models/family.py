@@ -64,17 +64,13 @@ class Family:
 
     Attributes:
         name: Its `model_type` in transformers.
-        sizes: Smallest first.
         objectives: The default first.
         padding_use: Why it needs padding; empty: it doesn't.
-        decoder_start: Token that starts the decoder.
         decoder_reads_masks: Whether an encoder-decoder fills masks.
         learning_rate_factor: For Muon; see benchmarks/trials.md.
-        variants: Other `model_type`s with this architecture.
         body_prefix: Omitted by files without head.
         tied_heads: Copies of a tied head; empty: untied.
         zero_tensors: Zeros (1, V) that transformers requires.
-        write_ups: Missing for presets of another family.
     """
 
     name: str
@@ -102,12 +98,10 @@ class Family:
 
     @property
     def kind(self) -> str:
-        """Encoder, decoder or encoder-decoder."""
         return self.architecture.kind
 
     @property
     def fills_masks(self) -> bool:
-        """True if it predicts masked tokens."""
         return self.kind == "encoder" or self.decoder_reads_masks
 
 

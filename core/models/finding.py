@@ -24,11 +24,9 @@ def find_model(
 
     Args:
         reference: A name, a folder, or `owner/name@revision`.
-        field: Config field, for errors.
 
     Raises:
-        ConfigError: No such model.
-        HubError: No such Hub model, or no connection.
+        ConfigError, HubError: There is no such model, or no connection.
     """
     if isinstance(reference, Path) and reference.is_absolute() and reference.is_dir():
         return reference

@@ -1,13 +1,13 @@
 """Reads the weights in an HDF5 file, as a process of its own.
 
-The HDF5 library crashes on some malformed files, and a file may refer to others: the process gets
-no environment, limited memory and time, and can open nothing else.
+HDF5 crashes on some malformed files, and a file may refer to others: the process gets no
+environment, limited memory and time, and can open nothing else.
 
     python hdf5_reader.py DESCRIPTOR MEMORY_BYTES CPU_SECONDS
 
 It prints `{"tensors": [[name, shape, dtype], ...]}`, `{"refused": text}` or `{"damaged": text}`.
 For each tensor number on stdin it prints a line with the size in bytes, then the values,
-little-endian, or an error.
+little-endian.
 """
 
 from __future__ import annotations
@@ -115,7 +115,6 @@ def find_datasets(file: h5py.File) -> Any:
             names = read_names(place, "weight_names")
             found = [(name, follow(place, name)) for name in names]
         for name, dataset in found:
-            # Layers also list tied weights.
             listed += 1
             if listed > _MOST_TENSORS:
                 raise RefusedError(f"it lists more than {_MOST_TENSORS} weights")

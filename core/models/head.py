@@ -21,8 +21,8 @@ class LanguageModel(keras.Model):
 
         Args:
             inputs: `input_ids` (B, L). Optional: `attention_mask` (B, L), 0 for padding;
-                `masked_positions` (B, K), default all; `dropout_seed` int32 (2,), default no
-                dropout.
+                `masked_positions` (B, K), default all; `dropout_seed` int32 (2,), without which
+                dropout is off.
         """
         raise NotImplementedError
 

@@ -56,7 +56,6 @@ _GENERATION = (
     *("bos_token_id", "eos_token_id", "pad_token_id"),
     *("decoder_start_token_id", "forced_eos_token_id"),
 )
-# Published ones take up to 100 kB.
 _MOST_CONFIG_BYTES = 4 << 20
 
 
@@ -121,11 +120,7 @@ def read_architecture(path: str | Path) -> Architecture:
 def read_weights(
     folder: str | Path, architecture: Architecture | None = None
 ) -> dict[str, NDArray[np.float32]]:
-    """Reads a checkpoint's weights, float32, by variable path.
-
-    Raises:
-        CheckpointError: A file or tensor is unsuitable.
-    """
+    """Reads a checkpoint's weights, float32, by variable path."""
     folder = expand_path(folder)
     architecture = architecture or read_architecture(folder)
     with Weights(folder) as files:
@@ -133,10 +128,7 @@ def read_weights(
 
 
 def load_model(folder: str | Path, dtype: str = "float32") -> keras.Model:
-    """Builds a model from a checkpoint folder.
-
-    `dtype` is float32, mixed_bfloat16 or bfloat16.
-    """
+    """Builds a model from a checkpoint folder, in float32, mixed_bfloat16 or bfloat16."""
     architecture = read_architecture(folder)
     weights = read_weights(folder, architecture)
     # A zero range skips random initialisation.
@@ -146,11 +138,7 @@ def load_model(folder: str | Path, dtype: str = "float32") -> keras.Model:
 
 
 def assign_weights(model: keras.Model, weights: dict[str, NDArray[np.float32]]) -> None:
-    """Assigns weights by path.
-
-    Raises:
-        CheckpointError: A weight is missing or misshapen.
-    """
+    """Assigns weights by path, or raises CheckpointError."""
     for variable in model.weights:
         value = weights.get(variable.path)
         if value is None or tuple(value.shape) != tuple(variable.shape):

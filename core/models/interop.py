@@ -36,7 +36,6 @@ _WHOLE_FILE = "a complete file written by transformers 4"
 _WEIGHTS = ("kernel", "embeddings", "embedding", "gamma", "scale")
 
 _READER = Path(__file__).with_name("hdf5_reader.py")
-# Libraries take a tenth of it.
 _READER_BYTES = 1 << 30
 _READER_SECONDS = 60
 _SLOWEST_BYTES_PER_SECOND = 10 << 20
@@ -58,11 +57,7 @@ def find_foreign(folder: Path) -> Path | None:
 
 
 def open_foreign(path: Path, stack: ExitStack) -> list[Tensor]:
-    """Lists tensors in PyTorch's layout, readable until `stack` is closed.
-
-    Raises:
-        CheckpointError: A file is missing, damaged or of another format.
-    """
+    """Lists tensors in PyTorch's layout, readable until `stack` is closed."""
     is_index = path.name.endswith(_INDEX)
     open_one = open_flax if FLAX_FILE.split(".")[1] in path.name else open_tensorflow
     files = indexed_files(path) if is_index else [path]
@@ -70,11 +65,7 @@ def open_foreign(path: Path, stack: ExitStack) -> list[Tensor]:
 
 
 def indexed_files(index: Path) -> list[Path]:
-    """Returns the files that an index lists.
-
-    Raises:
-        CheckpointError: A damaged index, a missing file, or one in another folder.
-    """
+    """Returns the files that an index lists; all must be beside it."""
     values = read_json(index, _MOST_INDEX_BYTES)
     places = values.get("weight_map") if isinstance(values, dict) else None
     if not isinstance(places, dict) or not places:
@@ -114,8 +105,6 @@ def open_tensorflow(path: Path, stack: ExitStack) -> list[Tensor]:
 
 
 class _Hdf5Reader:
-    """A process that runs `hdf5_reader.py`."""
-
     def __init__(self, path: Path) -> None:
         self._path = path
         descriptor, size = open_regular(path)
@@ -206,7 +195,6 @@ class _Hdf5Reader:
 
 
 def _reader_environment() -> dict[str, str]:
-    """Returns the minimal environment that can import h5py."""
     paths = [path for path in sys.path if path and os.path.isdir(path)]
     found = {
         "PYTHONPATH": os.pathsep.join(paths),
@@ -223,7 +211,6 @@ def _reader_environment() -> dict[str, str]:
 
 
 def _tensorflow_parts(name: str) -> list[str]:
-    """Splits `tf_bert/bert/layer_._0/mlm___cls/query/kernel:0` and the like."""
     name = re.sub(r"/[^/]*___([^/]*)/", r"/\1/", name.split(":")[0])
     root, *parts = name.replace("_._", "/").split("/")
     return [part for part in parts if part] or [root]
@@ -334,7 +321,6 @@ def _join_chunks(value: dict[str, Any]) -> NDArray[Any]:
 
 
 def _in_order(value: dict[str, Any], name: str) -> list[Any]:
-    """Flax stores a list as a mapping from 0, 1, ..."""
     numbered = value.get(name)
     if not isinstance(numbered, dict) or set(numbered) != set(map(str, range(len(numbered)))):
         raise ValueError(f"it contains a chunked array without {name}")

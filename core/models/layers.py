@@ -27,7 +27,7 @@ _MANY_TOKENS = 256
 class Initializers:
     """Factory of initializers, which draw with NumPy: weights are equal on all backends.
 
-    The order of construction matters. `cutoff` is in standard deviations.
+    The order of construction matters.
     """
 
     def __init__(self, seed: int, stddev: float, cutoff: float | None = None) -> None:
@@ -41,15 +41,13 @@ class Initializers:
     ) -> NormalInitializer:
         """Returns the next weight's initializer.
 
-        `scale` is a factor on the standard deviation, or one per part of a fused kernel. Row
-        `zero_row` is zero.
+        `scale` may have one factor per part of a fused kernel.
         """
         scales = scale if isinstance(scale, tuple) else (scale,)
         stddevs = tuple(self._stddev * one for one in scales)
         return NormalInitializer(self._seed, next(self._numbers), stddevs, zero_row, self._cutoff)
 
     def dropout_seed(self) -> int:
-        """Returns a seed below 2**31."""
         key = np.array([self._seed, next(self._numbers)], np.uint64)
         return int(np.random.Philox(key=key).random_raw() >> np.uint64(33))
 
@@ -214,7 +212,7 @@ class Embedding(keras.layers.Layer):
         return ops.cast(table[start : start + count], self.compute_dtype)
 
     def full_matrix(self) -> Tensor:
-        """Returns the all-gathered matrix in the compute dtype, (V, H)."""
+        """Returns the all-gathered matrix in the compute dtype."""
         return kernels.whole(ops.cast(self.table, self.compute_dtype))
 
 
@@ -315,10 +313,7 @@ class Attention(keras.layers.Layer):
     ) -> Tensor:
         """Attends; returns (B, L, H), or (B, K, H) for query `positions` (B, K).
 
-        Args:
-            bias: Added to logits, float32, broadcast to (B, N, L, M).
-            dropout_seed: int32 (2,); None disables dropout.
-            memory: The encoder's hidden states (B, M, H).
+        `bias` is added to the logits, float32, broadcast to (B, N, L, M).
         """
         if self.cross:
             query, (key, value) = self.queries(inputs), self.keys_and_values(memory)
@@ -360,7 +355,7 @@ class Attention(keras.layers.Layer):
     def attend_to_cache(
         self, query: Tensor, *parts: tuple[Tensor, Tensor, Tensor | None]
     ) -> Tensor:
-        """Attends from queries (B, S, N, D), (B, S, H)."""
+        """Attends from queries (B, S, N, D); returns (B, S, H)."""
         mixed = kernels.cached_attention(query, parts, scaled=self.options.scaled)
         return self.output_dense(mixed)
 
@@ -414,7 +409,7 @@ class Block(keras.layers.Layer):
         attention_norm: bool = True,
         **kwargs: Any,
     ) -> None:
-        super().__init__(autocast=False, **kwargs)  # See Attention.
+        super().__init__(autocast=False, **kwargs)
         self.norm_first = options.norm_first
         self.cross_attention: Any = None
         policy = self.dtype_policy
@@ -475,10 +470,7 @@ class Block(keras.layers.Layer):
     ) -> tuple[Tensor, Cache]:
         """Runs the block on new tokens (B, S, H); returns the new cache entries, too.
 
-        Args:
-            past_bias: Masks unused slots, broadcast to (B, N, S, M).
-            bias: Masks later new tokens, broadcast to (B, N, S, S).
-            memory_bias: Masks the encoder's padding.
+        `past_bias` (B, N, S, M) masks unused slots, `bias` (B, N, S, S) later new tokens.
         """
         new: Cache = {}
 
@@ -604,7 +596,6 @@ def _are_few(inputs: Tensor) -> bool:
 
 
 def _bias_at(bias: Tensor, positions: Tensor) -> Tensor:
-    """Selects query positions from a bias (B or 1, N or 1, L or 1, M)."""
     if bias.shape[2] == 1:
         return bias
     batch = ops.shape(positions)[0]

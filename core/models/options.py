@@ -26,8 +26,6 @@ class BlockOptions:
 
     Attributes:
         width: Hidden size H.
-        units: Feed-forward size.
-        inner_dropout: Within the feed-forward layer.
         norm: layer; plain: without bias; rms: without mean either.
         scaled: Whether attention logits are divided by √D.
     """
@@ -55,9 +53,7 @@ class EmbeddingOptions:
 
     Attributes:
         zero_row: Initialised with zeros.
-        positions: Number of position embeddings.
-        padding_position: Position id of padding if it is its token id; others count from the next
-            one.
+        padding_position: Position id of padding, if it is its token id; others follow.
     """
 
     rows: int
@@ -74,11 +70,7 @@ class EmbeddingOptions:
 
 @dataclass(frozen=True)
 class LayerAttention:
-    """Attention of one encoder layer.
-
-    Attributes:
-        reach: Tokens on either side; None: all.
-    """
+    """Attention of an encoder layer, to `reach` tokens on either side; None: all."""
 
     reach: int | None = None
     rotary_theta: float | None = None
@@ -86,12 +78,7 @@ class LayerAttention:
 
 @dataclass(frozen=True)
 class RelativePositions:
-    """Position biases by distance, shared by a stack's layers.
-
-    Attributes:
-        buckets: A multiple of 4.
-        max_distance: Longer ones share a bucket.
-    """
+    """Position biases by distance, shared by a stack's layers; `buckets` is a multiple of 4."""
 
     buckets: int
     max_distance: int
@@ -105,7 +92,6 @@ class ModelOptions:
     Attributes:
         layers: Empty: all attend to all tokens.
         head_scale: Of an untied head; None: tied.
-        initializer_cutoff: In standard deviations.
     """
 
     blocks: BlockOptions
@@ -118,7 +104,7 @@ class ModelOptions:
 
 
 def block_options(architecture: Architecture, **changes: Any) -> BlockOptions:
-    """Returns BERT's block options, changed."""
+    """Returns BERT's block options with a family's changes."""
     bert = BlockOptions(
         width=architecture.hidden_size,
         heads=architecture.num_attention_heads,

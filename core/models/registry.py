@@ -123,7 +123,6 @@ def _from_size(config: TrainConfig) -> Architecture:
 
 
 def _from_file(config: TrainConfig) -> Architecture:
-    """Its dropout applies unless the config differs from its preset, or the preset is `fast`."""
     try:
         architecture = read_architecture(config.model_config_path)
     except CheckpointError as error:

@@ -1,4 +1,4 @@
-"""Embeddings, blocks and final norm: GPT-2, or one side of T5 and BART."""
+"""Embeddings, blocks and final norm of GPT-2, T5 and BART."""
 
 from __future__ import annotations
 
@@ -22,10 +22,7 @@ from core.models.options import BlockOptions, EmbeddingOptions
 
 
 class Stack(keras.layers.Layer):
-    """Embeddings and blocks, with a final norm if pre-norm.
-
-    `words` are shared token embeddings. `remat` checkpoints each block.
-    """
+    """Embeddings and blocks, with a final norm if pre-norm."""
 
     def __init__(
         self,
@@ -78,7 +75,6 @@ class Stack(keras.layers.Layer):
     def start_cache(
         self, batch_size: int, length: int, memory: Tensor | None = None
     ) -> list[Cache]:
-        """Returns each block's empty cache."""
         return [block.start_cache(batch_size, length, memory) for block in self.blocks]
 
     def step(

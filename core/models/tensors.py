@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 from core.errors import CheckpointError
 from core.foreign_files import check_regular
 
-# Bytes per value.
 FLOAT_BYTES = {"float16": 2, "bfloat16": 2, "float32": 4, "float64": 8}
 _SAFETENSORS_DTYPES = {"F16": "float16", "BF16": "bfloat16", "F32": "float32", "F64": "float64"}
 
@@ -24,9 +23,7 @@ _SAFETENSORS_DTYPES = {"F16": "float16", "BF16": "bfloat16", "F32": "float32", "
 class Tensor:
     """A tensor whose values are read on demand.
 
-    Attributes:
-        shape: In PyTorch.
-        dtype: A key of `FLOAT_BYTES`, or the file's own name.
+    `dtype` is a key of `FLOAT_BYTES`, or the file's own name.
     """
 
     name: str
@@ -37,15 +34,10 @@ class Tensor:
 
     @property
     def nbytes(self) -> int:
-        """Declared size."""
         return math.prod(self.shape) * FLOAT_BYTES.get(self.dtype, 8)
 
     def read(self, dtype: Any = np.float32) -> NDArray[Any]:
-        """Reads the values.
-
-        Raises:
-            CheckpointError: Unsupported dtype or damaged file.
-        """
+        """Reads the values, or raises CheckpointError."""
         if self.dtype not in FLOAT_BYTES:
             raise CheckpointError(
                 f"The tensor {self.name} in {self.file} has an unsupported dtype",
@@ -64,11 +56,7 @@ class Tensor:
 
 
 def open_safetensors(path: Path, stack: ExitStack) -> list[Tensor]:
-    """Lists the tensors of a file, open until `stack` is closed.
-
-    Raises:
-        CheckpointError: The file is damaged or not regular.
-    """
+    """Lists the tensors of a file, open until `stack` is closed."""
     from safetensors import SafetensorError, safe_open
 
     check_regular(path)

@@ -12,7 +12,6 @@ class WeightMapping:
 
     Attributes:
         names: Tensors concatenated along our last axis.
-        transposed: As kernels of `torch.nn.Linear` are.
         alias: Name of a copy that may replace it.
     """
 
@@ -24,7 +23,6 @@ class WeightMapping:
 
     @property
     def hf_shape(self) -> tuple[int, ...]:
-        """Shape of each tensor."""
         part = (*self.shape[:-1], self.shape[-1] // len(self.names))
         return part[::-1] if self.transposed else part
 

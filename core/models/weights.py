@@ -26,7 +26,6 @@ WEIGHTS_FILE = "model.safetensors"
 INDEX_FILE = "model.safetensors.index.json"
 PICKLE_FILE = "pytorch_model.bin"
 
-# PyTorch wrapper modules.
 _WRAPPERS = {"module", "_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module"}
 # HDF5 can declare arrays without storing them; weights hardly compress.
 _MOST_BYTES_PER_FILE_BYTE = 16
@@ -36,8 +35,7 @@ _ROOM_FOR_SMALL_FILES = 1 << 20
 class Weights:
     """The tensors of a checkpoint folder by name, without wrapper modules' prefixes.
 
-    Raises:
-        CheckpointError: On entering: a file is missing, damaged, a pickle or a git-LFS pointer.
+    Entering raises CheckpointError for missing, damaged, pickled and git-LFS files.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -64,11 +62,7 @@ class Weights:
         return self._tensors
 
     def check(self, architecture: Architecture) -> None:
-        """Checks the files without reading values.
-
-        Raises:
-            CheckpointError: A tensor is missing or misshapen, or declares too many bytes.
-        """
+        """Checks names, shapes, dtypes and declared sizes, without reading values."""
         needed = [
             self._find(name, tie, architecture)
             for tie in weight_mappings(architecture)
@@ -88,11 +82,7 @@ class Weights:
     def read(
         self, architecture: Architecture, dtype: Any = np.float32
     ) -> Iterator[tuple[WeightMapping, list[NDArray[Any]]]]:
-        """Checks all tensors, then yields each mapping and its tensors as stored.
-
-        Raises:
-            CheckpointError: See `check`; or a tied head isn't tied, or a zero tensor isn't zero.
-        """
+        """Checks all tensors, then yields each mapping and its tensors as stored."""
         self.check(architecture)
         self._check_zeros(architecture)
         if find_family(architecture.model_type).tied_heads:
@@ -187,11 +177,7 @@ class Weights:
 
 
 def find_weight_files(folder: Path) -> tuple[list[Path], bool]:
-    """Finds the weights files, and whether Flax or TensorFlow wrote them.
-
-    Raises:
-        CheckpointError: No file has a supported format.
-    """
+    """Finds the weights files, and whether Flax or TensorFlow wrote them."""
     if os.path.lexists(folder / WEIGHTS_FILE):
         return [folder / WEIGHTS_FILE], False
     if os.path.lexists(folder / INDEX_FILE):
@@ -216,7 +202,7 @@ def check_weight_files(folder: Path) -> None:
 
 
 def no_checkpoint(folder: Path) -> CheckpointError:
-    """Makes the error for a folder without a model."""
+    """Makes the error for a missing model."""
     return CheckpointError(
         f"There is no checkpoint in {folder}",
         expected=f"{CONFIG_FILE} and {WEIGHTS_FILE}",
@@ -237,7 +223,6 @@ def _shaped(values: NDArray[Any], tie: WeightMapping) -> NDArray[Any]:
 
 
 def _spellings(name: str, alias: str) -> Iterator[str]:
-    """Yields the names that published files use."""
     bodies = dict.fromkeys(family.body_prefix for family in list_families() if family.body_prefix)
     for one in (name, alias) if alias else (name,):
         yield one

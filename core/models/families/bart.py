@@ -1,6 +1,6 @@
 """BART: a post-norm encoder-decoder with a tied head.
 
-Source: https://arxiv.org/abs/1910.13461. `BartForConditionalGeneration` without
+Source: https://arxiv.org/abs/1910.13461. Computes as `BartForConditionalGeneration` without
     `final_logits_bias`, which is zero.
 """
 

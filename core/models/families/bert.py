@@ -1,6 +1,7 @@
 """BERT: a post-norm encoder with position and segment embeddings.
 
-Source: https://arxiv.org/abs/1810.04805. `BertForMaskedLM`, with the first segment only.
+Source: https://arxiv.org/abs/1810.04805. Computes as `BertForMaskedLM`, with the first segment
+    only.
 """
 
 from __future__ import annotations
@@ -99,7 +100,6 @@ def _map_weights(architecture: Architecture) -> Iterator[WeightMapping]:
     yield from map_head(architecture, f"{transform}.dense", f"{transform}.LayerNorm", bias)
 
 
-# As in transformers' BertConfig.
 FIELDS = {
     "vocab_size": Field(30_522),
     "hidden_size": Field(768),
@@ -149,7 +149,7 @@ FAMILY = Family(
     learning_rate_factor=1.5,
     body_prefix="bert.",
     tied_heads=("cls.predictions.decoder.weight",),
-    # As in run_bert_flax.py.
+    # The tokenizer of run_bert_flax.py.
     tokenizer_presets={
         "flax": {"algorithm": "wordpiece", "vocab_size": 30_522, "lowercase": True},
     },

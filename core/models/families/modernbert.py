@@ -1,8 +1,8 @@
 """ModernBERT: a pre-norm encoder with rotary positions, gated feed-forward layers and no biases.
 
 Source: https://arxiv.org/abs/2412.13663; "full_megatron" in
-    https://github.com/AnswerDotAI/ModernBERT. `ModernBertForMaskedLM`, but attention dropout
-    applies to weights alone.
+    https://github.com/AnswerDotAI/ModernBERT. Computes as `ModernBertForMaskedLM`, but attention
+    dropout applies to weights alone.
 """
 
 from __future__ import annotations
@@ -50,7 +50,6 @@ class ModernBertArchitecture(Architecture):
     initializer_cutoff_factor: float = 2.0
 
     def is_global(self, index: int) -> bool:
-        """Checks whether a layer attends to all tokens."""
         return index % self.global_attn_every_n_layers == 0
 
 
@@ -102,7 +101,6 @@ def _map_weights(found: ModernBertArchitecture) -> Iterator[WeightMapping]:
 
 
 def _extra(found: ModernBertArchitecture) -> Values:
-    """Adds transformers 5's spelling."""
     kinds = ("sliding_attention", "full_attention")
     thetas = (found.local_rope_theta, found.global_rope_theta)
     return {
@@ -120,7 +118,6 @@ def _plain(values: Values, source: str) -> Values:
     """Converts transformers 5's spelling to 4's."""
     found = dict(values)
     rope = part(values, "rope_parameters", dict, source)
-    # The older name, for both kinds.
     scaling = part(values, "rope_scaling", dict, source)
     for kind, name in (("full_attention", "global"), ("sliding_attention", "local")):
         own = {**part(rope, kind, dict, source), **scaling}
@@ -222,8 +219,8 @@ FAMILY = Family(
     train_presets={
         "fast": {"mlm_probability": 0.4},
         "classic": NO_DROPOUT,
-        # Scaled down from batches of 768 and 3 billion warm-up tokens; AdamW for StableAdamW, no
-        # dropout after attention.
+        # Scaled down: batches of 768 on eight devices, 1,000 warm-up steps instead of 3 billion
+        # tokens; AdamW for StableAdamW, no dropout after attention.
         "flax": {
             "per_replica_batch_size": 96,
             "num_train_epochs": 1.0,

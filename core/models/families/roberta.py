@@ -1,6 +1,6 @@
 """RoBERTa: BERT with positions counted from the padding token's id.
 
-Source: https://arxiv.org/abs/1907.11692. `RobertaForMaskedLM`.
+Source: https://arxiv.org/abs/1907.11692. Computes as `RobertaForMaskedLM`.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from core.models.weight_mapping import WeightMapping
 
 @dataclass(frozen=True)
 class RobertaArchitecture(Architecture):
-    """Dimensions of a RoBERTa; positions up to `pad_token_id` are unused."""
+    """Dimensions of a RoBERTa; its positions begin after `pad_token_id`."""
 
     model_type: str = "roberta"
 
@@ -66,7 +66,6 @@ FAMILY = Family(
         eos=2,
         constants={"position_embedding_type": "absolute"},
     ),
-    # RobertaForMaskedLM by other names.
     variants={
         "xlm-roberta": Variant("XLMRobertaForMaskedLM", {"vocab_size": 30_522}),
         "camembert": Variant("CamembertForMaskedLM", {"vocab_size": 30_522}),

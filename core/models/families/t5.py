@@ -53,7 +53,6 @@ class T5Architecture(EncoderDecoderArchitecture):
 
     @property
     def max_seq_length(self) -> int:
-        """Inputs have no limit."""
         return 1 << 30
 
     @property
@@ -139,7 +138,7 @@ def _map_layer(found: T5Architecture, half: str, index: int) -> Iterator[WeightM
 
 
 def _plain(values: Values, source: str) -> Values:
-    """transformers 5 writes v1.1 as tied, with a false `scale_decoder_outputs`."""
+    """Accepts v1.1 from transformers 5: tied, with a false `scale_decoder_outputs`."""
     found = dict(values)
     if "scale_decoder_outputs" in values:
         found["tie_word_embeddings"] = values["scale_decoder_outputs"]
