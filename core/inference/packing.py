@@ -123,7 +123,7 @@ class Planner:
                 yield Shape(rows, length, masks)
 
     def _fill(self, shape: Shape, sizes: Sequence[Size]) -> list[list[int]]:
-        """Packs the first text, then the largest that fit."""
+        """Packs the first text, then those that fit, the largest first."""
         chosen, room = [], shape.rows * shape.length
         for number, size in enumerate(sizes):
             if size.tokens <= min(room, shape.length) and size.masks <= shape.masks:
