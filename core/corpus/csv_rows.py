@@ -97,7 +97,7 @@ def read_csv(
 
 
 def find_delimiter(shown: str, lines: Sequence[str], config: CorpusConfig, *, is_tsv: bool) -> str:
-    """Returns the delimiter that splits lines evenly; raises CorpusError if several do."""
+    """Returns the delimiter that splits lines evenly, or a guess; CorpusError if several do."""
     if config.delimiter != "auto":
         return DELIMITERS[config.delimiter]
     first = next((line for line in lines if line), "")
