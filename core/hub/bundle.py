@@ -1,6 +1,6 @@
 """Selects the files to publish on the Hub, by an allow-list per kind.
 
-Training state and raw logs are never sent. Local paths and cloud names are removed from the files.
+Training state, raw logs, local paths and cloud names are never sent.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ _ORIGINS = ("_name_or_path", "name_or_path")
 
 @dataclass(frozen=True)
 class Upload:
-    """A file to upload: its path in the repository, and its source path or content."""
+    """A file to upload, from a path or bytes."""
 
     path: str
     source: Path | bytes
@@ -79,8 +79,7 @@ class Bundle:
     """All files of a repository.
 
     Attributes:
-        outdates: Checks whether a path in the repository is of a kind that this bundle replaces.
-            None: replaces nothing.
+        outdates: Returns whether this bundle replaces a remote path; None: no path.
     """
 
     kind: RepositoryKind
@@ -93,25 +92,25 @@ class Bundle:
         return sum(upload.size_bytes for upload in self.uploads)
 
     def outdated(self, paths: Iterable[str]) -> list[str]:
-        """Lists the repository's files that belong to earlier shards or weights."""
+        """Lists remote files of earlier shards or weights."""
         if self.outdates is None:
             return []
         sent = {upload.path for upload in self.uploads}
         return [path for path in paths if path not in sent and self.outdates(PurePath(path))]
 
     def content(self, path: str) -> bytes:
-        """Returns a small file's content; empty if there is no such file."""
+        """Returns a small file's content, or b""."""
         found = (upload.source for upload in self.uploads if upload.path == path)
         source = next(found, b"")
         return source if isinstance(source, bytes) else source.read_bytes()
 
     def listing(self) -> list[dict[str, Any]]:
-        """Returns path and size of each file, as JSON values."""
+        """Returns each file's path and size as JSON values."""
         return [{"path": upload.path, "bytes": upload.size_bytes} for upload in self.uploads]
 
 
 def model_bundle(facts: ModelFacts, notes: CardNotes) -> Bundle:
-    """Bundles a model: weights, tokenizer, configs, log, curves and card."""
+    """Bundles weights, tokenizer, configs, log, curves and card."""
     folder = facts.folder
     kept = sorted(path for path in folder.iterdir() if _MODEL_FILES.fullmatch(path.name))
     check_whole(folder, [path.name for path in kept])
@@ -134,7 +133,7 @@ def tokenizer_bundle(folder: Path, notes: CardNotes) -> Bundle:
 
 
 def shards_bundle(shards: Shards, notes: CardNotes) -> Bundle:
-    """Bundles shards, with a manifest for verification after download."""
+    """Bundles shards with a manifest for verification."""
     folder = shards.path
     names = sorted(
         str(path.relative_to(folder))
@@ -168,7 +167,6 @@ def clean_config(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _clean(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Reduces paths in any config, recursively, to their last component."""
     cleaned: dict[str, Any] = {}
     for name, value in config.items():
         if isinstance(value, Mapping):
@@ -179,10 +177,7 @@ def _clean(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _public_reading(report: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the report on the corpus files without the folders of this machine.
-
-    The findings name places in files; they stay on this machine.
-    """
+    """Removes folder names and findings, which name places in files."""
     read = report.get("read")
     facts = {_last_part(name): one for name, one in read.items()} if isinstance(read, dict) else {}
     return {"found": report.get("found", 0), "read": facts,
@@ -190,7 +185,7 @@ def _public_reading(report: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _last_part(value: str) -> str:
-    """Returns the last component of a local path; leaves Hub ids and other text unchanged."""
+    """Shortens a local path; leaves Hub ids and other text unchanged."""
     is_local = value.startswith(("/", "~", ".")) or ("/" in value and not parse_hub_id(value))
     return PurePath(value).name if is_local else value
 
@@ -209,7 +204,6 @@ def _bundle(
 
 
 def _upload(path: Path) -> Upload:
-    """Returns a file, without the folder that it was once loaded from."""
     if path.name in TOKENIZER_FILES and path.name != TOKENIZER_FILES[0]:
         return Upload(path.name, _without_origin(path))
     return Upload(path.name, path)
@@ -236,7 +230,6 @@ def _log_lines(log: Iterable[LoggedFigures]) -> bytes:
 
 
 def _draw(facts: ModelFacts) -> bytes:
-    """Draws the losses by step, with the unigram baseline."""
     curves = []
     for name, figure, faint in (
         ("validation loss", "eval_loss", False),
@@ -249,7 +242,7 @@ def _draw(facts: ModelFacts) -> bytes:
 
 
 def check_whole(folder: Path, names: Iterable[str]) -> None:
-    """Verifies files against the folder's manifest, if it has one."""
+    """Verifies files against the folder's manifest, if any."""
     try:
         manifest = read_manifest(folder)
     except StudioError:

@@ -1,4 +1,4 @@
-"""Queues several stages at once, each using the artifact of the one before it."""
+"""Queues stages, each using the artifact of the one before."""
 
 from __future__ import annotations
 
@@ -16,9 +16,11 @@ Stages = Sequence[tuple[str, StageConfig]]
 
 
 def submit_chain(workspace: Workspace, stages: Stages) -> list[str]:
-    """Queues stages in pipeline order, each waiting for the one before; returns their runs' ids.
+    """Queues stages in pipeline order, each waiting for the one before; returns run ids.
 
-    Raises ConfigError if a name is taken, before queuing any, and RunError if the worker fails.
+    Raises:
+        ConfigError: A name is taken; nothing is queued.
+        RunError: The worker failed.
     """
     linked = link_stages(workspace, stages)
     for stage, config in linked:
@@ -36,7 +38,7 @@ def submit_quickstart(workspace: Workspace, config: QuickstartConfig | None = No
 
 
 def reserved_names(workspace: Workspace) -> dict[str, set[str]]:
-    """Returns the artifact names, by kind, that are reserved by runs which haven't ended."""
+    """Returns the names reserved by active and queued runs, by artifact kind."""
     promised: dict[str, set[str]] = {
         stage.artifact_kind: set() for stage in STAGES.values() if stage.artifact_kind
     }
@@ -53,10 +55,7 @@ def reserved_names(workspace: Workspace) -> dict[str, set[str]]:
 
 
 def link_stages(workspace: Workspace, stages: Stages) -> list[tuple[str, StageConfig]]:
-    """Names the artifact of every stage but the last, and sets it as the next stage's input.
-
-    `stages` are in pipeline order, such as tokenizer, shards, train.
-    """
+    """Names the artifact of every stage but the last as the next one's input."""
     linked: list[tuple[str, StageConfig]] = []
     promised = reserved_names(workspace)
     for stage, config in stages:
@@ -80,7 +79,7 @@ def _named(
 
 
 def _wanted_name(row: RunRow) -> str:
-    """Returns the name of a run's future artifact, or "" if it isn't known in advance."""
+    """Returns a run's artifact name if known in advance."""
     if not artifact_kind_of(row.stage):
         return ""
     if name := str(row.config.get("name", "")):
@@ -94,7 +93,7 @@ def _wanted_name(row: RunRow) -> str:
 
 
 def _check_name(workspace: Workspace, stage: str, config: StageConfig, *, is_last: bool) -> None:
-    """Refuses a taken name; names no field unless it is the last stage, whose form has it."""
+    """Refuses a taken name; only the last stage's form has the field."""
     try:
         check_name_is_free(workspace, stage, config)
     except ConfigError as error:

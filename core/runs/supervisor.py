@@ -1,7 +1,6 @@
 """Waits for one run's process and records its exit.
 
-The worker starts `python -m core.runs.supervisor FOLDER` in a session of its own. The supervisor
-outlives the worker, forwards SIGTERM to the run, and kills a run that doesn't abort on request.
+It outlives the worker, forwards SIGTERM and kills a run that doesn't abort.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ _RETRY_SECONDS = 1.0
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Runs the folder's stage in a child process, waits, and writes `exit.json`."""
+    """Runs the folder's stage in a child process and writes `exit.json`."""
     folder = RunFolder(Path((arguments or sys.argv[1:])[0]).absolute())
     with guarding_workspaces():
         register_root(folder.path.parent.parent)
@@ -62,7 +61,7 @@ def _supervise(folder: RunFolder) -> int:
             run=ProcessIdentity.of(child.pid), supervisor=ProcessIdentity.of_this()
         )
     except OSError:
-        # A run without recorded processes would be started a second time.
+        # Without recorded processes, the run would be started twice.
         child.kill()
         raise
     finally:
@@ -79,7 +78,7 @@ def _start_publisher(
 ) -> Publisher | None:
     if not record.config.get("mirror"):
         return None
-    # Imported here because most runs have no mirror.
+    # Most runs have no mirror.
     from core.targets.publisher import publisher_for
 
     os.environ.update(record.environment)
