@@ -1,16 +1,8 @@
 """The workspace: a folder of artifacts and runs.
 
-    studio.db                 database (core.store)
-    tokenizers/<name>/        tokenizer.json, ... and manifest.json
-    shards/<name>/            train/, validation/, tokenizer/ and manifest.json
-    models/<name>/            model.safetensors, config.json, tokenizer.json, ... and manifest.json
-    <kind>s/<name>/           artifacts of other stages (core.workspace.kinds)
-    runs/<id>/                one folder per run (core.runs.folder)
-    cache/                    data that can be regenerated
-
-An artifact is a folder with a `manifest.json`. It appears atomically: it is written to a hidden
-folder beside its final path, synced and renamed. This package knows nothing of the artifacts'
-content.
+tokenizers/<name>/, shards/<name>/, models/<name>/, <kind>s/<name>/, runs/<id>/ and regenerable
+cache/. An artifact is a folder with a `manifest.json` and appears atomically. This package knows
+nothing of its content.
 """
 
 from core.workspace.atomic import (
